@@ -1,1 +1,21 @@
-//! forward
+//! One forwarder without I/O: sessions, seats, reply tables, credits, slots, locks, scheduler.
+//!
+//! The host (the daemon in `server`, the simulated world in `sim`) tells a [`Forwarder`] what
+//! happened with [`Forwarder::handle`] and does what [`Forwarder::poll`] asks, until it asks for
+//! nothing more. Time comes in as a value; there is no clock, thread, socket or file in here.
+//! Operations on names and attributes are carried out by [`effect`] over the host's [`Files`],
+//! so that the replay of an operation is decided by the same code everywhere.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+pub mod effect;
+mod files;
+mod forwarder;
+mod host;
+mod table;
+
+pub use files::{Access, Errno, Files};
+pub use forwarder::Forwarder;
+pub use host::*;
+pub use table::{RowRecord, RowState, SeatTable};

@@ -1,0 +1,1 @@
+//! Operations on names and attributes, each taking effect once: intent, effect, result.

@@ -1,0 +1,272 @@
+//! What the host and the forwarder say to each other.
+
+use crate::files::Access;
+use crate::table::SeatTable;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use tidegate_sched::Direction;
+use tidegate_wire::{Attr, Caller, Handle, Layout, Op, Outcome, Reply, Request};
+
+/// A connection, numbered by the host and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnId(pub u64);
+
+/// A payload buffer of the pool, accounted here and kept by the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotId(pub u32);
+
+/// A job that the host carries out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// Who is at the other end, as the transport found out.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// User and group from the socket's credentials; None over TCP, where the hello says it.
+    pub credentials: Option<(u32, u32)>,
+    /// For logs: "unix:pid 17" or "tcp:10.0.0.7:4000".
+    pub address: String,
+    /// The hello must prove the secret over this challenge (checked by the host: see `Input::Received`).
+    pub challenged: bool,
+}
+
+/// A forwarder's fixed facts and limits.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This forwarder's index; it owns that seat.
+    pub forwarder: u16,
+    /// The layout that all share.
+    pub layout: Layout,
+    /// Whether this forwarder may stand in for others.
+    pub fail_over: bool,
+    /// Largest payload of one frame.
+    pub payload_max: u32,
+    /// Bytes of payload that all sessions may have here together.
+    pub pool_bytes_max: u64,
+    /// Requests that one session may have unanswered.
+    pub credits: u32,
+    /// Sessions at once.
+    pub sessions_max: u32,
+    /// How long a client's opens and locks outlive its last connection, ns.
+    pub lease_ns: u64,
+    /// How long a seat that changed hands waits for reclaims, ns.
+    pub grace_ns: u64,
+    /// User that the forwarder runs as: root acts for any caller, another serves itself only.
+    pub uid: u32,
+    /// Identity of the node.
+    pub host: u64,
+    /// Identity of its boot.
+    pub boot: u64,
+    /// The root's attributes.
+    pub root: Attr,
+    /// The scheduler's options.
+    pub scheduler: tidegate_sched::Options,
+}
+
+/// What happened outside.
+pub enum Input {
+    /// A connection was accepted.
+    Connected {
+        /// Its number.
+        conn: ConnId,
+        /// The other end.
+        peer: Peer,
+    },
+    /// A whole request has come, its payload (if any) in the slot that [`crate::Forwarder::admit`] gave.
+    /// The host has checked a hello's proof before.
+    Received {
+        /// From where.
+        conn: ConnId,
+        /// The request.
+        request: Request,
+        /// Its payload, or room for the reply's.
+        slot: Option<SlotId>,
+    },
+    /// The host has handed the reply's last byte to the transport (or dropped it): its slot is free.
+    Sent {
+        /// The slot.
+        slot: SlotId,
+    },
+    /// A connection is gone.
+    Closed {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A job is done.
+    Finished {
+        /// Which.
+        job: JobId,
+        /// What came of it.
+        result: JobResult,
+    },
+    /// Answer to [`Output::TakeSeat`]: the lock is held, the generation has been raised, the table is mapped.
+    SeatTaken {
+        /// Which.
+        seat: u16,
+        /// Its new generation.
+        generation: u64,
+        /// Its table.
+        table: Arc<dyn SeatTable>,
+    },
+    /// Answer to [`Output::TakeSeat`]: somebody else holds the lock. (For the own seat the host goes on waiting
+    /// for the lock, and says `SeatTaken` when it has it.)
+    SeatRefused {
+        /// Which.
+        seat: u16,
+    },
+    /// The owner of a seat that we hold is back and waits: drain and release.
+    SeatWanted {
+        /// Which.
+        seat: u16,
+    },
+    /// Stop: take no new sessions or requests, finish what was accepted, release the seats.
+    Drain,
+}
+
+/// One access of a batch.
+#[derive(Clone, Debug)]
+pub struct IoPart {
+    /// First byte of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The buffer.
+    pub slot: SlotId,
+    /// Where in the buffer.
+    pub slot_offset: u32,
+}
+
+/// Work for the host's storage threads.
+pub enum Job {
+    /// One back-end call (list I/O): parts of one file in one direction, ascending and disjoint.
+    Io {
+        /// The file.
+        handle: Handle,
+        /// Read or write.
+        direction: Direction,
+        /// The accesses.
+        parts: Vec<IoPart>,
+    },
+    /// [`crate::effect::perform`] with these arguments.
+    Op {
+        /// On whose behalf; None: the forwarder's own rights.
+        caller: Option<Caller>,
+        /// What.
+        op: Op,
+        /// The row that records it.
+        row: Option<RowAddress>,
+        /// Append: the bytes.
+        payload: Option<(SlotId, u32)>,
+    },
+    /// [`crate::effect::resolve`] of an intent that the seat's last holder left.
+    Resolve {
+        /// The row.
+        row: RowAddress,
+    },
+    /// `Files::closed`: the last open of a file ended here.
+    Closed {
+        /// The file.
+        handle: Handle,
+    },
+}
+
+/// A row in a seat's table.
+#[derive(Clone)]
+pub struct RowAddress {
+    /// The seat.
+    pub seat: u16,
+    /// The table.
+    pub table: Arc<dyn SeatTable>,
+    /// Row number over all clients.
+    pub row: u32,
+    /// Sequence of the request.
+    pub sequence: u64,
+}
+
+/// What came of a job.
+pub enum JobResult {
+    /// Of `Job::Io`: bytes done of each part (short only at the end of the file), or why not, and the device
+    /// time charged in ns.
+    Io {
+        /// Per part.
+        parts: Vec<Result<u32, Access>>,
+        /// Device time in ns (measured or emulated).
+        device_ns: u64,
+    },
+    /// Of `Job::Op`.
+    Op(Result<Outcome, Access>),
+    /// Of `Job::Resolve` and `Job::Closed`.
+    Done,
+}
+
+/// What the host should do.
+pub enum Output {
+    /// Send a reply; with a slot, its payload is the first `reply.payload_len` bytes of it, and the host says
+    /// [`Input::Sent`] afterwards.
+    Send {
+        /// Where to.
+        conn: ConnId,
+        /// Op code of the request, for the frame's header.
+        op: u8,
+        /// The reply.
+        reply: Reply,
+        /// Payload.
+        slot: Option<SlotId>,
+    },
+    /// The slot's buffer may be reused.
+    Free {
+        /// Which.
+        slot: SlotId,
+    },
+    /// Carry out a job and report it as [`Input::Finished`].
+    Start {
+        /// Its number.
+        job: JobId,
+        /// What to do.
+        work: Job,
+    },
+    /// Try to get a seat's lock.
+    TakeSeat {
+        /// Which.
+        seat: u16,
+    },
+    /// Let a seat go: nothing of it runs any more.
+    ReleaseSeat {
+        /// Which.
+        seat: u16,
+    },
+    /// Close the connection after what is queued on it has been sent.
+    Close {
+        /// Which.
+        conn: ConnId,
+        /// For the log.
+        reason: Box<str>,
+    },
+    /// Log a fact (a refused request, a dead client).
+    Log {
+        /// The fact.
+        text: Box<str>,
+    },
+    /// After [`Input::Drain`]: nothing is left to do.
+    Drained,
+}
+
+/// Whether a request whose header and body have come may send its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// No payload either way: hand the request in.
+    NoPayload,
+    /// Read the payload into this slot (or keep it for the reply's payload), then hand the request in.
+    Slot {
+        /// The slot.
+        slot: SlotId,
+        /// Bytes it must have room for.
+        len: u32,
+    },
+    /// The pool is full: stop reading from this connection, ask again after [`Input::Sent`] or [`Output::Free`].
+    Wait,
+    /// The peer broke the rules: close the connection.
+    Refuse(Box<str>),
+}
