@@ -1,1 +1,1 @@
-//! device
+//! Models of disks and SSDs, shared by the simulator and the emulated device of a forwarder.

@@ -1,1 +1,43 @@
-//! sched
+//! Which request goes next: the I/O scheduler of Tidegate, for any host that has a queue of requests.
+//!
+//! The crate knows no clock, thread, socket or file. The host says what happened with
+//! [`Scheduler::handle`] and asks what to do with [`Scheduler::poll`]; both take the time as a value.
+//! The same inputs give the same outputs, so a simulator and a file server run the same code.
+//!
+//! ```
+//! use tidegate_sched::{
+//!     AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time,
+//! };
+//!
+//! let mut scheduler = Scheduler::new(&Options::for_policy("fifo")).unwrap();
+//! let app = AppId::from_name("checkpoint");
+//! let request = Request::new(RequestId(1), app, FileId(7), Direction::Read, 0, 4096);
+//! scheduler.handle(Time(10), Input::Arrived(request)).unwrap();
+//!
+//! let mut batch = Vec::new();
+//! assert_eq!(scheduler.poll(Time(10), &mut batch), Output::Dispatch);
+//! assert_eq!(batch[0].id, RequestId(1));
+//! // ... the host performs the batch, then reports every request in it:
+//! scheduler.handle(Time(90), Input::Finished(RequestId(1))).unwrap();
+//! assert_eq!(scheduler.poll(Time(90), &mut batch), Output::Idle);
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod index;
+mod options;
+pub mod policy;
+mod requests;
+mod scheduler;
+mod types;
+
+pub use options::{OptionValue, Options, OptionsError, PolicyOptions};
+pub use policy::Bound;
+pub use scheduler::{Scheduler, Stats};
+pub use types::{
+    AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time, mix64,
+};

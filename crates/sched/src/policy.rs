@@ -1,0 +1,76 @@
+//! The policies, by name, and the trait that each of them implements. One policy is one file.
+
+mod fifo;
+
+use crate::options::{Options, OptionsError};
+use crate::requests::{Requests, Slot};
+use crate::types::Time;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// The names of all policies.
+pub const NAMES: &[&str] = &["fifo", "round-robin", "window"];
+
+/// Makes the policy that `options` name.
+pub(crate) fn build(options: &Options) -> Result<Box<dyn Policy>, OptionsError> {
+    match options.policy.as_str() {
+        "fifo" => Ok(Box::new(fifo::Fifo::new(options)?)),
+        "round-robin" => Ok(Box::new(fifo::Fifo::new(options)?)),
+        "window" => Ok(Box::new(fifo::Fifo::new(options)?)),
+        _ => Err(OptionsError::UnknownPolicy(options.policy.clone())),
+    }
+}
+
+/// Chooses the order of the requests it was given. Holds them until it picks them.
+///
+/// No two requests in a policy conflict: the scheduler keeps overlapping ones back until their
+/// turn, so a policy is free to take them in any order and to put any of them in one batch.
+pub(crate) trait Policy: Send {
+    /// Takes a request.
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot);
+
+    /// Moves the next batch to `into`, which is empty: requests of one file and one direction.
+    /// Called only while the policy holds at least one request.
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick;
+
+    /// Gives a request back that will not run.
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot);
+
+    /// Feedback for policies that adapt; the others need not write it.
+    fn finished(&mut self, _requests: &Requests, _slot: Slot, _now: Time) {}
+
+    /// The number of the current window, for policies that have windows.
+    fn epoch(&self, _now: Time) -> u64 {
+        0
+    }
+
+    /// How long a request can wait at most.
+    fn bound(&self) -> Bound;
+}
+
+/// A policy's answer to "what next".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    /// Run what was put in `into`.
+    Run,
+    /// Leave the device idle until this time, which is later than `now`, or until an input.
+    #[allow(
+        dead_code,
+        reason = "the waits of the coming policies; the suite tests it today"
+    )]
+    Hold(Time),
+}
+
+/// What a policy promises to every request, counted from when it is free to run. The suite of
+/// invariants measures it for every policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// It runs after at most as many batches as requests were ahead of it when it became free.
+    Ahead,
+    /// Between two turns of its own file and direction, every other file and direction has at
+    /// most this many turns; and requests of one file and direction start in order of arrival,
+    /// at least one each turn.
+    Turns(u64),
+    /// Only requests that arrive at most this many windows after it can run before it.
+    Windows(u64),
+}

@@ -1,0 +1,188 @@
+//! The requests that a scheduler holds, in slots, and the lists that run through them.
+//!
+//! Every request has one slot from its arrival until it has finished. Policies keep requests in
+//! [`List`]s, whose links lie in the slots, so moving a request between queues allocates nothing.
+
+use crate::index::NONE;
+use crate::types::{Request, Time};
+use alloc::vec::Vec;
+
+/// The number of a slot.
+pub(crate) type Slot = u32;
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The slot is free.
+    Free,
+    /// Waits for an overlapping request to finish; the policy does not know it yet.
+    Held,
+    /// With the policy.
+    Queued,
+    /// Dispatched.
+    Running,
+}
+
+/// One slot.
+pub(crate) struct Entry {
+    /// The request.
+    pub(crate) request: Request,
+    /// When it arrived.
+    pub(crate) arrived: Time,
+    /// Its number in order of arrival, over all requests of this scheduler.
+    pub(crate) arrival: u64,
+    /// Where it stands.
+    pub(crate) stage: Stage,
+    /// The batch it runs in.
+    pub(crate) batch: u32,
+    /// The slot of its file.
+    pub(crate) file: u32,
+    /// Its node in the order of overlapping requests, if it needs one.
+    pub(crate) node: u32,
+    /// Neighbours among all pending requests of its file, in order of arrival.
+    pub(crate) file_next: Slot,
+    /// See `file_next`.
+    pub(crate) file_prev: Slot,
+    /// For the policy: which of its queues the request is in.
+    pub(crate) tag: u32,
+    next: Slot,
+    prev: Slot,
+}
+
+/// A queue of requests that lies in their slots. A request is in at most one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: Slot,
+    tail: Slot,
+}
+
+impl List {
+    /// An empty list.
+    pub(crate) const fn new() -> List {
+        List {
+            head: NONE,
+            tail: NONE,
+        }
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+}
+
+/// All slots.
+pub(crate) struct Requests {
+    entries: Vec<Entry>,
+    free: Vec<Slot>,
+    arrivals: u64,
+}
+
+impl core::ops::Index<Slot> for Requests {
+    type Output = Entry;
+
+    fn index(&self, slot: Slot) -> &Entry {
+        &self.entries[slot as usize]
+    }
+}
+
+impl core::ops::IndexMut<Slot> for Requests {
+    fn index_mut(&mut self, slot: Slot) -> &mut Entry {
+        &mut self.entries[slot as usize]
+    }
+}
+
+impl Requests {
+    /// No slots yet; they are made as requests come and kept.
+    pub(crate) fn new() -> Requests {
+        Requests {
+            entries: Vec::new(),
+            free: Vec::new(),
+            arrivals: 0,
+        }
+    }
+
+    /// Puts a request that arrived now into a slot, held.
+    pub(crate) fn insert(&mut self, now: Time, request: Request) -> Slot {
+        let entry = Entry {
+            request,
+            arrived: now,
+            arrival: self.arrivals,
+            stage: Stage::Held,
+            batch: NONE,
+            file: NONE,
+            node: NONE,
+            file_next: NONE,
+            file_prev: NONE,
+            tag: 0,
+            next: NONE,
+            prev: NONE,
+        };
+        self.arrivals += 1;
+        match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = entry;
+                slot
+            }
+            None => {
+                let slot = Slot::try_from(self.entries.len()).expect("queued_max is below 2^32");
+                self.entries.push(entry);
+                slot
+            }
+        }
+    }
+
+    /// Gives the slot of a finished or cancelled request back.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        assert!(self[slot].stage != Stage::Free, "a slot was released twice");
+        self[slot].stage = Stage::Free;
+        self.free.push(slot);
+    }
+
+    /// The slots at `stage`, in order of arrival. Visits every slot, so not for the data path.
+    pub(crate) fn at_stage(&self, stage: Stage) -> Vec<Slot> {
+        let slots = 0..self.entries.len() as Slot;
+        let mut found: Vec<Slot> = slots.filter(|&slot| self[slot].stage == stage).collect();
+        found.sort_unstable_by_key(|&slot| self[slot].arrival);
+        found
+    }
+
+    /// Appends a request that is in no list.
+    pub(crate) fn push_back(&mut self, list: &mut List, slot: Slot) {
+        let tail = list.tail;
+        let entry = &mut self[slot];
+        entry.prev = tail;
+        entry.next = NONE;
+        if tail == NONE {
+            list.head = slot;
+        } else {
+            self[tail].next = slot;
+        }
+        list.tail = slot;
+    }
+
+    /// The first request of a list.
+    pub(crate) fn front(&self, list: &List) -> Option<Slot> {
+        (list.head != NONE).then_some(list.head)
+    }
+
+    /// Takes a request out of the list that it is in.
+    pub(crate) fn unlink(&mut self, list: &mut List, slot: Slot) {
+        let (prev, next) = (self[slot].prev, self[slot].next);
+        match prev {
+            NONE => list.head = next,
+            _ => self[prev].next = next,
+        }
+        match next {
+            NONE => list.tail = prev,
+            _ => self[next].prev = prev,
+        }
+    }
+
+    /// Takes the first request out of a list.
+    pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<Slot> {
+        let slot = self.front(list)?;
+        self.unlink(list, slot);
+        Some(slot)
+    }
+}

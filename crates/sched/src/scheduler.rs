@@ -1,0 +1,258 @@
+//! The scheduler: takes inputs, keeps what holds for every policy, and asks the policy for order.
+//!
+//! Here, once, and not in each policy: bounded memory, one dispatch for each request, the order
+//! of overlapping requests, the number of batches that run at once.
+
+use crate::index::{Index, NONE};
+use crate::options::{Options, OptionsError};
+use crate::policy::{self, Bound, Pick, Policy};
+use crate::requests::{Requests, Slot, Stage};
+use crate::types::{Input, Output, Rejected, Request, RequestId, Time};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Decides which request goes next. See the crate's first page for an example.
+pub struct Scheduler {
+    name: String,
+    policy: Box<dyn Policy>,
+    requests: Requests,
+    ids: Index,
+    /// By batch number: its requests that have not finished; 0 when the number is free.
+    batches: Vec<u32>,
+    batches_free: Vec<u32>,
+    batches_running: u32,
+    depth: u32,
+    queued_max: u32,
+    /// With the policy; the rest of `stats.queued` is held back by the overlap rule.
+    ready: u32,
+    picked: Vec<Slot>,
+    stats: Stats,
+}
+
+/// Counts since the start, and what is there now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Requests accepted.
+    pub arrived: u64,
+    /// Inputs refused.
+    pub rejected: u64,
+    /// Batches dispatched.
+    pub batches: u64,
+    /// Requests dispatched.
+    pub dispatched: u64,
+    /// Requests finished.
+    pub finished: u64,
+    /// Requests cancelled before they ran.
+    pub cancelled: u64,
+    /// Requests that had to wait for an overlapping one.
+    pub held: u64,
+    /// Requests that wait now, held ones included.
+    pub queued: u32,
+    /// The most requests that ever waited.
+    pub queued_peak: u32,
+    /// Requests held by the overlap rule now.
+    pub held_now: u32,
+    /// Requests that run now.
+    pub running: u32,
+}
+
+impl Scheduler {
+    /// A scheduler with nothing queued.
+    pub fn new(options: &Options) -> Result<Scheduler, OptionsError> {
+        options.check()?;
+        Ok(Scheduler {
+            name: options.policy.clone(),
+            policy: policy::build(options)?,
+            requests: Requests::new(),
+            ids: Index::new(),
+            batches: Vec::new(),
+            batches_free: Vec::new(),
+            batches_running: 0,
+            depth: options.depth,
+            queued_max: options.queued_max,
+            ready: 0,
+            picked: Vec::new(),
+            stats: Stats::default(),
+        })
+    }
+
+    /// Tells the scheduler what happened. `now` should never go back.
+    pub fn handle(&mut self, now: Time, input: Input) -> Result<(), Rejected> {
+        let result = match input {
+            Input::Arrived(request) => self.arrived(now, request),
+            Input::Finished(id) => self.finished(now, id),
+            Input::Cancelled(id) => self.cancelled(id),
+        };
+        if result.is_err() {
+            self.stats.rejected += 1;
+        }
+        result
+    }
+
+    /// Asks what to do next. Call it until it no longer dispatches. `into` is cleared, and filled
+    /// with the requests of one batch when the answer is [`Output::Dispatch`].
+    pub fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
+        into.clear();
+        if self.ready == 0 || self.batches_running == self.depth {
+            return Output::Idle;
+        }
+        self.picked.clear();
+        match self.policy.pick(&mut self.requests, now, &mut self.picked) {
+            Pick::Run => {
+                self.dispatch(into);
+                Output::Dispatch
+            }
+            Pick::Hold(until) => {
+                // A policy may idle on purpose, but only up to a time it can name.
+                assert!(until > now, "policy holds work without a future wake-up");
+                Output::WaitUntil(until)
+            }
+        }
+    }
+
+    /// Changes policy and options. Requests that wait move over in order of arrival; those that
+    /// run are not disturbed. When the options are refused nothing changes.
+    pub fn set_policy(&mut self, _now: Time, options: &Options) -> Result<(), OptionsError> {
+        options.check()?;
+        let mut policy = policy::build(options)?;
+        for slot in self.requests.at_stage(Stage::Queued) {
+            policy.arrived(&mut self.requests, slot);
+        }
+        self.policy = policy;
+        self.name.clone_from(&options.policy);
+        self.depth = options.depth;
+        self.queued_max = options.queued_max;
+        Ok(())
+    }
+
+    /// The name of the current policy.
+    pub fn policy(&self) -> &str {
+        &self.name
+    }
+
+    /// What the current policy promises.
+    pub fn bound(&self) -> Bound {
+        self.policy.bound()
+    }
+
+    /// The number of the current window, which goes into replies; 0 without windows.
+    pub fn epoch(&self, now: Time) -> u64 {
+        self.policy.epoch(now)
+    }
+
+    /// Requests that wait, whether the policy has them or the overlap rule holds them.
+    pub fn queued(&self) -> u32 {
+        self.stats.queued
+    }
+
+    /// Requests that run.
+    pub fn running(&self) -> u32 {
+        self.stats.running
+    }
+
+    /// Counts since the start.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    fn arrived(&mut self, now: Time, request: Request) -> Result<(), Rejected> {
+        if self.stats.queued >= self.queued_max {
+            return Err(Rejected::QueueFull);
+        }
+        if self.ids.find(request.id.0) != NONE {
+            return Err(Rejected::IdInUse(request.id));
+        }
+        let slot = self.requests.insert(now, request);
+        self.ids.insert(request.id.0, slot);
+        self.stats.arrived += 1;
+        self.stats.queued += 1;
+        self.stats.queued_peak = self.stats.queued_peak.max(self.stats.queued);
+        self.make_ready(slot);
+        Ok(())
+    }
+
+    /// Gives a request that conflicts with nothing before it to the policy.
+    fn make_ready(&mut self, slot: Slot) {
+        self.requests[slot].stage = Stage::Queued;
+        self.ready += 1;
+        self.policy.arrived(&mut self.requests, slot);
+    }
+
+    fn dispatch(&mut self, into: &mut Vec<Request>) {
+        let count = self.picked.len() as u32;
+        assert!(
+            count > 0 && count <= self.ready,
+            "policy picked requests it does not hold"
+        );
+        let batch = self.batches_free.pop().unwrap_or_else(|| {
+            self.batches.push(0);
+            self.batches.len() as u32 - 1
+        });
+        self.batches[batch as usize] = count;
+        for &slot in &self.picked {
+            let entry = &mut self.requests[slot];
+            assert!(
+                entry.stage == Stage::Queued,
+                "policy picked a request it does not hold"
+            );
+            entry.stage = Stage::Running;
+            entry.batch = batch;
+            into.push(entry.request);
+        }
+        self.batches_running += 1;
+        self.ready -= count;
+        self.stats.queued -= count;
+        self.stats.running += count;
+        self.stats.batches += 1;
+        self.stats.dispatched += u64::from(count);
+    }
+
+    fn finished(&mut self, now: Time, id: RequestId) -> Result<(), Rejected> {
+        let slot = self.slot_of(id)?;
+        if self.requests[slot].stage != Stage::Running {
+            return Err(Rejected::NotRunning(id));
+        }
+        let batch = self.requests[slot].batch;
+        let left = &mut self.batches[batch as usize];
+        *left -= 1;
+        if *left == 0 {
+            self.batches_free.push(batch);
+            self.batches_running -= 1;
+        }
+        self.policy.finished(&self.requests, slot, now);
+        self.stats.running -= 1;
+        self.stats.finished += 1;
+        self.forget(slot);
+        Ok(())
+    }
+
+    fn cancelled(&mut self, id: RequestId) -> Result<(), Rejected> {
+        let slot = self.slot_of(id)?;
+        match self.requests[slot].stage {
+            Stage::Running => return Ok(()),
+            Stage::Queued => {
+                self.policy.cancelled(&mut self.requests, slot);
+                self.ready -= 1;
+            }
+            Stage::Held | Stage::Free => {}
+        }
+        self.stats.queued -= 1;
+        self.stats.cancelled += 1;
+        self.forget(slot);
+        Ok(())
+    }
+
+    /// Frees the slot of a request that is done.
+    fn forget(&mut self, slot: Slot) {
+        self.ids.remove(self.requests[slot].request.id.0, slot);
+        self.requests.release(slot);
+    }
+
+    fn slot_of(&self, id: RequestId) -> Result<Slot, Rejected> {
+        match self.ids.find(id.0) {
+            NONE => Err(Rejected::UnknownId(id)),
+            slot => Ok(slot),
+        }
+    }
+}
