@@ -60,28 +60,78 @@ pub trait Files {
     /// fstat. A file kept only under its hidden name counts that name out of `nlink`.
     fn attr(&mut self, handle: Handle) -> Done<Attr>;
     /// Creates a regular file; EEXIST if the name exists.
-    fn create(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8], mode: u32) -> Done<Attr>;
+    fn create(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+    ) -> Done<Attr>;
     /// mkdir.
-    fn mkdir(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8], mode: u32) -> Done<Attr>;
+    fn mkdir(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+    ) -> Done<Attr>;
     /// mknod.
-    fn mknod(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8], mode: u32, rdev: u32) -> Done<Attr>;
+    fn mknod(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Done<Attr>;
     /// symlink.
-    fn symlink(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8], target: &[u8]) -> Done<Attr>;
+    fn symlink(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        target: &[u8],
+    ) -> Done<Attr>;
     /// link; follows nothing.
-    fn link(&mut self, caller: Option<&Caller>, handle: Handle, parent: Handle, name: &[u8]) -> Done<Attr>;
+    fn link(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        parent: Handle,
+        name: &[u8],
+    ) -> Done<Attr>;
     /// unlink. A file that is open anywhere keeps a hidden name until its last close.
     fn unlink(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<()>;
     /// rmdir.
     fn rmdir(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<()>;
     /// rename; an open target that is replaced keeps a hidden name.
-    fn rename(&mut self, caller: Option<&Caller>, from: (Handle, &[u8]), to: (Handle, &[u8]), mode: RenameMode) -> Done<()>;
+    fn rename(
+        &mut self,
+        caller: Option<&Caller>,
+        from: (Handle, &[u8]),
+        to: (Handle, &[u8]),
+        mode: RenameMode,
+    ) -> Done<()>;
     /// Entries after `cookie` (0: from the start), at most `bytes_max` bytes of names plus 32 each. Empty at the end.
-    fn readdir(&mut self, caller: Option<&Caller>, handle: Handle, cookie: u64, bytes_max: u32, plus: bool) -> Done<Vec<Entry>>;
+    fn readdir(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        cookie: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Done<Vec<Entry>>;
     /// chmod, chown, truncate, utimens in one.
     fn set_attr(&mut self, caller: Option<&Caller>, handle: Handle, set: &SetAttr) -> Done<Attr>;
     /// Checks that the caller may open so (owner always may), and remembers that the file is open
     /// somewhere, so that removing its last name keeps it. `open_count` 0 -> 1 is told once.
-    fn opened(&mut self, caller: Option<&Caller>, handle: Handle, read: bool, write: bool) -> Done<Attr>;
+    fn opened(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        read: bool,
+        write: bool,
+    ) -> Done<Attr>;
     /// The last open of the file at this forwarder ended: lets go of a hidden name.
     fn closed(&mut self, handle: Handle) -> Done<()>;
     /// readlink.
@@ -99,9 +149,17 @@ pub trait Files {
     /// lseek for data (3) or hole (4).
     fn seek(&mut self, handle: Handle, offset: u64, whence: u32) -> Done<u64>;
     /// getxattr.
-    fn getxattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8]) -> Done<Box<[u8]>>;
+    fn getxattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8])
+    -> Done<Box<[u8]>>;
     /// setxattr.
-    fn setxattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8], value: &[u8], flags: u32) -> Done<()>;
+    fn setxattr(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Done<()>;
     /// listxattr.
     fn listxattr(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>>;
     /// removexattr.

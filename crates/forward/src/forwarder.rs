@@ -17,7 +17,14 @@ impl Forwarder {
 
     /// Asks whether the payload of a request whose head has come may be read (or its reply's be kept).
     pub fn admit(&mut self, _now: Time, _conn: ConnId, _request: &Request) -> Admission {
-        Admission::Refuse(self.config.root.size.checked_add(0).map_or("", |_| "not yet").into())
+        Admission::Refuse(
+            self.config
+                .root
+                .size
+                .checked_add(0)
+                .map_or("", |_| "not yet")
+                .into(),
+        )
     }
 
     /// Tells what happened. `now` never goes back.
