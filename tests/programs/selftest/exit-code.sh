@@ -1,0 +1,2 @@
+# The exit code differs.
+if [[ $PWD == */second/* ]]; then exit 3; fi

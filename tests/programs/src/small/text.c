@@ -1,0 +1,3 @@
+/* Gives the greeting. */
+#include "text.h"
+const char *greeting(void) { return "hello "; }

@@ -1,0 +1,2 @@
+/* The library of the small project. */
+const char *greeting(void);
