@@ -29,10 +29,14 @@ extern crate alloc;
 extern crate std;
 
 mod index;
+mod merge;
 mod options;
+mod overlap;
 pub mod policy;
 mod requests;
 mod scheduler;
+#[cfg(test)]
+mod test;
 mod types;
 
 pub use options::{OptionValue, Options, OptionsError, PolicyOptions};

@@ -1,6 +1,8 @@
 //! The policies, by name, and the trait that each of them implements. One policy is one file.
 
 mod fifo;
+mod round_robin;
+mod window;
 
 use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
@@ -15,8 +17,8 @@ pub const NAMES: &[&str] = &["fifo", "round-robin", "window"];
 pub(crate) fn build(options: &Options) -> Result<Box<dyn Policy>, OptionsError> {
     match options.policy.as_str() {
         "fifo" => Ok(Box::new(fifo::Fifo::new(options)?)),
-        "round-robin" => Ok(Box::new(fifo::Fifo::new(options)?)),
-        "window" => Ok(Box::new(fifo::Fifo::new(options)?)),
+        "round-robin" => Ok(Box::new(round_robin::RoundRobin::new(options)?)),
+        "window" => Ok(Box::new(window::Window::new(options)?)),
         _ => Err(OptionsError::UnknownPolicy(options.policy.clone())),
     }
 }

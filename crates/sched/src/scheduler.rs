@@ -5,6 +5,7 @@
 
 use crate::index::{Index, NONE};
 use crate::options::{Options, OptionsError};
+use crate::overlap::Overlap;
 use crate::policy::{self, Bound, Pick, Policy};
 use crate::requests::{Requests, Slot, Stage};
 use crate::types::{Input, Output, Rejected, Request, RequestId, Time};
@@ -18,6 +19,7 @@ pub struct Scheduler {
     policy: Box<dyn Policy>,
     requests: Requests,
     ids: Index,
+    overlap: Overlap,
     /// By batch number: its requests that have not finished; 0 when the number is free.
     batches: Vec<u32>,
     batches_free: Vec<u32>,
@@ -27,6 +29,7 @@ pub struct Scheduler {
     /// With the policy; the rest of `stats.queued` is held back by the overlap rule.
     ready: u32,
     picked: Vec<Slot>,
+    freed: Vec<Slot>,
     stats: Stats,
 }
 
@@ -66,6 +69,7 @@ impl Scheduler {
             policy: policy::build(options)?,
             requests: Requests::new(),
             ids: Index::new(),
+            overlap: Overlap::new(),
             batches: Vec::new(),
             batches_free: Vec::new(),
             batches_running: 0,
@@ -73,6 +77,7 @@ impl Scheduler {
             queued_max: options.queued_max,
             ready: 0,
             picked: Vec::new(),
+            freed: Vec::new(),
             stats: Stats::default(),
         })
     }
@@ -168,7 +173,12 @@ impl Scheduler {
         self.stats.arrived += 1;
         self.stats.queued += 1;
         self.stats.queued_peak = self.stats.queued_peak.max(self.stats.queued);
-        self.make_ready(slot);
+        if self.overlap.arrived(&mut self.requests, slot) {
+            self.make_ready(slot);
+        } else {
+            self.stats.held += 1;
+            self.stats.held_now += 1;
+        }
         Ok(())
     }
 
@@ -235,7 +245,8 @@ impl Scheduler {
                 self.policy.cancelled(&mut self.requests, slot);
                 self.ready -= 1;
             }
-            Stage::Held | Stage::Free => {}
+            Stage::Held => self.stats.held_now -= 1,
+            Stage::Free => unreachable!("a free slot has no id"),
         }
         self.stats.queued -= 1;
         self.stats.cancelled += 1;
@@ -243,10 +254,17 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Frees the slot of a request that is done.
+    /// Frees the slot of a request that is done, and those that were held back for it alone.
     fn forget(&mut self, slot: Slot) {
         self.ids.remove(self.requests[slot].request.id.0, slot);
+        let mut freed = core::mem::take(&mut self.freed);
+        self.overlap.gone(&mut self.requests, slot, &mut freed);
         self.requests.release(slot);
+        for slot in freed.drain(..) {
+            self.stats.held_now -= 1;
+            self.make_ready(slot);
+        }
+        self.freed = freed;
     }
 
     fn slot_of(&self, id: RequestId) -> Result<Slot, Rejected> {

@@ -1,6 +1,9 @@
 //! First in, first out: the order of a server that does not schedule, and the base of comparisons.
+//!
+//! It never merges unless told to, so that what another policy gains by merging can be seen.
 
 use super::{Bound, Pick, Policy};
+use crate::merge::Merge;
 use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
 use crate::types::Time;
@@ -8,34 +11,97 @@ use alloc::vec::Vec;
 
 pub(super) struct Fifo {
     queue: List,
+    merge: Merge,
 }
 
 impl Fifo {
     pub(super) fn new(options: &Options) -> Result<Fifo, OptionsError> {
         options.table.only("fifo", &[])?;
-        Ok(Fifo { queue: List::new() })
+        Ok(Fifo {
+            queue: List::new(),
+            merge: Merge::new(options, false),
+        })
     }
 }
 
 impl Policy for Fifo {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         requests.push_back(&mut self.queue, slot);
+        self.merge.arrived(requests, 0, slot);
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
-        into.push(
-            requests
-                .pop_front(&mut self.queue)
-                .expect("pick on an empty policy"),
-        );
+        let slot = requests
+            .pop_front(&mut self.queue)
+            .expect("pick on an empty policy");
+        self.merge.begin();
+        self.merge.take(requests, 0, slot, into, |requests, slot| {
+            requests.unlink(&mut self.queue, slot);
+        });
+        self.merge.end(requests, into);
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         requests.unlink(&mut self.queue, slot);
+        self.merge.cancelled(requests, 0, slot);
     }
 
     fn bound(&self) -> Bound {
         Bound::Ahead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{drain, read, write};
+    use crate::{Options, Scheduler};
+    use std::vec;
+
+    #[test]
+    fn runs_in_order_of_arrival_and_joins_nothing() {
+        let mut scheduler = Scheduler::new(&Options::for_policy("fifo")).unwrap();
+        let input = [
+            write(1, 0, 4096),
+            read(2, 0, 4096),
+            write(1, 4096, 4096),
+            read(1, 8192, 1),
+        ];
+        assert_eq!(drain(&mut scheduler, &input), [[0], [1], [2], [3]]);
+    }
+
+    #[test]
+    fn joins_touching_requests_when_told_to() {
+        let options = Options {
+            merge: Some(true),
+            ..Options::for_policy("fifo")
+        };
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        let input = [
+            write(1, 4096, 4096),
+            write(1, 0, 4096),
+            write(1, 12288, 1),
+            write(1, 8192, 4096),
+        ];
+        assert_eq!(drain(&mut scheduler, &input), [[1, 0, 3, 2]]);
+    }
+
+    #[test]
+    fn a_batch_ends_at_its_limits() {
+        let mut options = Options {
+            merge: Some(true),
+            ..Options::for_policy("fifo")
+        };
+        options.batch_bytes_max = 8192;
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        let input = [
+            write(1, 0, 4096),
+            write(1, 4096, 4096),
+            write(1, 8192, 4096),
+        ];
+        assert_eq!(drain(&mut scheduler, &input), [vec![0, 1], vec![2]]);
+        options.batch_requests_max = 1;
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        assert_eq!(drain(&mut scheduler, &input), [[0], [1], [2]]);
     }
 }

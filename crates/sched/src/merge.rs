@@ -1,0 +1,159 @@
+//! Batches: joins requests that touch in the file into one call to the back end.
+//!
+//! A shared block of the policies. The policy picks a request as it would without merging; this
+//! block then finds, among those of the same group, file and direction, the ones that begin
+//! where it ends or end where it begins, and so on, up to the length of a batch. The extents of a
+//! batch never overlap, and stay apart: the back end gets a list, nothing is copied together.
+
+use crate::options::Options;
+use crate::requests::{Requests, Slot};
+use crate::types::{Direction, Request};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Group, file, direction, first byte, arrival: neighbours in the file are neighbours here.
+type Place = (u32, u64, Direction, u64, u64);
+
+/// Builds one batch at a time, out of requests that it was told of.
+pub(crate) struct Merge {
+    /// Whether touching requests are looked for at all.
+    on: bool,
+    bytes_max: u64,
+    requests_max: usize,
+    by_place: BTreeMap<Place, Slot>,
+    /// The batch being built: its ranges, and their bytes.
+    ranges: Vec<(u64, u64)>,
+    bytes: u64,
+}
+
+impl Merge {
+    /// Limits from the options; `default` is the policy's own choice of whether to merge.
+    pub(crate) fn new(options: &Options, default: bool) -> Merge {
+        Merge {
+            on: options.merge.unwrap_or(default),
+            bytes_max: options.batch_bytes_max,
+            requests_max: options.batch_requests_max as usize,
+            by_place: BTreeMap::new(),
+            ranges: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Remembers a request that the policy took. Only those of one `group` are merged.
+    pub(crate) fn arrived(&mut self, requests: &Requests, group: u32, slot: Slot) {
+        if self.on && can_merge(&requests[slot].request) {
+            self.by_place.insert(place(requests, group, slot), slot);
+        }
+    }
+
+    /// Forgets a request that was cancelled.
+    pub(crate) fn cancelled(&mut self, requests: &Requests, group: u32, slot: Slot) {
+        if self.on && can_merge(&requests[slot].request) {
+            self.by_place.remove(&place(requests, group, slot));
+        }
+    }
+
+    /// Begins a batch. It is never refused its first request, however long that is.
+    pub(crate) fn begin(&mut self) {
+        self.ranges.clear();
+        self.bytes = 0;
+    }
+
+    /// Whether the batch can also hold this request.
+    pub(crate) fn has_room(&self, requests: &Requests, slot: Slot, into: &[Slot]) -> bool {
+        let Some(&first) = into.first() else {
+            return true;
+        };
+        can_merge(&requests[slot].request)
+            && can_merge(&requests[first].request)
+            && self.fits(&requests[slot].request, into)
+    }
+
+    /// Adds a request to the batch, and what touches it. `took` is told of each further request
+    /// that leaves the policy with it.
+    pub(crate) fn take(
+        &mut self,
+        requests: &mut Requests,
+        group: u32,
+        slot: Slot,
+        into: &mut Vec<Slot>,
+        mut took: impl FnMut(&mut Requests, Slot),
+    ) {
+        self.cancelled(requests, group, slot);
+        let request = requests[slot].request;
+        self.ranges.push((request.offset, request.end()));
+        self.bytes = self.bytes.saturating_add(request.len);
+        into.push(slot);
+        if !self.on || !can_merge(&request) {
+            return;
+        }
+        while let Some(next) = self.touching(requests, group, &request, into) {
+            let (offset, end) = (requests[next].request.offset, requests[next].request.end());
+            self.by_place.remove(&place(requests, group, next));
+            let range = self.ranges.last_mut().expect("pushed above");
+            *range = (range.0.min(offset), range.1.max(end));
+            self.bytes = self.bytes.saturating_add(end - offset);
+            into.push(next);
+            took(requests, next);
+        }
+    }
+
+    /// Ends a batch: its requests in order of place, as a list call wants them.
+    pub(crate) fn end(&self, requests: &Requests, into: &mut [Slot]) {
+        if into.len() > 1 {
+            into.sort_unstable_by_key(|&slot| requests[slot].request.offset);
+        }
+    }
+
+    /// A request that touches the last range on its right, or else on its left.
+    fn touching(
+        &self,
+        requests: &Requests,
+        group: u32,
+        like: &Request,
+        into: &[Slot],
+    ) -> Option<Slot> {
+        let &(start, end) = self.ranges.last()?;
+        let at = |offset| (group, like.file.0, like.direction, offset, 0);
+        let beside =
+            |place: &Place| (place.0, place.1, place.2) == (group, like.file.0, like.direction);
+        let fits = |slot: &Slot| self.fits(&requests[*slot].request, into);
+        let right = self.by_place.range(at(end)..).next();
+        let right = right.filter(|(place, _)| beside(place) && place.3 == end);
+        if let Some(slot) = right.map(|(_, &slot)| slot).filter(fits) {
+            return Some(slot);
+        }
+        let left = self.by_place.range(..at(start)).next_back();
+        let left = left
+            .filter(|(place, _)| beside(place))
+            .map(|(_, &slot)| slot);
+        left.filter(|&slot| requests[slot].request.end() == start)
+            .filter(fits)
+    }
+
+    fn fits(&self, request: &Request, into: &[Slot]) -> bool {
+        into.len() < self.requests_max
+            && self.bytes.saturating_add(request.len) <= self.bytes_max
+            && self
+                .ranges
+                .iter()
+                .all(|&(start, end)| request.end() <= start || end <= request.offset)
+    }
+}
+
+/// Whole-file operations say that they cannot; an empty range would touch without end.
+fn can_merge(request: &Request) -> bool {
+    request.mergeable && request.offset < request.end()
+}
+
+fn place(requests: &Requests, group: u32, slot: Slot) -> Place {
+    let entry = &requests[slot];
+    let request = &entry.request;
+    (
+        group,
+        request.file.0,
+        request.direction,
+        request.offset,
+        entry.arrival,
+    )
+}

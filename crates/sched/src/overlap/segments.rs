@@ -1,0 +1,168 @@
+//! One file cut into segments, each with what a new request on it must wait for: the last write,
+//! and the reads since.
+//!
+//! A write waits for both and becomes the last write of its range. A read waits for the write
+//! only. What came earlier need not be remembered, because the last write waits for it. So the
+//! work for a request is that of a few look-ups in a tree, however many requests overlap:
+//! a write removes as many segments as it waits for, reads beyond [`READERS`] on one segment and
+//! segments beyond [`PIECES`] under one read are joined.
+
+use super::graph::{Graph, Ref};
+use crate::index::NONE;
+use alloc::collections::BTreeMap;
+use core::ops::Bound::{Excluded, Included};
+
+/// Readers that a segment lists before it joins them.
+const READERS: usize = 4;
+
+/// Segments that a read may touch before they become one. Reads that come later on a part of it
+/// then wait for all of its writes, which is safe, and rare.
+const PIECES: usize = 8;
+
+#[derive(Clone, Copy)]
+struct Segment {
+    write: Ref,
+    reads: [Ref; READERS],
+}
+
+const EMPTY: Segment = Segment {
+    write: Ref::NONE,
+    reads: [Ref::NONE; READERS],
+};
+
+/// The segments of one file, by first byte; each ends where the next begins.
+#[derive(Default)]
+pub(super) struct Segments {
+    by_start: BTreeMap<u64, Segment>,
+    /// Nodes that were made for this file, minus those that are done.
+    pub(super) nodes: usize,
+}
+
+/// A request as this structure sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    pub(super) node: u32,
+    pub(super) file: u32,
+    pub(super) start: u64,
+    /// Greater than `start`.
+    pub(super) end: u64,
+    pub(super) write: bool,
+    /// False for a request that is known to wait for nothing, and is only to be remembered.
+    pub(super) waits: bool,
+}
+
+impl Segments {
+    pub(super) fn len(&self) -> usize {
+        self.by_start.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_start.clear();
+    }
+
+    /// Remembers an access, and makes its node wait for all it conflicts with.
+    pub(super) fn insert(&mut self, graph: &mut Graph, access: Access) {
+        if self.by_start.is_empty() {
+            self.by_start.insert(0, EMPTY);
+        }
+        self.split(access.start);
+        if access.end < u64::MAX {
+            self.split(access.end);
+        }
+        if access.write {
+            self.insert_write(graph, access);
+        } else {
+            self.insert_read(graph, access);
+        }
+    }
+
+    fn insert_write(&mut self, graph: &mut Graph, access: Access) {
+        if access.waits {
+            let mut last = Ref::NONE;
+            for segment in self
+                .by_start
+                .range(access.start..access.end)
+                .map(|(_, s)| s)
+            {
+                // Neighbours were often cut from one segment: wait for its write once.
+                if segment.write != last {
+                    graph.wait_for(access.node, segment.write);
+                    last = segment.write;
+                }
+                for &read in &segment.reads {
+                    graph.wait_for(access.node, read);
+                }
+            }
+        }
+        let write = graph.refer(access.node);
+        self.become_one(access.start, access.end, Segment { write, ..EMPTY });
+    }
+
+    fn insert_read(&mut self, graph: &mut Graph, access: Access) {
+        let range = access.start..access.end;
+        if self.by_start.range(range.clone()).nth(PIECES).is_some() {
+            self.join_pieces(graph, access);
+        }
+        let read = graph.refer(access.node);
+        for (_, segment) in self.by_start.range_mut(range) {
+            if access.waits {
+                graph.wait_for(access.node, segment.write);
+            }
+            let place = segment.reads.iter().position(|&read| !graph.is_live(read));
+            let place = place.unwrap_or_else(|| {
+                let join = graph.add(NONE, access.file);
+                self.nodes += 1;
+                for read in &mut segment.reads {
+                    graph.wait_for(join, *read);
+                    *read = Ref::NONE;
+                }
+                segment.reads[0] = graph.refer(join);
+                1
+            });
+            segment.reads[place] = read;
+        }
+    }
+
+    /// Makes one segment of all in the range of a read.
+    fn join_pieces(&mut self, graph: &mut Graph, access: Access) {
+        let writes = graph.add(NONE, access.file);
+        let reads = graph.add(NONE, access.file);
+        for segment in self
+            .by_start
+            .range(access.start..access.end)
+            .map(|(_, s)| s)
+        {
+            graph.wait_for(writes, segment.write);
+            for &read in &segment.reads {
+                graph.wait_for(reads, read);
+            }
+        }
+        let mut segment = EMPTY;
+        for (join, place) in [(writes, &mut segment.write), (reads, &mut segment.reads[0])] {
+            if graph.is_waiting(join) {
+                *place = graph.refer(join);
+                self.nodes += 1;
+            } else {
+                graph.discard(join);
+            }
+        }
+        self.become_one(access.start, access.end, segment);
+    }
+
+    /// Replaces all segments from `start`, where one begins, to `end` by `segment`.
+    fn become_one(&mut self, start: u64, end: u64, segment: Segment) {
+        self.by_start.insert(start, segment);
+        let rest = (Excluded(start), Excluded(end));
+        while let Some((&key, _)) = self.by_start.range(rest).next() {
+            self.by_start.remove(&key);
+        }
+    }
+
+    fn split(&mut self, at: u64) {
+        let before = self.by_start.range((Included(0), Included(at))).next_back();
+        let (&start, &segment) = before.expect("the first segment begins at 0");
+        if start != at {
+            self.by_start.insert(at, segment);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What several tests of this crate need: short requests, and a host that runs a queue empty.
+
+use crate::Scheduler;
+use crate::types::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
+use std::vec::Vec;
+
+/// A read of `file`.
+pub(crate) fn read(file: u64, offset: u64, len: u64) -> Request {
+    Request::new(
+        RequestId(0),
+        AppId(0),
+        FileId(file),
+        Direction::Read,
+        offset,
+        len,
+    )
+}
+
+/// A write of `file`.
+pub(crate) fn write(file: u64, offset: u64, len: u64) -> Request {
+    Request {
+        direction: Direction::Write,
+        ..read(file, offset, len)
+    }
+}
+
+/// See `drain_at`.
+pub(crate) fn drain(scheduler: &mut Scheduler, input: &[Request]) -> Vec<Vec<u64>> {
+    drain_at(scheduler, Time(0), input)
+}
+
+/// Hands in all requests, numbered from 0, at one time; then runs one batch after the other.
+/// Returns the ids of each batch.
+pub(crate) fn drain_at(scheduler: &mut Scheduler, now: Time, input: &[Request]) -> Vec<Vec<u64>> {
+    for (id, request) in (0..).zip(input) {
+        let request = Request {
+            id: RequestId(id),
+            ..*request
+        };
+        scheduler.handle(now, Input::Arrived(request)).unwrap();
+    }
+    let mut batches = Vec::new();
+    let mut batch = Vec::new();
+    while scheduler.poll(now, &mut batch) == Output::Dispatch {
+        batches.push(batch.iter().map(|request| request.id.0).collect());
+        for request in &batch {
+            scheduler.handle(now, Input::Finished(request.id)).unwrap();
+        }
+    }
+    assert_eq!((scheduler.queued(), scheduler.running()), (0, 0));
+    batches
+}
