@@ -4,7 +4,7 @@ set -euo pipefail
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 : "${MODE:=quick}" "${TIDEGATE:=${CARGO_TARGET_DIR:-$REPO/target}/release/tidegate}"
 : "${TIDEGATE_TEST_DIR:=/var/tmp}"
-OWN_WORK=
+OWN_WORK='' RESTARTED=()
 if [ -z "${WORK:-}" ]; then
   WORK=$(mktemp -d "$TIDEGATE_TEST_DIR/tidegate.XXXXXX") OWN_WORK=1
 fi
@@ -66,8 +66,16 @@ down() {
     check "SIGTERM: tidegate up ends with 0 (was $code)" test "$code" = 0
   fi
   check "nothing is mounted any more" not mounted "$MNT"
+  for pid in "${RESTARTED[@]}"; do
+    code=0
+    kill -TERM "$pid" 2>/dev/null || true
+    wait "$pid" || code=$?
+    # 143: it still waited for its forwarder to die, which the suite reports by itself.
+    check "SIGTERM: a restarted forwarder ends with 0 (was $code)" test "$code" = 0 -o "$code" = 143
+  done
+  RESTARTED=()
   clean_work "$WORK"
-  rm -rf "$DATA" "$PLAIN" "$RUN"
+  rm -rf "$DATA" "$PLAIN" "$RUN" "$WORK/restarted" "$WORK/restart.log"
 }
 not() { ! "$@"; }
 mounted() { grep -q " $1 fuse" /proc/self/mounts; }
@@ -77,17 +85,18 @@ forwarder_pid() { cat "$RUN/forwarder.$1.pid" 2>/dev/null; }
 restart_when_dead() {
   local index=$1 first
   first=$(forwarder_pid "$index")
-  rm -f "$WORK/restarted.$index"
   (
+    trap - EXIT
     while alive "$first"; do sleep 0.05; done
     sleep 2
-    exec 3> "$WORK/restarted.$index"
-    exec "$TIDEGATE" serve --config "$RUN/forwarder.$index.toml" >> "$WORK/restart.log" 2>&1 3>&-
+    echo "$index" >> "$WORK/restarted"
+    exec "$TIDEGATE" serve --config "$RUN/forwarder.$index.toml" >> "$WORK/restart.log" 2>&1
   ) < /dev/null &
   remember $!
+  RESTARTED+=($!)
 }
-# killed I PID: true when the forwarder that had PID is gone, as the fault demanded.
-killed() { ! alive "$2"; }
+# killed PID: true when that forwarder is gone, as the fault demanded.
+killed() { ! alive "$1"; }
 
 # clean_work DIR: ends the remembered processes and forwarders, and takes away the mounts of DIR.
 clean_work() {

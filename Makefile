@@ -1,0 +1,43 @@
+# The commands of this repository; `make help` lists them.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help demo test test-long bench build fmt lint clean
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+demo: ## two competing jobs, in arrival order and then coordinated (some minutes)
+	@tools/need demo
+	cargo build --release -p tidegate-cli
+	@tools/demo
+
+test: ## everything that a change has to pass, as CI runs it
+	@tools/need test fsx pjdfstest
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo test --workspace --quiet
+	cargo build --release -p tidegate-cli
+	tests/run quick
+	tools/instructions --check
+
+test-long: ## the long runs of every end-to-end suite (an hour)
+	@tools/need test-long fsx pjdfstest
+	cargo build --release -p tidegate-cli
+	tests/run long
+
+bench: ## write the tables of docs/performance.md from this machine
+	@tools/need demo
+	cargo build --release -p tidegate-cli
+	$(TARGET)/release/tidegate bench performance --write docs/performance.md
+
+build: ## the release build of the command `tidegate`
+	cargo build --release -p tidegate-cli
+
+fmt: ## format the Rust sources
+	cargo fmt --all
+
+lint: ## the lints that `make test` demands
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+clean: ## remove what was built
+	cargo clean
