@@ -3,7 +3,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..4 | magic `TGW1` |
-//! | 4 | version |
+//! | 4 | version of the frame, [`VERSION`] |
 //! | 5 | op (request) or the request's op (reply) |
 //! | 6..8 | flags: reply 1, replay 2, row 4, caller 8, hints 16; others must be zero |
 //! | 8..16 | id |
@@ -17,15 +17,42 @@
 //! | 48..56 | epoch |
 //! | 56..60 | CRC-32 of the body |
 //! | 60..64 | CRC-32 of bytes 0..60 |
+//!
+//! Fields that a frame does not use are zero. The body of a request is the caller, the hints and
+//! the operation's arguments; that of a reply is the outcome, or nothing when the status is not 0.
+
+mod bytes;
+mod error;
+mod op;
+mod reply;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use bytes::name_is_valid;
+pub use error::FrameError;
+pub use op::op_code;
+pub use reply::{decode_reply, encode_reply};
+pub use request::{decode_request, encode_request};
+
 use crate::message::BODY_MAX;
+use alloc::vec::Vec;
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 64;
 /// Largest header and body together.
 pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
+/// The version of the frame that this code speaks.
+pub const VERSION: u8 = 1;
 
-use crate::message::{Reply, Request};
-use alloc::vec::Vec;
+const MAGIC: [u8; 4] = *b"TGW1";
+
+const FLAG_REPLY: u16 = 1;
+const FLAG_REPLAY: u16 = 2;
+const FLAG_ROW: u16 = 4;
+const FLAG_CALLER: u16 = 8;
+const FLAG_HINTS: u16 = 16;
+const FLAGS: u16 = 31;
 
 /// A header that passed its checks: magic, version, flags, lengths and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,35 +67,132 @@ pub struct Header {
     pub(crate) bytes: [u8; HEADER_LEN],
 }
 
-/// Why bytes are not a frame. The session that sent them cannot be trusted further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FrameError {
-    /// Placeholder until the codec lands.
-    Malformed(&'static str),
+impl Header {
+    /// Id of the request that this is, or answers.
+    pub fn id(&self) -> u64 {
+        self.u64_at(8)
+    }
+
+    /// Op code of the request that this is, or answers; it may be unknown.
+    pub fn op(&self) -> u8 {
+        self.bytes[5]
+    }
+
+    fn u16_at(&self, at: usize) -> u16 {
+        u16::from_le_bytes(array(&self.bytes, at))
+    }
+
+    fn u32_at(&self, at: usize) -> u32 {
+        u32::from_le_bytes(array(&self.bytes, at))
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from_le_bytes(array(&self.bytes, at))
+    }
+
+    fn flag(&self, flag: u16) -> bool {
+        self.u16_at(6) & flag != 0
+    }
+
+    /// Checks length and checksum of the body that came with this header.
+    fn check_body(&self, body: &[u8]) -> Result<(), FrameError> {
+        if body.len() != self.body_len as usize {
+            return Err(FrameError::Truncated);
+        }
+        if crc32fast::hash(body) != self.u32_at(56) {
+            return Err(FrameError::BodyChecksum);
+        }
+        Ok(())
+    }
 }
 
-/// Appends header and body of a request.
-pub fn encode_request(_request: &Request, _out: &mut Vec<u8>) {
-    unreachable!("the codec lands next")
-}
-/// Appends header and body of a reply. `op` is the request's op code ([`op_code`]).
-pub fn encode_reply(_op: u8, _reply: &Reply, _out: &mut Vec<u8>) {
-    unreachable!("the codec lands next")
-}
-/// The op code of an operation.
-pub fn op_code(_op: &crate::message::Op) -> u8 {
-    0
-}
 /// Checks a header. `payload_max` is what the session agreed on.
-pub fn decode_header(_bytes: &[u8; HEADER_LEN], _payload_max: u32) -> Result<Header, FrameError> {
-    Err(FrameError::Malformed("the codec lands next"))
+pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Header, FrameError> {
+    let mut header = Header {
+        reply: false,
+        body_len: 0,
+        payload_len: 0,
+        bytes: *bytes,
+    };
+    if bytes[..4] != MAGIC {
+        return Err(FrameError::Magic);
+    }
+    if bytes[4] != VERSION {
+        return Err(FrameError::Version(bytes[4]));
+    }
+    if crc32fast::hash(&bytes[..60]) != header.u32_at(60) {
+        return Err(FrameError::HeaderChecksum);
+    }
+    let flags = header.u16_at(6);
+    let reply = flags & FLAG_REPLY != 0;
+    if flags & !FLAGS != 0 || (reply && flags != FLAG_REPLY) {
+        return Err(FrameError::Flags(flags));
+    }
+    header.reply = reply;
+    header.body_len = header.u32_at(20);
+    header.payload_len = header.u32_at(24);
+    if header.body_len as usize > BODY_MAX {
+        return Err(FrameError::BodyLength(header.body_len));
+    }
+    if header.payload_len > payload_max {
+        return Err(FrameError::PayloadLength(header.payload_len));
+    }
+    let row = reply || flags & FLAG_ROW != 0;
+    if !row && (header.u16_at(18) != 0 || header.u64_at(32) != 0) {
+        return Err(FrameError::Reserved);
+    }
+    if (reply && header.u16_at(18) != 0) || (!reply && header.u32_at(28) != 0) {
+        return Err(FrameError::Reserved);
+    }
+    Ok(header)
 }
-/// Reads a request from its header and body.
-pub fn decode_request(_header: &Header, _body: &[u8]) -> Result<Request, FrameError> {
-    Err(FrameError::Malformed("the codec lands next"))
+
+/// What the headers of requests and replies have in common.
+struct Fields {
+    op: u8,
+    flags: u16,
+    id: u64,
+    seat: u16,
+    row_index: u16,
+    payload_len: u32,
+    status: u32,
+    /// Row sequence, or charged ns.
+    counter: u64,
+    generation: u64,
+    epoch: u64,
 }
-/// Reads a reply from its header and body.
-pub fn decode_reply(_header: &Header, _body: &[u8]) -> Result<Reply, FrameError> {
-    Err(FrameError::Malformed("the codec lands next"))
+
+/// Fills in the header of a frame that starts at `start` and whose body is written already.
+fn seal(fields: &Fields, out: &mut [u8], start: usize) {
+    let (head, body) = out[start..].split_at_mut(HEADER_LEN);
+    debug_assert!(body.len() <= BODY_MAX, "a body beyond its bound");
+    head[..4].copy_from_slice(&MAGIC);
+    head[4] = VERSION;
+    head[5] = fields.op;
+    head[6..8].copy_from_slice(&fields.flags.to_le_bytes());
+    head[8..16].copy_from_slice(&fields.id.to_le_bytes());
+    head[16..18].copy_from_slice(&fields.seat.to_le_bytes());
+    head[18..20].copy_from_slice(&fields.row_index.to_le_bytes());
+    head[20..24].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    head[24..28].copy_from_slice(&fields.payload_len.to_le_bytes());
+    head[28..32].copy_from_slice(&fields.status.to_le_bytes());
+    head[32..40].copy_from_slice(&fields.counter.to_le_bytes());
+    head[40..48].copy_from_slice(&fields.generation.to_le_bytes());
+    head[48..56].copy_from_slice(&fields.epoch.to_le_bytes());
+    head[56..60].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+    let sum = crc32fast::hash(&head[..60]);
+    head[60..64].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Makes room for a header; returns where the frame starts.
+fn begin(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.resize(start + HEADER_LEN, 0);
+    start
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N]
+        .try_into()
+        .expect("a slice of N bytes is an array of N bytes")
 }

@@ -43,8 +43,10 @@ impl Layout {
             }
             let border = (at / layout.stripe + 1).saturating_mul(layout.stripe);
             let len = border.min(end) - at;
-            let part =
-                Part { seat: layout.seat_of_byte(handle, at), extent: Extent { offset: at, len } };
+            let part = Part {
+                seat: layout.seat_of_byte(handle, at),
+                extent: Extent { offset: at, len },
+            };
             at += len;
             Some(part)
         })
@@ -66,10 +68,19 @@ mod tests {
 
     #[test]
     fn parts_cover_the_extent_once_and_follow_the_stripes() {
-        let layout = Layout { seats: 4, stripe: 4096 };
+        let layout = Layout {
+            seats: 4,
+            stripe: 4096,
+        };
         let handle = Handle { inode: 7, birth: 1 };
         let mut at = 1000;
-        for part in layout.parts(handle, Extent { offset: 1000, len: 20_000 }) {
+        for part in layout.parts(
+            handle,
+            Extent {
+                offset: 1000,
+                len: 20_000,
+            },
+        ) {
             assert_eq!(part.extent.offset, at);
             assert_eq!(part.seat, layout.seat_of_byte(handle, at));
             assert_eq!(at / 4096, (at + part.extent.len - 1) / 4096);
@@ -80,9 +91,21 @@ mod tests {
 
     #[test]
     fn the_end_of_the_number_range_does_not_overflow() {
-        let layout = Layout { seats: 3, stripe: 1 << 20 };
+        let layout = Layout {
+            seats: 3,
+            stripe: 1 << 20,
+        };
         let handle = Handle { inode: 1, birth: 0 };
-        let extent = Extent { offset: u64::MAX - 10, len: u64::MAX };
-        assert_eq!(layout.parts(handle, extent).map(|p| p.extent.len).sum::<u64>(), 10);
+        let extent = Extent {
+            offset: u64::MAX - 10,
+            len: u64::MAX,
+        };
+        assert_eq!(
+            layout
+                .parts(handle, extent)
+                .map(|p| p.extent.len)
+                .sum::<u64>(),
+            10
+        );
     }
 }

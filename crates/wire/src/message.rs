@@ -3,8 +3,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+mod op;
+mod outcome;
+
+pub use op::Op;
+pub use outcome::{Entry, Lens, Outcome, Statfs};
+
 /// Identity of a file on the back end. It survives rename; `birth` tells a reused inode apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     /// Inode number on the exported file system.
     pub inode: u64,
@@ -43,7 +49,8 @@ pub struct Hints {
     pub operation_bytes: u64,
     /// Largest number of the operation's bytes on one forwarder.
     pub operation_bytes_max: u64,
-    /// Client's wall clock, corrected by the offset measured in the hello, ns since 1970. One per operation.
+    /// Client's wall clock, corrected by the offset measured in the hello, ns since 1970. One per
+    /// operation.
     pub stamp_ns: u64,
     /// Wall-clock deadline in ns since 1970, 0 for none.
     pub deadline_ns: u64,
@@ -113,9 +120,11 @@ pub enum Status {
     Errno(u16),
     /// This forwarder does not hold the seat: ask another.
     NotMySeat,
-    /// The forwarder cannot find the file by its handle: send [`Op::Reach`] with a path, then again.
+    /// The forwarder cannot find the file by its handle: send [`Op::Reach`] with a path, then
+    /// again.
     UnknownHandle,
-    /// The seat has changed hands (its generation is in the reply): re-open and reclaim, then again.
+    /// The seat has changed hands (its generation is in the reply): re-open and reclaim, then
+    /// again.
     NewGeneration,
     /// Locks are being reclaimed, or something is full for a moment: send again later.
     TryLater,
@@ -125,7 +134,7 @@ pub enum Status {
 pub type FileKind = u8;
 
 /// Attributes of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
     /// The file.
     pub handle: Handle,
@@ -297,7 +306,10 @@ pub struct Extents {
 
 impl From<Extent> for Extents {
     fn from(first: Extent) -> Self {
-        Extents { first, rest: Vec::new() }
+        Extents {
+            first,
+            rest: Vec::new(),
+        }
     }
 }
 
@@ -326,328 +338,13 @@ pub const NAME_MAX: usize = 255;
 pub const PATH_MAX: usize = 4096;
 /// Largest value of an extended attribute.
 pub const XATTR_MAX: usize = 65536;
+/// Longest text of a policy change.
+pub const POLICY_MAX: usize = 65536;
+/// Longest proof of a shared secret.
+pub const PROOF_MAX: usize = 64;
+/// Largest `bytes_max` of [`Op::Readdir`]: entries with attributes then still fit a body.
+pub const READDIR_MAX: u32 = 32 * 1024;
 /// Largest body of a frame.
 pub const BODY_MAX: usize = 128 * 1024;
 /// Largest payload that any configuration may allow.
 pub const PAYLOAD_LIMIT: u32 = 16 << 20;
-
-/// What a request asks. The comment of each names the seat to ask: of the *parent* directory's
-/// inode, of the *file*'s inode, or of the *byte*.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Opens the session; always the first frame.
-    Hello(Hello),
-    /// Ends the session and drops everything the client holds.
-    Bye,
-    /// Renews the lease.
-    Ping,
-    /// State of the forwarder as JSON ([`Outcome::Text`]).
-    Status,
-    /// Changes the policy at run time: TOML text as under `[scheduler]` in the configuration.
-    SetPolicy {
-        /// The table's text.
-        text: Box<[u8]>,
-    },
-
-    /// Tells the forwarder a path (relative to the export) of a handle it does not know. Any seat.
-    Reach {
-        /// The file.
-        handle: Handle,
-        /// Components joined by `/`, no symbolic links, empty for the root.
-        path: Box<[u8]>,
-    },
-
-    /// Attributes of a name. Seat: parent.
-    Lookup { /// Directory.
-        parent: Handle, /// Name in it.
-        name: Name },
-    /// Creates a regular file. Seat: parent.
-    Create { /// Directory.
-        parent: Handle, /// New name.
-        name: Name, /// Permission bits.
-        mode: u32, /// EEXIST if the name exists; otherwise an existing file is the result.
-        exclusive: bool },
-    /// Creates a directory. Seat: parent.
-    Mkdir { /// Directory.
-        parent: Handle, /// New name.
-        name: Name, /// Permission bits.
-        mode: u32 },
-    /// Creates a fifo, socket, device or regular file. Seat: parent.
-    Mknod { /// Directory.
-        parent: Handle, /// New name.
-        name: Name, /// Type and permission bits.
-        mode: u32, /// Device number.
-        rdev: u32 },
-    /// Creates a symbolic link. Seat: parent.
-    Symlink { /// Directory.
-        parent: Handle, /// New name.
-        name: Name, /// What it says.
-        target: Box<[u8]> },
-    /// Gives a file another name. Seat: (new) parent.
-    Link { /// The file.
-        handle: Handle, /// Directory of the new name.
-        parent: Handle, /// New name.
-        name: Name },
-    /// Removes a name of a file that is no directory. Seat: parent.
-    Unlink { /// Directory.
-        parent: Handle, /// Name in it.
-        name: Name },
-    /// Removes an empty directory. Seat: parent.
-    Rmdir { /// Directory.
-        parent: Handle, /// Name in it.
-        name: Name },
-    /// Moves a name. Seat: (old) parent.
-    Rename { /// Old directory.
-        parent: Handle, /// Old name.
-        name: Name, /// New directory.
-        new_parent: Handle, /// New name.
-        new_name: Name, /// What may happen to an existing target.
-        mode: RenameMode },
-    /// Lists a directory. Seat: file (the directory's own inode).
-    Readdir { /// Directory.
-        handle: Handle, /// 0, or the cookie of the last entry seen.
-        cookie: u64, /// Most bytes of names wanted.
-        bytes_max: u32, /// With attributes.
-        plus: bool },
-
-    /// Attributes. Seat: file.
-    Getattr { /// The file.
-        handle: Handle },
-    /// Sets attributes; a size counts as a write of the whole file. Seat: file.
-    Setattr { /// The file.
-        handle: Handle, /// What to set.
-        set: SetAttr },
-    /// Registers an open file, so that it outlives its last name. Idempotent. Seat: file.
-    Open { /// The file.
-        handle: Handle, /// Client's number of this open.
-        open: u64, /// It will be read.
-        read: bool, /// It will be written.
-        write: bool },
-    /// Ends an open. Idempotent. Seat: file.
-    Close { /// The file.
-        handle: Handle, /// The open's number.
-        open: u64 },
-    /// What a symbolic link says. Seat: file.
-    Readlink { /// The link.
-        handle: Handle },
-    /// Asks whether the caller may; mask as access(2). Seat: file.
-    Access { /// The file.
-        handle: Handle, /// R_OK 4, W_OK 2, X_OK 1.
-        mask: u32 },
-    /// Makes written bytes and attributes stable, on this forwarder's node. Any seat.
-    Fsync { /// The file.
-        handle: Handle, /// Leave out attributes that reading does not need.
-        data_only: bool },
-    /// The file system's state. Seat: file (of the root).
-    Statfs,
-    /// fallocate(2). Seat: file.
-    Fallocate { /// The file.
-        handle: Handle, /// Flags of fallocate(2).
-        mode: u32, /// First byte.
-        offset: u64, /// Bytes.
-        len: u64 },
-    /// copy_file_range(2). Seat: file (the target).
-    CopyRange { /// Source file.
-        source: Handle, /// First byte read.
-        source_offset: u64, /// Target file.
-        handle: Handle, /// First byte written.
-        offset: u64, /// Bytes.
-        len: u64 },
-    /// Next data or hole: whence is SEEK_DATA 3 or SEEK_HOLE 4. Seat: file.
-    Seek { /// The file.
-        handle: Handle, /// Where to start.
-        offset: u64, /// 3 or 4.
-        whence: u32 },
-    /// Reads an extended attribute. Seat: file.
-    Getxattr { /// The file.
-        handle: Handle, /// Attribute's name, with its prefix.
-        name: Name },
-    /// Sets one. Seat: file.
-    Setxattr { /// The file.
-        handle: Handle, /// Attribute's name.
-        name: Name, /// Its value.
-        value: Box<[u8]>, /// XATTR_CREATE 1, XATTR_REPLACE 2, or 0.
-        flags: u32 },
-    /// Lists names, each ended by NUL. Seat: file.
-    Listxattr { /// The file.
-        handle: Handle },
-    /// Removes one. Seat: file.
-    Removexattr { /// The file.
-        handle: Handle, /// Attribute's name.
-        name: Name },
-
-    /// Sets, changes or releases an advisory lock. Seat: file. Not in the reply table: setting a
-    /// lock twice is setting it once.
-    SetLock { /// The file.
-        handle: Handle, /// The lock.
-        lock: Lock, /// Wait until it can be had (the reply comes then).
-        wait: bool, /// Held before the seat changed hands.
-        reclaim: bool },
-    /// Finds a lock in the way ([`Outcome::Lock`]). Seat: file.
-    TestLock { /// The file.
-        handle: Handle, /// The lock one would like.
-        lock: Lock },
-    /// Releases every lock of an owner on a file. Seat: file.
-    DropLocks { /// The file.
-        handle: Handle, /// Which family.
-        family: LockFamily, /// The owner.
-        owner: u64 },
-    /// Takes back a waiting [`Op::SetLock`]; its reply is EINTR unless it was granted before.
-    CancelLock { /// Id of the request that waits.
-        request: u64 },
-    /// All opens and locks of this client on this seat have been told again.
-    ReclaimDone,
-
-    /// Reads; the reply's payload is the extents' bytes in order, short at the end of the file. Seat: byte.
-    Read { /// The file.
-        handle: Handle, /// What to read; all within one stripe's seat.
-        extents: Extents },
-    /// Writes the payload to the extents in order. Seat: byte.
-    Write { /// The file.
-        handle: Handle, /// Where to.
-        extents: Extents },
-    /// Writes the payload at the end of the file, in one piece. Seat: file.
-    Append { /// The file.
-        handle: Handle },
-}
-
-/// What a served request yields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Done, nothing to say.
-    Done,
-    /// Session granted.
-    Hello(Box<HelloReply>),
-    /// Lookup, create, mkdir, mknod, symlink, link, getattr, setattr, open, reach.
-    Attr(Attr),
-    /// Unlink, rmdir, rename: the file that lost its (target) name, if any.
-    Removed(Option<Handle>),
-    /// Readlink, getxattr, listxattr, status.
-    Text(Box<[u8]>),
-    /// Readdir. Empty at the end.
-    Entries(Vec<Entry>),
-    /// Read: number of bytes of each extent that exist; payload is exactly their sum.
-    Data { /// Bytes per extent.
-        lens: Lens },
-    /// Write, copy: bytes written.
-    Written { /// Bytes.
-        len: u64 },
-    /// Append: where the bytes went, and the new size.
-    Appended { /// First byte.
-        offset: u64, /// Bytes.
-        len: u64 },
-    /// Seek.
-    Offset(u64),
-    /// Statfs.
-    Statfs(Statfs),
-    /// TestLock: the lock in the way, if any.
-    Lock(Option<Lock>),
-}
-
-/// Bytes read for each extent of a read; one costs no allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lens {
-    /// Of the first extent.
-    pub first: u32,
-    /// Of the others.
-    pub rest: Vec<u32>,
-}
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Name; `.` and `..` are not listed.
-    pub name: Name,
-    /// Inode number.
-    pub inode: u64,
-    /// `d_type`.
-    pub kind: FileKind,
-    /// Where to go on after this entry.
-    pub cookie: u64,
-    /// Attributes, if asked for and the file still exists.
-    pub attr: Option<Attr>,
-}
-
-/// State of the file system, as statvfs(3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statfs {
-    /// Blocks in all.
-    pub blocks: u64,
-    /// Free blocks.
-    pub blocks_free: u64,
-    /// Free blocks for users.
-    pub blocks_available: u64,
-    /// Inodes in all.
-    pub files: u64,
-    /// Free inodes.
-    pub files_free: u64,
-    /// Bytes of a block.
-    pub block_size: u32,
-    /// Longest name.
-    pub name_max: u32,
-}
-
-impl Op {
-    /// Whether the operation changes files, so that a replay must not do it twice: it needs a row.
-    pub fn mutates(&self) -> bool {
-        use Op::*;
-        matches!(
-            self,
-            Create { .. }
-                | Mkdir { .. }
-                | Mknod { .. }
-                | Symlink { .. }
-                | Link { .. }
-                | Unlink { .. }
-                | Rmdir { .. }
-                | Rename { .. }
-                | Setattr { .. }
-                | Fallocate { .. }
-                | CopyRange { .. }
-                | Setxattr { .. }
-                | Removexattr { .. }
-                | Write { .. }
-                | Append { .. }
-        )
-    }
-
-    /// Which seat must be asked, or None where any will do.
-    pub fn seat(&self, layout: &crate::Layout, root: Handle) -> Option<u16> {
-        use Op::*;
-        match self {
-            Lookup { parent, .. }
-            | Create { parent, .. }
-            | Mkdir { parent, .. }
-            | Mknod { parent, .. }
-            | Symlink { parent, .. }
-            | Link { parent, .. }
-            | Unlink { parent, .. }
-            | Rmdir { parent, .. }
-            | Rename { parent, .. } => Some(layout.seat_of_file(*parent)),
-            Getattr { handle }
-            | Setattr { handle, .. }
-            | Open { handle, .. }
-            | Close { handle, .. }
-            | Readlink { handle }
-            | Access { handle, .. }
-            | Fallocate { handle, .. }
-            | CopyRange { handle, .. }
-            | Seek { handle, .. }
-            | Getxattr { handle, .. }
-            | Setxattr { handle, .. }
-            | Listxattr { handle }
-            | Removexattr { handle, .. }
-            | SetLock { handle, .. }
-            | TestLock { handle, .. }
-            | DropLocks { handle, .. }
-            | Readdir { handle, .. }
-            | Append { handle } => Some(layout.seat_of_file(*handle)),
-            Read { handle, extents } | Write { handle, extents } => {
-                Some(layout.seat_of_byte(*handle, extents.first.offset))
-            }
-            Statfs => Some(layout.seat_of_file(root)),
-            Hello(_) | Bye | Ping | Status | SetPolicy { .. } | Reach { .. } | Fsync { .. }
-            | CancelLock { .. } | ReclaimDone => None,
-        }
-    }
-}

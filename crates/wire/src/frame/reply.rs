@@ -1,0 +1,298 @@
+//! Replies as bytes.
+
+use super::bytes::{Reader, Writer};
+use super::op::{Yields, yields};
+use super::{FLAG_REPLY, Fields, FrameError, Header, begin, seal};
+use crate::message::{
+    BODY_MAX, EXTENTS_MAX, Entry, HelloReply, Lens, Outcome, PAYLOAD_LIMIT, Reply, Statfs, Status,
+};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+const NOT_MY_SEAT: u32 = 5001;
+const UNKNOWN_HANDLE: u32 = 5002;
+const NEW_GENERATION: u32 = 5003;
+const TRY_LATER: u32 = 5004;
+const ERRNO_MAX: u32 = 4095;
+/// Room that a text may take; the rest of the body is its length.
+const TEXT_MAX: usize = BODY_MAX - 4;
+
+/// Appends header and body of a reply. `op` is the request's op code ([`op_code`](super::op_code)).
+pub fn encode_reply(op: u8, reply: &Reply, out: &mut Vec<u8>) {
+    let start = begin(out);
+    let status = match &reply.result {
+        Ok(outcome) => {
+            debug_assert_eq!(Some(kind(outcome)), yields(op), "not what op {op} yields");
+            encode_outcome(outcome, out);
+            0
+        }
+        Err(status) => status_code(*status),
+    };
+    let fields = Fields {
+        op,
+        flags: FLAG_REPLY,
+        id: reply.id,
+        seat: reply.seat,
+        row_index: 0,
+        payload_len: reply.payload_len,
+        status,
+        counter: reply.charged_ns,
+        generation: reply.generation,
+        epoch: reply.epoch,
+    };
+    seal(&fields, out, start);
+}
+
+/// Reads a reply from its header and body.
+pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
+    if !header.reply {
+        return Err(FrameError::Direction);
+    }
+    header.check_body(body)?;
+    let mut body = Reader::new(body);
+    let result = match decode_status(header.u32_at(28))? {
+        Some(status) => Err(status),
+        None => {
+            let (id, op) = (header.id(), header.op());
+            let kind = yields(op).ok_or(FrameError::UnknownOp { id, op })?;
+            Ok(decode_outcome(kind, &mut body)?)
+        }
+    };
+    body.end()?;
+    let payload = match &result {
+        Ok(Outcome::Data { lens }) => lens.bytes(),
+        _ => 0,
+    };
+    if payload != u64::from(header.payload_len) {
+        return Err(FrameError::PayloadLength(header.payload_len));
+    }
+    Ok(Reply {
+        id: header.id(),
+        seat: header.u16_at(16),
+        generation: header.u64_at(40),
+        epoch: header.u64_at(48),
+        charged_ns: header.u64_at(32),
+        result,
+        payload_len: header.payload_len,
+    })
+}
+
+fn status_code(status: Status) -> u32 {
+    match status {
+        Status::Errno(errno) => {
+            debug_assert!((1..=ERRNO_MAX).contains(&u32::from(errno)));
+            u32::from(errno)
+        }
+        Status::NotMySeat => NOT_MY_SEAT,
+        Status::UnknownHandle => UNKNOWN_HANDLE,
+        Status::NewGeneration => NEW_GENERATION,
+        Status::TryLater => TRY_LATER,
+    }
+}
+
+fn decode_status(code: u32) -> Result<Option<Status>, FrameError> {
+    Ok(match code {
+        0 => None,
+        1..=ERRNO_MAX => Some(Status::Errno(code as u16)),
+        NOT_MY_SEAT => Some(Status::NotMySeat),
+        UNKNOWN_HANDLE => Some(Status::UnknownHandle),
+        NEW_GENERATION => Some(Status::NewGeneration),
+        TRY_LATER => Some(Status::TryLater),
+        _ => return Err(FrameError::Status(code)),
+    })
+}
+
+fn kind(outcome: &Outcome) -> Yields {
+    match outcome {
+        Outcome::Done => Yields::Done,
+        Outcome::Hello(_) => Yields::Hello,
+        Outcome::Attr(_) => Yields::Attr,
+        Outcome::Removed(_) => Yields::Removed,
+        Outcome::Text(_) => Yields::Text,
+        Outcome::Entries(_) => Yields::Entries,
+        Outcome::Data { .. } => Yields::Data,
+        Outcome::Written { .. } => Yields::Written,
+        Outcome::Appended { .. } => Yields::Appended,
+        Outcome::Offset(_) => Yields::Offset,
+        Outcome::Statfs(_) => Yields::Statfs,
+        Outcome::Lock(_) => Yields::Lock,
+    }
+}
+
+fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
+    match outcome {
+        Outcome::Done => {}
+        Outcome::Hello(hello) => encode_hello(hello, out),
+        Outcome::Attr(attr) => out.attr(attr),
+        Outcome::Removed(handle) => {
+            out.u8(u8::from(handle.is_some()));
+            handle.iter().for_each(|handle| out.handle(*handle));
+        }
+        Outcome::Text(text) => out.blob(text),
+        Outcome::Entries(entries) => encode_entries(entries, out),
+        Outcome::Data { lens } => {
+            out.u16(1 + lens.rest.len() as u16);
+            lens.iter().for_each(|len| out.u32(len));
+        }
+        Outcome::Written { len } => out.u64(*len),
+        Outcome::Appended { offset, len } => {
+            out.u64(*offset);
+            out.u64(*len);
+        }
+        Outcome::Offset(offset) => out.u64(*offset),
+        Outcome::Statfs(statfs) => encode_statfs(statfs, out),
+        Outcome::Lock(lock) => {
+            out.u8(u8::from(lock.is_some()));
+            lock.iter().for_each(|lock| out.lock(lock));
+        }
+    }
+}
+
+fn decode_outcome(kind: Yields, body: &mut Reader<'_>) -> Result<Outcome, FrameError> {
+    Ok(match kind {
+        Yields::Done => Outcome::Done,
+        Yields::Hello => Outcome::Hello(Box::new(decode_hello(body)?)),
+        Yields::Attr => Outcome::Attr(body.attr()?),
+        Yields::Removed => Outcome::Removed(match body.bool()? {
+            true => Some(body.handle()?),
+            false => None,
+        }),
+        Yields::Text => Outcome::Text(body.blob(TEXT_MAX, "a text")?),
+        Yields::Entries => Outcome::Entries(decode_entries(body)?),
+        Yields::Data => Outcome::Data {
+            lens: decode_lens(body)?,
+        },
+        Yields::Written => Outcome::Written { len: body.u64()? },
+        Yields::Appended => Outcome::Appended {
+            offset: body.u64()?,
+            len: body.u64()?,
+        },
+        Yields::Offset => Outcome::Offset(body.u64()?),
+        Yields::Statfs => Outcome::Statfs(decode_statfs(body)?),
+        Yields::Lock => Outcome::Lock(match body.bool()? {
+            true => Some(body.lock()?),
+            false => None,
+        }),
+    })
+}
+
+fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
+    out.u8(hello.version);
+    out.u16(hello.forwarder);
+    out.u16(hello.seats);
+    out.u64(hello.stripe);
+    out.u32(hello.payload_max);
+    out.u32(hello.credits);
+    out.u16(hello.rows);
+    out.u8(u8::from(hello.fresh));
+    out.u32(hello.lease_ms);
+    out.u64(hello.wall_ns);
+    out.u64(hello.host);
+    out.u64(hello.boot);
+    out.u16(hello.held.len() as u16);
+    for (seat, generation) in &hello.held {
+        out.u16(*seat);
+        out.u64(*generation);
+    }
+    out.attr(&hello.root);
+}
+
+fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
+    let mut hello = HelloReply {
+        version: body.u8()?,
+        forwarder: body.u16()?,
+        seats: body.u16()?,
+        stripe: body.u64()?,
+        payload_max: body.u32()?,
+        credits: body.u32()?,
+        rows: body.u16()?,
+        fresh: body.bool()?,
+        lease_ms: body.u32()?,
+        wall_ns: body.u64()?,
+        host: body.u64()?,
+        boot: body.u64()?,
+        held: Box::default(),
+        root: Default::default(),
+    };
+    let layout_fits = hello.forwarder < hello.seats;
+    if !layout_fits || !hello.stripe.is_power_of_two() || hello.stripe < 4096 {
+        return Err(FrameError::Invalid("the layout"));
+    }
+    let session_fits = hello.credits > 0 && hello.rows > 0 && hello.lease_ms > 0;
+    if !session_fits || !(4096..=PAYLOAD_LIMIT).contains(&hello.payload_max) {
+        return Err(FrameError::Invalid("the session's limits"));
+    }
+    let count = body.u16()?;
+    hello.held = (0..count)
+        .map(|_| Ok((body.u16()?, body.u64()?)))
+        .collect::<Result<_, FrameError>>()?;
+    // Ascending seats below `seats` also bound how many there are.
+    let ascend = hello.held.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if !ascend || hello.held.iter().any(|held| held.0 >= hello.seats) {
+        return Err(FrameError::Invalid("the held seats"));
+    }
+    hello.root = body.attr()?;
+    Ok(hello)
+}
+
+fn encode_entries(entries: &[Entry], out: &mut Vec<u8>) {
+    out.u32(entries.len() as u32);
+    for entry in entries {
+        out.name(&entry.name);
+        out.u64(entry.inode);
+        out.u8(entry.kind);
+        out.u64(entry.cookie);
+        out.u8(u8::from(entry.attr.is_some()));
+        entry.attr.iter().for_each(|attr| out.attr(attr));
+    }
+}
+
+fn decode_entries(body: &mut Reader<'_>) -> Result<Vec<Entry>, FrameError> {
+    let count = body.u32()?;
+    // No capacity is taken on the peer's word: each entry must be there first.
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        entries.push(Entry {
+            name: body.name()?,
+            inode: body.u64()?,
+            kind: body.u8()?,
+            cookie: body.u64()?,
+            attr: match body.bool()? {
+                true => Some(body.attr()?),
+                false => None,
+            },
+        });
+    }
+    Ok(entries)
+}
+
+fn decode_lens(body: &mut Reader<'_>) -> Result<Lens, FrameError> {
+    let count = body.count(EXTENTS_MAX, "the number of lengths")?;
+    let first = body.u32()?;
+    let rest = (1..count)
+        .map(|_| body.u32())
+        .collect::<Result<_, FrameError>>()?;
+    Ok(Lens { first, rest })
+}
+
+fn encode_statfs(statfs: &Statfs, out: &mut Vec<u8>) {
+    out.u64(statfs.blocks);
+    out.u64(statfs.blocks_free);
+    out.u64(statfs.blocks_available);
+    out.u64(statfs.files);
+    out.u64(statfs.files_free);
+    out.u32(statfs.block_size);
+    out.u32(statfs.name_max);
+}
+
+fn decode_statfs(body: &mut Reader<'_>) -> Result<Statfs, FrameError> {
+    Ok(Statfs {
+        blocks: body.u64()?,
+        blocks_free: body.u64()?,
+        blocks_available: body.u64()?,
+        files: body.u64()?,
+        files_free: body.u64()?,
+        block_size: body.u32()?,
+        name_max: body.u32()?,
+    })
+}

@@ -1,0 +1,107 @@
+//! Requests as bytes.
+
+use super::bytes::{Reader, Writer};
+use super::op::{decode_op, encode_op, op_code, op_is_known};
+use super::{
+    FLAG_CALLER, FLAG_HINTS, FLAG_REPLAY, FLAG_ROW, Fields, FrameError, Header, begin, seal,
+};
+use crate::message::{Op, PAYLOAD_LIMIT, Request, Row};
+use alloc::vec::Vec;
+
+/// Appends header and body of a request.
+pub fn encode_request(request: &Request, out: &mut Vec<u8>) {
+    debug_assert_eq!(request.row.is_some(), request.op.mutates());
+    debug_assert_eq!(request.hints.is_some(), request.op.moves_data());
+    let start = begin(out);
+    let mut flags = 0;
+    if request.replay {
+        flags |= FLAG_REPLAY;
+    }
+    if request.row.is_some() {
+        flags |= FLAG_ROW;
+    }
+    if let Some(caller) = &request.caller {
+        flags |= FLAG_CALLER;
+        out.caller(caller);
+    }
+    if let Some(hints) = &request.hints {
+        flags |= FLAG_HINTS;
+        out.hints(hints);
+    }
+    encode_op(&request.op, out);
+    let fields = Fields {
+        op: op_code(&request.op),
+        flags,
+        id: request.id,
+        seat: request.seat,
+        row_index: request.row.map_or(0, |row| row.index),
+        payload_len: request.payload_len,
+        status: 0,
+        counter: request.row.map_or(0, |row| row.sequence),
+        generation: request.generation,
+        epoch: request.epoch,
+    };
+    seal(&fields, out, start);
+}
+
+/// Reads a request from its header and body.
+pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, FrameError> {
+    if header.reply {
+        return Err(FrameError::Direction);
+    }
+    header.check_body(body)?;
+    if !op_is_known(header.op()) {
+        let (id, op) = (header.id(), header.op());
+        return Err(FrameError::UnknownOp { id, op });
+    }
+    let mut body = Reader::new(body);
+    let caller = match header.flag(FLAG_CALLER) {
+        true => Some(body.caller()?),
+        false => None,
+    };
+    let hints = match header.flag(FLAG_HINTS) {
+        true => Some(body.hints()?),
+        false => None,
+    };
+    let op = decode_op(header.op(), &mut body)?;
+    body.end()?;
+    if header.flag(FLAG_ROW) != op.mutates() || header.flag(FLAG_HINTS) != op.moves_data() {
+        return Err(FrameError::Flags(header.u16_at(6)));
+    }
+    let row = match header.flag(FLAG_ROW) {
+        true => Some(Row {
+            index: header.u16_at(18),
+            sequence: header.u64_at(32),
+        }),
+        false => None,
+    };
+    if row.is_some_and(|row| row.sequence == 0) {
+        return Err(FrameError::Invalid("a row's sequence"));
+    }
+    check_payload(&op, header.payload_len)?;
+    Ok(Request {
+        id: header.id(),
+        seat: header.u16_at(16),
+        row,
+        generation: header.u64_at(40),
+        epoch: header.u64_at(48),
+        replay: header.flag(FLAG_REPLAY),
+        caller,
+        hints,
+        op,
+        payload_len: header.payload_len,
+    })
+}
+
+fn check_payload(op: &Op, payload_len: u32) -> Result<(), FrameError> {
+    let fits = match op {
+        Op::Write { extents, .. } => extents.bytes() == u64::from(payload_len),
+        Op::Append { .. } => true,
+        Op::Read { extents, .. } => payload_len == 0 && extents.bytes() <= u64::from(PAYLOAD_LIMIT),
+        _ => payload_len == 0,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(FrameError::PayloadLength(payload_len)),
+    }
+}
