@@ -1,0 +1,333 @@
+//! What a device is told at the start: a preset, and numbers that override it.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+
+/// The names of all presets.
+///
+/// - `hdd-7200`: a SATA disk of 2005 to 2008, the kind in the nodes of Song et al. (SC'11). Reviews of the
+///   Barracuda 7200.8 (250 GB and more) print 4.16 ms latency, 8.0 to 8.5 ms average seek and
+///   65 MB/s sustained; the model streams 72 MB/s. No write cache.
+/// - `ssd-sata`: an SSD behind SATA 3: about 520 MB/s, tens of thousands of random reads.
+/// - `ssd-pcie`: a PCIe x4 SSD of 2010, as in the same paper: about 740 MB/s.
+/// - `ideal`: every call takes the same time.
+pub const PRESETS: &[&str] = &["hdd-7200", "ssd-sata", "ssd-pcie", "ideal"];
+
+/// A preset and its overrides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceOptions {
+    depth: u64,
+    capacity_bytes: u64,
+    pub(crate) model: Model,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Model {
+    Disk(DiskOptions),
+    Ssd(SsdOptions),
+    Ideal(IdealOptions),
+}
+
+/// A disk with moving parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DiskOptions {
+    pub(crate) rpm: u64,
+    pub(crate) track_bytes: u64,
+    pub(crate) heads: u64,
+    pub(crate) seek_min_us: u64,
+    pub(crate) seek_mean_us: u64,
+    pub(crate) seek_max_us: u64,
+    pub(crate) head_switch_us: u64,
+    pub(crate) command_us: u64,
+    pub(crate) interface_mb_s: u64,
+    pub(crate) lookahead_bytes: u64,
+    pub(crate) stream_gap_us: u64,
+    pub(crate) write_cache_bytes: u64,
+    pub(crate) rotation_seed: u64,
+}
+
+/// A device of parallel flash channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SsdOptions {
+    pub(crate) channels: u64,
+    pub(crate) stripe_bytes: u64,
+    pub(crate) read_us: u64,
+    pub(crate) write_us: u64,
+    pub(crate) channel_busy_us: u64,
+    pub(crate) channel_read_mb_s: u64,
+    pub(crate) channel_write_mb_s: u64,
+    pub(crate) interface_mb_s: u64,
+}
+
+/// A device of one fixed time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IdealOptions {
+    pub(crate) service_us: u64,
+    pub(crate) ns_per_kib: u64,
+}
+
+/// One number of the options: its name, its value, and the range that makes sense.
+struct Field<'a> {
+    name: &'static str,
+    value: &'a mut u64,
+    min: u64,
+    max: u64,
+}
+
+/// The numbers of a struct by name, so that each is written once for set, list and check.
+macro_rules! fields {
+    ($options:expr, $visit:expr, $($name:ident: $min:expr, $max:expr;)*) => {{
+        $($visit(Field {
+            name: stringify!($name),
+            value: &mut $options.$name,
+            min: $min,
+            max: $max,
+        });)*
+    }};
+}
+
+impl DeviceOptions {
+    /// The options of the preset called `name`.
+    pub fn preset(name: &str) -> Result<DeviceOptions, OptionsError> {
+        let ssd = |read_us, write_us, busy_us, read, write, interface_mb_s| {
+            Model::Ssd(SsdOptions {
+                channels: 8,
+                stripe_bytes: 16 << 10,
+                read_us,
+                write_us,
+                channel_busy_us: busy_us,
+                channel_read_mb_s: read,
+                channel_write_mb_s: write,
+                interface_mb_s,
+            })
+        };
+        let (capacity_bytes, model) = match name {
+            "hdd-7200" => (250_000_000_000, Model::Disk(hdd_7200())),
+            "ssd-sata" => (480_000_000_000, ssd(70, 40, 60, 180, 140, 520)),
+            "ssd-pcie" => (100_000_000_000, ssd(50, 30, 30, 220, 105, 740)),
+            "ideal" => {
+                let options = IdealOptions {
+                    service_us: 1000,
+                    ns_per_kib: 0,
+                };
+                (1 << 40, Model::Ideal(options))
+            }
+            _ => return Err(OptionsError::UnknownPreset(name.to_string())),
+        };
+        Ok(DeviceOptions {
+            depth: 1,
+            capacity_bytes,
+            model,
+        })
+    }
+
+    /// Overrides one number of the preset.
+    pub fn set(&mut self, name: &str, value: u64) -> Result<(), OptionsError> {
+        let mut result = None;
+        let mut known = String::new();
+        self.visit(&mut |field: Field<'_>| {
+            if field.name == name {
+                let (min, max) = (field.min, field.max);
+                if (min..=max).contains(&value) {
+                    *field.value = value;
+                    result = Some(Ok(()));
+                } else {
+                    let option = field.name;
+                    result = Some(Err(OptionsError::OutOfRange {
+                        option,
+                        value,
+                        min,
+                        max,
+                    }));
+                }
+            }
+            if !known.is_empty() {
+                known.push_str(", ");
+            }
+            known.push_str(field.name);
+        });
+        let unknown = OptionsError::UnknownOption {
+            option: name.to_string(),
+            known,
+        };
+        result.unwrap_or(Err(unknown))
+    }
+
+    /// How many calls run at once: 1 unless set, so that order is decided in the scheduler.
+    pub fn depth(&self) -> u32 {
+        u32::try_from(self.depth).expect("checked against a smaller maximum")
+    }
+
+    /// Bytes on the device, for the mapping of files to addresses.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Checks what involves several numbers.
+    pub(crate) fn check(&self) -> Result<(), OptionsError> {
+        let Model::Disk(disk) = &self.model else {
+            return Ok(());
+        };
+        if disk.seek_min_us > disk.seek_mean_us || disk.seek_mean_us > disk.seek_max_us {
+            let text = "seek_min_us, seek_mean_us and seek_max_us must not descend";
+            return Err(OptionsError::Contradiction(text));
+        }
+        if self.capacity_bytes < disk.track_bytes * disk.heads * 8 {
+            let text = "capacity_bytes must hold eight cylinders of heads * track_bytes";
+            return Err(OptionsError::Contradiction(text));
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, visit: &mut dyn FnMut(Field<'_>)) {
+        const US_MAX: u64 = 60_000_000;
+        const BYTES_MAX: u64 = 1 << 50;
+        const RATE_MAX: u64 = 1_000_000;
+        fields!(self, visit, depth: 1, 4096; capacity_bytes: 1 << 20, BYTES_MAX;);
+        match &mut self.model {
+            Model::Disk(disk) => {
+                fields!(disk, visit,
+                    rpm: 60, 100_000;
+                    track_bytes: 4096, 1 << 30;
+                    heads: 1, 64;
+                    seek_min_us: 0, US_MAX;
+                    seek_mean_us: 0, US_MAX;
+                    seek_max_us: 0, US_MAX;
+                    head_switch_us: 0, US_MAX;
+                    command_us: 0, US_MAX;
+                    interface_mb_s: 1, RATE_MAX;
+                    lookahead_bytes: 0, 1 << 30;
+                    stream_gap_us: 0, US_MAX;
+                    write_cache_bytes: 0, 1 << 30;
+                    rotation_seed: 0, u64::MAX;
+                );
+            }
+            Model::Ssd(ssd) => fields!(ssd, visit,
+                channels: 1, 1024;
+                stripe_bytes: 512, 1 << 30;
+                read_us: 0, US_MAX;
+                write_us: 0, US_MAX;
+                channel_busy_us: 0, US_MAX;
+                channel_read_mb_s: 1, RATE_MAX;
+                channel_write_mb_s: 1, RATE_MAX;
+                interface_mb_s: 1, RATE_MAX;
+            ),
+            Model::Ideal(ideal) => fields!(ideal, visit,
+                service_us: 0, US_MAX;
+                ns_per_kib: 0, 1_000_000_000;
+            ),
+        }
+    }
+}
+
+fn hdd_7200() -> DiskOptions {
+    DiskOptions {
+        rpm: 7200,
+        track_bytes: 1296 * 512,
+        heads: 4,
+        seek_min_us: 800,
+        seek_mean_us: 8500,
+        seek_max_us: 17_000,
+        head_switch_us: 800,
+        command_us: 100,
+        interface_mb_s: 250,
+        lookahead_bytes: 1 << 20,
+        stream_gap_us: 1000,
+        write_cache_bytes: 0,
+        rotation_seed: 1,
+    }
+}
+
+/// Why device options were refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// There is no such preset.
+    UnknownPreset(String),
+    /// The preset has no such number.
+    UnknownOption {
+        /// The name that was set.
+        option: String,
+        /// The names it knows, with commas between.
+        known: String,
+    },
+    /// The number is outside of what the option allows.
+    OutOfRange {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        value: u64,
+        /// The least allowed value.
+        min: u64,
+        /// The greatest allowed value.
+        max: u64,
+    },
+    /// Two numbers do not go together; the text says which.
+    Contradiction(&'static str),
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionsError::UnknownPreset(name) => {
+                write!(
+                    f,
+                    "there is no device \"{name}\"; known: {}",
+                    PRESETS.join(", ")
+                )
+            }
+            OptionsError::UnknownOption { option, known } => {
+                write!(f, "this device has no option \"{option}\"; known: {known}")
+            }
+            OptionsError::OutOfRange {
+                option,
+                value,
+                min,
+                max,
+            } => {
+                write!(f, "{option} = {value} is outside of {min} to {max}")
+            }
+            OptionsError::Contradiction(text) => f.write_str(text),
+        }
+    }
+}
+
+impl core::error::Error for OptionsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+
+    #[test]
+    fn every_preset_makes_a_device_of_depth_one() {
+        for name in PRESETS {
+            let options = DeviceOptions::preset(name).unwrap();
+            assert_eq!(Device::new(&options).unwrap().depth(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_what_is_known() {
+        let error = DeviceOptions::preset("floppy").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "there is no device \"floppy\"; known: hdd-7200, ssd-sata, ssd-pcie, ideal"
+        );
+        let mut ideal = DeviceOptions::preset("ideal").unwrap();
+        let error = ideal.set("rpm", 1).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "this device has no option \"rpm\"; \
+             known: depth, capacity_bytes, service_us, ns_per_kib"
+        );
+        let error = ideal.set("depth", 0).unwrap_err().to_string();
+        assert_eq!(error, "depth = 0 is outside of 1 to 4096");
+        let mut disk = DeviceOptions::preset("hdd-7200").unwrap();
+        disk.set("seek_max_us", 1).unwrap();
+        assert!(matches!(
+            Device::new(&disk),
+            Err(OptionsError::Contradiction(_))
+        ));
+    }
+}
