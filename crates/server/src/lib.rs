@@ -1,1 +1,3 @@
-//! server
+//! The forwarder daemon: sockets, storage and configuration around `tidegate_forward`.
+
+pub mod storage;

@@ -1,0 +1,65 @@
+//! Where jobs run: the files of the export, the threads that work on them, and the emulated device.
+//!
+//! The reactor hands a [`Job`] to a [`Storage`] and gets a [`Completion`] back. Payload stays in the
+//! buffers of [`Slots`]; a job names them by id. [`PosixFiles`] is the only code that touches the
+//! exported directory.
+
+pub mod slots;
+
+pub use slots::{SlotBuffer, Slots};
+
+use std::sync::Arc;
+use tidegate_forward::{Job, JobId, JobResult};
+
+/// Called from a storage thread after a completion was queued: wakes the reactor (for example a
+/// `mio::Waker`). It must not block.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// A job that has ended.
+pub struct Completion {
+    /// Which.
+    pub job: JobId,
+    /// What came of it.
+    pub result: JobResult,
+}
+
+/// Carries out jobs, in any order, each exactly once.
+pub trait Storage: Send {
+    /// Starts a job and returns at once. The slots that it names are in [`Slots`] until the job's
+    /// completion was taken. When more than the configured number of jobs wait, the job completes
+    /// with EAGAIN.
+    fn submit(&mut self, job: JobId, work: Job);
+
+    /// Appends what has ended since the last call. Call it after a wake.
+    fn completions(&mut self, into: &mut Vec<Completion>);
+
+    /// Data jobs that are worth having at once: the scheduler's depth.
+    fn depth(&self) -> u32;
+
+    /// What has been done so far.
+    fn counts(&self) -> Counts;
+
+    /// Finishes what was submitted and ends the threads. Their completions can still be taken.
+    fn shutdown(&mut self);
+}
+
+/// Calls to the back end since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Data jobs that read: a batch counts once.
+    pub read_calls: u64,
+    /// Data jobs that write.
+    pub write_calls: u64,
+    /// System calls that read data.
+    pub read_syscalls: u64,
+    /// System calls that write data.
+    pub write_syscalls: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Jobs that are no data jobs.
+    pub operations: u64,
+    /// Jobs that waited or ran when last counted.
+    pub pending: u64,
+}

@@ -1,0 +1,141 @@
+//! The memory of payload slots: buffers by slot id, the most recently freed handed out first.
+//!
+//! The forwarder's core accounts slots and gives them ids; here each id gets memory. Sizes are powers
+//! of two, so that a freed buffer fits the next request of its kind while it is still in the cache.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_forward::SlotId;
+
+/// The buffer of one slot. One side at a time works on it: the reactor while it receives or sends,
+/// a storage thread while a job runs. The lock is for jobs that share one slot.
+pub type SlotBuffer = Arc<Mutex<Vec<u8>>>;
+
+/// Smallest buffer, bytes.
+const BUFFER_MIN: usize = 4096;
+
+/// The buffers of all slots. Cheap to clone; all clones are one pool.
+#[derive(Clone)]
+pub struct Slots {
+    pool: Arc<Mutex<Pool>>,
+}
+
+struct Pool {
+    used: BTreeMap<SlotId, SlotBuffer>,
+    /// Freed buffers by power of two, last freed last.
+    free: Vec<Vec<SlotBuffer>>,
+    free_bytes: u64,
+    free_bytes_max: u64,
+}
+
+impl Slots {
+    /// An empty pool that keeps at most `free_bytes_max` bytes of unused buffers.
+    pub fn new(free_bytes_max: u64) -> Slots {
+        let free = (0..usize::BITS as usize).map(|_| Vec::new()).collect();
+        let pool = Pool {
+            used: BTreeMap::new(),
+            free,
+            free_bytes: 0,
+            free_bytes_max,
+        };
+        Slots {
+            pool: Arc::new(Mutex::new(pool)),
+        }
+    }
+
+    /// Gives the slot a buffer of at least `len` bytes, with whatever was in it before. A slot that
+    /// has one already gets another.
+    pub fn open(&self, slot: SlotId, len: u32) -> SlotBuffer {
+        let size = (len as usize).max(BUFFER_MIN).next_power_of_two();
+        let reused = {
+            let mut pool = self.lock();
+            let found = pool.free[size.trailing_zeros() as usize].pop();
+            if found.is_some() {
+                pool.free_bytes -= size as u64;
+            }
+            found
+        };
+        // Fresh memory is zeroed outside the lock.
+        let buffer = reused.unwrap_or_else(|| Arc::new(Mutex::new(vec![0; size])));
+        self.lock().used.insert(slot, buffer.clone());
+        buffer
+    }
+
+    /// The slot's buffer, or None if it is not open.
+    pub fn buffer(&self, slot: SlotId) -> Option<SlotBuffer> {
+        self.lock().used.get(&slot).cloned()
+    }
+
+    /// Takes the slot's buffer back. Unknown slots are ignored.
+    pub fn free(&self, slot: SlotId) {
+        let mut pool = self.lock();
+        let Some(buffer) = pool.used.remove(&slot) else {
+            return;
+        };
+        // A buffer that somebody still holds (a job of a closed session) is dropped by its last holder.
+        if Arc::strong_count(&buffer) != 1 {
+            return;
+        }
+        let size = lock_buffer(&buffer).len();
+        if pool.free_bytes + size as u64 <= pool.free_bytes_max {
+            pool.free_bytes += size as u64;
+            pool.free[size.trailing_zeros() as usize].push(buffer);
+        }
+    }
+
+    /// Number of slots that have a buffer.
+    pub fn open_count(&self) -> usize {
+        self.lock().used.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        // No code that can panic runs under this lock, so a poisoned pool is still consistent.
+        self.pool
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Locks a slot's buffer. Bytes are bytes, so a panic of an earlier holder does not matter.
+pub fn lock_buffer(buffer: &SlotBuffer) -> MutexGuard<'_, Vec<u8>> {
+    buffer
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_freed_buffer_is_handed_out_first() {
+        let slots = Slots::new(1 << 20);
+        let first = Arc::as_ptr(&slots.open(SlotId(1), 5000));
+        let second = Arc::as_ptr(&slots.open(SlotId(2), 5000));
+        slots.free(SlotId(1));
+        slots.free(SlotId(2));
+        assert_eq!(Arc::as_ptr(&slots.open(SlotId(3), 8192)), second);
+        assert_eq!(Arc::as_ptr(&slots.open(SlotId(4), 6000)), first);
+        assert_eq!(
+            lock_buffer(&slots.buffer(SlotId(4)).expect("open")).len(),
+            8192
+        );
+        assert_eq!(slots.open_count(), 2);
+    }
+
+    #[test]
+    fn a_buffer_that_is_still_held_is_not_reused_and_the_pool_is_bounded() {
+        let slots = Slots::new(4096);
+        let held = slots.open(SlotId(1), 10);
+        slots.free(SlotId(1));
+        let other = slots.open(SlotId(2), 10);
+        assert!(!Arc::ptr_eq(&held, &other));
+        drop((held, other));
+        slots.open(SlotId(3), 10);
+        slots.free(SlotId(2));
+        slots.free(SlotId(3));
+        assert_eq!(slots.lock().free_bytes, 4096);
+        slots.free(SlotId(9));
+        assert!(slots.buffer(SlotId(9)).is_none());
+    }
+}
