@@ -99,7 +99,7 @@ impl Header {
         if body.len() != self.body_len as usize {
             return Err(FrameError::Truncated);
         }
-        if crc32fast::hash(body) != self.u32_at(56) {
+        if checksum(body) != self.u32_at(56) {
             return Err(FrameError::BodyChecksum);
         }
         Ok(())
@@ -120,7 +120,7 @@ pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Heade
     if bytes[4] != VERSION {
         return Err(FrameError::Version(bytes[4]));
     }
-    if crc32fast::hash(&bytes[..60]) != header.u32_at(60) {
+    if checksum(&bytes[..60]) != header.u32_at(60) {
         return Err(FrameError::HeaderChecksum);
     }
     let flags = header.u16_at(6);
@@ -145,6 +145,11 @@ pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Heade
         return Err(FrameError::Reserved);
     }
     Ok(header)
+}
+
+/// The checksum of headers and bodies: CRC-32 as in zlib.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
 }
 
 /// What the headers of requests and replies have in common.
@@ -179,8 +184,8 @@ fn seal(fields: &Fields, out: &mut [u8], start: usize) {
     head[32..40].copy_from_slice(&fields.counter.to_le_bytes());
     head[40..48].copy_from_slice(&fields.generation.to_le_bytes());
     head[48..56].copy_from_slice(&fields.epoch.to_le_bytes());
-    head[56..60].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
-    let sum = crc32fast::hash(&head[..60]);
+    head[56..60].copy_from_slice(&checksum(body).to_le_bytes());
+    let sum = checksum(&head[..60]);
     head[60..64].copy_from_slice(&sum.to_le_bytes());
 }
 

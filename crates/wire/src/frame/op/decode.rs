@@ -4,8 +4,8 @@ use super::*;
 use crate::frame::FrameError;
 use crate::frame::bytes::Reader;
 use crate::message::{
-    Hello, NAME_MAX, PAYLOAD_LIMIT, POLICY_MAX, PROOF_MAX, READDIR_MAX, RenameMode, SetAttr,
-    SetTime, XATTR_MAX,
+    Handle, Hello, NAME_MAX, PAYLOAD_LIMIT, POLICY_MAX, PROOF_MAX, READDIR_MAX, RenameMode,
+    SetAttr, SetTime, XATTR_MAX,
 };
 
 /// Reads the arguments of an operation. The code must be known ([`op_is_known`]).
@@ -186,6 +186,21 @@ fn decode_file_op(code: u8, body: &mut Reader<'_>) -> Result<Op, FrameError> {
             handle,
             data_only: body.bool()?,
         },
+        READ => Op::Read {
+            handle,
+            extents: body.extents()?,
+        },
+        WRITE => Op::Write {
+            handle,
+            extents: body.extents()?,
+        },
+        _ => return decode_range_op(code, handle, body),
+    })
+}
+
+/// Operations on ranges of bytes and on extended attributes.
+fn decode_range_op(code: u8, handle: Handle, body: &mut Reader<'_>) -> Result<Op, FrameError> {
+    Ok(match code {
         FALLOCATE => {
             let (mode, offset, len) = (body.u32()?, body.u64()?, body.u64()?);
             Op::Fallocate {
@@ -226,14 +241,6 @@ fn decode_file_op(code: u8, body: &mut Reader<'_>) -> Result<Op, FrameError> {
             name: body.xattr_name()?,
             value: body.blob(XATTR_MAX, "an attribute's value")?,
             flags: body.u32()?,
-        },
-        READ => Op::Read {
-            handle,
-            extents: body.extents()?,
-        },
-        WRITE => Op::Write {
-            handle,
-            extents: body.extents()?,
         },
         _ => return Err(FrameError::Invalid("the operation")),
     })

@@ -184,6 +184,17 @@ fn encode_file_op(op: &Op, out: &mut Vec<u8>) {
             out.handle(*handle);
             out.u8(u8::from(*data_only));
         }
+        Op::Read { handle, extents } | Op::Write { handle, extents } => {
+            out.handle(*handle);
+            out.extents(extents);
+        }
+        _ => encode_range_op(op, out),
+    }
+}
+
+/// Operations on ranges of bytes and on extended attributes.
+fn encode_range_op(op: &Op, out: &mut Vec<u8>) {
+    match op {
         Op::Fallocate {
             handle,
             mode,
@@ -231,10 +242,6 @@ fn encode_file_op(op: &Op, out: &mut Vec<u8>) {
             out.name(name);
             out.blob(value);
             out.u32(*flags);
-        }
-        Op::Read { handle, extents } | Op::Write { handle, extents } => {
-            out.handle(*handle);
-            out.extents(extents);
         }
         _ => unreachable!("operations on names, locks and sessions are encoded elsewhere"),
     }

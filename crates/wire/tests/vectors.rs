@@ -1,0 +1,336 @@
+//! Frames as checked-in bytes, so that a change of the format cannot go unnoticed and another
+//! implementation has something to compare with.
+//!
+//! Each file of `vectors/` holds a message as Rust prints it, in comments, and its bytes in hex.
+//! `TIDEGATE_BLESS=1 cargo test -p tidegate-wire --test vectors` writes them anew.
+
+use std::fs;
+use std::path::PathBuf;
+use tidegate_wire::frame::{self, HEADER_LEN};
+use tidegate_wire::*;
+
+fn request(op: Op) -> Request {
+    Request {
+        id: 0x0102_0304_0506_0708,
+        seat: 3,
+        row: None,
+        generation: 9,
+        epoch: 11,
+        replay: false,
+        caller: None,
+        hints: None,
+        op,
+        payload_len: 0,
+    }
+}
+
+fn reply(result: Result<Outcome, Status>) -> Reply {
+    Reply {
+        id: 0x0102_0304_0506_0708,
+        seat: 3,
+        generation: 9,
+        epoch: 11,
+        charged_ns: 250_000,
+        result,
+        payload_len: 0,
+    }
+}
+
+const DIR: Handle = Handle {
+    inode: 2,
+    birth: 1_700_000_000_000_000_000,
+};
+const FILE: Handle = Handle {
+    inode: 4242,
+    birth: 1_700_000_000_000_000_001,
+};
+
+fn attr() -> Attr {
+    Attr {
+        handle: FILE,
+        size: 4096,
+        blocks: 8,
+        atime_ns: -1,
+        mtime_ns: 1_700_000_001_000_000_000,
+        ctime_ns: 1_700_000_002_000_000_000,
+        mode: 0o100_644,
+        nlink: 1,
+        uid: 1000,
+        gid: 100,
+        rdev: 0,
+        block_size: 4096,
+    }
+}
+
+fn hints() -> Hints {
+    Hints {
+        app: 0xdead_beef,
+        operation: 5,
+        operation_bytes: 1 << 20,
+        operation_bytes_max: 1 << 18,
+        stamp_ns: 1_700_000_003_000_000_000,
+        deadline_ns: 0,
+        charged_elsewhere_ns: 77,
+        tail_us: 12,
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        version: 1,
+        client: 99,
+        incarnation: 1,
+        wall_ns: 1_700_000_000_000_000_000,
+        payload_max: 1 << 20,
+        uid: 1000,
+        gid: 100,
+        name: Box::from(*b"node7:4711"),
+        proof: Box::from([7; 32]),
+    }
+}
+
+fn lock() -> Lock {
+    Lock {
+        family: LockFamily::Range,
+        kind: LockKind::Exclusive,
+        owner: 17,
+        pid: 4711,
+        start: 0,
+        end: u64::MAX,
+    }
+}
+
+fn set() -> SetAttr {
+    SetAttr {
+        mode: Some(0o600),
+        size: Some(7),
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::At(-5)),
+        ..SetAttr::default()
+    }
+}
+
+fn create() -> Op {
+    let name: Name = Box::from(*b"results.dat");
+    Op::Create {
+        parent: DIR,
+        name: name,
+        mode: 0o644,
+        exclusive: true,
+    }
+}
+
+fn rename() -> Op {
+    let name: Name = Box::from(*b"results.dat");
+    Op::Rename {
+        parent: DIR,
+        name: name.clone(),
+        new_parent: FILE,
+        new_name: name,
+        mode: RenameMode::NoReplace,
+    }
+}
+
+fn requests() -> Vec<(&'static str, Request)> {
+    let write = Op::Write {
+        handle: FILE,
+        extents: Extents {
+            first: Extent { offset: 0, len: 5 },
+            rest: vec![Extent { offset: 8, len: 2 }],
+        },
+    };
+    let row = |index, sequence| Some(Row { index, sequence });
+    vec![
+        ("hello", request(Op::Hello(hello()))),
+        ("ping", request(Op::Ping)),
+        (
+            "create",
+            Request {
+                row: row(1, 2),
+                caller: Some(Caller {
+                    uid: 1000,
+                    gid: 100,
+                    groups: Box::from([100, 27]),
+                }),
+                ..request(create())
+            },
+        ),
+        (
+            "write",
+            Request {
+                row: row(63, 40),
+                replay: true,
+                hints: Some(hints()),
+                payload_len: 7,
+                ..request(write)
+            },
+        ),
+        (
+            "read",
+            Request {
+                hints: Some(hints()),
+                ..request(Op::Read {
+                    handle: FILE,
+                    extents: Extents::from(Extent {
+                        offset: 1 << 40,
+                        len: 65536,
+                    }),
+                })
+            },
+        ),
+        (
+            "rename",
+            Request {
+                row: row(0, 1),
+                ..request(rename())
+            },
+        ),
+        (
+            "setattr",
+            Request {
+                row: row(0, 2),
+                ..request(Op::Setattr {
+                    handle: FILE,
+                    set: set(),
+                })
+            },
+        ),
+        (
+            "set-lock",
+            request(Op::SetLock {
+                handle: FILE,
+                lock: lock(),
+                wait: true,
+                reclaim: false,
+            }),
+        ),
+    ]
+}
+
+fn replies() -> Vec<(&'static str, u8, Reply)> {
+    let hello = HelloReply {
+        version: 1,
+        forwarder: 1,
+        seats: 4,
+        stripe: 1 << 20,
+        payload_max: 1 << 20,
+        credits: 64,
+        rows: 64,
+        fresh: true,
+        lease_ms: 30_000,
+        wall_ns: 1_700_000_000_000_000_000,
+        host: 21,
+        boot: 22,
+        held: Box::from([(1, 5), (3, 9)]),
+        root: attr(),
+    };
+    let entry = |name: &[u8], cookie, attr: Option<Attr>| Entry {
+        name: Box::from(name),
+        inode: 4242,
+        kind: 8,
+        cookie,
+        attr,
+    };
+    let entries = vec![entry(b"a", 1, None), entry(b"b", 2, Some(attr()))];
+    let data = Outcome::Data {
+        lens: Lens {
+            first: 4096,
+            rest: vec![100],
+        },
+    };
+    let op = |name: &str| match requests().iter().find(|(n, _)| *n == name) {
+        Some((_, request)) => frame::op_code(&request.op),
+        None => unreachable!("{name} is no vector"),
+    };
+    let hello = Outcome::Hello(Box::new(hello));
+    vec![
+        ("hello-reply", op("hello"), reply(Ok(hello))),
+        (
+            "create-reply",
+            op("create"),
+            reply(Ok(Outcome::Attr(attr()))),
+        ),
+        ("readdir-reply", 25, reply(Ok(Outcome::Entries(entries)))),
+        (
+            "read-reply",
+            op("read"),
+            Reply {
+                payload_len: 4196,
+                ..reply(Ok(data))
+            },
+        ),
+        ("errno-reply", op("create"), reply(Err(Status::Errno(17)))),
+        (
+            "generation-reply",
+            op("write"),
+            reply(Err(Status::NewGeneration)),
+        ),
+    ]
+}
+
+/// The file of a vector: the message in comments, then 32 bytes a line.
+fn file_text(message: &str, bytes: &[u8]) -> String {
+    let comment = message.lines().map(|line| format!("# {line}\n"));
+    let hex = bytes.chunks(32).map(|line| {
+        let digits: String = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        digits + "\n"
+    });
+    comment.chain(hex).collect()
+}
+
+fn bytes_of(text: &str) -> Vec<u8> {
+    let digits: String = text.lines().filter(|line| !line.starts_with('#')).collect();
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("two hex digits"))
+        .collect()
+}
+
+fn compare(name: &str, encoded: &[u8], message: &str, decode: impl Fn(&[u8]) -> String) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/vectors")
+        .join(format!("{name}.hex"));
+    let text = file_text(message, encoded);
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(&path, &text).expect("the vectors' folder is writable");
+    }
+    let stored = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    assert_eq!(stored, text, "{name}: encoding has changed");
+    assert_eq!(
+        decode(&bytes_of(&stored)),
+        message,
+        "{name}: decoding has changed"
+    );
+}
+
+fn split(bytes: &[u8]) -> (frame::Header, &[u8]) {
+    let (head, body) = bytes
+        .split_first_chunk::<HEADER_LEN>()
+        .expect("a frame has a header");
+    let header = frame::decode_header(head, 1 << 20).expect("the header is sound");
+    (header, body)
+}
+
+#[test]
+fn requests_are_the_checked_in_bytes() {
+    for (name, request) in requests() {
+        let mut bytes = Vec::new();
+        frame::encode_request(&request, &mut bytes);
+        compare(name, &bytes, &format!("{request:#?}"), |bytes| {
+            let (header, body) = split(bytes);
+            format!("{:#?}", frame::decode_request(&header, body).expect(name))
+        });
+    }
+}
+
+#[test]
+fn replies_are_the_checked_in_bytes() {
+    for (name, op, reply) in replies() {
+        let mut bytes = Vec::new();
+        frame::encode_reply(op, &reply, &mut bytes);
+        compare(name, &bytes, &format!("{reply:#?}"), |bytes| {
+            let (header, body) = split(bytes);
+            format!("{:#?}", frame::decode_reply(&header, body).expect(name))
+        });
+    }
+}
