@@ -17,6 +17,10 @@ pub struct ConnId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(pub u32);
 
+/// A question about a policy's text ([`Output::ParsePolicy`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyId(pub u64);
+
 /// A job that the host carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(pub u64);
@@ -89,7 +93,15 @@ pub enum Input {
         /// The slot.
         slot: SlotId,
     },
-    /// A connection is gone.
+    /// Answer to [`Output::ParsePolicy`].
+    PolicyParsed {
+        /// Which.
+        policy: PolicyId,
+        /// The scheduler's new options, or what is wrong with the text (for the log).
+        options: Result<tidegate_sched::Options, Box<str>>,
+    },
+    /// A connection is gone. Slots that [`crate::Forwarder::admit`] gave it for requests that were not
+    /// received are freed here ([`Output::Free`]); slots of replies on their way still end in `Sent`.
     Closed {
         /// Which.
         conn: ConnId,
@@ -248,6 +260,19 @@ pub enum Output {
     Log {
         /// The fact.
         text: Box<str>,
+    },
+    /// Read a `[scheduler]` table and answer with [`Input::PolicyParsed`].
+    ParsePolicy {
+        /// Which.
+        policy: PolicyId,
+        /// The table's text as the client sent it.
+        text: Box<[u8]>,
+    },
+    /// The clients of a seat that was taken have told their open files again, or had time to: files of
+    /// this seat that are kept under hidden names and were not opened here since may go.
+    Reclaimed {
+        /// Which.
+        seat: u16,
     },
     /// After [`Input::Drain`]: nothing is left to do.
     Drained,

@@ -9,13 +9,15 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod bytes;
 pub mod effect;
 mod files;
 mod forwarder;
 mod host;
+mod result;
 mod table;
 
 pub use files::{Access, Errno, Files};
 pub use forwarder::Forwarder;
 pub use host::*;
-pub use table::{RowRecord, RowState, SeatTable};
+pub use table::{CLIENTS_MAX, ROWS, RowRecord, RowState, SeatTable, TABLE_BYTES};
