@@ -114,7 +114,7 @@ fn create() -> Op {
     let name: Name = Box::from(*b"results.dat");
     Op::Create {
         parent: DIR,
-        name: name,
+        name,
         mode: 0o644,
         exclusive: true,
     }
@@ -131,14 +131,17 @@ fn rename() -> Op {
     }
 }
 
-fn requests() -> Vec<(&'static str, Request)> {
-    let write = Op::Write {
+fn write() -> Op {
+    Op::Write {
         handle: FILE,
         extents: Extents {
             first: Extent { offset: 0, len: 5 },
             rest: vec![Extent { offset: 8, len: 2 }],
         },
-    };
+    }
+}
+
+fn requests() -> Vec<(&'static str, Request)> {
     let row = |index, sequence| Some(Row { index, sequence });
     vec![
         ("hello", request(Op::Hello(hello()))),
@@ -162,7 +165,7 @@ fn requests() -> Vec<(&'static str, Request)> {
                 replay: true,
                 hints: Some(hints()),
                 payload_len: 7,
-                ..request(write)
+                ..request(write())
             },
         ),
         (
