@@ -1,1 +1,3 @@
-//! mount
+//! The Tidegate mount: a FUSE file system whose files live behind the forwarders.
+
+pub mod fuse;

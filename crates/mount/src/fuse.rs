@@ -1,0 +1,175 @@
+//! The FUSE session: talks to the kernel over `/dev/fuse` and lets a [`FileSystem`] answer.
+//!
+//! Written for this mount because of one thing that the available crates lack: FUSE_INTERRUPT. A
+//! process that is killed while a forwarder does not answer must be gone within a second, so each
+//! request carries a [`CancelToken`], and some thread always reads ([`workers`]). For the rest it
+//! is a plain session: no caching of its own, blocking operations on a bounded number of threads.
+
+mod abi;
+mod buffer;
+mod cancel;
+mod connection;
+mod decode;
+mod fusermount;
+mod init;
+mod interrupts;
+mod mountpoint;
+mod names;
+mod reply;
+mod request;
+mod signals;
+mod workers;
+
+pub use buffer::Payload;
+pub use cancel::{CancelToken, Registration};
+pub use init::Negotiated;
+pub use mountpoint::{MountError, MountSettings};
+pub use names::Names;
+pub use reply::{Attributes, Entry, Opened, Reply, Space};
+pub use request::{
+    Caller, Copy, Ioctl, Lock, LockKind, Operation, ROOT, Read, Request, SetAttributes, SetTime,
+    Timestamp, Write,
+};
+pub use rustix::io::Errno;
+
+use connection::Connection;
+use mountpoint::MountPoint;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use workers::Workers;
+
+/// Answers the requests of a mount.
+pub trait FileSystem: Send + Sync + 'static {
+    /// Serves one request and answers it through `reply`. May block, on a thread of its own, as
+    /// long as it ends soon after the request's token is cancelled; an operation that
+    /// [is prompt](Operation::is_prompt) must not block.
+    fn handle(&self, request: Request, reply: Reply);
+
+    /// The kernel forgets `lookups` of the lookups that made it know `node`. Must not block.
+    fn forget(&self, node: u64, lookups: u64);
+}
+
+/// Bounds of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads at most, and so requests served at the same time.
+    pub threads_max: usize,
+    /// Threads that wait for a request; more than that end when they have nothing to do.
+    pub idle_max: usize,
+    /// Requests that wait for a thread. More of them fail with ENOMEM.
+    pub queued_max: usize,
+    /// Bytes of writes that wait for a thread. Writes beyond fail with ENOMEM.
+    pub queued_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            threads_max: 512,
+            idle_max: 10,
+            queued_max: 16_384,
+            queued_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// A mounted file system that nobody serves yet: programs that use it wait.
+/// Dropping it unmounts.
+pub struct Session {
+    mounted: MountPoint,
+    connection: Arc<Connection>,
+    negotiated: Negotiated,
+}
+
+impl Session {
+    /// Mounts, and agrees with the kernel on how to talk. `readdirplus` asks for attributes along
+    /// with directory listings, which is a waste unless they may be taken for granted for a time.
+    pub fn mount(settings: &MountSettings, readdirplus: bool) -> Result<Self, MountError> {
+        let (mounted, device) = MountPoint::mount(settings)?;
+        let connection = Connection::new(device);
+        match init::negotiate(&connection, readdirplus) {
+            Ok(negotiated) => Ok(Self {
+                connection,
+                mounted,
+                negotiated,
+            }),
+            Err(error) => {
+                // The first error is the one to tell.
+                _ = mounted.unmount();
+                Err(error)
+            }
+        }
+    }
+
+    /// What the kernel agreed to.
+    pub fn negotiated(&self) -> Negotiated {
+        self.negotiated
+    }
+
+    /// Whether a file open past the page cache can be mapped shared.
+    pub fn direct_mmap(&self) -> bool {
+        self.negotiated.direct_mmap
+    }
+
+    /// Begins to serve.
+    pub fn start(
+        self,
+        file_system: Arc<dyn FileSystem>,
+        limits: Limits,
+    ) -> Result<Serving, MountError> {
+        let len = init::WRITE_MAX as usize + 4096;
+        let workers = Workers::start(self.connection, file_system, limits, len)
+            .map_err(MountError::Thread)?;
+        Ok(Serving {
+            mounted: self.mounted,
+            workers,
+        })
+    }
+}
+
+/// A mounted file system that is being served. Dropping it unmounts.
+pub struct Serving {
+    mounted: MountPoint,
+    workers: Arc<Workers>,
+}
+
+impl Serving {
+    /// The absolute path of the mount point.
+    pub fn path(&self) -> &Path {
+        self.mounted.path()
+    }
+
+    /// Waits until it is unmounted and every request has been served.
+    pub fn wait(&self) {
+        self.workers.wait();
+    }
+
+    /// Unmounts. If files are still open only the name goes, and they are served until closed.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        if self.workers.has_ended() {
+            self.mounted.abandon();
+        }
+        self.mounted.unmount()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if self.workers.has_ended() {
+            self.mounted.abandon();
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session(on {})", self.mounted.path().display())
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Serving({})", self.path().display())
+    }
+}

@@ -1,0 +1,97 @@
+//! The open device of one mount: reads messages, writes replies.
+
+use super::abi;
+use super::interrupts::Interrupts;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::mem::size_of;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// A reply of at most this many pieces is written without copying them together.
+const PIECES_MAX: usize = 16;
+
+pub(super) struct Connection {
+    device: OwnedFd,
+    pub(super) interrupts: Arc<Interrupts>,
+}
+
+impl Connection {
+    pub(super) fn new(device: OwnedFd) -> Arc<Self> {
+        Arc::new(Self {
+            device,
+            interrupts: Interrupts::new(),
+        })
+    }
+
+    /// Waits for a message and returns its length, or `None` when the mount is gone.
+    pub(super) fn read(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
+        loop {
+            match rustix::io::read(&self.device, &mut *into) {
+                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                Ok(len) => return Ok(Some(len)),
+                // NOENT: the request was withdrawn between being queued and being read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Answers with `pieces`. False when the kernel does not want the answer any more.
+    pub(super) fn reply(&self, unique: u64, pieces: &[&[u8]]) -> bool {
+        let len =
+            size_of::<abi::OutHeader>() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let header = abi::OutHeader {
+            len: u32::try_from(len).expect("replies are shorter than the longest request"),
+            error: 0,
+            unique,
+        };
+        let written = if pieces.len() < PIECES_MAX {
+            let mut vectors = [IoSlice::new(&[]); PIECES_MAX];
+            vectors[0] = IoSlice::new(header.as_bytes());
+            for (vector, piece) in vectors[1..].iter_mut().zip(pieces) {
+                *vector = IoSlice::new(piece);
+            }
+            rustix::io::writev(&self.device, &vectors[..=pieces.len()])
+        } else {
+            let all = [&[header.as_bytes()], pieces].concat().concat();
+            rustix::io::write(&self.device, &all)
+        };
+        match written {
+            Ok(_) => true,
+            // The caller was killed before the request was read, or the mount is gone.
+            Err(Errno::NOENT | Errno::NODEV) => false,
+            Err(errno) => {
+                tracing::error!(unique, len, %errno, "the kernel refused a reply");
+                // It must not wait for another one for ever; if it has dropped the request with
+                // the refused reply, this one is ignored.
+                self.reply_error(unique, Errno::IO);
+                false
+            }
+        }
+    }
+
+    /// Answers with an error. False when the kernel does not want the answer any more.
+    pub(super) fn reply_error(&self, unique: u64, errno: Errno) -> bool {
+        let error = match errno.raw_os_error() {
+            known @ 1..=511 => known,
+            // The kernel would refuse it.
+            _ => Errno::IO.raw_os_error(),
+        };
+        let len = size_of::<abi::OutHeader>() as u32;
+        let header = abi::OutHeader {
+            len,
+            error: -error,
+            unique,
+        };
+        match rustix::io::write(&self.device, header.as_bytes()) {
+            Ok(_) => true,
+            Err(Errno::NOENT | Errno::NODEV) => false,
+            Err(errno) => {
+                tracing::error!(unique, error, %errno, "the kernel refused an error");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The threads of a session: one reads, and before it serves what it read it makes sure that
+//! another one reads.
+//!
+//! So an interrupt is always read, however many requests block. The number of threads is bounded;
+//! when all are busy, the last one does nothing but read and puts what it reads in a queue. A
+//! request that is cancelled there is answered without ever having been served.
+
+use super::buffer::{BufferPool, Payload};
+use super::cancel::Registration;
+use super::connection::Connection;
+use super::decode::{self, Body, Message};
+use super::reply::Reply;
+use super::request::{Caller, Request};
+use super::{FileSystem, Limits};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Buffers kept for reuse.
+const BUFFERS_FREE_MAX: usize = 64;
+
+/// The threads of one session, and what they share.
+pub(super) struct Workers {
+    connection: Arc<Connection>,
+    file_system: Arc<dyn FileSystem>,
+    buffers: Arc<BufferPool>,
+    limits: Limits,
+    state: Mutex<State>,
+    finished: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// All threads, those about to start included.
+    threads: usize,
+    /// Threads that read, or are on their way to.
+    reading: usize,
+    /// Requests that found no free thread.
+    queue: VecDeque<Waiting>,
+    queued_bytes: usize,
+    /// The mount is gone.
+    ended: bool,
+}
+
+/// A request with its answer still owed.
+struct Task {
+    request: Request,
+    reply: Reply,
+}
+
+/// A task in the queue, taken out when it is cancelled.
+struct Waiting {
+    task: Task,
+    _cancelled: Registration,
+}
+
+impl Workers {
+    /// Starts the first thread. `len` is the length of the longest message.
+    pub(super) fn start(
+        connection: Arc<Connection>,
+        file_system: Arc<dyn FileSystem>,
+        limits: Limits,
+        len: usize,
+    ) -> std::io::Result<Arc<Self>> {
+        let workers = Arc::new(Self {
+            connection,
+            file_system,
+            buffers: BufferPool::new(len, BUFFERS_FREE_MAX),
+            limits,
+            state: Mutex::new(State {
+                threads: 1,
+                reading: 1,
+                ..State::default()
+            }),
+            finished: Condvar::new(),
+        });
+        workers.spawn()?;
+        Ok(workers)
+    }
+
+    /// Whether the mount is gone. Requests that were being served then may still run.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().ended
+    }
+
+    /// Waits until the mount is gone and no thread is left.
+    pub(super) fn wait(&self) {
+        let mut state = self.state();
+        while state.threads > 0 {
+            state = self
+                .finished
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread that has been counted already.
+    fn spawn(self: &Arc<Self>) -> std::io::Result<()> {
+        let workers = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("tidegate-fuse".into());
+        thread.spawn(move || workers.run()).map(drop)
+    }
+
+    /// The life of a thread, which begins and ends as a reading one.
+    fn run(self: Arc<Self>) {
+        while let Some(task) = self.read() {
+            if let Some(task) = self.admit(task) {
+                self.serve(task);
+                if !self.rejoin() {
+                    return;
+                }
+            }
+        }
+        let mut state = self.state();
+        state.ended = true;
+        state.reading -= 1;
+        state.threads -= 1;
+        let abandoned = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(abandoned);
+        self.connection.interrupts.cancel_all();
+        self.finished.notify_all();
+    }
+
+    /// The next request for the file system, or `None` when the mount is gone. What concerns the
+    /// session itself is dealt with on the way.
+    fn read(&self) -> Option<Task> {
+        let mut buffer = self.buffers.take();
+        loop {
+            let len = match self.connection.read(&mut buffer) {
+                Ok(len) => len?,
+                Err(errno) => {
+                    tracing::error!(%errno, "cannot read requests any more");
+                    return None;
+                }
+            };
+            let Some(Message { header, body }) = self.decode(&buffer[..len]) else {
+                continue;
+            };
+            match body {
+                Body::Operation(operation, payload) => {
+                    let caller = Caller {
+                        uid: header.uid,
+                        gid: header.gid,
+                        tid: header.pid,
+                    };
+                    let any_signal = operation.ends_with_any_signal();
+                    let interrupts = &self.connection.interrupts;
+                    let cancel = interrupts.begin(header.unique, header.pid, any_signal);
+                    let reply = Reply::new(Arc::clone(&self.connection), header.unique);
+                    let payload = if payload.is_empty() {
+                        Payload::default()
+                    } else {
+                        Payload::new(buffer, payload)
+                    };
+                    let (unique, node) = (header.unique, header.node);
+                    let request = Request {
+                        unique,
+                        node,
+                        caller,
+                        cancel,
+                        operation,
+                        payload,
+                    };
+                    return Some(Task { request, reply });
+                }
+                Body::Forget(forgotten) => {
+                    for forget in forgotten {
+                        self.file_system.forget(forget.node, forget.lookups);
+                    }
+                }
+                Body::Interrupt(unique) => {
+                    if !self.connection.interrupts.interrupt(unique) {
+                        // Not known yet, or answered meanwhile. The kernel sends it again in the
+                        // first case and finds nothing to interrupt in the second.
+                        self.connection.reply_error(header.unique, Errno::AGAIN);
+                    }
+                }
+                Body::Destroy => _ = self.connection.reply(header.unique, &[]),
+                Body::Init(_) => _ = self.connection.reply_error(header.unique, Errno::PROTO),
+                Body::Unknown => _ = self.connection.reply_error(header.unique, Errno::NOSYS),
+            }
+        }
+    }
+
+    /// The message, or `None` after its sender was told that it is broken.
+    fn decode(&self, bytes: &[u8]) -> Option<Message> {
+        match decode::decode(bytes) {
+            Ok(message) => Some(message),
+            Err(error) => {
+                tracing::error!(%error, "a request of the kernel was refused");
+                if let Ok(header) = decode::header(bytes) {
+                    self.connection.reply_error(header.unique, Errno::IO);
+                }
+                None
+            }
+        }
+    }
+
+    /// Called by a reading thread with what it has read. Returns the task if it is to serve it as
+    /// a thread that no longer reads; otherwise the task is taken care of and it goes on reading.
+    fn admit(self: &Arc<Self>, task: Task) -> Option<Task> {
+        let mut state = self.state();
+        if state.reading > 1 {
+            state.reading -= 1;
+            return Some(task);
+        }
+        if state.threads < self.limits.threads_max {
+            // The new thread reads instead of this one: the number of those that do stays.
+            state.threads += 1;
+            drop(state);
+            match self.spawn() {
+                Ok(()) => return Some(task),
+                Err(error) => tracing::warn!(%error, "cannot start another thread"),
+            }
+            state = self.state();
+            state.threads -= 1;
+        }
+        if state.threads == 1 {
+            // There is no other thread that could ever take it from the queue.
+            state.reading -= 1;
+            return Some(task);
+        }
+        drop(state);
+        if task.request.operation.is_prompt() {
+            self.serve(task);
+        } else {
+            self.queue(task);
+        }
+        None
+    }
+
+    /// Keeps a task until a thread is free.
+    fn queue(self: &Arc<Self>, task: Task) {
+        let (unique, len) = (task.request.unique, task.request.payload.len());
+        let cancel = task.request.cancel.clone();
+        let workers = Arc::downgrade(self);
+        let registration = cancel.on_cancel(move || {
+            if let Some(workers) = workers.upgrade() {
+                workers.withdraw(unique);
+            }
+        });
+        let mut state = self.state();
+        let full = state.queue.len() >= self.limits.queued_max
+            || state.queued_bytes + len > self.limits.queued_bytes_max;
+        if full || cancel.is_cancelled() {
+            drop(state);
+            task.reply
+                .error(if full { Errno::NOMEM } else { Errno::INTR });
+            return;
+        }
+        state.queued_bytes += len;
+        state.queue.push_back(Waiting {
+            task,
+            _cancelled: registration,
+        });
+        drop(state);
+        // Cancelled between the look above and being found in the queue: look again.
+        if cancel.is_cancelled() {
+            self.withdraw(unique);
+        }
+    }
+
+    /// Answers a cancelled request that is still in the queue.
+    fn withdraw(&self, unique: u64) {
+        let mut state = self.state();
+        let at = state
+            .queue
+            .iter()
+            .position(|waiting| waiting.task.request.unique == unique);
+        let withdrawn = at.and_then(|at| state.queue.remove(at));
+        if let Some(waiting) = withdrawn {
+            state.queued_bytes -= waiting.task.request.payload.len();
+            drop(state);
+            waiting.task.reply.error(Errno::INTR);
+        }
+    }
+
+    fn serve(&self, task: Task) {
+        let Task { request, reply } = task;
+        let unique = request.unique;
+        // A request that panics has been answered with EIO by its reply; the others go on.
+        let served = catch_unwind(AssertUnwindSafe(|| self.file_system.handle(request, reply)));
+        if served.is_err() {
+            tracing::error!(unique, "serving a request panicked");
+        }
+    }
+
+    /// Called by a thread that has served its request. Serves what is queued, then returns true if
+    /// the thread is to read again; otherwise it is no longer counted.
+    fn rejoin(&self) -> bool {
+        loop {
+            let mut state = self.state();
+            if let Some(waiting) = state.queue.pop_front() {
+                state.queued_bytes -= waiting.task.request.payload.len();
+                drop(state);
+                // Its registration goes with `waiting`, without the lock that its waker takes.
+                let Waiting { task, _cancelled } = waiting;
+                self.serve(task);
+                continue;
+            }
+            if state.ended || state.reading >= self.limits.idle_max {
+                state.threads -= 1;
+                self.finished.notify_all();
+                return false;
+            }
+            state.reading += 1;
+            return true;
+        }
+    }
+}
