@@ -250,7 +250,7 @@ fn two_threads_are_enough_to_be_interruptible() {
 fn a_full_queue_refuses() {
     let limits = Limits {
         threads_max: 2,
-        queued_max: 0,
+        queued_max: 1,
         ..Limits::default()
     };
     let Some(mount) = Mount::new("full", false, limits) else {
@@ -258,10 +258,15 @@ fn a_full_queue_refuses() {
     };
     let mut first = cat(&mount.path(BLOCKED));
     until("reading", PATIENCE, || mount.blocked() == 1);
+    let mut second = cat(&mount.path(FORGETFUL));
+    // Its first request fills the queue, which nothing here can see.
+    std::thread::sleep(Duration::from_millis(300));
     let refused = fs::metadata(mount.path(MANY)).expect_err("no room");
     assert_eq!(refused.raw_os_error(), Some(12), "{refused}");
-    first.kill().expect("our child");
-    first.wait().expect("our child");
+    for child in [&mut first, &mut second] {
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+    }
 }
 
 #[test]
