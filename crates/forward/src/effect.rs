@@ -1,14 +1,25 @@
 //! Operations on names and attributes, each taking effect once: intent, effect, result.
+//!
+//! The folder has one file for each kind of evidence that an operation leaves on the back end:
+//! [`names`] (a name appeared, went or moved) and [`contents`] (a size, a value). Operations that may
+//! simply be repeated (writes, chmods, fallocate, copies) record their result only.
+
+mod contents;
+mod intent;
+mod names;
 
 use crate::files::{Access, Errno, Files};
 use crate::host::RowAddress;
-use tidegate_wire::{Caller, Op, Outcome};
+use crate::table::{self, RowState};
+use intent::Intent;
+use tidegate_wire::{Caller, Op, Outcome, Status};
 
 /// Carries out any operation but reads, writes, locks and session operations ([`crate::Job::Op`]).
 ///
-/// With a row, the intent is stored in it before the effect and the result right after it. An error
-/// of kind [`Access::UnknownHandle`] leaves the row without record, because nothing was tried.
-/// `payload` is the bytes of an append, else empty.
+/// With a row, the intent is stored in it before the effect and the result right after it. If the row
+/// already holds an intent of this request (from a holder of the seat that died), its outcome is looked
+/// up first; if it holds the result, that is returned. An error of kind [`Access::UnknownHandle`]
+/// leaves no result, because nothing was tried. `payload` is the bytes of an append, else empty.
 pub fn perform(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -16,12 +27,257 @@ pub fn perform(
     row: Option<&RowAddress>,
     payload: &[u8],
 ) -> Result<Outcome, Access> {
-    let _ = (files, caller, op, row, payload);
-    Err(Access::Errno(Errno::EOPNOTSUPP))
+    let Some(row) = row else {
+        return ask(files, caller, op);
+    };
+    if let Some(result) = earlier(files, row)? {
+        return result;
+    }
+    let mut log = Log { row, begun: false };
+    let result = change(files, caller, op, payload, &mut log);
+    if let Some(result) = recordable(&result) {
+        if log.begun {
+            table::finish(&*row.table, row.row, row.sequence, &result);
+        } else {
+            table::record(&*row.table, row.row, row.sequence, &result);
+        }
+    } else if log.begun {
+        // An unknown handle was found out after the intent: the effect was refused as a whole.
+        table::clear(&*row.table, row.row);
+    }
+    result
 }
 
 /// Looks up whether the intent that the row holds took effect, and stores its result if so; otherwise
 /// empties the row, so that the client's replay carries the operation out ([`crate::Job::Resolve`]).
+///
+/// Where the look-up itself is refused, above all because a handle is not known here yet, the intent
+/// stays; the forwarder has it resolved again before the next change at that seat.
 pub fn resolve(files: &mut dyn Files, row: &RowAddress) {
-    let _ = (files, row);
+    // Whether it could be looked up shows in the row's state.
+    let _ = settle(files, row);
+}
+
+fn settle(files: &mut dyn Files, row: &RowAddress) -> Result<(), Access> {
+    let record = table::read(&*row.table, row.row);
+    if record.state != RowState::Intent {
+        return Ok(());
+    }
+    // Where the bytes make no sense their checksum is right all the same, so another version wrote
+    // them: nothing can be looked up, and the row is emptied.
+    let outcome = match Intent::decode(&record.intent) {
+        Some(intent) => look_up(files, &intent)?,
+        None => None,
+    };
+    match outcome {
+        Some(outcome) => table::finish(&*row.table, row.row, record.sequence, &Ok(outcome)),
+        None => table::clear(&*row.table, row.row),
+    }
+    Ok(())
+}
+
+/// What the row says of this very request, looked up if necessary.
+#[allow(
+    clippy::type_complexity,
+    reason = "the inner result is the operation's own"
+)]
+fn earlier(
+    files: &mut dyn Files,
+    row: &RowAddress,
+) -> Result<Option<Result<Outcome, Access>>, Access> {
+    let (state, sequence) = table::peek(&*row.table, row.row);
+    if state == RowState::Empty || sequence != row.sequence {
+        return Ok(None);
+    }
+    settle(files, row)?;
+    Ok(match table::read(&*row.table, row.row).result {
+        Some(Ok(outcome)) => Some(Ok(outcome)),
+        Some(Err(Status::Errno(errno))) => Some(Err(Access::Errno(Errno(errno)))),
+        _ => None,
+    })
+}
+
+/// The result as it goes into a row; None if the request was not tried and will come again.
+fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status>> {
+    match result {
+        Ok(outcome) => Some(Ok(outcome.clone())),
+        Err(Access::Errno(errno)) => Some(Err(Status::Errno(errno.0))),
+        Err(Access::UnknownHandle) => None,
+    }
+}
+
+/// Where an operation notes its intent, at most once.
+struct Log<'a> {
+    row: &'a RowAddress,
+    begun: bool,
+}
+
+impl Log<'_> {
+    fn begin(&mut self, intent: &Intent<'_>) {
+        let mut bytes = [0; table::INTENT_MAX];
+        let len = intent.encode(&mut bytes);
+        table::begin(
+            &*self.row.table,
+            self.row.row,
+            self.row.sequence,
+            &bytes[..len],
+        );
+        self.begun = true;
+    }
+}
+
+/// Operations that change nothing.
+fn ask(files: &mut dyn Files, caller: Option<&Caller>, op: &Op) -> Result<Outcome, Access> {
+    Ok(match op {
+        Op::Reach { handle, path } => Outcome::Attr(files.reach(*handle, path)?),
+        Op::Lookup { parent, name } => Outcome::Attr(files.lookup(caller, *parent, name)?),
+        Op::Getattr { handle } => Outcome::Attr(files.attr(*handle)?),
+        Op::Open {
+            handle,
+            read,
+            write,
+            ..
+        } => Outcome::Attr(files.opened(caller, *handle, *read, *write)?),
+        Op::Readdir {
+            handle,
+            cookie,
+            bytes_max,
+            plus,
+        } => Outcome::Entries(files.readdir(caller, *handle, *cookie, *bytes_max, *plus)?),
+        Op::Readlink { handle } => Outcome::Text(files.readlink(caller, *handle)?),
+        Op::Access { handle, mask } => {
+            files.access(caller, *handle, *mask)?;
+            Outcome::Done
+        }
+        Op::Fsync { handle, data_only } => {
+            files.fsync(*handle, *data_only)?;
+            Outcome::Done
+        }
+        Op::Statfs => Outcome::Statfs(files.statfs()?),
+        Op::Seek {
+            handle,
+            offset,
+            whence,
+        } => Outcome::Offset(files.seek(*handle, *offset, *whence)?),
+        Op::Getxattr { handle, name } => Outcome::Text(files.getxattr(caller, *handle, name)?),
+        Op::Listxattr { handle } => Outcome::Text(files.listxattr(caller, *handle)?),
+        // Changes without a row, and what the forwarder keeps to itself, never come here.
+        _ => return Err(Errno::EINVAL.into()),
+    })
+}
+
+/// Operations that change something.
+fn change(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    op: &Op,
+    payload: &[u8],
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    match op {
+        Op::Create { .. } | Op::Mkdir { .. } | Op::Mknod { .. } | Op::Symlink { .. } => {
+            names::make(files, caller, op, log)
+        }
+        Op::Link {
+            handle,
+            parent,
+            name,
+        } => names::link(files, caller, *handle, (*parent, name), log),
+        Op::Unlink { parent, name } => names::remove(files, caller, (*parent, name), false, log),
+        Op::Rmdir { parent, name } => names::remove(files, caller, (*parent, name), true, log),
+        Op::Rename {
+            parent,
+            name,
+            new_parent,
+            new_name,
+            mode,
+        } => names::rename(
+            files,
+            caller,
+            (*parent, name),
+            (*new_parent, new_name),
+            *mode,
+            log,
+        ),
+        Op::Append { handle } => contents::append(files, *handle, payload, log),
+        Op::Setattr { handle, set } => contents::set_attr(files, caller, *handle, set, log),
+        Op::Setxattr {
+            handle,
+            name,
+            value,
+            flags,
+        } => contents::setxattr(files, caller, (*handle, name), value, *flags, log),
+        Op::Removexattr { handle, name } => {
+            contents::removexattr(files, caller, (*handle, name), log)
+        }
+        Op::Fallocate {
+            handle,
+            mode,
+            offset,
+            len,
+        } => {
+            files.fallocate(*handle, *mode, *offset, *len)?;
+            Ok(Outcome::Done)
+        }
+        Op::CopyRange {
+            source,
+            source_offset,
+            handle,
+            offset,
+            len,
+        } => {
+            let len = files.copy_range((*source, *source_offset), (*handle, *offset), *len)?;
+            Ok(Outcome::Written { len })
+        }
+        // A write's bytes move in `Job::Io`; the rest changes nothing and has no row.
+        _ => Err(Errno::EINVAL.into()),
+    }
+}
+
+/// The outcome of an intent, None if it did not take effect.
+fn look_up(files: &mut dyn Files, intent: &Intent<'_>) -> Result<Option<Outcome>, Access> {
+    match intent {
+        Intent::Make(made) => names::was_made(files, made),
+        Intent::Link {
+            handle,
+            parent,
+            name,
+        } => names::was_linked(files, *handle, *parent, name),
+        Intent::Remove {
+            parent,
+            name,
+            victim,
+        } => names::was_removed(files, *parent, name, *victim),
+        Intent::Rename(rename) => names::was_renamed(files, rename),
+        Intent::Append {
+            handle,
+            offset,
+            len,
+        } => contents::was_appended(files, *handle, *offset, *len),
+        Intent::SetAttr { handle, set, size } => contents::was_set(files, *handle, set, *size),
+        Intent::SetXattr {
+            handle,
+            name,
+            len,
+            hash,
+        } => contents::was_xattr_set(files, *handle, name, *len, *hash),
+        Intent::RemoveXattr { handle, name } => contents::was_xattr_removed(files, *handle, name),
+    }
+}
+
+/// Whether something is there, is missing, or could not be looked for.
+fn found<T>(result: Result<T, Access>, missing: Errno) -> Result<Option<T>, Access> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Access::Errno(errno)) if errno == missing => Ok(None),
+        Err(access) => Err(access),
+    }
+}
+
+/// The same after the fact, when the file or directory itself may be gone.
+fn remains<T>(result: Result<T, Access>, missing: Errno) -> Result<Option<T>, Access> {
+    match found(result, missing) {
+        Err(Access::Errno(Errno::ESTALE)) => Ok(None),
+        result => result,
+    }
 }

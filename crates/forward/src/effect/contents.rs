@@ -1,0 +1,175 @@
+//! Operations whose evidence is a size or a value: append, setattr, extended attributes.
+
+use super::intent::{Intent, hash};
+use super::{Log, found, remains};
+use crate::files::{Access, Errno, Files};
+use tidegate_wire::{Attr, Caller, Handle, Outcome, SetAttr, SetTime};
+
+const PERMISSIONS: u32 = 0o7777;
+const XATTR_CREATE: u32 = 1;
+
+/// Writes at the end. A write that fails half way counts for what it wrote, as write(2) does.
+pub(super) fn append(
+    files: &mut dyn Files,
+    handle: Handle,
+    payload: &[u8],
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    let (offset, len) = (files.attr(handle)?.size, payload.len() as u64);
+    if len == 0 {
+        return Ok(Outcome::Appended { offset, len });
+    }
+    log.begin(&Intent::Append {
+        handle,
+        offset,
+        len,
+    });
+    let Err(access) = files.write_at(handle, offset, payload) else {
+        return Ok(Outcome::Appended { offset, len });
+    };
+    let grown = files
+        .attr(handle)
+        .map_or(0, |attr| attr.size.saturating_sub(offset));
+    match grown.min(len) {
+        0 => Err(access),
+        len => Ok(Outcome::Appended { offset, len }),
+    }
+}
+
+/// All bytes are there; a part of them is cut off again.
+pub(super) fn was_appended(
+    files: &mut dyn Files,
+    handle: Handle,
+    offset: u64,
+    len: u64,
+) -> Result<Option<Outcome>, Access> {
+    let Some(attr) = remains(files.attr(handle), Errno::ENOENT)? else {
+        return Ok(None);
+    };
+    if attr.size >= offset.saturating_add(len) {
+        return Ok(Some(Outcome::Appended { offset, len }));
+    }
+    if attr.size > offset {
+        files.set_attr(
+            None,
+            handle,
+            &SetAttr {
+                size: Some(offset),
+                ..SetAttr::default()
+            },
+        )?;
+    }
+    Ok(None)
+}
+
+/// Attributes. Only a change of size needs evidence; the others may be set again.
+pub(super) fn set_attr(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    handle: Handle,
+    set: &SetAttr,
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    if set.size.is_some() {
+        let size = files.attr(handle)?.size;
+        log.begin(&Intent::SetAttr {
+            handle,
+            set: *set,
+            size,
+        });
+    }
+    Ok(Outcome::Attr(files.set_attr(caller, handle, set)?))
+}
+
+/// The size has changed to what was asked, and all else that was asked shows too; otherwise it is
+/// done again, which is harmless as long as it was not answered.
+pub(super) fn was_set(
+    files: &mut dyn Files,
+    handle: Handle,
+    set: &SetAttr,
+    size: u64,
+) -> Result<Option<Outcome>, Access> {
+    let attr = remains(files.attr(handle), Errno::ENOENT)?;
+    let changed = set.size.is_some_and(|wanted| wanted != size);
+    Ok(attr
+        .filter(|attr| changed && shows(attr, set))
+        .map(Outcome::Attr))
+}
+
+fn shows(attr: &Attr, set: &SetAttr) -> bool {
+    let time = |wanted: Option<SetTime>, is: i64| match wanted {
+        None => true,
+        Some(SetTime::At(ns)) => ns == is,
+        Some(SetTime::Now) => false,
+    };
+    set.size.is_none_or(|size| size == attr.size)
+        && set
+            .mode
+            .is_none_or(|mode| mode & PERMISSIONS == attr.mode & PERMISSIONS)
+        && set.uid.is_none_or(|uid| uid == attr.uid)
+        && set.gid.is_none_or(|gid| gid == attr.gid)
+        && time(set.atime, attr.atime_ns)
+        && time(set.mtime, attr.mtime_ns)
+}
+
+/// setxattr. Only an exclusive one needs evidence: its replay would find its own value in the way.
+pub(super) fn setxattr(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    (handle, name): (Handle, &[u8]),
+    value: &[u8],
+    flags: u32,
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    if flags & XATTR_CREATE != 0
+        && found(files.getxattr(None, handle, name), Errno::ENODATA)?.is_none()
+    {
+        let (len, hash) = (value.len() as u32, hash(value));
+        log.begin(&Intent::SetXattr {
+            handle,
+            name,
+            len,
+            hash,
+        });
+    }
+    files.setxattr(caller, handle, name, value, flags)?;
+    Ok(Outcome::Done)
+}
+
+/// The attribute has the value.
+pub(super) fn was_xattr_set(
+    files: &mut dyn Files,
+    handle: Handle,
+    name: &[u8],
+    len: u32,
+    wanted: u64,
+) -> Result<Option<Outcome>, Access> {
+    let Some(value) = remains(files.getxattr(None, handle, name), Errno::ENODATA)? else {
+        return Ok(None);
+    };
+    Ok(((value.len() as u32, hash(&value)) == (len, wanted)).then_some(Outcome::Done))
+}
+
+/// removexattr; one that is not there is an error without evidence.
+pub(super) fn removexattr(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    (handle, name): (Handle, &[u8]),
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    if found(files.getxattr(None, handle, name), Errno::ENODATA)?.is_some() {
+        log.begin(&Intent::RemoveXattr { handle, name });
+    }
+    files.removexattr(caller, handle, name)?;
+    Ok(Outcome::Done)
+}
+
+/// The attribute is gone.
+pub(super) fn was_xattr_removed(
+    files: &mut dyn Files,
+    handle: Handle,
+    name: &[u8],
+) -> Result<Option<Outcome>, Access> {
+    let value = remains(files.getxattr(None, handle, name), Errno::ENODATA)?;
+    Ok(value.is_none().then_some(Outcome::Done))
+}

@@ -1,0 +1,219 @@
+//! Operations whose evidence is a name: it appeared, went, or moved.
+
+use super::intent::{Intent, Make, Rename, hash};
+use super::{Log, found, remains};
+use crate::files::{Access, Errno, Files};
+use tidegate_wire::{Attr, Caller, Handle, Op, Outcome, RenameMode};
+
+/// A directory and a name in it.
+type At<'a> = (Handle, &'a [u8]);
+
+/// How far a file's birth may lie before our clock reading and still be after it: file systems stamp
+/// with a clock that moves in ticks, on another node perhaps with an offset that NTP leaves.
+const BIRTH_SLACK_NS: i64 = 2_000_000_000;
+
+const KIND_MASK: u32 = 0o170000;
+const DIRECTORY: u32 = 0o040000;
+const REGULAR: u32 = 0o100000;
+const LINK: u32 = 0o120000;
+
+/// Create, mkdir, mknod, symlink.
+pub(super) fn make(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    op: &Op,
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    let (parent, name, kind, target, exclusive) = match op {
+        Op::Create {
+            parent,
+            name,
+            exclusive,
+            ..
+        } => (*parent, name, REGULAR, None, *exclusive),
+        Op::Mkdir { parent, name, .. } => (*parent, name, DIRECTORY, None, true),
+        Op::Mknod {
+            parent, name, mode, ..
+        } => {
+            let kind = mode & KIND_MASK;
+            (
+                *parent,
+                name,
+                if kind == 0 { REGULAR } else { kind },
+                None,
+                true,
+            )
+        }
+        Op::Symlink {
+            parent,
+            name,
+            target,
+        } => (*parent, name, LINK, Some(&**target), true),
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    if let Some(attr) = found(files.lookup(caller, parent, name), Errno::ENOENT)? {
+        return existing(attr, exclusive);
+    }
+    log.begin(&Intent::Make(Make {
+        parent,
+        name,
+        kind,
+        wall_ns: files.wall_ns(),
+        target: target.map_or((0, 0), |target| (target.len() as u32, hash(target))),
+    }));
+    let made = match op {
+        Op::Create { mode, .. } => files.create(caller, parent, name, *mode),
+        Op::Mkdir { mode, .. } => files.mkdir(caller, parent, name, *mode),
+        Op::Mknod { mode, rdev, .. } => files.mknod(caller, parent, name, *mode, *rdev),
+        _ => files.symlink(caller, parent, name, target.unwrap_or(&[])),
+    };
+    match made {
+        // Somebody beside Tidegate was faster.
+        Err(Access::Errno(Errno::EEXIST)) if !exclusive => {
+            existing(files.lookup(caller, parent, name)?, exclusive)
+        }
+        made => Ok(Outcome::Attr(made?)),
+    }
+}
+
+fn existing(attr: Attr, exclusive: bool) -> Result<Outcome, Access> {
+    if exclusive {
+        return Err(Errno::EEXIST.into());
+    }
+    Ok(Outcome::Attr(attr))
+}
+
+/// The name is there, of our kind, and not older than our intent.
+pub(super) fn was_made(files: &mut dyn Files, made: &Make<'_>) -> Result<Option<Outcome>, Access> {
+    let attr = remains(files.lookup(None, made.parent, made.name), Errno::ENOENT)?;
+    let Some(attr) = attr.filter(|attr| attr.mode & KIND_MASK == made.kind) else {
+        return Ok(None);
+    };
+    // Without births the name itself must do: it was not there, and names of a directory change at
+    // its seat only, or by a rename from elsewhere.
+    let born = i64::try_from(attr.handle.birth).unwrap_or(i64::MAX);
+    if born != 0 && born < made.wall_ns.saturating_sub(BIRTH_SLACK_NS) {
+        return Ok(None);
+    }
+    if made.kind == LINK {
+        let says = files.readlink(None, attr.handle)?;
+        if (says.len() as u32, hash(&says)) != made.target {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Outcome::Attr(attr)))
+}
+
+/// Link.
+pub(super) fn link(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    handle: Handle,
+    (parent, name): At<'_>,
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    if found(files.lookup(caller, parent, name), Errno::ENOENT)?.is_some() {
+        return Err(Errno::EEXIST.into());
+    }
+    log.begin(&Intent::Link {
+        handle,
+        parent,
+        name,
+    });
+    Ok(Outcome::Attr(files.link(caller, handle, parent, name)?))
+}
+
+/// The name leads to the file.
+pub(super) fn was_linked(
+    files: &mut dyn Files,
+    handle: Handle,
+    parent: Handle,
+    name: &[u8],
+) -> Result<Option<Outcome>, Access> {
+    let attr = remains(files.lookup(None, parent, name), Errno::ENOENT)?;
+    Ok(attr.filter(|attr| attr.handle == handle).map(Outcome::Attr))
+}
+
+/// Unlink and rmdir.
+pub(super) fn remove(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    (parent, name): At<'_>,
+    directory: bool,
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    let victim = files.lookup(caller, parent, name)?.handle;
+    log.begin(&Intent::Remove {
+        parent,
+        name,
+        victim,
+    });
+    if directory {
+        files.rmdir(caller, parent, name)?;
+    } else {
+        files.unlink(caller, parent, name)?;
+    }
+    Ok(Outcome::Removed(Some(victim)))
+}
+
+/// The name is gone, or leads to another file.
+pub(super) fn was_removed(
+    files: &mut dyn Files,
+    parent: Handle,
+    name: &[u8],
+    victim: Handle,
+) -> Result<Option<Outcome>, Access> {
+    let now = remains(files.lookup(None, parent, name), Errno::ENOENT)?;
+    let still_there = now.is_some_and(|attr| attr.handle == victim);
+    Ok((!still_there).then_some(Outcome::Removed(Some(victim))))
+}
+
+/// Rename in its three modes.
+pub(super) fn rename(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    from: At<'_>,
+    to: At<'_>,
+    mode: RenameMode,
+    log: &mut Log<'_>,
+) -> Result<Outcome, Access> {
+    let source = files.lookup(caller, from.0, from.1)?.handle;
+    let target = found(files.lookup(caller, to.0, to.1), Errno::ENOENT)?.map(|attr| attr.handle);
+    match (mode, target) {
+        (RenameMode::NoReplace, Some(_)) => return Err(Errno::EEXIST.into()),
+        (RenameMode::Exchange, None) => return Err(Errno::ENOENT.into()),
+        _ => {}
+    }
+    let rename = Rename {
+        from,
+        to,
+        source,
+        target,
+        mode,
+    };
+    if target != Some(source) {
+        log.begin(&Intent::Rename(rename));
+    }
+    // Two names of one file: rename(2) leaves both, which needs no evidence.
+    files.rename(caller, from, to, mode)?;
+    Ok(moved(&rename))
+}
+
+fn moved(rename: &Rename<'_>) -> Outcome {
+    let replaced = rename.target.filter(|target| *target != rename.source);
+    Outcome::Removed(replaced.filter(|_| rename.mode != RenameMode::Exchange))
+}
+
+/// The old name no longer leads to the file. The new name is no evidence: another seat may be in charge
+/// of its directory, and may have changed it since.
+pub(super) fn was_renamed(
+    files: &mut dyn Files,
+    rename: &Rename<'_>,
+) -> Result<Option<Outcome>, Access> {
+    let old = remains(
+        files.lookup(None, rename.from.0, rename.from.1),
+        Errno::ENOENT,
+    )?;
+    let still_there = old.is_some_and(|attr| attr.handle == rename.source);
+    Ok((!still_there).then(|| moved(rename)))
+}
