@@ -12,7 +12,7 @@ for entry in os.scandir("."):
     seen.add(entry.name)
     if entry.name.endswith("7"):
         os.unlink(entry.name)
-    elif entry.name.endswith("9"):
+    elif entry.name.endswith("9") and entry.name.startswith("file-"):
         os.rename(entry.name, "renamed." + entry.name)
 print(len([n for n in seen if n.startswith("file-")]), len(os.listdir(".")))
 with os.scandir(".") as some:

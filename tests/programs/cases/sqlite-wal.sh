@@ -1,2 +1,2 @@
 # sqlite3 with a write-ahead log: readers and writers share memory-mapped index pages.
-exec bash "$SRC/sqlite.sh" wal
+exec bash -euo pipefail "$SRC/sqlite.sh" wal

@@ -1,2 +1,2 @@
 # sqlite3: schema, transactions, rollback, concurrent writers with the rollback journal, integrity_check.
-exec bash "$SRC/sqlite.sh" delete
+exec bash -euo pipefail "$SRC/sqlite.sh" delete

@@ -7,8 +7,8 @@ python3 - "$SCRATCH/report" <<'PY'
 import json, sys
 text = open(sys.argv[1]).read()
 for job in json.loads(text[text.index("{"):])["jobs"]:
-    print("error", job["error"], "total_err", job["total_err"],
-          "written", job["write"]["io_kbytes"], "read", job["read"]["io_kbytes"])
+    print("error", job["error"], "errors", job.get("total_err", 0))
+    assert job["write"]["io_kbytes"] > 4000 and job["read"]["io_kbytes"] > 4000, job
 PY
-stat -c '%n %s' job.* shared 2>/dev/null | sort
+find . -type f | sort
 rm -f job.* shared
