@@ -83,7 +83,7 @@ impl Disk {
         let stream = self.stream;
         let buffered_max = stream.end.saturating_add(self.options.lookahead_bytes);
         if stream.write || address < stream.start || address >= buffered_max.max(stream.end + 1) {
-            return self.from_platter(now_ns, address, len, false);
+            return self.seek_and_pass(now_ns, address, len, false);
         }
         let carried_ns = now_ns + transfer_ns(len, self.options.interface_mb_s);
         if end <= stream.end {
@@ -93,7 +93,7 @@ impl Disk {
         if end > buffered_max && full_ns < now_ns {
             // The buffer was full and the head went on without reading: the rest needs a turn.
             let rest = buffered_max.max(address);
-            return self.from_platter(now_ns, rest, end - rest, false);
+            return self.seek_and_pass(now_ns, rest, end - rest, false);
         }
         let passed_ns = stream.end_ns + self.pass_ns(stream.end, end);
         self.cylinder = self.cylinder_of(end - 1);
@@ -132,11 +132,11 @@ impl Disk {
             self.stream.end_ns = end_ns;
             return end_ns;
         }
-        self.from_platter(now_ns, address, len, true)
+        self.seek_and_pass(now_ns, address, len, true)
     }
 
     /// Moves the arm, waits for the first byte to come round, and transfers.
-    fn from_platter(&mut self, now_ns: u64, address: u64, len: u64, write: bool) -> u64 {
+    fn seek_and_pass(&mut self, now_ns: u64, address: u64, len: u64, write: bool) -> u64 {
         let end = address + len;
         // A dirty cache must be written before the arm is free for a read.
         let now_ns = now_ns.max(self.cache_empty_ns);

@@ -29,6 +29,8 @@ extern crate alloc;
 extern crate std;
 
 mod index;
+#[cfg(test)]
+mod invariants;
 mod merge;
 mod options;
 mod overlap;

@@ -48,6 +48,12 @@ pub(crate) trait Policy: Send {
 
     /// How long a request can wait at most.
     fn bound(&self) -> Bound;
+
+    /// The longest time for which it leaves the device idle beside a request that waits; 0 for
+    /// policies that never answer [`Pick::Hold`].
+    fn wait_ns_max(&self) -> u64 {
+        0
+    }
 }
 
 /// A policy's answer to "what next".

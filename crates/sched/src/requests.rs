@@ -147,6 +147,12 @@ impl Requests {
         found
     }
 
+    /// Slots that were ever made.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Appends a request that is in no list.
     pub(crate) fn push_back(&mut self, list: &mut List, slot: Slot) {
         let tail = list.tail;

@@ -64,9 +64,13 @@ impl Scheduler {
     /// A scheduler with nothing queued.
     pub fn new(options: &Options) -> Result<Scheduler, OptionsError> {
         options.check()?;
-        Ok(Scheduler {
+        Ok(Scheduler::with_policy(options, policy::build(options)?))
+    }
+
+    pub(crate) fn with_policy(options: &Options, policy: Box<dyn Policy>) -> Scheduler {
+        Scheduler {
             name: options.policy.clone(),
-            policy: policy::build(options)?,
+            policy,
             requests: Requests::new(),
             ids: Index::new(),
             overlap: Overlap::new(),
@@ -79,7 +83,20 @@ impl Scheduler {
             picked: Vec::new(),
             freed: Vec::new(),
             stats: Stats::default(),
-        })
+        }
+    }
+
+    /// Whether a request is with the policy, so that only the policy keeps it waiting.
+    #[cfg(test)]
+    pub(crate) fn is_ready(&self, id: RequestId) -> bool {
+        self.slot_of(id)
+            .is_ok_and(|slot| self.requests[slot].stage == Stage::Queued)
+    }
+
+    /// Slots that were ever made, in use or free.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.requests.slots()
     }
 
     /// Tells the scheduler what happened. `now` should never go back.
@@ -111,6 +128,11 @@ impl Scheduler {
             Pick::Hold(until) => {
                 // A policy may idle on purpose, but only up to a time it can name.
                 assert!(until > now, "policy holds work without a future wake-up");
+                let wait_ns_max = self.policy.wait_ns_max();
+                assert!(
+                    until.since(now) <= wait_ns_max,
+                    "policy holds work beyond its bound"
+                );
                 Output::WaitUntil(until)
             }
         }
@@ -139,6 +161,11 @@ impl Scheduler {
     /// What the current policy promises.
     pub fn bound(&self) -> Bound {
         self.policy.bound()
+    }
+
+    /// The longest the current policy leaves the device idle beside waiting requests.
+    pub fn wait_ns_max(&self) -> u64 {
+        self.policy.wait_ns_max()
     }
 
     /// The number of the current window, which goes into replies; 0 without windows.

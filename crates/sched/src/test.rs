@@ -50,3 +50,30 @@ pub(crate) fn drain_at(scheduler: &mut Scheduler, now: Time, input: &[Request]) 
     assert_eq!((scheduler.queued(), scheduler.running()), (0, 0));
     batches
 }
+
+/// Numbers that look random and follow from a seed (xorshift64*).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(crate::mix64(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) | 1)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % end
+    }
+
+    /// True in `percent` of the cases.
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of `choices`.
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}

@@ -152,11 +152,11 @@ impl Policy for Window {
         self.wall_ns(now) / self.width_ns
     }
 
-    /// Arriving in window a, a request has an epoch of at most a + 1 (a fast clock), and one that
-    /// arrives in window b has at least b - 1 (the oldest stamp allowed): so b <= a + 2 for
-    /// anything that still runs before it.
+    /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
+    /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
+    /// before it has b - 1 <= a + ahead.
     fn bound(&self) -> Bound {
-        Bound::Windows(2)
+        Bound::Windows(1 + AHEAD_NS_MAX.div_ceil(self.width_ns))
     }
 }
 

@@ -1,0 +1,299 @@
+//! The suite that every policy passes: random inputs from a seed, and a model that knows only
+//! what must hold (DESIGN: exactly once, overlap, bound, work conserving, same outputs, memory).
+//!
+//! A policy is tested as soon as it stands in `policy::NAMES`. A failure names policy and seed;
+//! `TIDEGATE_SEED=17 cargo test -p tidegate-sched invariants` runs that seed alone. The suite is
+//! tested as well: against policies that are each broken in one way.
+
+mod broken;
+mod model;
+
+use crate::test::Random;
+use crate::types::{AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
+use crate::{Bound, Options, PolicyOptions, Scheduler, policy};
+use model::Model;
+use std::borrow::ToOwned;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::string::String;
+use std::vec::Vec;
+
+const SEEDS: u64 = 300;
+const STEPS: u64 = 600;
+const WALL: u64 = 1_700_000_000_000_000_000;
+
+/// What the suite drives: a scheduler, or something broken around one.
+pub(super) trait Subject {
+    fn handle(&mut self, now: Time, input: Input) -> Result<(), Rejected>;
+    fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output;
+    fn inner(&self) -> &Scheduler;
+}
+
+impl Subject for Scheduler {
+    fn handle(&mut self, now: Time, input: Input) -> Result<(), Rejected> {
+        Scheduler::handle(self, now, input)
+    }
+
+    fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
+        Scheduler::poll(self, now, into)
+    }
+
+    fn inner(&self) -> &Scheduler {
+        self
+    }
+}
+
+type Make<'a> = &'a dyn Fn(&Options) -> std::boxed::Box<dyn Subject>;
+
+/// The shape of one run, drawn from its seed.
+struct Shape {
+    options: Options,
+    arrive_percent: u64,
+    write_percent: u64,
+    cancel_percent: u64,
+    files: u64,
+    apps: u64,
+    /// Ranges lie in this many blocks of 4 KiB.
+    blocks: u64,
+    blocks_len_max: u64,
+    step_ns: u64,
+}
+
+impl Shape {
+    fn new(name: &str, random: &mut Random) -> Shape {
+        let mut table = PolicyOptions::default();
+        match name {
+            "round-robin" if random.chance(50) => table.set("quantum", 1 + random.below(9)),
+            "window" => {
+                table.set("window_ms", random.pick(&[1u64, 10, 1000]));
+                table.set("order", random.pick(&["rotated", "id"]));
+                table.set("rotation_seed", random.below(9));
+            }
+            _ => {}
+        }
+        let options = Options {
+            policy: name.to_owned(),
+            queued_max: 4 + random.below(150) as u32,
+            depth: 1 + random.below(4) as u32,
+            wall_offset_ns: WALL,
+            merge: random.pick(&[None, Some(false), Some(true)]),
+            batch_bytes_max: random.pick(&[4096, 65_536, 8 << 20]),
+            batch_requests_max: random.pick(&[1, 3, 256]),
+            table,
+        };
+        Shape {
+            options,
+            arrive_percent: 35 + random.below(35),
+            write_percent: random.pick(&[0, 10, 50, 100]),
+            cancel_percent: random.pick(&[0, 0, 10]),
+            files: 1 + random.below(4),
+            apps: 1 + random.below(6),
+            blocks: random.pick(&[8, 64, 1024]),
+            blocks_len_max: random.pick(&[1, 8, 64]),
+            step_ns: random.pick(&[1000, 300_000, 20_000_000]),
+        }
+    }
+
+    /// Whether the overlap rule holds back nothing but what conflicts: it may hold more after a
+    /// held request was cancelled, and under reads of very many pieces.
+    fn is_exact(&self) -> bool {
+        self.cancel_percent == 0 && self.blocks_len_max <= 8
+    }
+
+    fn request(&self, id: u64, now: Time, random: &mut Random) -> Request {
+        let app = AppId(random.below(self.apps));
+        let file = FileId(random.below(self.files));
+        let write = random.chance(self.write_percent);
+        let direction = if write {
+            Direction::Write
+        } else {
+            Direction::Read
+        };
+        let offset = random.below(self.blocks) * 4096;
+        let len = random.below(self.blocks_len_max + 1) * 4096;
+        let mut request = Request::new(RequestId(id), app, file, direction, offset, len);
+        request.stamp_ns = match random.below(10) {
+            0 => 0,
+            1 => u64::MAX,
+            _ => WALL + now.0 - now.0.min(random.below(30_000_000)),
+        };
+        request.epoch_seen = random.pick(&[0, 0, u64::MAX]);
+        if write && random.chance(5) {
+            (request.offset, request.len, request.mergeable) = (0, u64::MAX, false);
+        }
+        request
+    }
+}
+
+/// One run. Returns all that came out, or what was wrong.
+fn run(name: &str, seed: u64, make: Make<'_>) -> Result<String, String> {
+    let mut random = Random::new(seed);
+    let shape = Shape::new(name, &mut random);
+    let mut subject = make(&shape.options);
+    let mut model = Model::new(&shape.options, shape.is_exact());
+    let mut now = Time(1_000_000_000);
+    let mut next_id = 0;
+    for _ in 0..STEPS {
+        now = now + random.below(shape.step_ns);
+        if random.chance(shape.arrive_percent) {
+            let request = shape.request(next_id, now, &mut random);
+            next_id += 1;
+            model.arrived(now, request, subject.as_mut())?;
+        } else if random.chance(shape.cancel_percent) {
+            model.cancelled(now, RequestId(random.below(next_id + 1)), subject.as_mut())?;
+        } else {
+            model.finished(now, random.below(1 << 32), subject.as_mut())?;
+        }
+        if random.chance(60) {
+            model.poll(now, subject.as_mut())?;
+        }
+    }
+    model.drain(now, subject.as_mut())?;
+    Ok(model.outputs)
+}
+
+/// All checks of one seed, with panics as failures, and the same again for the same outputs.
+fn check(name: &str, seed: u64, make: Make<'_>) -> Result<(), String> {
+    let once = || {
+        catch_unwind(AssertUnwindSafe(|| run(name, seed, make))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            Err(text
+                .or(panic.downcast_ref().cloned())
+                .unwrap_or_else(|| "panic".to_owned()))
+        })
+    };
+    let (first, second) = (once()?, once()?);
+    if first != second {
+        return Err("same inputs: the outputs differ".to_owned());
+    }
+    Ok(())
+}
+
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    match std::env::var("TIDEGATE_SEED") {
+        Ok(seed) => {
+            let seed = seed.parse().expect("TIDEGATE_SEED must be a whole number");
+            seed..=seed
+        }
+        Err(_) => 1..=SEEDS,
+    }
+}
+
+#[test]
+fn every_policy_keeps_them() {
+    let make = |options: &Options| -> std::boxed::Box<dyn Subject> {
+        std::boxed::Box::new(Scheduler::new(options).unwrap())
+    };
+    for name in policy::NAMES {
+        for seed in seeds() {
+            if let Err(text) = check(name, seed, &make) {
+                panic!(
+                    "policy {name}, seed {seed}: {text}\n\
+                     replay: TIDEGATE_SEED={seed} cargo test -p tidegate-sched invariants"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_suite_finds_each_broken_policy() {
+    for case in broken::CASES {
+        // The base policy decides the options; the case decides what is wrong.
+        let mut found = (1..=SEEDS).filter_map(|seed| check("fifo", seed, &case.make).err());
+        let (name, text) = (case.name, case.found_as);
+        assert!(
+            found.any(|found| found.contains(text)),
+            "{name}: not found as {text}"
+        );
+    }
+}
+
+#[test]
+fn a_change_of_policy_loses_nothing_and_keeps_the_order_of_arrival() {
+    for seed in 1..=100 {
+        let mut random = Random::new(seed);
+        let shape = Shape::new("fifo", &mut random);
+        let mut scheduler = Scheduler::new(&shape.options).unwrap();
+        let mut model = Model::new(&shape.options, false);
+        let mut now = Time(1_000_000_000);
+        for id in 0..400 {
+            now = now + random.below(shape.step_ns);
+            let request = shape.request(id, now, &mut random);
+            model.arrived(now, request, &mut scheduler).unwrap();
+            if random.chance(5) {
+                let policy = random.pick(policy::NAMES).to_owned();
+                let options = Options {
+                    policy,
+                    ..shape.options.clone()
+                };
+                let options = Options {
+                    table: PolicyOptions::default(),
+                    ..options
+                };
+                scheduler.set_policy(now, &options).unwrap();
+                assert_eq!(scheduler.policy(), options.policy);
+                model.forget_bounds();
+            }
+            if random.chance(60) {
+                model
+                    .finished(now, random.below(1 << 32), &mut scheduler)
+                    .unwrap();
+                model.poll(now, &mut scheduler).unwrap();
+            }
+        }
+        let options = Options {
+            table: PolicyOptions::default(),
+            ..shape.options.clone()
+        };
+        scheduler
+            .set_policy(
+                now,
+                &Options {
+                    policy: "fifo".to_owned(),
+                    ..options
+                },
+            )
+            .unwrap();
+        model.forget_bounds();
+        assert_eq!(scheduler.bound(), Bound::Ahead);
+        model.drain(now, &mut scheduler).unwrap();
+    }
+}
+
+#[test]
+fn refused_options_change_nothing() {
+    let mut scheduler = Scheduler::new(&Options::for_policy("fifo")).unwrap();
+    let text = |result: Result<(), crate::OptionsError>| {
+        std::string::ToString::to_string(&result.unwrap_err())
+    };
+    let unknown = Options::for_policy("lifo");
+    assert_eq!(
+        text(scheduler.set_policy(Time(0), &unknown)),
+        "there is no policy \"lifo\"; known: fifo, round-robin, window"
+    );
+    let mut window = Options::for_policy("window");
+    window.table.set("width", 5u64);
+    assert_eq!(
+        text(scheduler.set_policy(Time(0), &window)),
+        "policy window has no option \"width\"; known: order, rotation_seed, window_ms"
+    );
+    window.table = PolicyOptions::default().with("order", "name");
+    assert_eq!(
+        text(scheduler.set_policy(Time(0), &window)),
+        "order cannot be \"name\"; known: rotated, id"
+    );
+    window.table = PolicyOptions::default().with("window_ms", true);
+    assert_eq!(
+        text(scheduler.set_policy(Time(0), &window)),
+        "window_ms must be a whole number"
+    );
+    let none = Options {
+        depth: 0,
+        ..Options::for_policy("fifo")
+    };
+    assert_eq!(
+        text(scheduler.set_policy(Time(0), &none)),
+        "depth = 0 is outside of 1 to 65536"
+    );
+    assert_eq!(scheduler.policy(), "fifo");
+}

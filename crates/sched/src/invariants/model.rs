@@ -1,0 +1,380 @@
+//! The model that the suite compares a scheduler with: all pending requests in a plain list, and
+//! every rule as the plain question that it is.
+
+use super::Subject;
+use crate::types::{Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
+use crate::{Bound, Options};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+type Turn = (FileId, Direction);
+
+struct Item {
+    request: Request,
+    arrived: Time,
+    /// The number of its batch, once it runs.
+    batch: Option<u64>,
+    /// Set when the policy got it.
+    ready: Option<Ready>,
+}
+
+#[derive(Clone, Copy)]
+struct Ready {
+    /// Requests that the policy had already, and batches dispatched until then.
+    ahead: u64,
+    batches: u64,
+}
+
+/// See the file's first sentence.
+pub(super) struct Model {
+    options: Options,
+    exact: bool,
+    /// Accepted and neither finished nor cancelled, in order of arrival.
+    items: Vec<Item>,
+    /// What the policy has, in the order in which it got it.
+    ready: Vec<RequestId>,
+    /// For each file and direction that waits: turns of each other one since its own.
+    turns: BTreeMap<Turn, BTreeMap<Turn, u64>>,
+    batches: u64,
+    running_max: usize,
+    batch: Vec<Request>,
+    /// Everything that came out, as text.
+    pub(super) outputs: String,
+}
+
+impl Model {
+    pub(super) fn new(options: &Options, exact: bool) -> Model {
+        Model {
+            options: options.clone(),
+            exact,
+            items: Vec::new(),
+            ready: Vec::new(),
+            turns: BTreeMap::new(),
+            batches: 0,
+            running_max: 0,
+            batch: Vec::new(),
+            outputs: String::new(),
+        }
+    }
+
+    /// After a change of policy promises count from now.
+    pub(super) fn forget_bounds(&mut self) {
+        self.turns.clear();
+        let waiting = |item: &&Item| item.ready.is_some() && item.batch.is_none();
+        self.ready = self
+            .items
+            .iter()
+            .filter(waiting)
+            .map(|item| item.request.id)
+            .collect();
+        for (ahead, id) in (0..).zip(self.ready.clone()) {
+            let batches = self.batches;
+            self.item(id).expect("it is ready").ready = Some(Ready { ahead, batches });
+        }
+    }
+
+    pub(super) fn arrived(
+        &mut self,
+        now: Time,
+        request: Request,
+        subject: &mut dyn Subject,
+    ) -> Result<(), String> {
+        let full = self.waiting() >= self.options.queued_max as usize;
+        let expected = if full {
+            Err(Rejected::QueueFull)
+        } else {
+            Ok(())
+        };
+        let answer = subject.handle(now, Input::Arrived(request));
+        if answer != expected {
+            return Err(format!(
+                "memory: {answer:?} although {} wait",
+                self.waiting()
+            ));
+        }
+        if full {
+            return Ok(());
+        }
+        self.items.push(Item {
+            request,
+            arrived: now,
+            batch: None,
+            ready: None,
+        });
+        if subject.handle(now, Input::Arrived(request)).is_ok() {
+            return Err(format!("exactly once: id {} was taken twice", request.id.0));
+        }
+        self.note_ready(subject);
+        Ok(())
+    }
+
+    pub(super) fn cancelled(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        subject: &mut dyn Subject,
+    ) -> Result<(), String> {
+        let position = self.items.iter().position(|item| item.request.id == id);
+        let expected = position.map(|_| ()).ok_or(Rejected::UnknownId(id));
+        let answer = subject.handle(now, Input::Cancelled(id));
+        if answer != expected {
+            return Err(format!("exactly once: cancelling {} gave {answer:?}", id.0));
+        }
+        if let Some(position) = position.filter(|&at| self.items[at].batch.is_none()) {
+            self.items.remove(position);
+            self.leave(id);
+        }
+        self.note_ready(subject);
+        Ok(())
+    }
+
+    /// Finishes one of the running requests.
+    pub(super) fn finished(
+        &mut self,
+        now: Time,
+        choice: u64,
+        subject: &mut dyn Subject,
+    ) -> Result<(), String> {
+        let running: Vec<usize> = (0..self.items.len())
+            .filter(|&at| self.items[at].batch.is_some())
+            .collect();
+        if let Some(waiting) = self.items.iter().find(|item| item.batch.is_none()) {
+            let answer = subject.handle(now, Input::Finished(waiting.request.id));
+            if answer != Err(Rejected::NotRunning(waiting.request.id)) {
+                return Err(format!("exactly once: {answer:?} for one that never ran"));
+            }
+        }
+        if running.is_empty() {
+            return Ok(());
+        }
+        let id = self
+            .items
+            .remove(running[choice as usize % running.len()])
+            .request
+            .id;
+        let answer = subject.handle(now, Input::Finished(id));
+        self.note_ready(subject);
+        answer.map_err(|error| format!("exactly once: finishing: {error}"))
+    }
+
+    /// Polls until nothing more is dispatched.
+    pub(super) fn poll(&mut self, now: Time, subject: &mut dyn Subject) -> Result<(), String> {
+        loop {
+            let mut batch = std::mem::take(&mut self.batch);
+            let output = subject.poll(now, &mut batch);
+            let ids: Vec<u64> = batch.iter().map(|request| request.id.0).collect();
+            writeln!(self.outputs, "{output:?} {ids:?}").expect("a string takes all");
+            self.batch = batch;
+            match output {
+                Output::Dispatch => self.dispatched(subject)?,
+                Output::Idle => return self.check_idle(),
+                Output::WaitUntil(until) => {
+                    let wait_ns_max = subject.inner().wait_ns_max();
+                    if until <= now || until.since(now) > wait_ns_max {
+                        return Err(format!("work conserving: waits from {now:?} to {until:?}"));
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Runs all that is left. Time stands still but for waits, which must come to an end.
+    pub(super) fn drain(&mut self, now: Time, subject: &mut dyn Subject) -> Result<(), String> {
+        let mut now = now;
+        let polls_max = 10 * self.items.len() + 10;
+        for _ in 0..polls_max {
+            self.poll(now, subject)?;
+            while self.items.iter().any(|item| item.batch.is_some()) {
+                self.finished(now, 0, subject)?;
+            }
+            now = now + 1_000_000_000;
+        }
+        if !self.items.is_empty() {
+            return Err(format!(
+                "exactly once: {} requests never ran",
+                self.items.len()
+            ));
+        }
+        let slots_max = self.options.queued_max as usize + self.running_max;
+        if subject.inner().slots() > slots_max {
+            return Err(format!(
+                "memory: {} slots were made",
+                subject.inner().slots()
+            ));
+        }
+        Ok(())
+    }
+
+    fn waiting(&self) -> usize {
+        self.items
+            .iter()
+            .filter(|item| item.batch.is_none())
+            .count()
+    }
+
+    fn item(&mut self, id: RequestId) -> Option<&mut Item> {
+        self.items.iter_mut().find(|item| item.request.id == id)
+    }
+
+    /// Notes which requests the policy has got.
+    fn note_ready(&mut self, subject: &dyn Subject) {
+        for item in &mut self.items {
+            let id = item.request.id;
+            if item.ready.is_none() && item.batch.is_none() && subject.inner().is_ready(id) {
+                let ahead = self.ready.len() as u64;
+                item.ready = Some(Ready {
+                    ahead,
+                    batches: self.batches,
+                });
+                self.ready.push(id);
+                self.turns
+                    .entry((item.request.file, item.request.direction))
+                    .or_default();
+            }
+        }
+    }
+
+    /// Takes a request out of what the policy has.
+    fn leave(&mut self, id: RequestId) {
+        self.ready.retain(|&other| other != id);
+        let waiting: Vec<Turn> = self
+            .items
+            .iter()
+            .filter(|item| item.batch.is_none() && item.ready.is_some())
+            .map(|item| (item.request.file, item.request.direction))
+            .collect();
+        self.turns.retain(|turn, _| waiting.contains(turn));
+    }
+
+    fn dispatched(&mut self, subject: &dyn Subject) -> Result<(), String> {
+        let batch = std::mem::take(&mut self.batch);
+        self.check_batch(&batch)?;
+        let turn = (batch[0].file, batch[0].direction);
+        let first_of_turn = self.ready.iter().copied().find(|&id| {
+            let item = self.items.iter().find(|item| item.request.id == id);
+            item.is_some_and(|item| (item.request.file, item.request.direction) == turn)
+        });
+        for request in &batch {
+            self.check_one(request, subject)?;
+        }
+        if let Bound::Turns(most) = subject.inner().bound() {
+            if !first_of_turn.is_some_and(|id| batch.iter().any(|request| request.id == id)) {
+                return Err(format!("bound: {turn:?} runs out of its order of arrival"));
+            }
+            for (waiting, turns) in self.turns.iter_mut().filter(|(other, _)| **other != turn) {
+                let count = turns.entry(turn).or_default();
+                *count += 1;
+                if *count > most {
+                    return Err(format!(
+                        "bound: {count} turns of {turn:?} before {waiting:?}"
+                    ));
+                }
+            }
+            self.turns.entry(turn).or_default().clear();
+        }
+        for request in &batch {
+            let number = self.batches;
+            self.item(request.id).expect("checked above").batch = Some(number);
+            self.leave(request.id);
+        }
+        self.batches += 1;
+        let running: Vec<u64> = self.items.iter().filter_map(|item| item.batch).collect();
+        self.running_max = self.running_max.max(running.len());
+        let distinct: std::collections::BTreeSet<_> = running.iter().collect();
+        self.batch = batch;
+        if distinct.len() > self.options.depth as usize {
+            return Err(format!("depth: {} batches run", distinct.len()));
+        }
+        Ok(())
+    }
+
+    /// A batch is one call: one file, one direction, extents apart and sorted, within the limits.
+    fn check_batch(&self, batch: &[Request]) -> Result<(), String> {
+        let Some(first) = batch.first() else {
+            return Err("batch: it is empty".into());
+        };
+        if batch.len() == 1 {
+            return Ok(());
+        }
+        let bytes: u64 = batch.iter().map(|request| request.len).sum();
+        let like = |request: &Request| {
+            (request.file, request.direction) == (first.file, first.direction) && request.mergeable
+        };
+        if !batch.iter().all(like) || batch.windows(2).any(|pair| pair[0].end() > pair[1].offset) {
+            return Err(format!("batch: {batch:?} is not one list call"));
+        }
+        let requests_max = self.options.batch_requests_max as usize;
+        if bytes > self.options.batch_bytes_max || batch.len() > requests_max {
+            return Err(format!("batch: {} requests, {bytes} bytes", batch.len()));
+        }
+        Ok(())
+    }
+
+    fn check_one(&self, request: &Request, subject: &dyn Subject) -> Result<(), String> {
+        let id = request.id.0;
+        let position = self
+            .items
+            .iter()
+            .position(|item| item.request.id == request.id);
+        let Some(position) = position.filter(|&at| self.items[at].batch.is_none()) else {
+            return Err(format!("exactly once: {id} is not waiting"));
+        };
+        let item = &self.items[position];
+        if let Some(before) = self.conflict(position) {
+            return Err(format!("overlap: {id} runs before {} finished", before.0));
+        }
+        let Some(ready) = item.ready else {
+            return Err(format!("overlap: {id} was held"));
+        };
+        match subject.inner().bound() {
+            Bound::Ahead if self.batches - ready.batches > ready.ahead => Err(format!(
+                "bound: {id} waited for {} batches",
+                self.batches - ready.batches
+            )),
+            Bound::Windows(most) => {
+                let window = |item: &Item| subject.inner().epoch(item.arrived);
+                let waiting = |other: &&Item| other.batch.is_none() && other.ready.is_some();
+                let passed = self.items.iter().filter(waiting);
+                match passed.map(window).min() {
+                    Some(oldest) if window(item) > oldest + most => {
+                        Err(format!("bound: {id} passed one of window {oldest}"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Bound::Ahead | Bound::Turns(_) => Ok(()),
+        }
+    }
+
+    /// An earlier request that the one at `position` must wait for.
+    fn conflict(&self, position: usize) -> Option<RequestId> {
+        let request = &self.items[position].request;
+        let earlier = self.items[..position].iter().map(|item| &item.request);
+        earlier
+            .filter(|other| request.conflicts_with(other))
+            .map(|other| other.id)
+            .next()
+    }
+
+    fn check_idle(&self) -> Result<(), String> {
+        let running: std::collections::BTreeSet<u64> =
+            self.items.iter().filter_map(|item| item.batch).collect();
+        let mut waiting = (0..self.items.len()).filter(|&at| self.items[at].batch.is_none());
+        let depth_free = running.len() < self.options.depth as usize;
+        // Where the overlap rule is exact, any place that is free must be used; else at least one.
+        let idle = if self.exact {
+            depth_free && waiting.any(|at| self.conflict(at).is_none())
+        } else {
+            running.is_empty() && waiting.next().is_some() || depth_free && !self.ready.is_empty()
+        };
+        if idle {
+            Err("work conserving: idle beside a request that could run".into())
+        } else {
+            Ok(())
+        }
+    }
+}
