@@ -110,6 +110,21 @@ impl Overlap {
         freed.sort_unstable_by_key(|&slot| requests[slot].arrival);
     }
 
+    /// Edges between requests that were ever needed at one time.
+    #[cfg(test)]
+    pub(crate) fn edges_made(&self) -> usize {
+        self.graph.edges_made()
+    }
+
+    /// Nodes and segments that are kept now.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.files
+            .iter()
+            .map(|file| file.segments.nodes + file.segments.len())
+            .sum()
+    }
+
     /// Adds one request to the segments of its file.
     fn learn(&mut self, requests: &mut Requests, number: u32, slot: Slot, waits: bool) {
         let request = &requests[slot].request;
@@ -209,5 +224,152 @@ impl Overlap {
         file.unknown = NONE;
         self.by_id.insert(id, number);
         number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{Random, drain, read, write};
+    use crate::types::{Input, Output, Request, RequestId, Time};
+    use crate::{Options, Scheduler};
+    use std::vec::Vec;
+
+    const MANY: u64 = 100_000;
+
+    fn fifo() -> Scheduler {
+        let options = Options {
+            queued_max: 1 << 20,
+            ..Options::for_policy("fifo")
+        };
+        Scheduler::new(&options).unwrap()
+    }
+
+    #[test]
+    fn held_requests_run_in_order_of_arrival_when_they_are_free() {
+        // All wait for the first; 3 waits for 1 as well; 4 waits for nothing but is behind.
+        let input = [
+            write(1, 0, 100),
+            write(1, 0, 10),
+            read(1, 90, 10),
+            write(1, 5, 10),
+            read(1, 200, 1),
+            read(2, 0, 100),
+        ];
+        let order: Vec<u64> = drain(&mut fifo(), &input).into_iter().flatten().collect();
+        assert_eq!(order, [0, 4, 5, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_cancelled_request_keeps_its_followers_behind_what_it_waited_for() {
+        let mut scheduler = fifo();
+        let mut batch = Vec::new();
+        for (id, request) in (0..).zip([write(1, 0, 8), write(1, 0, 8), write(1, 0, 8)]) {
+            let request = Request {
+                id: RequestId(id),
+                ..request
+            };
+            scheduler.handle(Time(0), Input::Arrived(request)).unwrap();
+        }
+        assert_eq!(scheduler.poll(Time(0), &mut batch), Output::Dispatch);
+        scheduler
+            .handle(Time(1), Input::Cancelled(RequestId(1)))
+            .unwrap();
+        assert_eq!(scheduler.stats().held_now, 1);
+        scheduler
+            .handle(Time(2), Input::Finished(RequestId(0)))
+            .unwrap();
+        assert_eq!(scheduler.poll(Time(2), &mut batch), Output::Dispatch);
+        assert_eq!(batch[0].id, RequestId(2));
+    }
+
+    #[test]
+    fn reads_alone_leave_no_trace() {
+        let mut scheduler = fifo();
+        drain(
+            &mut scheduler,
+            &[read(1, 0, 100), read(1, 50, 100), read(1, 0, u64::MAX)],
+        );
+        assert_eq!(scheduler.overlap.edges_made(), 0);
+        assert_eq!(scheduler.stats().held, 0);
+    }
+
+    /// Runs `count` requests that are all queued at first; the work must stay in proportion.
+    fn many(count: u64, request: impl Fn(u64) -> Request) {
+        let mut scheduler = fifo();
+        let input: Vec<_> = (0..count).map(request).collect();
+        assert_eq!(
+            drain(&mut scheduler, &input)
+                .iter()
+                .map(Vec::len)
+                .sum::<usize>(),
+            input.len()
+        );
+        let edges = scheduler.overlap.edges_made() as u64;
+        assert!(edges < 16 * count, "{edges} edges for {count} requests");
+    }
+
+    #[test]
+    fn many_queued_writes_of_one_file_are_no_problem() {
+        many(MANY, |i| write(1, i * 4096, 4096));
+        many(MANY, |_| write(1, 0, u64::MAX));
+        many(MANY, |i| write(1, i * 1000, 4096));
+    }
+
+    #[test]
+    fn many_reads_and_writes_of_one_file_are_no_problem() {
+        let half = MANY / 2;
+        let whole = || read(1, 0, u64::MAX);
+        many(MANY, |i| {
+            if i < half {
+                whole()
+            } else {
+                write(1, i * 4096, 4096)
+            }
+        });
+        many(MANY, |i| {
+            if i < half {
+                write(1, i * 4096, 4096)
+            } else {
+                whole()
+            }
+        });
+        many(MANY, |i| {
+            if i % 2 == 0 {
+                write(1, i * 4096, 4096)
+            } else {
+                whole()
+            }
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_never_idle_keeps_no_garbage() {
+        let mut scheduler = fifo();
+        let mut random = Random::new(1);
+        let mut batch = Vec::new();
+        for id in 0..MANY {
+            let (offset, len) = (random.below(1 << 30), 1 + random.below(1 << 20));
+            let request = if id % 3 == 0 {
+                read(1, offset, len)
+            } else {
+                write(1, offset, len)
+            };
+            let request = Request {
+                id: RequestId(id),
+                ..request
+            };
+            scheduler.handle(Time(id), Input::Arrived(request)).unwrap();
+            if scheduler.queued() > 50 {
+                assert_eq!(scheduler.poll(Time(id), &mut batch), Output::Dispatch);
+                scheduler
+                    .handle(Time(id), Input::Finished(batch[0].id))
+                    .unwrap();
+            }
+        }
+        let kept = scheduler.overlap.kept();
+        assert!(
+            kept <= 16 * 51 + 64 + 20,
+            "{kept} nodes and segments for 51 requests"
+        );
     }
 }

@@ -19,7 +19,7 @@ pub struct Scheduler {
     policy: Box<dyn Policy>,
     requests: Requests,
     ids: Index,
-    overlap: Overlap,
+    pub(crate) overlap: Overlap,
     /// By batch number: its requests that have not finished; 0 when the number is free.
     batches: Vec<u32>,
     batches_free: Vec<u32>,

@@ -172,6 +172,11 @@ impl Graph {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn edges_made(&self) -> usize {
+        self.edges.len()
+    }
+
     fn free(&mut self, node: u32) {
         let generation = &mut self.nodes[node as usize].generation;
         *generation = generation.wrapping_add(1);

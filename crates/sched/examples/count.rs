@@ -1,0 +1,62 @@
+//! Runs N reads through a policy at a steady queue of 64, so that callgrind can count the
+//! instructions of a request: the difference of two runs, divided by the difference of their N.
+//!
+//! `valgrind --tool=callgrind target/release/examples/count window 20000`
+
+use tidegate_sched::{
+    AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time,
+};
+
+const QUEUED: u64 = 64;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let (Some(policy), Some(count)) = (args.next(), args.next()) else {
+        eprintln!("usage: count POLICY N");
+        std::process::exit(2);
+    };
+    let count: u64 = count.parse().expect("N must be a whole number");
+    let queued: u64 = args
+        .next()
+        .map_or(QUEUED, |text| text.parse().expect("a queue length"));
+    let options = Options {
+        queued_max: 1 << 20,
+        ..Options::for_policy(&policy)
+    };
+    let mut scheduler = Scheduler::new(&options).expect("POLICY must be a known name");
+    let mut batch = Vec::new();
+    let (mut arrived, mut finished) = (0, 0);
+    while finished < count {
+        let now = Time(arrived * 1_000);
+        if arrived < count && arrived < finished + queued {
+            scheduler
+                .handle(now, Input::Arrived(request(arrived)))
+                .expect("there is room");
+            arrived += 1;
+        } else {
+            assert_eq!(scheduler.poll(now, &mut batch), Output::Dispatch);
+            for request in &batch {
+                scheduler
+                    .handle(now, Input::Finished(request.id))
+                    .expect("it ran");
+            }
+            finished += batch.len() as u64;
+        }
+    }
+    println!("{count} requests in {} batches", scheduler.stats().batches);
+}
+
+/// Eight applications, each reading its own file from the start.
+fn request(number: u64) -> Request {
+    let (app, record) = (number % 8, number / 8);
+    let mut request = Request::new(
+        RequestId(number),
+        AppId(app),
+        FileId(app),
+        Direction::Read,
+        record * 65_536,
+        65_536,
+    );
+    request.stamp_ns = number * 1_000;
+    request
+}
