@@ -52,6 +52,7 @@ begin() {
   python3 "$WORK/one.py" "$1" "$MNT/file" > "$WORK/$1.out" 2>&1 < /dev/null &
   PID=$!
   remember $PID
+  disown $PID  # so that bash does not report its end
   for _ in $(seq 100); do grep -q ready "$WORK/$1.out" && break; sleep 0.05; done
   sleep 0.3
 }
