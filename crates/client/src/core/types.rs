@@ -1,0 +1,192 @@
+//! What the host and the core say to each other.
+
+use crate::wire::{Caller, Op, Reply, Request};
+use crate::{Answer, Errno};
+use bytes::Bytes;
+
+/// A call, numbered by the host and never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// Who the client is, and its bounds.
+#[derive(Clone, Debug)]
+pub struct CoreOptions {
+    /// Random id of the client, never 0 and never used by another client.
+    pub client: u64,
+    /// User whom the client serves.
+    pub uid: u32,
+    /// Group of that user.
+    pub gid: u32,
+    /// Name for the forwarders' logs, at most 255 bytes.
+    pub name: Box<[u8]>,
+    /// Number of forwarders, at least 1; forwarder `i` owns the seats `i` modulo this number.
+    pub forwarders: usize,
+    /// Largest payload of one frame that the client wants, 4096 to
+    /// [`PAYLOAD_LIMIT`](crate::wire::PAYLOAD_LIMIT).
+    pub payload_max: u32,
+    /// Blocks of one operation that lie on the same seat travel in one request (list I/O), as far
+    /// as they fit its payload. Otherwise each stripe block is a request of its own.
+    pub merge_blocks: bool,
+    /// Names of files remembered at most; the oldest without children and opens are forgotten
+    /// first. A file whose name is not remembered is ESTALE when a forwarder does not find it.
+    pub names_max: usize,
+}
+
+/// What a call asks.
+///
+/// The host bounds how many calls, and how many bytes in them, there are at once: the core keeps
+/// each until it is done.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The operation. A read or write may have extents of any length, also none: they are split
+    /// over the seats. [`Op::Readdir`] is cut to what fits a reply. Session operations other than
+    /// [`Op::Status`] and [`Op::SetPolicy`], as well as [`Op::Reach`], [`Op::CancelLock`] and
+    /// [`Op::ReclaimDone`], are the core's own and answered EINVAL.
+    pub op: Op,
+    /// On whose behalf; None: the peer itself.
+    pub caller: Option<Caller>,
+    /// Application that it belongs to.
+    pub app: u64,
+    /// Bytes to write or append; exactly the sum of a write's extents. An append longer than
+    /// [`Core::payload_max`](super::Core::payload_max) is EMSGSIZE.
+    pub payload: Bytes,
+    /// When it ends in ETIMEDOUT, on the clock of `now_ns`; None: never.
+    pub deadline_ns: Option<u64>,
+    /// Which forwarder to ask; only for [`Op::Status`] and [`Op::SetPolicy`], which end in
+    /// ECONNREFUSED if it cannot be reached.
+    pub forwarder: usize,
+}
+
+/// Why a connection ended or did not come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Nobody listens there.
+    Refused,
+    /// It was closed, or cut.
+    Reset,
+    /// The peer broke the protocol.
+    Broken,
+}
+
+/// What happened outside.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Somebody calls; answered by one [`Output::Done`].
+    Call {
+        /// The call's number.
+        id: CallId,
+        /// What is asked.
+        call: Call,
+    },
+    /// The caller wants to wait no longer: the call ends with EINTR, unless it has ended.
+    Cancel {
+        /// Which.
+        id: CallId,
+    },
+    /// An [`Output::Connect`] has succeeded.
+    Connected {
+        /// Where.
+        forwarder: usize,
+        /// What the hello shall carry: HMAC over the challenge, or nothing.
+        proof: Box<[u8]>,
+    },
+    /// An [`Output::Connect`] has failed, or the connection ended by itself. Not said after
+    /// [`Output::Disconnect`].
+    ConnectionLost {
+        /// Where.
+        forwarder: usize,
+        /// Why.
+        why: Lost,
+    },
+    /// A whole reply has come on the present connection.
+    Received {
+        /// From where.
+        forwarder: usize,
+        /// The reply.
+        reply: Reply,
+        /// Its payload.
+        payload: Bytes,
+    },
+    /// The host knows the file no longer: its name need not be remembered.
+    Forget {
+        /// The file.
+        handle: crate::wire::Handle,
+    },
+    /// End: calls end with EIO, sessions with goodbye.
+    Shutdown,
+}
+
+/// What the host should do.
+#[derive(Debug)]
+pub enum Output {
+    /// Open a connection; answered by one [`Input::Connected`] or [`Input::ConnectionLost`].
+    Connect {
+        /// Where to.
+        forwarder: usize,
+    },
+    /// Close the connection, or give up opening it; nothing of it may be told afterwards.
+    Disconnect {
+        /// Where.
+        forwarder: usize,
+    },
+    /// Send a request on the present connection, in the order given.
+    Send {
+        /// Where to.
+        forwarder: usize,
+        /// The request.
+        request: Request,
+        /// Its payload: pieces of the caller's bytes, not copied.
+        payload: Vec<Bytes>,
+    },
+    /// A call has ended.
+    Done {
+        /// Which.
+        id: CallId,
+        /// What came of it.
+        result: Result<Answer, Errno>,
+    },
+    /// A forwarder has granted a session.
+    Opened {
+        /// Which.
+        forwarder: usize,
+    },
+    /// A forwarder has refused the session; its connection is closed.
+    Refused {
+        /// Which.
+        forwarder: usize,
+        /// EACCES (secret or user), EPROTO (version, or another layout than the other
+        /// forwarders'), EUSERS (too many sessions).
+        errno: Errno,
+    },
+    /// A fact for the log.
+    Log {
+        /// The fact.
+        text: String,
+    },
+    /// After [`Input::Shutdown`]: nothing more will come.
+    Ended,
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Calls accepted.
+    pub calls: u64,
+    /// Requests sent, repetitions included.
+    pub sent: u64,
+    /// Requests sent again.
+    pub repeated: u64,
+    /// Sessions granted.
+    pub sessions: u64,
+    /// Seats whose opens and locks were told again.
+    pub recoveries: u64,
+    /// Paths told to forwarders.
+    pub reaches: u64,
+    /// Locks that could not be reclaimed.
+    pub locks_lost: u64,
+    /// Names remembered now.
+    pub names: u64,
+    /// Requests that wait for an answer or to be sent now.
+    pub pending: u64,
+}
