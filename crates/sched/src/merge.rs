@@ -53,6 +53,16 @@ impl Merge {
         }
     }
 
+    /// A batch of one request for policies that merge only when told to. False when they were;
+    /// then the batch is built with `take`.
+    #[inline]
+    pub(crate) fn take_alone(&self, slot: Slot, into: &mut Vec<Slot>) -> bool {
+        if !self.on {
+            into.push(slot);
+        }
+        !self.on
+    }
+
     /// Begins a batch. It is never refused its first request, however long that is.
     pub(crate) fn begin(&mut self) {
         self.ranges.clear();
@@ -87,14 +97,16 @@ impl Merge {
         if !self.on || !can_merge(&request) {
             return;
         }
-        while let Some(next) = self.touching(requests, group, &request, into) {
-            let (offset, end) = (requests[next].request.offset, requests[next].request.end());
-            self.by_place.remove(&place(requests, group, next));
-            let range = self.ranges.last_mut().expect("pushed above");
-            *range = (range.0.min(offset), range.1.max(end));
-            self.bytes = self.bytes.saturating_add(end - offset);
-            into.push(next);
-            took(requests, next);
+        for side in [Self::right, Self::left] {
+            while let Some(next) = side(self, requests, group, &request, into) {
+                let (offset, end) = (requests[next].request.offset, requests[next].request.end());
+                self.by_place.remove(&place(requests, group, next));
+                let range = self.ranges.last_mut().expect("pushed above");
+                *range = (range.0.min(offset), range.1.max(end));
+                self.bytes = self.bytes.saturating_add(end - offset);
+                into.push(next);
+                took(requests, next);
+            }
         }
     }
 
@@ -105,30 +117,33 @@ impl Merge {
         }
     }
 
-    /// A request that touches the last range on its right, or else on its left.
-    fn touching(
+    /// A request that begins where the last range ends.
+    fn right(
         &self,
         requests: &Requests,
         group: u32,
         like: &Request,
         into: &[Slot],
     ) -> Option<Slot> {
-        let &(start, end) = self.ranges.last()?;
-        let at = |offset| (group, like.file.0, like.direction, offset, 0);
-        let beside =
-            |place: &Place| (place.0, place.1, place.2) == (group, like.file.0, like.direction);
-        let fits = |slot: &Slot| self.fits(&requests[*slot].request, into);
-        let right = self.by_place.range(at(end)..).next();
-        let right = right.filter(|(place, _)| beside(place) && place.3 == end);
-        if let Some(slot) = right.map(|(_, &slot)| slot).filter(fits) {
-            return Some(slot);
-        }
-        let left = self.by_place.range(..at(start)).next_back();
-        let left = left
-            .filter(|(place, _)| beside(place))
-            .map(|(_, &slot)| slot);
-        left.filter(|&slot| requests[slot].request.end() == start)
-            .filter(fits)
+        let &(_, end) = self.ranges.last()?;
+        let (&place, &slot) = self.by_place.range(at(group, like, end)..).next()?;
+        let touches = (place.0, place.1, place.2, place.3) == (group, like.file.0, like.direction, end);
+        (touches && self.fits(&requests[slot].request, into)).then_some(slot)
+    }
+
+    /// A request that ends where the last range begins.
+    fn left(
+        &self,
+        requests: &Requests,
+        group: u32,
+        like: &Request,
+        into: &[Slot],
+    ) -> Option<Slot> {
+        let &(start, _) = self.ranges.last()?;
+        let (&place, &slot) = self.by_place.range(..at(group, like, start)).next_back()?;
+        let beside = (place.0, place.1, place.2) == (group, like.file.0, like.direction);
+        let touches = beside && requests[slot].request.end() == start;
+        (touches && self.fits(&requests[slot].request, into)).then_some(slot)
     }
 
     fn fits(&self, request: &Request, into: &[Slot]) -> bool {
@@ -144,6 +159,11 @@ impl Merge {
 /// Whole-file operations say that they cannot; an empty range would touch without end.
 fn can_merge(request: &Request) -> bool {
     request.mergeable && request.offset < request.end()
+}
+
+/// The first place at which a request like this one could begin at `offset`.
+fn at(group: u32, like: &Request, offset: u64) -> Place {
+    (group, like.file.0, like.direction, offset, 0)
 }
 
 fn place(requests: &Requests, group: u32, slot: Slot) -> Place {

@@ -107,7 +107,9 @@ impl Overlap {
         } else if file.segments.nodes + file.segments.len() > 16 * file.pending as usize + 64 {
             self.rebuild(requests, number, freed);
         }
-        freed.sort_unstable_by_key(|&slot| requests[slot].arrival);
+        if freed.len() > 1 {
+            freed.sort_unstable_by_key(|&slot| requests[slot].arrival);
+        }
     }
 
     /// Edges between requests that were ever needed at one time.

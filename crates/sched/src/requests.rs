@@ -81,12 +81,14 @@ pub(crate) struct Requests {
 impl core::ops::Index<Slot> for Requests {
     type Output = Entry;
 
+    #[inline]
     fn index(&self, slot: Slot) -> &Entry {
         &self.entries[slot as usize]
     }
 }
 
 impl core::ops::IndexMut<Slot> for Requests {
+    #[inline]
     fn index_mut(&mut self, slot: Slot) -> &mut Entry {
         &mut self.entries[slot as usize]
     }
@@ -103,6 +105,7 @@ impl Requests {
     }
 
     /// Puts a request that arrived now into a slot, held.
+    #[inline]
     pub(crate) fn insert(&mut self, now: Time, request: Request) -> Slot {
         let entry = Entry {
             request,
@@ -133,6 +136,7 @@ impl Requests {
     }
 
     /// Gives the slot of a finished or cancelled request back.
+    #[inline]
     pub(crate) fn release(&mut self, slot: Slot) {
         assert!(self[slot].stage != Stage::Free, "a slot was released twice");
         self[slot].stage = Stage::Free;
@@ -154,6 +158,7 @@ impl Requests {
     }
 
     /// Appends a request that is in no list.
+    #[inline]
     pub(crate) fn push_back(&mut self, list: &mut List, slot: Slot) {
         let tail = list.tail;
         let entry = &mut self[slot];
@@ -168,11 +173,13 @@ impl Requests {
     }
 
     /// The first request of a list.
+    #[inline]
     pub(crate) fn front(&self, list: &List) -> Option<Slot> {
         (list.head != NONE).then_some(list.head)
     }
 
     /// Takes a request out of the list that it is in.
+    #[inline]
     pub(crate) fn unlink(&mut self, list: &mut List, slot: Slot) {
         let (prev, next) = (self[slot].prev, self[slot].next);
         match prev {
@@ -186,6 +193,7 @@ impl Requests {
     }
 
     /// Takes the first request out of a list.
+    #[inline]
     pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<Slot> {
         let slot = self.front(list)?;
         self.unlink(list, slot);

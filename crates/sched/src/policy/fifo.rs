@@ -34,6 +34,9 @@ impl Policy for Fifo {
         let slot = requests
             .pop_front(&mut self.queue)
             .expect("pick on an empty policy");
+        if self.merge.take_alone(slot, into) {
+            return Pick::Run;
+        }
         self.merge.begin();
         self.merge.take(requests, 0, slot, into, |requests, slot| {
             requests.unlink(&mut self.queue, slot);
