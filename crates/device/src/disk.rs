@@ -5,18 +5,14 @@
 //! since a start angle that the seed chooses. Consecutive tracks are skewed by the time that a
 //! change of track takes, so a stream that crosses tracks loses that time and no rotation.
 
+mod geometry;
+
 use crate::options::DiskOptions;
 use crate::{Access, transfer_ns};
-
-/// What the skew allows beyond the change of track, as drives do, because to be a moment late
-/// costs a whole rotation.
-const SKEW_RESERVE_NS: u64 = 50_000;
+use geometry::Geometry;
 
 pub(crate) struct Disk {
-    options: DiskOptions,
-    rotation_ns: u64,
-    cylinders: u64,
-    capacity_bytes: u64,
+    geometry: Geometry,
     /// Where the platters stand at time 0, in nanoseconds of rotation.
     start_angle_ns: u64,
     /// When the last call ends.
@@ -42,15 +38,12 @@ struct Stream {
 
 impl Disk {
     pub(crate) fn new(options: &DiskOptions, capacity_bytes: u64) -> Disk {
-        let rotation_ns = 60_000_000_000 / options.rpm;
-        let cylinder_bytes = options.track_bytes * options.heads;
+        let geometry = Geometry::new(options, capacity_bytes);
         Disk {
-            options: options.clone(),
-            rotation_ns,
-            cylinders: capacity_bytes / cylinder_bytes,
-            capacity_bytes: capacity_bytes / cylinder_bytes * cylinder_bytes,
             // An odd multiplier spreads small seeds over the whole turn.
-            start_angle_ns: options.rotation_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % rotation_ns,
+            start_angle_ns: options.rotation_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                % geometry.rotation_ns,
+            geometry,
             free_ns: 0,
             cylinder: 0,
             stream: Stream {
@@ -64,10 +57,10 @@ impl Disk {
     }
 
     pub(crate) fn serve(&mut self, start_ns: u64, accesses: &[Access]) -> u64 {
-        let mut now_ns = start_ns.max(self.free_ns) + self.options.command_us * 1000;
+        let mut now_ns = start_ns.max(self.free_ns) + self.geometry.options.command_us * 1000;
         for access in accesses {
-            let address = access.address % self.capacity_bytes;
-            let len = access.len.min(self.capacity_bytes - address);
+            let address = access.address % self.geometry.capacity_bytes;
+            let len = access.len.min(self.geometry.capacity_bytes - address);
             now_ns = match (len, access.write) {
                 (0, _) => now_ns,
                 (_, false) => self.read(now_ns, address, len),
@@ -81,32 +74,34 @@ impl Disk {
     fn read(&mut self, now_ns: u64, address: u64, len: u64) -> u64 {
         let end = address + len;
         let stream = self.stream;
-        let buffered_max = stream.end.saturating_add(self.options.lookahead_bytes);
+        let buffered_max = stream
+            .end
+            .saturating_add(self.geometry.options.lookahead_bytes);
         if stream.write || address < stream.start || address >= buffered_max.max(stream.end + 1) {
             return self.seek_and_pass(now_ns, address, len, false);
         }
-        let carried_ns = now_ns + transfer_ns(len, self.options.interface_mb_s);
+        let carried_ns = now_ns + transfer_ns(len, self.geometry.options.interface_mb_s);
         if end <= stream.end {
             return carried_ns;
         }
-        let full_ns = stream.end_ns + self.pass_ns(stream.end, buffered_max);
+        let full_ns = stream.end_ns + self.geometry.pass_ns(stream.end, buffered_max);
         if end > buffered_max && full_ns < now_ns {
             // The buffer was full and the head went on without reading: the rest needs a turn.
             let rest = buffered_max.max(address);
             return self.seek_and_pass(now_ns, rest, end - rest, false);
         }
-        let passed_ns = stream.end_ns + self.pass_ns(stream.end, end);
-        self.cylinder = self.cylinder_of(end - 1);
+        let passed_ns = stream.end_ns + self.geometry.pass_ns(stream.end, end);
+        self.cylinder = self.geometry.cylinder_of(end - 1);
         self.stream.end = end;
         self.stream.end_ns = passed_ns;
         self.stream.start = stream
             .start
-            .max(end.saturating_sub(self.options.lookahead_bytes));
+            .max(end.saturating_sub(self.geometry.options.lookahead_bytes));
         passed_ns.max(carried_ns)
     }
 
     fn write(&mut self, now_ns: u64, address: u64, len: u64) -> u64 {
-        let cache_bytes = self.options.write_cache_bytes;
+        let cache_bytes = self.geometry.options.write_cache_bytes;
         if cache_bytes == 0 {
             return self.write_through(now_ns, address, len);
         }
@@ -114,20 +109,21 @@ impl Disk {
         // longer than its own size takes to stream; then the host waits for that much.
         let begin_ns = now_ns.max(self.cache_empty_ns);
         self.cache_empty_ns = self.write_through(begin_ns, address, len);
-        let carried_ns = now_ns + transfer_ns(len, self.options.interface_mb_s);
-        let room_ns = self.rotation_ns * cache_bytes / self.options.track_bytes;
+        let carried_ns = now_ns + transfer_ns(len, self.geometry.options.interface_mb_s);
+        let room_ns = self.geometry.rotation_ns * cache_bytes / self.geometry.options.track_bytes;
         carried_ns.max(self.cache_empty_ns.saturating_sub(room_ns))
     }
 
     fn write_through(&mut self, now_ns: u64, address: u64, len: u64) -> u64 {
         let stream = self.stream;
         let gap_ns = now_ns.saturating_sub(stream.end_ns);
-        let gap_ns_max = (self.options.stream_gap_us + self.options.command_us) * 1000;
+        let gap_ns_max =
+            (self.geometry.options.stream_gap_us + self.geometry.options.command_us) * 1000;
         if stream.write && address == stream.end && address > 0 && gap_ns <= gap_ns_max {
             // The host keeps a sequential stream going: queued commands let the drive write on
             // without losing a turn between them. The gap itself stays lost.
-            let end_ns = now_ns + self.pass_ns(address, address + len);
-            self.cylinder = self.cylinder_of(address + len - 1);
+            let end_ns = now_ns + self.geometry.pass_ns(address, address + len);
+            self.cylinder = self.geometry.cylinder_of(address + len - 1);
             self.stream.end = address + len;
             self.stream.end_ns = end_ns;
             return end_ns;
@@ -140,12 +136,16 @@ impl Disk {
         let end = address + len;
         // A dirty cache must be written before the arm is free for a read.
         let now_ns = now_ns.max(self.cache_empty_ns);
-        let there_ns = now_ns + self.seek_ns(self.cylinder_of(address));
-        let angle_ns = (there_ns + self.start_angle_ns) % self.rotation_ns;
-        let wanted_ns = self.angle_ns(address);
-        let wait_ns = (wanted_ns + self.rotation_ns - angle_ns) % self.rotation_ns;
-        let end_ns = there_ns + wait_ns + self.pass_ns(address, end);
-        self.cylinder = self.cylinder_of(end - 1);
+        let there_ns = now_ns
+            + self
+                .geometry
+                .seek_ns(self.cylinder, self.geometry.cylinder_of(address));
+        let angle_ns = (there_ns + self.start_angle_ns) % self.geometry.rotation_ns;
+        let wanted_ns = self.geometry.angle_ns(address);
+        let wait_ns =
+            (wanted_ns + self.geometry.rotation_ns - angle_ns) % self.geometry.rotation_ns;
+        let end_ns = there_ns + wait_ns + self.geometry.pass_ns(address, end);
+        self.cylinder = self.geometry.cylinder_of(end - 1);
         self.stream = Stream {
             start: address,
             end,
@@ -153,61 +153,6 @@ impl Disk {
             write,
         };
         end_ns
-    }
-
-    /// The time from one cylinder to another: a square root while the arm speeds up and slows
-    /// down, a line once it reaches full speed, at a fifth of the way (Ruemmler and Wilkes 1994
-    /// fit both parts to measured disks).
-    fn seek_ns(&self, to: u64) -> u64 {
-        let distance = self.cylinder.abs_diff(to);
-        if distance == 0 {
-            return 0;
-        }
-        let min_ns = self.options.seek_min_us * 1000;
-        let max_ns = self.options.seek_max_us * 1000;
-        // The mean over random pairs of a curve that bends lies below its value at the mean
-        // distance, a third of the way, by about 1/16.
-        let third_ns = (self.options.seek_mean_us * 1000 * 17 / 16).min(max_ns);
-        let all = self.cylinders;
-        let line_ns = |distance: u64| {
-            let slope_ns = (max_ns - third_ns) * 3 / 2;
-            (third_ns + slope_ns * distance / all).saturating_sub(slope_ns / 3)
-        };
-        let knee = all / 5;
-        if distance >= knee {
-            return line_ns(distance);
-        }
-        let rise_ns = line_ns(knee).saturating_sub(min_ns);
-        // Scaled by 2^20 before the root, so that the root keeps ten bits behind the point.
-        let part = ((distance - 1) << 20).isqrt();
-        min_ns + rise_ns * part / (knee << 20).isqrt()
-    }
-
-    /// The time in which the bytes from `from` to `to` pass under the heads of a stream.
-    fn pass_ns(&self, from: u64, to: u64) -> u64 {
-        let track_bytes = self.options.track_bytes;
-        let crossings = (to - 1).max(from) / track_bytes - from / track_bytes;
-        let turn_ns = u128::from(to - from) * u128::from(self.rotation_ns);
-        let turn_ns = (turn_ns / u128::from(track_bytes)) as u64;
-        turn_ns + crossings * self.skew_ns()
-    }
-
-    /// The angle at which a byte passes the head, in nanoseconds of rotation.
-    fn angle_ns(&self, address: u64) -> u64 {
-        let (track, offset) = (
-            address / self.options.track_bytes,
-            address % self.options.track_bytes,
-        );
-        let skew_ns = track % self.rotation_ns * (self.skew_ns() % self.rotation_ns);
-        (skew_ns + offset * self.rotation_ns / self.options.track_bytes) % self.rotation_ns
-    }
-
-    fn skew_ns(&self) -> u64 {
-        self.options.head_switch_us * 1000 + SKEW_RESERVE_NS
-    }
-
-    fn cylinder_of(&self, address: u64) -> u64 {
-        address / (self.options.track_bytes * self.options.heads)
     }
 }
 
@@ -237,32 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn seeks_grow_with_distance_and_have_the_mean_they_should() {
-        let mut disk = disk();
-        let mut last_ns = 0;
-        for distance in 0..disk.cylinders {
-            let seek_ns = disk.seek_ns(distance);
-            assert!(seek_ns >= last_ns, "shorter at distance {distance}");
-            last_ns = seek_ns;
-        }
-        assert_eq!(disk.seek_ns(1), 800_000);
-        assert!(last_ns.abs_diff(17_000_000) < 10_000, "{last_ns}");
-        let mean_us = mean_us(100_000, |i| {
-            disk.cylinder = random(2 * i) % disk.cylinders;
-            disk.seek_ns(random(2 * i + 1) % disk.cylinders)
-        });
-        assert!(mean_us.abs_diff(8500) < 8500 / 20, "{mean_us}");
-    }
-
-    #[test]
     fn the_mean_rotation_is_half_a_turn() {
         let mut disk = disk();
-        disk.options.command_us = 0;
+        disk.geometry.options.command_us = 0;
         let mut now_ns = 0;
         let mean_us = mean_us(50_000, |i| {
             now_ns += random(i) % 20_000_000;
             // The arm is on the cylinder already, so what is left is rotation and one sector.
-            let address = random(i + 7) % (disk.options.track_bytes - 512);
+            let address = random(i + 7) % (disk.geometry.options.track_bytes - 512);
             disk.stream.write = true;
             let finish_ns = disk.serve(
                 now_ns,
@@ -272,7 +199,7 @@ mod tests {
                     write: false,
                 }],
             );
-            let taken_ns = finish_ns - now_ns - disk.pass_ns(0, 512);
+            let taken_ns = finish_ns - now_ns - disk.geometry.pass_ns(0, 512);
             now_ns = finish_ns;
             taken_ns
         });

@@ -5,9 +5,9 @@ use core::fmt;
 
 /// The names of all presets.
 ///
-/// - `hdd-7200`: a SATA disk of 2005 to 2008, the kind in the nodes of Song et al. (SC'11). Reviews of the
-///   Barracuda 7200.8 (250 GB and more) print 4.16 ms latency, 8.0 to 8.5 ms average seek and
-///   65 MB/s sustained; the model streams 72 MB/s. No write cache.
+/// - `hdd-7200`: a SATA disk of 2005 to 2008, the kind in the nodes of Song et al. (SC'11).
+///   Reviews of the Barracuda 7200.8 (250 GB and more) print 4.16 ms latency, 8.0 to 8.5 ms
+///   average seek and 65 MB/s sustained; the model streams 72 MB/s. No write cache.
 /// - `ssd-sata`: an SSD behind SATA 3: about 520 MB/s, tens of thousands of random reads.
 /// - `ssd-pcie`: a PCIe x4 SSD of 2010, as in the same paper: about 740 MB/s.
 /// - `ideal`: every call takes the same time.

@@ -149,7 +149,10 @@ mod tests {
                 count
             };
             let longest = index.heads.iter().map(longest).max().unwrap();
-            assert!(longest <= 8, "{longest} keys in a chain when they count by 2^{shift}");
+            assert!(
+                longest <= 8,
+                "{longest} keys in a chain when they count by 2^{shift}"
+            );
         }
     }
 }

@@ -127,18 +127,13 @@ impl Merge {
     ) -> Option<Slot> {
         let &(_, end) = self.ranges.last()?;
         let (&place, &slot) = self.by_place.range(at(group, like, end)..).next()?;
-        let touches = (place.0, place.1, place.2, place.3) == (group, like.file.0, like.direction, end);
+        let touches =
+            (place.0, place.1, place.2, place.3) == (group, like.file.0, like.direction, end);
         (touches && self.fits(&requests[slot].request, into)).then_some(slot)
     }
 
     /// A request that ends where the last range begins.
-    fn left(
-        &self,
-        requests: &Requests,
-        group: u32,
-        like: &Request,
-        into: &[Slot],
-    ) -> Option<Slot> {
+    fn left(&self, requests: &Requests, group: u32, like: &Request, into: &[Slot]) -> Option<Slot> {
         let &(start, _) = self.ranges.last()?;
         let (&place, &slot) = self.by_place.range(..at(group, like, start)).next_back()?;
         let beside = (place.0, place.1, place.2) == (group, like.file.0, like.direction);

@@ -117,7 +117,7 @@ std::thread_local! {
 impl Policy for Broken {
     fn arrived(&mut self, _requests: &mut Requests, slot: Slot) {
         self.arrivals += 1;
-        if self.fault != Fault::Loses || self.arrivals % 7 != 0 {
+        if self.fault != Fault::Loses || !self.arrivals.is_multiple_of(7) {
             self.queue.push(slot);
         }
     }
@@ -130,7 +130,7 @@ impl Policy for Broken {
             Fault::Last | Fault::Windows => true,
             Fault::Differs => OUTSIDE.with(|outside| {
                 outside.set(outside.get() + 1);
-                crate::mix64(outside.get()) % 2 == 0
+                crate::mix64(outside.get()).is_multiple_of(2)
             }),
             _ => false,
         };
@@ -268,7 +268,7 @@ impl Subject for Lazy {
 
     fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
         self.polls += 1;
-        if self.polls % 5 == 0 {
+        if self.polls.is_multiple_of(5) {
             into.clear();
             return Output::Idle;
         }

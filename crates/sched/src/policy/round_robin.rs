@@ -1,4 +1,4 @@
-//! Handle-based round robin (HBRR) of the I/O forwarding layer IOFSL (Ohta et al. 2010; PAPERS.md 5).
+//! Handle-based round robin (HBRR) of the I/O forwarding layer IOFSL (Ohta et al., 2010).
 //!
 //! One queue entry for each file and direction. The first entry has its turn: up to `quantum`
 //! ranges leave as one list call, and the entry goes to the end if it has more. Requests that

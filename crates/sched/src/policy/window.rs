@@ -1,4 +1,4 @@
-//! Time windows (Song et al., SC'11; PAPERS.md 1): servers that never talk serve applications in
+//! Time windows (Song et al., SC'11): servers that never talk serve applications in
 //! the same order, because they order by what every request carries.
 //!
 //! The key of a request is (epoch, rank). The epoch is the number of the window in which its
