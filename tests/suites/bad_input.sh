@@ -6,47 +6,78 @@ need_fuse
 # refused WHAT PATTERN COMMAND...: exit code 2, one line on stderr, which matches the pattern.
 refused() {
   local what=$1 pattern=$2 code=0; shift 2
-  timeout 20 "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null || code=$?
+  timeout 10 "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null || code=$?
   check "$what: exit code 2 (was $code)" test $code = 2
   check "$what: one line on stderr" test "$(wc -l < "$WORK/err")" = 1
   check "$what: it says $pattern" grep -Eq "$pattern" "$WORK/err"
   sed 's/^/    /' "$WORK/err"
 }
 
+served=$WORK/served
+mkdir -p "$served"
+free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+serve=("$TIDEGATE" serve --export "$served" --forwarder 0 --seats 1)
+
 up 1
 config=$RUN/forwarder.0.toml other=$WORK/other.toml
-refused "a port in use" "forwarder.0.sock|in use" "$TIDEGATE" serve --config "$config"
-python3 - > "$WORK/port" <<'PY' &
-import socket, time
-taken = socket.create_server(("127.0.0.1", 0)); print(taken.getsockname()[1], flush=True); time.sleep(60)
-PY
+
+note "configuration"
+{ echo 'no_such_key = 1'; cat "$config"; } > "$other"
+refused "an unknown key" "other.toml:1.*no_such_key" "$TIDEGATE" serve --config "$other"
+{ cat "$config"; echo '[no_such_section]'; echo 'a = 1'; } > "$other"
+refused "an unknown section" "other.toml.*no_such_section" "$TIDEGATE" serve --config "$other"
+{ cat "$config"; echo 'wrong = ['; } > "$other"
+refused "a broken configuration" "other.toml:[0-9]+" "$TIDEGATE" serve --config "$other"
+refused "a configuration that is not there" "nowhere.toml" "$TIDEGATE" serve --config "$WORK/nowhere.toml"
+refused "an unknown policy" "no-such-policy.*fifo" "${serve[@]}" --listen "unix:$WORK/s" --policy no-such-policy
+refused "TCP without a secret" "secret_file" "${serve[@]}" --listen tcp:127.0.0.1:1
+
+note "directories"
+refused "a missing directory" "$WORK/none" \
+  "$TIDEGATE" serve --export "$WORK/none" --forwarder 0 --seats 1 --listen "unix:$WORK/s"
+refused "up over a missing directory" "$WORK/none" \
+  "$TIDEGATE" up "$WORK/none" --mount "$MNT" --state-dir "$WORK/state" --foreground
+echo > "$WORK/file"
+refused "a file as the directory" "$WORK/file" \
+  "$TIDEGATE" serve --export "$WORK/file" --forwarder 0 --seats 1 --listen "unix:$WORK/s"
+
+note "addresses"
+refused "a socket in use" "forwarder.0.sock" "$TIDEGATE" serve --config "$config"
+python3 -c 'import socket, time
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(60)' \
+  > "$WORK/port" &
 remember $!
 for _ in $(seq 50); do [ -s "$WORK/port" ] && break; sleep 0.1; done
 port=$(cat "$WORK/port")
-# Every listening address of the configuration becomes the taken port.
-sed -E "s#\"(unix:)?$RUN/forwarder.0.sock\"#\"tcp:127.0.0.1:$port\"#" "$config" > "$other"
-refused "a busy TCP port" ":$port" "$TIDEGATE" serve --config "$other"
+refused "a busy port" ":$port" "${serve[@]}" --listen "tcp:127.0.0.1:$port" --insecure
 
-{ cat "$config"; echo 'no_such_key = 1'; } > "$other"
-line=$(wc -l < "$other")
-refused "an unknown key" "other.toml:$line.*no_such_key" "$TIDEGATE" serve --config "$other"
-{ echo 'wrong = ['; cat "$config"; } > "$other"
-refused "a broken configuration" "other.toml:[0-9]+" "$TIDEGATE" serve --config "$other"
-refused "a configuration that is not there" "nowhere.toml" "$TIDEGATE" serve --config "$WORK/nowhere.toml"
-sed "s#\"$DATA\"#\"$DATA/missing\"#" "$config" > "$other"
-refused "a missing directory" "$DATA/missing" "$TIDEGATE" serve --config "$other"
-refused "up over a missing directory" "$WORK/none" \
-  "$TIDEGATE" up "$WORK/none" --mount "$MNT" --state-dir "$WORK/state" --foreground
-refused "an unknown policy" "no-such-policy.*fifo" \
-  "$TIDEGATE" up "$DATA" --mount "$MNT" --state-dir "$WORK/state" --policy no-such-policy --foreground
-refused "an unknown command" "no-such-command" "$TIDEGATE" no-such-command
-refused "an unknown option" "no-such-option" "$TIDEGATE" up "$DATA" --no-such-option
-
-echo "another secret" > "$WORK/secret"; chmod 600 "$WORK/secret"
+note "secrets"
+for name in right wrong; do
+  head -c 48 /dev/urandom | base64 -w0 > "$WORK/$name.secret"; chmod 600 "$WORK/$name.secret"
+done
+port=$(free_port)
+"$TIDEGATE" serve --export "$served" --forwarder 0 --seats 1 --listen "tcp:127.0.0.1:$port" \
+  --secret-file "$WORK/right.secret" > "$WORK/tcp.log" 2>&1 < /dev/null &
+tcp=$!
+remember $tcp
+for _ in $(seq 100); do (: < "/dev/tcp/127.0.0.1/$port") 2>/dev/null && break; sleep 0.1; done
+check "the right secret is taken" timeout 20 "$TIDEGATE" stat --forwarders "tcp:127.0.0.1:$port" \
+  --secret-file "$WORK/right.secret"
 refused "a wrong secret" "secret" \
-  "$TIDEGATE" stat --forwarders "unix:$RUN/forwarder.0.sock" --secret-file "$WORK/secret"
-check "the forwarder still serves" test -d "$MNT/."
+  "$TIDEGATE" stat --forwarders "tcp:127.0.0.1:$port" --secret-file "$WORK/wrong.secret"
+refused "no secret" "secret" "$TIDEGATE" stat --forwarders "tcp:127.0.0.1:$port"
+refused "a secret file that is not there" "no.secret" \
+  "$TIDEGATE" stat --forwarders "tcp:127.0.0.1:$port" --secret-file "$WORK/no.secret"
+check "the forwarder outlives wrong secrets" alive $tcp
+kill -TERM $tcp; code=0; wait $tcp || code=$?
+check "SIGTERM: a forwarder on TCP ends with 0 (was $code)" test $code = 0
+check "the mount still serves" cp "$config" "$MNT/copied"
+
+note "without forwarders"
 down
-refused "run without forwarders" "tidegate (up|serve)" \
-  env -u TIDEGATE_STATE_DIR HOME="$WORK" XDG_RUNTIME_DIR="$WORK" "$TIDEGATE" run -- true
+nowhere=(env -u TIDEGATE_STATE_DIR -u TIDEGATE_FORWARDERS "HOME=$WORK/home" "XDG_RUNTIME_DIR=$WORK/home")
+refused "run without forwarders" "tidegate up" "${nowhere[@]}" "$TIDEGATE" run -- true
+refused "stat without forwarders" "tidegate up" "${nowhere[@]}" "$TIDEGATE" stat
+code=0; "$TIDEGATE" no-such-command > "$WORK/out" 2>&1 || code=$?
+check "an unknown command: exit code 2 (was $code)" test $code = 2
 verdict
