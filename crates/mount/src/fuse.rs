@@ -83,12 +83,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Mounts, and agrees with the kernel on how to talk. `readdirplus` asks for attributes along
-    /// with directory listings, which is a waste unless they may be taken for granted for a time.
-    pub fn mount(settings: &MountSettings, readdirplus: bool) -> Result<Self, MountError> {
+    /// Mounts, and agrees with the kernel on how to talk.
+    pub fn mount(settings: &MountSettings) -> Result<Self, MountError> {
         let (mounted, device) = MountPoint::mount(settings)?;
         let connection = Connection::new(device);
-        match init::negotiate(&connection, readdirplus) {
+        match init::negotiate(&connection, settings) {
             Ok(negotiated) => Ok(Self {
                 connection,
                 mounted,

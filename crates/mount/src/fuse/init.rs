@@ -3,13 +3,16 @@
 use super::abi::{self, init};
 use super::connection::Connection;
 use super::decode::{Body, decode};
-use super::mountpoint::MountError;
+use super::mountpoint::{MountError, MountSettings};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 /// Bytes that a read or write request may carry: what `MAX_PAGES` of 256 allows with 4 KiB pages,
 /// and the kernel's own default limit.
 pub(super) const WRITE_MAX: u32 = 1 << 20;
+
+/// The kernel takes one page for the least.
+const WRITE_MIN: u32 = 4096;
 
 /// Requests that the kernel sends without a process waiting for each (read-ahead, write-back,
 /// asynchronous I/O). Above it, or above `CONGESTED` for read-ahead, it holds back by itself.
@@ -47,7 +50,7 @@ pub struct Negotiated {
 /// Reads the kernel's first message and answers it.
 pub(super) fn negotiate(
     connection: &Connection,
-    readdirplus: bool,
+    settings: &MountSettings,
 ) -> Result<Negotiated, MountError> {
     let mut buffer = vec![0; WRITE_MAX as usize + 4096];
     loop {
@@ -71,7 +74,7 @@ pub(super) fn negotiate(
             continue;
         }
         let flags2 = buffer_flags2(&buffer[..len.unwrap_or(0)]);
-        let answer = answer(&kernel, flags2, readdirplus);
+        let answer = answer(&kernel, flags2, settings);
         return match answer {
             Ok((ours, negotiated)) => {
                 connection.reply(unique, &[ours.as_bytes()]);
@@ -101,7 +104,7 @@ fn buffer_flags2(message: &[u8]) -> u32 {
 fn answer(
     kernel: &abi::InitIn,
     flags2: u32,
-    readdirplus: bool,
+    settings: &MountSettings,
 ) -> Result<(abi::InitOut, Negotiated), String> {
     let abi::InitIn { major, minor, .. } = *kernel;
     if major < abi::MAJOR || minor < abi::MINOR_MIN {
@@ -118,7 +121,7 @@ fn answer(
         return Err(format!("the kernel lacks FUSE capabilities {missing:#x}"));
     }
     let mut wanted = WANTED;
-    if readdirplus {
+    if settings.readdirplus {
         wanted |= init::DO_READDIRPLUS | init::READDIRPLUS_AUTO;
     }
     let agreed = wanted & offered;
@@ -135,7 +138,7 @@ fn answer(
         flags2: (agreed >> 32) as u32,
         background_max: BACKGROUND_MAX,
         congestion_threshold: CONGESTED,
-        write_max: WRITE_MAX,
+        write_max: settings.write_max.clamp(WRITE_MIN, WRITE_MAX),
         time_granularity: 1,
         pages_max: (WRITE_MAX as usize / rustix::param::page_size()).max(1) as u16,
         ..Default::default()
@@ -146,6 +149,10 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plain() -> MountSettings {
+        MountSettings::new("/")
+    }
 
     fn kernel(minor: u32) -> abi::InitIn {
         abi::InitIn {
@@ -159,19 +166,23 @@ mod tests {
     #[test]
     fn the_smaller_minor_version_is_spoken() {
         assert_eq!(
-            answer(&kernel(99), u32::MAX, false).unwrap().1.protocol,
+            answer(&kernel(99), u32::MAX, &plain()).unwrap().1.protocol,
             (7, abi::MINOR_MAX)
         );
         assert_eq!(
-            answer(&kernel(33), u32::MAX, false).unwrap().1.protocol,
+            answer(&kernel(33), u32::MAX, &plain()).unwrap().1.protocol,
             (7, 33)
         );
-        assert!(answer(&kernel(30), u32::MAX, false).is_err());
+        assert!(answer(&kernel(30), u32::MAX, &plain()).is_err());
     }
 
     #[test]
     fn only_what_is_offered_and_wanted_is_agreed_on() {
-        let (ours, negotiated) = answer(&kernel(45), u32::MAX, true).unwrap();
+        let plus = MountSettings {
+            readdirplus: true,
+            ..plain()
+        };
+        let (ours, negotiated) = answer(&kernel(45), u32::MAX, &plus).unwrap();
         assert!(negotiated.direct_mmap && negotiated.readdirplus);
         assert_eq!(ours.flags2, (init::DIRECT_IO_ALLOW_MMAP >> 32) as u32);
         assert_eq!(ours.flags & (1 << 16), 0, "no write-back cache");
@@ -180,7 +191,7 @@ mod tests {
             flags: !(init::INIT_EXT as u32),
             ..kernel(35)
         };
-        let (ours, negotiated) = answer(&old, u32::MAX, false).unwrap();
+        let (ours, negotiated) = answer(&old, u32::MAX, &plain()).unwrap();
         assert!(!negotiated.direct_mmap && !negotiated.readdirplus);
         assert_eq!(ours.flags2, 0);
     }
@@ -191,6 +202,6 @@ mod tests {
             flags: init::BIG_WRITES as u32,
             ..kernel(45)
         };
-        assert!(answer(&old, 0, false).unwrap_err().contains("lacks"));
+        assert!(answer(&old, 0, &plain()).unwrap_err().contains("lacks"));
     }
 }

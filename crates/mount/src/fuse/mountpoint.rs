@@ -20,6 +20,24 @@ pub struct MountSettings {
     pub name: String,
     /// Every user may use it, not only the one who mounted.
     pub allow_other: bool,
+    /// Bytes of the longest read or write; more than 1 MiB, or what the kernel allows, is cut.
+    pub write_max: u32,
+    /// Directory listings bring attributes along: a waste unless these may be taken for granted
+    /// for a time.
+    pub readdirplus: bool,
+}
+
+impl MountSettings {
+    /// A mount on `path` for the user who mounts.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            name: "tidegate".into(),
+            allow_other: false,
+            write_max: super::init::WRITE_MAX,
+            readdirplus: false,
+        }
+    }
 }
 
 /// Why there is no mount. Each message says what to do where something can be done.
@@ -225,9 +243,9 @@ mod tests {
 
     fn settings(path: &Path) -> MountSettings {
         MountSettings {
-            path: path.to_owned(),
             name: "a,b".into(),
             allow_other: true,
+            ..MountSettings::new(path)
         }
     }
 

@@ -71,10 +71,6 @@ pub struct SetAttributes {
     pub accessed: Option<SetTime>,
     /// Time of the last write.
     pub modified: Option<SetTime>,
-    /// Time of the last change of attributes. Kernels send it with a write-back cache only.
-    pub changed: Option<Timestamp>,
-    /// Set-user-id and set-group-id bits go.
-    pub kill_suidgid: bool,
 }
 
 /// A byte range lock or, with `whole_file`, one of `flock`.

@@ -33,11 +33,11 @@ impl Mount {
             std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a mount point");
         let settings = MountSettings {
-            path: directory.clone(),
             name: "tidegate-test".into(),
-            allow_other: false,
+            readdirplus,
+            ..MountSettings::new(&directory)
         };
-        let session = match Session::mount(&settings, readdirplus) {
+        let session = match Session::mount(&settings) {
             Ok(session) => session,
             Err(error @ (MountError::Path { .. } | MountError::Stale(_))) => panic!("{error}"),
             Err(error) if std::env::var_os("CI").is_some_and(|ci| ci == "true") => {

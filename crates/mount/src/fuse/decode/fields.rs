@@ -197,10 +197,6 @@ pub(super) fn set_attributes(setattr: &abi::SetattrIn) -> SetAttributes {
             })),
             (false, false) => None,
         };
-    let changed = Timestamp {
-        seconds: setattr.ctime,
-        nanoseconds: setattr.ctime_ns,
-    };
     SetAttributes {
         handle: has(valid::FH).then_some(setattr.handle),
         mode: has(valid::MODE).then_some(setattr.mode),
@@ -219,7 +215,5 @@ pub(super) fn set_attributes(setattr: &abi::SetattrIn) -> SetAttributes {
             setattr.mtime,
             setattr.mtime_ns,
         ),
-        changed: has(valid::CTIME).then_some(changed),
-        kill_suidgid: has(valid::KILL_SUIDGID),
     }
 }
