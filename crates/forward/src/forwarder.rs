@@ -1,42 +1,280 @@
-//! The forwarder: see the crate's documentation.
+//! The forwarder's state and the verbs that its host uses; what they lead to is in the folder.
+//!
+//! A request passes, in this order: the session ([`sessions`]), its seat and row ([`seats`],
+//! [`gate`]), permission ([`permission`]), and then one of the ways to be carried out: through the
+//! scheduler ([`data`]), as a job ([`operations`]), or against the tables kept here ([`opens`],
+//! [`locking`]). [`gate`] sends every reply, in one place.
 
-use crate::host::{Admission, Config, ConnId, Input, Output};
-use tidegate_sched::Time;
-use tidegate_wire::Request;
+mod data;
+mod gate;
+mod locking;
+mod opens;
+mod operations;
+mod permission;
+mod pool;
+mod receive;
+mod request;
+mod seats;
+mod sessions;
+mod slab;
+mod status;
+mod timers;
+
+use crate::host::{
+    Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, PolicyId, RowAddress,
+};
+use crate::locks::Locks;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::vec::Vec;
+use opens::OpenFiles;
+use operations::NameQueues;
+use pool::Pool;
+use request::{Key, Pending};
+use seats::Seat;
+use sessions::{Client, Connection};
+use slab::Slab;
+use status::Counters;
+use tidegate_sched::{Options, OptionsError, Scheduler, Time};
+use tidegate_wire::{EXTENTS_MAX, Handle, Op, Request};
 
 /// One forwarder.
 pub struct Forwarder {
     config: Config,
+    now: Time,
+    outputs: VecDeque<Output>,
+    connections: BTreeMap<ConnId, Connection>,
+    clients: BTreeMap<u64, Client>,
+    requests: Slab<Pending>,
+    jobs: Slab<(u32, Running)>,
+    job_serial: u32,
+    pool: Pool,
+    seats: Vec<Seat>,
+    names: NameQueues,
+    opens: OpenFiles,
+    locks: Locks<Key>,
+    scheduler: Scheduler,
+    /// What the scheduler takes before it rejects.
+    queued_max: u32,
+    scheduler_wakes: Option<Time>,
+    /// Data requests for which the scheduler had no room, in order of arrival.
+    parked: VecDeque<Key>,
+    batch: Vec<tidegate_sched::Request>,
+    spare_ids: Vec<Vec<u64>>,
+    /// Requests that wait for the host to read a policy's text.
+    policies: BTreeMap<PolicyId, Key>,
+    policy_serial: u64,
+    counters: Counters,
+    /// The earliest time at which something may be due.
+    timer: Option<Time>,
+    draining: bool,
+    drained: bool,
+}
+
+/// A job that the host carries out.
+enum Running {
+    /// Requests of the scheduler, in the order of the job's parts.
+    Io(Vec<u64>),
+    /// A request's operation.
+    Op(Key),
+    /// Whether a peer may read or write a file: as its mode says, then as its owner.
+    Check {
+        key: Key,
+        handle: Handle,
+        write: bool,
+        owner: bool,
+    },
+    /// An intent that was left in a row.
+    Resolve { seat: u16 },
+    /// The last open of a file.
+    Closed { handle: Handle },
 }
 
 impl Forwarder {
-    /// A forwarder that holds no seat yet and will ask for its own.
-    pub fn new(config: Config) -> Result<Forwarder, tidegate_sched::OptionsError> {
-        Ok(Forwarder { config })
+    /// A forwarder that holds no seat yet and asks for its own.
+    pub fn new(mut config: Config) -> Result<Forwarder, OptionsError> {
+        assert!(
+            config.layout.seats > config.forwarder,
+            "a forwarder owns the seat of its own index"
+        );
+        config.credits = config.credits.max(1);
+        let options = at_least_one_request(&config.scheduler);
+        let mut forwarder = Forwarder {
+            now: Time(0),
+            outputs: VecDeque::new(),
+            connections: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            requests: Slab::new(),
+            jobs: Slab::new(),
+            job_serial: 0,
+            pool: Pool::new(config.pool_bytes_max, config.payload_max),
+            seats: (0..config.layout.seats).map(|_| Seat::away()).collect(),
+            names: NameQueues::default(),
+            opens: OpenFiles::default(),
+            locks: Locks::new(),
+            scheduler: Scheduler::new(&options)?,
+            queued_max: options.queued_max,
+            scheduler_wakes: None,
+            parked: VecDeque::new(),
+            batch: Vec::new(),
+            spare_ids: Vec::new(),
+            policies: BTreeMap::new(),
+            policy_serial: 0,
+            counters: Counters::default(),
+            timer: None,
+            draining: false,
+            drained: false,
+            config,
+        };
+        forwarder.take_seat(forwarder.config.forwarder);
+        Ok(forwarder)
     }
 
     /// Asks whether the payload of a request whose head has come may be read (or its reply's be kept).
-    pub fn admit(&mut self, _now: Time, _conn: ConnId, _request: &Request) -> Admission {
-        Admission::Refuse(
-            self.config
-                .root
-                .size
-                .checked_add(0)
-                .map_or("", |_| "not yet")
-                .into(),
-        )
+    pub fn admit(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
+        self.pass(now);
+        let payload_max = match self.connections.get(&conn) {
+            Some(connection) => connection.payload_max,
+            None => return Admission::Refuse("the connection is closed".into()),
+        };
+        let wanted = match &request.op {
+            Op::Read { extents, .. } => {
+                if request.payload_len != 0 {
+                    return Admission::Refuse("payload with a read".into());
+                }
+                extents.bytes()
+            }
+            Op::Write { extents, .. } if extents.bytes() != u64::from(request.payload_len) => {
+                return Admission::Refuse("a write's payload and extents differ in length".into());
+            }
+            Op::Write { .. } | Op::Append { .. } => u64::from(request.payload_len),
+            _ if request.payload_len != 0 => {
+                return Admission::Refuse("payload with an operation that has none".into());
+            }
+            _ => 0,
+        };
+        match u32::try_from(wanted) {
+            Ok(0) => Admission::NoPayload,
+            Ok(len) if len <= payload_max => match self.pool.admit(conn, len) {
+                Some(slot) => Admission::Slot { slot, len },
+                None => Admission::Wait,
+            },
+            _ => Admission::Refuse(
+                format!("{wanted} bytes of payload, at most {payload_max} are allowed").into(),
+            ),
+        }
     }
 
     /// Tells what happened. `now` never goes back.
-    pub fn handle(&mut self, _now: Time, _input: Input) {}
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.pass(now);
+        match input {
+            Input::Connected { conn, peer } => self.connected(conn, peer),
+            Input::Received {
+                conn,
+                request,
+                slot,
+            } => self.received(conn, request, slot),
+            Input::Sent { slot } => {
+                self.pool.sent(slot);
+            }
+            Input::PolicyParsed { policy, options } => self.policy_parsed(policy, options),
+            Input::Closed { conn } => self.connection_closed(conn),
+            Input::Finished { job, result } => self.finished(job, result),
+            Input::SeatTaken {
+                seat,
+                generation,
+                table,
+            } => self.seat_taken(seat, generation, table),
+            Input::SeatRefused { seat } => self.seat_refused(seat),
+            Input::SeatWanted { seat } => self.seat_wanted(seat),
+            Input::Drain => self.drain(),
+        }
+    }
 
     /// What to do now; call until None.
-    pub fn poll(&mut self, _now: Time) -> Option<Output> {
-        None
+    pub fn poll(&mut self, now: Time) -> Option<Output> {
+        self.pass(now);
+        self.expire();
+        if self.outputs.is_empty() {
+            self.dispatch();
+        }
+        if self.outputs.is_empty() && self.draining && !self.drained && self.nothing_left() {
+            self.drained = true;
+            return Some(Output::Drained);
+        }
+        self.outputs.pop_front()
     }
 
     /// When to call [`Forwarder::poll`] again though nothing happened.
     pub fn wake_at(&self) -> Option<Time> {
-        None
+        match (self.timer, self.scheduler_wakes) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
+
+    /// Starts a job.
+    fn start(&mut self, running: Running, work: crate::host::Job) {
+        self.job_serial = self.job_serial.wrapping_add(1);
+        let place = self.jobs.insert((self.job_serial, running));
+        let job = JobId(u64::from(self.job_serial) << 32 | u64::from(place));
+        self.outputs.push_back(Output::Start { job, work });
+    }
+
+    /// A job is done; what does not come from a job in hand is not believed.
+    fn finished(&mut self, job: JobId, result: JobResult) {
+        let (serial, place) = ((job.0 >> 32) as u32, job.0 as u32);
+        if self.jobs.get(place).is_none_or(|(its, _)| *its != serial) {
+            return self.log(format!("a result for the unknown job {}", job.0));
+        }
+        let (_, running) = self.jobs.remove(place).expect("looked up above");
+        match (running, result) {
+            (Running::Io(ids), JobResult::Io { parts, device_ns }) => {
+                self.io_finished(ids, parts, device_ns);
+            }
+            (Running::Op(key), JobResult::Op(result)) => self.operation_finished(key, result),
+            (
+                Running::Check {
+                    key,
+                    handle,
+                    write,
+                    owner,
+                },
+                JobResult::Op(result),
+            ) => self.permission_checked(key, (handle, write), owner, result),
+            (Running::Resolve { seat }, JobResult::Done) => self.intent_resolved(seat),
+            (Running::Closed { handle }, JobResult::Done) => self.file_closed(handle),
+            _ => panic!("the host's result is of another kind than its job"),
+        }
+    }
+
+    fn nothing_left(&self) -> bool {
+        self.requests.len() == 0 && self.jobs.len() == 0 && self.seats.iter().all(Seat::is_away)
+    }
+
+    fn log(&mut self, text: impl Into<Box<str>>) {
+        self.outputs.push_back(Output::Log { text: text.into() });
+    }
+
+    fn row_address(&self, key: Key) -> Option<RowAddress> {
+        let pending = &self.requests[key];
+        let row = pending.row?;
+        let (table, number) =
+            self.seats[usize::from(pending.seat)].row(pending.client, row.index)?;
+        Some(RowAddress {
+            seat: pending.seat,
+            table,
+            row: number,
+            sequence: row.sequence,
+        })
+    }
+}
+
+/// The scheduler's queue must take the largest request, or that would never be served.
+fn at_least_one_request(options: &Options) -> Options {
+    let mut options = options.clone();
+    options.queued_max = options.queued_max.max(EXTENTS_MAX as u32);
+    options
 }

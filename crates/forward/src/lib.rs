@@ -14,6 +14,7 @@ pub mod effect;
 mod files;
 mod forwarder;
 mod host;
+mod locks;
 mod result;
 mod table;
 

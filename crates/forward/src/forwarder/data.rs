@@ -1,0 +1,300 @@
+//! Reads and writes: extents through the scheduler, batches to the host, results to their requests.
+
+use super::request::{Key, Path, whole_file};
+use super::{Forwarder, IoPart, Running};
+use crate::files::Access;
+use crate::host::Job;
+use crate::table;
+use alloc::vec::Vec;
+use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
+use tidegate_wire::{Lens, Op, Outcome, Status};
+
+/// The scheduler's name for extent number `index` of a request in hand.
+fn request_id(key: Key, index: usize) -> RequestId {
+    RequestId(u64::from(key) << 16 | index as u64)
+}
+
+fn parts_of(id: u64) -> (Key, usize) {
+    ((id >> 16) as Key, (id & 0xffff) as usize)
+}
+
+impl Forwarder {
+    /// Hands a data request's extents to the scheduler, or parks it until there is room.
+    pub(super) fn begin_data(&mut self, key: Key) {
+        let pending = &mut self.requests[key];
+        let (Op::Read { extents, .. } | Op::Write { extents, .. }) = pending.op() else {
+            unreachable!("its path says that it has extents");
+        };
+        let extents_len = 1 + extents.rest.len();
+        let busy = extents.iter().filter(|extent| extent.len > 0).count() as u32;
+        if extents_len > 1 {
+            let lens = alloc::vec![0; extents_len - 1];
+            pending.done_rest = lens;
+        }
+        if busy == 0 {
+            return self.data_done(key);
+        }
+        if self.scheduler.queued() + busy > self.queued_max || !self.parked.is_empty() {
+            return self.parked.push_back(key);
+        }
+        self.schedule_data(key, extents_len, busy);
+    }
+
+    fn schedule_data(&mut self, key: Key, extents_len: usize, busy: u32) {
+        self.requests[key].parts_left = busy;
+        for index in 0..extents_len {
+            let (handle, extent) = self.requests[key].extent(index);
+            if extent.len == 0 {
+                continue;
+            }
+            let request = Request {
+                id: request_id(key, index),
+                file: FileId(handle.inode),
+                direction: match self.requests[key].path {
+                    Path::Data(direction) => direction,
+                    _ => unreachable!("only data requests have extents"),
+                },
+                offset: extent.offset,
+                len: extent.len,
+                mergeable: true,
+                ..self.hinted(key)
+            };
+            self.arrived(request);
+        }
+    }
+
+    /// Hands a whole-file operation to the scheduler.
+    pub(super) fn begin_whole(&mut self, key: Key) {
+        if self.scheduler.queued() + 1 > self.queued_max || !self.parked.is_empty() {
+            return self.parked.push_back(key);
+        }
+        self.schedule_whole(key);
+    }
+
+    fn schedule_whole(&mut self, key: Key) {
+        let handle = whole_file(self.requests[key].op()).expect("its path says so");
+        self.requests[key].parts_left = 1;
+        let request = Request {
+            id: request_id(key, 0),
+            file: FileId(handle.inode),
+            direction: Direction::Write,
+            offset: 0,
+            len: u64::MAX,
+            mergeable: false,
+            ..self.hinted(key)
+        };
+        self.arrived(request);
+    }
+
+    fn arrived(&mut self, request: Request) {
+        let accepted = self.scheduler.handle(self.now, Input::Arrived(request));
+        accepted.expect("there is room, and the id is that of a request in hand");
+    }
+
+    /// What the client says of a request, for the policies.
+    fn hinted(&self, key: Key) -> Request {
+        let pending = &self.requests[key];
+        let hints = &pending.hints;
+        let offset = self.config.scheduler.wall_offset_ns;
+        let deadline = (hints.deadline_ns != 0).then(|| hints.deadline_ns.saturating_sub(offset));
+        Request {
+            app: AppId(hints.app),
+            stamp_ns: hints.stamp_ns,
+            epoch_seen: pending.epoch,
+            operation: hints.operation,
+            operation_bytes: hints.operation_bytes,
+            operation_bytes_max: hints.operation_bytes_max,
+            deadline: deadline.map(Time),
+            tail_us: hints.tail_us,
+            charged_elsewhere_ns: hints.charged_elsewhere_ns,
+            ..Request::default()
+        }
+    }
+
+    /// The scheduler has room again for those that wait for it.
+    pub(super) fn unpark(&mut self) {
+        while let Some(key) = self.parked.front().copied() {
+            let pending = &self.requests[key];
+            let (extents_len, busy) = match pending.op() {
+                Op::Read { extents, .. } | Op::Write { extents, .. } => (
+                    1 + extents.rest.len(),
+                    extents.iter().filter(|extent| extent.len > 0).count() as u32,
+                ),
+                _ => (0, 1),
+            };
+            if self.scheduler.queued() + busy > self.queued_max {
+                return;
+            }
+            self.parked.pop_front();
+            match extents_len {
+                0 => self.schedule_whole(key),
+                _ => self.schedule_data(key, extents_len, busy),
+            }
+        }
+    }
+
+    /// Starts the next batch, if the scheduler has one.
+    pub(super) fn dispatch(&mut self) {
+        let mut batch = core::mem::take(&mut self.batch);
+        match self.scheduler.poll(self.now, &mut batch) {
+            Output::Dispatch => {
+                self.scheduler_wakes = None;
+                self.start_batch(&mut batch);
+                self.unpark();
+            }
+            Output::WaitUntil(until) => self.scheduler_wakes = Some(until),
+            Output::Idle => self.scheduler_wakes = None,
+        }
+        self.batch = batch;
+    }
+
+    fn start_batch(&mut self, batch: &mut [Request]) {
+        self.counters.batches += 1;
+        let (first, _) = parts_of(batch[0].id.0);
+        if self.requests[first].path == Path::Whole {
+            assert!(batch.len() == 1, "a whole-file operation shares no batch");
+            return self.begin_operation(first);
+        }
+        batch.sort_unstable_by_key(|request| (request.offset, request.id));
+        let mut rest = &*batch;
+        while !rest.is_empty() {
+            let len = self.one_call(rest);
+            let (call, others) = rest.split_at(len);
+            self.start_io(call);
+            rest = others;
+        }
+    }
+
+    /// How many requests at the front can go in one call: of one file, and disjoint.
+    fn one_call(&self, requests: &[Request]) -> usize {
+        let handle = |request: &Request| {
+            let (key, index) = parts_of(request.id.0);
+            self.requests[key].extent(index).0
+        };
+        let next = requests.iter().zip(&requests[1..]);
+        let fits = next.take_while(|(before, after)| {
+            before.end() <= after.offset && handle(before) == handle(after)
+        });
+        1 + fits.count()
+    }
+
+    fn start_io(&mut self, requests: &[Request]) {
+        let mut ids = self.spare_ids.pop().unwrap_or_default();
+        let mut parts = Vec::with_capacity(requests.len());
+        for request in requests {
+            let (key, index) = parts_of(request.id.0);
+            let pending = &self.requests[key];
+            ids.push(request.id.0);
+            parts.push(IoPart {
+                offset: request.offset,
+                len: request.len as u32,
+                slot: pending.slot.expect("a request with bytes has a slot"),
+                slot_offset: pending.slot_offset(index),
+            });
+        }
+        let (key, index) = parts_of(requests[0].id.0);
+        let (handle, _) = self.requests[key].extent(index);
+        let direction = requests[0].direction;
+        self.counters.calls[direction as usize] += 1;
+        let job = Job::Io {
+            handle,
+            direction,
+            parts,
+        };
+        self.start(Running::Io(ids), job);
+    }
+
+    /// A call is done: each part's result goes to its request, with its share of the device time.
+    pub(super) fn io_finished(
+        &mut self,
+        mut ids: Vec<u64>,
+        parts: Vec<Result<u32, Access>>,
+        device_ns: u64,
+    ) {
+        assert!(ids.len() == parts.len(), "one result for each part");
+        let len = |forwarder: &Forwarder, id: u64| {
+            let (key, index) = parts_of(id);
+            forwarder.requests[key].extent(index).1.len
+        };
+        let total: u64 = ids.iter().map(|id| len(self, *id)).sum();
+        for (id, result) in ids.iter().copied().zip(parts) {
+            let share = u128::from(device_ns) * u128::from(len(self, id)) / u128::from(total);
+            let (key, index) = parts_of(id);
+            let (_, extent) = self.requests[key].extent(index);
+            let pending = &mut self.requests[key];
+            pending.charged_ns += share as u64;
+            match result {
+                Ok(done) => {
+                    let done = done.min(extent.len as u32);
+                    match index {
+                        0 => pending.done_first = done,
+                        _ => pending.done_rest[index - 1] = done,
+                    }
+                }
+                Err(Access::UnknownHandle) => pending.failure = Some(Status::UnknownHandle),
+                Err(Access::Errno(errno)) => {
+                    pending.failure.get_or_insert(Status::Errno(errno.0));
+                }
+            }
+            pending.parts_left -= 1;
+            let left = pending.parts_left;
+            self.part_finished(id);
+            if left == 0 {
+                self.data_done(key);
+            }
+        }
+        ids.clear();
+        self.spare_ids.push(ids);
+        self.unpark();
+    }
+
+    fn part_finished(&mut self, id: u64) {
+        let finished = self
+            .scheduler
+            .handle(self.now, Input::Finished(RequestId(id)));
+        finished.expect("it was dispatched and not finished before");
+    }
+
+    /// A whole-file operation is done: the scheduler lets others at the file.
+    pub(super) fn whole_finished(&mut self, key: Key) {
+        self.part_finished(request_id(key, 0).0);
+        self.unpark();
+    }
+
+    /// All parts of a data request are done.
+    fn data_done(&mut self, key: Key) {
+        let result = match self.requests[key].failure {
+            Some(status) => Err(status),
+            None => Ok(self.data_outcome(key)),
+        };
+        if let Some(row) = self.row_address(key)
+            && result != Err(Status::UnknownHandle)
+        {
+            table::record(&*row.table, row.row, row.sequence, &result);
+        }
+        self.answer(key, result);
+    }
+
+    /// Bytes count up to the first extent that is short: what follows lies past the end of the file,
+    /// or came into being since, and would not lie where the client looks for it.
+    fn data_outcome(&mut self, key: Key) -> Outcome {
+        let pending = &mut self.requests[key];
+        let mut rest = core::mem::take(&mut pending.done_rest);
+        let first = pending.done_first;
+        let mut ended = u64::from(first) < pending.extent(0).1.len;
+        let mut sum = u64::from(first);
+        for (index, done) in rest.iter_mut().enumerate() {
+            if ended {
+                *done = 0;
+            }
+            ended |= u64::from(*done) < pending.extent(index + 1).1.len;
+            sum += u64::from(*done);
+        }
+        match pending.path {
+            Path::Data(Direction::Write) => Outcome::Written { len: sum },
+            _ => Outcome::Data {
+                lens: Lens { first, rest },
+            },
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Where a request passes into a seat that is served, and where every reply leaves.
+
+use super::Forwarder;
+use super::request::{Key, Path, Pending};
+use crate::host::Output;
+use crate::table::{self, RowState};
+use tidegate_wire::{LockKind, Op, Outcome, Reply, Status};
+
+const EPROTO: u16 = 71;
+
+impl Forwarder {
+    /// The request's seat is served here: generation, row, then on.
+    pub(super) fn gate(&mut self, key: Key) {
+        let pending = &self.requests[key];
+        let (client, generation) = (pending.client, pending.generation);
+        let seat = &mut self.seats[usize::from(pending.seat)];
+        if seat.is_news_to(client, generation) {
+            return self.answer(key, Err(Status::NewGeneration));
+        }
+        let leaves_state = match pending.op() {
+            Op::Open { .. } => true,
+            Op::SetLock { lock, .. } => lock.kind != LockKind::None,
+            _ => pending.row.is_some(),
+        };
+        if leaves_state && !seat.seat_client(client) {
+            return self.answer(key, Err(Status::TryLater));
+        }
+        if self.requests[key].row.is_some() && (self.resolve_first(key) || !self.enter_row(key)) {
+            return;
+        }
+        let pending = &mut self.requests[key];
+        pending.active = true;
+        self.seats[usize::from(pending.seat)].count_active(true);
+        match pending.path {
+            Path::Here => self.keep(key),
+            _ => self.permit(key),
+        }
+    }
+
+    /// Whether the request is the next of its row; otherwise it is answered.
+    fn enter_row(&mut self, key: Key) -> bool {
+        let address = self
+            .row_address(key)
+            .expect("the client has a block and a row");
+        let pending = &self.requests[key];
+        let row = pending.row.expect("asked for rows only");
+        let client = pending.client;
+        let (state, stored) = table::peek(&*address.table, address.row);
+        if state == RowState::Done && stored == row.sequence {
+            let record = table::read(&*address.table, address.row);
+            if let Some(result) = record.result {
+                self.counters.replays += 1;
+                self.answer(key, result);
+                return false;
+            }
+        } else if state != RowState::Empty
+            && stored > row.sequence
+            && table::read(&*address.table, address.row).state != RowState::Empty
+        {
+            let conn = self.clients[&client].conn;
+            self.answer(key, Err(Status::Errno(EPROTO)));
+            if let Some(conn) = conn {
+                self.close(conn, "a row's sequence went back");
+            }
+            return false;
+        }
+        let seat = &mut self.seats[usize::from(address.seat)];
+        if !seat.use_row(client, row.index, address.row) {
+            let conn = self.clients[&client].conn;
+            if let Some(conn) = conn {
+                self.close(conn, "two requests in one row");
+            }
+            self.answer(key, Err(Status::Errno(EPROTO)));
+            return false;
+        }
+        self.requests[key].row_busy = true;
+        true
+    }
+
+    /// Operations on what the forwarder itself keeps.
+    fn keep(&mut self, key: Key) {
+        match self.requests[key].op() {
+            Op::Close { handle, open } => {
+                let (handle, open) = (*handle, *open);
+                self.close_file(key, handle, open);
+            }
+            Op::ReclaimDone => {
+                let pending = &self.requests[key];
+                let (seat, client) = (pending.seat, pending.client);
+                self.answer(key, Ok(Outcome::Done));
+                self.reclaim_done(seat, client);
+            }
+            _ => self.lock_operation(key),
+        }
+    }
+
+    /// Carries a request out that may be.
+    pub(super) fn begin(&mut self, key: Key) {
+        match self.requests[key].path {
+            Path::Data(_) => self.begin_data(key),
+            Path::Whole => self.begin_whole(key),
+            Path::Names => self.begin_names(key),
+            Path::Open => self.begin_open(key),
+            Path::Plain | Path::Here => self.begin_operation(key),
+        }
+    }
+
+    /// Replies to a request and forgets it. The reply goes to the client's present connection.
+    pub(super) fn answer(&mut self, key: Key, result: Result<Outcome, Status>) {
+        let mut pending = self
+            .requests
+            .remove(key)
+            .expect("a request is answered once");
+        if let Err(status) = &result {
+            pending.failure = Some(*status);
+        }
+        let client = self
+            .clients
+            .get_mut(&pending.client)
+            .expect("its client has state");
+        client.in_hand.retain(|(_, its)| *its != key);
+        let conn = client.conn;
+        let payload_len = match &result {
+            Ok(Outcome::Data { lens }) => {
+                let rest = lens.rest.iter().copied();
+                rest.fold(lens.first, u32::saturating_add)
+            }
+            _ => 0,
+        };
+        let seat = &self.seats[usize::from(pending.seat)];
+        let held = seat.is_held() && result != Err(Status::NotMySeat);
+        let reply = Reply {
+            id: pending.id,
+            seat: pending.seat,
+            generation: if held { seat.generation } else { 0 },
+            epoch: self.scheduler.epoch(self.now),
+            charged_ns: pending.charged_ns,
+            result,
+            payload_len,
+        };
+        self.count_answer(&pending, &reply);
+        self.send(conn, &pending, reply);
+        self.leave_gate(&pending);
+        self.forget_if_ended(pending.client);
+    }
+
+    fn send(&mut self, conn: Option<crate::host::ConnId>, pending: &Pending, reply: Reply) {
+        let with_payload = pending
+            .slot
+            .filter(|_| reply.payload_len > 0 && conn.is_some());
+        match with_payload {
+            Some(slot) => self.pool.sending(slot),
+            None => self.free(pending.slot),
+        }
+        if let Some(conn) = conn {
+            let op = pending.code;
+            let slot = with_payload;
+            self.outputs.push_back(Output::Send {
+                conn,
+                op,
+                reply,
+                slot,
+            });
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Advisory locks of the seats held here: grace, waiting, and what the seat's table says of them.
+
+use super::Forwarder;
+use super::request::Key;
+use crate::files::Errno;
+use crate::locks::{Asked, Owner};
+use alloc::vec::Vec;
+use tidegate_wire::{Handle, Lock, LockKind, Op, Outcome, Status};
+
+impl Forwarder {
+    /// SetLock, TestLock, DropLocks.
+    pub(super) fn lock_operation(&mut self, key: Key) {
+        let client = self.requests[key].client;
+        let owner = |owner: u64| Owner { client, owner };
+        match *self.requests[key].op() {
+            Op::SetLock {
+                handle,
+                lock,
+                wait,
+                reclaim,
+            } => self.set_lock(key, handle, lock, wait, reclaim),
+            Op::TestLock { handle, lock } => {
+                let found = self.locks.test(handle, owner(lock.owner), lock);
+                self.answer(key, Ok(Outcome::Lock(found)));
+            }
+            Op::DropLocks {
+                handle,
+                family,
+                owner: its,
+            } => {
+                self.locks.drop_owner(handle, family, owner(its));
+                self.answer(key, Ok(Outcome::Done));
+                self.locks_changed(handle);
+            }
+            _ => self.answer(key, Err(Status::Errno(Errno::EINVAL.0))),
+        }
+    }
+
+    fn set_lock(&mut self, key: Key, handle: Handle, lock: Lock, wait: bool, reclaim: bool) {
+        let pending = &self.requests[key];
+        let (seat, client) = (pending.seat, pending.client);
+        let owner = Owner {
+            client,
+            owner: lock.owner,
+        };
+        if lock.start > lock.end {
+            return self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
+        }
+        let release = lock.kind == LockKind::None;
+        if self.seats[usize::from(seat)].in_grace() && !reclaim && !release {
+            if wait {
+                self.wait_for_lock(key);
+                return self.locks.wait(handle, owner, lock, key);
+            }
+            return self.answer(key, Err(Status::TryLater));
+        }
+        let waits = (wait && !reclaim).then_some(key);
+        let result = match self.locks.set(handle, owner, lock, waits) {
+            Asked::Granted => Ok(Outcome::Done),
+            // Somebody else was granted it since: the lock is lost.
+            Asked::Conflict if reclaim => Err(Status::Errno(Errno::ENOLCK.0)),
+            Asked::Conflict => Err(Status::Errno(Errno::EAGAIN.0)),
+            Asked::Deadlock => Err(Status::Errno(Errno::EDEADLK.0)),
+            Asked::Full => Err(Status::Errno(Errno::ENOLCK.0)),
+            Asked::Waits => {
+                self.wait_for_lock(key);
+                // An upgrade of a whole-file lock gives the old one up while it waits.
+                return self.locks_changed(handle);
+            }
+        };
+        // The table says that the client has a lock before the client hears it.
+        self.note_lock_changes();
+        self.answer(key, result);
+        self.locks_changed(handle);
+    }
+
+    /// A lock may wait for ever: its seat must not wait for it.
+    fn wait_for_lock(&mut self, key: Key) {
+        let pending = &mut self.requests[key];
+        if core::mem::replace(&mut pending.active, false) {
+            self.seats[usize::from(pending.seat)].count_active(false);
+        }
+    }
+
+    /// Takes back a lock that waits; the request that does so is answered in any case.
+    pub(super) fn cancel_lock(&mut self, key: Key, request: u64) {
+        let client = &self.clients[&self.requests[key].client];
+        let waits = client
+            .in_hand
+            .iter()
+            .find(|(id, _)| *id == request)
+            .map(|(_, key)| *key);
+        if let Some(waits) = waits {
+            let handle = match self.requests[waits].op {
+                Some(Op::SetLock { handle, .. }) => Some(handle),
+                _ => None,
+            };
+            // It waits for the lock, or still for the seat.
+            if let Some(handle) = handle
+                && self.stop_waiting(waits)
+            {
+                self.answer(waits, Err(Status::Errno(Errno::EINTR.0)));
+                self.locks_changed(handle);
+            }
+        }
+        self.answer(key, Ok(Outcome::Done));
+    }
+
+    /// Locks of a file changed: the table is told, and those that wait may have their turn.
+    fn locks_changed(&mut self, handle: Handle) {
+        let seat = self.config.layout.seat_of_file(handle);
+        let granted = match self.seats[usize::from(seat)].in_grace() {
+            true => Vec::new(),
+            false => self.locks.wake(handle),
+        };
+        self.note_lock_changes();
+        for key in granted {
+            self.answer(key, Ok(Outcome::Done));
+        }
+    }
+
+    fn note_lock_changes(&mut self) {
+        for change in self.locks.take_changes() {
+            let seat = self.config.layout.seat_of_file(change.handle);
+            self.seats[usize::from(seat)].hold(change.client, change.holds);
+        }
+    }
+
+    /// Grace is over.
+    pub(super) fn wake_seat_locks(&mut self, seat: u16) {
+        let layout = self.config.layout;
+        for handle in self
+            .locks
+            .handles(|handle| layout.seat_of_file(handle) == seat)
+        {
+            self.locks_changed(handle);
+        }
+    }
+
+    pub(super) fn drop_client_locks(&mut self, client: u64) {
+        for handle in self.locks.drop_client(client) {
+            self.locks_changed(handle);
+        }
+    }
+
+    /// The seat will be released: whoever waits goes and asks its next holder.
+    pub(super) fn turn_locks_away(&mut self, seat: u16) {
+        let layout = self.config.layout;
+        let of_seat = |handle| layout.seat_of_file(handle) == seat;
+        for key in self.locks.take_waiting(of_seat) {
+            self.answer(key, Err(Status::NotMySeat));
+        }
+    }
+
+    /// The seat is released, and the table goes on saying who has locks.
+    pub(super) fn drop_seat_locks(&mut self, seat: u16) {
+        let layout = self.config.layout;
+        self.locks
+            .drop_files(|handle| layout.seat_of_file(handle) == seat);
+        let _ = self.locks.take_changes();
+    }
+}

@@ -1,0 +1,190 @@
+//! Which client has which file open, so that a file outlives its last name until its last close.
+//!
+//! The back end is told of each open (it checks the right to it) and once of the last close. While
+//! that is on its way, new opens of the file wait for it, and an open on its way counts as one.
+
+use super::request::Key;
+use super::{Forwarder, Running};
+use crate::host::Job;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use tidegate_wire::{Handle, Op, Outcome, Status};
+
+/// Opens of one client; more are answered ENFILE.
+const OPENS_MAX: u32 = 1 << 20;
+const ENFILE: u16 = 23;
+
+#[derive(Default)]
+pub(super) struct OpenFiles {
+    files: BTreeMap<Handle, OpenFile>,
+    /// Opens of each client.
+    counts: BTreeMap<u64, u32>,
+}
+
+#[derive(Default)]
+struct OpenFile {
+    /// Client and the number it gave.
+    opens: BTreeSet<(u64, u64)>,
+    /// Opens that the back end is asked for.
+    opening: u32,
+    /// The back end knows that the file is open here.
+    told: bool,
+    /// The last close is on its way.
+    closing: bool,
+    waiting: VecDeque<Key>,
+}
+
+impl OpenFiles {
+    pub(super) fn count(&self, client: u64) -> u32 {
+        self.counts.get(&client).copied().unwrap_or(0)
+    }
+
+    fn counted(&mut self, client: u64, more: bool) {
+        let count = self.counts.entry(client).or_default();
+        match more {
+            true => *count += 1,
+            false => *count -= 1,
+        }
+        if *count == 0 {
+            self.counts.remove(&client);
+        }
+    }
+}
+
+impl Forwarder {
+    pub(super) fn begin_open(&mut self, key: Key) {
+        let pending = &self.requests[key];
+        let Op::Open { handle, .. } = *pending.op() else {
+            unreachable!("its path says so");
+        };
+        if self.opens.count(pending.client) >= OPENS_MAX {
+            return self.answer(key, Err(Status::Errno(ENFILE)));
+        }
+        let file = self.opens.files.entry(handle).or_default();
+        if file.closing {
+            return file.waiting.push_back(key);
+        }
+        file.opening += 1;
+        self.begin_operation(key);
+    }
+
+    pub(super) fn open_finished(&mut self, key: Key, result: Result<Outcome, Status>) {
+        let pending = &self.requests[key];
+        let (client, seat) = (pending.client, pending.seat);
+        let Op::Open {
+            handle,
+            open,
+            read,
+            write,
+        } = *pending.op()
+        else {
+            unreachable!("its path says so");
+        };
+        let file = self
+            .opens
+            .files
+            .get_mut(&handle)
+            .expect("an open is on its way");
+        file.opening -= 1;
+        file.told |= result.is_ok();
+        // A client that ended meanwhile holds nothing.
+        let lives = self
+            .clients
+            .get(&client)
+            .is_some_and(|client| !client.ended);
+        if result.is_ok() && lives {
+            if file.opens.insert((client, open)) {
+                self.opens.counted(client, true);
+                self.seats[usize::from(seat)].hold(client, true);
+            }
+            for (wanted, direction) in [(read, false), (write, true)] {
+                if wanted {
+                    self.allow(client, (handle, direction));
+                }
+            }
+        }
+        self.close_if_last(handle);
+        self.answer(key, result);
+    }
+
+    pub(super) fn close_file(&mut self, key: Key, handle: Handle, open: u64) {
+        let client = self.requests[key].client;
+        self.remove_open(handle, client, open);
+        self.close_if_last(handle);
+        self.answer(key, Ok(Outcome::Done));
+    }
+
+    fn remove_open(&mut self, handle: Handle, client: u64, open: u64) {
+        let Some(file) = self.opens.files.get_mut(&handle) else {
+            return;
+        };
+        if file.opens.remove(&(client, open)) {
+            self.opens.counted(client, false);
+            let seat = self.config.layout.seat_of_file(handle);
+            self.seats[usize::from(seat)].hold(client, false);
+        }
+    }
+
+    /// Tells the back end of the last close of a file.
+    fn close_if_last(&mut self, handle: Handle) {
+        let Some(file) = self.opens.files.get_mut(&handle) else {
+            return;
+        };
+        if !file.opens.is_empty() || file.opening > 0 || file.closing {
+            return;
+        }
+        if !file.told {
+            self.opens.files.remove(&handle);
+            return;
+        }
+        file.closing = true;
+        let seat = self.config.layout.seat_of_file(handle);
+        self.seats[usize::from(seat)].count_active(true);
+        self.start(Running::Closed { handle }, Job::Closed { handle });
+    }
+
+    /// The back end knows of the last close.
+    pub(super) fn file_closed(&mut self, handle: Handle) {
+        let file = self
+            .opens
+            .files
+            .remove(&handle)
+            .expect("it is kept until now");
+        for key in file.waiting {
+            self.begin_open(key);
+        }
+        let seat = self.config.layout.seat_of_file(handle);
+        self.seats[usize::from(seat)].count_active(false);
+        self.release_if_idle(seat);
+    }
+
+    pub(super) fn drop_client_opens(&mut self, client: u64) {
+        let all = self.opens.files.iter();
+        let opens: Vec<(Handle, u64)> = all
+            .flat_map(|(handle, file)| {
+                let range = file.opens.range((client, 0)..=(client, u64::MAX));
+                range.map(|(_, open)| (*handle, *open))
+            })
+            .collect();
+        for (handle, open) in opens {
+            self.remove_open(handle, client, open);
+            self.close_if_last(handle);
+        }
+    }
+
+    /// The seat goes to another forwarder, where the clients open their files again. The back end is
+    /// not told: the files stay open.
+    pub(super) fn drop_seat_opens(&mut self, seat: u16) {
+        let layout = self.config.layout;
+        let OpenFiles { files, counts } = &mut self.opens;
+        files.retain(|handle, file| {
+            let stays = layout.seat_of_file(*handle) != seat;
+            for (client, _) in file.opens.iter().filter(|_| !stays) {
+                let count = counts.get_mut(client).expect("each open is counted");
+                *count -= 1;
+            }
+            stays
+        });
+        counts.retain(|_, count| *count > 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Operations that the host carries out as jobs, and the order of those that change names.
+
+use super::request::{Key, Path, directories};
+use super::{Forwarder, Running};
+use crate::files::Access;
+use crate::host::Job;
+use alloc::collections::{BTreeMap, VecDeque};
+use tidegate_wire::{Handle, Outcome, Status};
+
+/// For each directory the requests that change its names, in order of arrival; the first one runs. A
+/// request stands in the queue of each of its directories, and runs when it is the first of all. As
+/// all stand in order of arrival, none can wait for a later one.
+#[derive(Default)]
+pub(super) struct NameQueues {
+    queues: BTreeMap<Handle, VecDeque<Key>>,
+}
+
+type Directories = (Handle, Option<Handle>);
+
+impl NameQueues {
+    /// Queues a request; true if it may run now.
+    fn enter(&mut self, key: Key, (one, other): Directories) -> bool {
+        self.queues.entry(one).or_default().push_back(key);
+        if let Some(other) = other {
+            self.queues.entry(other).or_default().push_back(key);
+        }
+        self.is_first(key, (one, other))
+    }
+
+    fn is_first(&self, key: Key, (one, other): Directories) -> bool {
+        let first = |directory: Handle| {
+            self.queues.get(&directory).and_then(|queue| queue.front()) == Some(&key)
+        };
+        first(one) && other.is_none_or(first)
+    }
+
+    /// Takes a request that ran out; its successors may be the first now.
+    fn leave(&mut self, key: Key, (one, other): Directories) -> [Option<Key>; 2] {
+        [Some(one), other].map(|directory| {
+            let directory = directory?;
+            let queue = self.queues.get_mut(&directory)?;
+            let first = queue.pop_front();
+            assert!(first == Some(key), "only the first of a directory runs");
+            let next = queue.front().copied();
+            if next.is_none() {
+                self.queues.remove(&directory);
+            }
+            next
+        })
+    }
+}
+
+impl Forwarder {
+    pub(super) fn begin_names(&mut self, key: Key) {
+        let directories = directories(self.requests[key].op()).expect("its path says so");
+        if self.names.enter(key, directories) {
+            self.begin_operation(key);
+        }
+    }
+
+    /// Starts the job of a request.
+    pub(super) fn begin_operation(&mut self, key: Key) {
+        let row = self.row_address(key);
+        let pending = &mut self.requests[key];
+        let caller = pending.caller.take();
+        let op = match pending.path {
+            // What names or opens is changed is read again when the job is done.
+            Path::Names | Path::Open => pending.op.clone(),
+            _ => pending.op.take(),
+        };
+        let op = op.expect("no job has the operation");
+        let payload = pending.slot.map(|slot| (slot, pending.payload_len));
+        let caller = self.acting(self.requests[key].client, caller);
+        let job = Job::Op {
+            caller,
+            op,
+            row,
+            payload,
+        };
+        self.start(Running::Op(key), job);
+    }
+
+    pub(super) fn operation_finished(&mut self, key: Key, result: Result<Outcome, Access>) {
+        let result = result.map_err(|access| match access {
+            Access::Errno(errno) => Status::Errno(errno.0),
+            Access::UnknownHandle => Status::UnknownHandle,
+        });
+        match self.requests[key].path {
+            Path::Whole => {
+                self.whole_finished(key);
+                self.answer(key, result);
+            }
+            Path::Names => {
+                let directories = directories(self.requests[key].op()).expect("its path says so");
+                let next = self.names.leave(key, directories);
+                self.answer(key, result);
+                self.begin_next_names(next);
+            }
+            Path::Open => self.open_finished(key, result),
+            _ => self.answer(key, result),
+        }
+    }
+
+    fn begin_next_names(&mut self, [one, other]: [Option<Key>; 2]) {
+        for key in [one, other.filter(|other| Some(*other) != one)]
+            .into_iter()
+            .flatten()
+        {
+            let directories = directories(self.requests[key].op()).expect("its path says so");
+            if self.names.is_first(key, directories) {
+                self.begin_operation(key);
+            }
+        }
+    }
+}

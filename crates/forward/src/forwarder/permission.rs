@@ -1,0 +1,118 @@
+//! What a peer that is not trusted may do with a file's data.
+//!
+//! Data requests carry no caller to the back end, which a forwarder of root asks with its own rights.
+//! A peer of root, of the forwarder's own user, or with the secret answers for its callers itself.
+//! Any other must have opened the file here as its own user, or passes access(2) for that user once
+//! for each file and direction; the file's owner may always, as with open(2) of a created file.
+
+use super::request::Key;
+use super::{Forwarder, Running};
+use crate::files::{Access, Errno};
+use crate::host::Job;
+use tidegate_wire::{Handle, Op, Outcome, Status};
+
+/// Files and directions that are remembered for one client.
+const ALLOWED_MAX: usize = 4096;
+const R_OK: u32 = 4;
+const W_OK: u32 = 2;
+
+/// What an operation does with data: up to two files, to read (false) or write (true).
+fn needs(op: &Op) -> [Option<(Handle, bool)>; 2] {
+    match op {
+        Op::Read { handle, .. } | Op::Seek { handle, .. } => [Some((*handle, false)), None],
+        Op::Write { handle, .. } | Op::Append { handle } | Op::Fallocate { handle, .. } => {
+            [Some((*handle, true)), None]
+        }
+        Op::CopyRange { source, handle, .. } => [Some((*source, false)), Some((*handle, true))],
+        _ => [None, None],
+    }
+}
+
+impl Forwarder {
+    /// Begins a request if its peer may; otherwise it asks, or refuses.
+    pub(super) fn permit(&mut self, key: Key) {
+        let pending = &self.requests[key];
+        let client = &self.clients[&pending.client];
+        if client.trusted {
+            return self.begin(key);
+        }
+        let missing = match pending.op() {
+            // Whoever may use the file in any way may make it stable; writers are the usual ones.
+            Op::Fsync { handle, .. } => {
+                let known = [true, false].map(|write| client.allowed.contains(&(*handle, write)));
+                (!known.contains(&true)).then_some((*handle, true))
+            }
+            op => {
+                let mut needs = needs(op).into_iter().flatten();
+                needs.find(|need| !client.allowed.contains(need))
+            }
+        };
+        match missing {
+            None => self.begin(key),
+            Some((handle, write)) => self.ask_permission(key, (handle, write), false),
+        }
+    }
+
+    fn ask_permission(&mut self, key: Key, (handle, write): (Handle, bool), owner: bool) {
+        let client = self.requests[key].client;
+        let op = match owner {
+            true => Op::Getattr { handle },
+            false => Op::Access {
+                handle,
+                mask: if write { W_OK } else { R_OK },
+            },
+        };
+        let work = Job::Op {
+            caller: self.acting(client, None),
+            op,
+            row: None,
+            payload: None,
+        };
+        let running = Running::Check {
+            key,
+            handle,
+            write,
+            owner,
+        };
+        self.start(running, work);
+    }
+
+    pub(super) fn permission_checked(
+        &mut self,
+        key: Key,
+        need: (Handle, bool),
+        owner: bool,
+        result: Result<Outcome, Access>,
+    ) {
+        let uid = self.clients[&self.requests[key].client].uid;
+        let reads = matches!(self.requests[key].op(), Op::Fsync { .. }) && need.1;
+        match result {
+            Ok(Outcome::Attr(attr)) if owner && attr.uid != uid && reads => {
+                self.ask_permission(key, (need.0, false), false);
+            }
+            Ok(Outcome::Attr(attr)) if owner && attr.uid != uid => {
+                self.answer(key, Err(Status::Errno(Errno::EACCES.0)));
+            }
+            Ok(_) => {
+                let client = self.requests[key].client;
+                self.allow(client, need);
+                self.permit(key);
+            }
+            Err(Access::Errno(Errno::EACCES)) if !owner => self.ask_permission(key, need, true),
+            Err(Access::Errno(errno)) => self.answer(key, Err(Status::Errno(errno.0))),
+            Err(Access::UnknownHandle) => self.answer(key, Err(Status::UnknownHandle)),
+        }
+    }
+
+    /// Remembers what a client may do.
+    pub(super) fn allow(&mut self, client: u64, need: (Handle, bool)) {
+        if let Some(client) = self.clients.get_mut(&client)
+            && !client.trusted
+        {
+            if client.allowed.len() >= ALLOWED_MAX {
+                client.allowed.clear();
+            }
+            client.allowed.insert(need);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Accounts for the payload that all sessions together may have here.
+//!
+//! Every payload has a slot from before it is read until after it is sent or written. Connections
+//! that found no room wait in order of arrival: whoever came later gets room only if those before it
+//! would still find theirs, so a large request does not starve behind small ones.
+
+use crate::host::{ConnId, SlotId};
+use alloc::vec::Vec;
+
+/// The least a slot counts, which bounds the number of slots.
+const SLOT_BYTES_MIN: u64 = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Free,
+    /// Given to a connection that reads the payload.
+    Admitted(ConnId),
+    /// With a request.
+    InHand,
+    /// With a reply.
+    Sending,
+}
+
+struct Slot {
+    bytes: u64,
+    used: Use,
+}
+
+pub(super) struct Pool {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    bytes_max: u64,
+    bytes: u64,
+    bytes_peak: u64,
+    waiting: Vec<(ConnId, u64)>,
+}
+
+impl Pool {
+    /// A pool with room for at least one payload of the largest size.
+    pub(super) fn new(bytes_max: u64, payload_max: u32) -> Pool {
+        Pool {
+            slots: Vec::new(),
+            free: Vec::new(),
+            bytes_max: bytes_max.max(u64::from(payload_max)).max(SLOT_BYTES_MIN),
+            bytes: 0,
+            bytes_peak: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// A slot for a payload that a connection is about to read; None: the connection waits.
+    pub(super) fn admit(&mut self, conn: ConnId, len: u32) -> Option<SlotId> {
+        let bytes = u64::from(len).max(SLOT_BYTES_MIN);
+        let at = self.waiting.iter().position(|(waits, _)| *waits == conn);
+        let ahead = &self.waiting[..at.unwrap_or(self.waiting.len())];
+        let reserved: u64 = ahead.iter().map(|(_, bytes)| bytes).sum();
+        if self.bytes.saturating_add(reserved).saturating_add(bytes) > self.bytes_max {
+            match at {
+                Some(at) => self.waiting[at].1 = bytes,
+                None => self.waiting.push((conn, bytes)),
+            }
+            return None;
+        }
+        if let Some(at) = at {
+            self.waiting.remove(at);
+        }
+        self.bytes += bytes;
+        self.bytes_peak = self.bytes_peak.max(self.bytes);
+        let slot = Slot {
+            bytes,
+            used: Use::Admitted(conn),
+        };
+        Some(SlotId(match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }))
+    }
+
+    /// The request came with its payload. False if the slot is not the connection's.
+    pub(super) fn received(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        self.change(slot, Use::Admitted(conn), Use::InHand)
+    }
+
+    /// The slot goes out with a reply.
+    pub(super) fn sending(&mut self, slot: SlotId) {
+        self.change(slot, Use::InHand, Use::Sending);
+    }
+
+    /// The reply has gone out. False if there was none.
+    pub(super) fn sent(&mut self, slot: SlotId) -> bool {
+        self.change(slot, Use::Sending, Use::Free)
+    }
+
+    /// The request needs its slot no longer.
+    pub(super) fn done(&mut self, slot: SlotId) -> bool {
+        self.change(slot, Use::InHand, Use::Free)
+    }
+
+    /// A connection is gone: frees what it was reading into, one slot a call.
+    pub(super) fn closed(&mut self, conn: ConnId) -> Option<SlotId> {
+        self.waiting.retain(|(waits, _)| *waits != conn);
+        let mut slots = self.slots.iter();
+        let at = slots.position(|slot| slot.used == Use::Admitted(conn))?;
+        let slot = SlotId(at as u32);
+        self.change(slot, Use::Admitted(conn), Use::Free);
+        Some(slot)
+    }
+
+    /// Bytes in use, the most ever in use, and the limit.
+    pub(super) fn usage(&self) -> (u64, u64, u64) {
+        (self.bytes, self.bytes_peak, self.bytes_max)
+    }
+
+    fn change(&mut self, slot: SlotId, from: Use, to: Use) -> bool {
+        match self.slots.get_mut(slot.0 as usize) {
+            Some(entry) if entry.used == from => {
+                entry.used = to;
+                if to == Use::Free {
+                    self.bytes -= entry.bytes;
+                    self.free.push(slot.0);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ConnId = ConnId(1);
+    const B: ConnId = ConnId(2);
+
+    #[test]
+    fn a_single_payload_of_any_size_fits_an_empty_pool() {
+        let mut pool = Pool::new(1, 1 << 20);
+        let slot = pool.admit(A, 1 << 20).expect("an empty pool has room");
+        assert_eq!(pool.admit(B, 1), None);
+        assert!(pool.received(A, slot) && pool.done(slot));
+        assert!(pool.admit(B, 1).is_some());
+    }
+
+    #[test]
+    fn a_small_payload_passes_a_waiting_large_one_only_if_both_fit() {
+        let mut pool = Pool::new(100_000, 100_000);
+        let first = pool.admit(A, 40_000).expect("room");
+        assert!(pool.received(A, first));
+        assert_eq!(pool.admit(A, 90_000), None);
+        assert_eq!(
+            pool.admit(B, 20_000),
+            None,
+            "60,000 are free, but A waits for 90,000"
+        );
+        assert!(pool.done(first));
+        assert_eq!(pool.admit(B, 20_000), None);
+        assert!(pool.admit(A, 90_000).is_some());
+        assert!(pool.admit(B, 8_000).is_some());
+    }
+
+    #[test]
+    fn a_closed_connection_gives_back_what_it_was_reading_into() {
+        let mut pool = Pool::new(10_000, 4096);
+        let slot = pool.admit(A, 4096).expect("room");
+        assert_eq!(pool.closed(A), Some(slot));
+        assert_eq!(pool.closed(A), None);
+        assert!(!pool.sent(slot), "freed already");
+        assert_eq!(pool.usage().0, 0);
+    }
+
+    #[test]
+    fn a_slot_is_used_by_its_own_connection_only() {
+        let mut pool = Pool::new(10_000, 4096);
+        let slot = pool.admit(A, 10).expect("room");
+        assert!(!pool.received(B, slot));
+        assert!(pool.received(A, slot));
+        assert!(!pool.received(A, slot));
+    }
+}

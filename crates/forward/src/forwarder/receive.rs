@@ -1,0 +1,270 @@
+//! A request comes in: what the peer must not do, and what is already in hand.
+
+use super::Forwarder;
+use super::request::{Key, Path, Pending, whole_file};
+use crate::files::Errno;
+use crate::host::{ConnId, Output, PolicyId, SlotId};
+use alloc::boxed::Box;
+use alloc::format;
+use tidegate_sched::Options;
+use tidegate_wire::{EXTENTS_MAX, Extents, Handle, NAME_MAX, Op, Outcome, Request, Status};
+
+/// The largest offset that Linux knows.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl Forwarder {
+    pub(super) fn received(&mut self, conn: ConnId, request: Request, slot: Option<SlotId>) {
+        let owned = slot.is_none_or(|slot| self.pool.received(conn, slot));
+        let live = self
+            .connections
+            .get(&conn)
+            .is_some_and(|connection| !connection.closing);
+        if !live {
+            return self.free(slot.filter(|_| owned));
+        }
+        let slot = slot.filter(|_| owned);
+        match self.awaits_hello(conn, &request.op) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.free(slot);
+                let Op::Hello(hello) = &request.op else {
+                    unreachable!("only a hello is awaited");
+                };
+                return self.hello(conn, &request, hello);
+            }
+            Err(reason) => {
+                self.free(slot);
+                return self.close(conn, reason);
+            }
+        }
+        let client = self.connections[&conn].client.expect("after the hello");
+        let state = self
+            .clients
+            .get_mut(&client)
+            .expect("a connected client has state");
+        state.seen = self.now;
+        if state.in_hand.iter().any(|(id, _)| *id == request.id) {
+            // Its reply goes to the client's present connection.
+            return self.free(slot);
+        }
+        if state.in_hand.len() >= self.config.credits as usize {
+            let credits = self.config.credits;
+            self.free(slot);
+            return self.close(conn, format!("more than {credits} unanswered requests"));
+        }
+        if let Err(reason) = self.check(&request, slot) {
+            self.free(slot);
+            return self.close(conn, reason);
+        }
+        let id = request.id;
+        let key = self.requests.insert(Pending::new(client, request, slot));
+        self.clients
+            .get_mut(&client)
+            .expect("looked up above")
+            .in_hand
+            .push((id, key));
+        self.route(key);
+    }
+
+    pub(super) fn free(&mut self, slot: Option<SlotId>) {
+        if let Some(slot) = slot
+            && self.pool.done(slot)
+        {
+            self.outputs.push_back(Output::Free { slot });
+        }
+    }
+
+    /// What a client that follows the protocol never sends.
+    fn check(&self, request: &Request, slot: Option<SlotId>) -> Result<(), &'static str> {
+        let layout = &self.config.layout;
+        if request.seat >= layout.seats {
+            return Err("a seat that does not exist");
+        }
+        if let Some(seat) = request.op.seat(layout, self.config.root.handle)
+            && seat != request.seat
+        {
+            return Err("a seat that is not in charge");
+        }
+        if request.op.mutates() != request.row.is_some() {
+            return Err("a row where none belongs, or none where one does");
+        }
+        if let Some(row) = request.row
+            && (usize::from(row.index) >= crate::table::ROWS || row.sequence == 0)
+        {
+            return Err("a row that does not exist");
+        }
+        let payload = match &request.op {
+            Op::Read { extents, .. } => {
+                check_extents(extents)?;
+                extents.bytes()
+            }
+            Op::Write { extents, .. } => {
+                check_extents(extents)?;
+                u64::from(request.payload_len)
+            }
+            _ => u64::from(request.payload_len),
+        };
+        if let Op::Read { handle, extents } | Op::Write { handle, extents } = &request.op {
+            self.check_stripes(request.seat, *handle, extents)?;
+        }
+        if (payload != 0) != slot.is_some() {
+            return Err("a payload without room for it");
+        }
+        check_names(&request.op)
+    }
+
+    /// All bytes of a data request belong to its seat.
+    fn check_stripes(
+        &self,
+        seat: u16,
+        handle: Handle,
+        extents: &Extents,
+    ) -> Result<(), &'static str> {
+        let layout = &self.config.layout;
+        for extent in extents
+            .iter()
+            .filter(|extent| extent.len > 0 && layout.seats > 1)
+        {
+            let last = extent.offset.saturating_add(extent.len - 1);
+            // The next stripe belongs to the next seat.
+            let one_stripe = extent.offset / layout.stripe == last / layout.stripe;
+            if !one_stripe || layout.seat_of_byte(handle, extent.offset) != seat {
+                return Err("bytes of which the seat is not in charge");
+            }
+        }
+        Ok(())
+    }
+
+    /// Session operations are answered at once; the others ask for their seat.
+    fn route(&mut self, key: Key) {
+        match self.requests[key].op() {
+            Op::Bye => self.bye(key),
+            Op::Ping => self.answer(key, Ok(Outcome::Done)),
+            Op::Status => {
+                let text = self.status(self.is_trusted(key));
+                self.answer(key, Ok(Outcome::Text(text)));
+            }
+            Op::SetPolicy { .. } => self.set_policy(key),
+            Op::CancelLock { request } => {
+                let request = *request;
+                self.cancel_lock(key, request);
+            }
+            Op::Reach { .. } => self.begin(key),
+            // Any forwarder can make its node's pages stable, whatever seat it holds.
+            Op::Fsync { .. } => self.permit(key),
+            _ if self.draining => self.answer(key, Err(Status::NotMySeat)),
+            op if out_of_range(op) => self.answer(key, Err(Status::Errno(Errno::EINVAL.0))),
+            _ => self.enter_seat(key),
+        }
+    }
+
+    fn set_policy(&mut self, key: Key) {
+        if !self.is_trusted(key) {
+            return self.answer(key, Err(Status::Errno(Errno::EPERM.0)));
+        }
+        let Some(Op::SetPolicy { text }) = self.requests[key].op.take() else {
+            unreachable!("routed by its operation");
+        };
+        self.policy_serial += 1;
+        let policy = PolicyId(self.policy_serial);
+        self.policies.insert(policy, key);
+        self.outputs.push_back(Output::ParsePolicy { policy, text });
+    }
+
+    pub(super) fn policy_parsed(&mut self, policy: PolicyId, options: Result<Options, Box<str>>) {
+        let Some(key) = self.policies.remove(&policy) else {
+            return;
+        };
+        let set = options.and_then(|options| {
+            let options = super::at_least_one_request(&options);
+            let set = self.scheduler.set_policy(self.now, &options);
+            set.map_err(|error| Box::from(format!("{error}")))?;
+            self.queued_max = options.queued_max;
+            Ok(options.policy)
+        });
+        match set {
+            Ok(name) => {
+                self.log(format!("the policy is now {name}"));
+                self.answer(key, Ok(Outcome::Done));
+            }
+            Err(reason) => {
+                self.log(format!("a change of policy was refused: {reason}"));
+                self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
+            }
+        }
+        self.unpark();
+    }
+
+    /// Ends the waiting of a request that has not begun; false if it has.
+    pub(super) fn stop_waiting(&mut self, key: Key) -> bool {
+        let pending = &self.requests[key];
+        let seat = &mut self.seats[usize::from(pending.seat)];
+        if let Some(at) = seat.waiting.iter().position(|waits| *waits == key) {
+            seat.waiting.remove(at);
+            return true;
+        }
+        if let Some(at) = self.parked.iter().position(|waits| *waits == key) {
+            self.parked.remove(at);
+            return true;
+        }
+        pending.path == Path::Here && self.locks.cancel(key)
+    }
+}
+
+fn check_extents(extents: &Extents) -> Result<(), &'static str> {
+    if extents.rest.len() >= EXTENTS_MAX {
+        return Err("too many extents");
+    }
+    let mut end = 0;
+    for extent in extents.iter() {
+        if extent.offset < end {
+            return Err("extents that do not ascend");
+        }
+        end = extent.offset.saturating_add(extent.len);
+    }
+    Ok(())
+}
+
+fn check_names(op: &Op) -> Result<(), &'static str> {
+    let sound = |name: &[u8]| {
+        (1..=NAME_MAX).contains(&name.len())
+            && name != b"."
+            && name != b".."
+            && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    };
+    let name_sound = match op {
+        Op::Lookup { name, .. }
+        | Op::Create { name, .. }
+        | Op::Mkdir { name, .. }
+        | Op::Mknod { name, .. }
+        | Op::Symlink { name, .. }
+        | Op::Link { name, .. }
+        | Op::Unlink { name, .. }
+        | Op::Rmdir { name, .. } => sound(name),
+        Op::Rename { name, new_name, .. } => sound(name) && sound(new_name),
+        Op::Getxattr { name, .. } | Op::Setxattr { name, .. } | Op::Removexattr { name, .. } => {
+            (1..=NAME_MAX).contains(&name.len())
+        }
+        _ => true,
+    };
+    name_sound.then_some(()).ok_or("a name that is none")
+}
+
+/// Offsets that no file has: an error of the application, not of its client.
+fn out_of_range(op: &Op) -> bool {
+    let past = |offset: u64, len: u64| offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX);
+    match op {
+        Op::Read { extents, .. } | Op::Write { extents, .. } => {
+            extents.iter().any(|extent| past(extent.offset, extent.len))
+        }
+        Op::Fallocate { offset, len, .. } => past(*offset, *len),
+        Op::CopyRange {
+            source_offset,
+            offset,
+            len,
+            ..
+        } => past(*source_offset, *len) || past(*offset, *len),
+        Op::Setattr { set, .. } => whole_file(op).is_some() && past(set.size.unwrap_or(0), 0),
+        _ => false,
+    }
+}

@@ -1,0 +1,169 @@
+//! One request in hand: from its arrival until its reply.
+
+use crate::host::SlotId;
+use alloc::vec::Vec;
+use tidegate_sched::{Direction, Time};
+use tidegate_wire::{Caller, Extent, Handle, Hints, Op, Request, Row, SetAttr, Status, frame};
+
+/// Number of a request in hand.
+pub(super) type Key = u32;
+
+/// How a request is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    /// Its extents go through the scheduler.
+    Data(Direction),
+    /// It goes through the scheduler as a write of the whole file.
+    Whole,
+    /// It waits for its turn in one or two directories.
+    Names,
+    /// It opens a file.
+    Open,
+    /// It goes straight to the host.
+    Plain,
+    /// It concerns the forwarder's own state only.
+    Here,
+}
+
+/// See the file's first line.
+pub(super) struct Pending {
+    pub(super) client: u64,
+    pub(super) id: u64,
+    pub(super) seat: u16,
+    pub(super) code: u8,
+    pub(super) generation: u64,
+    pub(super) epoch: u64,
+    pub(super) row: Option<Row>,
+    pub(super) caller: Option<Caller>,
+    pub(super) hints: Hints,
+    /// None while a job has it.
+    pub(super) op: Option<Op>,
+    pub(super) path: Path,
+    pub(super) slot: Option<SlotId>,
+    pub(super) payload_len: u32,
+    /// For its own seat: until when it waits for the lock.
+    pub(super) wait_until: Option<Time>,
+    /// It has passed the gate of its seat, which waits for it before it is released.
+    pub(super) active: bool,
+    /// Its row is marked busy.
+    pub(super) row_busy: bool,
+    /// What the seat's last holder left was looked up for its sake.
+    pub(super) resolved: bool,
+    /// Requests that the scheduler still has of it.
+    pub(super) parts_left: u32,
+    /// Bytes done of the first extent, and of the others.
+    pub(super) done_first: u32,
+    pub(super) done_rest: Vec<u32>,
+    pub(super) failure: Option<Status>,
+    pub(super) charged_ns: u64,
+}
+
+impl Pending {
+    pub(super) fn new(client: u64, request: Request, slot: Option<SlotId>) -> Pending {
+        Pending {
+            client,
+            id: request.id,
+            seat: request.seat,
+            code: frame::op_code(&request.op),
+            generation: request.generation,
+            epoch: request.epoch,
+            row: request.row,
+            caller: request.caller,
+            hints: request.hints.unwrap_or_default(),
+            path: path(&request.op),
+            op: Some(request.op),
+            slot,
+            payload_len: request.payload_len,
+            wait_until: None,
+            active: false,
+            row_busy: false,
+            resolved: false,
+            parts_left: 0,
+            done_first: 0,
+            done_rest: Vec::new(),
+            failure: None,
+            charged_ns: 0,
+        }
+    }
+
+    pub(super) fn op(&self) -> &Op {
+        self.op.as_ref().expect("no job has the operation")
+    }
+
+    /// File and extent number `index` of a data request.
+    pub(super) fn extent(&self, index: usize) -> (Handle, Extent) {
+        match self.op() {
+            Op::Read { handle, extents } | Op::Write { handle, extents } => match index {
+                0 => (*handle, extents.first),
+                _ => (*handle, extents.rest[index - 1]),
+            },
+            _ => unreachable!("only data requests have extents"),
+        }
+    }
+
+    /// Where in the slot the bytes of extent number `index` lie.
+    pub(super) fn slot_offset(&self, index: usize) -> u32 {
+        match self.op() {
+            Op::Read { extents, .. } | Op::Write { extents, .. } => {
+                let before = extents.iter().take(index).map(|extent| extent.len);
+                // The sum of all lengths was checked against the largest payload.
+                before.sum::<u64>() as u32
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The file that a whole-file operation counts as a write of, and source and target for permission.
+pub(super) fn whole_file(op: &Op) -> Option<Handle> {
+    match op {
+        Op::Append { handle }
+        | Op::Fallocate { handle, .. }
+        | Op::CopyRange { handle, .. }
+        | Op::Fsync { handle, .. }
+        | Op::Setattr {
+            handle,
+            set: SetAttr { size: Some(_), .. },
+        } => Some(*handle),
+        _ => None,
+    }
+}
+
+/// The directories whose names an operation changes.
+pub(super) fn directories(op: &Op) -> Option<(Handle, Option<Handle>)> {
+    match op {
+        Op::Create { parent, .. }
+        | Op::Mkdir { parent, .. }
+        | Op::Mknod { parent, .. }
+        | Op::Symlink { parent, .. }
+        | Op::Link { parent, .. }
+        | Op::Unlink { parent, .. }
+        | Op::Rmdir { parent, .. } => Some((*parent, None)),
+        Op::Rename {
+            parent, new_parent, ..
+        } => Some((*parent, Some(*new_parent).filter(|other| other != parent))),
+        _ => None,
+    }
+}
+
+fn path(op: &Op) -> Path {
+    match op {
+        Op::Read { .. } => Path::Data(Direction::Read),
+        Op::Write { .. } => Path::Data(Direction::Write),
+        Op::Open { .. } => Path::Open,
+        Op::Close { .. }
+        | Op::SetLock { .. }
+        | Op::TestLock { .. }
+        | Op::DropLocks { .. }
+        | Op::CancelLock { .. }
+        | Op::ReclaimDone
+        | Op::Hello(_)
+        | Op::Bye
+        | Op::Ping
+        | Op::Status
+        | Op::SetPolicy { .. } => Path::Here,
+        _ if whole_file(op).is_some() => Path::Whole,
+        _ if directories(op).is_some() => Path::Names,
+        _ => Path::Plain,
+    }
+}

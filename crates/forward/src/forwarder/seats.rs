@@ -1,0 +1,510 @@
+//! Seats: taking, resolving what the last holder left, serving, grace, draining, releasing.
+
+use super::request::{Key, Pending};
+use super::{Forwarder, Running};
+use crate::host::{Job, Output, RowAddress};
+use crate::table::{self, CLIENTS_MAX, ROWS, RowState, SeatTable};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use tidegate_sched::Time;
+use tidegate_wire::Status;
+
+/// How long requests wait for the lock of this forwarder's own seat.
+const OWN_WAIT_NS: u64 = 100_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Somebody else's, or nobody's.
+    Away,
+    /// The host was asked for the lock.
+    Taking,
+    /// The lock is held; intents in the table are being looked up.
+    Resolving,
+    Serving,
+    /// The owner wants it, or the forwarder stops.
+    Draining,
+}
+
+/// One seat of the layout, held or not.
+pub(super) struct Seat {
+    state: State,
+    pub(super) generation: u64,
+    table: Option<Arc<dyn SeatTable>>,
+    clients: BTreeMap<u64, Seated>,
+    /// Which blocks of the table are taken.
+    blocks: Vec<bool>,
+    /// Requests that wait for the seat.
+    pub(super) waiting: VecDeque<Key>,
+    /// Until when locks are reclaimed.
+    grace_until: Option<Time>,
+    /// When clients of the last holder that have not come here lose their rows.
+    strangers_until: Option<Time>,
+    /// Rows whose intents could not be looked up so far.
+    unresolved: Vec<u32>,
+    resolving: u32,
+    /// Requests and jobs that must end before the seat is released.
+    active: u32,
+}
+
+/// A client with a block in the seat's table.
+struct Seated {
+    block: u16,
+    rows_busy: u64,
+    /// Opens, and files with locks, of the client at this seat.
+    holdings: u32,
+    /// The table says that it has holdings.
+    marked: bool,
+    /// It was known to the last holder and has not shown this generation yet.
+    inherited: bool,
+    /// Grace waits for it.
+    reclaiming: bool,
+}
+
+impl Seat {
+    pub(super) fn away() -> Seat {
+        Seat {
+            state: State::Away,
+            generation: 0,
+            table: None,
+            clients: BTreeMap::new(),
+            blocks: vec![false; CLIENTS_MAX],
+            waiting: VecDeque::new(),
+            grace_until: None,
+            strangers_until: None,
+            unresolved: Vec::new(),
+            resolving: 0,
+            active: 0,
+        }
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.state == State::Away
+    }
+
+    /// The lock is held.
+    pub(super) fn is_held(&self) -> bool {
+        !matches!(self.state, State::Away | State::Taking)
+    }
+
+    pub(super) fn in_grace(&self) -> bool {
+        self.grace_until.is_some()
+    }
+
+    /// For the status: a word for the state, and the clients with rows.
+    pub(super) fn describe(&self) -> (&'static str, usize) {
+        let word = match self.state {
+            State::Away => "away",
+            State::Taking => "taking",
+            State::Resolving => "resolving",
+            State::Serving if self.in_grace() => "grace",
+            State::Serving => "serving",
+            State::Draining => "draining",
+        };
+        (word, self.clients.len())
+    }
+
+    /// This process was stopped: clients have so much longer.
+    pub(super) fn pause(&mut self, gap: u64) {
+        for until in [&mut self.grace_until, &mut self.strangers_until] {
+            *until = until.map(|until| until + gap);
+        }
+    }
+
+    /// Table and number of a client's row.
+    pub(super) fn row(&self, client: u64, index: u16) -> Option<(Arc<dyn SeatTable>, u32)> {
+        let block = self.clients.get(&client)?.block;
+        Some((self.table.clone()?, table::row_number(block, index)))
+    }
+
+    /// Whether the client must first learn that the seat changed hands.
+    pub(super) fn is_news_to(&mut self, client: u64, generation: u64) -> bool {
+        let seated = self.clients.get_mut(&client);
+        if generation == self.generation {
+            if let Some(seated) = seated {
+                seated.inherited = false;
+            }
+            return false;
+        }
+        generation != 0 || seated.is_some_and(|seated| seated.inherited)
+    }
+
+    /// Gives the client a block if it has none; false if the table is full.
+    pub(super) fn seat_client(&mut self, client: u64) -> bool {
+        if self.clients.contains_key(&client) {
+            return true;
+        }
+        let Some(block) = self.blocks.iter().position(|taken| !taken) else {
+            return false;
+        };
+        let table = self.table.as_ref().expect("a held seat has a table");
+        table::enter(&**table, block as u16, client);
+        self.blocks[block] = true;
+        self.clients.insert(client, Seated::new(block as u16));
+        true
+    }
+
+    /// Marks a row in use; false if it is.
+    pub(super) fn use_row(&mut self, client: u64, index: u16, number: u32) -> bool {
+        let seated = self
+            .clients
+            .get_mut(&client)
+            .expect("the client has a block");
+        let bit = 1 << index;
+        if seated.rows_busy & bit != 0 {
+            return false;
+        }
+        seated.rows_busy |= bit;
+        self.unresolved.retain(|row| *row != number);
+        true
+    }
+
+    fn row_done(&mut self, pending: &Pending) {
+        let Some(row) = pending.row else { return };
+        let Some(seated) = self.clients.get_mut(&pending.client) else {
+            return;
+        };
+        seated.rows_busy &= !(1 << row.index);
+        let number = table::row_number(seated.block, row.index);
+        let table = self.table.as_ref().expect("a held seat has a table");
+        if pending.failure == Some(Status::UnknownHandle)
+            && table::peek(&**table, number).0 == RowState::Intent
+        {
+            self.unresolved.push(number);
+        }
+    }
+
+    /// Notes that the client has one open or locked file more or less.
+    pub(super) fn hold(&mut self, client: u64, more: bool) {
+        let Some(seated) = self.clients.get_mut(&client) else {
+            return;
+        };
+        match more {
+            true => seated.holdings += 1,
+            false => seated.holdings -= 1,
+        }
+        let held = seated.holdings > 0 || seated.reclaiming;
+        if held != seated.marked {
+            seated.marked = held;
+            let table = self.table.as_ref().expect("a held seat has a table");
+            table::set_held(&**table, seated.block, held);
+        }
+    }
+
+    /// One thing more or less to wait for before the release.
+    pub(super) fn count_active(&mut self, more: bool) {
+        match more {
+            true => self.active += 1,
+            false => self.active -= 1,
+        }
+    }
+}
+
+impl Seated {
+    fn new(block: u16) -> Seated {
+        Seated {
+            block,
+            rows_busy: 0,
+            holdings: 0,
+            marked: false,
+            inherited: false,
+            reclaiming: false,
+        }
+    }
+}
+
+impl Forwarder {
+    fn seat_mut(&mut self, seat: u16) -> &mut Seat {
+        &mut self.seats[usize::from(seat)]
+    }
+
+    /// Asks the host for a seat's lock.
+    pub(super) fn take_seat(&mut self, seat: u16) {
+        self.seat_mut(seat).state = State::Taking;
+        self.outputs.push_back(Output::TakeSeat { seat });
+    }
+
+    /// A request asks for its seat.
+    pub(super) fn enter_seat(&mut self, key: Key) {
+        let seat = self.requests[key].seat;
+        let own = seat == self.config.forwarder;
+        let state = self.seat_mut(seat).state;
+        match state {
+            State::Serving => return self.gate(key),
+            State::Draining => return self.answer(key, Err(Status::NotMySeat)),
+            State::Away if !own && !self.config.fail_over => {
+                return self.answer(key, Err(Status::NotMySeat));
+            }
+            State::Away => self.take_seat(seat),
+            State::Taking | State::Resolving => {}
+        }
+        if own {
+            let until = self.now + OWN_WAIT_NS;
+            self.requests[key].wait_until = Some(until);
+            self.wake_by(until);
+        }
+        self.seat_mut(seat).waiting.push_back(key);
+    }
+
+    pub(super) fn seat_refused(&mut self, seat: u16) {
+        // For the own seat the host goes on waiting, and so do its requests for their while.
+        if seat == self.config.forwarder || self.seat_mut(seat).state != State::Taking {
+            return;
+        }
+        self.seat_mut(seat).state = State::Away;
+        self.turn_away(seat);
+    }
+
+    fn turn_away(&mut self, seat: u16) {
+        while let Some(key) = self.seat_mut(seat).waiting.pop_front() {
+            self.answer(key, Err(Status::NotMySeat));
+        }
+    }
+
+    pub(super) fn seat_taken(&mut self, number: u16, generation: u64, table: Arc<dyn SeatTable>) {
+        let (now, lease, grace) = (self.now, self.config.lease_ns, self.config.grace_ns);
+        let draining = self.draining;
+        let seat = self.seat_mut(number);
+        assert!(!seat.is_held(), "a seat is taken while it is held");
+        if draining || seat.state != State::Taking {
+            seat.state = State::Away;
+            self.outputs.push_back(Output::ReleaseSeat { seat: number });
+            return self.turn_away(number);
+        }
+        let (entries, damaged) = table::clients(&*table);
+        seat.generation = generation;
+        seat.blocks.fill(false);
+        let mut rows = Vec::new();
+        for entry in entries {
+            if seat.clients.contains_key(&entry.client) {
+                table::leave(&*table, entry.block);
+                continue;
+            }
+            seat.blocks[usize::from(entry.block)] = true;
+            let seated = Seated {
+                marked: entry.held,
+                inherited: true,
+                reclaiming: entry.held,
+                ..Seated::new(entry.block)
+            };
+            seat.clients.insert(entry.client, seated);
+            let all = (0..ROWS as u16).map(|index| table::row_number(entry.block, index));
+            rows.extend(all.filter(|row| table::peek(&*table, *row).0 == RowState::Intent));
+        }
+        let reclaiming = seat.clients.values().any(|seated| seated.reclaiming);
+        seat.grace_until = reclaiming.then_some(now + grace);
+        seat.strangers_until = (!seat.clients.is_empty()).then_some(now + lease);
+        seat.table = Some(table);
+        for until in [seat.grace_until, seat.strangers_until] {
+            until.into_iter().for_each(|until| self.wake_by(until));
+        }
+        if damaged > 0 {
+            self.log(format!(
+                "{damaged} clients of seat {number}'s table are unreadable"
+            ));
+        }
+        if !reclaiming {
+            self.outputs.push_back(Output::Reclaimed { seat: number });
+        }
+        self.resolve(number, rows);
+    }
+
+    /// Has intents looked up; requests wait meanwhile.
+    fn resolve(&mut self, number: u16, rows: Vec<u32>) {
+        let seat = self.seat_mut(number);
+        seat.state = State::Resolving;
+        seat.resolving = rows.len() as u32;
+        let table = seat.table.clone().expect("a held seat has a table");
+        for row in &rows {
+            let address = RowAddress {
+                seat: number,
+                table: table.clone(),
+                row: *row,
+                sequence: table::peek(&*table, *row).1,
+            };
+            let job = Job::Resolve { row: address };
+            self.start(Running::Resolve { seat: number }, job);
+        }
+        self.seat_mut(number).unresolved = rows;
+        if self.seat_mut(number).resolving == 0 {
+            self.serve(number);
+        }
+    }
+
+    pub(super) fn intent_resolved(&mut self, number: u16) {
+        let seat = self.seat_mut(number);
+        seat.resolving -= 1;
+        if seat.resolving > 0 {
+            return;
+        }
+        let table = seat.table.clone().expect("a held seat has a table");
+        seat.unresolved
+            .retain(|row| table::peek(&*table, *row).0 == RowState::Intent);
+        match seat.state {
+            State::Draining => self.release_if_idle(number),
+            _ => self.serve(number),
+        }
+    }
+
+    fn serve(&mut self, number: u16) {
+        self.seat_mut(number).state = State::Serving;
+        while self.seat_mut(number).state == State::Serving {
+            let Some(key) = self.seat_mut(number).waiting.pop_front() else {
+                return;
+            };
+            self.gate(key);
+        }
+    }
+
+    /// Before the first change after a change of hands: what could not be looked up then may be
+    /// possible now, and must be before somebody else changes the same files. True: the request waits.
+    pub(super) fn resolve_first(&mut self, key: Key) -> bool {
+        let number = self.requests[key].seat;
+        if self.requests[key].resolved || self.seat_mut(number).unresolved.is_empty() {
+            return false;
+        }
+        self.requests[key].resolved = true;
+        let seat = self.seat_mut(number);
+        seat.waiting.push_front(key);
+        let rows = core::mem::take(&mut seat.unresolved);
+        self.resolve(number, rows);
+        true
+    }
+
+    /// The owner is back.
+    pub(super) fn seat_wanted(&mut self, number: u16) {
+        if !matches!(
+            self.seat_mut(number).state,
+            State::Serving | State::Resolving
+        ) {
+            return;
+        }
+        self.seat_mut(number).state = State::Draining;
+        self.turn_away(number);
+        self.turn_locks_away(number);
+        self.release_if_idle(number);
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        for number in 0..self.config.layout.seats {
+            if self.seat_mut(number).state == State::Taking {
+                self.seat_mut(number).state = State::Away;
+                self.turn_away(number);
+            }
+            self.seat_wanted(number);
+        }
+    }
+
+    pub(super) fn release_if_idle(&mut self, number: u16) {
+        let seat = self.seat_mut(number);
+        if seat.state != State::Draining || seat.active > 0 || seat.resolving > 0 {
+            return;
+        }
+        *seat = Seat::away();
+        self.drop_seat_locks(number);
+        self.drop_seat_opens(number);
+        self.outputs.push_back(Output::ReleaseSeat { seat: number });
+    }
+
+    /// A request of the seat is done.
+    pub(super) fn leave_gate(&mut self, pending: &Pending) {
+        let seat = self.seat_mut(pending.seat);
+        if pending.row_busy {
+            seat.row_done(pending);
+        }
+        if pending.active {
+            seat.count_active(false);
+            self.release_if_idle(pending.seat);
+        }
+    }
+
+    /// The client has told its opens and locks again.
+    pub(super) fn reclaim_done(&mut self, number: u16, client: u64) {
+        if let Some(seated) = self.seat_mut(number).clients.get_mut(&client) {
+            seated.reclaiming = false;
+        }
+        self.end_grace_if_all_came(number);
+    }
+
+    fn end_grace_if_all_came(&mut self, number: u16) {
+        let seat = self.seat_mut(number);
+        if seat.in_grace() && !seat.clients.values().any(|seated| seated.reclaiming) {
+            self.end_grace(number);
+        }
+    }
+
+    fn end_grace(&mut self, number: u16) {
+        let seat = self.seat_mut(number);
+        seat.grace_until = None;
+        let table = seat.table.clone().expect("a held seat has a table");
+        for seated in seat.clients.values_mut() {
+            seated.reclaiming = false;
+            if seated.marked && seated.holdings == 0 {
+                seated.marked = false;
+                table::set_held(&*table, seated.block, false);
+            }
+        }
+        self.outputs.push_back(Output::Reclaimed { seat: number });
+        self.wake_seat_locks(number);
+    }
+
+    /// A client's state at the seat ends.
+    pub(super) fn leave_seat(&mut self, number: u16, client: u64) {
+        let seat = self.seat_mut(number);
+        let Some(seated) = seat.clients.remove(&client) else {
+            return;
+        };
+        let table = seat.table.as_ref().expect("a held seat has a table");
+        table::leave(&**table, seated.block);
+        seat.blocks[usize::from(seated.block)] = false;
+        let first = table::row_number(seated.block, 0);
+        seat.unresolved
+            .retain(|row| !(first..first + ROWS as u32).contains(row));
+        self.end_grace_if_all_came(number);
+    }
+
+    /// What is due at a seat.
+    pub(super) fn expire_seat(&mut self, number: u16) {
+        let now = self.now;
+        let due = |until: Option<Time>| until.is_some_and(|until| until <= now);
+        let requests = &self.requests;
+        let waiting = &self.seats[usize::from(number)].waiting;
+        let late = waiting
+            .iter()
+            .copied()
+            .filter(|key| due(requests[*key].wait_until));
+        let taking = self.seats[usize::from(number)].state == State::Taking;
+        let late: Vec<Key> = late.filter(|_| taking).collect();
+        for key in late {
+            self.seat_mut(number).waiting.retain(|waits| *waits != key);
+            self.answer(key, Err(Status::NotMySeat));
+        }
+        if due(self.seat_mut(number).grace_until) {
+            self.end_grace(number);
+        }
+        if due(self.seat_mut(number).strangers_until) {
+            self.seat_mut(number).strangers_until = None;
+            let seat = &self.seats[usize::from(number)];
+            let all = seat.clients.keys().copied();
+            let strangers: Vec<u64> = all.filter(|it| !self.clients.contains_key(it)).collect();
+            for client in strangers {
+                self.leave_seat(number, client);
+            }
+        }
+        let seat = &self.seats[usize::from(number)];
+        let own = seat
+            .waiting
+            .iter()
+            .filter_map(|key| self.requests[*key].wait_until);
+        let next = own.filter(|_| taking).min();
+        for until in [next, seat.grace_until, seat.strangers_until]
+            .into_iter()
+            .flatten()
+        {
+            self.wake_by(until);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Connections and clients: hello, lease, goodbye.
+
+use super::Forwarder;
+use super::request::Key;
+use crate::files::Errno;
+use crate::host::{ConnId, Output, Peer};
+use crate::table::{CLIENTS_MAX, ROWS};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+use tidegate_sched::Time;
+use tidegate_wire::{
+    Caller, Handle, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Reply, Request, Status, frame,
+};
+
+/// The least payload that a session may agree on.
+const PAYLOAD_MIN: u32 = 4096;
+const EPROTO: u16 = 71;
+const EUSERS: u16 = 87;
+
+/// One connection.
+pub(super) struct Connection {
+    peer: Peer,
+    /// After the hello.
+    pub(super) client: Option<u64>,
+    pub(super) payload_max: u32,
+    /// It was told to close; what still comes on it is thrown away.
+    pub(super) closing: bool,
+}
+
+/// A client's state, which outlives its connections by the lease.
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) conn: Option<ConnId>,
+    incarnation: u64,
+    pub(super) name: Box<[u8]>,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// It may act for others, and its data requests are not checked.
+    pub(super) trusted: bool,
+    /// When it was last heard.
+    pub(super) seen: Time,
+    /// Unanswered requests: id and number.
+    pub(super) in_hand: Vec<(u64, Key)>,
+    /// Files that it may read (false) or write (true), for peers that are not trusted.
+    pub(super) allowed: BTreeSet<(Handle, bool)>,
+    /// It said goodbye or lost its lease; its rows go when its last request is done.
+    pub(super) ended: bool,
+}
+
+impl Forwarder {
+    pub(super) fn connected(&mut self, conn: ConnId, peer: Peer) {
+        let connection = Connection {
+            peer,
+            client: None,
+            payload_max: 0,
+            closing: false,
+        };
+        self.connections.insert(conn, connection);
+    }
+
+    /// Ends a connection whose peer broke the rules, and only that.
+    pub(super) fn close(&mut self, conn: ConnId, reason: impl Into<Box<str>>) {
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            return;
+        };
+        if core::mem::replace(&mut connection.closing, true) {
+            return;
+        }
+        self.detach(conn);
+        let reason = reason.into();
+        self.outputs.push_back(Output::Close { conn, reason });
+    }
+
+    pub(super) fn connection_closed(&mut self, conn: ConnId) {
+        while let Some(slot) = self.pool.closed(conn) {
+            self.outputs.push_back(Output::Free { slot });
+        }
+        self.detach(conn);
+        self.connections.remove(&conn);
+    }
+
+    /// The client has no connection any more; its lease runs.
+    fn detach(&mut self, conn: ConnId) {
+        let client = self
+            .connections
+            .get_mut(&conn)
+            .and_then(|it| it.client.take());
+        if let Some(client) = client.and_then(|id| self.clients.get_mut(&id)) {
+            client.conn = None;
+            client.seen = self.now;
+        }
+    }
+
+    /// The first frame of a connection.
+    pub(super) fn hello(&mut self, conn: ConnId, request: &Request, hello: &Hello) {
+        let (uid, gid, trusted) = match self.identify(conn, hello) {
+            Ok(identity) => identity,
+            Err((errno, reason)) => return self.refuse(conn, request, errno, reason),
+        };
+        let fresh = match self.clients.get(&hello.client) {
+            Some(client) if (client.uid, client.trusted) != (uid, trusted) => {
+                let reason = "the client's id belongs to another user";
+                return self.refuse(conn, request, Errno::EACCES.0, reason);
+            }
+            Some(client) if client.incarnation >= hello.incarnation && !client.ended => {
+                return self.refuse(conn, request, EPROTO, "an older incarnation of the client");
+            }
+            Some(client) => client.ended,
+            None if self.clients.len() >= self.sessions_max() => {
+                return self.refuse(conn, request, EUSERS, "too many sessions");
+            }
+            None => true,
+        };
+        if let Some(older) = self
+            .clients
+            .get(&hello.client)
+            .and_then(|client| client.conn)
+        {
+            self.close(older, "the client has opened a newer connection");
+        }
+        let client = self.clients.entry(hello.client).or_insert_with(|| Client {
+            id: hello.client,
+            conn: None,
+            incarnation: 0,
+            name: Box::default(),
+            uid,
+            gid,
+            trusted,
+            seen: Time(0),
+            in_hand: Vec::new(),
+            allowed: BTreeSet::new(),
+            ended: false,
+        });
+        client.conn = Some(conn);
+        client.incarnation = hello.incarnation;
+        client.name.clone_from(&hello.name);
+        client.gid = gid;
+        client.seen = self.now;
+        client.ended = false;
+        let payload_max = hello.payload_max.clamp(PAYLOAD_MIN, PAYLOAD_LIMIT);
+        let payload_max = payload_max.min(self.config.payload_max);
+        let connection = self.connections.get_mut(&conn).expect("identified above");
+        connection.client = Some(hello.client);
+        connection.payload_max = payload_max;
+        self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
+        let granted = self.grant(hello, payload_max, fresh);
+        self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
+    }
+
+    /// Clients at once: a seat's table has no room for more.
+    fn sessions_max(&self) -> usize {
+        (self.config.sessions_max as usize).min(CLIENTS_MAX)
+    }
+
+    /// User, group, and whether the peer is trusted; or why it is refused.
+    fn identify(
+        &self,
+        conn: ConnId,
+        hello: &Hello,
+    ) -> Result<(u32, u32, bool), (u16, &'static str)> {
+        let peer = &self.connections[&conn].peer;
+        if hello.version < frame::VERSION {
+            return Err((EPROTO, "an unknown protocol version"));
+        }
+        if hello.client == 0 {
+            return Err((EPROTO, "client id 0"));
+        }
+        if self.draining {
+            return Err((EUSERS, "the forwarder is stopping"));
+        }
+        let (uid, gid) = peer.credentials.unwrap_or((hello.uid, hello.gid));
+        if self.config.uid != 0 {
+            return match uid == self.config.uid {
+                true => Ok((uid, gid, true)),
+                false => Err((Errno::EACCES.0, "the forwarder serves another user")),
+            };
+        }
+        let proved = peer.challenged;
+        let root = peer.credentials.is_some_and(|(uid, _)| uid == 0);
+        Ok((uid, gid, proved || root))
+    }
+
+    fn grant(&self, hello: &Hello, payload_max: u32, fresh: bool) -> HelloReply {
+        let held = self.seats.iter().enumerate();
+        let held = held.filter(|(_, seat)| seat.is_held());
+        HelloReply {
+            version: hello.version.min(frame::VERSION),
+            forwarder: self.config.forwarder,
+            seats: self.config.layout.seats,
+            stripe: self.config.layout.stripe,
+            payload_max,
+            credits: self.config.credits,
+            rows: ROWS as u16,
+            fresh,
+            lease_ms: (self.config.lease_ns / 1_000_000).min(u64::from(u32::MAX)) as u32,
+            wall_ns: self
+                .now
+                .0
+                .wrapping_add(self.config.scheduler.wall_offset_ns),
+            host: self.config.host,
+            boot: self.config.boot,
+            held: held
+                .map(|(seat, it)| (seat as u16, it.generation))
+                .collect(),
+            root: self.config.root,
+        }
+    }
+
+    fn refuse(&mut self, conn: ConnId, request: &Request, errno: u16, reason: &str) {
+        self.greet(conn, request, Err(Status::Errno(errno)));
+        let address = &self.connections[&conn].peer.address;
+        let reason = format!("hello of {address} refused: {reason}");
+        self.close(conn, reason);
+    }
+
+    fn greet(&mut self, conn: ConnId, request: &Request, result: Result<Outcome, Status>) {
+        let reply = Reply {
+            id: request.id,
+            seat: request.seat,
+            generation: 0,
+            epoch: self.scheduler.epoch(self.now),
+            charged_ns: 0,
+            result,
+            payload_len: 0,
+        };
+        let op = frame::op_code(&request.op);
+        self.outputs.push_back(Output::Send {
+            conn,
+            op,
+            reply,
+            slot: None,
+        });
+    }
+
+    /// Goodbye: the reply to the request goes out, then everything that the client holds is dropped.
+    pub(super) fn bye(&mut self, key: Key) {
+        let client = self.requests[key].client;
+        let conn = self.clients[&client].conn;
+        self.answer(key, Ok(Outcome::Done));
+        if let Some(conn) = conn {
+            self.close(conn, "the client said goodbye");
+        }
+        self.end_client(client);
+    }
+
+    pub(super) fn lease_ended(&mut self, client: u64) {
+        let Some(state) = self.clients.get(&client) else {
+            return;
+        };
+        let conn = state.conn;
+        let name = alloc::string::String::from_utf8_lossy(&state.name).into_owned();
+        self.log(format!("the lease of client {name} has ended"));
+        if let Some(conn) = conn {
+            self.close(conn, "the lease has ended");
+        }
+        self.end_client(client);
+    }
+
+    fn end_client(&mut self, client: u64) {
+        self.end_waiting(client);
+        self.drop_client_locks(client);
+        self.drop_client_opens(client);
+        if let Some(state) = self.clients.get_mut(&client) {
+            state.ended = true;
+            state.allowed.clear();
+        }
+        self.forget_if_ended(client);
+    }
+
+    /// Requests of an ended client that have not begun will never be.
+    fn end_waiting(&mut self, client: u64) {
+        let in_hand: Vec<Key> = self.clients[&client]
+            .in_hand
+            .iter()
+            .map(|(_, key)| *key)
+            .collect();
+        for key in in_hand {
+            if self.stop_waiting(key) {
+                self.answer(key, Err(Status::Errno(Errno::EINTR.0)));
+            }
+        }
+    }
+
+    /// Lets an ended client's rows and name go once nothing of it is in hand.
+    pub(super) fn forget_if_ended(&mut self, client: u64) {
+        let done = |it: &Client| it.ended && it.in_hand.is_empty() && it.conn.is_none();
+        if !self.clients.get(&client).is_some_and(done) {
+            return;
+        }
+        self.clients.remove(&client);
+        for seat in 0..self.config.layout.seats {
+            self.leave_seat(seat, client);
+        }
+    }
+
+    /// On whose behalf the back end is asked.
+    pub(super) fn acting(&self, client: u64, caller: Option<Caller>) -> Option<Caller> {
+        let client = &self.clients[&client];
+        if self.config.uid != 0 {
+            return None;
+        }
+        match caller {
+            Some(caller) if client.trusted => Some(caller),
+            _ if client.trusted && client.uid == 0 => None,
+            _ => Some(Caller {
+                uid: client.uid,
+                gid: client.gid,
+                groups: Box::default(),
+            }),
+        }
+    }
+
+    /// Whether the peer may change the forwarder itself.
+    pub(super) fn is_trusted(&self, key: Key) -> bool {
+        self.clients[&self.requests[key].client].trusted
+    }
+
+    /// Whether a hello has to come first.
+    pub(super) fn awaits_hello(&self, conn: ConnId, op: &Op) -> Result<bool, &'static str> {
+        match (self.connections[&conn].client, op) {
+            (None, Op::Hello(_)) => Ok(true),
+            (None, _) => Err("a request before the hello"),
+            (Some(_), Op::Hello(_)) => Err("a second hello"),
+            (Some(_), _) => Ok(false),
+        }
+    }
+}

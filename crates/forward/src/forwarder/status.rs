@@ -1,0 +1,233 @@
+//! What the forwarder does now, as JSON; and the counts behind it.
+//!
+//! ```text
+//! {
+//!   "forwarder": 0,                 index in the layout
+//!   "policy": "window",             the scheduler's policy
+//!   "epoch": 17,                    its current window, 0 without windows
+//!   "draining": false,
+//!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
+//!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000, "connected": true,
+//!                 "unanswered": 1, "opens": 4, "locks": 0}],
+//!   "scheduler": {"queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
+//!                 "arrived": 100, "finished": 99, "cancelled": 0, "rejected": 0},
+//!   "pool": {"bytes": 4096, "bytes_peak": 1048576, "bytes_max": 67108864},
+//!   "requests": {"answered": 200, "errors": 3, "replays": 0, "read": 50, "write": 49},
+//!   "bytes": {"read": 204800, "write": 200704},
+//!   "calls": {"read": 40, "write": 39},      calls to the back end that move data
+//!   "batches": 80,
+//!   "applications": [{"app": "00000000000000ff", "read_requests": 50, "read_bytes": 204800,
+//!                     "write_requests": 49, "write_bytes": 200704, "charged_ns": 700}]
+//! }
+//! ```
+//!
+//! Seats that are not held are left out, unless their lock is being waited for. Ids are shown to
+//! trusted peers only (others read zeros), because an id with the right user resumes a session. Keys
+//! may be added; those that are here keep their names and meaning.
+
+use super::Forwarder;
+use super::request::{Path, Pending};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::fmt::Write;
+use tidegate_sched::Direction;
+use tidegate_wire::{Outcome, Reply};
+
+/// Applications that are counted apart; later ones are counted together under id 0.
+const APPLICATIONS_MAX: usize = 4096;
+
+/// Counts since the start.
+#[derive(Default)]
+pub(super) struct Counters {
+    answered: u64,
+    errors: u64,
+    /// Requests answered from a row.
+    pub(super) replays: u64,
+    pub(super) batches: u64,
+    /// Back-end calls that move data, by direction.
+    pub(super) calls: [u64; 2],
+    total: Moved,
+    applications: BTreeMap<u64, Moved>,
+}
+
+/// Data requests and their bytes, by direction.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    requests: [u64; 2],
+    bytes: [u64; 2],
+    charged_ns: u64,
+}
+
+impl Moved {
+    fn add(&mut self, direction: Direction, bytes: u64, charged_ns: u64) {
+        self.requests[direction as usize] += 1;
+        self.bytes[direction as usize] += bytes;
+        self.charged_ns += charged_ns;
+    }
+}
+
+impl Forwarder {
+    pub(super) fn count_answer(&mut self, pending: &Pending, reply: &Reply) {
+        let counters = &mut self.counters;
+        counters.answered += 1;
+        let bytes = match &reply.result {
+            Ok(Outcome::Written { len }) | Ok(Outcome::Appended { len, .. }) => *len,
+            Ok(_) => u64::from(reply.payload_len),
+            Err(_) => {
+                counters.errors += 1;
+                return;
+            }
+        };
+        let direction = match (pending.path, &reply.result) {
+            (Path::Data(direction), _) => direction,
+            (_, Ok(Outcome::Appended { .. })) => Direction::Write,
+            _ => return,
+        };
+        counters.total.add(direction, bytes, reply.charged_ns);
+        let known = counters.applications.contains_key(&pending.hints.app);
+        let room = known || counters.applications.len() < APPLICATIONS_MAX;
+        let app = if room { pending.hints.app } else { 0 };
+        let application = counters.applications.entry(app).or_default();
+        application.add(direction, bytes, reply.charged_ns);
+    }
+
+    /// The JSON text; `trusted` says whether the asker may see clients' ids.
+    pub(super) fn status(&self, trusted: bool) -> Box<[u8]> {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_status(&mut text, trusted);
+        text.into_bytes().into()
+    }
+
+    fn write_status(&self, out: &mut String, trusted: bool) -> core::fmt::Result {
+        write!(
+            out,
+            "{{\"forwarder\":{},\"policy\":{},\"epoch\":{},\"draining\":{}",
+            self.config.forwarder,
+            Quoted(self.scheduler.policy()),
+            self.scheduler.epoch(self.now),
+            self.draining
+        )?;
+        self.write_seats(out)?;
+        self.write_sessions(out, trusted)?;
+        let stats = self.scheduler.stats();
+        write!(
+            out,
+            ",\"scheduler\":{{\"queued\":{},\"queued_peak\":{},\"held\":{},\"running\":{},\
+             \"batches\":{},\"arrived\":{},\"finished\":{},\"cancelled\":{},\"rejected\":{}}}",
+            stats.queued,
+            stats.queued_peak,
+            stats.held_now,
+            stats.running,
+            stats.batches,
+            stats.arrived,
+            stats.finished,
+            stats.cancelled,
+            stats.rejected
+        )?;
+        let (bytes, peak, max) = self.pool.usage();
+        write!(
+            out,
+            ",\"pool\":{{\"bytes\":{bytes},\"bytes_peak\":{peak},\"bytes_max\":{max}}}"
+        )?;
+        self.write_counters(out)?;
+        out.write_str("}")
+    }
+
+    fn write_seats(&self, out: &mut String) -> core::fmt::Result {
+        let held = self
+            .seats
+            .iter()
+            .enumerate()
+            .filter(|(_, seat)| !seat.is_away());
+        write_list(out, "seats", held, |out, (number, seat)| {
+            let (state, clients) = seat.describe();
+            write!(
+                out,
+                "{{\"seat\":{number},\"state\":\"{state}\",\"generation\":{},\"clients\":{clients}}}",
+                seat.generation
+            )
+        })
+    }
+
+    fn write_sessions(&self, out: &mut String, trusted: bool) -> core::fmt::Result {
+        write_list(out, "sessions", self.clients.values(), |out, client| {
+            write!(
+                out,
+                "{{\"client\":\"{:016x}\",\"name\":{},\"uid\":{},\"connected\":{},\
+                 \"unanswered\":{},\"opens\":{},\"locks\":{}}}",
+                if trusted { client.id } else { 0 },
+                Quoted(&String::from_utf8_lossy(&client.name)),
+                client.uid,
+                client.conn.is_some(),
+                client.in_hand.len(),
+                self.opens.count(client.id),
+                self.locks.count(client.id)
+            )
+        })
+    }
+
+    fn write_counters(&self, out: &mut String) -> core::fmt::Result {
+        let counters = &self.counters;
+        let [read, write] = counters.total.requests;
+        write!(
+            out,
+            ",\"requests\":{{\"answered\":{},\"errors\":{},\"replays\":{},\
+             \"read\":{read},\"write\":{write}}}",
+            counters.answered, counters.errors, counters.replays
+        )?;
+        let [read, write] = counters.total.bytes;
+        write!(out, ",\"bytes\":{{\"read\":{read},\"write\":{write}}}")?;
+        let [read, write] = counters.calls;
+        write!(out, ",\"calls\":{{\"read\":{read},\"write\":{write}}}")?;
+        write!(out, ",\"batches\":{}", counters.batches)?;
+        write_list(
+            out,
+            "applications",
+            &counters.applications,
+            |out, (app, moved)| {
+                let ([reads, writes], [read, write]) = (moved.requests, moved.bytes);
+                write!(
+                    out,
+                    "{{\"app\":\"{app:016x}\",\"read_requests\":{reads},\"read_bytes\":{read},\
+                 \"write_requests\":{writes},\"write_bytes\":{write},\"charged_ns\":{}}}",
+                    moved.charged_ns
+                )
+            },
+        )
+    }
+}
+
+fn write_list<T>(
+    out: &mut String,
+    key: &str,
+    items: impl IntoIterator<Item = T>,
+    mut item: impl FnMut(&mut String, T) -> core::fmt::Result,
+) -> core::fmt::Result {
+    write!(out, ",\"{key}\":[")?;
+    for (index, value) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.write_str(",")?;
+        }
+        item(out, value)?;
+    }
+    out.write_str("]")
+}
+
+/// A JSON string.
+struct Quoted<'a>(&'a str);
+
+impl core::fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c < ' ' => write!(f, "\\u{:04x}", c as u32)?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_str("\"")
+    }
+}

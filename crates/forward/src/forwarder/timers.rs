@@ -1,0 +1,53 @@
+//! Time: the forwarder's own pauses, leases, grace, and waiting for the own seat.
+
+use super::Forwarder;
+use tidegate_sched::Time;
+
+impl Forwarder {
+    /// Notes the time. If nobody called for much longer than [`Forwarder::wake_at`] asked for, this
+    /// process (or its node) was stopped, and the clients could not reach it: their leases move on.
+    pub(super) fn pass(&mut self, now: Time) {
+        let now = self.now.max(now);
+        let gap = now.since(self.now);
+        if gap > self.config.lease_ns / 2 && self.now > Time(0) && !self.clients.is_empty() {
+            for client in self.clients.values_mut() {
+                client.seen = client.seen + gap;
+            }
+            for seat in &mut self.seats {
+                seat.pause(gap);
+            }
+        }
+        self.now = now;
+    }
+
+    /// Makes sure that [`Forwarder::expire`] runs at `at`.
+    pub(super) fn wake_by(&mut self, at: Time) {
+        self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
+    }
+
+    /// Does what is due.
+    pub(super) fn expire(&mut self) {
+        if self.timer.is_none_or(|timer| timer > self.now) {
+            return;
+        }
+        self.timer = None;
+        let dead: alloc::vec::Vec<u64> = {
+            let late = |seen: Time| seen + self.config.lease_ns <= self.now;
+            let clients = self.clients.values();
+            clients
+                .filter(|client| late(client.seen))
+                .map(|client| client.id)
+                .collect()
+        };
+        for client in dead {
+            self.lease_ended(client);
+        }
+        for seat in 0..self.config.layout.seats {
+            self.expire_seat(seat);
+        }
+        if !self.clients.is_empty() {
+            // Often enough that a gap between two calls tells a pause of this process.
+            self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
+        }
+    }
+}

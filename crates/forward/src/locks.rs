@@ -1,0 +1,499 @@
+//! Advisory locks: POSIX byte ranges and whole files, as Linux grants them.
+//!
+//! A lock belongs to an owner of a client. Those that wait do so in order of arrival: whoever holds no
+//! lock yet does not pass an earlier one that waits for the same bytes. Who holds some may pass,
+//! because the earlier one may wait for just that. A cycle of waits for byte ranges within one
+//! forwarder is found when it would close; whole-file locks are not checked, as in Linux.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+use tidegate_wire::{Handle, Lock, LockFamily, LockKind};
+
+/// Locks that one client may hold or wait for.
+const LOCKS_MAX: u32 = 1 << 16;
+
+/// Who holds a lock: a client, and the owner that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner {
+    pub(crate) client: u64,
+    pub(crate) owner: u64,
+}
+
+/// What became of a lock that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Granted,
+    /// In the way of it: somebody else's, and it was not to wait.
+    Conflict,
+    Waits,
+    /// It would wait for itself.
+    Deadlock,
+    /// The client has too many.
+    Full,
+}
+
+/// A client holds its first lock of a file (`true`), or no longer any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) handle: Handle,
+    pub(crate) client: u64,
+    pub(crate) holds: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    owner: Owner,
+    kind: LockKind,
+    pid: u32,
+    start: u64,
+    end: u64,
+}
+
+struct Waiter<K> {
+    key: K,
+    owner: Owner,
+    lock: Lock,
+}
+
+struct FileLocks<K> {
+    /// In order of the first byte, then of the owner.
+    range: Vec<Held>,
+    whole: Vec<Held>,
+    waiting: VecDeque<Waiter<K>>,
+}
+
+/// All locks of one forwarder; `K` names a request that waits.
+pub(crate) struct Locks<K> {
+    files: BTreeMap<Handle, FileLocks<K>>,
+    /// Locks held and waited for, by client.
+    counts: BTreeMap<u64, u32>,
+    /// Locks held, by owner.
+    owners: BTreeMap<Owner, u32>,
+    /// Where owners wait.
+    waits: BTreeMap<Owner, Vec<(Handle, Lock)>>,
+    changes: Vec<Change>,
+}
+
+impl<K> FileLocks<K> {
+    fn held(&self, family: LockFamily) -> &Vec<Held> {
+        match family {
+            LockFamily::Range => &self.range,
+            LockFamily::Whole => &self.whole,
+        }
+    }
+
+    fn held_mut(&mut self, family: LockFamily) -> &mut Vec<Held> {
+        match family {
+            LockFamily::Range => &mut self.range,
+            LockFamily::Whole => &mut self.whole,
+        }
+    }
+
+    fn holds(&self, client: u64) -> bool {
+        let mut all = self.range.iter().chain(&self.whole);
+        all.any(|held| held.owner.client == client)
+    }
+}
+
+impl<K: Copy + PartialEq> Locks<K> {
+    pub(crate) fn new() -> Locks<K> {
+        Locks {
+            files: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// Locks that a client holds or waits for.
+    pub(crate) fn count(&self, client: u64) -> u32 {
+        self.counts.get(&client).copied().unwrap_or(0)
+    }
+
+    /// What changed since the last call.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        core::mem::take(&mut self.changes)
+    }
+
+    /// Sets, changes or releases a lock; `wait` names the request that may wait for it. The caller
+    /// wakes the file's others afterwards ([`Locks::wake`]), as a part of its own may have gone.
+    pub(crate) fn set(
+        &mut self,
+        handle: Handle,
+        owner: Owner,
+        lock: Lock,
+        wait: Option<K>,
+    ) -> Asked {
+        let lock = normal(lock);
+        if lock.kind == LockKind::None {
+            self.apply(handle, owner, &lock);
+            return Asked::Granted;
+        }
+        if self.count(owner.client) >= LOCKS_MAX {
+            return Asked::Full;
+        }
+        if lock.family == LockFamily::Whole && self.other_kind_held(handle, owner, lock.kind) {
+            // flock(2): an existing lock is first removed, so two upgrades cannot block each other.
+            self.apply(
+                handle,
+                owner,
+                &Lock {
+                    kind: LockKind::None,
+                    ..lock
+                },
+            );
+        }
+        if self.blocker(handle, owner, &lock).is_none()
+            && (wait.is_none() || !self.is_behind(handle, owner, &lock, None))
+        {
+            self.apply(handle, owner, &lock);
+            return Asked::Granted;
+        }
+        let Some(key) = wait else {
+            return Asked::Conflict;
+        };
+        if lock.family == LockFamily::Range && self.closes_cycle(handle, owner, lock) {
+            return Asked::Deadlock;
+        }
+        self.wait(handle, owner, lock, key);
+        Asked::Waits
+    }
+
+    /// Queues a lock without trying it.
+    pub(crate) fn wait(&mut self, handle: Handle, owner: Owner, lock: Lock, key: K) {
+        let lock = normal(lock);
+        *self.counts.entry(owner.client).or_default() += 1;
+        self.waits.entry(owner).or_default().push((handle, lock));
+        self.file(handle)
+            .waiting
+            .push_back(Waiter { key, owner, lock });
+    }
+
+    /// The first lock in the way of this one.
+    pub(crate) fn test(&self, handle: Handle, owner: Owner, lock: Lock) -> Option<Lock> {
+        let lock = normal(lock);
+        let held = self.blocker(handle, owner, &lock)?;
+        Some(Lock {
+            family: lock.family,
+            kind: held.kind,
+            owner: held.owner.owner,
+            pid: held.pid,
+            start: held.start,
+            end: held.end,
+        })
+    }
+
+    /// Takes back a lock that waits; false if none does.
+    pub(crate) fn cancel(&mut self, key: K) -> bool {
+        let mut files = self.files.iter();
+        let found = files.find_map(|(handle, file)| {
+            let at = file.waiting.iter().position(|waiter| waiter.key == key)?;
+            Some((*handle, at))
+        });
+        let Some((handle, at)) = found else {
+            return false;
+        };
+        self.remove_waiter(handle, at);
+        self.tidy(handle);
+        true
+    }
+
+    /// Releases all of an owner's locks on a file. Its waiting requests stay.
+    pub(crate) fn drop_owner(&mut self, handle: Handle, family: LockFamily, owner: Owner) {
+        let all = Lock {
+            family,
+            kind: LockKind::None,
+            owner: owner.owner,
+            pid: 0,
+            start: 0,
+            end: u64::MAX,
+        };
+        self.apply(handle, owner, &all);
+    }
+
+    /// Releases all of a client's locks; returns the files that had some.
+    pub(crate) fn drop_client(&mut self, client: u64) -> Vec<Handle> {
+        let files = self.files.iter();
+        let held = files.filter(|(_, file)| file.holds(client));
+        let handles: Vec<Handle> = held.map(|(handle, _)| *handle).collect();
+        for handle in &handles {
+            self.drop_in_file(*handle, client);
+        }
+        handles
+    }
+
+    /// Forgets the locks of all files that `gone` names.
+    pub(crate) fn drop_files(&mut self, gone: impl Fn(Handle) -> bool) {
+        let handles: Vec<Handle> = self.files.keys().copied().filter(|it| gone(*it)).collect();
+        for handle in handles {
+            let clients: BTreeSet<u64> = {
+                let file = &self.files[&handle];
+                let held = file.range.iter().chain(&file.whole);
+                held.map(|held| held.owner.client).collect()
+            };
+            for client in clients {
+                self.drop_in_file(handle, client);
+            }
+        }
+    }
+
+    /// The requests that wait in files that `which` names, taken out of their queues.
+    pub(crate) fn take_waiting(&mut self, which: impl Fn(Handle) -> bool) -> Vec<K> {
+        let handles: Vec<Handle> = self.files.keys().copied().filter(|it| which(*it)).collect();
+        let mut keys = Vec::new();
+        for handle in handles {
+            while !self.files[&handle].waiting.is_empty() {
+                keys.push(self.remove_waiter(handle, 0).key);
+            }
+            self.tidy(handle);
+        }
+        keys
+    }
+
+    /// Files with locks that `which` names.
+    pub(crate) fn handles(&self, which: impl Fn(Handle) -> bool) -> Vec<Handle> {
+        self.files
+            .keys()
+            .copied()
+            .filter(|handle| which(*handle))
+            .collect()
+    }
+
+    /// Grants what can be granted of the locks that wait for a file.
+    pub(crate) fn wake(&mut self, handle: Handle) -> Vec<K> {
+        let mut granted = Vec::new();
+        let mut at = 0;
+        while let Some(waiter) = self
+            .files
+            .get(&handle)
+            .and_then(|file| file.waiting.get(at))
+        {
+            let (owner, lock) = (waiter.owner, waiter.lock);
+            if self.blocker(handle, owner, &lock).is_some()
+                || self.is_behind(handle, owner, &lock, Some(at))
+            {
+                at += 1;
+                continue;
+            }
+            granted.push(self.remove_waiter(handle, at).key);
+            self.apply(handle, owner, &lock);
+            // A changed lock may have made room for one further ahead.
+            at = 0;
+        }
+        granted
+    }
+
+    fn drop_in_file(&mut self, handle: Handle, client: u64) {
+        for family in [LockFamily::Range, LockFamily::Whole] {
+            let Some(file) = self.files.get(&handle) else {
+                return;
+            };
+            let owners = file.held(family).iter().map(|held| held.owner);
+            let owners: BTreeSet<Owner> = owners.filter(|it| it.client == client).collect();
+            for owner in owners {
+                self.drop_owner(handle, family, owner);
+            }
+        }
+    }
+
+    fn file(&mut self, handle: Handle) -> &mut FileLocks<K> {
+        self.files.entry(handle).or_insert_with(FileLocks::none)
+    }
+
+    /// Forgets a file without locks.
+    fn tidy(&mut self, handle: Handle) {
+        if let Some(file) = self.files.get(&handle)
+            && file.range.is_empty()
+            && file.whole.is_empty()
+            && file.waiting.is_empty()
+        {
+            self.files.remove(&handle);
+        }
+    }
+
+    fn other_kind_held(&self, handle: Handle, owner: Owner, kind: LockKind) -> bool {
+        let file = self.files.get(&handle);
+        let mut whole = file.into_iter().flat_map(|file| &file.whole);
+        whole.any(|held| held.owner == owner && held.kind != kind)
+    }
+
+    /// A lock of somebody else that excludes this one.
+    fn blocker(&self, handle: Handle, owner: Owner, lock: &Lock) -> Option<Held> {
+        let held = self.files.get(&handle)?.held(lock.family);
+        held.iter()
+            .copied()
+            .find(|held| held.owner != owner && excludes(held, lock))
+    }
+
+    /// Whether an earlier one that waits has to come first.
+    fn is_behind(&self, handle: Handle, owner: Owner, lock: &Lock, at: Option<usize>) -> bool {
+        if self.owners.contains_key(&owner) {
+            return false;
+        }
+        let Some(file) = self.files.get(&handle) else {
+            return false;
+        };
+        let earlier = file.waiting.iter().take(at.unwrap_or(file.waiting.len()));
+        let mut others = earlier.filter(|waiter| waiter.owner != owner);
+        others.any(|waiter| waiter.lock.family == lock.family && overlap(&waiter.lock, lock))
+    }
+
+    /// Whether those who are in the way wait, over others, for this owner.
+    fn closes_cycle(&self, handle: Handle, owner: Owner, lock: Lock) -> bool {
+        let mut visited = BTreeSet::new();
+        let mut open = vec![(owner, handle, lock)];
+        while let Some((waits, handle, lock)) = open.pop() {
+            let file = self.files.get(&handle);
+            let held = file.into_iter().flat_map(|file| file.held(lock.family));
+            for held in held.filter(|held| held.owner != waits && excludes(held, &lock)) {
+                if held.owner == owner {
+                    return true;
+                }
+                if visited.insert(held.owner) {
+                    let waits = self.waits.get(&held.owner).into_iter().flatten();
+                    let ranges = waits.filter(|(_, lock)| lock.family == LockFamily::Range);
+                    open.extend(ranges.map(|(handle, lock)| (held.owner, *handle, *lock)));
+                }
+            }
+        }
+        false
+    }
+
+    fn remove_waiter(&mut self, handle: Handle, at: usize) -> Waiter<K> {
+        let waiter = self
+            .file(handle)
+            .waiting
+            .remove(at)
+            .expect("looked up before");
+        let waits = self
+            .waits
+            .get_mut(&waiter.owner)
+            .expect("each waiter is noted");
+        let noted = waits
+            .iter()
+            .position(|(file, lock)| (*file, *lock) == (handle, waiter.lock));
+        waits.swap_remove(noted.expect("each waiter is noted"));
+        if waits.is_empty() {
+            self.waits.remove(&waiter.owner);
+        }
+        self.uncount(waiter.owner.client, 1);
+        waiter
+    }
+
+    fn uncount(&mut self, client: u64, less: u32) {
+        let count = self.counts.entry(client).or_default();
+        *count -= less;
+        if *count == 0 {
+            self.counts.remove(&client);
+        }
+    }
+
+    /// Replaces what the owner holds of the bytes: split, join, upgrade, release.
+    fn apply(&mut self, handle: Handle, owner: Owner, lock: &Lock) {
+        let file = self.files.entry(handle).or_insert_with(FileLocks::none);
+        let held_before = file.holds(owner.client);
+        let list = file.held_mut(lock.family);
+        let before = list.iter().filter(|held| held.owner == owner).count() as u32;
+        replace(list, owner, lock);
+        let after = list.iter().filter(|held| held.owner == owner).count() as u32;
+        let holds = file.holds(owner.client);
+        if holds != held_before {
+            let client = owner.client;
+            self.changes.push(Change {
+                handle,
+                client,
+                holds,
+            });
+        }
+        *self.counts.entry(owner.client).or_default() += after;
+        self.uncount(owner.client, before);
+        let of_owner = self.owners.entry(owner).or_default();
+        *of_owner = *of_owner + after - before;
+        if *of_owner == 0 {
+            self.owners.remove(&owner);
+        }
+        self.tidy(handle);
+    }
+}
+
+impl<K> FileLocks<K> {
+    fn none() -> FileLocks<K> {
+        FileLocks {
+            range: Vec::new(),
+            whole: Vec::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+/// Whole-file locks have no range.
+fn normal(lock: Lock) -> Lock {
+    match lock.family {
+        LockFamily::Range => lock,
+        LockFamily::Whole => Lock {
+            start: 0,
+            end: u64::MAX,
+            ..lock
+        },
+    }
+}
+
+fn excludes(held: &Held, lock: &Lock) -> bool {
+    (held.kind == LockKind::Exclusive || lock.kind == LockKind::Exclusive)
+        && held.start <= lock.end
+        && lock.start <= held.end
+}
+
+fn overlap(one: &Lock, other: &Lock) -> bool {
+    (one.kind == LockKind::Exclusive || other.kind == LockKind::Exclusive)
+        && one.start <= other.end
+        && other.start <= one.end
+}
+
+fn replace(list: &mut Vec<Held>, owner: Owner, lock: &Lock) {
+    let mut new = Held {
+        owner,
+        kind: lock.kind,
+        pid: lock.pid,
+        start: lock.start,
+        end: lock.end,
+    };
+    let mut rest = Vec::new();
+    list.retain(|held| {
+        if held.owner != owner {
+            return true;
+        }
+        let touches =
+            held.start <= new.end.saturating_add(1) && new.start <= held.end.saturating_add(1);
+        if held.kind == new.kind && touches {
+            new.start = new.start.min(held.start);
+            new.end = new.end.max(held.end);
+            return false;
+        }
+        if held.end < lock.start || held.start > lock.end {
+            return true;
+        }
+        if held.start < lock.start {
+            rest.push(Held {
+                end: lock.start - 1,
+                ..*held
+            });
+        }
+        if held.end > lock.end {
+            rest.push(Held {
+                start: lock.end + 1,
+                ..*held
+            });
+        }
+        false
+    });
+    if lock.kind != LockKind::None {
+        rest.push(new);
+    }
+    for held in rest {
+        let at = list.partition_point(|it| (it.start, it.owner) < (held.start, held.owner));
+        list.insert(at, held);
+    }
+}
