@@ -1,3 +1,4 @@
 //! The forwarder daemon: sockets, storage and configuration around `tidegate_forward`.
 
+pub mod seats;
 pub mod storage;

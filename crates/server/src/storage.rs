@@ -1,11 +1,18 @@
 //! Where jobs run: the files of the export, the threads that work on them, and the emulated device.
 //!
-//! The reactor hands a [`Job`] to a [`Storage`] and gets a [`Completion`] back. Payload stays in the
-//! buffers of [`Slots`]; a job names them by id. [`PosixFiles`] is the only code that touches the
-//! exported directory.
+//! The reactor hands a [`Job`] to a [`Storage`] and gets a [`Completion`] back. Payload stays in
+//! the buffers of [`Slots`]; a job names them by id. [`PosixFiles`] is the only code that touches
+//! the exported directory.
 
+pub mod faults;
+pub(crate) mod ofd;
+pub mod posix;
+#[cfg(test)]
+pub(crate) mod scratch;
 pub mod slots;
 
+pub use faults::{Faults, KillAfterEffect};
+pub use posix::{ExportError, ExportOptions, PosixFiles};
 pub use slots::{SlotBuffer, Slots};
 
 use std::sync::Arc;

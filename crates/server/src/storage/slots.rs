@@ -1,7 +1,8 @@
 //! The memory of payload slots: buffers by slot id, the most recently freed handed out first.
 //!
-//! The forwarder's core accounts slots and gives them ids; here each id gets memory. Sizes are powers
-//! of two, so that a freed buffer fits the next request of its kind while it is still in the cache.
+//! The forwarder's core accounts slots and gives them ids; here each id gets memory. Sizes are
+//! powers of two, so that a freed buffer fits the next request of its kind while it is still in the
+//! cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -72,7 +73,8 @@ impl Slots {
         let Some(buffer) = pool.used.remove(&slot) else {
             return;
         };
-        // A buffer that somebody still holds (a job of a closed session) is dropped by its last holder.
+        // A buffer that somebody still holds (a job of a closed session) is dropped by its last
+        // holder.
         if Arc::strong_count(&buffer) != 1 {
             return;
         }

@@ -1,0 +1,397 @@
+//! Seats: who is in charge of which part of the files, told by locks on files in `.tidegate`.
+//!
+//! `.tidegate/seat.N` belongs to seat N. Its holder has three bytes to lock: byte 0 says that the
+//! seat is held, byte 2 that its holder has been told all open files; on byte 1 the owner waits
+//! while a stand-in holds the seat. The locks vanish with the holder's process, whatever ended it.
+//! The file also holds the seat's generation, which grows with each taking, and its reply table,
+//! which the next holder finds as the last one left it.
+
+mod table;
+
+use crate::storage::ofd::{self, Kind};
+use crate::storage::posix::{PosixFiles, SETTLED_BYTE, open_hidden_file};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use table::{HEADER_BYTES, MappedTable};
+use tidegate_forward::SeatTable;
+use tidegate_wire::Layout;
+
+/// Byte that the holder of a seat locks.
+const HELD_BYTE: u64 = 0;
+/// Byte that the owner locks while it waits.
+const WANTED_BYTE: u64 = 1;
+
+/// First bytes of a seat's file.
+const MAGIC: [u8; 8] = *b"tideseat";
+/// Version of the file's form.
+const VERSION: u32 = 1;
+
+/// Why seats cannot be had on this export.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SeatsError {
+    /// A file of the hidden folder refused.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file system is too full for a seat's table.
+    #[error("{}: no room for the reply table ({need} bytes); free some space", path.display())]
+    NoRoom {
+        /// The seat's file.
+        path: PathBuf,
+        /// Bytes needed.
+        need: u64,
+    },
+    /// The export is used with another layout.
+    #[error(
+        "{} says {theirs}, this forwarder's configuration says {ours}; all forwarders of an export \
+         need the same seats and stripe (to change them, stop all forwarders, remove that file)",
+        path.display()
+    )]
+    Layout {
+        /// The layout file.
+        path: PathBuf,
+        /// What it says.
+        theirs: String,
+        /// What was configured.
+        ours: String,
+    },
+    /// The seat's file was written by something else.
+    #[error("{}: not a seat file of this version; if no forwarder runs, remove it", path.display())]
+    Foreign {
+        /// The seat's file.
+        path: PathBuf,
+    },
+}
+
+/// A seat that is now held here.
+pub struct TakenSeat {
+    /// Which.
+    pub seat: u16,
+    /// Its new generation; 1 if it was never held before.
+    pub generation: u64,
+    /// Its reply table.
+    pub table: Arc<dyn SeatTable>,
+}
+
+/// The seats of one export, as one forwarder sees them. Calls are short; none waits for a lock.
+pub struct Seats {
+    folder: OwnedFd,
+    path: PathBuf,
+    locks_work: bool,
+    own: u16,
+    held: Mutex<BTreeMap<u16, File>>,
+    wanted: Mutex<BTreeMap<u16, File>>,
+    /// Descriptions that never lock, to look at the locks of others.
+    watched: Mutex<BTreeMap<u16, OwnedFd>>,
+}
+
+impl Seats {
+    /// Uses the hidden folder of an export; `own` is the seat that this forwarder owns. The layout
+    /// is recorded by the first forwarder and must agree with what it recorded.
+    pub fn open(files: &PosixFiles, layout: Layout, own: u16) -> Result<Seats, SeatsError> {
+        let path = files.hidden_path().to_owned();
+        let folder = files.hidden().try_clone_to_owned();
+        let folder = folder.map_err(|source| SeatsError::File {
+            path: path.clone(),
+            source,
+        })?;
+        let seats = Seats {
+            folder,
+            path,
+            locks_work: files.locks_work(),
+            own,
+            held: Mutex::default(),
+            wanted: Mutex::default(),
+            watched: Mutex::default(),
+        };
+        seats.agree_on(layout)?;
+        Ok(seats)
+    }
+
+    /// Why this forwarder must not stand in for others here, if so: a start with fail-over is then
+    /// refused with these words.
+    pub fn fail_over_refusal(&self) -> Option<String> {
+        if !self.locks_work {
+            return Some(format!(
+                "fail-over is refused: {} is on a file system without working byte locks, so two \
+                 forwarders could serve one seat; mount it with locks (Lustre: flock; NFS: without \
+                 nolock), or set fail_over = false",
+                self.path.display()
+            ));
+        }
+        local_locks_option(&self.path).map(|option| {
+            format!(
+                "fail-over is refused: {} is mounted with {option}, so locks do not reach other \
+                 nodes; mount it without, or set fail_over = false",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Takes the seat, raising its generation, or says None while another forwarder holds it.
+    pub fn try_take(&self, seat: u16) -> Result<Option<TakenSeat>, SeatsError> {
+        let mut held = lock(&self.held);
+        if held.contains_key(&seat) {
+            return Ok(None);
+        }
+        let file = self.open_file(seat)?;
+        if !self.try_lock(seat, &file, HELD_BYTE)? {
+            return Ok(None);
+        }
+        // From here on the lock goes with `file` if anything fails.
+        let generation = self.raise_generation(seat, &file)?;
+        let table = MappedTable::map(&file).map_err(|e| self.file_error(seat, e))?;
+        held.insert(seat, file);
+        drop(held);
+        self.stop_wanting(seat);
+        Ok(Some(TakenSeat {
+            seat,
+            generation,
+            table: Arc::new(table),
+        }))
+    }
+
+    /// Says that the grace period of a seat held here is over: from now on this forwarder knows
+    /// which of the seat's files are open. Call `PosixFiles::sweep` afterwards.
+    pub fn settle(&self, seat: u16) -> Result<(), SeatsError> {
+        match lock(&self.held).get(&seat) {
+            Some(file) => self.try_lock(seat, file, SETTLED_BYTE).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the seat go. Nobody may use its table any more. Not holding it is no error.
+    pub fn release(&self, seat: u16) {
+        let Some(file) = lock(&self.held).remove(&seat) else {
+            return;
+        };
+        // Told explicitly: the mapping keeps the description alive as long as somebody has the
+        // table.
+        for byte in [SETTLED_BYTE, HELD_BYTE] {
+            if self.locks_work
+                && let Err(error) = ofd::unlock(file.as_fd(), byte)
+            {
+                tracing::error!(seat, %error, "seat stays locked");
+            }
+        }
+    }
+
+    /// Tells whoever stands in on the seat that its owner waits for it. Idempotent; ends when the
+    /// seat is taken or [`Seats::stop_wanting`] is called.
+    pub fn want(&self, seat: u16) -> Result<(), SeatsError> {
+        let mut wanted = lock(&self.wanted);
+        if !wanted.contains_key(&seat) {
+            let file = self.open_file(seat)?;
+            if self.try_lock(seat, &file, WANTED_BYTE)? {
+                wanted.insert(seat, file);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the seat no longer.
+    pub fn stop_wanting(&self, seat: u16) {
+        // Closing the description drops its lock.
+        lock(&self.wanted).remove(&seat);
+    }
+
+    /// Whether somebody waits for a seat: its stand-in asks ten times a second.
+    pub fn wanted(&self, seat: u16) -> bool {
+        self.is_locked(seat, WANTED_BYTE)
+    }
+
+    /// Whether any live forwarder, this one included, holds the seat.
+    pub fn holder_alive(&self, seat: u16) -> bool {
+        self.is_locked(seat, HELD_BYTE)
+    }
+
+    /// The seats held here.
+    pub fn held(&self) -> Vec<u16> {
+        lock(&self.held).keys().copied().collect()
+    }
+
+    fn is_locked(&self, seat: u16, byte: u64) -> bool {
+        let mut watched = lock(&self.watched);
+        let fd = match watched.entry(seat) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                match open_hidden_file(self.folder.as_fd(), &file_name(seat)) {
+                    Ok(fd) => entry.insert(fd),
+                    Err(_) => return false,
+                }
+            }
+        };
+        self.locks_work && ofd::held_elsewhere(fd.as_fd(), byte).unwrap_or(false)
+    }
+
+    /// Without working locks only the own seat can be had, and the configuration vouches for it.
+    fn try_lock(&self, seat: u16, file: &File, byte: u64) -> Result<bool, SeatsError> {
+        if !self.locks_work {
+            return Ok(seat == self.own);
+        }
+        let locked = ofd::try_lock(file.as_fd(), byte, Kind::Exclusive);
+        locked.map_err(|e| self.file_error(seat, e))
+    }
+
+    fn open_file(&self, seat: u16) -> Result<File, SeatsError> {
+        let opened = open_hidden_file(self.folder.as_fd(), &file_name(seat));
+        opened
+            .map(File::from)
+            .map_err(|e| self.file_error(seat, e.into()))
+    }
+
+    /// Reads the header of a seat's file, or makes file and header, and stores the next generation
+    /// so that it survives the node.
+    fn raise_generation(&self, seat: u16, file: &File) -> Result<u64, SeatsError> {
+        let error = |e| self.file_error(seat, e);
+        let need = HEADER_BYTES + tidegate_forward::TABLE_BYTES as u64;
+        let len = file.metadata().map_err(error)?.len();
+        let last = match len {
+            0 => 0,
+            _ => self.read_generation(seat, file, need)?,
+        };
+        // Blocks are set aside now, for a store into a mapped hole of a full disk is a SIGBUS.
+        allocate(file, need).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => SeatsError::NoRoom {
+                path: self.path.join(file_name(seat)),
+                need,
+            },
+            _ => error(e),
+        })?;
+        let generation = last + 1;
+        let mut header = [0; 24];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[16..].copy_from_slice(&generation.to_le_bytes());
+        file.write_all_at(&header, 0).map_err(error)?;
+        file.sync_data().map_err(error)?;
+        Ok(generation)
+    }
+
+    fn read_generation(&self, seat: u16, file: &File, need: u64) -> Result<u64, SeatsError> {
+        let mut header = [0; 24];
+        let len = file.metadata().map_err(|e| self.file_error(seat, e))?.len();
+        let read = file.read_exact_at(&mut header, 0);
+        if header == [0; 24] && len <= need {
+            // Whoever began the file died, or found no room, before it wrote a header.
+            return Ok(0);
+        }
+        read.map_err(|e| self.file_error(seat, e))?;
+        let version = header[8..12] == VERSION.to_le_bytes();
+        if header[..8] != MAGIC || !version || len != need {
+            return Err(SeatsError::Foreign {
+                path: self.path.join(file_name(seat)),
+            });
+        }
+        let generation: [u8; 8] = header[16..].try_into().expect("8 bytes");
+        Ok(u64::from_le_bytes(generation))
+    }
+
+    /// Records the layout if nobody has, and compares it with what is recorded.
+    fn agree_on(&self, layout: Layout) -> Result<(), SeatsError> {
+        let path = self.path.join("layout");
+        let error = |source: std::io::Error| SeatsError::File {
+            path: path.clone(),
+            source,
+        };
+        let ours = format!("seats = {}\nstripe = {}\n", layout.seats, layout.stripe);
+        if !path.exists() {
+            // Written whole under another name first: linking succeeds for one forwarder only.
+            let draft = self
+                .path
+                .join(format!("layout.{}.{}", std::process::id(), self.own));
+            let mut file = File::create(&draft).map_err(error)?;
+            file.write_all(ours.as_bytes()).map_err(error)?;
+            let linked = std::fs::hard_link(&draft, &path);
+            std::fs::remove_file(&draft).map_err(error)?;
+            match linked {
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(error(e)),
+                _ => {}
+            }
+        }
+        let mut theirs = String::new();
+        File::open(&path)
+            .and_then(|mut file| file.read_to_string(&mut theirs))
+            .map_err(error)?;
+        if theirs == ours {
+            return Ok(());
+        }
+        let one_line = |text: &str| text.trim().replace('\n', ", ");
+        Err(SeatsError::Layout {
+            path,
+            theirs: one_line(&theirs),
+            ours: one_line(&ours),
+        })
+    }
+
+    fn file_error(&self, seat: u16, source: std::io::Error) -> SeatsError {
+        SeatsError::File {
+            path: self.path.join(file_name(seat)),
+            source,
+        }
+    }
+}
+
+fn file_name(seat: u16) -> String {
+    format!("seat.{seat}")
+}
+
+/// Gives the file its length with all blocks set aside. A back end without fallocate gets zeros in
+/// the part that is missing.
+fn allocate(file: &File, need: u64) -> std::io::Result<()> {
+    let flags = rustix::fs::FallocateFlags::empty();
+    let refused = match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, 0, need)) {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    if refused != rustix::io::Errno::OPNOTSUPP && refused != rustix::io::Errno::NOSYS {
+        return Err(refused.into());
+    }
+    let zeros = vec![0; 1 << 20];
+    let mut at = file.metadata()?.len();
+    while at < need {
+        let len = (need - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..len as usize], at)?;
+        at += len;
+    }
+    Ok(())
+}
+
+/// The mount option that keeps locks on this node, if the folder's file system has one.
+fn local_locks_option(folder: &Path) -> Option<String> {
+    let folder = folder.canonicalize().ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mount = |line: &str| {
+        let at = line.split(' ').nth(4)?.to_owned();
+        folder.starts_with(&at).then(|| (at.len(), line.to_owned()))
+    };
+    // The last of the longest: later mounts hide earlier ones.
+    let (_, line) = mounts
+        .lines()
+        .filter_map(mount)
+        .max_by_key(|(len, _)| *len)?;
+    let local = ["localflock", "nolock", "local_lock=all", "local_lock=posix"];
+    line.split([' ', ','])
+        .find(|option| local.contains(option))
+        .map(str::to_owned)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Maps of descriptors are consistent whatever panicked.
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use super::*;
+use crate::storage::ExportOptions;
+use crate::storage::scratch::Scratch;
+use std::process::{Command, Stdio};
+
+const LAYOUT: Layout = Layout {
+    seats: 4,
+    stripe: 1 << 20,
+};
+
+fn seats_of(scratch: &Scratch, own: u16) -> Seats {
+    let files = PosixFiles::open(scratch.path(), &ExportOptions::new(LAYOUT)).expect("export");
+    Seats::open(&files, LAYOUT, own).expect("seats")
+}
+
+#[test]
+fn one_forwarder_at_a_time_holds_a_seat_and_each_taking_raises_its_generation() {
+    let scratch = Scratch::new("seats");
+    let (a, b) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
+    assert!(a.fail_over_refusal().is_none());
+    assert!(!a.holder_alive(0));
+    let taken = a.try_take(0).expect("take").expect("free");
+    assert_eq!((taken.seat, taken.generation), (0, 1));
+    assert!(a.holder_alive(0) && b.holder_alive(0) && !b.holder_alive(1));
+    assert!(b.try_take(0).expect("take").is_none());
+    assert!(a.try_take(0).expect("take").is_none(), "held here already");
+    a.release(0);
+    // The table is still mapped, which must not keep the seat.
+    assert_eq!(b.try_take(0).expect("take").expect("free").generation, 2);
+    drop(taken);
+    drop(b);
+    assert_eq!(a.try_take(0).expect("take").expect("free").generation, 3);
+    assert_eq!(a.held(), [0]);
+}
+
+#[test]
+fn the_table_is_kept_for_the_next_holder() {
+    let scratch = Scratch::new("seats");
+    let (a, b) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
+    let table = a.try_take(2).expect("take").expect("free").table;
+    assert_eq!(table.len(), tidegate_forward::TABLE_BYTES);
+    table.store(0, b"first");
+    table.store(table.len() - 4, b"last");
+    a.release(2);
+    let table = b.try_take(2).expect("take").expect("free").table;
+    let (mut first, mut last) = ([0; 5], [0; 4]);
+    table.load(0, &mut first);
+    table.load(table.len() - 4, &mut last);
+    assert_eq!((&first, &last), (b"first", b"last"));
+}
+
+#[test]
+#[should_panic(expected = "outside the table")]
+fn a_store_beyond_the_table_is_refused() {
+    let scratch = Scratch::new("seats");
+    let table = seats_of(&scratch, 0)
+        .try_take(0)
+        .expect("take")
+        .expect("free")
+        .table;
+    table.store(table.len() - 3, b"last");
+}
+
+#[test]
+fn an_owner_that_waits_is_seen_by_the_stand_in() {
+    let scratch = Scratch::new("seats");
+    let (owner, stand_in) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
+    assert!(stand_in.try_take(0).expect("take").is_some());
+    assert!(!stand_in.wanted(0));
+    owner.want(0).expect("want");
+    owner.want(0).expect("want");
+    assert!(stand_in.wanted(0) && !stand_in.wanted(1));
+    stand_in.release(0);
+    assert!(owner.try_take(0).expect("take").is_some());
+    assert!(!owner.wanted(0), "who has it wants it no longer");
+    owner.want(1).expect("want");
+    owner.stop_wanting(1);
+    assert!(!stand_in.wanted(1));
+}
+
+#[test]
+fn another_layout_is_refused_in_words() {
+    let scratch = Scratch::new("seats");
+    seats_of(&scratch, 0);
+    let other = Layout { seats: 5, ..LAYOUT };
+    let files = PosixFiles::open(scratch.path(), &ExportOptions::new(other)).expect("export");
+    let refused = Seats::open(&files, other, 0)
+        .err()
+        .expect("refused")
+        .to_string();
+    assert!(refused.contains("seats = 4, stripe = 1048576"), "{refused}");
+    assert!(refused.contains("seats = 5"), "{refused}");
+}
+
+#[test]
+fn a_file_that_is_no_seat_is_refused_and_an_unfinished_one_is_made_anew() {
+    let scratch = Scratch::new("seats");
+    let seats = seats_of(&scratch, 0);
+    let file = scratch.path().join(".tidegate/seat.3");
+    std::fs::write(&file, vec![7; 5000]).expect("write");
+    assert!(matches!(seats.try_take(3), Err(SeatsError::Foreign { .. })));
+    std::fs::write(&file, vec![0; 5000]).expect("write");
+    assert_eq!(
+        seats.try_take(3).expect("take").expect("free").generation,
+        1
+    );
+}
+
+/// Not a test of its own: the process that the next one kills.
+#[test]
+fn child_that_holds_a_seat() {
+    let Some(dir) = std::env::var_os("TIDEGATE_TEST_SEAT_DIR") else {
+        return;
+    };
+    let files = PosixFiles::open(Path::new(&dir), &ExportOptions::new(LAYOUT)).expect("export");
+    let seats = Seats::open(&files, LAYOUT, 1).expect("seats");
+    let taken = seats.try_take(1).expect("take").expect("free");
+    taken.table.store(64, b"written by the dead");
+    seats.settle(1).expect("settle");
+    println!("\nholding");
+    loop {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn a_killed_holder_frees_its_seat_and_leaves_its_table() {
+    use std::io::BufRead;
+    let scratch = Scratch::new("seats");
+    let seats = seats_of(&scratch, 0);
+    let mut child = Command::new(std::env::current_exe().expect("this test"))
+        .args([
+            "--exact",
+            "seats::tests::child_that_holds_a_seat",
+            "--nocapture",
+        ])
+        .env("TIDEGATE_TEST_SEAT_DIR", scratch.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("child");
+    let output = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    let held = output.lines().any(|line| line.expect("text") == "holding");
+    assert!(held, "the child ended without the seat");
+    assert!(seats.holder_alive(1));
+    assert!(seats.try_take(1).expect("take").is_none());
+    child.kill().expect("SIGKILL");
+    child.wait().expect("dead");
+    assert!(!seats.holder_alive(1));
+    let taken = seats.try_take(1).expect("take").expect("free");
+    assert_eq!(taken.generation, 2);
+    let mut bytes = [0; 19];
+    taken.table.load(64, &mut bytes);
+    assert_eq!(&bytes, b"written by the dead");
+}

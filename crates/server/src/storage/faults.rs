@@ -1,0 +1,85 @@
+//! Test aids: the daemon kills itself at a chosen point, so that tests can restart it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Dies after an effect, before its result is recorded or reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KillAfterEffect {
+    /// `create`, `mkdir`, `mknod`, `symlink`, `link`, `unlink`, `rmdir`, `rename`, `append` or
+    /// `write`.
+    pub operation: String,
+    /// The first is 1.
+    pub count: u64,
+}
+
+/// Where to die. The default is nowhere. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    shared: Option<Arc<Shared>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    kill_after_effect: Option<KillAfterEffect>,
+    kill_at_request: Option<u64>,
+    panic_at_request: Option<u64>,
+    effects: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl Faults {
+    /// Dies at the given points; `kill_at_request` counts jobs from 1 and dies before that job.
+    pub fn new(kill_after_effect: Option<KillAfterEffect>, kill_at_request: Option<u64>) -> Faults {
+        Faults::with_panic(kill_after_effect, kill_at_request, None)
+    }
+
+    /// As [`Faults::new`], with a job number that panics instead of running.
+    pub fn with_panic(
+        kill_after_effect: Option<KillAfterEffect>,
+        kill_at_request: Option<u64>,
+        panic_at_request: Option<u64>,
+    ) -> Faults {
+        let shared = Shared {
+            kill_after_effect,
+            kill_at_request,
+            panic_at_request,
+            effects: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+        };
+        Faults {
+            shared: Some(Arc::new(shared)),
+        }
+    }
+
+    /// Told by storage when an operation has taken effect.
+    pub(crate) fn effect(&self, operation: &str) {
+        let Some(shared) = &self.shared else { return };
+        let Some(kill) = &shared.kill_after_effect else {
+            return;
+        };
+        if kill.operation == operation
+            && shared.effects.fetch_add(1, Ordering::Relaxed) + 1 == kill.count
+        {
+            die();
+        }
+    }
+
+    /// Told by storage before a job runs.
+    pub(crate) fn request(&self) {
+        let Some(shared) = &self.shared else { return };
+        let number = shared.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        if shared.kill_at_request == Some(number) {
+            die();
+        }
+        if shared.panic_at_request == Some(number) {
+            panic!("a test asked for this panic");
+        }
+    }
+}
+
+/// SIGKILL, so that nothing of the process gets to run any more, not even a destructor.
+fn die() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    std::process::abort()
+}

@@ -1,0 +1,324 @@
+//! [`PosixFiles`]: one exported directory, and nothing above or beside it.
+//!
+//! The root is opened once. Everything else is reached from it with `openat2`, beneath it, through
+//! no symbolic or magic link and on the root's own file system only: a mount point below answers
+//! EXDEV. Files are known by handle, which is inode number and birth time, so a reused inode is
+//! told apart where the back end keeps birth times. A forwarder run by root acts with each caller's
+//! ids; another one ignores callers.
+
+mod attributes;
+mod caller;
+mod data;
+mod export;
+mod listing;
+mod names;
+mod opens;
+mod sys;
+mod table;
+
+pub(crate) use export::open_hidden_file;
+pub use export::{ExportError, ExportOptions, HIDDEN};
+pub(crate) use opens::SETTLED_BYTE;
+
+use export::Export;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use sys::{Done, no};
+use tidegate_forward::{Errno, Files};
+use tidegate_sched::Direction;
+use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs};
+
+/// The files of an export. Clones share one table of known files; each storage thread has a clone.
+#[derive(Clone)]
+pub struct PosixFiles {
+    export: Arc<Export>,
+}
+
+impl PosixFiles {
+    /// Opens the directory and makes the hidden folder `.tidegate` in it. The process must run with
+    /// umask 0 ([`crate::storage::prepare_process`]): clients have applied theirs.
+    pub fn open(dir: &Path, options: &ExportOptions) -> Result<PosixFiles, ExportError> {
+        Ok(PosixFiles {
+            export: Arc::new(Export::open(dir, options)?),
+        })
+    }
+
+    /// Call once a second: closes descriptors of a part of the files that were idle since its last
+    /// turn, and forgets those that another forwarder has removed, so that their space is freed.
+    pub fn tidy(&self) {
+        for known in self.export.table.idle() {
+            match sys::stat(&known.path) {
+                Ok(stat) if stat.stx_nlink > 0 => *known.data() = table::DataFds::default(),
+                _ => self.export.table.forget(known.handle),
+            }
+        }
+    }
+
+    /// Call when the grace period of a seat held here is over and the seat is settled: removes
+    /// files without a name that nobody opened again. Says how many.
+    pub fn sweep(&self, seat: u16) -> std::io::Result<u64> {
+        self.export.opens.sweep(seat).map_err(as_io_error)
+    }
+
+    /// Call when a seat was released: registrations of its files are the next holder's business.
+    pub fn seat_released(&self, seat: u16) {
+        for handle in self.export.opens.forget_seat(seat) {
+            if let Some(known) = self.export.table.find(handle) {
+                known.set_open(false);
+            }
+        }
+    }
+
+    /// Whether byte locks exclude open descriptions from each other on this back end.
+    pub(crate) fn locks_work(&self) -> bool {
+        self.export.opens.locks_work()
+    }
+
+    /// The hidden folder, for the seats.
+    pub(crate) fn hidden(&self) -> BorrowedFd<'_> {
+        self.export.hidden()
+    }
+
+    /// Where the hidden folder is, for messages.
+    pub(crate) fn hidden_path(&self) -> &Path {
+        &self.export.hidden_path
+    }
+
+    /// The descriptor that reads or writes a file's data.
+    pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
+        let known = self.export.known(handle)?;
+        match direction {
+            Direction::Read if known.kind == sys::DIRECTORY => Err(Errno::EISDIR.into()),
+            Direction::Read => self.export.read_fd(&known),
+            Direction::Write => self.export.write_fd(&known),
+        }
+    }
+}
+
+fn as_io_error(access: tidegate_forward::Access) -> std::io::Error {
+    match access {
+        tidegate_forward::Access::Errno(Errno(errno)) => {
+            std::io::Error::from_raw_os_error(i32::from(errno))
+        }
+        tidegate_forward::Access::UnknownHandle => std::io::ErrorKind::NotFound.into(),
+    }
+}
+
+impl Files for PosixFiles {
+    fn root(&mut self) -> Done<Attr> {
+        self.attr_of_known(&self.export.root)
+    }
+
+    fn reach(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
+        self.reach_path(handle, path)
+    }
+
+    fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr> {
+        self.lookup_name(caller, parent, name)
+    }
+
+    fn attr(&mut self, handle: Handle) -> Done<Attr> {
+        self.attr_of_known(&*self.export.known(handle)?)
+    }
+
+    fn create(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+    ) -> Done<Attr> {
+        self.create_file(caller, parent, name, mode)
+    }
+
+    fn mkdir(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+    ) -> Done<Attr> {
+        self.make_directory(caller, parent, name, mode)
+    }
+
+    fn mknod(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Done<Attr> {
+        self.make_node(caller, parent, name, mode, rdev)
+    }
+
+    fn symlink(
+        &mut self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        target: &[u8],
+    ) -> Done<Attr> {
+        self.make_symlink(caller, parent, name, target)
+    }
+
+    fn link(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        parent: Handle,
+        name: &[u8],
+    ) -> Done<Attr> {
+        self.link_file(caller, handle, parent, name)
+    }
+
+    fn unlink(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<()> {
+        self.unlink_name(caller, parent, name)
+    }
+
+    fn rmdir(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<()> {
+        self.remove_directory(caller, parent, name)
+    }
+
+    fn rename(
+        &mut self,
+        caller: Option<&Caller>,
+        from: (Handle, &[u8]),
+        to: (Handle, &[u8]),
+        mode: RenameMode,
+    ) -> Done<()> {
+        self.rename_name(caller, from, to, mode)
+    }
+
+    fn readdir(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        cookie: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Done<Vec<Entry>> {
+        self.list(caller, handle, cookie, bytes_max, plus)
+    }
+
+    fn set_attr(&mut self, caller: Option<&Caller>, handle: Handle, set: &SetAttr) -> Done<Attr> {
+        self.set_attributes(caller, handle, set)
+    }
+
+    fn opened(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        read: bool,
+        write: bool,
+    ) -> Done<Attr> {
+        let known = self.export.known(handle)?;
+        if write && known.kind == sys::DIRECTORY {
+            return Err(Errno::EISDIR.into());
+        }
+        self.check_open(caller, &known, read, write)?;
+        if known.kind == sys::REGULAR {
+            self.export.opens.opened(handle)?;
+            known.set_open(true);
+            // It may have lost its last name just before it was registered.
+            if sys::stat(&known.path).map_err(no)?.stx_nlink == 0 {
+                self.closed(handle)?;
+                return Err(Errno::ESTALE.into());
+            }
+        }
+        self.attr_of_known(&known)
+    }
+
+    fn closed(&mut self, handle: Handle) -> Done<()> {
+        if let Some(known) = self.export.table.find(handle) {
+            known.set_open(false);
+        }
+        self.export.opens.closed(handle)?;
+        if let Some(known) = self.export.table.find(handle)
+            && sys::stat(&known.path).map_err(no)?.stx_nlink == 0
+        {
+            self.export.table.forget(handle);
+        }
+        Ok(())
+    }
+
+    fn readlink(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>> {
+        let known = self.export.known(handle)?;
+        if known.kind != libc::S_IFLNK {
+            return Err(Errno::EINVAL.into());
+        }
+        let _acting = self.export.own.act_as(caller)?;
+        let target = rustix::fs::readlinkat(&known.path, c"", Vec::new()).map_err(no)?;
+        Ok(target.into_bytes().into())
+    }
+
+    fn access(&mut self, caller: Option<&Caller>, handle: Handle, mask: u32) -> Done<()> {
+        self.check_access(caller, &*self.export.known(handle)?, mask)
+    }
+
+    fn fsync(&mut self, handle: Handle, data_only: bool) -> Done<()> {
+        self.sync(handle, data_only)
+    }
+
+    fn statfs(&mut self) -> Done<Statfs> {
+        let state = rustix::fs::fstatvfs(&self.export.root.path).map_err(no)?;
+        Ok(Statfs {
+            blocks: state.f_blocks,
+            blocks_free: state.f_bfree,
+            blocks_available: state.f_bavail,
+            files: state.f_files,
+            files_free: state.f_ffree,
+            block_size: u32::try_from(state.f_frsize).unwrap_or(4096),
+            name_max: u32::try_from(state.f_namemax).unwrap_or(255),
+        })
+    }
+
+    fn fallocate(&mut self, handle: Handle, mode: u32, offset: u64, len: u64) -> Done<()> {
+        self.allocate(handle, mode, offset, len)
+    }
+
+    fn copy_range(&mut self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
+        self.copy(from, to, len)
+    }
+
+    fn seek(&mut self, handle: Handle, offset: u64, whence: u32) -> Done<u64> {
+        self.seek_from(handle, offset, whence)
+    }
+
+    fn getxattr(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        name: &[u8],
+    ) -> Done<Box<[u8]>> {
+        self.xattr(caller, handle, name)
+    }
+
+    fn setxattr(
+        &mut self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Done<()> {
+        self.set_xattr(caller, handle, name, value, flags)
+    }
+
+    fn listxattr(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>> {
+        self.list_xattr(caller, handle)
+    }
+
+    fn removexattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8]) -> Done<()> {
+        self.remove_xattr(caller, handle, name)
+    }
+
+    fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
+        self.write_whole(handle, offset, bytes)
+    }
+
+    fn wall_ns(&mut self) -> i64 {
+        export::own_wall_ns().saturating_add(self.export.clock_offset_ns)
+    }
+}

@@ -1,0 +1,145 @@
+//! Whole-file operations on data: sync, allocate, copy, seek, append.
+
+use super::PosixFiles;
+use super::sys::{self, Done, EXDEV, no};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::retry_on_intr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tidegate_forward::{Access, Errno};
+use tidegate_wire::Handle;
+
+/// Most bytes that one copy moves, so that it does not hold a thread for minutes; short copies are
+/// usual with copy_file_range, and callers go on.
+const COPY_MAX: u64 = 256 << 20;
+
+/// Buffer of copies that the back end cannot do by itself.
+const COPY_BUFFER: usize = 512 << 10;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl PosixFiles {
+    pub(super) fn sync(&self, handle: Handle, data_only: bool) -> Done<()> {
+        let known = self.export.known(handle)?;
+        // The descriptor that wrote has seen the errors of writing back.
+        let written: Option<Arc<OwnedFd>> = known.data().write.clone();
+        let fd = match written {
+            Some(fd) => fd,
+            None => self.export.read_fd(&known)?,
+        };
+        match data_only {
+            true => retry_on_intr(|| rustix::fs::fdatasync(&fd)).map_err(no),
+            false => retry_on_intr(|| rustix::fs::fsync(&fd)).map_err(no),
+        }
+    }
+
+    pub(super) fn allocate(&self, handle: Handle, mode: u32, offset: u64, len: u64) -> Done<()> {
+        let flags = FallocateFlags::from_bits_retain(mode);
+        let keep = FallocateFlags::KEEP_SIZE;
+        let allowed = [
+            FallocateFlags::empty(),
+            keep,
+            keep | FallocateFlags::PUNCH_HOLE,
+            FallocateFlags::ZERO_RANGE,
+            keep | FallocateFlags::ZERO_RANGE,
+        ];
+        if !allowed.contains(&flags) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let fd = self.export.write_fd(&*self.export.known(handle)?)?;
+        retry_on_intr(|| rustix::fs::fallocate(&fd, flags, offset, len)).map_err(no)
+    }
+
+    pub(super) fn copy(
+        &self,
+        (from, from_offset): (Handle, u64),
+        (to, to_offset): (Handle, u64),
+        len: u64,
+    ) -> Done<u64> {
+        let source = self.export.read_fd(&*self.export.known(from)?)?;
+        let target = self.export.write_fd(&*self.export.known(to)?)?;
+        let len = len.min(COPY_MAX);
+        let (mut source_at, mut target_at, mut done) = (from_offset, to_offset, 0);
+        while done < len {
+            let want = (len - done) as usize;
+            let (at, to_at) = (Some(&mut source_at), Some(&mut target_at));
+            match rustix::fs::copy_file_range(&source, at, &target, to_at, want) {
+                Ok(0) => break,
+                Ok(copied) => done += copied as u64,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) if done == 0 && can_copy_by_hand(error) => {
+                    return copy_by_hand((&source, from_offset), (&target, to_offset), len);
+                }
+                // What was copied before an error counts; the next call tells the error.
+                Err(error) if done == 0 => return Err(no(error)),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    pub(super) fn seek_from(&self, handle: Handle, offset: u64, whence: u32) -> Done<u64> {
+        let to = match whence {
+            SEEK_DATA => SeekFrom::Data(offset),
+            SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        if i64::try_from(offset).is_err() {
+            return Err(sys::ENXIO.into());
+        }
+        // The description's own position moves, but nobody reads by it.
+        let fd = self.export.read_fd(&*self.export.known(handle)?)?;
+        rustix::fs::seek(&fd, to).map_err(no)
+    }
+
+    pub(super) fn write_whole(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
+        let fd = self.export.write_fd(&*self.export.known(handle)?)?;
+        write_fully(&fd, offset, bytes)?;
+        self.export.faults.effect("append");
+        Ok(())
+    }
+}
+
+/// Whether the back end does not copy between these two files, though bytes can be moved by hand.
+fn can_copy_by_hand(error: rustix::io::Errno) -> bool {
+    let Access::Errno(errno) = no(error) else {
+        return false;
+    };
+    errno == EXDEV || errno == Errno::EOPNOTSUPP || error == rustix::io::Errno::NOSYS
+}
+
+fn copy_by_hand(
+    (source, mut source_at): (&OwnedFd, u64),
+    (target, mut target_at): (&OwnedFd, u64),
+    len: u64,
+) -> Done<u64> {
+    let mut buffer = vec![0; COPY_BUFFER.min(len as usize)];
+    let mut done = 0;
+    while done < len {
+        let want = buffer.len().min((len - done) as usize);
+        let read = retry_on_intr(|| rustix::io::pread(source, &mut buffer[..want], source_at));
+        let read = read.map_err(no)?;
+        if read == 0 {
+            break;
+        }
+        write_fully(target, target_at, &buffer[..read])?;
+        source_at += read as u64;
+        target_at += read as u64;
+        done += read as u64;
+    }
+    Ok(done)
+}
+
+/// pwrite until all is written.
+pub(super) fn write_fully(fd: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Done<()> {
+    while !bytes.is_empty() {
+        let written = retry_on_intr(|| rustix::io::pwrite(fd, bytes, offset)).map_err(no)?;
+        if written == 0 {
+            return Err(Errno::EIO.into());
+        }
+        bytes = &bytes[written..];
+        offset += written as u64;
+    }
+    Ok(())
+}

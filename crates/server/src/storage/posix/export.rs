@@ -1,0 +1,312 @@
+//! The exported directory: its root, the hidden folder in it, and what all storage threads share.
+
+use super::caller::Own;
+use super::opens::Opens;
+use super::sys::{self, Done, no};
+use super::table::{DataFds, HandleTable, Known};
+use crate::storage::Faults;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tidegate_forward::{Access, Errno};
+use tidegate_wire::{Attr, Handle, Layout};
+
+/// The folder in the root that no client sees: seats, locks, and files that lost their last name.
+pub const HIDDEN: &str = ".tidegate";
+
+/// Most files known at once, unless the limit of descriptors is lower.
+const HANDLES_MAX: usize = 16384;
+
+/// Names are looked up one component at a time, below the root, through no link, on one file
+/// system.
+const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// How a directory is exported.
+#[derive(Clone, Debug)]
+pub struct ExportOptions {
+    /// The layout that all forwarders share; it tells which seat is in charge of a file.
+    pub layout: Layout,
+    /// Most files known at once; each takes up to three descriptors. None: 16,384, or a quarter of
+    /// the limit of open files if that is less.
+    pub handles_max: Option<usize>,
+    /// Test aid.
+    pub faults: Faults,
+}
+
+impl ExportOptions {
+    /// The usual limits.
+    pub fn new(layout: Layout) -> ExportOptions {
+        ExportOptions {
+            layout,
+            handles_max: None,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// Why a directory cannot be exported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// It cannot be opened.
+    #[error("cannot export {}: {source}", path.display())]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The hidden folder cannot be used.
+    #[error("cannot use {}: {source}; the forwarder needs a folder there", path.display())]
+    Hidden {
+        /// What in the hidden folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The kernel is too old.
+    #[error("this kernel has no openat2 (Linux 5.6 or newer is needed)")]
+    NoOpenat2,
+}
+
+/// What all storage threads of one forwarder share.
+pub(super) struct Export {
+    pub(super) root: Arc<Known>,
+    root_device: (u32, u32),
+    hidden: OwnedFd,
+    hidden_handle: Handle,
+    pub(super) hidden_path: PathBuf,
+    pub(super) own: Own,
+    pub(super) table: HandleTable,
+    pub(super) opens: Opens,
+    pub(super) faults: Faults,
+    /// How far the back end's clock is from ours, ns.
+    pub(super) clock_offset_ns: i64,
+    /// Held while a mode is widened for a moment, so that two threads do not restore each other's.
+    widening: Mutex<()>,
+}
+
+impl Export {
+    /// Opens the directory and makes the hidden folder.
+    pub(super) fn open(dir: &Path, options: &ExportOptions) -> Result<Export, ExportError> {
+        let at_root = |source: rustix::io::Errno| ExportError::Open {
+            path: dir.to_owned(),
+            source: source.into(),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(dir, flags, Mode::empty()).map_err(at_root)?;
+        let stat = sys::stat(&root).map_err(at_root)?;
+        let hidden_path = dir.join(HIDDEN);
+        let at_hidden = |source: rustix::io::Errno| match source {
+            rustix::io::Errno::NOSYS => ExportError::NoOpenat2,
+            _ => ExportError::Hidden {
+                path: hidden_path.clone(),
+                source: source.into(),
+            },
+        };
+        let hidden = make_folder(root.as_fd(), HIDDEN).map_err(at_hidden)?;
+        let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(at_hidden)?);
+        let clock_offset_ns = clock_offset_ns(hidden.as_fd()).map_err(at_hidden)?;
+        let opens = Opens::open(hidden.as_fd(), options.layout).map_err(at_hidden)?;
+        let table = HandleTable::new(options.handles_max.unwrap_or_else(handles_max));
+        let root = table.insert(sys::handle_of(&stat), sys::DIRECTORY, root);
+        root.set_open(true);
+        Ok(Export {
+            root,
+            root_device: sys::device_of(&stat),
+            hidden,
+            hidden_handle,
+            own: Own::of_process(),
+            table,
+            opens,
+            faults: options.faults.clone(),
+            clock_offset_ns,
+            widening: Mutex::new(()),
+            hidden_path,
+        })
+    }
+
+    /// The hidden folder.
+    pub(super) fn hidden(&self) -> BorrowedFd<'_> {
+        self.hidden.as_fd()
+    }
+
+    /// The file of a handle.
+    pub(super) fn known(&self, handle: Handle) -> Done<Arc<Known>> {
+        self.table.find(handle).ok_or(Access::UnknownHandle)
+    }
+
+    /// Whether a name in this directory is the hidden folder's.
+    pub(super) fn is_hidden(&self, parent: &Known, name: &[u8]) -> bool {
+        name == HIDDEN.as_bytes() && parent.handle == self.root.handle
+    }
+
+    /// Opens a name in a directory. Short of descriptors, it forgets some files first.
+    pub(super) fn open_at(
+        &self,
+        dir: impl AsFd,
+        name: impl rustix::path::Arg + Copy,
+        flags: OFlags,
+        mode: u32,
+    ) -> Done<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        match rustix::fs::openat2(dir.as_fd(), name, flags, mode, RESOLVE) {
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                self.table.shrink();
+                rustix::fs::openat2(dir, name, flags, mode, RESOLVE).map_err(no)
+            }
+            result => result.map_err(no),
+        }
+    }
+
+    /// Opens the file behind a descriptor anew, whatever its name is now.
+    pub(super) fn reopen(&self, fd: impl AsFd, flags: OFlags) -> Done<OwnedFd> {
+        let path = sys::proc_path(fd);
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        match rustix::fs::open(&path, flags, Mode::empty()) {
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                self.table.shrink();
+                rustix::fs::open(&path, flags, Mode::empty()).map_err(no)
+            }
+            result => result.map_err(no),
+        }
+    }
+
+    /// Makes the file behind an `O_PATH` descriptor known and tells its attributes.
+    pub(super) fn adopt(&self, path: OwnedFd) -> Done<(Arc<Known>, Attr)> {
+        let stat = sys::stat(&path).map_err(no)?;
+        let attr = sys::attr_of(&stat);
+        if attr.handle == self.hidden_handle {
+            return Err(Errno::ENOENT.into());
+        }
+        Ok((
+            self.table.insert(attr.handle, attr.mode & sys::KIND, path),
+            attr,
+        ))
+    }
+
+    /// Whether statx saw a file of the exported file system, and not one mounted upon it.
+    pub(super) fn is_ours(&self, stat: &rustix::fs::Statx) -> bool {
+        sys::device_of(stat) == self.root_device && sys::handle_of(stat) != self.hidden_handle
+    }
+
+    /// A descriptor that reads the file (or syncs a directory), with the forwarder's own rights.
+    pub(super) fn read_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+        if let Some(fd) = &known.data().read {
+            return Ok(fd.clone());
+        }
+        if !matches!(known.kind, sys::REGULAR | sys::DIRECTORY) {
+            return Err(Errno::EINVAL.into());
+        }
+        let fd = Arc::new(self.reopen_widened(known, OFlags::RDONLY)?);
+        Ok(known.data().read.get_or_insert(fd).clone())
+    }
+
+    /// A descriptor that writes the file, with the forwarder's own rights.
+    pub(super) fn write_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+        if let Some(fd) = &known.data().write {
+            return Ok(fd.clone());
+        }
+        match known.kind {
+            sys::REGULAR => {}
+            sys::DIRECTORY => return Err(Errno::EISDIR.into()),
+            _ => return Err(Errno::EINVAL.into()),
+        }
+        let fd = Arc::new(self.reopen_widened(known, OFlags::WRONLY)?);
+        Ok(known.data().write.get_or_insert(fd).clone())
+    }
+
+    /// Keeps a descriptor that reads and writes, for a file that was just created.
+    pub(super) fn keep_data_fd(&self, known: &Known, fd: OwnedFd) {
+        let fd = Arc::new(fd);
+        let mut data = known.data();
+        *data = DataFds {
+            read: Some(fd.clone()),
+            write: Some(fd),
+        };
+    }
+
+    /// Reopens for data. The owner may use an open file whatever became of its mode; a forwarder
+    /// that is not root widens the mode for that moment.
+    fn reopen_widened(&self, known: &Known, flags: OFlags) -> Done<OwnedFd> {
+        let refused = match self.reopen(&known.path, flags) {
+            Err(Access::Errno(Errno::EACCES)) => Access::Errno(Errno::EACCES),
+            result => return result,
+        };
+        let _widening = self
+            .widening
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let stat = sys::stat(&known.path).map_err(no)?;
+        if stat.stx_uid != self.own.uid() || known.kind != sys::REGULAR {
+            return Err(refused);
+        }
+        let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o7777);
+        let path = sys::proc_path(&known.path);
+        rustix::fs::chmod(&path, mode | Mode::RUSR | Mode::WUSR).map_err(|_| refused)?;
+        let opened = self.reopen(&known.path, flags);
+        rustix::fs::chmod(&path, mode).map_err(no)?;
+        opened
+    }
+}
+
+/// Opens a folder in a directory, making it first if it is not there.
+pub(super) fn make_folder(dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE)
+}
+
+/// Opens a file of the hidden folder for reading and writing, making it first if it is not there.
+pub(crate) fn open_hidden_file(dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(dir, name, flags, Mode::RUSR | Mode::WUSR, RESOLVE)
+}
+
+/// Three descriptors a file at most, and a quarter left for connections.
+fn handles_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let open_max = limit.current.and_then(|max| usize::try_from(max).ok());
+    open_max.map_or(HANDLES_MAX, |max| (max / 4).min(HANDLES_MAX))
+}
+
+/// How far the back end's clock, which stamps files, is ahead of ours. Differences as small as the
+/// measurement counts as none.
+fn clock_offset_ns(hidden: BorrowedFd<'_>) -> rustix::io::Result<i64> {
+    const UNCERTAIN_NS: i64 = 20_000_000;
+    let name = format!("clock.{}", rustix::process::getpid().as_raw_nonzero());
+    let file = open_hidden_file(hidden, &name)?;
+    let ours = own_wall_ns();
+    let now = rustix::fs::Timespec {
+        tv_sec: 0,
+        tv_nsec: rustix::fs::UTIME_NOW,
+    };
+    let now = rustix::fs::Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    let measured = rustix::fs::futimens(&file, &now).and_then(|()| sys::stat(&file));
+    rustix::fs::unlinkat(hidden, name, rustix::fs::AtFlags::empty())?;
+    let offset = sys::nanoseconds(&measured?.stx_mtime).saturating_sub(ours);
+    Ok(if offset.saturating_abs() < UNCERTAIN_NS {
+        0
+    } else {
+        offset
+    })
+}
+
+/// The clock that stamps local files: it ticks a few ms behind the precise one.
+pub(super) fn own_wall_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec)
+}

@@ -1,0 +1,318 @@
+//! Operations on names: each takes a directory by handle and one component.
+
+use super::PosixFiles;
+use super::sys::{self, Done, attr_of, check_name, handle_of, no};
+use super::table::Known;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use tidegate_forward::{Access, Errno};
+use tidegate_wire::{Attr, Caller, Handle, PATH_MAX, RenameMode};
+
+impl PosixFiles {
+    pub(super) fn reach_path(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
+        if let Some(known) = self.export.table.find(handle) {
+            return self.attr_of_known(&known);
+        }
+        match self.walk(handle, path) {
+            Ok(attr) => Ok(attr),
+            Err(refused) => self.reach_hidden(handle).ok_or(match refused {
+                Access::Errno(Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG) => {
+                    Errno::ESTALE.into()
+                }
+                other => other,
+            }),
+        }
+    }
+
+    /// Goes down a path; ESTALE if it ends at another file.
+    fn walk(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
+        if path.len() >= PATH_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let mut components = path.split(|&b| b == b'/');
+        let first = components.next().unwrap_or_default();
+        check_name(first)?;
+        components.try_for_each(check_name)?;
+        if self.export.is_hidden(&self.export.root, first) {
+            return Err(Errno::ENOENT.into());
+        }
+        let fd = self
+            .export
+            .open_at(&self.export.root.path, path, OFlags::PATH, 0)?;
+        let stat = sys::stat(&fd).map_err(no)?;
+        if handle_of(&stat) != handle {
+            return Err(Errno::ESTALE.into());
+        }
+        let (known, _) = self.export.adopt(fd)?;
+        self.attr_of_known(&known)
+    }
+
+    /// Finds a file that has lost its last name but is open somewhere.
+    fn reach_hidden(&self, handle: Handle) -> Option<Attr> {
+        if !self.export.opens.has_hidden_name(handle) {
+            return None;
+        }
+        let name = super::opens::hidden_name(handle);
+        let orphans = self.export.opens.orphans();
+        let fd = self
+            .export
+            .open_at(orphans, name.as_str(), OFlags::PATH, 0)
+            .ok()?;
+        let (known, _) = self.export.adopt(fd).ok()?;
+        if known.handle != handle {
+            return None;
+        }
+        let mut attr = self.attr_of_known(&known).ok()?;
+        if !known.is_open() {
+            attr.nlink = attr.nlink.saturating_sub(1);
+        }
+        Some(attr)
+    }
+
+    pub(super) fn lookup_name(
+        &self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+    ) -> Done<Attr> {
+        check_name(name)?;
+        let parent = self.export.known(parent)?;
+        if self.export.is_hidden(&parent, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let acting = self.export.own.act_as(caller)?;
+        let stat = sys::stat_at(&parent.path, name, AtFlags::empty()).map_err(no)?;
+        let mut attr = attr_of(&stat);
+        let known_already = self
+            .export
+            .is_ours(&stat)
+            .then(|| self.export.table.find(attr.handle));
+        if known_already.flatten().is_none() {
+            let fd = self.export.open_at(&parent.path, name, OFlags::PATH, 0)?;
+            attr = self.export.adopt(fd)?.1;
+        }
+        drop(acting);
+        self.leave_out_hidden_name(&mut attr);
+        Ok(attr)
+    }
+
+    pub(super) fn create_file(
+        &self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+    ) -> Done<Attr> {
+        let parent = self.place(parent, name)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let acting = self.export.own.act_as(caller)?;
+        let data = self.export.open_at(&parent.path, name, flags, mode)?;
+        drop(acting);
+        self.export.faults.effect("create");
+        let path = self.export.reopen(&data, OFlags::PATH)?;
+        let (known, attr) = self.export.adopt(path)?;
+        self.export.keep_data_fd(&known, data);
+        Ok(attr)
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+    ) -> Done<Attr> {
+        let parent = self.place(parent, name)?;
+        let _acting = self.export.own.act_as(caller)?;
+        // mkdir heeds the sticky bit; the set-id bits of directories are set by chmod only.
+        rustix::fs::mkdirat(&parent.path, name, Mode::from_raw_mode(mode & 0o7777)).map_err(no)?;
+        self.export.faults.effect("mkdir");
+        self.adopt_new(&parent, name)
+    }
+
+    pub(super) fn make_node(
+        &self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Done<Attr> {
+        let parent = self.place(parent, name)?;
+        let kind = match mode & sys::KIND {
+            0 => FileType::RegularFile,
+            kind => FileType::from_raw_mode(kind),
+        };
+        if matches!(
+            kind,
+            FileType::Directory | FileType::Symlink | FileType::Unknown
+        ) {
+            return Err(Errno::EINVAL.into());
+        }
+        let _acting = self.export.own.act_as(caller)?;
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        rustix::fs::mknodat(&parent.path, name, kind, mode, sys::decode_device(rdev))
+            .map_err(no)?;
+        self.export.faults.effect("mknod");
+        self.adopt_new(&parent, name)
+    }
+
+    pub(super) fn make_symlink(
+        &self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+        target: &[u8],
+    ) -> Done<Attr> {
+        let parent = self.place(parent, name)?;
+        let _acting = self.export.own.act_as(caller)?;
+        rustix::fs::symlinkat(target, &parent.path, name).map_err(no)?;
+        self.export.faults.effect("symlink");
+        self.adopt_new(&parent, name)
+    }
+
+    pub(super) fn link_file(
+        &self,
+        caller: Option<&Caller>,
+        handle: Handle,
+        parent: Handle,
+        name: &[u8],
+    ) -> Done<Attr> {
+        let known = self.export.known(handle)?;
+        let parent = self.place(parent, name)?;
+        // As on any file system, what has lost its last name cannot get another one.
+        if self.attr_of_known(&known)?.nlink == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        let acting = self.export.own.act_as(caller)?;
+        let from = sys::proc_path(&known.path);
+        rustix::fs::linkat(CWD, from, &parent.path, name, AtFlags::SYMLINK_FOLLOW).map_err(no)?;
+        drop(acting);
+        self.export.faults.effect("link");
+        self.attr_of_known(&known)
+    }
+
+    pub(super) fn unlink_name(
+        &self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+    ) -> Done<()> {
+        check_name(name)?;
+        let parent = self.export.known(parent)?;
+        if self.export.is_hidden(&parent, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let remove = || rustix::fs::unlinkat(&parent.path, name, AtFlags::empty()).map_err(no);
+        self.remove_name(caller, &parent, name, None, remove)?;
+        self.export.faults.effect("unlink");
+        Ok(())
+    }
+
+    pub(super) fn remove_directory(
+        &self,
+        caller: Option<&Caller>,
+        parent: Handle,
+        name: &[u8],
+    ) -> Done<()> {
+        check_name(name)?;
+        let parent = self.export.known(parent)?;
+        if self.export.is_hidden(&parent, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let _acting = self.export.own.act_as(caller)?;
+        rustix::fs::unlinkat(&parent.path, name, AtFlags::REMOVEDIR).map_err(no)?;
+        self.export.faults.effect("rmdir");
+        Ok(())
+    }
+
+    pub(super) fn rename_name(
+        &self,
+        caller: Option<&Caller>,
+        (from, name): (Handle, &[u8]),
+        (to, new_name): (Handle, &[u8]),
+        mode: RenameMode,
+    ) -> Done<()> {
+        check_name(name)?;
+        let from = self.export.known(from)?;
+        if self.export.is_hidden(&from, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let to = self.place(to, new_name)?;
+        let flags = match mode {
+            RenameMode::Replace => RenameFlags::empty(),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+        };
+        let rename = || {
+            let renamed = rustix::fs::renameat_with(&from.path, name, &to.path, new_name, flags);
+            renamed.map_err(no)
+        };
+        if mode == RenameMode::Replace {
+            let moved = sys::stat_at(&from.path, name, AtFlags::empty()).ok();
+            let moved = moved.as_ref().map(handle_of);
+            self.remove_name(caller, &to, new_name, moved, rename)?;
+        } else {
+            let _acting = self.export.own.act_as(caller)?;
+            rename()?;
+        }
+        self.export.faults.effect("rename");
+        Ok(())
+    }
+
+    /// Runs `remove`, which takes `name` away from a file, as the caller. A file that may be open
+    /// keeps a hidden name; one that may not and has no other name is forgotten. Unless the name's
+    /// file is `spared`: a rename onto another name of the same file does nothing.
+    fn remove_name(
+        &self,
+        caller: Option<&Caller>,
+        parent: &Known,
+        name: &[u8],
+        spared: Option<Handle>,
+        remove: impl Fn() -> Done<()>,
+    ) -> Done<()> {
+        let file = match self.export.open_at(&parent.path, name, OFlags::PATH, 0) {
+            Ok(fd) => sys::stat(&fd).ok().map(|stat| (fd, attr_of(&stat))),
+            Err(_) => None,
+        };
+        let file = file.filter(|(_, attr)| {
+            attr.mode & sys::KIND != sys::DIRECTORY && Some(attr.handle) != spared
+        });
+        let Some((fd, attr)) = file else {
+            let _acting = self.export.own.act_as(caller)?;
+            return remove();
+        };
+        let regular = attr.mode & sys::KIND == sys::REGULAR;
+        let mut removing = match regular {
+            true => Some(self.export.opens.removing(attr.handle, fd.as_fd())?),
+            false => None,
+        };
+        drop(fd);
+        let acting = self.export.own.act_as(caller);
+        let removed = acting.and_then(|_acting| remove());
+        let kept = removing.as_ref().is_some_and(|removing| removing.is_kept());
+        match (&removed, &mut removing) {
+            (Err(_), Some(removing)) => removing.undo(),
+            (Ok(()), _) if attr.nlink == 1 && !kept => self.export.table.forget(attr.handle),
+            _ => {}
+        }
+        removed
+    }
+
+    /// The directory in which a name is to appear.
+    fn place(&self, parent: Handle, name: &[u8]) -> Done<Arc<Known>> {
+        check_name(name)?;
+        let parent = self.export.known(parent)?;
+        match self.export.is_hidden(&parent, name) {
+            true => Err(Errno::EPERM.into()),
+            false => Ok(parent),
+        }
+    }
+
+    /// Makes a file known that was just created under a name.
+    fn adopt_new(&self, parent: &Known, name: &[u8]) -> Done<Attr> {
+        let fd = self.export.open_at(&parent.path, name, OFlags::PATH, 0)?;
+        Ok(self.export.adopt(fd)?.1)
+    }
+}

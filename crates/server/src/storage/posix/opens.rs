@@ -1,0 +1,348 @@
+//! Files that are open somewhere outlive their last name under a hidden one.
+//!
+//! A forwarder that has a file registered as open holds a shared lock on byte `inode` of
+//! `.tidegate/opens`. Whoever takes a name away tries an exclusive lock on that byte, through a
+//! second description: if somebody holds it shared, or if the seat in charge of the file cannot
+//! vouch for its opens (its holder is gone, or clients are still telling them), the file is first
+//! linked to `.tidegate/orphans/<inode>-<birth>`. The last close removes that name; after a change
+//! of seats a sweep does, for files that nobody reclaimed.
+
+use super::export::{make_folder, open_hidden_file};
+use super::sys::{self, Done, no, no_std};
+use crate::storage::ofd::{self, Kind};
+use rustix::fs::{AtFlags, CWD};
+use std::collections::{BTreeMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tidegate_forward::Errno;
+use tidegate_wire::{Handle, Layout};
+
+/// Byte of a seat's file that its holder locks once it knows all opens of the seat's files.
+pub(crate) const SETTLED_BYTE: u64 = 2;
+
+/// Byte beyond all files' by which it is found out whether locks work.
+const PROBE_BYTE: u64 = 1 << 62;
+
+/// Files whose opens are decided one after another.
+const STRIPES: usize = 64;
+
+/// How long an open waits for an unlink of the same file at another forwarder to be over.
+const UNLINK_WAIT: Duration = Duration::from_secs(5);
+
+/// Who has what open, as far as names are concerned.
+pub(super) struct Opens {
+    layout: Layout,
+    /// Whether two descriptions exclude each other on this back end. If not, only this forwarder's
+    /// opens count.
+    locks_work: bool,
+    hidden: OwnedFd,
+    orphans: OwnedFd,
+    /// Holds the shared locks of all files open here.
+    sharing: OwnedFd,
+    /// Tries the exclusive ones.
+    excluding: OwnedFd,
+    stripes: Vec<Mutex<HashSet<Handle>>>,
+    /// Descriptions of the seats' files, to look at their locks.
+    seats: Mutex<BTreeMap<u16, OwnedFd>>,
+}
+
+/// The right to take a name of a file away; ends when dropped.
+pub(super) struct Removing<'a> {
+    opens: &'a Opens,
+    handle: Handle,
+    /// The hidden name was made for this removal.
+    linked: bool,
+    /// The file must stay reachable.
+    kept: bool,
+    /// Nobody else of this process decides about the file's opens meanwhile.
+    stripe: MutexGuard<'a, HashSet<Handle>>,
+}
+
+impl Opens {
+    /// Uses the hidden folder.
+    pub(super) fn open(hidden: BorrowedFd<'_>, layout: Layout) -> rustix::io::Result<Opens> {
+        let sharing = open_hidden_file(hidden, "opens")?;
+        let excluding = open_hidden_file(hidden, "opens")?;
+        Ok(Opens {
+            layout,
+            locks_work: exclude_each_other(sharing.as_fd(), excluding.as_fd()),
+            hidden: hidden
+                .try_clone_to_owned()
+                .map_err(|_| rustix::io::Errno::MFILE)?,
+            orphans: make_folder(hidden, "orphans")?,
+            sharing,
+            excluding,
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            seats: Mutex::default(),
+        })
+    }
+
+    /// Whether locks exclude open descriptions from each other here.
+    pub(super) fn locks_work(&self) -> bool {
+        self.locks_work
+    }
+
+    /// Remembers that the file is open here.
+    pub(super) fn opened(&self, handle: Handle) -> Done<()> {
+        let give_up = Instant::now() + UNLINK_WAIT;
+        loop {
+            let mut stripe = self.stripe(handle);
+            if stripe.contains(&handle) {
+                return Ok(());
+            }
+            if self.share(handle)? {
+                stripe.insert(handle);
+                return Ok(());
+            }
+            drop(stripe);
+            // Another forwarder is removing a name of it right now.
+            if Instant::now() >= give_up {
+                return Err(Errno::ETIMEDOUT.into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Forgets that the file is open here; its hidden name goes, unless someone else may need it.
+    pub(super) fn closed(&self, handle: Handle) -> Done<()> {
+        let mut stripe = self.stripe(handle);
+        if stripe.remove(&handle) {
+            self.unshare(handle)?;
+        }
+        if self.has_hidden_name(handle) && self.lock_if_unused(&stripe, handle)? {
+            let removed =
+                rustix::fs::unlinkat(&self.orphans, hidden_name(handle), AtFlags::empty());
+            self.unlock(handle)?;
+            removed.or_else(ignore_absent).map_err(no)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of all registrations of a seat's files, whose hidden names stay: the seat's next
+    /// holder is told of the opens by the clients.
+    pub(super) fn forget_seat(&self, seat: u16) -> Vec<Handle> {
+        let mut forgotten = Vec::new();
+        for stripe in &self.stripes {
+            let mut stripe = stripe
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            stripe.retain(|&handle| {
+                let stays = self.layout.seat_of_file(handle) != seat;
+                if !stays {
+                    forgotten.push(handle);
+                    if let Err(error) = self.unshare(handle) {
+                        tracing::warn!(inode = handle.inode, ?error, "open file stays locked");
+                    }
+                }
+                stays
+            });
+        }
+        forgotten
+    }
+
+    /// Prepares the removal of a name of the regular file behind `path`: links it to its hidden
+    /// name if it may be open somewhere.
+    pub(super) fn removing(&self, handle: Handle, path: BorrowedFd<'_>) -> Done<Removing<'_>> {
+        let stripe = self.stripe(handle);
+        let kept = !self.lock_if_unused(&stripe, handle)?;
+        let mut removing = Removing {
+            opens: self,
+            handle,
+            linked: false,
+            kept,
+            stripe,
+        };
+        if !kept {
+            return Ok(removing);
+        }
+        let name = hidden_name(handle);
+        let from = sys::proc_path(path);
+        match rustix::fs::linkat(CWD, &from, &self.orphans, &name, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => removing.linked = true,
+            Err(rustix::io::Errno::EXIST) => {}
+            // No room for one more name must not keep a full disk full; a back end without hard
+            // links leaves no choice: the open file lives on only where it is open.
+            Err(error) => {
+                tracing::warn!(inode = handle.inode, %error, "open file loses its last name");
+                removing.kept = false;
+            }
+        }
+        Ok(removing)
+    }
+
+    /// Whether the file has its hidden name.
+    pub(super) fn has_hidden_name(&self, handle: Handle) -> bool {
+        sys::stat_at(&self.orphans, hidden_name(handle), AtFlags::empty())
+            .is_ok_and(|stat| sys::handle_of(&stat) == handle)
+    }
+
+    /// The folder of hidden names.
+    pub(super) fn orphans(&self) -> BorrowedFd<'_> {
+        self.orphans.as_fd()
+    }
+
+    /// Removes the hidden names of a seat's files that nobody has open. The seat must be settled.
+    pub(super) fn sweep(&self, seat: u16) -> Done<u64> {
+        let mut removed = 0;
+        for entry in rustix::fs::Dir::read_from(&self.orphans).map_err(no)? {
+            let entry = entry.map_err(no)?;
+            let Some(handle) = parse_hidden_name(entry.file_name().to_bytes()) else {
+                continue;
+            };
+            if self.layout.seat_of_file(handle) != seat {
+                continue;
+            }
+            let stripe = self.stripe(handle);
+            if self.lock_if_unused(&stripe, handle)? {
+                let gone = rustix::fs::unlinkat(&self.orphans, entry.file_name(), AtFlags::empty());
+                self.unlock(handle)?;
+                removed += u64::from(gone.is_ok());
+                gone.or_else(ignore_absent).map_err(no)?;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Takes the exclusive lock if the file is open nowhere and its seat can vouch for that.
+    fn lock_if_unused(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<bool> {
+        if stripe.contains(&handle) {
+            return Ok(false);
+        }
+        if !self.locks_work {
+            return Ok(true);
+        }
+        if !self.is_settled(self.layout.seat_of_file(handle)) {
+            return Ok(false);
+        }
+        ofd::try_lock(self.excluding.as_fd(), byte(handle), Kind::Exclusive).map_err(|e| no_std(&e))
+    }
+
+    fn unlock(&self, handle: Handle) -> Done<()> {
+        match self.locks_work {
+            true => ofd::unlock(self.excluding.as_fd(), byte(handle)).map_err(|e| no_std(&e)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the shared lock; false while somebody removes a name of the file.
+    fn share(&self, handle: Handle) -> Done<bool> {
+        if !self.locks_work {
+            return Ok(true);
+        }
+        ofd::try_lock(self.sharing.as_fd(), byte(handle), Kind::Shared).map_err(|e| no_std(&e))
+    }
+
+    fn unshare(&self, handle: Handle) -> Done<()> {
+        match self.locks_work {
+            true => ofd::unlock(self.sharing.as_fd(), byte(handle)).map_err(|e| no_std(&e)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a live forwarder holds the seat and has been told all opens.
+    fn is_settled(&self, seat: u16) -> bool {
+        let mut seats = self
+            .seats
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let fd = match seats.entry(seat) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                match open_hidden_file(self.hidden.as_fd(), &format!("seat.{seat}")) {
+                    Ok(fd) => entry.insert(fd),
+                    Err(_) => return false,
+                }
+            }
+        };
+        ofd::held_elsewhere(fd.as_fd(), SETTLED_BYTE).unwrap_or(false)
+    }
+
+    fn stripe(&self, handle: Handle) -> MutexGuard<'_, HashSet<Handle>> {
+        let stripe = &self.stripes[handle.inode as usize % STRIPES];
+        // Sets of handles are consistent whatever panicked.
+        stripe
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Removing<'_> {
+    /// Whether the file stays reachable by its handle.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// The name was not taken away after all.
+    pub(super) fn undo(&mut self) {
+        if self.linked {
+            self.remove_hidden_name();
+        }
+        self.kept = false;
+    }
+
+    fn remove_hidden_name(&self) {
+        let name = hidden_name(self.handle);
+        let removed = rustix::fs::unlinkat(&self.opens.orphans, name, AtFlags::empty());
+        if let Err(error) = removed.or_else(ignore_absent) {
+            tracing::warn!(inode = self.handle.inode, %error, "hidden name stays");
+        }
+    }
+}
+
+impl Drop for Removing<'_> {
+    fn drop(&mut self) {
+        // The last close elsewhere may have come before the hidden name was there to be removed.
+        if self.kept
+            && matches!(
+                self.opens.lock_if_unused(&self.stripe, self.handle),
+                Ok(true)
+            )
+        {
+            self.remove_hidden_name();
+        }
+        if let Err(error) = self.opens.unlock(self.handle) {
+            tracing::warn!(
+                inode = self.handle.inode,
+                ?error,
+                "removed file stays locked"
+            );
+        }
+    }
+}
+
+/// Whether a shared lock of one description keeps the other from an exclusive one. Other forwarders
+/// hold the probed byte shared too, never exclusively.
+fn exclude_each_other(sharing: BorrowedFd<'_>, excluding: BorrowedFd<'_>) -> bool {
+    let shared = ofd::try_lock(sharing, PROBE_BYTE, Kind::Shared);
+    let both = ofd::try_lock(excluding, PROBE_BYTE, Kind::Exclusive);
+    if matches!(both, Ok(true)) {
+        // Descriptions that do not see each other: leave no lock that another kind of host may see.
+        let _ = ofd::unlock(excluding, PROBE_BYTE);
+    }
+    matches!((shared, both), (Ok(true), Ok(false)))
+}
+
+/// The byte of the lock file that stands for a file.
+fn byte(handle: Handle) -> u64 {
+    handle.inode % (1 << 62)
+}
+
+pub(super) fn hidden_name(handle: Handle) -> String {
+    format!("{}-{}", handle.inode, handle.birth)
+}
+
+fn parse_hidden_name(name: &[u8]) -> Option<Handle> {
+    let (inode, birth) = std::str::from_utf8(name).ok()?.split_once('-')?;
+    Some(Handle {
+        inode: inode.parse().ok()?,
+        birth: birth.parse().ok()?,
+    })
+}
+
+fn ignore_absent(error: rustix::io::Errno) -> rustix::io::Result<()> {
+    match error {
+        rustix::io::Errno::NOENT => Ok(()),
+        error => Err(error),
+    }
+}

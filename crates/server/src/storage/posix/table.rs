@@ -1,0 +1,220 @@
+//! The files that handles stand for: open descriptors by identity, shared by all storage threads.
+//!
+//! An `O_PATH` descriptor keeps a file reachable over renames. The table is bounded; when it is
+//! full, files not used since the last look go first (a clock), files registered as open never.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_wire::Handle;
+
+/// Parts of the table, each with a lock of its own.
+const SHARDS: usize = 16;
+
+/// A file that is known by its handle.
+pub(super) struct Known {
+    /// Its identity.
+    pub(super) handle: Handle,
+    /// Its type, as in a mode.
+    pub(super) kind: u32,
+    /// `O_PATH` descriptor.
+    pub(super) path: OwnedFd,
+    /// Descriptors for data, opened when needed.
+    pub(super) data: Mutex<DataFds>,
+    used: AtomicBool,
+    open: AtomicBool,
+}
+
+/// Descriptors for a file's data; they outlive changes of its mode.
+#[derive(Default)]
+pub(super) struct DataFds {
+    /// For reading (and syncing a directory).
+    pub(super) read: Option<Arc<OwnedFd>>,
+    /// For writing.
+    pub(super) write: Option<Arc<OwnedFd>>,
+}
+
+/// All known files.
+pub(super) struct HandleTable {
+    shards: Vec<Mutex<Shard>>,
+    shard_max: usize,
+    tidied: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Shard {
+    files: HashMap<Handle, Arc<Known>>,
+    /// Exactly the keys of `files`; the clock's hand is at the front.
+    order: VecDeque<Handle>,
+}
+
+impl Known {
+    /// Whether it is registered as open.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Registers it as open or no longer open.
+    pub(super) fn set_open(&self, open: bool) {
+        self.open.store(open, Ordering::Relaxed);
+    }
+
+    /// Its data descriptors.
+    pub(super) fn data(&self) -> MutexGuard<'_, DataFds> {
+        // Only whole assignments happen under the lock.
+        self.data
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl HandleTable {
+    /// Room for about `max` files.
+    pub(super) fn new(max: usize) -> HandleTable {
+        HandleTable {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_max: (max / SHARDS).max(4),
+            tidied: AtomicUsize::new(0),
+        }
+    }
+
+    /// The file of a handle, if known.
+    pub(super) fn find(&self, handle: Handle) -> Option<Arc<Known>> {
+        let known = self.shard(handle).files.get(&handle).cloned()?;
+        known.used.store(true, Ordering::Relaxed);
+        Some(known)
+    }
+
+    /// Makes a file known by its `O_PATH` descriptor; one that is known already stays as it is.
+    pub(super) fn insert(&self, handle: Handle, kind: u32, path: OwnedFd) -> Arc<Known> {
+        let mut shard = self.shard(handle);
+        if let Some(known) = shard.files.get(&handle) {
+            return known.clone();
+        }
+        let known = Arc::new(Known {
+            handle,
+            kind,
+            path,
+            data: Mutex::default(),
+            used: AtomicBool::new(true),
+            open: AtomicBool::new(false),
+        });
+        shard.files.insert(handle, known.clone());
+        shard.order.push_back(handle);
+        let evicted = shard.evict_over(self.shard_max);
+        drop(shard);
+        // Descriptors are closed outside the lock.
+        drop(evicted);
+        known
+    }
+
+    /// Forgets a file that has lost its last name, unless it is open.
+    pub(super) fn forget(&self, handle: Handle) {
+        let mut shard = self.shard(handle);
+        if shard
+            .files
+            .get(&handle)
+            .is_some_and(|known| !known.is_open())
+        {
+            let forgotten = shard.files.remove(&handle);
+            shard.order.retain(|other| *other != handle);
+            drop(shard);
+            drop(forgotten);
+        }
+    }
+
+    /// Forgets a quarter of what may be forgotten: the process is short of descriptors.
+    pub(super) fn shrink(&self) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let keep = shard.files.len() * 3 / 4;
+            let evicted = shard.evict_over(keep);
+            drop(shard);
+            drop(evicted);
+        }
+    }
+
+    /// The files of the next part of the table that have not been used since its last turn and are
+    /// not open.
+    pub(super) fn idle(&self) -> Vec<Arc<Known>> {
+        let turn = self.tidied.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let shard = lock(&self.shards[turn]);
+        let idle =
+            |known: &&Arc<Known>| !known.is_open() && !known.used.swap(false, Ordering::Relaxed);
+        shard.files.values().filter(idle).cloned().collect()
+    }
+
+    fn shard(&self, handle: Handle) -> MutexGuard<'_, Shard> {
+        // Neighbouring inodes go to different shards.
+        lock(&self.shards[handle.inode as usize % SHARDS])
+    }
+}
+
+impl Shard {
+    /// Removes files until at most `max` are left or all others are open.
+    fn evict_over(&mut self, max: usize) -> Vec<Arc<Known>> {
+        let mut evicted = Vec::new();
+        // Each file gets a second chance once, so two rounds find all that can go.
+        let mut turns = self.order.len() * 2;
+        while self.files.len() > max && turns > 0 {
+            turns -= 1;
+            let Some(handle) = self.order.pop_front() else {
+                break;
+            };
+            let known = &self.files[&handle];
+            if known.is_open() || known.used.swap(false, Ordering::Relaxed) {
+                self.order.push_back(handle);
+            } else {
+                evicted.extend(self.files.remove(&handle));
+            }
+        }
+        evicted
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    // Nothing under the lock panics half-way through a change.
+    shard
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fd() -> OwnedFd {
+        std::fs::File::open("/").expect("the root exists").into()
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_open_files_stay() {
+        let table = HandleTable::new(64);
+        let handle = |inode| Handle { inode, birth: 1 };
+        for inode in 0..10 {
+            table
+                .insert(handle(inode * 16), 0, fd())
+                .set_open(inode == 3);
+        }
+        let left: Vec<u64> = (0..10)
+            .filter(|i| table.find(handle(i * 16)).is_some())
+            .collect();
+        assert_eq!(left.len(), 4);
+        assert!(left.contains(&3) && left.contains(&9), "{left:?}");
+        table.forget(handle(3 * 16));
+        assert!(table.find(handle(3 * 16)).is_some());
+        table.find(handle(3 * 16)).expect("known").set_open(false);
+        table.forget(handle(3 * 16));
+        assert!(table.find(handle(3 * 16)).is_none());
+    }
+
+    #[test]
+    fn a_second_insert_keeps_the_first_descriptor() {
+        let table = HandleTable::new(64);
+        let handle = Handle { inode: 1, birth: 2 };
+        let first = table.insert(handle, 0, fd());
+        assert!(Arc::ptr_eq(&first, &table.insert(handle, 0, fd())));
+        assert!(table.find(Handle { inode: 1, birth: 3 }).is_none());
+    }
+}

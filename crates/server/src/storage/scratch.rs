@@ -1,0 +1,33 @@
+//! Test aid: a directory that is removed with its last user.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A fresh directory under the system's temporary one.
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes it; `name` is for whoever finds it after a crash.
+    pub(crate) fn new(name: &str) -> Scratch {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let unique = format!("tidegate-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(unique);
+        std::fs::create_dir(&path).expect("a fresh directory in the temporary one");
+        Scratch { path }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A test that fails half-way may leave modes behind that forbid this; never mind.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
