@@ -1,5 +1,5 @@
 //! The suite that every policy passes: random inputs from a seed, and a model that knows only
-//! what must hold (DESIGN: exactly once, overlap, bound, work conserving, same outputs, memory).
+//! what must hold (exactly once, overlap, bound, work conserving, same outputs, memory).
 //!
 //! A policy is tested as soon as it stands in `policy::NAMES`. A failure names policy and seed;
 //! `TIDEGATE_SEED=17 cargo test -p tidegate-sched invariants` runs that seed alone. The suite is

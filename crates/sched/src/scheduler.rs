@@ -301,3 +301,46 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::read;
+
+    #[test]
+    fn a_scheduler_can_move_to_another_thread() {
+        fn assert_send<T: Send>() {}
+        assert_send::<Scheduler>();
+    }
+
+    #[test]
+    fn a_batch_keeps_its_place_until_all_its_requests_finished() {
+        let options = Options {
+            merge: Some(true),
+            ..Options::for_policy("fifo")
+        };
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        let mut batch = Vec::new();
+        for (id, offset) in [(0, 0), (1, 4096), (2, 90_000)] {
+            let request = Request {
+                id: RequestId(id),
+                ..read(1, offset, 4096)
+            };
+            scheduler.handle(Time(0), Input::Arrived(request)).unwrap();
+        }
+        assert_eq!(scheduler.poll(Time(0), &mut batch), Output::Dispatch);
+        assert_eq!(
+            (batch.len(), scheduler.queued(), scheduler.running()),
+            (2, 1, 2)
+        );
+        scheduler
+            .handle(Time(1), Input::Finished(RequestId(1)))
+            .unwrap();
+        assert_eq!(scheduler.poll(Time(1), &mut batch), Output::Idle);
+        scheduler
+            .handle(Time(2), Input::Finished(RequestId(0)))
+            .unwrap();
+        assert_eq!(scheduler.poll(Time(2), &mut batch), Output::Dispatch);
+        assert_eq!(batch[0].id, RequestId(2));
+    }
+}
