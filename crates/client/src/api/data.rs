@@ -1,0 +1,157 @@
+//! Calls on a file's bytes.
+
+use super::{Client, Context, Data, Errno, OpenFile};
+use crate::wire::{Extent, Handle, Op, Outcome};
+use bytes::Bytes;
+use std::sync::Arc;
+
+impl Client {
+    /// Opens a file by handle. The number of the open is chosen by the client; re-opened after a
+    /// forwarder changed.
+    pub fn open(
+        self: &Arc<Self>,
+        ctx: &Context,
+        handle: Handle,
+        read: bool,
+        write: bool,
+    ) -> Result<OpenFile, Errno> {
+        let open = self.host.open(ctx, handle, read, write)?;
+        Ok(OpenFile {
+            client: Arc::clone(self),
+            handle,
+            open,
+        })
+    }
+
+    /// Reads; the parts of different seats in parallel.
+    pub fn read(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+    ) -> Result<Data, Errno> {
+        if len == 0 {
+            return Ok(Data::default());
+        }
+        let extent = Extent {
+            offset,
+            len: len as u64,
+        };
+        let op = Op::Read {
+            handle,
+            extents: extent.into(),
+        };
+        self.call(ctx, op, Bytes::new()).map(|answer| answer.data)
+    }
+
+    /// Writes all bytes; the parts of different seats in parallel. On error, how much was written is
+    /// unknown.
+    pub fn write(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        bytes: Bytes,
+    ) -> Result<usize, Errno> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let extent = Extent {
+            offset,
+            len: bytes.len() as u64,
+        };
+        let op = Op::Write {
+            handle,
+            extents: extent.into(),
+        };
+        match self.call(ctx, op, bytes)?.outcome {
+            Outcome::Written { len } => Ok(len as usize),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Appends in one piece (at most `payload_max`); returns where.
+    pub fn append(&self, ctx: &Context, handle: Handle, bytes: Bytes) -> Result<u64, Errno> {
+        if bytes.is_empty() {
+            return self.getattr(ctx, handle).map(|attr| attr.size);
+        }
+        match self.call(ctx, Op::Append { handle }, bytes)?.outcome {
+            Outcome::Appended { offset, .. } => Ok(offset),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Returns when the bytes written so far are stable on the back end.
+    pub fn fsync(&self, ctx: &Context, handle: Handle, data_only: bool) -> Result<(), Errno> {
+        self.call_done(ctx, Op::Fsync { handle, data_only })
+    }
+
+    /// fallocate(2).
+    pub fn fallocate(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        self.call_done(
+            ctx,
+            Op::Fallocate {
+                handle,
+                mode,
+                offset,
+                len,
+            },
+        )
+    }
+
+    /// copy_file_range(2); returns how many bytes were copied.
+    pub fn copy_range(
+        &self,
+        ctx: &Context,
+        from: (Handle, u64),
+        to: (Handle, u64),
+        len: u64,
+    ) -> Result<u64, Errno> {
+        let (source, source_offset) = from;
+        let (handle, offset) = to;
+        let op = Op::CopyRange {
+            source,
+            source_offset,
+            handle,
+            offset,
+            len,
+        };
+        match self.call(ctx, op, Bytes::new())?.outcome {
+            Outcome::Written { len } => Ok(len),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Next data or hole: whence is SEEK_DATA 3 or SEEK_HOLE 4.
+    pub fn seek(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        whence: u32,
+    ) -> Result<u64, Errno> {
+        match self
+            .call(
+                ctx,
+                Op::Seek {
+                    handle,
+                    offset,
+                    whence,
+                },
+                Bytes::new(),
+            )?
+            .outcome
+        {
+            Outcome::Offset(offset) => Ok(offset),
+            _ => Err(Errno::IO),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Which application a program belongs to: its name from the environment, and the id of a name.
+
+/// Id of an application by its name: the same 64-bit hash that the scheduler uses
+/// (`AppId::from_name`): FNV-1a over the bytes, then the finaliser of MurmurHash3.
+pub const fn app_id(name: &str) -> u64 {
+    let bytes = name.as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+/// Name of the application that an environment belongs to: `TIDEGATE_APP`, else the batch system's
+/// job (and step), else the MPI launcher's name space. None if it says nothing.
+///
+/// `lookup` yields the value of a variable, so that the environment may be another process's.
+///
+/// ```
+/// use tidegate_client::application_name_from_env;
+///
+/// let job = |name: &str| match name {
+///     "SLURM_JOB_ID" => Some("17".to_string()),
+///     "SLURM_STEP_ID" => Some("0".to_string()),
+///     _ => None,
+/// };
+/// assert_eq!(application_name_from_env(job).as_deref(), Some("slurm-17.0"));
+/// ```
+pub fn application_name_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
+    if let Some(name) = set("TIDEGATE_APP") {
+        return Some(name);
+    }
+    if let Some(job) = set("SLURM_JOB_ID") {
+        return Some(match set("SLURM_STEP_ID") {
+            Some(step) => format!("slurm-{job}.{step}"),
+            None => format!("slurm-{job}"),
+        });
+    }
+    let others = [
+        ("PBS_JOBID", "pbs"),
+        ("LSB_JOBID", "lsf"),
+        ("FLUX_JOB_ID", "flux"),
+        ("PMIX_NAMESPACE", "pmix"),
+    ];
+    others
+        .iter()
+        .find_map(|(name, system)| Some(format!("{system}-{}", set(name)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_the_scheduler_s() {
+        // The same vectors are in the scheduler's tests.
+        assert_eq!(app_id(""), mix(0xcbf2_9ce4_8422_2325));
+        assert_eq!(app_id("a"), mix(0xaf63_dc4c_8601_ec8c));
+        assert_ne!(app_id("job.1"), app_id("job.2"));
+    }
+
+    fn mix(mut x: u64) -> u64 {
+        x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        x ^ (x >> 33)
+    }
+
+    #[test]
+    fn the_more_deliberate_name_wins() {
+        let all = [
+            ("TIDEGATE_APP", "mine", "mine"),
+            ("SLURM_JOB_ID", "12", "slurm-12.3"),
+            ("PBS_JOBID", "4.head", "pbs-4.head"),
+            ("LSB_JOBID", "5", "lsf-5"),
+            ("FLUX_JOB_ID", "f6", "flux-f6"),
+            ("PMIX_NAMESPACE", "prterun-7", "pmix-prterun-7"),
+        ];
+        for first in 0..all.len() {
+            let lookup = |name: &str| {
+                if name == "SLURM_STEP_ID" {
+                    return Some("3".to_string());
+                }
+                all[first..]
+                    .iter()
+                    .find(|(n, ..)| *n == name)
+                    .map(|(_, v, _)| v.to_string())
+            };
+            assert_eq!(
+                application_name_from_env(lookup).as_deref(),
+                Some(all[first].2)
+            );
+        }
+    }
+
+    #[test]
+    fn empty_values_and_lone_steps_say_nothing() {
+        let lookup = |name: &str| match name {
+            "TIDEGATE_APP" => Some(String::new()),
+            "SLURM_STEP_ID" => Some("1".to_string()),
+            _ => None,
+        };
+        assert_eq!(application_name_from_env(lookup), None);
+        let job_only = |name: &str| (name == "SLURM_JOB_ID").then(|| "9".to_string());
+        assert_eq!(
+            application_name_from_env(job_only).as_deref(),
+            Some("slurm-9")
+        );
+    }
+}

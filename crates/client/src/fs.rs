@@ -1,0 +1,255 @@
+//! Paths over handles: walking to a file, opening it, and reading and writing it.
+//!
+//! A path starts at the root of the export, with or without a leading slash. Symbolic links are
+//! followed inside the export: one that says an absolute path starts again at the root of the export,
+//! and `..` there stays there.
+
+use crate::api::{Client, Context, Data, Errno, OpenFile};
+use crate::wire::{Attr, Handle, Name, SetAttr};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Symbolic links that one walk follows at most, as Linux.
+const LINKS_MAX: u32 = 40;
+
+const KIND_MASK: u32 = 0o170_000;
+const KIND_DIRECTORY: u32 = 0o040_000;
+const KIND_REGULAR: u32 = 0o100_000;
+const KIND_LINK: u32 = 0o120_000;
+
+/// How to open a file by its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenHow {
+    /// It will be read.
+    pub read: bool,
+    /// It will be written.
+    pub write: bool,
+    /// Creates a file that does not exist, with these permission bits.
+    pub create: Option<u32>,
+    /// With `create`: EEXIST if it exists.
+    pub exclusive: bool,
+    /// Cuts an existing file to nothing.
+    pub truncate: bool,
+    /// ELOOP if the path's last name is a symbolic link.
+    pub no_follow: bool,
+}
+
+impl OpenHow {
+    /// For reading.
+    pub fn read() -> OpenHow {
+        OpenHow {
+            read: true,
+            ..OpenHow::default()
+        }
+    }
+
+    /// For reading and writing; created with mode 0644 if it does not exist.
+    pub fn create() -> OpenHow {
+        OpenHow {
+            read: true,
+            write: true,
+            create: Some(0o644),
+            ..OpenHow::default()
+        }
+    }
+}
+
+/// Whether the attributes are those of a directory.
+pub fn is_directory(attr: &Attr) -> bool {
+    attr.mode & KIND_MASK == KIND_DIRECTORY
+}
+
+/// Where a path leads.
+struct Walked {
+    /// Directory and name of the last component, after links; None for the root and after `..`.
+    place: Option<(Handle, Name)>,
+    /// The file there, if there is one.
+    attr: Option<Attr>,
+}
+
+impl Client {
+    /// Attributes of the file that a path leads to.
+    pub fn resolve(&self, ctx: &Context, path: &[u8]) -> Result<Attr, Errno> {
+        self.walk(ctx, path, true)?.attr.ok_or(Errno::NOENT)
+    }
+
+    /// The same without following a symbolic link at the end.
+    pub fn resolve_link(&self, ctx: &Context, path: &[u8]) -> Result<Attr, Errno> {
+        self.walk(ctx, path, false)?.attr.ok_or(Errno::NOENT)
+    }
+
+    /// Directory and name that a path ends in, whether or not the name exists. EBUSY where the path
+    /// ends in no name: the root cannot be made, moved or removed.
+    pub fn resolve_parent(&self, ctx: &Context, path: &[u8]) -> Result<(Handle, Name), Errno> {
+        self.walk(ctx, path, false)?.place.ok_or(BUSY)
+    }
+
+    /// Opens a regular file by its path.
+    pub fn open_path(
+        self: &Arc<Self>,
+        ctx: &Context,
+        path: &[u8],
+        how: &OpenHow,
+    ) -> Result<File, Errno> {
+        let walked = self.walk(ctx, path, !how.no_follow && !how.exclusive)?;
+        let attr = match (walked.attr, how.create) {
+            (Some(_), Some(_)) if how.exclusive => return Err(Errno::EXIST),
+            (Some(attr), _) => attr,
+            (None, None) => return Err(Errno::NOENT),
+            (None, Some(mode)) => {
+                let (parent, name) = walked.place.ok_or(Errno::NOENT)?;
+                if path.ends_with(b"/") {
+                    return Err(Errno::ISDIR);
+                }
+                self.create(ctx, parent, &name, mode, how.exclusive)?
+            }
+        };
+        match attr.mode & KIND_MASK {
+            KIND_REGULAR => {}
+            KIND_DIRECTORY => return Err(Errno::ISDIR),
+            KIND_LINK => return Err(Errno::LOOP),
+            _ => return Err(Errno::INVAL),
+        }
+        let open = self.open(ctx, attr.handle, how.read, how.write)?;
+        let file = File { open };
+        if how.truncate && attr.size > 0 {
+            file.truncate(ctx, 0)?;
+        }
+        Ok(file)
+    }
+
+    fn walk(&self, ctx: &Context, path: &[u8], follow_last: bool) -> Result<Walked, Errno> {
+        if path.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        let wants_directory = path.ends_with(b"/");
+        // The directories on the way, for `..`.
+        let mut way = vec![self.root().handle];
+        let mut names: VecDeque<Name> = names_of(path).collect();
+        let mut links = 0;
+        while let Some(name) = names.pop_front() {
+            if &*name == b".." {
+                if way.len() > 1 {
+                    way.pop();
+                }
+                continue;
+            }
+            let parent = *way.last().expect("the root stays on the way");
+            let is_last = names.is_empty();
+            let attr = match self.lookup(ctx, parent, &name) {
+                Ok(attr) => attr,
+                Err(Errno::NOENT) if is_last => {
+                    return Ok(Walked {
+                        place: Some((parent, name)),
+                        attr: None,
+                    });
+                }
+                Err(errno) => return Err(errno),
+            };
+            let kind = attr.mode & KIND_MASK;
+            if kind == KIND_LINK && (!is_last || follow_last || wants_directory) {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Errno::LOOP);
+                }
+                let target = self.readlink(ctx, attr.handle)?;
+                if target.starts_with(b"/") {
+                    way.truncate(1);
+                }
+                for name in names_of(&target).rev() {
+                    names.push_front(name);
+                }
+                continue;
+            }
+            if kind != KIND_DIRECTORY && (!is_last || wants_directory) {
+                return Err(Errno::NOTDIR);
+            }
+            if is_last {
+                return Ok(Walked {
+                    place: Some((parent, name)),
+                    attr: Some(attr),
+                });
+            }
+            way.push(attr.handle);
+        }
+        let last = *way.last().expect("the root stays on the way");
+        Ok(Walked {
+            place: None,
+            attr: Some(self.getattr(ctx, last)?),
+        })
+    }
+}
+
+const BUSY: Errno = Errno(rustix::io::Errno::BUSY.raw_os_error());
+
+/// The names of a path, without the empty ones and `.`.
+fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = Name> {
+    let names = path.split(|&byte| byte == b'/');
+    names
+        .filter(|name| !name.is_empty() && *name != b".")
+        .map(Name::from)
+}
+
+/// An open regular file. Closed in the background on drop.
+pub struct File {
+    open: OpenFile,
+}
+
+impl File {
+    /// Opens by handle what is known to be a regular file.
+    pub fn from_handle(
+        client: &Arc<Client>,
+        ctx: &Context,
+        handle: Handle,
+        how: &OpenHow,
+    ) -> Result<File, Errno> {
+        client
+            .open(ctx, handle, how.read, how.write)
+            .map(|open| File { open })
+    }
+
+    /// The file's identity.
+    pub fn handle(&self) -> Handle {
+        self.open.handle()
+    }
+
+    /// Reads; less than `len` only at the end of the file.
+    pub fn pread(&self, ctx: &Context, offset: u64, len: usize) -> Result<Data, Errno> {
+        self.open.client().read(ctx, self.handle(), offset, len)
+    }
+
+    /// Writes all bytes.
+    pub fn pwrite(&self, ctx: &Context, offset: u64, bytes: Bytes) -> Result<usize, Errno> {
+        self.open.client().write(ctx, self.handle(), offset, bytes)
+    }
+
+    /// Appends in one piece and returns where; at most [`Client::payload_max`] bytes.
+    pub fn append(&self, ctx: &Context, bytes: Bytes) -> Result<u64, Errno> {
+        self.open.client().append(ctx, self.handle(), bytes)
+    }
+
+    /// Attributes.
+    pub fn attr(&self, ctx: &Context) -> Result<Attr, Errno> {
+        self.open.client().getattr(ctx, self.handle())
+    }
+
+    /// Cuts or extends to `size`.
+    pub fn truncate(&self, ctx: &Context, size: u64) -> Result<Attr, Errno> {
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        self.open.client().setattr(ctx, self.handle(), set)
+    }
+
+    /// Returns when what was written is stable.
+    pub fn fsync(&self, ctx: &Context, data_only: bool) -> Result<(), Errno> {
+        self.open.client().fsync(ctx, self.handle(), data_only)
+    }
+
+    /// The client that opened it.
+    pub fn client(&self) -> &Arc<Client> {
+        self.open.client()
+    }
+}

@@ -1,0 +1,292 @@
+//! Sockets, threads and clocks around the core.
+//!
+//! One thread waits in epoll for all connections; see [`reactor`]. A thread that makes a call tells
+//! the core under the one lock, writes what the core wants to send itself, and waits on its
+//! [`slot`]. What was decided under the lock is carried out after it: [`Work`].
+
+mod address;
+mod budget;
+mod connection;
+mod proof;
+mod reactor;
+mod receiver;
+mod shared;
+pub(crate) mod slot;
+
+use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
+use crate::core::{Call, CoreOptions, Input};
+use crate::wire::{Attr, Handle, LockFamily, NAME_MAX, Op};
+use address::Address;
+use bytes::Bytes;
+use proof::Secret;
+use reactor::Reactor;
+use shared::{Shared, State};
+use slot::{Slot, Woken};
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A core with its sockets and its thread.
+pub(crate) struct Host {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    process: u32,
+    root: Attr,
+    app: u64,
+    timeout: Duration,
+    open_next: AtomicU64,
+}
+
+impl Host {
+    /// Starts the thread and waits for the first session.
+    pub(crate) fn start(options: Options) -> Result<Host, ConnectError> {
+        if options.forwarders.is_empty() {
+            return Err(ConnectError::NoAddress);
+        }
+        let addresses: Result<Vec<Address>, _> = options
+            .forwarders
+            .iter()
+            .map(|text| Address::parse(text))
+            .collect();
+        let secret = match &options.secret_file {
+            None => None,
+            Some(path) => match Secret::read(path) {
+                Ok(secret) => Some(secret),
+                Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
+            },
+        };
+        let core = core_options(&options)?;
+        let (reactor, waker) = Reactor::new(addresses?, secret, &core)?;
+        let shared = Arc::new(Shared::new(core, waker, options.in_flight_bytes_max));
+        let thread = reactor.spawn(Arc::clone(&shared))?;
+        let mut host = Host {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            process: std::process::id(),
+            root: Attr::default(),
+            app: app_id(&options.application),
+            timeout: options.timeout,
+            open_next: AtomicU64::new(1),
+        };
+        host.root = host
+            .shared
+            .first_session(&options.forwarders, options.connect_timeout)?;
+        Ok(host)
+    }
+
+    /// The root directory.
+    pub(crate) fn root(&self) -> Attr {
+        self.root
+    }
+
+    /// Number of forwarders.
+    pub(crate) fn forwarders(&self) -> usize {
+        self.shared.forwarders
+    }
+
+    /// Smallest payload bound of the sessions so far.
+    pub(crate) fn payload_max(&self) -> u32 {
+        // A client that is broken inside refuses whatever is appended.
+        self.state().map_or(0, |state| state.core.payload_max())
+    }
+
+    /// Makes a call and waits for its end.
+    pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
+        self.wait_for(ctx, op, payload, 0)
+    }
+
+    /// Asks one forwarder.
+    pub(crate) fn call_forwarder(&self, index: usize, op: Op) -> Result<Answer, Errno> {
+        if index >= self.forwarders() {
+            return Err(Errno::INVAL);
+        }
+        self.wait_for(&Context::default(), op, Bytes::new(), index)
+    }
+
+    /// Opens a file under a new number.
+    pub(crate) fn open(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        read: bool,
+        write: bool,
+    ) -> Result<u64, Errno> {
+        let open = self.open_next.fetch_add(1, Ordering::Relaxed);
+        let opened = self.call(
+            ctx,
+            Op::Open {
+                handle,
+                open,
+                read,
+                write,
+            },
+            Bytes::new(),
+        );
+        if opened.is_err() {
+            // It may have happened all the same.
+            self.close(handle, open);
+        }
+        opened.map(|_| open)
+    }
+
+    /// Ends an open in the background.
+    pub(crate) fn close(&self, handle: Handle, open: u64) {
+        self.call_unheard(Op::Close { handle, open });
+    }
+
+    /// Releases locks in the background.
+    pub(crate) fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
+        self.call_unheard(Op::DropLocks {
+            handle,
+            family,
+            owner,
+        });
+    }
+
+    /// Forgets a file's name.
+    pub(crate) fn forget(&self, handle: Handle) {
+        if let Ok(mut state) = self.state() {
+            let work = self.shared.handle(&mut state, Input::Forget { handle });
+            drop(state);
+            self.shared.carry_out(work);
+        }
+    }
+
+    /// Says goodbye and ends the thread.
+    pub(crate) fn shutdown(&self) {
+        if self.is_foreign() {
+            return;
+        }
+        self.shared.shutdown();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // Its panic has been told by the panic hook, and every call by EIO.
+            let _ = thread.join();
+        }
+    }
+
+    fn wait_for(
+        &self,
+        ctx: &Context,
+        op: Op,
+        payload: Bytes,
+        forwarder: usize,
+    ) -> Result<Answer, Errno> {
+        if self.is_foreign() {
+            return Err(Errno::IO);
+        }
+        let slot = Arc::new(Slot::default());
+        let _attached = ctx.cancel.as_ref().map(|token| token.attach(&slot));
+        let timeout = ctx.timeout.unwrap_or(self.timeout);
+        let until = (!timeout.is_zero())
+            .then(|| Instant::now().checked_add(timeout))
+            .flatten();
+        let bytes = match &op {
+            Op::Read { extents, .. } => extents.bytes(),
+            _ => payload.len() as u64,
+        };
+        let _permit = self.shared.budget.take(bytes, &slot, until)?;
+        let call = Call {
+            op,
+            caller: ctx.caller.clone(),
+            app: if ctx.app == 0 { self.app } else { ctx.app },
+            payload,
+            deadline_ns: until.map(|until| self.shared.ns_at(until)),
+            forwarder,
+        };
+        let mut state = self.state()?;
+        let id = state.number(Some(&slot));
+        let work = self.shared.handle(&mut state, Input::Call { id, call });
+        drop(state);
+        self.shared.carry_out(work);
+        loop {
+            match slot.wait(None) {
+                Woken::Finished(result) => return result,
+                Woken::Interrupted => {
+                    let mut state = self.state()?;
+                    let work = self.shared.handle(&mut state, Input::Cancel { id });
+                    drop(state);
+                    self.shared.carry_out(work);
+                }
+                // The core keeps the deadline; and the budget has admitted this call before.
+                Woken::Admitted | Woken::TimedOut => {}
+            }
+        }
+    }
+
+    /// Makes a call whose result nobody waits for.
+    fn call_unheard(&self, op: Op) {
+        if self.is_foreign() {
+            return;
+        }
+        let call = Call {
+            op,
+            caller: None,
+            app: self.app,
+            payload: Bytes::new(),
+            // What is not told now must be told later, or the forwarder keeps it for ever.
+            deadline_ns: None,
+            forwarder: 0,
+        };
+        if let Ok(mut state) = self.state() {
+            let id = state.number(None);
+            let work = self.shared.handle(&mut state, Input::Call { id, call });
+            drop(state);
+            self.shared.carry_out(work);
+        }
+    }
+
+    /// In a fork child the lock may be held for ever, and the sockets are the parent's.
+    fn is_foreign(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// The state, unless the client has ended.
+    fn state(&self) -> Result<MutexGuard<'_, State>, Errno> {
+        if self.is_foreign() {
+            return Err(Errno::IO);
+        }
+        self.shared.live_state()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.is_foreign() {
+            // The thread is the parent's.
+            let thread = self
+                .thread
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            mem::forget(thread.take());
+        } else {
+            self.shutdown();
+        }
+    }
+}
+
+fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {
+    let mut client = 0;
+    while client == 0 {
+        client = getrandom::u64().map_err(|e| std::io::Error::other(e.to_string()))?;
+    }
+    let name = options.name.as_bytes();
+    Ok(CoreOptions {
+        client,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        name: name[..name.len().min(NAME_MAX)].into(),
+        forwarders: options.forwarders.len(),
+        payload_max: options.payload_max_allowed(),
+        merge_blocks: options.merge_blocks,
+        names_max: options.names_max,
+    })
+}

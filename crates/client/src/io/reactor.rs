@@ -1,0 +1,427 @@
+//! The thread that waits for all connections of a client.
+
+use super::address::Address;
+use super::connection::Connection;
+use super::proof::Secret;
+use super::receiver::{Progress, ReceiveError, Received, Receiver};
+use super::shared::{Command, Shared, State};
+use crate::core::{CoreOptions, Input, Lost};
+use crate::wire::Challenge;
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::fd::AsRawFd;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long goodbyes may take.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+/// When to try again at a forwarder whose queue of new connections is full.
+const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
+
+/// See the module.
+pub(crate) struct Reactor {
+    poll: Poll,
+    addresses: Vec<Address>,
+    secret: Option<Secret>,
+    client: u64,
+    payload_max: u32,
+    links: Vec<Link>,
+    received: Vec<Received>,
+}
+
+/// What the thread has of one forwarder.
+enum Link {
+    Absent,
+    /// Its queue of new connections is full.
+    Queued {
+        generation: u64,
+        again: Instant,
+    },
+    Present(Box<Live>),
+}
+
+/// A socket, from the first step of connecting on.
+struct Live {
+    generation: u64,
+    connection: Arc<Connection>,
+    receiver: Receiver,
+    connecting: bool,
+}
+
+/// Why a connection is over.
+enum Gone {
+    Connecting(Errno),
+    Receiving(ReceiveError),
+    /// The forwarder wants a proof, and there is no secret.
+    NoSecret,
+}
+
+impl Reactor {
+    /// The thread's things, and what wakes it.
+    pub(crate) fn new(
+        addresses: Vec<Address>,
+        secret: Option<Secret>,
+        core: &CoreOptions,
+    ) -> io::Result<(Reactor, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), Token(addresses.len()))?;
+        let links = addresses.iter().map(|_| Link::Absent).collect();
+        let (client, payload_max) = (core.client, core.payload_max);
+        let received = Vec::new();
+        let reactor = Reactor {
+            poll,
+            addresses,
+            secret,
+            client,
+            payload_max,
+            links,
+            received,
+        };
+        Ok((reactor, waker))
+    }
+
+    /// Starts the thread. It takes no signals: they are the program's.
+    pub(crate) fn spawn(mut self, shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+        let body = move || {
+            // Whatever has gone wrong, nobody waits for ever.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.run(&shared)));
+            shared.abandon();
+        };
+        without_signals(|| {
+            thread::Builder::new()
+                .name("tidegate-io".to_string())
+                .spawn(body)
+        })
+    }
+
+    fn run(&mut self, shared: &Shared) {
+        let mut events = Events::with_capacity(256);
+        let mut goodbye_until = None;
+        loop {
+            let (wait, done) = self.turn(shared);
+            if shared.is_closed() {
+                let until = *goodbye_until.get_or_insert_with(|| Instant::now() + GOODBYE_MAX);
+                if done || Instant::now() >= until {
+                    return;
+                }
+            }
+            // Goodbyes are short of events: look again soon.
+            let wait = if goodbye_until.is_some() {
+                Some(QUEUE_FULL_WAIT)
+            } else {
+                wait
+            };
+            match self.poll.poll(&mut events, wait) {
+                Ok(()) => {}
+                // Tracers interrupt threads that take no signals, too.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => panic!("epoll: {error}"),
+            }
+            shared.state().sleeps_until_ns = 0;
+            for event in &events {
+                if event.token().0 < self.links.len() {
+                    self.react(shared, event);
+                }
+            }
+        }
+    }
+
+    /// Lets the core do what is due and connects as told; returns how long to sleep, and whether
+    /// all goodbyes are said.
+    fn turn(&mut self, shared: &Shared) -> (Option<Duration>, bool) {
+        loop {
+            let mut state = shared.state();
+            let now_ns = shared.now_ns();
+            let work = shared.poll(&mut state, now_ns);
+            let commands = std::mem::take(&mut state.commands);
+            let wake_at = state.core.wake_at();
+            state.sleeps_until_ns = wake_at.unwrap_or(u64::MAX);
+            let flushed = |state: &State| {
+                let mut connections = state
+                    .peers
+                    .iter()
+                    .filter_map(|peer| peer.connection.as_ref());
+                connections.all(|connection| connection.is_flushed())
+            };
+            let done = state.ended && flushed(&state);
+            drop(state);
+            shared.carry_out(work);
+            let retries = self.retry(shared);
+            if commands.is_empty() && !retries {
+                let sleep = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now_ns)));
+                return (self.before_retry(sleep), done);
+            }
+            for command in commands {
+                match command {
+                    Command::Connect {
+                        forwarder,
+                        generation,
+                    } => {
+                        self.connect(shared, forwarder, generation);
+                    }
+                    Command::Disconnect { forwarder } => self.release(forwarder),
+                }
+            }
+        }
+    }
+
+    /// Begins again where a queue was full; whether there was such a one.
+    fn retry(&mut self, shared: &Shared) -> bool {
+        let now = Instant::now();
+        let mut any = false;
+        for forwarder in 0..self.links.len() {
+            if let Link::Queued { generation, again } = self.links[forwarder]
+                && again <= now
+            {
+                self.connect(shared, forwarder, generation);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn before_retry(&self, sleep: Option<Duration>) -> Option<Duration> {
+        let queued = self
+            .links
+            .iter()
+            .any(|link| matches!(link, Link::Queued { .. }));
+        let retry = queued.then_some(QUEUE_FULL_WAIT);
+        [sleep, retry].into_iter().flatten().min()
+    }
+
+    fn connect(&mut self, shared: &Shared, forwarder: usize, generation: u64) {
+        self.release(forwarder);
+        let socket = match self.addresses[forwarder].connect() {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN) => {
+                let again = Instant::now() + QUEUE_FULL_WAIT;
+                self.links[forwarder] = Link::Queued { generation, again };
+                return;
+            }
+            Err(errno) => {
+                return self.lost(shared, forwarder, generation, Gone::Connecting(errno));
+            }
+        };
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let mut source = SourceFd(&socket.as_raw_fd());
+        if self
+            .poll
+            .registry()
+            .register(&mut source, Token(forwarder), interest)
+            .is_err()
+        {
+            return self.lost(
+                shared,
+                forwarder,
+                generation,
+                Gone::Connecting(Errno::NOMEM),
+            );
+        }
+        self.links[forwarder] = Link::Present(Box::new(Live {
+            generation,
+            connection: Arc::new(Connection::new(socket)),
+            receiver: Receiver::new(self.addresses[forwarder].challenges()),
+            connecting: true,
+        }));
+    }
+
+    /// Lets go of a socket. A thread that still writes to it finds it ended.
+    fn release(&mut self, forwarder: usize) {
+        let link = std::mem::replace(&mut self.links[forwarder], Link::Absent);
+        if let Link::Present(live) = link {
+            live.connection.close();
+            let fd = live.connection.socket.as_raw_fd();
+            // Closing would do it too, but a writing thread may hold the socket a little longer.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+        }
+    }
+
+    fn react(&mut self, shared: &Shared, event: &Event) {
+        let forwarder = event.token().0;
+        let Link::Present(live) = &mut self.links[forwarder] else {
+            return;
+        };
+        let generation = live.generation;
+        let gone = if live.connecting {
+            self.connected(shared, forwarder, event)
+        } else {
+            if event.is_writable() {
+                live.connection.flush();
+            }
+            Ok(())
+        };
+        let gone = gone.and_then(|()| self.receive(shared, forwarder, event));
+        if let Err(gone) = gone {
+            self.release(forwarder);
+            self.lost(shared, forwarder, generation, gone);
+        }
+    }
+
+    /// Looks whether a connection has come about.
+    fn connected(&mut self, shared: &Shared, forwarder: usize, event: &Event) -> Result<(), Gone> {
+        let Link::Present(live) = &mut self.links[forwarder] else {
+            return Ok(());
+        };
+        let socket = &live.connection.socket;
+        match sockopt::socket_error(socket) {
+            Ok(Ok(())) => {}
+            Ok(Err(errno)) | Err(errno) => return Err(Gone::Connecting(errno)),
+        }
+        if !event.is_writable() || rustix::net::getpeername(socket).is_err() {
+            // An event of an earlier socket.
+            return Ok(());
+        }
+        live.connecting = false;
+        if !self.addresses[forwarder].challenges() {
+            self.usable(shared, forwarder, Box::default());
+        }
+        Ok(())
+    }
+
+    /// Hands a connection over to the core.
+    fn usable(&mut self, shared: &Shared, forwarder: usize, proof: Box<[u8]>) {
+        let Link::Present(live) = &self.links[forwarder] else {
+            return;
+        };
+        let mut state = shared.state();
+        let peer = &mut state.peers[forwarder];
+        if peer.generation != live.generation {
+            return;
+        }
+        peer.connection = Some(Arc::clone(&live.connection));
+        let work = shared.handle(&mut state, Input::Connected { forwarder, proof });
+        drop(state);
+        shared.carry_out(work);
+    }
+
+    /// Takes in what has arrived.
+    fn receive(&mut self, shared: &Shared, forwarder: usize, event: &Event) -> Result<(), Gone> {
+        if !event.is_readable() && !event.is_read_closed() && !event.is_error() {
+            return Ok(());
+        }
+        loop {
+            let Link::Present(live) = &mut self.links[forwarder] else {
+                return Ok(());
+            };
+            if live.connecting {
+                return Ok(());
+            }
+            let (socket, generation) = (&live.connection.socket, live.generation);
+            let progress = live
+                .receiver
+                .receive(socket, self.payload_max, &mut self.received);
+            let received = std::mem::take(&mut self.received);
+            if !received.is_empty() {
+                self.received = self.deliver(shared, forwarder, generation, received)?;
+            }
+            match progress {
+                Ok(Progress::More) => {}
+                // With the peer's end seen, read up to it.
+                Ok(Progress::Drained) if event.is_read_closed() => {}
+                Ok(Progress::Drained | Progress::Empty) => return Ok(()),
+                Err(error) => return Err(Gone::Receiving(error)),
+            }
+        }
+    }
+
+    /// Tells the core what has come, if it is still of the present connection. Returns the emptied
+    /// list.
+    fn deliver(
+        &mut self,
+        shared: &Shared,
+        forwarder: usize,
+        generation: u64,
+        mut received: Vec<Received>,
+    ) -> Result<Vec<Received>, Gone> {
+        for one in received.drain(..) {
+            let (reply, payload) = match one {
+                Received::Reply(reply, payload) => (reply, payload),
+                Received::Challenge(challenge) => {
+                    let proof = self.prove(&challenge)?;
+                    self.usable(shared, forwarder, proof);
+                    continue;
+                }
+            };
+            let mut state = shared.state();
+            if state.peers[forwarder].generation != generation {
+                continue;
+            }
+            let input = Input::Received {
+                forwarder,
+                reply,
+                payload,
+            };
+            let work = shared.handle(&mut state, input);
+            drop(state);
+            shared.carry_out(work);
+        }
+        Ok(received)
+    }
+
+    /// What the hello shall carry. A forwarder without a secret sends zeros.
+    fn prove(&self, challenge: &Challenge) -> Result<Box<[u8]>, Gone> {
+        match &self.secret {
+            _ if *challenge == [0; 32] => Ok(Box::default()),
+            Some(secret) => Ok(secret.prove(challenge, self.client)),
+            None => Err(Gone::NoSecret),
+        }
+    }
+
+    /// Tells the core that a connection is over, unless it has given it up itself.
+    fn lost(&mut self, shared: &Shared, forwarder: usize, generation: u64, gone: Gone) {
+        let (why, refused, text) = match gone {
+            Gone::Connecting(errno) => (Lost::Refused, false, errno.to_string()),
+            Gone::Receiving(error @ (ReceiveError::Closed | ReceiveError::Socket(_))) => {
+                (Lost::Reset, false, error.to_string())
+            }
+            Gone::Receiving(error) => (Lost::Broken, false, error.to_string()),
+            Gone::NoSecret => {
+                let text = "it asks for the shared secret; name a file that holds it";
+                (Lost::Broken, true, text.to_string())
+            }
+        };
+        let address = &self.addresses[forwarder].text;
+        if why == Lost::Broken {
+            tracing::warn!(%address, %text, "connection dropped");
+        } else {
+            tracing::debug!(%address, %text, "connection lost");
+        }
+        let mut state = shared.state();
+        let peer = &mut state.peers[forwarder];
+        if peer.generation != generation {
+            return;
+        }
+        peer.generation += 1;
+        peer.connection = None;
+        shared.note_trouble(&mut state, forwarder, refused, text);
+        let work = shared.handle(&mut state, Input::ConnectionLost { forwarder, why });
+        drop(state);
+        shared.carry_out(work);
+    }
+}
+
+/// Runs `start` with all signals blocked, which a thread that it starts inherits.
+fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask reads it and initialises `before`.
+    let blocked = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
+    };
+    let started = start();
+    if blocked == 0 {
+        // SAFETY: pthread_sigmask has succeeded and so initialised `before`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        }
+    }
+    started
+}

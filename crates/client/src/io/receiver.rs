@@ -1,0 +1,206 @@
+//! One connection's receiving side: bytes in any portions become challenges and replies.
+//!
+//! Heads pass through a small buffer; a payload is received into memory of its exact size, except
+//! for the few kilobytes that came together with its head.
+
+use bytes::Bytes;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::mem::MaybeUninit;
+use tidegate_wire::frame::{self, FrameError, HEADER_LEN, Header};
+use tidegate_wire::{Challenge, Reply};
+
+/// Large enough for a small read's whole reply, small enough that copying a payload's first bytes
+/// out of it costs nothing.
+const BUFFER_LEN: usize = 8 << 10;
+
+/// Something whole that has arrived.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// The forwarder wants a proof of the secret.
+    Challenge(Challenge),
+    /// An answer and its payload.
+    Reply(Reply, Bytes),
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    /// The peer closed it.
+    #[error("closed by the forwarder")]
+    Closed,
+    /// The network did.
+    #[error("{0}")]
+    Socket(Errno),
+    /// The bytes are not a reply.
+    #[error("not a reply: {0}")]
+    Frame(#[from] FrameError),
+    /// A request, which only clients send.
+    #[error("the forwarder sent a request")]
+    Request,
+}
+
+/// What one look at the socket gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There may be more.
+    More,
+    /// That was all, but for the end of the stream.
+    Drained,
+    /// There is nothing, not even an end.
+    Empty,
+}
+
+/// State between two portions of bytes.
+pub(crate) struct Receiver {
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that are not used up: `start..end`.
+    start: usize,
+    end: usize,
+    challenge_due: bool,
+    payload: Option<Payload>,
+}
+
+/// A reply whose payload is still coming.
+struct Payload {
+    reply: Reply,
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Receiver {
+    /// For a new connection, on which a challenge comes first or not.
+    pub(crate) fn new(challenge_due: bool) -> Receiver {
+        Receiver {
+            buffer: vec![0; BUFFER_LEN],
+            start: 0,
+            end: 0,
+            challenge_due,
+            payload: None,
+        }
+    }
+
+    /// Receives once and appends to `into` all that became whole.
+    pub(crate) fn receive(
+        &mut self,
+        socket: impl AsFd,
+        payload_max: u32,
+        into: &mut Vec<Received>,
+    ) -> Result<Progress, ReceiveError> {
+        let room = match &mut self.payload {
+            Some(payload) => payload.room(),
+            None => {
+                self.make_room();
+                // Initialised bytes are fine where uninitialised ones are.
+                self.buffer.len() - self.end
+            }
+        };
+        debug_assert!(room > 0, "a receive needs room");
+        let received = match &mut self.payload {
+            Some(payload) => payload.receive(socket),
+            None => recv(socket, &mut self.buffer[self.end..], RecvFlags::empty()).map(|(n, _)| n),
+        };
+        let received = match received {
+            Ok(0) => return Err(ReceiveError::Closed),
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return Ok(Progress::Empty),
+            Err(Errno::INTR) => return Ok(Progress::More),
+            Err(errno) => return Err(ReceiveError::Socket(errno)),
+        };
+        if self.payload.is_none() {
+            self.end += received;
+        }
+        while self.next(payload_max, into)? {}
+        // A short read has emptied a stream socket.
+        Ok(if received < room {
+            Progress::Drained
+        } else {
+            Progress::More
+        })
+    }
+
+    /// Moves what is left to the front if the head that has begun does not fit behind it.
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if self.end == self.buffer.len() {
+                // Only a head beyond the buffer fills it; `head` made sure of its bound.
+                self.buffer.resize(frame::HEAD_MAX, 0);
+            }
+        }
+    }
+
+    /// Takes one thing out of the buffer; false if none is whole.
+    fn next(&mut self, payload_max: u32, into: &mut Vec<Received>) -> Result<bool, ReceiveError> {
+        if let Some(payload) = &self.payload {
+            if payload.room() > 0 {
+                return Ok(false);
+            }
+            let payload = self.payload.take().expect("it was just seen");
+            into.push(Received::Reply(payload.reply, Bytes::from(payload.bytes)));
+            return Ok(true);
+        }
+        if self.challenge_due {
+            let Some(challenge) = self.buffer[self.start..self.end].first_chunk::<32>() else {
+                return Ok(false);
+            };
+            into.push(Received::Challenge(*challenge));
+            self.start += challenge.len();
+            self.challenge_due = false;
+            return Ok(true);
+        }
+        let Some((header, body)) = self.head(payload_max)? else {
+            return Ok(false);
+        };
+        let reply = frame::decode_reply(&header, &self.buffer[body.clone()])?;
+        let len = header.payload_len as usize;
+        let here = len.min(self.end - body.end);
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend_from_slice(&self.buffer[body.end..body.end + here]);
+        self.start = body.end + here;
+        self.payload = Some(Payload { reply, bytes, len });
+        Ok(true)
+    }
+
+    /// The next header and where its body lies, if both have arrived.
+    fn head(
+        &self,
+        payload_max: u32,
+    ) -> Result<Option<(Header, std::ops::Range<usize>)>, ReceiveError> {
+        let bytes = &self.buffer[self.start..self.end];
+        let Some(header) = bytes.first_chunk::<HEADER_LEN>() else {
+            return Ok(None);
+        };
+        let header = frame::decode_header(header, payload_max)?;
+        if !header.reply {
+            return Err(ReceiveError::Request);
+        }
+        let body = self.start + HEADER_LEN;
+        let body = body..body + header.body_len as usize;
+        Ok((body.end <= self.end).then_some((header, body)))
+    }
+}
+
+impl Payload {
+    fn room(&self) -> usize {
+        self.len - self.bytes.len()
+    }
+
+    fn receive(&mut self, socket: impl AsFd) -> Result<usize, Errno> {
+        let room = self.room();
+        let spare: &mut [MaybeUninit<u8>] = &mut self.bytes.spare_capacity_mut()[..room];
+        let ((initialised, _), _) = recv(socket, spare, RecvFlags::empty())?;
+        let received = initialised.len();
+        // SAFETY: the kernel has written `received` bytes directly behind the vector's length, and
+        // they lie within its capacity because `spare` did.
+        unsafe { self.bytes.set_len(self.bytes.len() + received) };
+        Ok(received)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use super::*;
+use rustix::fd::OwnedFd;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use tidegate_wire::{Entry, Extent, Handle, Lens, Op, Outcome};
+
+fn pair() -> (OwnedFd, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+    ours.set_nonblocking(true)
+        .expect("a socket can be non-blocking");
+    (OwnedFd::from(ours), theirs)
+}
+
+fn reply(id: u64, outcome: Outcome, payload_len: u32) -> Reply {
+    let result = Ok(outcome);
+    Reply {
+        id,
+        seat: 0,
+        generation: 1,
+        epoch: 2,
+        charged_ns: 3,
+        result,
+        payload_len,
+    }
+}
+
+/// A listing whose body is larger than the buffer, a read with a payload, and one without.
+fn replies() -> Vec<(Reply, Vec<u8>)> {
+    let entry = |n: u64| Entry {
+        name: format!("a rather long name of a file, number {n:04}")
+            .into_bytes()
+            .into(),
+        inode: n,
+        kind: 8,
+        cookie: n,
+        attr: None,
+    };
+    let entries: Vec<Entry> = (0..500).map(entry).collect();
+    let data: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+    let lens = Lens {
+        first: data.len() as u32,
+        rest: Vec::new(),
+    };
+    let empty = Lens {
+        first: 0,
+        rest: Vec::new(),
+    };
+    vec![
+        (reply(1, Outcome::Entries(entries), 0), Vec::new()),
+        (reply(2, Outcome::Data { lens }, data.len() as u32), data),
+        (reply(3, Outcome::Data { lens: empty }, 0), Vec::new()),
+    ]
+}
+
+fn encode(replies: &[(Reply, Vec<u8>)]) -> Vec<u8> {
+    let handle = Handle { inode: 1, birth: 1 };
+    let list = Op::Readdir {
+        handle,
+        cookie: 0,
+        bytes_max: 1,
+        plus: false,
+    };
+    let read = Op::Read {
+        handle,
+        extents: Extent { offset: 0, len: 1 }.into(),
+    };
+    let mut bytes = Vec::new();
+    for ((reply, payload), op) in replies.iter().zip([&list, &read, &read]) {
+        frame::encode_reply(frame::op_code(op), reply, &mut bytes);
+        bytes.extend_from_slice(payload);
+    }
+    bytes
+}
+
+fn receive_all(portions: &[&[u8]], challenge_due: bool) -> Vec<Received> {
+    let (ours, mut theirs) = pair();
+    let mut receiver = Receiver::new(challenge_due);
+    let mut received = Vec::new();
+    for portion in portions {
+        theirs.write_all(portion).expect("the socket takes it");
+        while receiver
+            .receive(&ours, 1 << 20, &mut received)
+            .expect("valid")
+            == Progress::More
+        {}
+    }
+    received
+}
+
+fn assert_are_the_replies(received: &[Received]) {
+    let expected = replies();
+    assert_eq!(received.len(), expected.len());
+    for (received, (reply, payload)) in received.iter().zip(&expected) {
+        let Received::Reply(got, bytes) = received else {
+            panic!("{received:?}")
+        };
+        assert_eq!(got, reply);
+        assert_eq!(bytes, payload);
+    }
+}
+
+#[test]
+fn portions_of_any_size_give_the_same_replies() {
+    let bytes = encode(&replies());
+    for portion in [1, 7, 64, 4096, 8192, 100_000] {
+        let portions: Vec<&[u8]> = bytes.chunks(portion).collect();
+        assert_are_the_replies(&receive_all(&portions, false));
+    }
+}
+
+#[test]
+fn a_challenge_comes_before_the_frames() {
+    let mut bytes = vec![9; 32];
+    bytes.extend(encode(&replies()));
+    for portion in [1, 31, 33, 100_000] {
+        let portions: Vec<&[u8]> = bytes.chunks(portion).collect();
+        let received = receive_all(&portions, true);
+        let Received::Challenge(challenge) = &received[0] else {
+            panic!("{:?}", received[0])
+        };
+        assert_eq!(challenge, &[9; 32]);
+        assert_are_the_replies(&received[1..]);
+    }
+}
+
+#[test]
+fn wrong_bytes_end_it() {
+    let good = encode(&replies());
+    for at in [0, 4, 12, 63, 70, 500] {
+        let (ours, mut theirs) = pair();
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        theirs.write_all(&bad).expect("the socket takes it");
+        let mut receiver = Receiver::new(false);
+        let mut received = Vec::new();
+        let error = loop {
+            match receiver.receive(&ours, 1 << 20, &mut received) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Drained | Progress::Empty) => panic!("byte {at} was not noticed"),
+                Err(error) => break error,
+            }
+        };
+        assert!(
+            matches!(error, ReceiveError::Frame(_)),
+            "byte {at}: {error}"
+        );
+        assert!(received.is_empty());
+    }
+}
+
+#[test]
+fn the_end_of_the_stream_is_told() {
+    let (ours, theirs) = pair();
+    let mut receiver = Receiver::new(false);
+    let progress = receiver.receive(&ours, 1 << 20, &mut Vec::new());
+    assert_eq!(progress.expect("nothing there yet"), Progress::Empty);
+    drop(theirs);
+    let error = receiver
+        .receive(&ours, 1 << 20, &mut Vec::new())
+        .expect_err("closed");
+    assert!(matches!(error, ReceiveError::Closed));
+}

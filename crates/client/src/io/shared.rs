@@ -1,0 +1,314 @@
+//! What calling threads and the I/O thread share: the core under its lock, and what follows from
+//! its outputs.
+
+use super::budget::Budget;
+use super::connection::Connection;
+use super::slot::Slot;
+use crate::api::{Answer, ConnectError, Errno};
+use crate::core::{CallId, Core, CoreOptions, Input, Output};
+use crate::wire::{Attr, frame};
+use mio::Waker;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) forwarders: usize,
+    pub(crate) budget: Budget,
+    state: Mutex<State>,
+    /// Signalled when a session is granted or all are refused.
+    sessions: Condvar,
+    waker: Waker,
+    start: Instant,
+    /// Set before the core is told to end.
+    closed: AtomicBool,
+}
+
+/// Everything that the lock guards.
+pub(crate) struct State {
+    pub(crate) core: Core,
+    calls_next: u64,
+    slots: BTreeMap<CallId, Arc<Slot>>,
+    pub(crate) peers: Vec<Peer>,
+    /// For the I/O thread.
+    pub(crate) commands: Vec<Command>,
+    /// Until when the I/O thread sleeps; it is woken for what the core wants earlier.
+    pub(crate) sleeps_until_ns: u64,
+    /// The core has ended.
+    pub(crate) ended: bool,
+}
+
+/// One forwarder, as its connection is now.
+#[derive(Default)]
+pub(crate) struct Peer {
+    /// Present while requests may be sent.
+    pub(crate) connection: Option<Arc<Connection>>,
+    /// Number of the connection: what belongs to an older one must not be told to the core.
+    pub(crate) generation: u64,
+    /// Why there is none, in words.
+    pub(crate) trouble: String,
+    refused: bool,
+}
+
+/// What the I/O thread shall do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Connect, under this generation.
+    Connect { forwarder: usize, generation: u64 },
+    /// Let go of the connection.
+    Disconnect { forwarder: usize },
+}
+
+/// What is left to do without the lock.
+#[derive(Default)]
+#[must_use = "outputs of the core must be carried out"]
+pub(crate) struct Work {
+    done: Vec<(Arc<Slot>, Result<Answer, Errno>)>,
+    flush: Vec<Arc<Connection>>,
+    wake: bool,
+}
+
+impl State {
+    /// A number for a new call, and where its result goes, if anywhere.
+    pub(crate) fn number(&mut self, slot: Option<&Arc<Slot>>) -> CallId {
+        let id = CallId(self.calls_next);
+        self.calls_next += 1;
+        if let Some(slot) = slot {
+            self.slots.insert(id, Arc::clone(slot));
+        }
+        id
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(core: CoreOptions, waker: Waker, in_flight_bytes_max: u64) -> Shared {
+        let forwarders = core.forwarders;
+        let state = State {
+            core: Core::new(core),
+            calls_next: 1,
+            slots: BTreeMap::new(),
+            peers: (0..forwarders).map(|_| Peer::default()).collect(),
+            commands: Vec::new(),
+            sleeps_until_ns: 0,
+            ended: false,
+        };
+        Shared {
+            forwarders,
+            budget: Budget::new(in_flight_bytes_max),
+            state: Mutex::new(state),
+            sessions: Condvar::new(),
+            waker,
+            start: Instant::now(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The core's time now.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.ns_at(Instant::now())
+    }
+
+    /// The core's time at `at`.
+    pub(crate) fn ns_at(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.start).as_nanos() as u64
+    }
+
+    /// The state for a call; EIO once the client has ended, be it by a panic.
+    pub(crate) fn live_state(&self) -> Result<MutexGuard<'_, State>, Errno> {
+        let state = self.state.lock().map_err(|_| Errno::IO)?;
+        if self.is_closed() {
+            Err(Errno::IO)
+        } else {
+            Ok(state)
+        }
+    }
+
+    /// The state for the I/O thread, which panics if another has: it ends then, and all calls.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("another thread broke the client")
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Tells the core and collects what it wants.
+    pub(crate) fn handle(&self, state: &mut State, input: Input) -> Work {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        let now_ns = self.now_ns();
+        state.core.handle(now_ns, wall.as_nanos() as u64, input);
+        self.poll(state, now_ns)
+    }
+
+    /// Collects what the core wants.
+    pub(crate) fn poll(&self, state: &mut State, now_ns: u64) -> Work {
+        let mut work = Work::default();
+        while let Some(output) = state.core.poll(now_ns) {
+            self.take(state, output, &mut work);
+        }
+        let wake_at = state.core.wake_at().unwrap_or(u64::MAX);
+        if wake_at < state.sleeps_until_ns {
+            state.sleeps_until_ns = wake_at;
+            work.wake = true;
+        }
+        work.wake |= !state.commands.is_empty();
+        work
+    }
+
+    /// Does what follows from what was decided under the lock.
+    pub(crate) fn carry_out(&self, work: Work) {
+        for (slot, result) in work.done {
+            slot.finish(result);
+        }
+        for connection in work.flush {
+            connection.flush();
+        }
+        if work.wake {
+            // Fails only if the thread is gone.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// Waits until a forwarder has granted a session; says why if none does.
+    pub(crate) fn first_session(
+        &self,
+        addresses: &[String],
+        timeout: Duration,
+    ) -> Result<Attr, ConnectError> {
+        let until = Instant::now() + timeout.min(Duration::from_secs(86_400));
+        let broken = || ConnectError::Unreachable("the client broke".to_string());
+        let mut state = self.state.lock().map_err(|_| broken())?;
+        loop {
+            if let Some(root) = state.core.root() {
+                return Ok(root);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let refused = state.peers.iter().position(|peer| peer.refused);
+            if let Some(index) = refused
+                && (left.is_zero() || state.peers.iter().all(|peer| peer.refused))
+            {
+                let (address, trouble) = (addresses[index].clone(), &state.peers[index].trouble);
+                return Err(ConnectError::Refused(address, trouble.clone()));
+            }
+            if left.is_zero() || self.is_closed() {
+                let silent = "no answer".to_string();
+                let trouble = |peer: &Peer| match peer.trouble.is_empty() {
+                    true => silent.clone(),
+                    false => peer.trouble.clone(),
+                };
+                let each = addresses.iter().zip(&state.peers);
+                let each = each.map(|(text, peer)| format!("{text}: {}", trouble(peer)));
+                return Err(ConnectError::Unreachable(
+                    each.collect::<Vec<_>>().join(", "),
+                ));
+            }
+            state = self
+                .sessions
+                .wait_timeout(state, left)
+                .map_err(|_| broken())?
+                .0;
+        }
+    }
+
+    /// Notes why a forwarder cannot be had. `refused`: it will not change its mind.
+    pub(crate) fn note_trouble(
+        &self,
+        state: &mut State,
+        forwarder: usize,
+        refused: bool,
+        text: String,
+    ) {
+        let peer = &mut state.peers[forwarder];
+        peer.trouble = text;
+        peer.refused = refused;
+        self.sessions.notify_all();
+    }
+
+    /// Tells the core to end, and the I/O thread with it.
+    pub(crate) fn shutdown(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.budget.close();
+        if let Ok(mut state) = self.state.lock() {
+            let work = self.handle(&mut state, Input::Shutdown);
+            drop(state);
+            self.carry_out(work);
+        }
+        let _ = self.waker.wake();
+    }
+
+    /// Ends what still waits, whatever state a panic has left.
+    pub(crate) fn abandon(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.budget.close();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((_, slot)) = state.slots.pop_first() {
+            slot.finish(Err(Errno::IO));
+        }
+        for peer in &mut state.peers {
+            if let Some(connection) = peer.connection.take() {
+                connection.close();
+            }
+        }
+        self.sessions.notify_all();
+    }
+
+    fn take(&self, state: &mut State, output: Output, work: &mut Work) {
+        match output {
+            Output::Connect { forwarder } => {
+                let peer = &mut state.peers[forwarder];
+                peer.generation += 1;
+                let generation = peer.generation;
+                state.commands.push(Command::Connect {
+                    forwarder,
+                    generation,
+                });
+            }
+            Output::Disconnect { forwarder } => {
+                let peer = &mut state.peers[forwarder];
+                peer.generation += 1;
+                if let Some(connection) = peer.connection.take() {
+                    connection.close();
+                }
+                state.commands.push(Command::Disconnect { forwarder });
+            }
+            Output::Send {
+                forwarder,
+                request,
+                payload,
+            } => {
+                let Some(connection) = &state.peers[forwarder].connection else {
+                    return;
+                };
+                connection.enqueue(|out| frame::encode_request(&request, out), payload);
+                if !work
+                    .flush
+                    .iter()
+                    .any(|queued| Arc::ptr_eq(queued, connection))
+                {
+                    work.flush.push(Arc::clone(connection));
+                }
+            }
+            Output::Done { id, result } => {
+                if let Some(slot) = state.slots.remove(&id) {
+                    work.done.push((slot, result));
+                }
+            }
+            Output::Opened { forwarder } => {
+                tracing::debug!(forwarder, "session granted");
+                self.note_trouble(state, forwarder, false, String::new());
+            }
+            Output::Refused { forwarder, errno } => {
+                tracing::warn!(forwarder, %errno, "session refused");
+                self.note_trouble(state, forwarder, true, errno.to_string());
+            }
+            Output::Log { text } => tracing::info!("{text}"),
+            Output::Ended => state.ended = true,
+        }
+    }
+}

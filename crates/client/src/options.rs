@@ -1,0 +1,185 @@
+//! How to reach the forwarders, and on whose behalf to call them.
+
+use crate::cancel::CancelToken;
+use crate::wire::{Caller, PAYLOAD_LIMIT};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to reach the forwarders.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Addresses in the order of the layout: `unix:/path/to.sock` or `tcp:host:port`.
+    pub forwarders: Vec<String>,
+    /// File that holds the shared secret, for TCP.
+    pub secret_file: Option<PathBuf>,
+    /// How long one operation may take before it ends in ETIMEDOUT; zero: for ever. Default 60 s,
+    /// longer than a forwarder's restart.
+    pub timeout: Duration,
+    /// How long [`Client::connect`](crate::Client::connect) tries before it says that nobody
+    /// answers. Default 3 s.
+    pub connect_timeout: Duration,
+    /// Largest payload of one frame, default 1 MiB.
+    pub payload_max: u32,
+    /// Most bytes that all calls together may have in flight, default 64 MiB; further calls wait.
+    pub in_flight_bytes_max: u64,
+    /// Blocks of one operation that lie on the same seat travel in one request; otherwise each stripe
+    /// block is a request of its own. Default true.
+    pub merge_blocks: bool,
+    /// Names of files remembered at most, for forwarders that do not know a handle; default 262144.
+    pub names_max: usize,
+    /// Name for logs and `tidegate stat`, by default `host:pid`.
+    pub name: String,
+    /// Application that calls belong to which name none ([`Context::app`] is 0). Default: what
+    /// [`application_name_from_env`](crate::application_name_from_env) says, else `name`.
+    pub application: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let name = format!("{host}:{}", std::process::id());
+        let variable = |name: &str| std::env::var(name).ok();
+        let application =
+            crate::application_name_from_env(variable).unwrap_or_else(|| name.clone());
+        Options {
+            forwarders: Vec::new(),
+            secret_file: None,
+            timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(3),
+            payload_max: 1 << 20,
+            in_flight_bytes_max: 64 << 20,
+            merge_blocks: true,
+            names_max: 1 << 18,
+            name,
+            application,
+        }
+    }
+}
+
+impl Options {
+    /// Options for these forwarders, else the defaults.
+    pub fn new(forwarders: impl IntoIterator<Item = impl Into<String>>) -> Options {
+        let forwarders = forwarders.into_iter().map(Into::into).collect();
+        Options {
+            forwarders,
+            ..Options::default()
+        }
+    }
+
+    /// Reads a line of text: addresses separated by commas, then settings separated by semicolons.
+    ///
+    /// ```
+    /// let line = "unix:/run/a.sock,tcp:node7:7000;secret=/etc/tidegate/secret;timeout_s=30";
+    /// let options = tidegate_client::Options::from_text(line).unwrap();
+    /// assert_eq!(options.forwarders.len(), 2);
+    /// assert_eq!(options.timeout.as_secs(), 30);
+    /// ```
+    ///
+    /// The settings are `secret` (file), `timeout_s`, `connect_timeout_s`, `payload_max`,
+    /// `in_flight_bytes_max`, `name` and `application`.
+    pub fn from_text(text: &str) -> Result<Options, ConnectError> {
+        let mut parts = text.split(';');
+        let addresses = parts.next().unwrap_or_default().split(',').map(str::trim);
+        let mut options = Options::new(addresses.filter(|address| !address.is_empty()));
+        for setting in parts.map(str::trim).filter(|setting| !setting.is_empty()) {
+            let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+            options.set(key.trim(), value.trim())?;
+        }
+        if options.forwarders.is_empty() {
+            return Err(ConnectError::NoAddress);
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), ConnectError> {
+        let wrong = || ConnectError::Setting(format!("{key}={value}"));
+        let number = || value.parse::<u64>().map_err(|_| wrong());
+        match key {
+            _ if value.is_empty() => return Err(wrong()),
+            "secret" => self.secret_file = Some(PathBuf::from(value)),
+            "timeout_s" => self.timeout = Duration::from_secs(number()?),
+            "connect_timeout_s" => self.connect_timeout = Duration::from_secs(number()?),
+            "payload_max" => {
+                self.payload_max = u32::try_from(number()?).map_err(|_| wrong())?;
+            }
+            "in_flight_bytes_max" => self.in_flight_bytes_max = number()?,
+            "name" => self.name = value.to_string(),
+            "application" => self.application = value.to_string(),
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    /// The payload bound, within what the protocol allows.
+    pub(crate) fn payload_max_allowed(&self) -> u32 {
+        self.payload_max.clamp(4096, PAYLOAD_LIMIT)
+    }
+}
+
+/// Why no session could be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// An address makes no sense.
+    #[error("forwarder address {0:?} is neither unix:PATH nor tcp:HOST:PORT")]
+    Address(String),
+    /// The options name no forwarder.
+    #[error("no forwarder is named; give at least one address, unix:PATH or tcp:HOST:PORT")]
+    NoAddress,
+    /// A setting of [`Options::from_text`] is unknown or out of its range.
+    #[error(
+        "setting {0:?} is not understood; there are secret, timeout_s, connect_timeout_s, \
+         payload_max, in_flight_bytes_max, name and application"
+    )]
+    Setting(String),
+    /// The secret cannot be read.
+    #[error("secret file {0}: {1}")]
+    Secret(PathBuf, std::io::Error),
+    /// Nobody answers.
+    #[error(
+        "no forwarder answers ({0}); is it running? \
+         start one with `tidegate up DIR` or `tidegate serve`"
+    )]
+    Unreachable(String),
+    /// They refuse us.
+    #[error("forwarder {0} refused the session: {1}")]
+    Refused(String, String),
+    /// This machine has no sockets, threads or random numbers left.
+    #[error("the client's thread could not be started: {0}")]
+    Resources(#[from] std::io::Error),
+}
+
+/// On whose behalf a call is made.
+#[derive(Clone, Default)]
+pub struct Context {
+    /// User and groups; None: this process's own.
+    pub caller: Option<Caller>,
+    /// Application id (`app_id(name)`); 0: the client's own name.
+    pub app: u64,
+    /// Interrupts the call.
+    pub cancel: Option<CancelToken>,
+    /// Overrides [`Options::timeout`].
+    pub timeout: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_settings_are_named() {
+        for (line, said) in [
+            ("unix:/a;colour=red", "colour=red"),
+            ("unix:/a;timeout_s=soon", "timeout_s=soon"),
+            ("unix:/a;payload_max=5000000000", "payload_max=5000000000"),
+            ("unix:/a;secret=", "secret="),
+            ("", "no forwarder is named"),
+        ] {
+            let error = Options::from_text(line).expect_err(line).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}
