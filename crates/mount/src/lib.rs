@@ -1,3 +1,110 @@
 //! The Tidegate mount: a FUSE file system whose files live behind the forwarders.
+//!
+//! [`fuse`] talks to the kernel and knows nothing of forwarders; `fs` answers its requests through
+//! the client. A process that is killed is gone within a second, whatever the forwarders do: its
+//! requests are cancelled, and a close waits for no forwarder except briefly to release locks.
 
 pub mod fuse;
+
+mod fs;
+
+pub use fs::Forwarders;
+pub use fuse::MountError;
+
+use fs::RemoteFiles;
+use fuse::{Limits, MountSettings, Serving, Session};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidegate_client::Client;
+
+/// What to mount where.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// The mount point: a directory.
+    pub path: PathBuf,
+    /// Let other users in, not only the one who mounts. An ordinary user needs `user_allow_other`
+    /// in /etc/fuse.conf for that.
+    pub allow_other: bool,
+    /// What `df` and `mount` show as the source.
+    pub name: String,
+}
+
+/// Mounts the client's files. A mount started by root passes on each caller's user and groups; any
+/// other acts as the user who started it.
+///
+/// Answers requests on threads of its own until it is unmounted.
+pub fn mount(client: Arc<Client>, options: MountOptions) -> Result<Mounted, MountError> {
+    mount_over(client, options)
+}
+
+/// Mounts files that somebody else than a [`Client`] brings.
+pub fn mount_over(
+    forwarders: impl Forwarders,
+    options: MountOptions,
+) -> Result<Mounted, MountError> {
+    let MountOptions {
+        path,
+        allow_other,
+        name,
+    } = options;
+    // A longer write than the forwarders take in one piece could not be appended in one piece.
+    let write_max = forwarders.payload_max();
+    let settings = MountSettings {
+        name,
+        allow_other,
+        write_max,
+        ..MountSettings::new(path)
+    };
+    let session = Session::mount(&settings)?;
+    let pass_callers = rustix::process::geteuid().is_root();
+    let files = Arc::new(RemoteFiles::new(Arc::new(forwarders), pass_callers));
+    let direct_mmap = session.direct_mmap();
+    let serving = session.start(Arc::clone(&files) as _, Limits::default())?;
+    Ok(Mounted {
+        serving,
+        files,
+        direct_mmap,
+    })
+}
+
+/// A mount. Dropping it unmounts.
+pub struct Mounted {
+    serving: Serving,
+    files: Arc<RemoteFiles>,
+    direct_mmap: bool,
+}
+
+impl Mounted {
+    /// The mount point, absolute.
+    pub fn path(&self) -> &Path {
+        self.serving.path()
+    }
+
+    /// Whether files can be mapped shared (`MAP_SHARED`): from Linux 6.6 on.
+    pub fn maps_shared(&self) -> bool {
+        self.direct_mmap
+    }
+
+    /// Waits until it is unmounted, by [`Self::unmount`] or anybody else, and nothing on it is open
+    /// any more.
+    pub fn wait(&self) {
+        self.serving.wait();
+        self.files.close_all();
+    }
+
+    /// Unmounts. While files are open only the name goes; they are served as long as this process
+    /// lives. False if it is still mounted, which the log explains.
+    pub fn unmount(&self) -> bool {
+        let unmounted = self.serving.unmount();
+        if let Err(error) = &unmounted {
+            tracing::warn!(%error, path = %self.path().display(), "still mounted");
+        }
+        unmounted.is_ok()
+    }
+}
+
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mounted({})", self.path().display())
+    }
+}

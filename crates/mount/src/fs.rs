@@ -1,0 +1,226 @@
+//! The file system: answers the kernel's requests with calls on the forwarders.
+//!
+//! Nothing is cached: names and attributes are valid for no time, regular files pass by the page
+//! cache. What is kept is what the kernel refers to: nodes, open files, and who holds locks.
+
+mod application;
+mod call;
+mod convert;
+mod data;
+mod directory;
+mod forwarders;
+mod locks;
+mod names;
+mod nodes;
+mod opens;
+mod process;
+
+pub use forwarders::Forwarders;
+
+use crate::fuse::{self, CancelToken, Entry, Errno, FileSystem, Operation, Reply, Request};
+use application::Applications;
+use call::Call;
+use directory::OpenDirectory;
+use locks::Locks;
+use nodes::Nodes;
+use opens::{OpenFile, Opens};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_client::wire::{Attr, Handle};
+
+/// How long the kernel may take names and attributes for granted.
+const NEVER: Duration = Duration::ZERO;
+
+/// The forwarders' files as the kernel sees them.
+pub(crate) struct RemoteFiles {
+    forwarders: Arc<dyn Forwarders>,
+    /// Pass on who asks, instead of asking as the user who mounted.
+    pass_callers: bool,
+    nodes: Nodes,
+    files: Opens<OpenFile>,
+    directories: Opens<OpenDirectory>,
+    locks: Locks,
+    applications: Applications,
+}
+
+/// What every request says: which node, who asks, and whether it still matters.
+struct Asked {
+    node: u64,
+    caller: fuse::Caller,
+    cancel: CancelToken,
+}
+
+impl RemoteFiles {
+    pub(crate) fn new(forwarders: Arc<dyn Forwarders>, pass_callers: bool) -> Self {
+        Self {
+            nodes: Nodes::new(forwarders.root().handle),
+            files: Opens::new(),
+            directories: Opens::new(),
+            locks: Locks::new(Arc::clone(&forwarders)),
+            applications: Applications::default(),
+            forwarders,
+            pass_callers,
+        }
+    }
+
+    /// The mount is gone: closes what the kernel did not close any more.
+    pub(crate) fn close_all(&self) {
+        self.files.clear();
+        self.directories.clear();
+    }
+
+    /// A call on behalf of the process that asks.
+    fn call(&self, asked: &Asked) -> Call<'_> {
+        let fuse::Caller { uid, gid, tid } = asked.caller;
+        let caller = self.pass_callers.then(|| process::caller(uid, gid, tid));
+        Call::new(&*self.forwarders, &asked.cancel, caller, 0)
+    }
+
+    /// A call on behalf of the one who opened the file.
+    fn call_through(&self, asked: &Asked, file: &OpenFile) -> Call<'_> {
+        Call::new(
+            &*self.forwarders,
+            &asked.cancel,
+            file.caller.clone(),
+            file.app,
+        )
+    }
+
+    fn handle_of(&self, asked: &Asked) -> Result<Handle, Errno> {
+        self.nodes.handle(asked.node)
+    }
+
+    /// Tells the kernel of a file that was found or made in the directory that was asked about.
+    fn answer_entry(&self, reply: Reply, asked: &Asked, found: Result<Attr, Errno>) {
+        match found {
+            Ok(attr) => {
+                let entry = self.entry(asked, &attr);
+                if !reply.entry(&entry) {
+                    self.forget_lookups(entry.node, 1);
+                }
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// An entry for the kernel, which counts as a lookup of its node.
+    fn entry(&self, asked: &Asked, attr: &Attr) -> Entry {
+        let parent_inode = self.handle_of(asked).map_or(0, |parent| parent.inode);
+        Entry {
+            node: self.nodes.found(attr.handle, parent_inode),
+            generation: 0,
+            entry_valid: NEVER,
+            attributes_valid: NEVER,
+            attributes: convert::attributes(attr),
+        }
+    }
+
+    /// Locks and device control; what is not asked of an open file is served apart.
+    fn handle_other(&self, asked: &Asked, operation: Operation, reply: Reply) {
+        match operation {
+            Operation::Getlk(lock) => {
+                answer(reply, self.test_lock(asked, &lock), |reply, lock| {
+                    reply.lock(&lock)
+                });
+            }
+            Operation::Setlk(lock) => done(reply, self.set_lock(asked, &lock, false)),
+            Operation::Setlkw(lock) => done(reply, self.set_lock(asked, &lock, true)),
+            // None of ours yet; ENOTTY is what a file says to a command that it does not know.
+            Operation::Ioctl(_) => reply.error(Errno::NOTTY),
+            named => self.handle_named(asked, named, reply),
+        }
+    }
+
+    fn forget_lookups(&self, node: u64, lookups: u64) {
+        if let Some(handle) = self.nodes.forget(node, lookups) {
+            self.forwarders.forget(handle);
+        }
+    }
+}
+
+impl FileSystem for RemoteFiles {
+    fn handle(&self, request: Request, reply: Reply) {
+        let Request {
+            node,
+            caller,
+            cancel,
+            operation,
+            payload,
+            ..
+        } = request;
+        let asked = Asked {
+            node,
+            caller,
+            cancel,
+        };
+        match operation {
+            Operation::Read(read) => self.answer_read(reply, &asked, read),
+            Operation::Write(write) => {
+                answer(reply, self.write(&asked, write, payload), Reply::written);
+            }
+            Operation::Open { flags } => self.answer_open(reply, &asked, flags),
+            Operation::Flush { handle, lock_owner } => {
+                if let Ok(file) = self.files.find(handle) {
+                    self.locks.flushed(&file, lock_owner);
+                }
+                reply.done();
+            }
+            Operation::Release {
+                handle,
+                lock_owner,
+                unlock,
+                ..
+            } => {
+                if let Some(file) = self.files.remove(handle) {
+                    self.locks.closed(&file, unlock.then_some(lock_owner));
+                }
+                reply.done();
+            }
+            Operation::Fsync { handle, data_only } => {
+                done(reply, self.fsync(&asked, handle, data_only));
+            }
+            Operation::Fallocate {
+                handle,
+                offset,
+                len,
+                mode,
+            } => {
+                done(reply, self.fallocate(&asked, handle, mode, offset, len));
+            }
+            Operation::Lseek {
+                handle,
+                offset,
+                whence,
+            } => {
+                answer(
+                    reply,
+                    self.seek(&asked, handle, offset, whence),
+                    Reply::offset,
+                );
+            }
+            Operation::CopyFileRange(copy) => {
+                answer(reply, self.copy(&asked, copy), |reply, len| {
+                    reply.copied(&copy, len)
+                });
+            }
+            other => self.handle_other(&asked, other, reply),
+        }
+    }
+
+    fn forget(&self, node: u64, lookups: u64) {
+        self.forget_lookups(node, lookups);
+    }
+}
+
+/// Answers with a result, or with its error.
+fn answer<T>(reply: Reply, result: Result<T, Errno>, send: impl FnOnce(Reply, T)) {
+    match result {
+        Ok(value) => send(reply, value),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// Answers an operation that yields nothing.
+fn done(reply: Reply, result: Result<(), Errno>) {
+    answer(reply, result, |reply, ()| reply.done());
+}

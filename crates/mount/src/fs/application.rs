@@ -1,0 +1,148 @@
+//! Which application a process belongs to, told once for each program it runs.
+//!
+//! The environment decides, as it was when the program started: TIDEGATE_APP, else the batch
+//! system's job, else the MPI launcher's name space. Else the job's control group, for a program
+//! that cleared its environment. Else the user and session, so that whatever runs in one terminal
+//! is one application.
+
+use super::process::{self, Life};
+use crate::fuse::Caller;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use tidegate_client::{app_id, application_name_from_env};
+
+/// Programs remembered. Above it all are looked at anew, which costs some ten microseconds each.
+const KNOWN_MAX: usize = 4096;
+
+/// The applications of the programs that have opened files lately.
+#[derive(Default)]
+pub(super) struct Applications {
+    known: Mutex<HashMap<Life, u64>>,
+}
+
+impl Applications {
+    /// The id of the caller's application.
+    pub(super) fn id(&self, caller: Caller) -> u64 {
+        let Some(life) = Life::of(caller.tid) else {
+            return app_id(&format!("uid-{}", caller.uid));
+        };
+        if let Some(id) = self.known().get(&life) {
+            return *id;
+        }
+        let id = app_id(&name(&life, caller.uid));
+        let mut known = self.known();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(life, id);
+        id
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Life, u64>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(life: &Life, uid: u32) -> String {
+    let environment = life.environment();
+    application_name_from_env(|name| process::variable(&environment, name))
+        .or_else(|| name_from_control_groups(&life.control_groups()))
+        .unwrap_or_else(|| format!("uid-{uid}.sid-{}", life.session()))
+}
+
+/// The job whose control group this is, named as its environment would name it: Slurm's
+/// `.../job_ID/step_ID/...` and PBS's `.../pbs_jobs.service/jobid/ID`.
+fn name_from_control_groups(text: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let path = line.splitn(3, ':').nth(2)?;
+        let mut parts = path.split('/').peekable();
+        while let Some(part) = parts.next() {
+            if let Some(job) = part.strip_prefix("job_").filter(|job| is_number(job)) {
+                let step = parts.peek().and_then(|part| part.strip_prefix("step_"));
+                return Some(match step {
+                    Some(step) => format!("slurm-{job}.{step}"),
+                    None => format!("slurm-{job}"),
+                });
+            }
+            if part == "pbs_jobs.service" && parts.next() == Some("jobid") {
+                return parts.next().map(|job| format!("pbs-{job}"));
+            }
+        }
+        None
+    })
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper(variables: &[(&str, &str)]) -> Child {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("60").env_clear().envs(variables.iter().copied());
+        sleep.spawn().expect("sleep")
+    }
+
+    fn id_of(applications: &Applications, child: &mut Child) -> u64 {
+        let caller = Caller {
+            uid: 12,
+            gid: 0,
+            tid: child.id(),
+        };
+        let id = applications.id(caller);
+        assert_eq!(applications.id(caller), id);
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        id
+    }
+
+    #[test]
+    fn the_environment_names_the_application() {
+        let applications = Applications::default();
+        let mut named = sleeper(&[("TIDEGATE_APP", "climate"), ("SLURM_JOB_ID", "5")]);
+        assert_eq!(id_of(&applications, &mut named), app_id("climate"));
+        let mut job = sleeper(&[("SLURM_JOB_ID", "5"), ("SLURM_STEP_ID", "1")]);
+        assert_eq!(id_of(&applications, &mut job), app_id("slurm-5.1"));
+    }
+
+    #[test]
+    fn without_it_the_control_group_does() {
+        let slurm = "1:memory:/slurm/uid_7/job_33/step_2/task_0\n";
+        assert_eq!(
+            name_from_control_groups(slurm).as_deref(),
+            Some("slurm-33.2")
+        );
+        let slurm = "0::/system.slice/slurmstepd.scope/job_33/step_batch/user/task_0\n";
+        assert_eq!(
+            name_from_control_groups(slurm).as_deref(),
+            Some("slurm-33.batch")
+        );
+        let pbs = "4:cpuset:/pbs_jobs.service/jobid/77.head\n";
+        assert_eq!(
+            name_from_control_groups(pbs).as_deref(),
+            Some("pbs-77.head")
+        );
+        let desktop = "0::/user.slice/user-1000.slice/session-4.scope/job_control\n";
+        assert_eq!(name_from_control_groups(desktop), None);
+    }
+
+    #[test]
+    fn else_user_and_session_do() {
+        let mut plain = sleeper(&[]);
+        let life = Life::of(plain.id()).expect("alive");
+        if name_from_control_groups(&life.control_groups()).is_none() {
+            let expected = app_id(&format!("uid-12.sid-{}", life.session()));
+            assert_eq!(id_of(&Applications::default(), &mut plain), expected);
+        }
+        let hidden = Caller {
+            uid: 12,
+            gid: 0,
+            tid: 0,
+        };
+        assert_eq!(Applications::default().id(hidden), app_id("uid-12"));
+    }
+}

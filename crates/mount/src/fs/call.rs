@@ -1,0 +1,78 @@
+//! One call of a process on its way to the forwarders: on whose behalf, until when, and what kind
+//! of outcome is expected.
+
+use super::convert;
+use super::forwarders::Forwarders;
+use crate::fuse::{self, Errno};
+use tidegate_client::wire::{Attr, Caller, Op, Outcome};
+use tidegate_client::{Answer, Bytes, Context};
+
+/// A call, cancelled together with the kernel's request. Ends at the latest with the client's time
+/// limit.
+pub(super) struct Call<'a> {
+    forwarders: &'a dyn Forwarders,
+    context: Context,
+    _cancelled: fuse::Registration,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(
+        forwarders: &'a dyn Forwarders,
+        cancel: &fuse::CancelToken,
+        caller: Option<Caller>,
+        app: u64,
+    ) -> Self {
+        let token = tidegate_client::CancelToken::new();
+        let context = Context {
+            caller,
+            app,
+            cancel: Some(token.clone()),
+            ..Context::default()
+        };
+        let cancelled = cancel.on_cancel(move || token.cancel());
+        Self {
+            forwarders,
+            context,
+            _cancelled: cancelled,
+        }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(super) fn answer(&self, op: Op, payload: Bytes) -> Result<Answer, Errno> {
+        self.forwarders
+            .call(&self.context, op, payload)
+            .map_err(convert::errno)
+    }
+
+    pub(super) fn outcome(&self, op: Op) -> Result<Outcome, Errno> {
+        self.answer(op, Bytes::new()).map(|answer| answer.outcome)
+    }
+
+    pub(super) fn done(&self, op: Op) -> Result<(), Errno> {
+        self.outcome(op).map(drop)
+    }
+
+    pub(super) fn attr(&self, op: Op) -> Result<Attr, Errno> {
+        match self.outcome(op)? {
+            Outcome::Attr(attr) => Ok(attr),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    pub(super) fn text(&self, op: Op) -> Result<Box<[u8]>, Errno> {
+        match self.outcome(op)? {
+            Outcome::Text(text) => Ok(text),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    pub(super) fn written(&self, op: Op, payload: Bytes) -> Result<u64, Errno> {
+        match self.answer(op, payload)?.outcome {
+            Outcome::Written { len } | Outcome::Appended { len, .. } => Ok(len),
+            _ => Err(Errno::IO),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Operations on open files.
+
+use super::opens::OpenFile;
+use super::{Asked, RemoteFiles, convert};
+use crate::fuse::{self, Copy, Errno, Opened, Payload, Read, Reply, Write};
+use std::sync::Arc;
+use tidegate_client::Bytes;
+use tidegate_client::wire::{Extent, Handle, Op, Outcome};
+
+/// Flags of `open(2)` as Linux numbers them on every machine that it shares with this code.
+const O_ACCMODE: u32 = 0o3;
+const O_RDONLY: u32 = 0o0;
+const O_WRONLY: u32 = 0o1;
+const O_APPEND: u32 = 0o2000;
+
+/// Largest offset of a file.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl RemoteFiles {
+    pub(super) fn answer_open(&self, reply: Reply, asked: &Asked, flags: u32) {
+        let opened = self
+            .handle_of(asked)
+            .and_then(|handle| self.open(asked, handle, flags));
+        match opened {
+            Ok(opened) => {
+                if !reply.opened(&opened) {
+                    self.files.remove(opened.handle);
+                }
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// Opens a file and fixes for which application.
+    pub(super) fn open(&self, asked: &Asked, handle: Handle, flags: u32) -> Result<Opened, Errno> {
+        let app = self.applications.id(asked.caller);
+        let call = self.call(asked);
+        let mode = flags & O_ACCMODE;
+        let (read, write) = (mode != O_WRONLY, mode != O_RDONLY);
+        let held = self.forwarders.open(call.context(), handle, read, write);
+        let held = held.map_err(convert::errno)?;
+        let caller = call.context().caller.clone();
+        let number = self.files.insert(|number| OpenFile {
+            number,
+            handle,
+            app,
+            caller,
+            _held: held,
+        });
+        Ok(Opened {
+            handle: number,
+            direct_io: true,
+            parallel_direct_writes: true,
+            keep_cache: false,
+        })
+    }
+
+    pub(super) fn answer_read(&self, reply: Reply, asked: &Asked, read: Read) {
+        match self.read(asked, read) {
+            Ok(pieces) => {
+                let pieces: Vec<&[u8]> = pieces.iter().map(AsRef::as_ref).collect();
+                reply.pieces(&pieces);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(&self, asked: &Asked, read: Read) -> Result<Vec<Bytes>, Errno> {
+        let file = self.files.find(read.handle)?;
+        let len = u64::from(read.len).min(OFFSET_MAX.saturating_sub(read.offset));
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let extent = Extent {
+            offset: read.offset,
+            len,
+        };
+        let op = Op::Read {
+            handle: file.handle,
+            extents: extent.into(),
+        };
+        let answer = self.call_through(asked, &file).answer(op, Bytes::new())?;
+        Ok(answer.data.pieces)
+    }
+
+    /// Writes the payload without copying it.
+    pub(super) fn write(
+        &self,
+        asked: &Asked,
+        write: Write,
+        payload: Payload,
+    ) -> Result<u32, Errno> {
+        let file = self.files.find(write.handle)?;
+        let len = payload.len() as u64;
+        if len == 0 {
+            return Ok(0);
+        }
+        let handle = file.handle;
+        // What the page cache writes back has its place; only a program's own call appends.
+        let op = if write.flags & O_APPEND != 0 && !write.from_cache {
+            Op::Append { handle }
+        } else {
+            let extent = Extent {
+                offset: write.offset,
+                len,
+            };
+            Op::Write {
+                handle,
+                extents: extent.into(),
+            }
+        };
+        let call = self.call_through(asked, &file);
+        let written = call.written(op, Bytes::from_owner(payload))?;
+        Ok(u32::try_from(written).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn fsync(&self, asked: &Asked, number: u64, data_only: bool) -> Result<(), Errno> {
+        let file = self.files.find(number)?;
+        let op = Op::Fsync {
+            handle: file.handle,
+            data_only,
+        };
+        self.call_through(asked, &file).done(op)
+    }
+
+    pub(super) fn fallocate(
+        &self,
+        asked: &Asked,
+        number: u64,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let file = self.files.find(number)?;
+        let op = Op::Fallocate {
+            handle: file.handle,
+            mode,
+            offset,
+            len,
+        };
+        self.call_through(asked, &file).done(op)
+    }
+
+    pub(super) fn seek(
+        &self,
+        asked: &Asked,
+        number: u64,
+        offset: u64,
+        whence: u32,
+    ) -> Result<u64, Errno> {
+        let file = self.files.find(number)?;
+        let op = Op::Seek {
+            handle: file.handle,
+            offset,
+            whence,
+        };
+        match self.call_through(asked, &file).outcome(op)? {
+            Outcome::Offset(offset) => Ok(offset),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    pub(super) fn copy(&self, asked: &Asked, copy: Copy) -> Result<u64, Errno> {
+        if copy.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (from, to) = (
+            self.files.find(copy.handle_in)?,
+            self.files.find(copy.handle_out)?,
+        );
+        let op = Op::CopyRange {
+            source: from.handle,
+            source_offset: copy.offset_in,
+            handle: to.handle,
+            offset: copy.offset_out,
+            len: copy.len,
+        };
+        self.call_through(asked, &to).written(op, Bytes::new())
+    }
+
+    pub(super) fn test_lock(&self, asked: &Asked, lock: &fuse::Lock) -> Result<fuse::Lock, Errno> {
+        let file = self.files.find(lock.handle)?;
+        let op = Op::TestLock {
+            handle: file.handle,
+            lock: convert::wire_lock(lock),
+        };
+        match self.call_through(asked, &file).outcome(op)? {
+            Outcome::Lock(found) => Ok(convert::kernel_lock(lock, found)),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    pub(super) fn set_lock(
+        &self,
+        asked: &Asked,
+        lock: &fuse::Lock,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        let file: Arc<OpenFile> = self.files.find(lock.handle)?;
+        let call = self.call_through(asked, &file);
+        self.locks.set(call.context(), &file, lock, wait)
+    }
+}

@@ -1,0 +1,65 @@
+//! What the file system asks of the forwarders. The client does it; tests bring their own.
+
+use std::sync::Arc;
+use tidegate_client::wire::{Attr, Handle, LockFamily, Op};
+use tidegate_client::{Answer, Bytes, Client, Context, Errno};
+
+/// The calls of [`Client`] that the file system is built on.
+pub trait Forwarders: Send + Sync + 'static {
+    /// Root directory of the export.
+    fn root(&self) -> Attr;
+
+    /// Most bytes of one append.
+    fn payload_max(&self) -> u32;
+
+    /// Does one operation; blocks until it is done, cancelled or out of time.
+    fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno>;
+
+    /// Opens a file. It stays open, also without a name, until the result is dropped, which does
+    /// not wait for a forwarder.
+    fn open(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        read: bool,
+        write: bool,
+    ) -> Result<Box<dyn Send + Sync>, Errno>;
+
+    /// Releases all locks of an owner without waiting for a forwarder.
+    fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64);
+
+    /// The file will not be named any more. Does not wait for a forwarder.
+    fn forget(&self, handle: Handle);
+}
+
+impl Forwarders for Arc<Client> {
+    fn root(&self) -> Attr {
+        Client::root(self)
+    }
+
+    fn payload_max(&self) -> u32 {
+        Client::payload_max(self)
+    }
+
+    fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
+        Client::call(self, ctx, op, payload)
+    }
+
+    fn open(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        read: bool,
+        write: bool,
+    ) -> Result<Box<dyn Send + Sync>, Errno> {
+        Ok(Box::new(Client::open(self, ctx, handle, read, write)?))
+    }
+
+    fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
+        Client::drop_locks(self, handle, family, owner);
+    }
+
+    fn forget(&self, handle: Handle) {
+        Client::forget(self, handle);
+    }
+}

@@ -1,0 +1,62 @@
+//! Open files and directories, by the number that the kernel gives back with each request.
+
+use crate::fuse::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use tidegate_client::wire::{Caller, Handle};
+
+/// An open file.
+pub(super) struct OpenFile {
+    /// Its number.
+    pub(super) number: u64,
+    pub(super) handle: Handle,
+    /// The application that opened it; all its data operations count for that one.
+    pub(super) app: u64,
+    /// Who opened it: the right to read and write was checked then, and does not change.
+    pub(super) caller: Option<Caller>,
+    /// Keeps it open at the forwarders.
+    pub(super) _held: Box<dyn Send + Sync>,
+}
+
+/// What is open, of one kind. Bounded by the kernel's own limits on open files.
+pub(super) struct Opens<T> {
+    table: RwLock<HashMap<u64, Arc<T>>>,
+    number_next: AtomicU64,
+}
+
+impl<T> Opens<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            table: RwLock::default(),
+            number_next: AtomicU64::new(1),
+        }
+    }
+
+    /// Enters what `make` makes of its number, and returns the number.
+    pub(super) fn insert(&self, make: impl FnOnce(u64) -> T) -> u64 {
+        let number = self.number_next.fetch_add(1, Ordering::Relaxed);
+        let made = Arc::new(make(number));
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(number, made);
+        number
+    }
+
+    pub(super) fn find(&self, number: u64) -> Result<Arc<T>, Errno> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.get(&number).cloned().ok_or(Errno::BADF)
+    }
+
+    pub(super) fn remove(&self, number: u64) -> Option<Arc<T>> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.remove(&number)
+    }
+
+    /// Closes everything: the kernel drops its last releases with the connection.
+    pub(super) fn clear(&self) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let closed = std::mem::take(&mut *table);
+        drop(table);
+        drop(closed);
+    }
+}

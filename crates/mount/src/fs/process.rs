@@ -1,0 +1,144 @@
+//! What `/proc` says of the process that asks: its groups, and what its application is told from.
+
+use std::fs::File;
+use std::io::Read;
+use tidegate_client::wire::{Caller, GROUPS_MAX};
+
+/// Longest environment that is looked through: the kernel's own default bound on arguments and
+/// environment together.
+const ENVIRONMENT_MAX: u64 = 2 << 20;
+
+/// Users and groups of a thread. Of a user in more groups than the wire carries, the first count.
+pub(super) fn caller(uid: u32, gid: u32, tid: u32) -> Caller {
+    // Not remembered between requests: a process may change its groups at any time.
+    let groups = read_text(&format!("/proc/{tid}/status")).map(|status| groups(&status));
+    Caller {
+        uid,
+        gid,
+        groups: groups.unwrap_or_default().into_boxed_slice(),
+    }
+}
+
+fn groups(status: &str) -> Vec<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    let numbers = line
+        .unwrap_or("")
+        .split_ascii_whitespace()
+        .map_while(|word| word.parse().ok());
+    numbers.take(GROUPS_MAX).collect()
+}
+
+/// One life of one program: changes with each new thread and each exec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Life {
+    tid: u32,
+    start_time: u64,
+    /// Where the environment lies; chosen anew at random with each exec.
+    environment: u64,
+    /// The session, which is no part of what tells lives apart but is read along with it.
+    session: u32,
+}
+
+impl Life {
+    /// What thread `tid` lives now.
+    pub(super) fn of(tid: u32) -> Option<Self> {
+        parse_stat(&read_text(&format!("/proc/{tid}/stat"))?, tid)
+    }
+
+    pub(super) fn session(&self) -> u32 {
+        self.session
+    }
+
+    /// The value of a variable of its environment, as it was at the last exec.
+    pub(super) fn environment(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Ok(file) = File::open(format!("/proc/{}/environ", self.tid)) {
+            // What was read before an error is as good as what a smaller environment says.
+            _ = file.take(ENVIRONMENT_MAX).read_to_end(&mut bytes);
+        }
+        bytes
+    }
+
+    pub(super) fn control_groups(&self) -> String {
+        read_text(&format!("/proc/{}/cgroup", self.tid)).unwrap_or_default()
+    }
+}
+
+/// The value of a variable in an environment block.
+pub(super) fn variable(environment: &[u8], name: &str) -> Option<String> {
+    let value = environment
+        .split(|byte| *byte == 0)
+        .find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+fn parse_stat(stat: &str, tid: u32) -> Option<Life> {
+    // The second field is the program's name, which may hold anything: count from its end.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(Life {
+        tid,
+        session: u32::try_from(field(6)?).ok()?,
+        start_time: field(22)?,
+        environment: field(50).unwrap_or(0),
+    })
+}
+
+fn read_text(path: &str) -> Option<String> {
+    let mut text = Vec::with_capacity(2048);
+    File::open(path).ok()?.read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_read_and_bounded() {
+        assert_eq!(
+            groups("Name:\tx\nGroups:\t4 24 1000 \nNStgid:\t1\n"),
+            [4, 24, 1000]
+        );
+        assert_eq!(groups("Groups:\t\n"), []);
+        assert_eq!(groups("nothing"), []);
+        let many: String = (0..200).map(|group| format!("{group} ")).collect();
+        assert_eq!(groups(&format!("Groups:\t{many}\n")).len(), GROUPS_MAX);
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {
+        let mut fields: Vec<String> = (3..=52).map(|number| number.to_string()).collect();
+        fields[0] = "S".into();
+        let stat = format!("7 (a) b (c)) {}\n", fields.join(" "));
+        let life = parse_stat(&stat, 7).unwrap();
+        assert_eq!(
+            life,
+            Life {
+                tid: 7,
+                start_time: 22,
+                environment: 50,
+                session: 6
+            }
+        );
+        assert_eq!(parse_stat("7 (cut", 7), None);
+        assert_eq!(parse_stat("7 (cut) S 1 2", 7), None);
+    }
+
+    #[test]
+    fn this_process_has_a_life_and_an_environment() {
+        let life = Life::of(std::process::id()).expect("alive");
+        assert_eq!(Life::of(std::process::id()), Some(life));
+        let path = std::env::var("PATH").expect("a path");
+        assert_eq!(variable(&life.environment(), "PATH"), Some(path));
+        assert_eq!(Life::of(0), None);
+    }
+
+    #[test]
+    fn only_the_whole_name_of_a_variable_counts() {
+        let block = b"XA=1\0A=2\0AB=3\0";
+        assert_eq!(variable(block, "A").as_deref(), Some("2"));
+        assert_eq!(variable(block, "B"), None);
+    }
+}
