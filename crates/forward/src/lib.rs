@@ -8,6 +8,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(any(test, feature = "model"))]
+extern crate std;
 
 mod bytes;
 pub mod effect;
@@ -15,6 +17,8 @@ mod files;
 mod forwarder;
 mod host;
 mod locks;
+#[cfg(any(test, feature = "model"))]
+pub mod model;
 mod result;
 mod table;
 

@@ -1,0 +1,142 @@
+//! A file system and seat tables in memory, for tests and the simulator.
+//!
+//! [`Disk`] is what all forwarders share. Each forwarder process has its own [`ModelFiles`] over it,
+//! which knows handles only after it met them, and its own view of each [`ModelTable`]. Both hang on
+//! the process's [`Switch`]: from the n-th call on, nothing that the process does has an effect any
+//! more. A process killed at every n in turn is one killed between any two of its steps.
+
+mod data;
+mod disk;
+mod files;
+
+pub use disk::Disk;
+pub use files::ModelFiles;
+
+use crate::files::{Access, Errno};
+use crate::table::{SeatTable, TABLE_BYTES};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
+use std::vec::Vec;
+
+/// What every call answers after the process was killed. Nobody is there to read it.
+pub const KILLED: Access = Access::Errno(Errno(u16::MAX));
+
+/// Kills a process after a number of calls. Clones are the same switch.
+#[derive(Clone, Default)]
+pub struct Switch(Arc<Countdown>);
+
+struct Countdown {
+    left: AtomicU64,
+    torn: AtomicBool,
+}
+
+impl Default for Countdown {
+    fn default() -> Self {
+        Countdown {
+            left: AtomicU64::new(u64::MAX),
+            torn: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Switch {
+    /// A process that is never killed.
+    pub fn new() -> Switch {
+        Switch::default()
+    }
+
+    /// Lets `calls` more calls to files and stores to tables take effect, then none. With `torn`, the
+    /// first store that does not is done by half.
+    pub fn fail_after(&self, calls: u64, torn: bool) {
+        self.0.torn.store(torn, Ordering::Relaxed);
+        self.0.left.store(calls, Ordering::Relaxed);
+    }
+
+    /// Whether the process is dead.
+    pub fn is_killed(&self) -> bool {
+        self.0.left.load(Ordering::Relaxed) == 0
+    }
+
+    /// Counts a call; false if the process is dead.
+    fn call(&self) -> bool {
+        let left = self.0.left.load(Ordering::Relaxed);
+        self.0.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        left > 0
+    }
+
+    fn tears(&self) -> bool {
+        self.0.torn.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// The table of one seat: memory that all processes map. A view belongs to one process.
+#[derive(Clone)]
+pub struct ModelTable {
+    pages: Arc<Mutex<BTreeMap<usize, Vec<u8>>>>,
+    switch: Switch,
+}
+
+const PAGE: usize = 4096;
+
+impl ModelTable {
+    /// An empty table, seen by the process of `switch`.
+    pub fn new(switch: &Switch) -> ModelTable {
+        ModelTable {
+            pages: Arc::default(),
+            switch: switch.clone(),
+        }
+    }
+
+    /// The same table, seen by another process.
+    pub fn seen_by(&self, switch: &Switch) -> ModelTable {
+        ModelTable {
+            pages: self.pages.clone(),
+            switch: switch.clone(),
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(
+            at + bytes.len() <= TABLE_BYTES,
+            "a store past the table's end"
+        );
+        let mut pages = lock(&self.pages);
+        for (index, byte) in bytes.iter().enumerate() {
+            let at = at + index;
+            pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE])[at % PAGE] = *byte;
+        }
+    }
+}
+
+impl SeatTable for ModelTable {
+    fn load(&self, at: usize, bytes: &mut [u8]) {
+        assert!(
+            at + bytes.len() <= TABLE_BYTES,
+            "a load past the table's end"
+        );
+        let pages = lock(&self.pages);
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let at = at + index;
+            *byte = pages.get(&(at / PAGE)).map_or(0, |page| page[at % PAGE]);
+        }
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        if self.switch.call() {
+            self.write(at, bytes);
+        } else if self.switch.tears() {
+            self.write(at, &bytes[..bytes.len() / 2]);
+        }
+    }
+
+    fn len(&self) -> usize {
+        TABLE_BYTES
+    }
+}
+
+/// Nothing here is left half done by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

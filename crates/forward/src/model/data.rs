@@ -1,0 +1,99 @@
+//! The bytes of a model file: pages that were written, holes between them.
+
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+const PAGE: u64 = 4096;
+
+/// Contents and size of a regular file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Data {
+    pages: BTreeMap<u64, Box<[u8]>>,
+    pub(super) size: u64,
+}
+
+impl Data {
+    /// Up to `len` bytes, fewer at the end of the file.
+    pub(super) fn read(&self, offset: u64, len: u64) -> Vec<u8> {
+        let end = offset.saturating_add(len).min(self.size);
+        let mut bytes = vec![0; end.saturating_sub(offset) as usize];
+        for (page, from, to) in pieces(offset, end) {
+            if let Some(stored) = self.pages.get(&page) {
+                let at = (page * PAGE + from as u64 - offset) as usize;
+                bytes[at..][..to - from].copy_from_slice(&stored[from..to]);
+            }
+        }
+        bytes
+    }
+
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset + bytes.len() as u64;
+        for (page, from, to) in pieces(offset, end) {
+            let at = (page * PAGE + from as u64 - offset) as usize;
+            self.page(page)[from..to].copy_from_slice(&bytes[at..][..to - from]);
+        }
+        if !bytes.is_empty() {
+            self.size = self.size.max(end);
+        }
+    }
+
+    pub(super) fn truncate(&mut self, size: u64) {
+        if size < self.size {
+            let kept = size.div_ceil(PAGE);
+            self.pages.split_off(&kept);
+            let tail = (size % PAGE) as usize;
+            if let Some(page) = self.pages.get_mut(&(size / PAGE)) {
+                page[tail..].fill(0);
+            }
+        }
+        self.size = size;
+    }
+
+    /// Makes a range read as zeros.
+    pub(super) fn punch(&mut self, offset: u64, len: u64) {
+        for (page, from, to) in pieces(offset, offset.saturating_add(len).min(self.size)) {
+            if to - from == PAGE as usize {
+                self.pages.remove(&page);
+            } else if let Some(stored) = self.pages.get_mut(&page) {
+                stored[from..to].fill(0);
+            }
+        }
+    }
+
+    /// The next byte from `offset` on that is data, or that is a hole (the end is one).
+    pub(super) fn seek(&self, offset: u64, data: bool) -> Option<u64> {
+        if offset >= self.size {
+            return None;
+        }
+        let mut page = offset / PAGE;
+        while page * PAGE < self.size {
+            if self.pages.contains_key(&page) == data {
+                return Some(offset.max(page * PAGE));
+            }
+            page += 1;
+        }
+        (!data).then_some(self.size)
+    }
+
+    /// Blocks of 512 bytes.
+    pub(super) fn blocks(&self) -> u64 {
+        self.pages.len() as u64 * (PAGE / 512)
+    }
+
+    fn page(&mut self, page: u64) -> &mut [u8] {
+        let fresh = || vec![0; PAGE as usize].into_boxed_slice();
+        self.pages.entry(page).or_insert_with(fresh)
+    }
+}
+
+/// A range as pages, each with its first byte and the one after its last.
+fn pieces(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
+    let pages = offset / PAGE..end.div_ceil(PAGE).max(offset / PAGE);
+    pages.filter(move |_| end > offset).map(move |page| {
+        let from = offset.saturating_sub(page * PAGE).min(PAGE);
+        let to = (end - page * PAGE).min(PAGE);
+        (page, from as usize, to as usize)
+    })
+}

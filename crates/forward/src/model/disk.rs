@@ -1,0 +1,315 @@
+//! The shared file system: inodes, names, and which process has what open.
+
+use super::data::Data;
+use super::{Switch, files::ModelFiles, lock};
+use crate::files::Errno;
+use std::boxed::Box;
+use std::collections::{BTreeMap, BTreeSet};
+use std::string::String;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::vec::Vec;
+use tidegate_wire::{Attr, Caller, Handle};
+
+pub(super) const KIND: u32 = 0o170000;
+pub(super) const DIRECTORY: u32 = 0o040000;
+pub(super) const REGULAR: u32 = 0o100000;
+pub(super) const LINK: u32 = 0o120000;
+const ROOT: u64 = 1;
+
+/// A file system in memory. Clones are the same one. Its clock moves by one microsecond with every
+/// change, and numbers of removed inodes are used again, as on ext4.
+#[derive(Clone)]
+pub struct Disk(Arc<Mutex<Inodes>>);
+
+pub(super) struct Inodes {
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    free: BTreeSet<u64>,
+    pub(super) wall_ns: i64,
+    processes: u64,
+    /// Whether files have births.
+    births: bool,
+    /// Changes that took effect, for tests of "once".
+    pub(super) effects: u64,
+}
+
+/// One file.
+#[derive(Clone, Debug)]
+pub(super) struct Inode {
+    pub(super) attr: Attr,
+    pub(super) data: Data,
+    pub(super) entries: BTreeMap<Box<[u8]>, u64>,
+    pub(super) target: Box<[u8]>,
+    pub(super) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// Processes that have it open.
+    pub(super) open: BTreeSet<u64>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Disk::new()
+    }
+}
+
+impl Disk {
+    /// A file system with an empty root directory that everybody may change.
+    pub fn new() -> Disk {
+        let mut inodes = Inodes {
+            inodes: BTreeMap::new(),
+            free: BTreeSet::from([ROOT]),
+            wall_ns: 1_000_000_000_000_000_000,
+            processes: 0,
+            births: true,
+            effects: 0,
+        };
+        inodes.add(None, DIRECTORY | 0o777);
+        inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;
+        Disk(Arc::new(Mutex::new(inodes)))
+    }
+
+    /// From now on files have no births, and so no way to tell a reused number.
+    pub fn without_births(self) -> Disk {
+        let mut inodes = self.lock();
+        inodes.births = false;
+        let root = inodes.inodes.get_mut(&ROOT).expect("the root stays");
+        root.attr.handle.birth = 0;
+        drop(inodes);
+        self
+    }
+
+    /// The back end as one forwarder process sees it: it knows the root only.
+    pub fn files(&self, switch: &Switch) -> ModelFiles {
+        let mut inodes = self.lock();
+        inodes.processes += 1;
+        let root = inodes.inodes[&ROOT].attr.handle;
+        ModelFiles::new(self.clone(), switch.clone(), inodes.processes, root)
+    }
+
+    /// Attributes of the root.
+    pub fn root(&self) -> Attr {
+        self.lock().inodes[&ROOT].attr
+    }
+
+    /// Sets the clock.
+    pub fn set_wall_ns(&self, wall_ns: i64) {
+        self.lock().wall_ns = wall_ns;
+    }
+
+    /// Changes that took effect so far.
+    pub fn effects(&self) -> u64 {
+        self.lock().effects
+    }
+
+    /// The whole tree as text, one line for each name: path, inode, type and mode, links, size, and
+    /// contents if they are short; then extended attributes. Two equal trees have equal text.
+    pub fn tree(&self) -> String {
+        let inodes = self.lock();
+        let mut text = String::new();
+        inodes.write_tree(ROOT, "", &mut text);
+        text
+    }
+
+    /// Contents of the file at a path below the root, components joined by `/`.
+    pub fn contents(&self, path: &str) -> Option<Vec<u8>> {
+        let inodes = self.lock();
+        let inode = &inodes.inodes[&inodes.walk(path.as_bytes()).ok()?];
+        Some(inode.data.read(0, u64::MAX))
+    }
+
+    /// Inodes that no name leads to, kept by opens.
+    pub fn orphans(&self) -> usize {
+        let inodes = self.lock();
+        inodes
+            .inodes
+            .values()
+            .filter(|inode| inode.attr.nlink == 0)
+            .count()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inodes> {
+        lock(&self.0)
+    }
+}
+
+impl Inodes {
+    /// A new inode without a name.
+    pub(super) fn add(&mut self, caller: Option<&Caller>, mode: u32) -> u64 {
+        let inode = match self.free.pop_first() {
+            Some(inode) => inode,
+            None => self.inodes.keys().last().map_or(ROOT, |last| last + 1),
+        };
+        let now = self.tick();
+        let attr = Attr {
+            handle: Handle {
+                inode,
+                birth: if self.births { now as u64 } else { 0 },
+            },
+            size: 0,
+            blocks: 0,
+            atime_ns: now,
+            mtime_ns: now,
+            ctime_ns: now,
+            mode,
+            nlink: 1,
+            uid: caller.map_or(0, |caller| caller.uid),
+            gid: caller.map_or(0, |caller| caller.gid),
+            rdev: 0,
+            block_size: 4096,
+        };
+        let fresh = Inode {
+            attr,
+            data: Data::default(),
+            entries: BTreeMap::new(),
+            target: Box::default(),
+            xattrs: BTreeMap::new(),
+            open: BTreeSet::new(),
+        };
+        self.inodes.insert(inode, fresh);
+        inode
+    }
+
+    pub(super) fn tick(&mut self) -> i64 {
+        self.wall_ns += 1000;
+        self.wall_ns
+    }
+
+    /// Lets an inode go that has neither names nor opens.
+    pub(super) fn settle(&mut self, inode: u64) {
+        let gone = |it: &Inode| it.attr.nlink == 0 && it.open.is_empty();
+        if self.inodes.get(&inode).is_some_and(gone) {
+            self.inodes.remove(&inode);
+            self.free.insert(inode);
+        }
+    }
+
+    /// The inode of a handle, ESTALE if it is another file's or nobody's by now.
+    pub(super) fn of(&mut self, handle: Handle) -> Result<&mut Inode, Errno> {
+        match self.inodes.get_mut(&handle.inode) {
+            Some(inode) if inode.attr.handle == handle => Ok(inode),
+            _ => Err(Errno::ESTALE),
+        }
+    }
+
+    pub(super) fn attr(&self, inode: u64) -> Attr {
+        let inode = &self.inodes[&inode];
+        Attr {
+            size: match inode.attr.mode & KIND {
+                LINK => inode.target.len() as u64,
+                DIRECTORY => inode.entries.len() as u64,
+                _ => inode.data.size,
+            },
+            blocks: inode.data.blocks(),
+            ..inode.attr
+        }
+    }
+
+    /// The inode at a path.
+    pub(super) fn walk(&self, path: &[u8]) -> Result<u64, Errno> {
+        let mut at = ROOT;
+        for name in path
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+        {
+            at = *self.inodes[&at].entries.get(name).ok_or(Errno::ENOENT)?;
+        }
+        Ok(at)
+    }
+
+    fn write_tree(&self, inode: u64, path: &str, text: &mut String) {
+        for (name, child) in &self.inodes[&inode].entries {
+            let file = &self.inodes[child];
+            let attr = self.attr(*child);
+            let path = std::format!("{path}/{}", String::from_utf8_lossy(name));
+            let shown = match attr.mode & KIND {
+                LINK => file.target.to_vec(),
+                _ => file.data.read(0, 64),
+            };
+            *text += &std::format!(
+                "{path} {:o} links {} size {} {}:{} {:?}\n",
+                attr.mode,
+                attr.nlink,
+                attr.size,
+                attr.uid,
+                attr.gid,
+                String::from_utf8_lossy(&shown)
+            );
+            for (name, value) in &file.xattrs {
+                let [name, value] = [name, value].map(|it| String::from_utf8_lossy(it));
+                *text += &std::format!("{path} {name}={value:?}\n");
+            }
+            self.write_tree(*child, &path, text);
+        }
+    }
+}
+
+/// Whether a caller may, as the mode says; the forwarder itself and root may everything.
+pub(super) fn may(caller: Option<&Caller>, attr: &Attr, mask: u32) -> Result<(), Errno> {
+    let Some(caller) = caller.filter(|caller| caller.uid != 0) else {
+        return Ok(());
+    };
+    let shift = if caller.uid == attr.uid {
+        6
+    } else if caller.gid == attr.gid || caller.groups.contains(&attr.gid) {
+        3
+    } else {
+        0
+    };
+    match (attr.mode >> shift) & mask == mask {
+        true => Ok(()),
+        false => Err(Errno::EACCES),
+    }
+}
+
+/// The inode of a directory that the caller may use so.
+pub(super) fn directory(
+    inodes: &mut Inodes,
+    caller: Option<&Caller>,
+    handle: Handle,
+    mask: u32,
+) -> Result<(), Errno> {
+    let attr = inodes.of(handle)?.attr;
+    if attr.mode & KIND != DIRECTORY {
+        return Err(Errno::ENOTDIR);
+    }
+    may(caller, &attr, mask)
+}
+
+/// The inode that a name leads to.
+pub(super) fn child(inodes: &mut Inodes, parent: Handle, name: &[u8]) -> Result<u64, Errno> {
+    let entries = &inodes.of(parent)?.entries;
+    entries.get(name).copied().ok_or(Errno::ENOENT)
+}
+
+/// Counts a change of a file.
+pub(super) fn touch(inodes: &mut Inodes, handle: Handle) -> Result<(), Errno> {
+    inodes.effects += 1;
+    let now = inodes.tick();
+    let attr = &mut inodes.of(handle)?.attr;
+    attr.mtime_ns = now;
+    attr.ctime_ns = now;
+    Ok(())
+}
+
+/// An entry that led to an inode is gone.
+pub(super) fn lose_name(inodes: &mut Inodes, parent: Handle, inode: u64) -> Result<(), Errno> {
+    let attr = &mut inodes.inodes.get_mut(&inode).ok_or(Errno::EIO)?.attr;
+    if attr.mode & KIND == DIRECTORY {
+        attr.nlink = 0;
+        inodes.of(parent)?.attr.nlink -= 1;
+    } else {
+        attr.nlink -= 1;
+    }
+    inodes.settle(inode);
+    Ok(())
+}
+
+/// Whether a directory lies in another, or is it.
+pub(super) fn lies_in(inodes: &Inodes, inode: u64, directory: u64) -> bool {
+    let mut open = std::vec![directory];
+    while let Some(at) = open.pop() {
+        if at == inode {
+            return true;
+        }
+        open.extend(inodes.inodes[&at].entries.values());
+    }
+    false
+}
