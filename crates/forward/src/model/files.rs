@@ -142,7 +142,7 @@ impl ModelFiles {
 impl Files for ModelFiles {
     fn root(&mut self) -> Done<Attr> {
         let disk = self.disk.clone();
-        self.call()?;
+        drop(self.call()?);
         Ok(disk.root())
     }
 
@@ -226,7 +226,7 @@ impl Files for ModelFiles {
         parent: Handle,
         name: &[u8],
     ) -> Done<Attr> {
-        self.with(handle)?;
+        drop(self.with(handle)?);
         let mut inodes = self.with(parent)?;
         directory(&mut inodes, caller, parent, W | X)?;
         if inodes.of(parent)?.entries.contains_key(name) {
@@ -256,7 +256,7 @@ impl Files for ModelFiles {
         to: (Handle, &[u8]),
         mode: RenameMode,
     ) -> Done<()> {
-        self.with(from.0)?;
+        drop(self.with(from.0)?);
         let mut inodes = self.with(to.0)?;
         directory(&mut inodes, caller, from.0, W | X)?;
         directory(&mut inodes, caller, to.0, W | X)?;
@@ -386,7 +386,11 @@ impl Files for ModelFiles {
         let mut inodes = self.with(handle)?;
         let attr = inodes.of(handle)?.attr;
         if caller.is_none_or(|caller| caller.uid != attr.uid) {
-            may(caller, &attr, u32::from(read) * R | u32::from(write) * W)?;
+            may(
+                caller,
+                &attr,
+                (u32::from(read) * R) | (u32::from(write) * W),
+            )?;
         }
         inodes.of(handle)?.open.insert(process);
         Ok(inodes.attr(handle.inode))
@@ -452,7 +456,7 @@ impl Files for ModelFiles {
     }
 
     fn copy_range(&mut self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
-        self.with(from.0)?;
+        drop(self.with(from.0)?);
         let mut inodes = self.with(to.0)?;
         let bytes = inodes.of(from.0)?.data.read(from.1, len);
         inodes.of(to.0)?.data.write(to.1, &bytes);
