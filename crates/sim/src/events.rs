@@ -35,7 +35,11 @@ impl<E> Ord for Entry<E> {
 
 impl<E> Default for Events<E> {
     fn default() -> Self {
-        Events { heap: BinaryHeap::new(), made: 0, now: 0 }
+        Events {
+            heap: BinaryHeap::new(),
+            made: 0,
+            now: 0,
+        }
     }
 }
 
@@ -48,7 +52,11 @@ impl<E> Events<E> {
     /// Makes an event happen at a time, not before the present.
     pub fn push(&mut self, at: u64, event: E) {
         self.made += 1;
-        self.heap.push(Reverse(Entry { at: at.max(self.now), number: self.made, event }));
+        self.heap.push(Reverse(Entry {
+            at: at.max(self.now),
+            number: self.made,
+            event,
+        }));
     }
 
     /// The next event; the present becomes its time.

@@ -47,21 +47,36 @@ pub struct Network {
 impl Network {
     /// A network without connections.
     pub fn new(options: NetworkOptions, rng: Rng) -> Network {
-        Network { options, rng, links: BTreeMap::new(), made: 0 }
+        Network {
+            options,
+            rng,
+            links: BTreeMap::new(),
+            made: 0,
+        }
     }
 
     /// Opens a connection and says when the forwarder's end sees it.
     pub fn open(&mut self, now: u64, client: usize, forwarder: usize) -> (LinkId, u64) {
         self.made += 1;
-        let link = Link { client, forwarder, open: true, stalled: false, last: [now; 2] };
+        let link = Link {
+            client,
+            forwarder,
+            open: true,
+            stalled: false,
+            last: [now; 2],
+        };
         self.links.insert(self.made, link);
-        let at = self.arrival(now, self.made, End::Forwarder).expect("a new link is open");
+        let at = self
+            .arrival(now, self.made, End::Forwarder)
+            .expect("a new link is open");
         (self.made, at)
     }
 
     /// When a frame sent now arrives at `to`; None if it is lost.
     pub fn arrival(&mut self, now: u64, link: LinkId, to: End) -> Option<u64> {
-        let delay = self.rng.between(self.options.delay_min, self.options.delay_max);
+        let delay = self
+            .rng
+            .between(self.options.delay_min, self.options.delay_max);
         let stall_one_in = self.options.stall_one_in;
         let stalls = stall_one_in > 0 && self.rng.one_in(stall_one_in);
         let link = self.links.get_mut(&link)?;
@@ -82,7 +97,9 @@ impl Network {
     /// Cuts a connection; what is under way is lost. Returns when each end notices, or None if it
     /// was closed before.
     pub fn cut(&mut self, now: u64, link: LinkId) -> Option<u64> {
-        let delay = self.rng.between(self.options.delay_min, self.options.delay_max);
+        let delay = self
+            .rng
+            .between(self.options.delay_min, self.options.delay_max);
         let link = self.links.get_mut(&link)?;
         let was_open = std::mem::replace(&mut link.open, false);
         was_open.then_some(now + delay)
@@ -96,6 +113,10 @@ impl Network {
 
     /// Open connections, in order of their making.
     pub fn open_links(&self) -> Vec<LinkId> {
-        self.links.iter().filter(|(_, l)| l.open).map(|(id, _)| *id).collect()
+        self.links
+            .iter()
+            .filter(|(_, l)| l.open)
+            .map(|(id, _)| *id)
+            .collect()
     }
 }

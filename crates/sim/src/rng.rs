@@ -11,7 +11,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ impl Rng {
     /// A number below `end`, which must be positive.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "an empty range has no number");
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
     }
 
     /// A number from `first` to `last`, both included.
@@ -37,7 +37,7 @@ impl Rng {
 
     /// A generator of its own, so that one part's draws do not shift another's.
     pub fn split(&mut self) -> Rng {
-        Rng(self.next())
+        Rng(self.draw())
     }
 }
 

@@ -1,0 +1,17 @@
+//! The fault test: programs on several clients work through forwarders that are killed, paused and
+//! brought back, over connections that delay, stall and are cut; every answer is compared with a
+//! model, and at the end the files with all models together.
+//!
+//! `TIDEGATE_SEED=17 cargo test -p tidegate-sim --test faults` replays one seed.
+
+mod client;
+mod plan;
+mod process;
+mod script;
+mod script_answers;
+mod seats;
+mod verdict;
+mod world;
+
+pub use plan::Plan;
+pub use world::{Report, run};

@@ -1,0 +1,177 @@
+//! A client in the simulated world: the product's client core and the programs that use it.
+
+use super::process::Frame;
+use super::script::Script;
+use crate::network::LinkId;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Lost, Output};
+use tidegate_client::{Answer, Errno};
+
+/// Wall clock at virtual time 0, ns since 1970.
+pub const WALL_NS: u64 = 1_700_000_000_000_000_000;
+
+/// What a client wants of the world.
+pub enum Effect {
+    /// Open a connection to a forwarder.
+    Connect(usize),
+    /// Close a connection.
+    Cut(LinkId),
+    /// Send a frame.
+    Send(LinkId, Frame),
+}
+
+/// A client.
+pub struct Client {
+    core: Core,
+    /// Connection to each forwarder, if any.
+    pub links: Vec<Option<LinkId>>,
+    /// Its programs.
+    pub scripts: Vec<Script>,
+    calls: BTreeMap<CallId, usize>,
+    call: u64,
+    /// Facts that the core logged.
+    pub log: Vec<String>,
+}
+
+impl Client {
+    /// A client of so many forwarders.
+    pub fn new(id: u64, forwarders: usize, scripts: Vec<Script>, merge_blocks: bool) -> Client {
+        let options = CoreOptions {
+            client: id,
+            uid: 0,
+            gid: 0,
+            name: format!("client-{id}").into_bytes().into(),
+            forwarders,
+            payload_max: 1 << 20,
+            merge_blocks,
+            names_max: 10_000,
+        };
+        Client {
+            core: Core::new(options),
+            links: vec![None; forwarders],
+            scripts,
+            calls: BTreeMap::new(),
+            call: 0,
+            log: Vec::new(),
+        }
+    }
+
+    /// Whether all programs have ended.
+    pub fn is_done(&self) -> bool {
+        self.calls.is_empty() && self.call > 0
+    }
+
+    /// When it must be looked at though nothing happened.
+    pub fn wake_at(&self) -> Option<u64> {
+        self.core.wake_at()
+    }
+
+    /// Starts all programs.
+    pub fn start(&mut self, now: u64) {
+        for script in 0..self.scripts.len() {
+            self.ask(now, script);
+        }
+    }
+
+    fn ask(&mut self, now: u64, script: usize) {
+        let Some(ask) = self.scripts[script].next() else {
+            return;
+        };
+        self.call += 1;
+        let id = CallId(self.call);
+        self.calls.insert(id, script);
+        let app = self.scripts[script].id;
+        let (op, payload) = (ask.op, ask.payload);
+        let call = Call {
+            op,
+            caller: None,
+            app,
+            payload,
+            deadline_ns: None,
+            forwarder: 0,
+        };
+        self.core
+            .handle(now, WALL_NS + now, Input::Call { id, call });
+    }
+
+    /// A connection that it asked for stands.
+    pub fn connected(&mut self, now: u64, forwarder: usize) {
+        let input = Input::Connected {
+            forwarder,
+            proof: Box::default(),
+        };
+        self.core.handle(now, WALL_NS + now, input);
+    }
+
+    /// A connection was refused or lost.
+    pub fn lost(&mut self, now: u64, forwarder: usize, why: Lost) {
+        self.links[forwarder] = None;
+        self.core
+            .handle(now, WALL_NS + now, Input::ConnectionLost { forwarder, why });
+    }
+
+    /// A frame has come.
+    pub fn received(&mut self, now: u64, forwarder: usize, frame: Frame) {
+        let header = frame.head[..64].try_into().expect("a head has 64 bytes");
+        let header = tidegate_wire::frame::decode_header(header, self.core.payload_max())
+            .expect("the forwarder's frames are right");
+        let reply = tidegate_wire::frame::decode_reply(&header, &frame.head[64..])
+            .expect("the forwarder's frames are right");
+        let payload = Bytes::from(frame.payload);
+        self.core.handle(
+            now,
+            WALL_NS + now,
+            Input::Received {
+                forwarder,
+                reply,
+                payload,
+            },
+        );
+    }
+
+    /// Does what the core asks until there is nothing more.
+    pub fn pump(&mut self, now: u64, out: &mut Vec<Effect>) -> Result<(), String> {
+        while let Some(output) = self.core.poll(now) {
+            match output {
+                Output::Connect { forwarder } => out.push(Effect::Connect(forwarder)),
+                Output::Disconnect { forwarder } => {
+                    if let Some(link) = self.links[forwarder].take() {
+                        out.push(Effect::Cut(link));
+                    }
+                }
+                Output::Send {
+                    forwarder,
+                    request,
+                    payload,
+                } => {
+                    let mut frame = Frame::default();
+                    tidegate_wire::frame::encode_request(&request, &mut frame.head);
+                    frame.payload = payload.concat();
+                    let link = self.links[forwarder].expect("it sends on a connection");
+                    out.push(Effect::Send(link, frame));
+                }
+                Output::Done { id, result } => self.done(now, id, result)?,
+                Output::Refused { forwarder, errno } => {
+                    return Err(format!(
+                        "forwarder {forwarder} refused the session: {errno:?}"
+                    ));
+                }
+                Output::Log { text } => self.log.push(text),
+                Output::Opened { .. } | Output::Ended => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, now: u64, id: CallId, result: Result<Answer, Errno>) -> Result<(), String> {
+        let script = self.calls.remove(&id).expect("a call ends once");
+        let answer = match result {
+            Ok(answer) => Ok((answer.outcome, answer.data.pieces.concat())),
+            Err(errno) => Err(errno.0),
+        };
+        self.scripts[script].answered(answer)?;
+        self.ask(now, script);
+        Ok(())
+    }
+}

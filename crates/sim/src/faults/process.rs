@@ -1,0 +1,329 @@
+//! A forwarder's process in the simulated world: the product's `Forwarder`, a host that carries its
+//! jobs out on the model file system, and what a kill does to them.
+
+use super::seats::{Life, Seats};
+use crate::network::LinkId;
+use crate::rng::Rng;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tidegate_forward::model::{Disk, ModelFiles, Switch};
+use tidegate_forward::{
+    Access, Admission, Config, ConnId, Errno, Forwarder, Input, IoPart, Job, JobId, JobResult,
+    Output, Peer, SlotId, effect,
+};
+use tidegate_sched::{Direction, Time};
+use tidegate_wire::{Handle, Layout, Request};
+
+/// A frame on its way: the head's bytes and the payload.
+#[derive(Clone, Debug, Default)]
+pub struct Frame {
+    /// Header and body.
+    pub head: Vec<u8>,
+    /// Payload.
+    pub payload: Vec<u8>,
+}
+
+/// What a process wants of the world.
+pub enum Effect {
+    /// Send a frame to the client's end.
+    Send(LinkId, Frame),
+    /// Close a connection.
+    Cut(LinkId),
+    /// A job ends after so many ns.
+    Job(JobId, u64),
+    /// Ask for a seat again after so many ns.
+    RetrySeat(u16, u64),
+}
+
+/// A running forwarder.
+pub struct Process {
+    /// Which life of which forwarder.
+    pub life: Life,
+    core: Forwarder,
+    files: ModelFiles,
+    switch: Switch,
+    layout: Layout,
+    rng: Rng,
+    slots: BTreeMap<SlotId, Vec<u8>>,
+    inbox: BTreeMap<LinkId, VecDeque<(Request, Vec<u8>)>>,
+    jobs: BTreeMap<JobId, Job>,
+    payload_max: u32,
+}
+
+impl Process {
+    /// Starts a process.
+    pub fn start(life: Life, config: Config, disk: &Disk, rng: Rng) -> Process {
+        let switch = Switch::new();
+        let files = disk.files(&switch);
+        let (payload_max, layout) = (config.payload_max, config.layout);
+        let core = Forwarder::new(config).expect("the world's options are right");
+        let (slots, inbox, jobs) = Default::default();
+        Process {
+            life,
+            core,
+            files,
+            switch,
+            layout,
+            rng,
+            slots,
+            inbox,
+            jobs,
+            payload_max,
+        }
+    }
+
+    /// A connection has come.
+    pub fn connected(&mut self, now: u64, link: LinkId) {
+        self.inbox.insert(link, VecDeque::new());
+        let peer = Peer {
+            credentials: Some((0, 0)),
+            address: format!("link {link}"),
+            challenged: false,
+        };
+        self.core.handle(
+            Time(now),
+            Input::Connected {
+                conn: ConnId(link),
+                peer,
+            },
+        );
+    }
+
+    /// A connection has gone.
+    pub fn closed(&mut self, now: u64, link: LinkId) {
+        if self.inbox.remove(&link).is_some() {
+            self.core
+                .handle(Time(now), Input::Closed { conn: ConnId(link) });
+        }
+    }
+
+    /// A frame has come.
+    pub fn received(&mut self, link: LinkId, frame: &Frame) {
+        let header = frame.head[..64].try_into().expect("a head has 64 bytes");
+        let header = tidegate_wire::frame::decode_header(header, self.payload_max)
+            .expect("the client's frames are right");
+        let request = tidegate_wire::frame::decode_request(&header, &frame.head[64..])
+            .expect("the client's frames are right");
+        if let Some(inbox) = self.inbox.get_mut(&link) {
+            inbox.push_back((request, frame.payload.clone()));
+        }
+    }
+
+    /// A job's time has come: carries it out and reports it.
+    pub fn job_ends(&mut self, now: u64, job: JobId) {
+        let work = self.jobs.remove(&job).expect("a job ends once");
+        let result = self.carry_out(work);
+        self.core.handle(Time(now), Input::Finished { job, result });
+    }
+
+    /// The process is killed: each job under way has come to a random point.
+    pub fn kill(mut self, seats: &mut Seats) {
+        for (_, work) in std::mem::take(&mut self.jobs) {
+            let torn = self.rng.one_in(2);
+            self.switch.fail_after(self.rng.below(8), torn);
+            let _ = self.carry_out(work);
+        }
+        seats.died(self.life);
+    }
+
+    /// When the process must be looked at though nothing happened.
+    pub fn wake_at(&self) -> Option<u64> {
+        self.core.wake_at().map(|at| at.0)
+    }
+
+    /// Tries for a seat.
+    pub fn try_seat(&mut self, now: u64, seat: u16, seats: &mut Seats, out: &mut Vec<Effect>) {
+        let own = usize::from(seat) == self.life.0;
+        match seats.take(seat, self.life, &self.switch) {
+            Some((generation, table)) => {
+                if own {
+                    seats.want(seat, false);
+                }
+                let table = Arc::new(table);
+                self.core.handle(
+                    Time(now),
+                    Input::SeatTaken {
+                        seat,
+                        generation,
+                        table,
+                    },
+                );
+            }
+            None if own => {
+                seats.want(seat, true);
+                out.push(Effect::RetrySeat(seat, 20_000_000));
+            }
+            None => self.core.handle(Time(now), Input::SeatRefused { seat }),
+        }
+    }
+
+    /// The owners of seats that it holds are back.
+    pub fn give_back(&mut self, now: u64, seats: &Seats) {
+        for seat in seats.to_give_back(self.life) {
+            if usize::from(seat) != self.life.0 {
+                self.core.handle(Time(now), Input::SeatWanted { seat });
+            }
+        }
+    }
+
+    /// Hands in what may be handed in and does what the core asks, until there is nothing more.
+    pub fn pump(&mut self, now: u64, seats: &mut Seats, out: &mut Vec<Effect>) {
+        loop {
+            let admitted = self.admit(now);
+            let mut asked = false;
+            while let Some(output) = self.core.poll(Time(now)) {
+                asked = true;
+                self.output(now, output, seats, out);
+            }
+            if !admitted && !asked {
+                return;
+            }
+        }
+    }
+
+    fn admit(&mut self, now: u64) -> bool {
+        let mut some = false;
+        for link in self.inbox.keys().copied().collect::<Vec<_>>() {
+            while let Some((request, _)) = self.inbox.get(&link).and_then(|q| q.front()) {
+                let conn = ConnId(link);
+                let slot = match self.core.admit(Time(now), conn, request) {
+                    Admission::NoPayload => None,
+                    Admission::Slot { slot, len } => Some((slot, len)),
+                    Admission::Wait => break,
+                    Admission::Refuse(reason) => panic!("a right client is refused: {reason}"),
+                };
+                let inbox = self.inbox.get_mut(&link).expect("looked at above");
+                let (request, payload) = inbox.pop_front().expect("looked at above");
+                if let Some((slot, len)) = slot {
+                    let mut buffer = payload;
+                    buffer.resize(len as usize, 0);
+                    assert!(
+                        self.slots.insert(slot, buffer).is_none(),
+                        "{slot:?} is in use"
+                    );
+                }
+                let slot = slot.map(|(slot, _)| slot);
+                self.core.handle(
+                    Time(now),
+                    Input::Received {
+                        conn,
+                        request,
+                        slot,
+                    },
+                );
+                some = true;
+            }
+        }
+        some
+    }
+
+    fn output(&mut self, now: u64, output: Output, seats: &mut Seats, out: &mut Vec<Effect>) {
+        match output {
+            Output::Send {
+                conn,
+                op,
+                reply,
+                slot,
+            } => {
+                let mut frame = Frame::default();
+                tidegate_wire::frame::encode_reply(op, &reply, &mut frame.head);
+                if let Some(slot) = slot {
+                    let mut payload = self.slots.remove(&slot).expect("a reply owns its slot");
+                    payload.truncate(reply.payload_len as usize);
+                    frame.payload = payload;
+                    self.core.handle(Time(now), Input::Sent { slot });
+                }
+                out.push(Effect::Send(conn.0, frame));
+            }
+            Output::Free { slot } => {
+                self.slots.remove(&slot);
+            }
+            Output::Start { job, work } => {
+                let ns = self.rng.between(20_000, 3_000_000);
+                self.jobs.insert(job, work);
+                out.push(Effect::Job(job, ns));
+            }
+            Output::TakeSeat { seat } => self.try_seat(now, seat, seats, out),
+            Output::ReleaseSeat { seat } => seats.release(seat, self.life),
+            Output::Close { conn, .. } => {
+                self.inbox.remove(&LinkId::from(conn.0));
+                out.push(Effect::Cut(conn.0));
+            }
+            Output::ParsePolicy { policy, .. } => {
+                let options = Err("the world changes no policy".into());
+                self.core
+                    .handle(Time(now), Input::PolicyParsed { policy, options });
+            }
+            Output::Reclaimed { seat } => {
+                let layout = self.layout;
+                self.files
+                    .let_go(|handle| layout.seat_of_file(handle) == seat);
+            }
+            Output::Log { .. } | Output::Drained => {}
+        }
+    }
+
+    fn carry_out(&mut self, work: Job) -> JobResult {
+        match work {
+            Job::Io {
+                handle,
+                direction,
+                parts,
+            } => {
+                let parts = parts
+                    .iter()
+                    .map(|part| self.move_part(handle, direction, part));
+                JobResult::Io {
+                    parts: parts.collect(),
+                    device_ns: 1000,
+                }
+            }
+            Job::Op {
+                caller,
+                op,
+                row,
+                payload,
+            } => {
+                let bytes = match payload {
+                    Some((slot, len)) => self.slots[&slot][..len as usize].to_vec(),
+                    None => Vec::new(),
+                };
+                let row = row.as_ref();
+                let files = &mut self.files;
+                JobResult::Op(effect::perform(files, caller.as_ref(), &op, row, &bytes))
+            }
+            Job::Resolve { row } => {
+                effect::resolve(&mut self.files, &row);
+                JobResult::Done
+            }
+            Job::Closed { handle } => {
+                let _ = tidegate_forward::Files::closed(&mut self.files, handle);
+                JobResult::Done
+            }
+        }
+    }
+
+    fn move_part(
+        &mut self,
+        handle: Handle,
+        direction: Direction,
+        part: &IoPart,
+    ) -> Result<u32, Access> {
+        let start = part.slot_offset as usize;
+        let Some(slot) = self.slots.get_mut(&part.slot) else {
+            return Err(Access::Errno(Errno::EIO));
+        };
+        let bytes = &mut slot[start..start + part.len as usize];
+        match direction {
+            Direction::Read => {
+                let read = self.files.read_at(handle, part.offset, part.len.into())?;
+                bytes[..read.len()].copy_from_slice(&read);
+                Ok(read.len() as u32)
+            }
+            Direction::Write => {
+                tidegate_forward::Files::write_at(&mut self.files, handle, part.offset, bytes)?;
+                Ok(part.len)
+            }
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! What one simulated program does: random operations in a folder of its own, each answer compared
+//! with a model that is too simple to be wrong, and steps in shared files whose sum is checked.
+
+use crate::rng::Rng;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tidegate_wire::{Extent, Handle, Lock, LockFamily, LockKind, Op, Outcome, RenameMode, SetAttr};
+
+/// What a program asks next.
+pub struct Ask {
+    /// The operation.
+    pub op: Op,
+    /// Its payload.
+    pub payload: Bytes,
+}
+
+/// An answer: outcome and bytes read, or errno.
+pub type Answered = Result<(Outcome, Vec<u8>), i32>;
+
+/// Folder of the files that all programs share.
+pub const SHARED: &str = "shared";
+/// File in it that receives one record of [`RECORD`] bytes from each append.
+pub const JOURNAL: &str = "journal";
+/// File in it that holds one counter of 8 bytes, incremented under a lock.
+pub const COUNTER: &str = "counter";
+
+/// Bytes of a journal record.
+pub const RECORD: usize = 16;
+/// Contested names.
+const PRIZES: u64 = 40;
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    FindShared {
+        name: &'static str,
+    },
+    MakeFolder,
+    Create {
+        name: String,
+        exclusive: bool,
+    },
+    Write {
+        file: usize,
+        offset: u64,
+        bytes: Bytes,
+    },
+    Read {
+        file: usize,
+        offset: u64,
+        len: u64,
+    },
+    Append {
+        file: usize,
+        bytes: Bytes,
+    },
+    Truncate {
+        file: usize,
+        size: u64,
+    },
+    Getattr {
+        file: usize,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Link {
+        file: usize,
+        name: String,
+    },
+    Unlink {
+        name: String,
+    },
+    Mkdir {
+        name: String,
+    },
+    Rmdir {
+        name: String,
+    },
+    Symlink {
+        name: String,
+        target: Bytes,
+    },
+    Lookup {
+        name: String,
+    },
+    List,
+    SetXattr {
+        file: usize,
+        value: Bytes,
+    },
+    GetXattr {
+        file: usize,
+    },
+    RemoveXattr {
+        file: usize,
+    },
+    Fsync {
+        file: usize,
+    },
+    Open {
+        file: usize,
+        open: u64,
+    },
+    Close {
+        file: usize,
+        open: u64,
+    },
+    Journal {
+        record: [u8; RECORD],
+    },
+    Prize {
+        number: u64,
+    },
+    CounterLock,
+    CounterRead,
+    CounterWrite {
+        value: u64,
+    },
+    CounterUnlock,
+}
+
+/// A file of the program's own.
+#[derive(Debug)]
+pub struct Own {
+    /// The handle the forwarders gave.
+    pub handle: Handle,
+    /// What it must hold.
+    pub bytes: Vec<u8>,
+    /// Names it must have.
+    pub nlink: u32,
+    pub(super) xattr: Option<Bytes>,
+    /// Number of its open, if it is open.
+    pub(super) open: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node {
+    File(usize),
+    Folder,
+    Link,
+}
+
+/// One program.
+pub struct Script {
+    pub(super) id: u64,
+    rng: Rng,
+    root: Handle,
+    /// Handles of what all share, in the order of [`SHARED`], [`JOURNAL`], [`COUNTER`].
+    pub(super) shared: Vec<Handle>,
+    pub(super) folder: Option<Handle>,
+    pub(super) names: BTreeMap<String, Node>,
+    pub(super) files: Vec<Own>,
+    steps_left: u32,
+    pub(super) step: Option<Step>,
+    made: u64,
+    bytes_max: u64,
+    /// Records that were acknowledged, with their place.
+    pub journal: Vec<([u8; RECORD], u64)>,
+    /// Contested names that this program was told it made.
+    pub prizes: Vec<u64>,
+    /// Increments of the counter.
+    pub increments: u64,
+}
+
+impl Script {
+    /// A program of `steps` operations.
+    pub fn new(id: u64, rng: Rng, root: Handle, steps: u32, stripe: u64) -> Script {
+        Script {
+            id,
+            rng,
+            root,
+            shared: Vec::new(),
+            folder: None,
+            names: BTreeMap::new(),
+            files: Vec::new(),
+            steps_left: steps,
+            step: None,
+            made: 0,
+            bytes_max: stripe * 6,
+            journal: Vec::new(),
+            prizes: Vec::new(),
+            increments: 0,
+        }
+    }
+
+    /// Name of the program's folder.
+    pub fn folder_name(&self) -> String {
+        format!("program-{}", self.id)
+    }
+
+    /// Names in its folder that must exist at the end.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.keys()
+    }
+
+    /// The file of a name, if the name is a file's.
+    pub fn file_of(&self, name: &str) -> Option<&Own> {
+        match self.names.get(name)? {
+            Node::File(file) => Some(&self.files[*file]),
+            _ => None,
+        }
+    }
+
+    /// The operation it waits for, for the report of a stuck run.
+    pub fn waits_for(&self) -> Option<String> {
+        self.step.as_ref().map(|step| {
+            let mut text = format!("{step:?}");
+            text.truncate(200);
+            text
+        })
+    }
+
+    /// The next operation; None when done. Call after the last one was answered.
+    pub fn next(&mut self) -> Option<Ask> {
+        let step = match self.step.take() {
+            Some(step) => step,
+            None if self.shared.len() < 3 => Step::FindShared {
+                name: [SHARED, JOURNAL, COUNTER][self.shared.len()],
+            },
+            None if self.folder.is_none() => Step::MakeFolder,
+            None if self.steps_left == 0 => return None,
+            None => {
+                self.steps_left -= 1;
+                self.draw()
+            }
+        };
+        let ask = self.ask(&step);
+        self.step = Some(step);
+        Some(ask)
+    }
+
+    fn name(&mut self) -> String {
+        format!("n{}", self.rng.below(12))
+    }
+
+    fn data(&mut self, len: u64) -> Bytes {
+        let tag = self.rng.draw();
+        (0..len)
+            .map(|i| (tag >> (8 * (i % 8))) as u8 ^ (i / 8) as u8)
+            .collect::<Vec<_>>()
+            .into()
+    }
+
+    fn draw(&mut self) -> Step {
+        let name = self.name();
+        match self.rng.below(100) {
+            0..8 => {
+                return Step::Create {
+                    name,
+                    exclusive: self.rng.one_in(2),
+                };
+            }
+            8..12 => return Step::Mkdir { name },
+            12..15 => return Step::Rmdir { name },
+            15..21 => return Step::Unlink { name },
+            21..28 => {
+                return Step::Rename {
+                    from: name,
+                    to: self.name(),
+                };
+            }
+            28..31 => {
+                let len = self.rng.between(1, 100);
+                return Step::Symlink {
+                    name,
+                    target: self.data(len).iter().map(|b| b | 1).collect(),
+                };
+            }
+            31..35 => return Step::Lookup { name },
+            35..38 => return Step::List,
+            38..44 => return self.draw_journal(),
+            44..48 => {
+                return Step::Prize {
+                    number: self.rng.below(PRIZES),
+                };
+            }
+            48..52 => return Step::CounterLock,
+            _ => {}
+        }
+        if self.files.is_empty() {
+            return Step::Create {
+                name,
+                exclusive: false,
+            };
+        }
+        let file = self.rng.below(self.files.len() as u64) as usize;
+        self.draw_on_file(file)
+    }
+
+    fn draw_journal(&mut self) -> Step {
+        self.made += 1;
+        let mut record = [0; RECORD];
+        record[..8].copy_from_slice(&self.id.to_le_bytes());
+        record[8..].copy_from_slice(&self.made.to_le_bytes());
+        Step::Journal { record }
+    }
+
+    fn draw_on_file(&mut self, file: usize) -> Step {
+        let offset = self.rng.below(self.bytes_max);
+        let len = match self.rng.below(3) {
+            0 => self.rng.between(1, 64),
+            1 => self.rng.between(1, self.bytes_max / 6),
+            _ => self.rng.between(1, self.bytes_max / 2),
+        };
+        match self.rng.below(50) {
+            0..16 => Step::Write {
+                file,
+                offset,
+                bytes: self.data(len),
+            },
+            16..28 => Step::Read { file, offset, len },
+            28..32 => Step::Append {
+                file,
+                bytes: self.data(len.min(3000)),
+            },
+            32..35 => Step::Truncate { file, size: offset },
+            35..38 => Step::Getattr { file },
+            38..40 => Step::Link {
+                file,
+                name: self.name(),
+            },
+            40..42 => Step::SetXattr {
+                file,
+                value: self.data(len.min(100)),
+            },
+            42..44 => Step::GetXattr { file },
+            44 => Step::RemoveXattr { file },
+            45 | 46 => match self.files[file].open {
+                Some(open) => Step::Close { file, open },
+                None => {
+                    self.made += 1;
+                    Step::Open {
+                        file,
+                        open: self.id << 32 | self.made,
+                    }
+                }
+            },
+            _ => Step::Fsync { file },
+        }
+    }
+
+    fn ask(&self, step: &Step) -> Ask {
+        let parent = self.folder.unwrap_or(self.root);
+        let bytes = |text: &str| -> Box<[u8]> { text.as_bytes().into() };
+        let handle = |file: &usize| self.files[*file].handle;
+        let xattr = || bytes("user.fault");
+        let mut payload = Bytes::new();
+        let op = match step {
+            Step::FindShared { name } => {
+                let parent = self.shared.first().copied().unwrap_or(self.root);
+                Op::Lookup {
+                    parent,
+                    name: bytes(name),
+                }
+            }
+            Step::MakeFolder => {
+                let name = bytes(&self.folder_name());
+                Op::Mkdir {
+                    parent: self.root,
+                    name,
+                    mode: 0o755,
+                }
+            }
+            Step::Create { name, exclusive } => {
+                let (name, exclusive) = (bytes(name), *exclusive);
+                Op::Create {
+                    parent,
+                    name,
+                    mode: 0o644,
+                    exclusive,
+                }
+            }
+            Step::Write {
+                file,
+                offset,
+                bytes,
+            } => {
+                payload = bytes.clone();
+                let extent = Extent {
+                    offset: *offset,
+                    len: bytes.len() as u64,
+                };
+                Op::Write {
+                    handle: handle(file),
+                    extents: extent.into(),
+                }
+            }
+            Step::Read { file, offset, len } => {
+                let extent = Extent {
+                    offset: *offset,
+                    len: *len,
+                };
+                Op::Read {
+                    handle: handle(file),
+                    extents: extent.into(),
+                }
+            }
+            Step::Append { file, bytes } => {
+                payload = bytes.clone();
+                Op::Append {
+                    handle: handle(file),
+                }
+            }
+            Step::Truncate { file, size } => {
+                let set = SetAttr {
+                    size: Some(*size),
+                    ..SetAttr::default()
+                };
+                Op::Setattr {
+                    handle: handle(file),
+                    set,
+                }
+            }
+            Step::Getattr { file } => Op::Getattr {
+                handle: handle(file),
+            },
+            Step::Rename { from, to } => Op::Rename {
+                parent,
+                name: bytes(from),
+                new_parent: parent,
+                new_name: bytes(to),
+                mode: RenameMode::Replace,
+            },
+            Step::Link { file, name } => Op::Link {
+                handle: handle(file),
+                parent,
+                name: bytes(name),
+            },
+            Step::Unlink { name } => Op::Unlink {
+                parent,
+                name: bytes(name),
+            },
+            Step::Mkdir { name } => Op::Mkdir {
+                parent,
+                name: bytes(name),
+                mode: 0o755,
+            },
+            Step::Rmdir { name } => Op::Rmdir {
+                parent,
+                name: bytes(name),
+            },
+            Step::Symlink { name, target } => Op::Symlink {
+                parent,
+                name: bytes(name),
+                target: target[..].into(),
+            },
+            Step::Lookup { name } => Op::Lookup {
+                parent,
+                name: bytes(name),
+            },
+            Step::List => Op::Readdir {
+                handle: parent,
+                cookie: 0,
+                bytes_max: 65536,
+                plus: false,
+            },
+            Step::SetXattr { file, value } => {
+                let (handle, value) = (handle(file), value[..].into());
+                Op::Setxattr {
+                    handle,
+                    name: xattr(),
+                    value,
+                    flags: 0,
+                }
+            }
+            Step::GetXattr { file } => Op::Getxattr {
+                handle: handle(file),
+                name: xattr(),
+            },
+            Step::RemoveXattr { file } => Op::Removexattr {
+                handle: handle(file),
+                name: xattr(),
+            },
+            Step::Fsync { file } => Op::Fsync {
+                handle: handle(file),
+                data_only: false,
+            },
+            Step::Open { file, open } => Op::Open {
+                handle: handle(file),
+                open: *open,
+                read: true,
+                write: true,
+            },
+            Step::Close { file, open } => Op::Close {
+                handle: handle(file),
+                open: *open,
+            },
+            shared => {
+                let (op, bytes) = self.ask_shared(shared);
+                payload = bytes;
+                op
+            }
+        };
+        Ask { op, payload }
+    }
+
+    fn ask_shared(&self, step: &Step) -> (Op, Bytes) {
+        let [folder, journal, counter] = self.shared[..] else {
+            unreachable!("the shared files were found first");
+        };
+        let extent = Extent { offset: 0, len: 8 };
+        let lock = |kind| Lock {
+            family: LockFamily::Range,
+            kind,
+            owner: self.id,
+            pid: self.id as u32,
+            start: 0,
+            end: 7,
+        };
+        let op = match step {
+            Step::Journal { record } => {
+                return (
+                    Op::Append { handle: journal },
+                    Bytes::copy_from_slice(record),
+                );
+            }
+            Step::CounterWrite { value } => {
+                let op = Op::Write {
+                    handle: counter,
+                    extents: extent.into(),
+                };
+                return (op, Bytes::copy_from_slice(&value.to_le_bytes()));
+            }
+            Step::Prize { number } => {
+                let name = format!("prize-{number}").into_bytes().into();
+                Op::Create {
+                    parent: folder,
+                    name,
+                    mode: 0o644,
+                    exclusive: true,
+                }
+            }
+            Step::CounterLock => {
+                let lock = lock(LockKind::Exclusive);
+                Op::SetLock {
+                    handle: counter,
+                    lock,
+                    wait: true,
+                    reclaim: false,
+                }
+            }
+            Step::CounterRead => Op::Read {
+                handle: counter,
+                extents: extent.into(),
+            },
+            Step::CounterUnlock => {
+                let lock = lock(LockKind::None);
+                Op::SetLock {
+                    handle: counter,
+                    lock,
+                    wait: false,
+                    reclaim: false,
+                }
+            }
+            own => unreachable!("{own:?} is no shared step"),
+        };
+        (op, Bytes::new())
+    }
+}

@@ -1,0 +1,71 @@
+//! The seats' locks and tables, as the files in `.tidegate` keep them for real processes.
+
+use tidegate_forward::model::{ModelTable, Switch};
+
+/// A life of a forwarder's process: index and number of the life.
+pub type Life = (usize, u32);
+
+struct Seat {
+    holder: Option<Life>,
+    wanted: bool,
+    generation: u64,
+    table: ModelTable,
+}
+
+/// All seats of an export.
+pub struct Seats(Vec<Seat>);
+
+impl Seats {
+    /// Seats that nobody holds.
+    pub fn new(count: u16) -> Seats {
+        let seat = |_| Seat {
+            holder: None,
+            wanted: false,
+            generation: 0,
+            table: ModelTable::new(&Switch::new()),
+        };
+        Seats((0..count).map(seat).collect())
+    }
+
+    /// Takes a free seat: its new generation, and its table as the process of `switch` sees it.
+    pub fn take(&mut self, seat: u16, life: Life, switch: &Switch) -> Option<(u64, ModelTable)> {
+        let seat = &mut self.0[usize::from(seat)];
+        if seat.holder.is_some() {
+            return None;
+        }
+        seat.holder = Some(life);
+        seat.generation += 1;
+        Some((seat.generation, seat.table.seen_by(switch)))
+    }
+
+    /// The owner waits for its seat, or no longer.
+    pub fn want(&mut self, seat: u16, wanted: bool) {
+        self.0[usize::from(seat)].wanted = wanted;
+    }
+
+    /// Seats that a process holds although their owner waits for them.
+    pub fn to_give_back(&self, life: Life) -> Vec<u16> {
+        let held = |seat: &&Seat| seat.holder == Some(life) && seat.wanted;
+        let index = |(i, seat): (usize, &Seat)| held(&seat).then_some(i as u16);
+        self.0.iter().enumerate().filter_map(index).collect()
+    }
+
+    /// Lets a seat go.
+    pub fn release(&mut self, seat: u16, life: Life) {
+        let seat = &mut self.0[usize::from(seat)];
+        assert_eq!(seat.holder, Some(life), "a seat is released by its holder");
+        seat.holder = None;
+    }
+
+    /// A process died: the kernel lets its locks go.
+    pub fn died(&mut self, life: Life) {
+        for (index, seat) in self.0.iter_mut().enumerate() {
+            if seat.holder == Some(life) {
+                seat.holder = None;
+            }
+            if index == life.0 {
+                seat.wanted = false;
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What must hold when all programs have ended: their folders, the journal, the prizes, the counter.
+
+use super::script::{COUNTER, JOURNAL, RECORD, SHARED, Script};
+use std::collections::{BTreeMap, BTreeSet};
+use tidegate_forward::Files;
+use tidegate_forward::model::{Disk, Switch};
+
+/// Compares the back end with all programs together.
+pub fn check(disk: &Disk, scripts: &[&Script]) -> Result<(), String> {
+    for script in scripts {
+        check_folder(disk, script)?;
+    }
+    check_journal(disk, scripts)?;
+    check_prizes(disk, scripts)?;
+    let counter = contents(disk, &format!("{SHARED}/{COUNTER}"))?;
+    let value = u64::from_le_bytes(counter[..8].try_into().expect("8 bytes"));
+    let want: u64 = scripts.iter().map(|s| s.increments).sum();
+    if value != want {
+        return Err(format!(
+            "the counter is {value} after {want} increments under its lock"
+        ));
+    }
+    Ok(())
+}
+
+fn check_folder(disk: &Disk, script: &Script) -> Result<(), String> {
+    let folder = script.folder_name();
+    let got = list(disk, &folder)?;
+    let want: Vec<_> = script.names().cloned().collect();
+    if got != want {
+        return Err(format!("{folder} has {got:?} instead of {want:?}"));
+    }
+    for name in want {
+        if let Some(own) = script.file_of(&name) {
+            let got = contents(disk, &format!("{folder}/{name}"))?;
+            if got != own.bytes {
+                let (got, want) = (got.len(), own.bytes.len());
+                return Err(format!("{folder}/{name} differs ({got} and {want} bytes)"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_journal(disk: &Disk, scripts: &[&Script]) -> Result<(), String> {
+    let journal = contents(disk, &format!("{SHARED}/{JOURNAL}"))?;
+    let mut told = BTreeMap::new();
+    for (record, offset) in scripts.iter().flat_map(|s| &s.journal) {
+        if told.insert(*offset, *record).is_some() {
+            return Err(format!("two appends were told offset {offset}"));
+        }
+    }
+    if journal.len() != told.len() * RECORD {
+        let records = journal.len() as f64 / RECORD as f64;
+        return Err(format!("{} appends left {records} records", told.len()));
+    }
+    for (offset, record) in told {
+        let at = offset as usize;
+        if journal.get(at..at + RECORD) != Some(&record[..]) {
+            return Err(format!("the record told offset {offset} is not there"));
+        }
+    }
+    Ok(())
+}
+
+fn check_prizes(disk: &Disk, scripts: &[&Script]) -> Result<(), String> {
+    let mut won = BTreeSet::new();
+    for number in scripts.iter().flat_map(|s| &s.prizes) {
+        if !won.insert(format!("prize-{number}")) {
+            return Err(format!("two programs made prize-{number}"));
+        }
+    }
+    let there: BTreeSet<_> = list(disk, SHARED)?
+        .into_iter()
+        .filter(|n| n.starts_with("prize-"))
+        .collect();
+    if there != won {
+        let differ: Vec<_> = there.symmetric_difference(&won).collect();
+        return Err(format!("made and told differ: {differ:?}"));
+    }
+    Ok(())
+}
+
+/// A disk with the files that all programs share.
+pub fn shared_files() -> Disk {
+    let disk = Disk::new();
+    let mut files = disk.files(&Switch::new());
+    let root = disk.root().handle;
+    let made = files
+        .mkdir(None, root, SHARED.as_bytes(), 0o777)
+        .and_then(|folder| {
+            files.create(None, folder.handle, JOURNAL.as_bytes(), 0o666)?;
+            let counter = files.create(None, folder.handle, COUNTER.as_bytes(), 0o666)?;
+            files.write_at(counter.handle, 0, &[0; 8])
+        });
+    made.expect("an empty disk takes three files");
+    disk
+}
+
+fn contents(disk: &Disk, path: &str) -> Result<Vec<u8>, String> {
+    disk.contents(path)
+        .ok_or_else(|| format!("{path} is not there"))
+}
+
+fn list(disk: &Disk, folder: &str) -> Result<Vec<String>, String> {
+    let mut files = disk.files(&Switch::new());
+    let root = disk.root().handle;
+    let entries = files
+        .lookup(None, root, folder.as_bytes())
+        .and_then(|attr| files.readdir(None, attr.handle, 0, 1 << 20, false))
+        .map_err(|error| format!("{folder} cannot be listed: {error:?}"))?;
+    let mut names: Vec<_> = entries
+        .iter()
+        .map(|e| String::from_utf8_lossy(&e.name).into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
+}
