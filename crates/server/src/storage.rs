@@ -4,14 +4,19 @@
 //! the buffers of [`Slots`]; a job names them by id. [`PosixFiles`] is the only code that touches
 //! the exported directory.
 
+mod batch;
+pub mod emulated;
 pub mod faults;
 pub(crate) mod ofd;
+pub mod pool;
 pub mod posix;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub mod slots;
 
+pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
+pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, PosixFiles};
 pub use slots::{SlotBuffer, Slots};
 
@@ -69,4 +74,19 @@ pub struct Counts {
     pub operations: u64,
     /// Jobs that waited or ran when last counted.
     pub pending: u64,
+}
+
+/// Makes the process fit to be a forwarder; call it once before threads start. Modes come from
+/// clients that have applied their umask, so the process has none; a file that reaches the size
+/// limit is an error for its writer and no signal; and as many files may be open as the system
+/// allows.
+pub fn prepare_process() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }

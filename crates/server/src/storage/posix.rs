@@ -19,12 +19,13 @@ mod table;
 pub(crate) use export::open_hidden_file;
 pub use export::{ExportError, ExportOptions, HIDDEN};
 pub(crate) use opens::SETTLED_BYTE;
+pub(super) use sys::no;
 
 use export::Export;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use sys::{Done, no};
+use sys::Done;
 use tidegate_forward::{Errno, Files};
 use tidegate_sched::Direction;
 use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs};

@@ -19,7 +19,7 @@ pub(super) const REGULAR: u32 = libc::S_IFREG;
 pub(super) const DIRECTORY: u32 = libc::S_IFDIR;
 
 /// A system call's refusal.
-pub(super) fn no(error: rustix::io::Errno) -> Access {
+pub(in crate::storage) fn no(error: rustix::io::Errno) -> Access {
     Access::Errno(Errno(error.raw_os_error() as u16))
 }
 

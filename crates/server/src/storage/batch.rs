@@ -1,0 +1,310 @@
+//! One data job: parts of one file moved between slots and the back end in as few system calls as
+//! their places in the file allow.
+
+use super::posix::no;
+use super::slots::{SlotBuffer, Slots, lock_buffer};
+use rustix::io::retry_on_intr;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_forward::{Access, Errno, IoPart, SlotId};
+use tidegate_sched::Direction;
+
+/// Most buffers of one system call (the kernel's UIO_MAXIOV).
+const BUFFERS_MAX: usize = 1024;
+
+type Part = Result<u32, Access>;
+
+/// Totals of one direction.
+#[derive(Default)]
+pub(super) struct Meter {
+    pub(super) calls: AtomicU64,
+    pub(super) syscalls: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+/// Moves the parts and says for each how many bytes were moved, or why not. Parts that touch in the
+/// file share a system call.
+pub(super) fn transfer(
+    fd: &OwnedFd,
+    direction: Direction,
+    parts: &[IoPart],
+    slots: &Slots,
+    meter: &Meter,
+) -> Vec<Part> {
+    meter.calls.fetch_add(1, Ordering::Relaxed);
+    let buffers = buffers_of(parts, slots);
+    let mut locked: Vec<_> = buffers
+        .iter()
+        .map(|(slot, buffer)| (*slot, lock_buffer(buffer)))
+        .collect();
+    let Some(mut slices) = slices(parts, &mut locked) else {
+        tracing::error!("a data job names bytes that its slots do not have");
+        return vec![Err(Errno::EIO.into()); parts.len()];
+    };
+    let mut results = vec![Ok(0); parts.len()];
+    let mut begin = 0;
+    while begin < parts.len() {
+        let end = run_end(parts, begin);
+        let run = &mut slices[begin..end];
+        transfer_run(
+            fd,
+            direction,
+            parts[begin].offset,
+            run,
+            &mut results[begin..end],
+            meter,
+        );
+        begin = end;
+    }
+    let moved = results.iter().flatten().map(|&len| u64::from(len)).sum();
+    meter.bytes.fetch_add(moved, Ordering::Relaxed);
+    results
+}
+
+/// The buffers that the parts name, each once, by slot id: locking in this order cannot deadlock.
+fn buffers_of(parts: &[IoPart], slots: &Slots) -> Vec<(SlotId, SlotBuffer)> {
+    let mut ids: Vec<SlotId> = parts.iter().map(|part| part.slot).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter()
+        .filter_map(|slot| Some((slot, slots.buffer(slot)?)))
+        .collect()
+}
+
+/// Each part's bytes in its buffer, or None if they overlap or are not all there.
+fn slices<'a>(
+    parts: &[IoPart],
+    locked: &'a mut [(SlotId, MutexGuard<'_, Vec<u8>>)],
+) -> Option<Vec<&'a mut [u8]>> {
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_unstable_by_key(|&i| (parts[i].slot, parts[i].slot_offset));
+    let mut found: Vec<Option<&mut [u8]>> = Vec::new();
+    found.resize_with(parts.len(), || None);
+    let mut order = order.into_iter().peekable();
+    for (slot, buffer) in locked {
+        let mut rest: &mut [u8] = buffer.as_mut_slice();
+        let mut at = 0;
+        while let Some(index) = order.next_if(|&i| parts[i].slot == *slot) {
+            let begin = parts[index].slot_offset as usize;
+            let (_, tail) = rest.split_at_mut_checked(begin.checked_sub(at)?)?;
+            let (bytes, tail) = tail.split_at_mut_checked(parts[index].len as usize)?;
+            found[index] = Some(bytes);
+            at = begin + parts[index].len as usize;
+            rest = tail;
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Where the run of touching parts that starts at `begin` ends.
+fn run_end(parts: &[IoPart], begin: usize) -> usize {
+    let touches = |pair: &[IoPart]| {
+        pair[0].offset.checked_add(u64::from(pair[0].len)) == Some(pair[1].offset)
+    };
+    begin
+        + 1
+        + parts[begin..]
+            .windows(2)
+            .take_while(|pair| touches(pair))
+            .count()
+}
+
+/// Moves one run. A part that fails does not keep the following ones from being tried.
+fn transfer_run(
+    fd: &OwnedFd,
+    direction: Direction,
+    mut offset: u64,
+    slices: &mut [&mut [u8]],
+    results: &mut [Part],
+    meter: &Meter,
+) {
+    let mut index = 0;
+    // Bytes of part `index` that are done.
+    let mut within = 0;
+    while index < slices.len() {
+        let left = slices[index].len() - within;
+        if left == 0 {
+            results[index] = Ok(within as u32);
+            (index, within) = (index + 1, 0);
+            continue;
+        }
+        meter.syscalls.fetch_add(1, Ordering::Relaxed);
+        match call(fd, direction, offset, &mut slices[index..], within) {
+            Ok(0) if direction == Direction::Read => {
+                // The end of the file: whatever follows in this run is beyond it.
+                results[index] = Ok(within as u32);
+                return;
+            }
+            Ok(0) => {
+                results[index] = Err(Errno::EIO.into());
+                offset += left as u64;
+                (index, within) = (index + 1, 0);
+            }
+            Ok(mut moved) => {
+                offset += moved as u64;
+                while index < slices.len() && moved >= slices[index].len() - within {
+                    moved -= slices[index].len() - within;
+                    results[index] = Ok(slices[index].len() as u32);
+                    (index, within) = (index + 1, 0);
+                }
+                within += moved;
+            }
+            Err(error) => {
+                results[index] = Err(no(error));
+                offset += left as u64;
+                (index, within) = (index + 1, 0);
+            }
+        }
+    }
+}
+
+/// One system call from `within` bytes into the first slice on.
+fn call(
+    fd: &OwnedFd,
+    direction: Direction,
+    offset: u64,
+    slices: &mut [&mut [u8]],
+    within: usize,
+) -> rustix::io::Result<usize> {
+    let count = slices.len().min(BUFFERS_MAX);
+    let Some((first, others)) = slices[..count].split_first_mut() else {
+        return Ok(0);
+    };
+    let first = &mut first[within..];
+    match direction {
+        Direction::Read if others.is_empty() => {
+            retry_on_intr(|| rustix::io::pread(fd, &mut *first, offset))
+        }
+        Direction::Write if others.is_empty() => {
+            retry_on_intr(|| rustix::io::pwrite(fd, first, offset))
+        }
+        Direction::Read => {
+            let others = others.iter_mut().map(|slice| IoSliceMut::new(slice));
+            let mut all: Vec<_> = std::iter::once(IoSliceMut::new(first))
+                .chain(others)
+                .collect();
+            retry_on_intr(|| rustix::io::preadv(fd, &mut all, offset))
+        }
+        Direction::Write => {
+            let others = others.iter().map(|slice| IoSlice::new(slice));
+            let all: Vec<_> = std::iter::once(IoSlice::new(first)).chain(others).collect();
+            retry_on_intr(|| rustix::io::pwritev(fd, &all, offset))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::os::unix::fs::FileExt;
+
+    fn part(offset: u64, len: u32, slot: u32, slot_offset: u32) -> IoPart {
+        IoPart {
+            offset,
+            len,
+            slot: SlotId(slot),
+            slot_offset,
+        }
+    }
+
+    fn file(scratch: &Scratch) -> (std::fs::File, OwnedFd) {
+        let path = scratch.path().join("data");
+        let mut options = std::fs::OpenOptions::new();
+        let file = options
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(path);
+        let file = file.expect("scratch file");
+        let fd = file.try_clone().expect("descriptor").into();
+        (file, fd)
+    }
+
+    #[test]
+    fn touching_parts_share_a_system_call_and_others_do_not() {
+        let scratch = Scratch::new("batch");
+        let (file, fd) = file(&scratch);
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        for slot in 1..=2 {
+            let buffer = slots.open(SlotId(slot), 8192);
+            lock_buffer(&buffer).fill(slot as u8);
+        }
+        // Slot 1 holds two parts, in the other order than the file.
+        let parts = [
+            part(0, 100, 1, 4000),
+            part(100, 50, 2, 0),
+            part(1000, 100, 1, 0),
+        ];
+        let done = transfer(&fd, Direction::Write, &parts, &slots, &meter);
+        assert_eq!(done, [Ok(100), Ok(50), Ok(100)]);
+        assert_eq!(meter.calls.load(Ordering::Relaxed), 1);
+        assert_eq!(meter.syscalls.load(Ordering::Relaxed), 2);
+        assert_eq!(meter.bytes.load(Ordering::Relaxed), 250);
+        let mut bytes = vec![9; 1100];
+        file.read_exact_at(&mut bytes, 0).expect("read");
+        assert!(bytes[..100].iter().all(|&b| b == 1) && bytes[100..150].iter().all(|&b| b == 2));
+        assert!(bytes[150..1000].iter().all(|&b| b == 0) && bytes[1000..].iter().all(|&b| b == 1));
+    }
+
+    #[test]
+    fn a_read_is_short_at_the_end_of_the_file_only() {
+        let scratch = Scratch::new("batch");
+        let (file, fd) = file(&scratch);
+        file.write_all_at(&[7; 150], 0).expect("write");
+        file.set_len(5000).expect("sparse");
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        lock_buffer(&slots.open(SlotId(1), 8192)).fill(9);
+        let parts = [
+            part(0, 100, 1, 0),
+            part(100, 100, 1, 100),
+            part(4990, 5, 1, 200),
+        ];
+        let done = transfer(&fd, Direction::Read, &parts, &slots, &meter);
+        assert_eq!(done, [Ok(100), Ok(100), Ok(5)]);
+        let buffer = slots.buffer(SlotId(1)).expect("open");
+        assert_eq!(&lock_buffer(&buffer)[148..152], [7, 7, 0, 0]);
+        let parts = [
+            part(4900, 60, 1, 0),
+            part(4960, 60, 1, 60),
+            part(5020, 10, 1, 120),
+        ];
+        let done = transfer(&fd, Direction::Read, &parts, &slots, &meter);
+        assert_eq!(done, [Ok(60), Ok(40), Ok(0)]);
+    }
+
+    #[test]
+    fn more_parts_than_one_system_call_takes() {
+        let scratch = Scratch::new("batch");
+        let (file, fd) = file(&scratch);
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        lock_buffer(&slots.open(SlotId(1), 8192)).fill(3);
+        let parts: Vec<_> = (0..1500).map(|i| part(i * 2, 2, 1, i as u32 * 2)).collect();
+        let done = transfer(&fd, Direction::Write, &parts, &slots, &meter);
+        assert!(done.iter().all(|done| *done == Ok(2)));
+        assert_eq!(meter.syscalls.load(Ordering::Relaxed), 2);
+        assert_eq!(file.metadata().expect("stat").len(), 3000);
+    }
+
+    #[test]
+    fn parts_outside_their_slots_are_refused_whole() {
+        let scratch = Scratch::new("batch");
+        let (_, fd) = file(&scratch);
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        slots.open(SlotId(1), 4096);
+        let outside = [part(0, 10, 1, 0), part(10, 10, 1, 4090)];
+        let overlapping = [part(0, 10, 1, 0), part(10, 10, 1, 5)];
+        let absent = [part(0, 10, 2, 0)];
+        for parts in [&outside[..], &overlapping, &absent] {
+            let done = transfer(&fd, Direction::Write, parts, &slots, &meter);
+            assert!(
+                done.iter().all(|done| *done == Err(Errno::EIO.into())),
+                "{done:?}"
+            );
+        }
+        assert_eq!(meter.syscalls.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! An emulated device around the thread pool: data jobs take as long as a model of a disk or SSD
+//! says.
+//!
+//! The real reading or writing is done at once; its completion is withheld until the model has
+//! finished. So scheduling effects of a slow device show on any machine, with real data. Jobs on
+//! names and attributes, appends included, are not slowed down.
+
+use super::pool::{CompletionQueue, PoolOptions, Sink, ThreadPool};
+use super::{Completion, Counts, PosixFiles, Slots, Storage, Wake};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tidegate_device::address::{Mapping, local_offset};
+use tidegate_device::{Access, Device, DeviceOptions, OptionsError};
+use tidegate_forward::{IoPart, Job, JobId, JobResult};
+use tidegate_sched::Direction;
+use tidegate_wire::{Handle, Layout};
+
+/// Why there is no emulated device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmulatedError {
+    /// The device's options contradict each other.
+    #[error("device: {0}")]
+    Options(OptionsError),
+    /// A thread could not be started.
+    #[error("storage threads: {0}")]
+    Threads(#[from] std::io::Error),
+}
+
+/// A thread pool behind an emulated device.
+pub struct Emulated {
+    pool: ThreadPool,
+    done: Arc<CompletionQueue>,
+    device: Device,
+    mapping: Mapping,
+    layout: Layout,
+    timeline: Arc<Timeline>,
+    timer: Option<JoinHandle<()>>,
+    /// When the device is done with all it was given, ns since the timeline's zero.
+    free_at_ns: u64,
+    accesses: Vec<Access>,
+}
+
+/// What the device is still busy with, and the thread that waits for it.
+struct Timeline {
+    zero: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// When each job finishes, in order.
+    finishes: BTreeSet<(u64, JobId)>,
+    /// What the model charged for each of them.
+    charged: BTreeMap<JobId, u64>,
+    /// Those whose real work is done.
+    withheld: BTreeMap<JobId, Completion>,
+    closed: bool,
+}
+
+impl Emulated {
+    /// Starts pool and device. The mapping of files to the device follows the layout.
+    pub fn new(
+        files: &PosixFiles,
+        slots: &Slots,
+        options: &PoolOptions,
+        device: &DeviceOptions,
+        layout: Layout,
+        wake: Wake,
+    ) -> Result<Emulated, EmulatedError> {
+        let model = Device::new(device).map_err(EmulatedError::Options)?;
+        let done = CompletionQueue::new(wake);
+        let timeline = Arc::new(Timeline {
+            zero: Instant::now(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let sink: Sink = {
+            let (timeline, done) = (timeline.clone(), done.clone());
+            Arc::new(move |completion| timeline.worked(completion, &done))
+        };
+        let pool = ThreadPool::with_sink(files, slots, options, done.clone(), sink)?;
+        let timer = {
+            let (timeline, done) = (timeline.clone(), done.clone());
+            let thread = std::thread::Builder::new().name("device".to_owned());
+            thread.spawn(move || timeline.run(&done))?
+        };
+        Ok(Emulated {
+            pool,
+            done,
+            device: model,
+            mapping: Mapping::new(device.capacity_bytes(), 0),
+            layout,
+            timeline,
+            timer: Some(timer),
+            free_at_ns: 0,
+            accesses: Vec::new(),
+        })
+    }
+
+    /// Places the job on the device, after those before it.
+    fn dispatch(&mut self, job: JobId, handle: Handle, direction: Direction, parts: &[IoPart]) {
+        map(
+            &self.mapping,
+            self.layout,
+            handle,
+            direction,
+            parts,
+            &mut self.accesses,
+        );
+        let now_ns = self.timeline.now_ns();
+        let finish_ns = self.device.serve(now_ns, &self.accesses);
+        let began_ns = match self.device.depth() {
+            1 => now_ns.max(self.free_at_ns),
+            _ => now_ns,
+        };
+        self.free_at_ns = self.free_at_ns.max(finish_ns);
+        let mut state = self.timeline.lock();
+        state.finishes.insert((finish_ns, job));
+        state
+            .charged
+            .insert(job, finish_ns.saturating_sub(began_ns));
+        drop(state);
+        self.timeline.changed.notify_one();
+    }
+}
+
+impl Storage for Emulated {
+    fn submit(&mut self, job: JobId, work: Job) {
+        if let Job::Io {
+            handle,
+            direction,
+            parts,
+        } = &work
+        {
+            let (handle, direction) = (*handle, *direction);
+            self.dispatch(job, handle, direction, parts);
+        }
+        self.pool.submit(job, work);
+    }
+
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        self.done.take(into);
+    }
+
+    fn depth(&self) -> u32 {
+        self.device.depth()
+    }
+
+    fn counts(&self) -> Counts {
+        self.pool.counts()
+    }
+
+    fn shutdown(&mut self) {
+        self.pool.shutdown();
+        self.timeline.lock().closed = true;
+        self.timeline.changed.notify_one();
+        if let Some(timer) = self.timer.take() {
+            let _ = timer.join();
+        }
+    }
+}
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Timeline {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The real work of a job is done.
+    fn worked(&self, completion: Completion, done: &CompletionQueue) {
+        let mut state = self.lock();
+        if !state.charged.contains_key(&completion.job) {
+            drop(state);
+            done.push(completion);
+            return;
+        }
+        state.withheld.insert(completion.job, completion);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Lets completions out when the device has finished, until closed and empty.
+    fn run(&self, done: &CompletionQueue) {
+        // Else waits end up to 50 us late. Refused only where a sandbox forbids it: then so be it.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut state = self.lock();
+        loop {
+            let now_ns = self.now_ns();
+            let due = state.due(now_ns);
+            if !due.is_empty() {
+                drop(state);
+                due.into_iter().for_each(|completion| done.push(completion));
+                state = self.lock();
+                continue;
+            }
+            if state.closed && state.finishes.is_empty() {
+                return;
+            }
+            // Those that are due but not worked out yet announce themselves.
+            let next = state
+                .finishes
+                .iter()
+                .find(|(finish_ns, _)| *finish_ns > now_ns);
+            let wait_ns = next.map_or(u64::MAX >> 10, |(finish_ns, _)| finish_ns - now_ns);
+            let waited = self
+                .changed
+                .wait_timeout(state, Duration::from_nanos(wait_ns));
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under the lock.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    /// Takes what the device has finished and the pool has done.
+    fn due(&mut self, now_ns: u64) -> Vec<Completion> {
+        let finished = self
+            .finishes
+            .iter()
+            .take_while(|(finish_ns, _)| *finish_ns <= now_ns);
+        let ready = |entry: &&(u64, JobId)| self.withheld.contains_key(&entry.1);
+        let ready: Vec<(u64, JobId)> = finished.filter(ready).copied().collect();
+        let mut due = Vec::with_capacity(ready.len());
+        for entry in ready {
+            self.finishes.remove(&entry);
+            let charged_ns = self.charged.remove(&entry.1).unwrap_or(0);
+            let Some(mut completion) = self.withheld.remove(&entry.1) else {
+                continue;
+            };
+            if let JobResult::Io { device_ns, .. } = &mut completion.result {
+                *device_ns = charged_ns;
+            }
+            due.push(completion);
+        }
+        due
+    }
+}
+
+/// The addresses of a job's parts on the device. Parts that touch on this forwarder are one access.
+fn map(
+    mapping: &Mapping,
+    layout: Layout,
+    handle: Handle,
+    direction: Direction,
+    parts: &[IoPart],
+    into: &mut Vec<Access>,
+) {
+    into.clear();
+    let write = direction == Direction::Write;
+    let mut run: Option<(u64, u64)> = None;
+    for part in parts {
+        let at = local_offset(part.offset, layout.stripe, u64::from(layout.seats));
+        let len = u64::from(part.len);
+        run = match run {
+            Some((begin, end)) if end == at => Some((begin, end + len)),
+            Some((begin, end)) => {
+                mapping.map(handle.inode, begin, end - begin, write, into);
+                Some((at, at + len))
+            }
+            None => Some((at, at + len)),
+        };
+    }
+    if let Some((begin, end)) = run {
+        mapping.map(handle.inode, begin, end - begin, write, into);
+    }
+}
+
+#[cfg(test)]
+mod tests;

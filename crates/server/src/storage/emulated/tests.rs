@@ -1,0 +1,137 @@
+use super::*;
+use crate::storage::scratch::Scratch;
+use crate::storage::slots::lock_buffer;
+use crate::storage::{ExportOptions, Faults};
+use tidegate_forward::{Files, SlotId};
+
+const MS: u64 = 1_000_000;
+
+fn part(offset: u64, len: u32) -> IoPart {
+    IoPart {
+        offset,
+        len,
+        slot: SlotId(0),
+        slot_offset: 0,
+    }
+}
+
+#[test]
+fn touching_parts_of_a_forwarder_are_one_access() {
+    let layout = Layout {
+        seats: 4,
+        stripe: 4096,
+    };
+    let mapping = Mapping::new(1 << 40, 0);
+    let handle = Handle { inode: 5, birth: 1 };
+    let mut accesses = Vec::new();
+    // The end of one stripe of this forwarder and the beginning of its next, then one far away.
+    let parts = [part(4000, 96), part(4 * 4096, 100), part(40 * 4096, 8)];
+    map(
+        &mapping,
+        layout,
+        handle,
+        Direction::Write,
+        &parts,
+        &mut accesses,
+    );
+    let lens: Vec<u64> = accesses.iter().map(|access| access.len).collect();
+    assert_eq!(lens, [196, 8]);
+    assert!(accesses.iter().all(|access| access.write));
+}
+
+#[test]
+fn data_jobs_take_the_devices_time_one_after_another() {
+    let scratch = Scratch::new("emulated");
+    let layout = Layout {
+        seats: 1,
+        stripe: 1 << 20,
+    };
+    let mut files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
+    let slots = Slots::new(1 << 20);
+    lock_buffer(&slots.open(SlotId(0), 4096)).fill(7);
+    let mut device = DeviceOptions::preset("ideal").expect("a preset");
+    device.set("service_us", 20_000).expect("an option");
+    device.set("depth", 1).expect("an option");
+    let pool = PoolOptions {
+        threads: 2,
+        queued_max: 64,
+        faults: Faults::default(),
+    };
+    let wake: Wake = Arc::new(|| ());
+    let mut storage =
+        Emulated::new(&files, &slots, &pool, &device, layout, wake).expect("emulated");
+    assert_eq!(storage.depth(), 1);
+    let root = files.root().expect("root").handle;
+    let file = files
+        .create(None, root, b"data", 0o644)
+        .expect("create")
+        .handle;
+    let began = Instant::now();
+    for job in 0..3 {
+        let parts = vec![part(job * 4096, 4096)];
+        storage.submit(
+            JobId(job),
+            Job::Io {
+                handle: file,
+                direction: Direction::Write,
+                parts,
+            },
+        );
+    }
+    storage.submit(JobId(9), Job::Closed { handle: file });
+    let mut done = Vec::new();
+    let mut order = Vec::new();
+    while order.len() < 4 {
+        storage.completions(&mut done);
+        for completion in done.drain(..) {
+            let at = began.elapsed();
+            order.push(completion.job.0);
+            let JobResult::Io { parts, device_ns } = completion.result else {
+                continue;
+            };
+            assert_eq!(parts, [Ok(4096)]);
+            assert!((20 * MS..22 * MS).contains(&device_ns), "{device_ns}");
+            let expected = Duration::from_millis(20 * (completion.job.0 + 1));
+            assert!(at >= expected, "job {} after {at:?}", completion.job.0);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert_eq!(order, [9, 0, 1, 2]);
+    let read = std::fs::read(scratch.path().join("data")).expect("read");
+    assert_eq!(read, [7; 3 * 4096]);
+}
+
+#[test]
+fn shutdown_waits_for_the_device() {
+    let scratch = Scratch::new("emulated");
+    let layout = Layout {
+        seats: 1,
+        stripe: 1 << 20,
+    };
+    let files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
+    let slots = Slots::new(1 << 20);
+    let device = DeviceOptions::preset("hdd-7200").expect("a preset");
+    let pool = PoolOptions {
+        threads: 1,
+        queued_max: 64,
+        faults: Faults::default(),
+    };
+    let mut storage =
+        Emulated::new(&files, &slots, &pool, &device, layout, Arc::new(|| ())).expect("emulated");
+    let handle = Handle { inode: 3, birth: 4 };
+    for job in 0..4 {
+        let parts = vec![part(job << 30, 4096)];
+        storage.submit(
+            JobId(job),
+            Job::Io {
+                handle,
+                direction: Direction::Read,
+                parts,
+            },
+        );
+    }
+    storage.shutdown();
+    let mut done = Vec::new();
+    storage.completions(&mut done);
+    assert_eq!(done.len(), 4);
+}

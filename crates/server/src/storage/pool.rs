@@ -1,0 +1,323 @@
+//! The thread pool: a bounded queue of jobs, threads that carry them out, a queue of completions.
+
+use super::batch::{self, Meter};
+use super::slots::lock_buffer;
+use super::{Completion, Counts, Faults, PosixFiles, Slots, Storage, Wake};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, effect};
+use tidegate_sched::Direction;
+use tidegate_wire::Handle;
+
+/// The pool's size and test aids.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Threads, at least 1.
+    pub threads: u32,
+    /// Most jobs that wait for a thread; one more completes with EAGAIN.
+    pub queued_max: usize,
+    /// Test aid; give the same to the export.
+    pub faults: Faults,
+}
+
+/// Carries out jobs on threads of its own.
+pub struct ThreadPool {
+    shared: Arc<Shared>,
+    done: Arc<CompletionQueue>,
+    threads: Vec<JoinHandle<()>>,
+    depth: u32,
+}
+
+/// Takes completions from the storage threads.
+pub(super) type Sink = Arc<dyn Fn(Completion) + Send + Sync>;
+
+/// Completions on their way to the reactor.
+pub(super) struct CompletionQueue {
+    list: Mutex<Vec<Completion>>,
+    wake: Wake,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    ready: Condvar,
+    queued_max: usize,
+    slots: Slots,
+    faults: Faults,
+    sink: Sink,
+    reads: Meter,
+    writes: Meter,
+    operations: AtomicU64,
+    pending: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<(JobId, Job)>,
+    closed: bool,
+}
+
+impl CompletionQueue {
+    pub(super) fn new(wake: Wake) -> Arc<CompletionQueue> {
+        Arc::new(CompletionQueue {
+            list: Mutex::default(),
+            wake,
+        })
+    }
+
+    /// Appends one, and wakes the reactor if it has seen all before.
+    pub(super) fn push(&self, completion: Completion) {
+        let mut list = lock(&self.list);
+        let first = list.is_empty();
+        list.push(completion);
+        drop(list);
+        if first {
+            (self.wake)();
+        }
+    }
+
+    /// Moves all into the reactor's list.
+    pub(super) fn take(&self, into: &mut Vec<Completion>) {
+        into.append(&mut lock(&self.list));
+    }
+}
+
+impl ThreadPool {
+    /// Starts the threads. Each works on a clone of `files`.
+    pub fn new(
+        files: &PosixFiles,
+        slots: &Slots,
+        options: &PoolOptions,
+        wake: Wake,
+    ) -> std::io::Result<ThreadPool> {
+        let done = CompletionQueue::new(wake);
+        let sink: Sink = {
+            let done = done.clone();
+            Arc::new(move |completion| done.push(completion))
+        };
+        ThreadPool::with_sink(files, slots, options, done, sink)
+    }
+
+    /// As [`ThreadPool::new`]; completions go through `sink`, which puts them into `done` some
+    /// time.
+    pub(super) fn with_sink(
+        files: &PosixFiles,
+        slots: &Slots,
+        options: &PoolOptions,
+        done: Arc<CompletionQueue>,
+        sink: Sink,
+    ) -> std::io::Result<ThreadPool> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            ready: Condvar::new(),
+            queued_max: options.queued_max,
+            slots: slots.clone(),
+            faults: options.faults.clone(),
+            sink,
+            reads: Meter::default(),
+            writes: Meter::default(),
+            operations: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
+        });
+        let depth = options.threads.max(1);
+        let mut pool = ThreadPool {
+            shared,
+            done,
+            threads: Vec::new(),
+            depth,
+        };
+        for number in 0..depth {
+            let (shared, files) = (pool.shared.clone(), files.clone());
+            let thread = std::thread::Builder::new().name(format!("storage-{number}"));
+            // If one cannot be started, dropping the pool ends the others.
+            pool.threads.push(thread.spawn(move || shared.work(files))?);
+        }
+        Ok(pool)
+    }
+}
+
+impl Storage for ThreadPool {
+    fn submit(&mut self, job: JobId, work: Job) {
+        self.shared.pending.fetch_add(1, Ordering::Relaxed);
+        let mut queue = lock(&self.shared.queue);
+        let may_wait = matches!(work, Job::Closed { .. } | Job::Resolve { .. });
+        if queue.closed || (queue.jobs.len() >= self.shared.queued_max && !may_wait) {
+            drop(queue);
+            self.shared.report(job, refusal(&work, Errno::EAGAIN));
+            return;
+        }
+        queue.jobs.push_back((job, work));
+        drop(queue);
+        self.shared.ready.notify_one();
+    }
+
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        self.done.take(into);
+    }
+
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn counts(&self) -> Counts {
+        let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let shared = &self.shared;
+        Counts {
+            read_calls: read(&shared.reads.calls),
+            write_calls: read(&shared.writes.calls),
+            read_syscalls: read(&shared.reads.syscalls),
+            write_syscalls: read(&shared.writes.syscalls),
+            read_bytes: read(&shared.reads.bytes),
+            write_bytes: read(&shared.writes.bytes),
+            operations: read(&shared.operations),
+            pending: read(&shared.pending),
+        }
+    }
+
+    fn shutdown(&mut self) {
+        lock(&self.shared.queue).closed = true;
+        self.shared.ready.notify_all();
+        for thread in self.threads.drain(..) {
+            // Jobs that panic are caught; a thread itself does not.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Shared {
+    /// What a thread does until the queue is closed and empty.
+    fn work(&self, mut files: PosixFiles) {
+        while let Some((job, work)) = self.next() {
+            let failed = refusal(&work, Errno::EIO);
+            let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut files, work)));
+            let result = result.unwrap_or_else(|_| {
+                tracing::error!(
+                    job = job.0,
+                    "a storage job panicked and was answered with EIO"
+                );
+                failed
+            });
+            self.report(job, result);
+        }
+    }
+
+    fn next(&self) -> Option<(JobId, Job)> {
+        let mut queue = lock(&self.queue);
+        loop {
+            match queue.jobs.pop_front() {
+                Some(next) => return Some(next),
+                None if queue.closed => return None,
+                None => {
+                    let waited = self.ready.wait(queue);
+                    queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
+            }
+        }
+    }
+
+    fn report(&self, job: JobId, result: JobResult) {
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+        (self.sink)(Completion { job, result });
+    }
+
+    fn run(&self, files: &mut PosixFiles, work: Job) -> JobResult {
+        self.faults.request();
+        match work {
+            Job::Io {
+                handle,
+                direction,
+                parts,
+            } => self.transfer(files, handle, direction, &parts),
+            Job::Op {
+                caller,
+                op,
+                row,
+                payload,
+            } => {
+                self.operations.fetch_add(1, Ordering::Relaxed);
+                let buffer = payload.and_then(|(slot, len)| Some((self.slots.buffer(slot)?, len)));
+                let locked = buffer
+                    .as_ref()
+                    .map(|(buffer, len)| (lock_buffer(buffer), *len));
+                let bytes = locked
+                    .as_ref()
+                    .map_or(Some(&[][..]), |(b, len)| b.get(..*len as usize));
+                let Some(bytes) = bytes.filter(|_| payload.is_some() == locked.is_some()) else {
+                    return JobResult::Op(Err(Errno::EIO.into()));
+                };
+                let (caller, row) = (caller.as_ref(), row.as_ref());
+                JobResult::Op(effect::perform(files, caller, &op, row, bytes))
+            }
+            Job::Resolve { row } => {
+                self.operations.fetch_add(1, Ordering::Relaxed);
+                effect::resolve(files, &row);
+                JobResult::Done
+            }
+            Job::Closed { handle } => {
+                self.operations.fetch_add(1, Ordering::Relaxed);
+                if let Err(error) = files.closed(handle) {
+                    tracing::warn!(
+                        inode = handle.inode,
+                        ?error,
+                        "closed file keeps a hidden name"
+                    );
+                }
+                JobResult::Done
+            }
+        }
+    }
+
+    fn transfer(
+        &self,
+        files: &PosixFiles,
+        handle: Handle,
+        direction: Direction,
+        parts: &[IoPart],
+    ) -> JobResult {
+        let began = Instant::now();
+        let meter = match direction {
+            Direction::Read => &self.reads,
+            Direction::Write => &self.writes,
+        };
+        let parts = match files.data_fd(handle, direction) {
+            Ok(fd) => batch::transfer(&fd, direction, parts, &self.slots, meter),
+            Err(error) => vec![Err(error); parts.len()],
+        };
+        if direction == Direction::Write {
+            self.faults.effect("write");
+        }
+        let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        JobResult::Io { parts, device_ns }
+    }
+}
+
+/// The result that refuses a job whole.
+fn refusal(work: &Job, errno: Errno) -> JobResult {
+    match work {
+        Job::Io { parts, .. } => JobResult::Io {
+            parts: vec![Err(Access::Errno(errno)); parts.len()],
+            device_ns: 0,
+        },
+        Job::Op { .. } => JobResult::Op(Err(errno.into())),
+        Job::Resolve { .. } | Job::Closed { .. } => JobResult::Done,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No job runs under these locks, so nothing in them can be half-changed.
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests;

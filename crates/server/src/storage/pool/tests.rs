@@ -1,0 +1,218 @@
+use super::*;
+use crate::storage::scratch::Scratch;
+use crate::storage::{ExportOptions, KillAfterEffect};
+use std::process::Command;
+use std::time::Duration;
+use tidegate_forward::SlotId;
+use tidegate_wire::{Layout, Op, Outcome};
+
+const LAYOUT: Layout = Layout {
+    seats: 1,
+    stripe: 1 << 20,
+};
+
+struct Rig {
+    files: PosixFiles,
+    slots: Slots,
+    pool: ThreadPool,
+}
+
+fn rig(dir: &std::path::Path, threads: u32, queued_max: usize, faults: Faults) -> Rig {
+    let options = ExportOptions {
+        faults: faults.clone(),
+        ..ExportOptions::new(LAYOUT)
+    };
+    let files = PosixFiles::open(dir, &options).expect("export");
+    let slots = Slots::new(1 << 20);
+    let options = PoolOptions {
+        threads,
+        queued_max,
+        faults,
+    };
+    let pool = ThreadPool::new(&files, &slots, &options, Arc::new(|| ())).expect("threads");
+    Rig { files, slots, pool }
+}
+
+impl Rig {
+    fn create(&mut self, name: &[u8]) -> Handle {
+        let root = self.files.root().expect("root").handle;
+        self.files
+            .create(None, root, name, 0o644)
+            .expect("create")
+            .handle
+    }
+
+    fn io(&self, handle: Handle, direction: Direction, offset: u64, slot: u32, len: u32) -> Job {
+        let part = IoPart {
+            offset,
+            len,
+            slot: SlotId(slot),
+            slot_offset: 0,
+        };
+        Job::Io {
+            handle,
+            direction,
+            parts: vec![part],
+        }
+    }
+
+    fn wait(&mut self, count: usize) -> Vec<Completion> {
+        let mut done = Vec::new();
+        let give_up = Instant::now() + Duration::from_secs(20);
+        while done.len() < count {
+            assert!(Instant::now() < give_up, "jobs are lost");
+            self.pool.completions(&mut done);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        done
+    }
+}
+
+fn parts_of(completion: &Completion) -> &[Result<u32, Access>] {
+    match &completion.result {
+        JobResult::Io { parts, .. } => parts,
+        _ => panic!("a data job has a result of its kind"),
+    }
+}
+
+#[test]
+fn what_was_written_by_one_job_is_read_by_another() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 2, 64, Faults::default());
+    let file = rig.create(b"data");
+    for slot in 0..8 {
+        lock_buffer(&rig.slots.open(SlotId(slot), 4096)).fill(slot as u8 + 1);
+        let job = rig.io(file, Direction::Write, u64::from(slot) * 4096, slot, 4096);
+        rig.pool.submit(JobId(slot.into()), job);
+    }
+    let done = rig.wait(8);
+    assert!(done.iter().all(|done| parts_of(done) == [Ok(4096)]));
+    rig.slots.open(SlotId(99), 65536);
+    rig.pool
+        .submit(JobId(99), rig.io(file, Direction::Read, 0, 99, 65536));
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Ok(32768)]);
+    let buffer = rig.slots.buffer(SlotId(99)).expect("open");
+    for slot in 0..8 {
+        assert_eq!(lock_buffer(&buffer)[slot * 4096 + 7], slot as u8 + 1);
+    }
+    let counts = rig.pool.counts();
+    assert_eq!((counts.write_calls, counts.read_calls), (8, 1));
+    assert_eq!((counts.write_bytes, counts.read_bytes), (32768, 32768));
+    assert_eq!(counts.pending, 0);
+}
+
+#[test]
+fn a_panic_is_an_error_of_its_job_only() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(
+        scratch.path(),
+        1,
+        64,
+        Faults::with_panic(None, None, Some(1)),
+    );
+    let file = rig.create(b"data");
+    rig.slots.open(SlotId(0), 4096);
+    rig.pool
+        .submit(JobId(1), rig.io(file, Direction::Write, 0, 0, 10));
+    rig.pool
+        .submit(JobId(2), rig.io(file, Direction::Write, 0, 0, 10));
+    let mut done = rig.wait(2);
+    done.sort_by_key(|done| done.job);
+    assert_eq!(parts_of(&done[0]), [Err(Errno::EIO.into())]);
+    assert_eq!(parts_of(&done[1]), [Ok(10)]);
+}
+
+#[test]
+fn a_full_queue_refuses_and_an_unknown_file_is_told() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 1, 0, Faults::default());
+    let unknown = Handle { inode: 1, birth: 2 };
+    rig.pool
+        .submit(JobId(1), rig.io(unknown, Direction::Read, 0, 0, 10));
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Err(Errno::EAGAIN.into())]);
+    rig.pool.submit(JobId(2), Job::Closed { handle: unknown });
+    assert!(matches!(rig.wait(1)[0].result, JobResult::Done));
+    drop(rig);
+    let mut rig = self::rig(scratch.path(), 1, 8, Faults::default());
+    rig.pool
+        .submit(JobId(3), rig.io(unknown, Direction::Read, 0, 0, 10));
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Err(Access::UnknownHandle)]);
+}
+
+#[test]
+fn shutdown_finishes_what_was_submitted() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 2, 1000, Faults::default());
+    let file = rig.create(b"data");
+    rig.slots.open(SlotId(0), 4096);
+    for job in 0..500 {
+        rig.pool
+            .submit(JobId(job), rig.io(file, Direction::Write, job, 0, 1));
+    }
+    rig.pool.shutdown();
+    let mut done = Vec::new();
+    rig.pool.completions(&mut done);
+    assert_eq!(done.len(), 500);
+    rig.pool
+        .submit(JobId(0), rig.io(file, Direction::Write, 0, 0, 1));
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Err(Errno::EAGAIN.into())]);
+}
+
+#[test]
+fn operations_are_carried_out_by_the_forwarders_code() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 1, 8, Faults::default());
+    let file = rig.create(b"data");
+    let op = Op::Getattr { handle: file };
+    rig.pool.submit(
+        JobId(1),
+        Job::Op {
+            caller: None,
+            op,
+            row: None,
+            payload: None,
+        },
+    );
+    match &rig.wait(1)[0].result {
+        JobResult::Op(Ok(Outcome::Attr(attr))) => assert_eq!(attr.handle, file),
+        JobResult::Op(other) => panic!("{other:?}"),
+        _ => panic!("an operation has a result of its kind"),
+    }
+}
+
+/// Not a test of its own: the process that the next one sees die.
+#[test]
+fn child_that_dies_after_an_effect() {
+    let Some(dir) = std::env::var_os("TIDEGATE_TEST_FAULT_DIR") else {
+        return;
+    };
+    let kill = KillAfterEffect {
+        operation: "create".to_owned(),
+        count: 2,
+    };
+    let mut rig = rig(
+        std::path::Path::new(&dir),
+        1,
+        8,
+        Faults::new(Some(kill), None),
+    );
+    for name in [b"one", b"two", b"six"] {
+        rig.create(name);
+    }
+}
+
+#[test]
+fn a_forwarder_can_be_killed_between_an_effect_and_its_result() {
+    use std::os::unix::process::ExitStatusExt;
+    let scratch = Scratch::new("pool");
+    let ended = Command::new(std::env::current_exe().expect("this test"))
+        .args([
+            "--exact",
+            "storage::pool::tests::child_that_dies_after_an_effect",
+        ])
+        .env("TIDEGATE_TEST_FAULT_DIR", scratch.path())
+        .output()
+        .expect("child");
+    assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
+    assert!(scratch.path().join("two").exists() && !scratch.path().join("six").exists());
+}
