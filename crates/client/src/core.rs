@@ -4,56 +4,314 @@
 //! None); [`Core::wake_at`] says when to come back though nothing happened. There is no clock,
 //! thread, socket or random source inside: the same inputs give the same outputs. The rules are in
 //! `docs/protocol.md`.
+//!
+//! A call becomes one or more requests (`calls`, `split`, `fsync`). A request waits for a row and
+//! for its seat (`requests`, `seats`), then for a credit of the session with the forwarder that
+//! serves the seat (`sessions`). Its reply ends it, or sends it on another way (`replies`): to the
+//! next forwarder, through a `recovery` of the seat, or after a path was told (`reach`).
 
+mod calls;
+mod check;
+mod errno;
+mod fsync;
+mod gates;
+mod hints;
+mod locks;
+mod names;
+mod reach;
+mod recovery;
+mod replies;
+mod requests;
+mod seats;
+mod sessions;
+mod split;
 mod types;
+mod unstable;
 
 pub use types::{Call, CallId, CoreOptions, Input, Lost, Output, Stats};
 
-use crate::wire::{Attr, Layout};
+use crate::wire::{Attr, Handle, Layout};
+use calls::Active;
+use gates::Gate;
+use hints::{Charges, Clocks};
+use locks::{LockKey, Locks};
+use names::Names;
+use reach::Reaching;
+use requests::{Id, Pending};
+use seats::Seat;
+use sessions::Session;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use unstable::Unstable;
+
+/// One millisecond.
+const MS: u64 = 1_000_000;
+/// First pause after a full round of forwarders.
+const BACKOFF_MIN: u64 = 20 * MS;
+/// Longest pause after a full round.
+const BACKOFF_MAX: u64 = 500 * MS;
+/// How long a goodbye may take.
+const BYE_MAX: u64 = 1000 * MS;
 
 /// One client of a set of forwarders.
 pub struct Core {
     options: CoreOptions,
+    now: u64,
+    wall: u64,
+    outputs: VecDeque<Output>,
+    stats: Stats,
+
+    layout: Option<Layout>,
+    root: Option<Attr>,
+    payload_max: u32,
+    rows: u16,
+    /// Highest epoch seen.
+    epoch: u64,
+    /// Forwarder that is tried for the first session, and when, if there is a pause.
+    discovering: (usize, Option<u64>),
+    discover_backoff: u64,
+
+    sessions: Vec<Session>,
+    seats: Vec<Seat>,
+    /// Latest boot of each node.
+    boots: BTreeMap<u64, u64>,
+
+    requests: BTreeMap<Id, Pending>,
+    request_ids: Id,
+    /// Requests that wait for a time.
+    timers: BTreeSet<(u64, Id)>,
+    reaching: BTreeMap<(usize, Handle), Reaching>,
+
+    calls: BTreeMap<CallId, Active>,
+    /// Calls that wait for the layout.
+    unrouted: BTreeMap<CallId, Call>,
+    deadlines: BTreeSet<(u64, CallId)>,
+    operations: u64,
+
+    opens: BTreeMap<(Handle, u64), OpenModes>,
+    locks: Locks,
+    gates: BTreeMap<LockKey, Gate>,
+    names: Names,
+    unstable: Unstable,
+    clocks: Clocks,
+    charges: Charges,
+
+    ending: Option<Ending>,
+}
+
+/// How a file was opened.
+#[derive(Clone, Copy, Debug)]
+struct OpenModes {
+    read: bool,
+    write: bool,
+}
+
+/// After [`Input::Shutdown`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Goodbyes are on their way, until this time at the latest.
+    Until(u64),
+    Ended,
 }
 
 impl Core {
     /// A client that connects to one forwarder after the other until it is granted a session, and
     /// to the others when they are needed.
     pub fn new(options: CoreOptions) -> Core {
-        Core { options }
+        assert!(options.forwarders > 0, "a client needs a forwarder");
+        assert!(options.client != 0, "a client's id is not 0");
+        let count = options.forwarders;
+        let first = (options.client % count as u64) as usize;
+        let mut core = Core {
+            now: 0,
+            wall: 0,
+            outputs: VecDeque::new(),
+            stats: Stats::default(),
+            layout: None,
+            root: None,
+            payload_max: options.payload_max,
+            rows: u16::MAX,
+            epoch: 0,
+            discovering: (first, None),
+            discover_backoff: BACKOFF_MIN,
+            sessions: (0..count).map(|_| Session::default()).collect(),
+            seats: Vec::new(),
+            boots: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            request_ids: 0,
+            timers: BTreeSet::new(),
+            reaching: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            unrouted: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            operations: 0,
+            opens: BTreeMap::new(),
+            locks: Locks::default(),
+            gates: BTreeMap::new(),
+            names: Names::new(options.names_max),
+            unstable: Unstable::default(),
+            clocks: Clocks::new(count),
+            charges: Charges::new(count),
+            ending: None,
+            options,
+        };
+        core.connect(first);
+        core
     }
 
     /// Tells what happened. `now_ns` is monotonic, `wall_ns` is the clock that files are stamped
     /// with, in ns since 1970. Call [`Core::poll`] until None afterwards.
-    pub fn handle(&mut self, _now_ns: u64, _wall_ns: u64, _input: Input) {}
+    pub fn handle(&mut self, now_ns: u64, wall_ns: u64, input: Input) {
+        debug_assert!(now_ns >= self.now, "time went back");
+        self.now = self.now.max(now_ns);
+        self.wall = wall_ns;
+        if self.ending == Some(Ending::Ended) {
+            if let Input::Call { id, .. } = input {
+                self.done(id, Err(errno::EIO));
+            }
+            return;
+        }
+        match input {
+            Input::Call { id, call } => self.call(id, call),
+            Input::Cancel { id } => self.give_up(id, errno::EINTR),
+            Input::Connected { forwarder, proof } => self.connected(forwarder, proof),
+            Input::ConnectionLost { forwarder, .. } => self.connection_lost(forwarder),
+            Input::Received {
+                forwarder,
+                reply,
+                payload,
+            } => self.received(forwarder, reply, payload),
+            Input::Forget { handle } => self.names.forget(handle),
+            Input::Shutdown => self.shutdown(),
+        }
+    }
 
     /// What to do now; call until None.
-    pub fn poll(&mut self, _now_ns: u64) -> Option<Output> {
-        None
+    pub fn poll(&mut self, now_ns: u64) -> Option<Output> {
+        self.now = self.now.max(now_ns);
+        self.expire();
+        self.outputs.pop_front()
     }
 
     /// When to call [`Core::poll`] again though nothing happened.
     pub fn wake_at(&self) -> Option<u64> {
-        None
+        if self.ending == Some(Ending::Ended) {
+            return None;
+        }
+        let ending = match self.ending {
+            Some(Ending::Until(at)) => Some(at),
+            _ => None,
+        };
+        let once = [
+            self.deadlines.first().map(|(at, _)| *at),
+            self.timers.first().map(|(at, _)| *at),
+            self.discovering.1,
+            ending,
+        ];
+        let seats = self.seats.iter().filter_map(|seat| seat.paused_until);
+        let sessions = self.sessions.iter().filter_map(Session::ping_at);
+        once.into_iter()
+            .flatten()
+            .chain(seats)
+            .chain(sessions)
+            .min()
     }
 
     /// The root directory, once a session was granted.
     pub fn root(&self) -> Option<Attr> {
-        None
+        self.root
     }
 
     /// The layout, once a session was granted.
     pub fn layout(&self) -> Option<Layout> {
-        None
+        self.layout
     }
 
     /// Largest payload of one frame: the smallest that client and forwarders have agreed on.
     pub fn payload_max(&self) -> u32 {
-        self.options.payload_max
+        self.payload_max
     }
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        Stats {
+            names: self.names.len() as u64,
+            pending: self.requests.len() as u64,
+            ..self.stats
+        }
+    }
+
+    /// Does what time has made due.
+    fn expire(&mut self) {
+        match self.ending {
+            Some(Ending::Ended) => return,
+            Some(Ending::Until(at)) if at <= self.now => return self.end(),
+            _ => {}
+        }
+        while let Some((at, call)) = self.deadlines.first().copied()
+            && at <= self.now
+        {
+            self.give_up(call, errno::ETIMEDOUT);
+        }
+        while let Some((at, id)) = self.timers.first().copied()
+            && at <= self.now
+        {
+            self.timers.remove(&(at, id));
+            self.resume(id);
+        }
+        for seat in 0..self.seats.len() {
+            self.end_pause(seat);
+        }
+        for forwarder in 0..self.sessions.len() {
+            self.ping(forwarder);
+        }
+        if self.discovering.1.is_some_and(|at| at <= self.now) {
+            self.discovering.1 = None;
+            self.connect(self.discovering.0);
+        }
+    }
+
+    fn log(&mut self, text: String) {
+        self.outputs.push_back(Output::Log { text });
+    }
+
+    fn shutdown(&mut self) {
+        if self.ending.is_some() {
+            return;
+        }
+        let calls: Vec<CallId> = self.calls.keys().copied().collect();
+        for id in calls
+            .into_iter()
+            .chain(std::mem::take(&mut self.unrouted).into_keys())
+        {
+            self.done(id, Err(errno::EIO));
+        }
+        self.calls.clear();
+        self.deadlines.clear();
+        self.requests.clear();
+        self.timers.clear();
+        self.discovering.1 = None;
+        self.seats
+            .iter_mut()
+            .for_each(|seat| seat.paused_until = None);
+        self.ending = Some(Ending::Until(self.now + BYE_MAX));
+        for forwarder in 0..self.sessions.len() {
+            self.say_goodbye(forwarder);
+        }
+        self.end_if_quiet();
+    }
+
+    /// Ends once no goodbye is on its way.
+    fn end_if_quiet(&mut self) {
+        if matches!(self.ending, Some(Ending::Until(_))) && self.requests.is_empty() {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        self.ending = Some(Ending::Ended);
+        for forwarder in 0..self.sessions.len() {
+            self.disconnect(forwarder);
+        }
+        self.outputs.push_back(Output::Ended);
     }
 }

@@ -1,0 +1,177 @@
+//! Fsync: one request to each node that has unstable writes of the file.
+//!
+//! A node is found again by host and boot: any forwarder of it will do. One that has booted since
+//! has lost what it had in memory, and so, for all that the client can know, has one whose seat
+//! is served by another host now: then the fsync is EIO, once.
+
+use super::calls::Kind;
+use super::errno::EIO;
+use super::requests::{Id, Pending, Place, Purpose, Target};
+use super::types::{Call, CallId};
+use super::unstable::Dirt;
+use super::{Core, MS};
+use crate::Errno;
+use crate::wire::{Handle, Op, Outcome};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+
+/// Pause after a round in which no forwarder of the node could be reached.
+const PAUSE: u64 = 100 * MS;
+
+/// What an fsync asks of one node.
+pub(super) struct FsyncPart {
+    dirt: Dirt,
+    /// Forwarders that did not answer in this round.
+    tried: BTreeSet<usize>,
+}
+
+enum Step {
+    Ask(usize),
+    Wait,
+    Lost,
+}
+
+impl Core {
+    pub(super) fn begin_fsync(&mut self, id: CallId, call: Call, handle: Handle, data_only: bool) {
+        let Some(layout) = self.layout else { return };
+        let dirt = self.unstable.of(handle);
+        let seat = layout.seat_of_file(handle);
+        if dirt.is_empty() {
+            return self.begin_single(id, call, seat, Target::Seat);
+        }
+        let mut requests = Vec::new();
+        for (part, dirt) in dirt.iter().enumerate() {
+            let op = Op::Fsync { handle, data_only };
+            let seat = *dirt.seats.first().unwrap_or(&seat);
+            let purpose = Purpose::Fsync { call: id, part };
+            let mut pending = Pending::new(op, seat, Target::Seat, purpose);
+            pending.caller = call.caller.clone();
+            requests.push(self.insert(pending));
+        }
+        let part = |dirt| FsyncPart {
+            dirt,
+            tried: BTreeSet::new(),
+        };
+        let parts = dirt.into_iter().map(part).collect();
+        let kind = Kind::Fsync(handle, parts);
+        self.activate(id, kind, requests.clone(), call.deadline_ns);
+        for request in requests {
+            self.fsync_step(request);
+        }
+    }
+
+    /// Asks the next forwarder of the node, or finds that there is none.
+    pub(super) fn fsync_step(&mut self, id: Id) {
+        let Some((call, number)) = self.fsync_of(id) else {
+            drop(self.remove(id));
+            return;
+        };
+        let Some(part) = self.fsync_part(call, number) else {
+            drop(self.remove(id));
+            return;
+        };
+        let (dirt, tried) = (part.dirt.clone(), part.tried.clone());
+        match self.next_step(&dirt, &tried) {
+            Step::Ask(forwarder) => {
+                if !self.sessions[forwarder].is_open()
+                    && let Some(part) = self.fsync_part(call, number)
+                {
+                    part.tried.insert(forwarder);
+                }
+                if let Some(pending) = self.requests.get_mut(&id) {
+                    pending.target = Target::Forwarder(forwarder);
+                }
+                self.route(id);
+            }
+            Step::Wait => {
+                if let Some(part) = self.fsync_part(call, number) {
+                    part.tried.clear();
+                }
+                self.later(id, PAUSE);
+                for seat in dirt.seats {
+                    self.probe(seat);
+                }
+            }
+            Step::Lost => {
+                let (host, boot) = dirt.identity;
+                self.log(format!(
+                    "node {host:#x} (boot {boot:#x}) is gone with writes that were not stable"
+                ));
+                drop(self.remove(id));
+                self.fsynced(call, number, Err(EIO));
+            }
+        }
+    }
+
+    fn next_step(&self, dirt: &Dirt, tried: &BTreeSet<usize>) -> Step {
+        let (host, boot) = dirt.identity;
+        if self.boots.get(&host).is_some_and(|latest| *latest != boot) {
+            return Step::Lost;
+        }
+        let of_node = |forwarder: &usize| self.sessions[*forwarder].identity == Some(dirt.identity);
+        let forwarders: Vec<usize> = (0..self.sessions.len()).filter(of_node).collect();
+        let open = forwarders.iter().find(|f| self.sessions[**f].is_open());
+        let next = forwarders.iter().find(|f| !tried.contains(f));
+        match open.or(next) {
+            Some(forwarder) => Step::Ask(*forwarder),
+            None if forwarders.is_empty() || self.moved(dirt) => Step::Lost,
+            None => Step::Wait,
+        }
+    }
+
+    /// Whether one of the seats that the writes went through is served by another host now.
+    fn moved(&self, dirt: &Dirt) -> bool {
+        let host = |forwarder: usize| self.sessions[forwarder].identity.map(|identity| identity.0);
+        dirt.seats.iter().any(|seat| {
+            let server = self.seats[usize::from(*seat)].server;
+            server
+                .and_then(host)
+                .is_some_and(|host| host != dirt.identity.0)
+        })
+    }
+
+    /// A forwarder has said hello: what waits for it as part of a node that it is not on any more
+    /// looks further.
+    pub(super) fn recheck_fsyncs(&mut self, forwarder: usize) {
+        let queued: Vec<Id> = self.sessions[forwarder].queue.iter().copied().collect();
+        for id in queued {
+            let Some((call, number)) = self.fsync_of(id) else {
+                continue;
+            };
+            let identity = self.sessions[forwarder].identity;
+            let part = self.fsync_part(call, number);
+            if part.is_some_and(|part| Some(part.dirt.identity) == identity) {
+                continue;
+            }
+            self.sessions[forwarder].queue.remove(&id);
+            self.put(id, Place::Nowhere);
+            self.fsync_step(id);
+        }
+    }
+
+    fn fsync_of(&self, id: Id) -> Option<(CallId, usize)> {
+        match self.requests.get(&id)?.purpose {
+            Purpose::Fsync { call, part } => Some((call, part)),
+            _ => None,
+        }
+    }
+
+    fn fsync_part(&mut self, call: CallId, part: usize) -> Option<&mut FsyncPart> {
+        match &mut self.calls.get_mut(&call)?.kind {
+            Kind::Fsync(_, parts) => parts.get_mut(part),
+            _ => None,
+        }
+    }
+
+    /// A node has answered, or is lost.
+    pub(super) fn fsynced(&mut self, call: CallId, number: usize, result: Result<(), Errno>) {
+        let lost = result == Err(EIO);
+        if let Some(active) = self.calls.get(&call)
+            && let Kind::Fsync(handle, parts) = &active.kind
+            && (result.is_ok() || lost)
+        {
+            self.unstable.settled(*handle, &parts[number].dirt, lost);
+        }
+        self.part_done(call, number, result.map(|()| (Outcome::Done, Bytes::new())));
+    }
+}

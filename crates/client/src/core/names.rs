@@ -1,0 +1,319 @@
+//! Where files were last seen: from a handle to a path, for forwarders that do not know the handle.
+
+use crate::wire::{Handle, PATH_MAX};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type Key = (Handle, Arc<[u8]>);
+
+/// Names that one file keeps at most; further hard links replace the oldest.
+const LINKS_MAX: usize = 8;
+/// Directories above a file at most.
+const DEPTH_MAX: usize = PATH_MAX / 2;
+
+#[derive(Default)]
+struct Node {
+    /// Directory and name, the latest last. Empty for a directory that is known only as a parent.
+    names: Vec<Key>,
+    /// The last name was removed; it stays as the last place where the file was.
+    gone: bool,
+    children: usize,
+    opens: usize,
+    forgotten: bool,
+    age: u64,
+}
+
+/// The names of the files that the client has seen.
+pub(super) struct Names {
+    nodes: BTreeMap<Handle, Node>,
+    by_name: BTreeMap<Key, Handle>,
+    by_age: BTreeMap<u64, Handle>,
+    ages: u64,
+    nodes_max: usize,
+}
+
+impl Names {
+    pub(super) fn new(nodes_max: usize) -> Names {
+        Names {
+            nodes: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            by_age: BTreeMap::new(),
+            ages: 0,
+            nodes_max,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The file is known by this name now.
+    pub(super) fn seen(&mut self, parent: Handle, name: &[u8], handle: Handle) {
+        let key: Key = (parent, Arc::from(name));
+        match self.by_name.insert(key.clone(), handle) {
+            Some(old) if old == handle => {
+                self.node(handle).forgotten = false;
+                return;
+            }
+            Some(old) => self.lose_name(old, &key),
+            None => {}
+        }
+        self.node(parent).children += 1;
+        let node = self.node(handle);
+        node.forgotten = false;
+        let mut lost = Vec::new();
+        if node.gone || node.names.len() >= LINKS_MAX {
+            let lost_count = if node.gone { node.names.len() } else { 1 };
+            lost = node.names.drain(..lost_count).collect();
+            node.gone = false;
+        }
+        node.names.push(key);
+        for key in lost {
+            if self.by_name.get(&key) == Some(&handle) {
+                self.by_name.remove(&key);
+            }
+            self.child_left(key.0);
+        }
+        self.evict();
+    }
+
+    /// The name is gone. A file's last name is kept as the place where it was.
+    pub(super) fn removed(&mut self, parent: Handle, name: &[u8]) {
+        let key: Key = (parent, Arc::from(name));
+        if let Some(handle) = self.by_name.remove(&key) {
+            self.lose_name(handle, &key);
+        }
+    }
+
+    /// A name has moved, replacing another or changing places with it.
+    pub(super) fn moved(&mut self, from: (Handle, &[u8]), to: (Handle, &[u8]), exchange: bool) {
+        let file = |names: &Names, (parent, name): (Handle, &[u8])| {
+            names.by_name.get(&(parent, Arc::from(name))).copied()
+        };
+        let (source, target) = (file(self, from), file(self, to));
+        if source.is_some() && source == target {
+            return;
+        }
+        self.removed(from.0, from.1);
+        self.removed(to.0, to.1);
+        if let Some(handle) = source {
+            self.seen(to.0, to.1, handle);
+        }
+        if let Some(handle) = target.filter(|_| exchange) {
+            self.seen(from.0, from.1, handle);
+        }
+    }
+
+    /// Takes one name from a file that has others, else marks it as gone.
+    fn lose_name(&mut self, handle: Handle, key: &Key) {
+        let Some(node) = self.nodes.get_mut(&handle) else {
+            return;
+        };
+        if node.names.len() > 1 {
+            node.names.retain(|known| known != key);
+            self.child_left(key.0);
+        } else {
+            node.gone = true;
+            self.drop_unused(handle);
+        }
+    }
+
+    /// The host knows the file no longer.
+    pub(super) fn forget(&mut self, handle: Handle) {
+        if let Some(node) = self.nodes.get_mut(&handle) {
+            node.forgotten = true;
+            self.drop_unused(handle);
+        }
+    }
+
+    /// An open file keeps its name.
+    pub(super) fn opened(&mut self, handle: Handle) {
+        self.node(handle).opens += 1;
+    }
+
+    /// One open less.
+    pub(super) fn closed(&mut self, handle: Handle) {
+        if let Some(node) = self.nodes.get_mut(&handle) {
+            node.opens = node.opens.saturating_sub(1);
+            self.drop_unused(handle);
+        }
+    }
+
+    /// The path below the root, if every directory on the way is known.
+    pub(super) fn path(&self, root: Handle, handle: Handle) -> Option<Box<[u8]>> {
+        let mut names: Vec<&[u8]> = Vec::new();
+        let mut at = handle;
+        while at != root {
+            let (parent, name) = self.nodes.get(&at)?.names.last()?;
+            if names.len() >= DEPTH_MAX {
+                return None;
+            }
+            names.push(name);
+            at = *parent;
+        }
+        names.reverse();
+        let path = names.join(&b'/');
+        (path.len() <= PATH_MAX).then(|| path.into())
+    }
+
+    fn node(&mut self, handle: Handle) -> &mut Node {
+        self.nodes.entry(handle).or_insert_with(|| {
+            self.ages += 1;
+            self.by_age.insert(self.ages, handle);
+            Node {
+                age: self.ages,
+                ..Node::default()
+            }
+        })
+    }
+
+    fn child_left(&mut self, parent: Handle) {
+        if let Some(node) = self.nodes.get_mut(&parent) {
+            node.children = node.children.saturating_sub(1);
+            self.drop_unused(parent);
+        }
+    }
+
+    /// Drops a node that nobody needs, then its directories if they wait for that.
+    fn drop_unused(&mut self, handle: Handle) {
+        let mut check = vec![handle];
+        while let Some(handle) = check.pop() {
+            let Some(node) = self.nodes.get(&handle) else {
+                continue;
+            };
+            let wanted = !(node.forgotten || node.gone || node.names.is_empty());
+            if wanted || node.children > 0 || node.opens > 0 {
+                continue;
+            }
+            check.extend(self.drop_node(handle));
+        }
+    }
+
+    /// Drops a node; returns the directories that lost a child.
+    fn drop_node(&mut self, handle: Handle) -> Vec<Handle> {
+        let Some(node) = self.nodes.remove(&handle) else {
+            return Vec::new();
+        };
+        self.by_age.remove(&node.age);
+        let mut parents = Vec::new();
+        for key in node.names {
+            if self.by_name.get(&key) == Some(&handle) {
+                self.by_name.remove(&key);
+            }
+            if let Some(parent) = self.nodes.get_mut(&key.0) {
+                parent.children = parent.children.saturating_sub(1);
+                parents.push(key.0);
+            }
+        }
+        parents
+    }
+
+    /// Keeps the bound: the oldest that is neither open nor a directory in use goes. What cannot
+    /// go counts as new, so that the search stays short.
+    fn evict(&mut self) {
+        let mut looks = 64;
+        while self.nodes.len() > self.nodes_max && looks > 0 {
+            looks -= 1;
+            let Some((age, handle)) = self.by_age.pop_first() else {
+                return;
+            };
+            let node = self.nodes.get_mut(&handle);
+            let node = node.expect("each age belongs to a node");
+            debug_assert_eq!(node.age, age);
+            if node.children > 0 || node.opens > 0 {
+                self.ages += 1;
+                node.age = self.ages;
+                self.by_age.insert(self.ages, handle);
+            } else {
+                for parent in self.drop_node(handle) {
+                    self.drop_unused(parent);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Handle = Handle { inode: 1, birth: 0 };
+
+    fn file(inode: u64) -> Handle {
+        Handle { inode, birth: 7 }
+    }
+
+    fn path(names: &Names, handle: Handle) -> Option<String> {
+        let path = names.path(ROOT, handle)?;
+        Some(String::from_utf8(path.into()).expect("the test's names are text"))
+    }
+
+    fn tree() -> Names {
+        let mut names = Names::new(100);
+        names.seen(ROOT, b"a", file(2));
+        names.seen(file(2), b"b", file(3));
+        names.seen(file(3), b"c", file(4));
+        names
+    }
+
+    #[test]
+    fn a_renamed_directory_takes_its_children_along() {
+        let mut names = tree();
+        assert_eq!(path(&names, file(4)).as_deref(), Some("a/b/c"));
+        names.moved((file(2), b"b"), (ROOT, b"z"), false);
+        assert_eq!(path(&names, file(4)).as_deref(), Some("z/c"));
+        assert_eq!(path(&names, ROOT).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn an_exchange_moves_both() {
+        let mut names = tree();
+        names.seen(ROOT, b"x", file(9));
+        names.moved((ROOT, b"x"), (file(2), b"b"), true);
+        assert_eq!(path(&names, file(9)).as_deref(), Some("a/b"));
+        assert_eq!(path(&names, file(4)).as_deref(), Some("x/c"));
+    }
+
+    #[test]
+    fn a_forgotten_directory_stays_until_its_children_go() {
+        let mut names = tree();
+        names.forget(file(2));
+        names.forget(file(3));
+        assert_eq!(path(&names, file(4)).as_deref(), Some("a/b/c"));
+        names.forget(file(4));
+        assert_eq!(names.len(), 1, "the root as a parent: {:?}", names.by_name);
+        assert!(names.by_name.is_empty());
+    }
+
+    #[test]
+    fn an_open_file_keeps_its_last_path_after_unlink() {
+        let mut names = tree();
+        names.opened(file(4));
+        names.removed(file(3), b"c");
+        assert_eq!(path(&names, file(4)).as_deref(), Some("a/b/c"));
+        names.closed(file(4));
+        assert_eq!(path(&names, file(4)), None);
+        assert_eq!(path(&names, file(3)).as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn another_hard_link_serves_when_the_latest_is_removed() {
+        let mut names = tree();
+        names.seen(ROOT, b"link", file(4));
+        assert_eq!(path(&names, file(4)).as_deref(), Some("link"));
+        names.removed(ROOT, b"link");
+        assert_eq!(path(&names, file(4)).as_deref(), Some("a/b/c"));
+    }
+
+    #[test]
+    fn the_number_of_names_is_bounded() {
+        let mut names = Names::new(50);
+        for inode in 10..1000 {
+            names.seen(ROOT, format!("f{inode}").as_bytes(), file(inode));
+        }
+        assert!(names.len() <= 50);
+        assert_eq!(path(&names, file(999)).as_deref(), Some("f999"));
+        assert_eq!(path(&names, file(10)), None);
+        assert_eq!(names.by_age.len(), names.len());
+    }
+}

@@ -1,0 +1,120 @@
+//! Files that a forwarder does not find by their handle: it is told a path.
+
+use super::Core;
+use super::errno::ESTALE;
+use super::requests::{Id, Pending, Place, Purpose, Target};
+use crate::wire::{Handle, Op};
+
+/// How often files are reached for one request before it is given up.
+const REACHES_MAX: u8 = 4;
+
+/// A path that is being told.
+pub(super) struct Reaching {
+    waiters: Vec<Id>,
+}
+
+/// The files that an operation names, in the order in which they are looked for.
+fn handles(op: &Op) -> [Option<Handle>; 2] {
+    match op {
+        Op::Link { handle, parent, .. } => [Some(*parent), Some(*handle)],
+        Op::Rename {
+            parent, new_parent, ..
+        } => [Some(*parent), Some(*new_parent)],
+        Op::CopyRange { source, handle, .. } => [Some(*source), Some(*handle)],
+        Op::Lookup { parent, .. }
+        | Op::Create { parent, .. }
+        | Op::Mkdir { parent, .. }
+        | Op::Mknod { parent, .. }
+        | Op::Symlink { parent, .. }
+        | Op::Unlink { parent, .. }
+        | Op::Rmdir { parent, .. } => [Some(*parent), None],
+        Op::Readdir { handle, .. }
+        | Op::Getattr { handle }
+        | Op::Setattr { handle, .. }
+        | Op::Open { handle, .. }
+        | Op::Close { handle, .. }
+        | Op::Readlink { handle }
+        | Op::Access { handle, .. }
+        | Op::Fsync { handle, .. }
+        | Op::Fallocate { handle, .. }
+        | Op::Seek { handle, .. }
+        | Op::Getxattr { handle, .. }
+        | Op::Setxattr { handle, .. }
+        | Op::Listxattr { handle }
+        | Op::Removexattr { handle, .. }
+        | Op::SetLock { handle, .. }
+        | Op::TestLock { handle, .. }
+        | Op::DropLocks { handle, .. }
+        | Op::Read { handle, .. }
+        | Op::Write { handle, .. }
+        | Op::Append { handle } => [Some(*handle), None],
+        _ => [None, None],
+    }
+}
+
+impl Core {
+    /// The forwarder did not find a file of the request: tells it where they are.
+    pub(super) fn unknown_handle(&mut self, forwarder: usize, id: Id) {
+        let (Some(pending), Some(root)) = (self.requests.get_mut(&id), self.root) else {
+            return;
+        };
+        pending.reaches += 1;
+        let tries_left = pending.reaches <= REACHES_MAX;
+        let mut files = handles(&pending.op);
+        if files[0] == files[1] {
+            files[1] = None;
+        }
+        let with_path = |handle: Handle| {
+            let path = self.names.path(root.handle, handle)?;
+            Some((handle, path))
+        };
+        let paths: Vec<_> = files.into_iter().flatten().filter_map(with_path).collect();
+        if paths.is_empty() || !tries_left {
+            return self.settled(forwarder, id, Err(ESTALE));
+        }
+        if let Some(pending) = self.requests.get_mut(&id) {
+            pending.place = Place::Reach;
+            pending.reaches_left = paths.len() as u8;
+            pending.unreachable = false;
+        }
+        for (handle, path) in paths {
+            self.reach(forwarder, handle, path, id);
+        }
+    }
+
+    fn reach(&mut self, forwarder: usize, handle: Handle, path: Box<[u8]>, waiter: Id) {
+        if let Some(reaching) = self.reaching.get_mut(&(forwarder, handle)) {
+            reaching.waiters.push(waiter);
+            return;
+        }
+        let waiters = vec![waiter];
+        self.reaching
+            .insert((forwarder, handle), Reaching { waiters });
+        self.stats.reaches += 1;
+        let op = Op::Reach { handle, path };
+        let target = Target::Forwarder(forwarder);
+        self.submit(Pending::new(op, 0, target, Purpose::Reach { handle }));
+    }
+
+    /// A path was told, or could not be; its waiters go on when it was their last.
+    pub(super) fn reached(&mut self, forwarder: usize, handle: Handle, found: bool) {
+        let Some(reaching) = self.reaching.remove(&(forwarder, handle)) else {
+            return;
+        };
+        for id in reaching.waiters {
+            let Some(pending) = self.requests.get_mut(&id) else {
+                continue;
+            };
+            pending.reaches_left -= 1;
+            pending.unreachable |= !found;
+            if pending.reaches_left > 0 {
+                continue;
+            }
+            pending.place = Place::Nowhere;
+            match pending.unreachable {
+                true => self.settled(forwarder, id, Err(ESTALE)),
+                false => self.route(id),
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A seat that has changed hands: opens and locks are told to its new holder.
+
+use super::Core;
+use super::requests::{Id, Pending, Place, Purpose, Target};
+use crate::Errno;
+use crate::wire::{Handle, Layout, Lock, Op};
+use std::collections::BTreeSet;
+
+/// The telling of opens and locks to a seat's holder.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    pub(super) forwarder: usize,
+    pub(super) generation: u64,
+    /// Requests without an answer.
+    left: BTreeSet<Id>,
+}
+
+impl Core {
+    fn known_layout(&self) -> Layout {
+        self.layout
+            .expect("requests are made after the layout is known")
+    }
+
+    /// Whether the seat's holder must know something of this client.
+    pub(super) fn has_state(&self, seat: u16) -> bool {
+        let layout = self.known_layout();
+        let opens = self
+            .opens
+            .keys()
+            .any(|(handle, _)| layout.seat_of_file(*handle) == seat);
+        opens || !self.locks.of_seat(&layout, seat).is_empty()
+    }
+
+    /// A request was answered that the seat has another generation than the client knows.
+    pub(super) fn new_generation(&mut self, forwarder: usize, id: Id, generation: u64) {
+        let Some(pending) = self.requests.get(&id) else {
+            return;
+        };
+        let (seat, purpose) = (pending.seat, pending.purpose);
+        let known = &self.seats[usize::from(seat)];
+        if generation == known.generation && known.recovery.is_none() {
+            // It was sent before the recovery that has ended meanwhile.
+            return self.route(id);
+        }
+        if purpose == Purpose::Probe {
+            self.remove(id);
+            self.seats[usize::from(seat)].probe = None;
+        } else if purpose != Purpose::Recover {
+            self.seats[usize::from(seat)].waiting.insert(id);
+            self.put(id, Place::Seat);
+        }
+        self.recover(seat, forwarder, generation);
+    }
+
+    /// Tells everything again, unless that is being done. Requests of the seat wait meanwhile.
+    pub(super) fn recover(&mut self, seat: u16, forwarder: usize, generation: u64) {
+        let known = &self.seats[usize::from(seat)].recovery;
+        let same = |recovery: &Recovery| {
+            (recovery.forwarder, recovery.generation) == (forwarder, generation)
+        };
+        if known.as_ref().is_some_and(same) {
+            return;
+        }
+        self.abort_recovery(seat);
+        self.stats.recoveries += 1;
+        let known = &mut self.seats[usize::from(seat)];
+        known.found(forwarder);
+        known.paused_until = None;
+        known.recovery = Some(Recovery {
+            forwarder,
+            generation,
+            left: BTreeSet::new(),
+        });
+        let ops = self.state_of(seat);
+        if ops.is_empty() {
+            return self.tell(seat, [Op::ReclaimDone]);
+        }
+        self.tell(seat, ops);
+    }
+
+    /// The opens and locks of a seat as requests.
+    fn state_of(&self, seat: u16) -> Vec<Op> {
+        let layout = self.known_layout();
+        let of_seat = |handle: Handle| layout.seat_of_file(handle) == seat;
+        let opens = self
+            .opens
+            .iter()
+            .filter(|((handle, _), _)| of_seat(*handle));
+        // Without a caller: what was open stays open, whatever its mode is now.
+        let opens = opens.map(|((handle, open), modes)| Op::Open {
+            handle: *handle,
+            open: *open,
+            read: modes.read,
+            write: modes.write,
+        });
+        let locks = self.locks.of_seat(&layout, seat).into_iter();
+        let locks = locks.map(|(handle, lock)| Op::SetLock {
+            handle,
+            lock,
+            wait: false,
+            reclaim: true,
+        });
+        opens.chain(locks).collect()
+    }
+
+    fn tell(&mut self, seat: u16, ops: impl IntoIterator<Item = Op>) {
+        let Some(recovery) = &self.seats[usize::from(seat)].recovery else {
+            return;
+        };
+        let target = Target::Forwarder(recovery.forwarder);
+        let mut ids = Vec::new();
+        for op in ops {
+            ids.push(self.insert(Pending::new(op, seat, target, Purpose::Recover)));
+        }
+        if let Some(recovery) = &mut self.seats[usize::from(seat)].recovery {
+            recovery.left.extend(&ids);
+        }
+        for id in ids {
+            self.route(id);
+        }
+    }
+
+    /// One of the told things has its answer. After the last, ReclaimDone; after that, the seat's
+    /// requests go on.
+    pub(super) fn told(&mut self, id: Id, pending: &Pending, result: Result<(), Errno>) {
+        let number = pending.seat;
+        if let Err(errno) = result {
+            self.lost_state(&pending.op, errno);
+        }
+        let seat = &mut self.seats[usize::from(number)];
+        let Some(recovery) = &mut seat.recovery else {
+            return;
+        };
+        if !recovery.left.remove(&id) || !recovery.left.is_empty() {
+            return;
+        }
+        if pending.op != Op::ReclaimDone {
+            return self.tell(number, [Op::ReclaimDone]);
+        }
+        seat.generation = recovery.generation;
+        seat.recovery = None;
+        self.release_waiting(number);
+    }
+
+    /// The new holder refused an open or a lock: the client has it no longer.
+    fn lost_state(&mut self, op: &Op, errno: Errno) {
+        match op {
+            Op::Open { handle, open, .. } => {
+                if self.opens.remove(&(*handle, *open)).is_some() {
+                    self.names.closed(*handle);
+                }
+                let inode = handle.inode;
+                self.log(format!(
+                    "inode {inode} could not be re-opened: errno {}",
+                    errno.0
+                ));
+            }
+            Op::SetLock { handle, lock, .. } => self.lost_lock(*handle, *lock, errno),
+            _ => {}
+        }
+    }
+
+    fn lost_lock(&mut self, handle: Handle, lock: Lock, errno: Errno) {
+        self.stats.locks_lost += 1;
+        let nothing = Lock {
+            kind: crate::wire::LockKind::None,
+            ..lock
+        };
+        self.locks.set(handle, nothing);
+        self.log(format!(
+            "process {} (owner {:#x}) has lost its lock on bytes {}..={} of inode {} while its \
+             forwarder was away: errno {}",
+            lock.pid, lock.owner, lock.start, lock.end, handle.inode, errno.0
+        ));
+    }
+
+    /// Stops telling; the requests of the seat still wait.
+    pub(super) fn abort_recovery(&mut self, seat: u16) {
+        let recovery = self.seats[usize::from(seat)].recovery.take();
+        for id in recovery.into_iter().flat_map(|recovery| recovery.left) {
+            self.remove(id);
+        }
+    }
+
+    /// Looks for the new holder of a seat that must know of opens and locks, if no request does so
+    /// anyway: locks have to be reclaimed before the grace time is over.
+    pub(super) fn probe_if_needed(&mut self, seat: u16) {
+        let known = &self.seats[usize::from(seat)];
+        if known.probe.is_none() && self.has_state(seat) {
+            self.probe(seat);
+        }
+    }
+
+    /// Asks who serves the seat.
+    pub(super) fn probe(&mut self, seat: u16) {
+        if self.seats[usize::from(seat)].probe.is_some() {
+            return;
+        }
+        let done = Op::ReclaimDone;
+        let id = self.insert(Pending::new(done, seat, Target::Seat, Purpose::Probe));
+        self.seats[usize::from(seat)].probe = Some(id);
+        self.route(id);
+    }
+}

@@ -1,0 +1,239 @@
+//! What replies mean: the end of a request, or another way for it; and what is learnt from them.
+
+use super::errno::{ECONNREFUSED, EPROTO};
+use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
+use super::{Core, Ending, OpenModes};
+use crate::Errno;
+use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
+use bytes::Bytes;
+
+/// What became of a request: outcome and payload, or an errno.
+pub(super) type Settled = Result<(Outcome, Bytes), Errno>;
+
+impl Core {
+    pub(super) fn received(&mut self, forwarder: usize, reply: Reply, payload: Bytes) {
+        self.epoch = self.epoch.max(reply.epoch);
+        if self.is_greeting(forwarder, &reply) {
+            return;
+        }
+        let session = &mut self.sessions[forwarder];
+        if !session.sent.remove(&reply.id) {
+            return;
+        }
+        session.waits.remove(&reply.id);
+        if let Some(pending) = self.requests.get_mut(&reply.id) {
+            pending.place = Place::Nowhere;
+            if let Some(hints) = pending.hints {
+                self.charges.charged(hints.app, forwarder, reply.charged_ns);
+            }
+            self.answered(forwarder, reply, payload);
+        }
+        match self.ending {
+            None => self.flush(forwarder),
+            Some(Ending::Until(_)) => self.end_if_quiet(),
+            Some(Ending::Ended) => {}
+        }
+    }
+
+    fn answered(&mut self, forwarder: usize, reply: Reply, payload: Bytes) {
+        let (id, seat) = (reply.id, reply.seat);
+        let by_seat = self.requests.get(&id).is_some_and(|pending| {
+            (pending.target, pending.seat) == (Target::Seat, seat)
+                || pending.purpose == Purpose::Recover
+        });
+        if by_seat && reply.result != Err(Status::NotMySeat) {
+            self.served(seat, forwarder);
+            let known = &mut self.seats[usize::from(seat)];
+            let told = reply.result != Err(Status::NewGeneration) && known.recovery.is_none();
+            if known.generation == 0 && told {
+                known.generation = reply.generation;
+            }
+        }
+        match reply.result {
+            Ok(outcome) => self.settled(forwarder, id, Ok((outcome, payload))),
+            Err(Status::Errno(errno)) => {
+                let errno = Errno(i32::from(errno));
+                match self.polls_again(id, errno) {
+                    true => self.later(id, LATER),
+                    false => self.settled(forwarder, id, Err(errno)),
+                }
+            }
+            Err(Status::TryLater) => self.later(id, LATER),
+            Err(Status::UnknownHandle) => self.unknown_handle(forwarder, id),
+            Err(Status::NotMySeat) if by_seat => self.leave(seat, forwarder, id),
+            Err(Status::NewGeneration) if by_seat => {
+                self.new_generation(forwarder, id, reply.generation);
+            }
+            Err(_) => self.settled(forwarder, id, Err(EPROTO)),
+        }
+    }
+
+    /// A request has its final answer.
+    pub(super) fn settled(&mut self, forwarder: usize, id: Id, result: Settled) {
+        let Some(pending) = self.remove(id) else {
+            return;
+        };
+        self.learn(forwarder, &pending, &result);
+        let done = result.as_ref().map(|_| ()).map_err(|errno| *errno);
+        match pending.purpose {
+            Purpose::Part { call, part } if !pending.abandoned => {
+                self.part_done(call, part, result);
+            }
+            Purpose::Part { .. } | Purpose::Background => match pending.op {
+                Op::Open { handle, open, .. } if done.is_ok() => {
+                    self.close_unwanted(handle, open, pending.seat);
+                }
+                _ => self.lock_abandoned(&pending, done.is_ok()),
+            },
+            Purpose::Fsync { call, part } => {
+                if !pending.abandoned {
+                    self.fsynced(call, part, done);
+                }
+            }
+            Purpose::Session => {}
+            Purpose::Reach { handle } => self.reached(forwarder, handle, done.is_ok()),
+            Purpose::Recover => self.told(id, &pending, done),
+            Purpose::Probe => self.seats[usize::from(pending.seat)].probe = None,
+            Purpose::TakeBack { handle, lock } => self.restore(handle, lock, pending.seat),
+            Purpose::Restore { key } => self.release_gate(key),
+        }
+    }
+
+    /// The only forwarder that could answer a request is gone.
+    pub(super) fn forwarder_lost(&mut self, forwarder: usize, id: Id) {
+        let Some(pending) = self.requests.get(&id) else {
+            return;
+        };
+        match pending.purpose {
+            Purpose::Fsync { .. } if !pending.abandoned => self.fsync_step(id),
+            // Its waiters ask whoever serves their seat now.
+            Purpose::Reach { handle } => {
+                self.remove(id);
+                self.reached(forwarder, handle, true);
+            }
+            Purpose::Part { .. } if !pending.abandoned => {
+                self.settled(forwarder, id, Err(ECONNREFUSED));
+            }
+            _ => drop(self.remove(id)),
+        }
+    }
+
+    /// Remembers what a reply says of names, opens, locks and unstable writes, also when its
+    /// caller has gone.
+    fn learn(&mut self, forwarder: usize, pending: &Pending, result: &Settled) {
+        let wanted = !pending.abandoned;
+        match (&pending.op, result) {
+            (Op::Lookup { parent, name }, Err(super::errno::ENOENT)) => {
+                self.names.removed(*parent, name);
+            }
+            (op, Ok((outcome, _))) => {
+                self.learn_names(op, outcome);
+                self.learn_unstable(forwarder, pending.seat, op);
+                if wanted && matches!(pending.purpose, Purpose::Part { .. }) {
+                    self.learn_open(op);
+                }
+                if wanted || pending.releases() {
+                    self.learn_lock(op);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_names(&mut self, op: &Op, outcome: &Outcome) {
+        match (op, outcome) {
+            (Op::Lookup { parent, name }, Outcome::Attr(attr))
+            | (Op::Create { parent, name, .. }, Outcome::Attr(attr))
+            | (Op::Mkdir { parent, name, .. }, Outcome::Attr(attr))
+            | (Op::Mknod { parent, name, .. }, Outcome::Attr(attr))
+            | (Op::Symlink { parent, name, .. }, Outcome::Attr(attr))
+            | (Op::Link { parent, name, .. }, Outcome::Attr(attr)) => {
+                self.seen(*parent, name, attr);
+            }
+            (Op::Readdir { handle, .. }, Outcome::Entries(entries)) => {
+                for entry in entries {
+                    if let Some(attr) = &entry.attr {
+                        self.seen(*handle, &entry.name, attr);
+                    }
+                }
+            }
+            (Op::Unlink { parent, name } | Op::Rmdir { parent, name }, _) => {
+                self.names.removed(*parent, name);
+            }
+            (
+                Op::Rename {
+                    parent,
+                    name,
+                    new_parent,
+                    new_name,
+                    mode,
+                },
+                _,
+            ) => {
+                let exchange = *mode == RenameMode::Exchange;
+                self.names
+                    .moved((*parent, name), (*new_parent, new_name), exchange);
+            }
+            _ => {}
+        }
+    }
+
+    fn seen(&mut self, parent: Handle, name: &[u8], attr: &Attr) {
+        if self.root.is_some_and(|root| root.handle != attr.handle) {
+            self.names.seen(parent, name, attr.handle);
+        }
+    }
+
+    /// What the forwarder's node has only in its memory now.
+    fn learn_unstable(&mut self, forwarder: usize, seat: u16, op: &Op) {
+        let Some(identity) = self.sessions[forwarder].identity else {
+            return;
+        };
+        match op {
+            Op::Write { handle, .. }
+            | Op::Append { handle }
+            | Op::Setattr { handle, .. }
+            | Op::Fallocate { handle, .. }
+            | Op::CopyRange { handle, .. } => self.unstable.wrote(*handle, identity, seat),
+            _ => {}
+        }
+    }
+
+    fn learn_open(&mut self, op: &Op) {
+        if let Op::Open {
+            handle,
+            open,
+            read,
+            write,
+        } = op
+        {
+            let modes = OpenModes {
+                read: *read,
+                write: *write,
+            };
+            if self.opens.insert((*handle, *open), modes).is_none() {
+                self.names.opened(*handle);
+            }
+        }
+    }
+
+    fn learn_lock(&mut self, op: &Op) {
+        match op {
+            Op::SetLock {
+                handle,
+                lock,
+                reclaim: false,
+                ..
+            } => {
+                debug_assert!(lock.kind == LockKind::None || lock.start <= lock.end);
+                self.locks.set(*handle, *lock);
+            }
+            Op::DropLocks {
+                handle,
+                family,
+                owner,
+            } => self.locks.drop_all(&(*handle, *family, *owner)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Requests from their making to their end: which wait for what, and how they are sent.
+
+use super::Core;
+use super::errno::EAGAIN;
+use super::locks::{LockKey, key_of};
+use super::types::{CallId, Output};
+use crate::Errno;
+use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Request, Row};
+use bytes::Bytes;
+
+/// Id of a request on the wire.
+pub(super) type Id = u64;
+
+/// Pause before a request is repeated after `TryLater`.
+pub(super) const LATER: u64 = 50 * super::MS;
+
+/// Who has to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Whoever serves the request's seat.
+    Seat,
+    /// This forwarder.
+    Forwarder(usize),
+}
+
+/// What the answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A part of a call.
+    Part { call: CallId, part: usize },
+    /// A part of an fsync, for one node.
+    Fsync { call: CallId, part: usize },
+    /// Nobody waits for it.
+    Background,
+    /// Renewal of the lease, or goodbye.
+    Session,
+    /// The path of a file that the forwarder did not find.
+    Reach { handle: Handle },
+    /// An open or lock told again, or the end of it.
+    Recover,
+    /// Finds out who serves the seat, so that opens and locks are told again in time.
+    Probe,
+    /// Takes back a lock that may have been granted after its caller had gone.
+    TakeBack { handle: Handle, lock: Lock },
+    /// Gives a range back the locks that are recorded here.
+    Restore { key: LockKey },
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Between two places.
+    Nowhere,
+    /// Behind an abandoned lock of the same owner.
+    Gate(LockKey),
+    /// Waits for a free row of its seat.
+    Row,
+    /// Waits for its seat to be found or recovered.
+    Seat,
+    /// Waits for the session with this forwarder.
+    Queue(usize),
+    /// Waits for the reply of this forwarder.
+    Sent(usize),
+    /// Waits for a time.
+    Later(u64),
+    /// Waits for a file to be reached.
+    Reach,
+}
+
+/// A request that has no final answer yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) op: Op,
+    pub(super) caller: Option<Caller>,
+    pub(super) hints: Option<Hints>,
+    pub(super) payload: Vec<Bytes>,
+    pub(super) seat: u16,
+    pub(super) target: Target,
+    pub(super) purpose: Purpose,
+    pub(super) row: Option<Row>,
+    pub(super) place: Place,
+    /// It may have reached a forwarder.
+    pub(super) sent: bool,
+    /// Its caller waits no longer.
+    pub(super) abandoned: bool,
+    /// A lock that wants to wait was sent as one that does not.
+    pub(super) polled: bool,
+    /// How often files were reached for it.
+    pub(super) reaches: u8,
+    /// Files that are being reached for it.
+    pub(super) reaches_left: u8,
+    /// One of them cannot be reached.
+    pub(super) unreachable: bool,
+}
+
+impl Pending {
+    pub(super) fn new(op: Op, seat: u16, target: Target, purpose: Purpose) -> Pending {
+        Pending {
+            op,
+            caller: None,
+            hints: None,
+            payload: Vec::new(),
+            seat,
+            target,
+            purpose,
+            row: None,
+            place: Place::Nowhere,
+            sent: false,
+            abandoned: false,
+            polled: false,
+            reaches: 0,
+            reaches_left: 0,
+            unreachable: false,
+        }
+    }
+
+    /// Whether it must come to an answer although nobody waits: a mutation, because its row is
+    /// free only then; a release, because others wait for it.
+    pub(super) fn owed(&self) -> bool {
+        !self.abandoned || self.releases() || (self.op.mutates() && self.sent)
+    }
+
+    /// Whether it only gives something back.
+    pub(super) fn releases(&self) -> bool {
+        match &self.op {
+            Op::Close { .. } | Op::DropLocks { .. } => true,
+            Op::SetLock { lock, .. } => lock.kind == LockKind::None,
+            _ => false,
+        }
+    }
+
+    /// Whose locks it changes.
+    pub(super) fn lock_key(&self) -> Option<LockKey> {
+        match &self.op {
+            Op::SetLock { handle, lock, .. } => Some(key_of(*handle, lock)),
+            Op::DropLocks {
+                handle,
+                family,
+                owner,
+            } => Some((*handle, *family, *owner)),
+            _ => None,
+        }
+    }
+
+    fn request(&self, id: Id, generation: u64, epoch: u64) -> Request {
+        let mut op = self.op.clone();
+        if let Op::SetLock { wait, .. } = &mut op {
+            *wait = *wait && !self.polled;
+        }
+        Request {
+            id,
+            seat: self.seat,
+            row: self.row,
+            generation,
+            epoch,
+            replay: self.sent,
+            caller: self.caller.clone(),
+            hints: self.hints,
+            op,
+            payload_len: self.payload.iter().map(|piece| piece.len() as u32).sum(),
+        }
+    }
+}
+
+impl Core {
+    /// Makes a request and sends it on its way.
+    pub(super) fn submit(&mut self, pending: Pending) -> Id {
+        let id = self.insert(pending);
+        self.route(id);
+        id
+    }
+
+    /// Makes a request that goes nowhere yet.
+    pub(super) fn insert(&mut self, pending: Pending) -> Id {
+        let id = self.next_id();
+        self.requests.insert(id, pending);
+        id
+    }
+
+    pub(super) fn next_id(&mut self) -> Id {
+        self.request_ids += 1;
+        self.request_ids
+    }
+
+    /// Sends a request on its way, new or again; drops it if nobody needs it.
+    pub(super) fn route(&mut self, id: Id) {
+        let Some(pending) = self.requests.get(&id) else {
+            return;
+        };
+        debug_assert_eq!(pending.place, Place::Nowhere, "request {id} is elsewhere");
+        if !pending.owed() {
+            return self.discard(id);
+        }
+        let (seat, needs_row) = (pending.seat, pending.op.mutates() && pending.row.is_none());
+        if let Target::Forwarder(forwarder) = pending.target {
+            return self.enqueue(forwarder, id);
+        }
+        if needs_row && !self.take_row(seat, id) {
+            self.seats[usize::from(seat)].row_waiters.insert(id);
+            return self.put(id, Place::Row);
+        }
+        let forwarders = self.sessions.len();
+        let seat = &mut self.seats[usize::from(seat)];
+        if seat.recovery.is_some() || seat.paused_until.is_some() {
+            seat.waiting.insert(id);
+            return self.put(id, Place::Seat);
+        }
+        let forwarder = seat.candidate(forwarders);
+        self.enqueue(forwarder, id);
+    }
+
+    fn enqueue(&mut self, forwarder: usize, id: Id) {
+        self.put(id, Place::Queue(forwarder));
+        self.sessions[forwarder].queue.insert(id);
+        self.connect(forwarder);
+        self.flush(forwarder);
+    }
+
+    pub(super) fn put(&mut self, id: Id, place: Place) {
+        if let Some(pending) = self.requests.get_mut(&id) {
+            pending.place = place;
+        }
+    }
+
+    /// Sends a request that was taken from the session's queue.
+    pub(super) fn transmit(&mut self, forwarder: usize, id: Id) {
+        let generation = self.generation_for(id);
+        let Some(pending) = self.requests.get_mut(&id) else {
+            return;
+        };
+        let session = &mut self.sessions[forwarder];
+        if let Op::SetLock { wait: true, .. } = pending.op {
+            pending.polled = session.waits.len() >= session.waits_max();
+            if !pending.polled {
+                session.waits.insert(id);
+            }
+        }
+        if let Some(hints) = &mut pending.hints {
+            let more = self.charges.elsewhere(hints.app, forwarder);
+            hints.charged_elsewhere_ns = hints.charged_elsewhere_ns.saturating_add(more);
+        }
+        let request = pending.request(id, generation, self.epoch);
+        let payload = pending.payload.clone();
+        self.stats.sent += 1;
+        self.stats.repeated += u64::from(pending.sent);
+        pending.sent = true;
+        pending.place = Place::Sent(forwarder);
+        session.sent.insert(id);
+        session.last_sent = self.now;
+        self.outputs.push_back(Output::Send {
+            forwarder,
+            request,
+            payload,
+        });
+    }
+
+    /// The generation that a request carries: the new one while its seat is recovered.
+    fn generation_for(&self, id: Id) -> u64 {
+        let Some(pending) = self.requests.get(&id) else {
+            return 0;
+        };
+        let Some(seat) = self.seats.get(usize::from(pending.seat)) else {
+            return 0;
+        };
+        match (pending.purpose, pending.target, &seat.recovery) {
+            (Purpose::Recover, _, Some(recovery)) => recovery.generation,
+            (_, Target::Seat, _) => seat.generation,
+            (Purpose::Background, ..) => seat.generation,
+            _ => 0,
+        }
+    }
+
+    /// Repeats a request after a while.
+    pub(super) fn later(&mut self, id: Id, pause: u64) {
+        let at = self.now + pause;
+        self.timers.insert((at, id));
+        self.put(id, Place::Later(at));
+    }
+
+    /// The time of [`Core::later`] has come.
+    pub(super) fn resume(&mut self, id: Id) {
+        self.put(id, Place::Nowhere);
+        match self.requests.get(&id).map(|pending| pending.purpose) {
+            Some(Purpose::Fsync { .. }) => self.fsync_step(id),
+            Some(_) => self.route(id),
+            None => {}
+        }
+    }
+
+    /// Whether a refused lock shall be asked for again: it wanted to wait.
+    pub(super) fn polls_again(&self, id: Id, errno: Errno) -> bool {
+        let polls = |pending: &Pending| pending.polled && !pending.abandoned;
+        errno == EAGAIN && self.requests.get(&id).is_some_and(polls)
+    }
+
+    /// Takes a request out of wherever it is; its row is free for the next.
+    pub(super) fn remove(&mut self, id: Id) -> Option<Pending> {
+        let pending = self.requests.remove(&id)?;
+        match pending.place {
+            // The session's credit comes back with the reply.
+            Place::Nowhere | Place::Sent(_) | Place::Reach => {}
+            Place::Gate(key) => {
+                if let Some(gate) = self.gates.get_mut(&key) {
+                    gate.waiting.remove(&id);
+                }
+            }
+            Place::Row => {
+                self.seats[usize::from(pending.seat)]
+                    .row_waiters
+                    .remove(&id);
+            }
+            Place::Seat => {
+                self.seats[usize::from(pending.seat)].waiting.remove(&id);
+            }
+            Place::Queue(forwarder) => {
+                self.sessions[forwarder].queue.remove(&id);
+            }
+            Place::Later(at) => {
+                self.timers.remove(&(at, id));
+            }
+        }
+        if let Some(row) = pending.row {
+            self.free_row(pending.seat, row, pending.sent);
+        }
+        Some(pending)
+    }
+
+    /// Drops a request that nobody needs, and takes back what it may have done.
+    pub(super) fn discard(&mut self, id: Id) {
+        let Some(pending) = self.remove(id) else {
+            return;
+        };
+        if !pending.sent {
+            return;
+        }
+        match pending.op {
+            Op::SetLock { handle, lock, .. } => self.take_back(id, handle, lock, pending.seat),
+            Op::Open { handle, open, .. } => self.close_unwanted(handle, open, pending.seat),
+            _ => {}
+        }
+    }
+
+    /// Closes what was opened for a caller that had gone.
+    pub(super) fn close_unwanted(&mut self, handle: Handle, open: u64, seat: u16) {
+        let close = Op::Close { handle, open };
+        self.submit(Pending::new(close, seat, Target::Seat, Purpose::Background));
+    }
+
+    /// The caller of a request waits no longer.
+    pub(super) fn abandon(&mut self, id: Id) {
+        let Some(pending) = self.requests.get_mut(&id) else {
+            return;
+        };
+        pending.abandoned = true;
+        let in_flight = match pending.place {
+            Place::Sent(forwarder) => Some(forwarder),
+            _ => None,
+        };
+        if let Some(key) = pending.lock_key() {
+            return self.abandon_lock(id, key, in_flight);
+        }
+        if in_flight.is_none() && !pending.owed() {
+            self.discard(id);
+        }
+    }
+}

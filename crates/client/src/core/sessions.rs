@@ -1,0 +1,313 @@
+//! Sessions with forwarders: opened when needed, kept within their credits and leases.
+
+use super::errno::EPROTO;
+use super::requests::{Id, Pending, Place, Purpose, Target};
+use super::seats::Seat;
+use super::types::Output;
+use super::unstable::Identity;
+use super::{BACKOFF_MAX, Core, MS};
+use crate::Errno;
+use crate::wire::frame::VERSION;
+use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Reply, Request, Status};
+use std::collections::BTreeSet;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Link {
+    #[default]
+    Down,
+    Connecting,
+    /// The hello is on its way.
+    Greeting {
+        hello: Id,
+        at: u64,
+        wall: u64,
+    },
+    Open,
+}
+
+/// What there is between the client and one forwarder.
+#[derive(Default)]
+pub(super) struct Session {
+    link: Link,
+    incarnation: u64,
+    credits: usize,
+    lease_third: u64,
+    pub(super) last_sent: u64,
+    /// Requests to be sent, in the order of their ids.
+    pub(super) queue: BTreeSet<Id>,
+    /// Requests without a reply on this connection.
+    pub(super) sent: BTreeSet<Id>,
+    /// Those of them that wait for a lock.
+    pub(super) waits: BTreeSet<Id>,
+    /// Node and boot, as the last hello said.
+    pub(super) identity: Option<Identity>,
+}
+
+impl Session {
+    pub(super) fn is_open(&self) -> bool {
+        self.link == Link::Open
+    }
+
+    /// How many requests may wait for locks: never so many that the others starve, whose release
+    /// they wait for.
+    pub(super) fn waits_max(&self) -> usize {
+        self.credits / 2
+    }
+
+    /// When the lease must be renewed.
+    pub(super) fn ping_at(&self) -> Option<u64> {
+        self.is_open().then(|| self.last_sent + self.lease_third)
+    }
+}
+
+impl Core {
+    /// Opens a connection, if there is none.
+    pub(super) fn connect(&mut self, forwarder: usize) {
+        let session = &mut self.sessions[forwarder];
+        if session.link == Link::Down && self.ending.is_none() {
+            session.link = Link::Connecting;
+            self.outputs.push_back(Output::Connect { forwarder });
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, forwarder: usize) {
+        let session = &mut self.sessions[forwarder];
+        if session.link != Link::Down {
+            session.link = Link::Down;
+            self.outputs.push_back(Output::Disconnect { forwarder });
+        }
+    }
+
+    /// A connection has come about: says hello.
+    pub(super) fn connected(&mut self, forwarder: usize, proof: Box<[u8]>) {
+        if self.sessions[forwarder].link != Link::Connecting || self.ending.is_some() {
+            return;
+        }
+        let id = self.next_id();
+        let session = &mut self.sessions[forwarder];
+        session.incarnation += 1;
+        session.link = Link::Greeting {
+            hello: id,
+            at: self.now,
+            wall: self.wall,
+        };
+        let op = Op::Hello(Hello {
+            version: VERSION,
+            client: self.options.client,
+            incarnation: session.incarnation,
+            wall_ns: self.wall,
+            payload_max: self.options.payload_max,
+            uid: self.options.uid,
+            gid: self.options.gid,
+            name: self.options.name.clone(),
+            proof,
+        });
+        let request = Request {
+            id,
+            seat: 0,
+            row: None,
+            generation: 0,
+            epoch: self.epoch,
+            replay: false,
+            caller: None,
+            hints: None,
+            op,
+            payload_len: 0,
+        };
+        let payload = Vec::new();
+        self.outputs.push_back(Output::Send {
+            forwarder,
+            request,
+            payload,
+        });
+    }
+
+    /// Whether this is the reply to the hello; then it has been dealt with.
+    pub(super) fn is_greeting(&mut self, forwarder: usize, reply: &Reply) -> bool {
+        let Link::Greeting { hello, at, wall } = self.sessions[forwarder].link else {
+            return false;
+        };
+        if reply.id != hello {
+            return true;
+        }
+        match &reply.result {
+            Ok(Outcome::Hello(granted)) => {
+                let middle = wall + (self.now - at) / 2;
+                self.greeted(forwarder, granted, middle);
+            }
+            Err(Status::Errno(errno)) => self.refused(forwarder, Errno(i32::from(*errno))),
+            _ => self.refused(forwarder, EPROTO),
+        }
+        true
+    }
+
+    fn refused(&mut self, forwarder: usize, errno: Errno) {
+        self.outputs.push_back(Output::Refused { forwarder, errno });
+        self.disconnect(forwarder);
+        self.lost(forwarder);
+    }
+
+    fn greeted(&mut self, forwarder: usize, granted: &HelloReply, middle: u64) {
+        let layout = Layout {
+            seats: granted.seats,
+            stripe: granted.stripe,
+        };
+        let same = self.layout.is_none_or(|known| known == layout);
+        if !same || usize::from(granted.forwarder) != forwarder || granted.version != VERSION {
+            self.log(format!(
+                "forwarder {forwarder} calls itself {} of {} seats with stripes of {} bytes, \
+                 version {}: not the set that this client knows",
+                granted.forwarder, granted.seats, granted.stripe, granted.version
+            ));
+            return self.refused(forwarder, EPROTO);
+        }
+        self.epoch_of_hello(forwarder, granted, middle);
+        if self.layout.is_none() {
+            self.learn_layout(layout, granted);
+        }
+        self.seats_held(forwarder, granted);
+        self.recheck_fsyncs(forwarder);
+        self.flush(forwarder);
+    }
+
+    /// Notes what a hello grants.
+    fn epoch_of_hello(&mut self, forwarder: usize, granted: &HelloReply, middle: u64) {
+        let session = &mut self.sessions[forwarder];
+        session.link = Link::Open;
+        session.credits = granted.credits as usize;
+        session.lease_third = u64::from(granted.lease_ms) * MS / 3;
+        session.last_sent = self.now;
+        session.identity = Some((granted.host, granted.boot));
+        self.boots.insert(granted.host, granted.boot);
+        self.clocks.measured(forwarder, middle, granted.wall_ns);
+        self.payload_max = self.payload_max.min(granted.payload_max);
+        self.rows = self.rows.min(granted.rows);
+        self.stats.sessions += 1;
+        self.outputs.push_back(Output::Opened { forwarder });
+    }
+
+    fn learn_layout(&mut self, layout: Layout, granted: &HelloReply) {
+        let owner = |seat: u16| usize::from(seat) % self.sessions.len();
+        self.seats = (0..layout.seats)
+            .map(|seat| Seat::new(owner(seat)))
+            .collect();
+        self.layout = Some(layout);
+        self.root = Some(granted.root);
+        for (id, call) in std::mem::take(&mut self.unrouted) {
+            self.begin(id, call);
+        }
+    }
+
+    /// The seats that a forwarder says it holds: those that have changed hands, or whose opens and
+    /// locks it does not know, are recovered at once.
+    fn seats_held(&mut self, forwarder: usize, granted: &HelloReply) {
+        for (number, generation) in &granted.held {
+            let seat = &mut self.seats[usize::from(*number)];
+            if seat.generation == 0 {
+                continue;
+            }
+            let changed = seat.generation != *generation;
+            if changed || (granted.fresh && self.has_state(*number)) {
+                self.recover(*number, forwarder, *generation);
+            }
+        }
+    }
+
+    /// Sends what waits, as far as there are credits.
+    pub(super) fn flush(&mut self, forwarder: usize) {
+        while self.sessions[forwarder].is_open() {
+            let session = &mut self.sessions[forwarder];
+            if session.sent.len() >= session.credits {
+                return;
+            }
+            let Some(id) = session.queue.pop_first() else {
+                return;
+            };
+            self.transmit(forwarder, id);
+        }
+    }
+
+    /// Renews the lease of an idle session.
+    pub(super) fn ping(&mut self, forwarder: usize) {
+        let session = &mut self.sessions[forwarder];
+        if session.ping_at().is_none_or(|at| at > self.now) {
+            return;
+        }
+        session.last_sent = self.now;
+        // Without a credit there is enough on its way already.
+        if self.ending.is_none() && session.sent.len() < session.credits {
+            let target = Target::Forwarder(forwarder);
+            self.submit(Pending::new(Op::Ping, 0, target, Purpose::Session));
+        }
+    }
+
+    /// Ends a session in order, if there is a credit for it.
+    pub(super) fn say_goodbye(&mut self, forwarder: usize) {
+        let session = &mut self.sessions[forwarder];
+        session.queue.clear();
+        if session.is_open() && session.sent.len() < session.credits {
+            let target = Target::Forwarder(forwarder);
+            let id = self.insert(Pending::new(Op::Bye, 0, target, Purpose::Session));
+            self.transmit(forwarder, id);
+        } else {
+            self.disconnect(forwarder);
+        }
+    }
+
+    /// A connection has ended or has not come about.
+    pub(super) fn connection_lost(&mut self, forwarder: usize) {
+        self.sessions[forwarder].link = Link::Down;
+        self.lost(forwarder);
+        self.end_if_quiet();
+    }
+
+    /// Everything that was to be answered by the forwarder goes another way.
+    fn lost(&mut self, forwarder: usize) {
+        let session = &mut self.sessions[forwarder];
+        let mut again = std::mem::take(&mut session.sent);
+        again.append(&mut session.queue);
+        session.waits.clear();
+        for id in &again {
+            self.put(*id, Place::Nowhere);
+        }
+        if self.ending.is_some() {
+            again.iter().for_each(|id| drop(self.remove(*id)));
+            return;
+        }
+        if self.layout.is_none() {
+            return self.discover_next(forwarder);
+        }
+        let mut left = Vec::new();
+        for seat in 0..self.seats.len() as u16 {
+            if self.serves(seat, forwarder) {
+                again.extend(self.quit(seat));
+                left.push(seat);
+            }
+        }
+        for id in again {
+            let target = self.requests.get(&id).map(|pending| pending.target);
+            match target {
+                Some(Target::Seat) => self.route(id),
+                Some(Target::Forwarder(_)) => self.forwarder_lost(forwarder, id),
+                None => {}
+            }
+        }
+        for seat in left {
+            self.probe_if_needed(seat);
+        }
+    }
+
+    /// Tries the next forwarder for the first session.
+    fn discover_next(&mut self, failed: usize) {
+        let count = self.sessions.len();
+        let first = (self.options.client % count as u64) as usize;
+        let next = (failed + 1) % count;
+        if next == first {
+            self.discovering = (next, Some(self.now + self.discover_backoff));
+            self.discover_backoff = (self.discover_backoff * 2).min(BACKOFF_MAX);
+        } else {
+            self.discovering = (next, None);
+            self.connect(next);
+        }
+    }
+}
