@@ -1,5 +1,6 @@
 //! What a device is told at the start: a preset, and numbers that override it.
 
+use crate::address::UNIT_BYTES;
 use alloc::string::{String, ToString};
 use core::fmt;
 
@@ -18,6 +19,7 @@ pub const PRESETS: &[&str] = &["hdd-7200", "ssd-sata", "ssd-pcie", "ideal"];
 pub struct DeviceOptions {
     depth: u64,
     capacity_bytes: u64,
+    unit_bytes: u64,
     pub(crate) model: Model,
 }
 
@@ -117,6 +119,7 @@ impl DeviceOptions {
         Ok(DeviceOptions {
             depth: 1,
             capacity_bytes,
+            unit_bytes: UNIT_BYTES,
             model,
         })
     }
@@ -163,6 +166,12 @@ impl DeviceOptions {
         self.capacity_bytes
     }
 
+    /// Bytes of a file that lie together on the device, see [`Mapping`](crate::address::Mapping);
+    /// small ones make an old, fragmented file system.
+    pub fn unit_bytes(&self) -> u64 {
+        self.unit_bytes
+    }
+
     /// Checks what involves several numbers.
     pub(crate) fn check(&self) -> Result<(), OptionsError> {
         let Model::Disk(disk) = &self.model else {
@@ -183,7 +192,11 @@ impl DeviceOptions {
         const US_MAX: u64 = 60_000_000;
         const BYTES_MAX: u64 = 1 << 50;
         const RATE_MAX: u64 = 1_000_000;
-        fields!(self, visit, depth: 1, 4096; capacity_bytes: 1 << 20, BYTES_MAX;);
+        fields!(self, visit,
+            depth: 1, 4096;
+            capacity_bytes: 1 << 20, BYTES_MAX;
+            unit_bytes: 4096, BYTES_MAX;
+        );
         match &mut self.model {
             Model::Disk(disk) => {
                 fields!(disk, visit,
@@ -319,7 +332,7 @@ mod tests {
         assert_eq!(
             error,
             "this device has no option \"rpm\"; \
-             known: depth, capacity_bytes, service_us, ns_per_kib"
+             known: depth, capacity_bytes, unit_bytes, service_us, ns_per_kib"
         );
         let error = ideal.set("depth", 0).unwrap_err().to_string();
         assert_eq!(error, "depth = 0 is outside of 1 to 4096");

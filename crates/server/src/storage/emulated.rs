@@ -93,7 +93,7 @@ impl Emulated {
             pool,
             done,
             device: model,
-            mapping: Mapping::new(device.capacity_bytes(), 0),
+            mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
             layout,
             timeline,
             timer: Some(timer),
