@@ -147,11 +147,16 @@ impl Files for ModelFiles {
     }
 
     fn reach(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
-        let inodes = self.call()?;
-        let attr = inodes.attr(inodes.walk(path)?);
-        if attr.handle != handle {
-            return Err(Errno::ESTALE.into());
-        }
+        let mut inodes = self.call()?;
+        let walked = inodes.walk(path).map(|inode| inodes.attr(inode));
+        let attr = match walked {
+            Ok(attr) if attr.handle == handle => attr,
+            // The file may have lost its name while it is open: it has a hidden one.
+            _ => match inodes.of(handle) {
+                Ok(inode) if inode.attr.nlink == 0 => inodes.attr(handle.inode),
+                _ => return Err(walked.err().unwrap_or(Errno::ESTALE).into()),
+            },
+        };
         drop(inodes);
         self.meet(Ok(attr))
     }

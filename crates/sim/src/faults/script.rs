@@ -316,7 +316,7 @@ impl Script {
             },
             32..35 => Step::Truncate { file, size: offset },
             35..38 => Step::Getattr { file },
-            38..40 => Step::Link {
+            38..40 if self.files[file].nlink > 0 => Step::Link {
                 file,
                 name: self.name(),
             },
