@@ -15,6 +15,7 @@ mod nodes;
 mod opens;
 mod process;
 
+pub(crate) use forwarders::ClientForwarders;
 pub use forwarders::Forwarders;
 
 use crate::fuse::{self, CancelToken, Entry, Errno, FileSystem, Operation, Reply, Request};

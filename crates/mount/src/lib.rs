@@ -11,7 +11,7 @@ mod fs;
 pub use fs::Forwarders;
 pub use fuse::MountError;
 
-use fs::RemoteFiles;
+use fs::{ClientForwarders, RemoteFiles};
 use fuse::{Limits, MountSettings, Serving, Session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,12 +34,12 @@ pub struct MountOptions {
 ///
 /// Answers requests on threads of its own until it is unmounted.
 pub fn mount(client: Arc<Client>, options: MountOptions) -> Result<Mounted, MountError> {
-    mount_over(client, options)
+    mount_over(Arc::new(ClientForwarders(client)), options)
 }
 
 /// Mounts files that somebody else than a [`Client`] brings.
 pub fn mount_over(
-    forwarders: impl Forwarders,
+    forwarders: Arc<dyn Forwarders>,
     options: MountOptions,
 ) -> Result<Mounted, MountError> {
     let MountOptions {
@@ -57,7 +57,7 @@ pub fn mount_over(
     };
     let session = Session::mount(&settings)?;
     let pass_callers = rustix::process::geteuid().is_root();
-    let files = Arc::new(RemoteFiles::new(Arc::new(forwarders), pass_callers));
+    let files = Arc::new(RemoteFiles::new(forwarders, pass_callers));
     let direct_mmap = session.direct_mmap();
     let serving = session.start(Arc::clone(&files) as _, Limits::default())?;
     Ok(Mounted {

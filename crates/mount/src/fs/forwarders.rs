@@ -32,17 +32,20 @@ pub trait Forwarders: Send + Sync + 'static {
     fn forget(&self, handle: Handle);
 }
 
-impl Forwarders for Arc<Client> {
+/// The product's forwarders: those of a client.
+pub(crate) struct ClientForwarders(pub(crate) Arc<Client>);
+
+impl Forwarders for ClientForwarders {
     fn root(&self) -> Attr {
-        Client::root(self)
+        self.0.root()
     }
 
     fn payload_max(&self) -> u32 {
-        Client::payload_max(self)
+        self.0.payload_max()
     }
 
     fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
-        Client::call(self, ctx, op, payload)
+        self.0.call(ctx, op, payload)
     }
 
     fn open(
@@ -52,14 +55,14 @@ impl Forwarders for Arc<Client> {
         read: bool,
         write: bool,
     ) -> Result<Box<dyn Send + Sync>, Errno> {
-        Ok(Box::new(Client::open(self, ctx, handle, read, write)?))
+        Ok(Box::new(self.0.open(ctx, handle, read, write)?))
     }
 
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
-        Client::drop_locks(self, handle, family, owner);
+        self.0.drop_locks(handle, family, owner);
     }
 
     fn forget(&self, handle: Handle) {
-        Client::forget(self, handle);
+        self.0.forget(handle);
     }
 }

@@ -1,0 +1,10 @@
+//! The file system on a real mount, over a local directory in the place of the forwarders.
+
+mod callers;
+mod data;
+mod local;
+mod locking;
+mod locks;
+mod mount;
+mod names;
+mod stopped;
