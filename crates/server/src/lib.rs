@@ -1,4 +1,16 @@
 //! The forwarder daemon: sockets, storage and configuration around `tidegate_forward`.
+//!
+//! [`serve()`] is the daemon, [`Server`] the same within another program. One thread, the
+//! [`reactor`], has the sockets and the forwarder's core; the threads of [`storage`] do what
+//! blocks. [`seats`] are the locks by which the forwarders of an export divide the files.
 
+pub mod config;
+mod identity;
+pub mod reactor;
 pub mod seats;
+mod serve;
+mod start;
 pub mod storage;
+
+pub use serve::{log_to_stderr, serve};
+pub use start::{Running, Server, StartError, check_secret};

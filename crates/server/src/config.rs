@@ -1,0 +1,310 @@
+//! What a forwarder is told at its start, checked; every refusal says what, where and what to do.
+
+mod read;
+mod source;
+
+pub use read::scheduler_options;
+pub use source::{Source, Value};
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use tidegate_device::DeviceOptions;
+use tidegate_wire::Layout;
+
+/// A forwarder's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory that is exported; nothing above it can be reached.
+    pub export: PathBuf,
+    /// This forwarder's index in the layout.
+    pub forwarder: u16,
+    /// How files are spread over the forwarders; the same at all of them.
+    pub layout: Layout,
+    /// Where to listen.
+    pub listen: Vec<Address>,
+    /// File that holds the shared secret, for TCP.
+    pub secret_file: Option<PathBuf>,
+    /// Where `serve` writes its process id.
+    pub pid_file: Option<PathBuf>,
+    /// TCP without a secret was asked for by name.
+    pub insecure: bool,
+    /// Whether this forwarder stands in for others that died.
+    pub fail_over: bool,
+    /// Largest payload of one frame.
+    pub payload_max: u32,
+    /// Bytes of payload in hand for all sessions together.
+    pub pool_bytes: u64,
+    /// Requests that one session may have unanswered.
+    pub credits: u32,
+    /// Sessions at once.
+    pub sessions_max: u32,
+    /// How long a client's opens and locks outlive its last connection.
+    pub lease_ms: u32,
+    /// How long a seat that changed hands waits for reclaims.
+    pub grace_ms: u32,
+    /// How long a connection may keep others waiting: amid a frame, without a hello, or by not
+    /// reading its replies.
+    pub stall_ms: u32,
+    /// Storage threads.
+    pub threads: u32,
+    /// Which request goes next.
+    pub scheduler: tidegate_sched::Options,
+    /// The emulated device, if any.
+    pub device: Option<DeviceOptions>,
+    /// What is logged.
+    pub log: LogLevel,
+    /// Faults on purpose, for tests.
+    pub faults: Faults,
+}
+
+/// Faults on purpose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The process kills itself when it accepts the request of this number, counted from 1.
+    pub kill_at_request: Option<u64>,
+    /// The process kills itself after the effect, and before the record of the result, of the
+    /// n-th operation of this name.
+    pub kill_after_effect: Option<(String, u64)>,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the levels say it")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    /// The names, as the configuration spells them.
+    pub const NAMES: &[&str] = &["error", "warn", "info", "debug", "trace"];
+
+    /// The level of that name.
+    pub fn from_name(name: &str) -> Option<LogLevel> {
+        use LogLevel::*;
+        let at = LogLevel::NAMES.iter().position(|known| *known == name)?;
+        Some([Error, Warn, Info, Debug, Trace][at])
+    }
+}
+
+/// Where a forwarder listens or is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// Host and port.
+    Tcp(String),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        let advice = || format!("address \"{text}\" must be unix:/PATH or tcp:HOST:PORT");
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
+            Some(("tcp", host)) => match host.rsplit_once(':') {
+                Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok() => {
+                    Ok(Address::Tcp(host.to_string()))
+                }
+                _ => Err(advice()),
+            },
+            _ => Err(advice()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(host) => write!(f, "tcp:{host}"),
+        }
+    }
+}
+
+/// Why a configuration was refused: one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct ConfigError {
+    place: String,
+    what: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(place: &str, what: impl Into<String>) -> ConfigError {
+        ConfigError {
+            place: place.to_string(),
+            what: what.into(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration file.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        Config::from_source(Source::read(path)?)
+    }
+
+    /// The defaults over one directory and one address, for programs that embed a forwarder.
+    pub fn local(export: &Path, listen: Address) -> Config {
+        let mut source = Source::empty("defaults");
+        source.set(
+            "",
+            "export",
+            Value::Text(export.display().to_string()),
+            "export",
+        );
+        source.set("", "listen", Value::Text(listen.to_string()), "listen");
+        source.set("", "insecure", Value::Bool(true), "insecure");
+        Config::from_source(source).expect("the defaults are valid")
+    }
+}
+
+/// Bytes from text: a number, or one with `KiB`, `MiB`, `GiB` (also `K`, `M`, `G`) behind it.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let shift = match text[digits..].trim() {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let source = Source::parse(text, "f.toml").map_err(|error| error.to_string())?;
+        Config::from_source(source).map_err(|error| error.to_string())
+    }
+
+    fn refusal(text: &str) -> String {
+        parse(text).expect_err("must be refused")
+    }
+
+    const GOOD: &str = "export = \"/tmp\"\nlisten = [\"unix:/tmp/x.sock\"]\n";
+
+    #[test]
+    fn a_small_file_gets_the_defaults() {
+        let config = parse(GOOD).expect("it is valid");
+        assert_eq!(
+            config.layout,
+            Layout {
+                seats: 1,
+                stripe: 1 << 20
+            }
+        );
+        assert!(config.fail_over && config.device.is_none());
+        assert_eq!(config.scheduler.policy, "fifo");
+        assert_eq!(config.scheduler.depth, config.threads);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_by_name_and_line() {
+        let error = refusal(&format!("{GOOD}strip = 4096\n"));
+        assert!(error.starts_with("f.toml:3: unknown key \"strip\" in the first section; known:"));
+        let error = refusal(&format!("{GOOD}[log]\nlevel = \"info\"\ncolour = 1\n"));
+        assert_eq!(
+            error,
+            "f.toml:5: unknown key \"colour\" in [log]; known: level"
+        );
+        let error = refusal(&format!("{GOOD}[schedule]\npolicy = \"fifo\"\n"));
+        assert!(
+            error.starts_with("f.toml:3: unknown section [schedule]; known:"),
+            "{error}"
+        );
+        let error = refusal(&format!(
+            "{GOOD}[scheduler]\npolicy = \"fifo\"\nquantums = 3\n"
+        ));
+        assert!(
+            error.starts_with("f.toml:5: unknown key \"quantums\" in [scheduler]"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn wrong_values_say_what_where_and_what_to_do() {
+        let cases = [
+            (
+                "stripe = 5000\n",
+                "f.toml:3: stripe = 5000 must be a power of two of at least 4096",
+            ),
+            (
+                "seats = 0\n",
+                "f.toml:3: seats = 0 must be a number from 1 to",
+            ),
+            (
+                "threads = \"many\"\n",
+                "f.toml:3: threads = \"many\" must be a number",
+            ),
+            (
+                "forwarder = 4\nseats = 4\n",
+                "f.toml:3: forwarder = 4 must be below seats = 4",
+            ),
+            (
+                "fail_over = 1\n",
+                "f.toml:3: fail_over must be true or false",
+            ),
+            (
+                "[device]\nmodel = \"tape\"\n",
+                "f.toml:4: there is no device model \"tape\"",
+            ),
+            (
+                "[scheduler]\npolicy = \"best\"\n",
+                "f.toml:4: there is no policy \"best\"",
+            ),
+            (
+                "[device]\nmodel = \"ideal\"\nrpm = 9\n",
+                "f.toml:5: unknown key \"rpm\" in [device]",
+            ),
+            (
+                "[device]\nmodel = \"ideal\"\ndepth = 0\n",
+                "f.toml:5: depth = 0 is outside of",
+            ),
+            (
+                "[log]\nlevel = \"loud\"\n",
+                "f.toml:4: level = \"loud\" must be one of error",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = refusal(&format!("{GOOD}{text}"));
+            assert!(error.starts_with(expected), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        let error = refusal("export = \"/tmp\"\nlisten = [\"http:x\"]\n");
+        assert!(
+            error.starts_with("f.toml:2: address \"http:x\" must be unix:"),
+            "{error}"
+        );
+        let error = refusal("export = \"/tmp\"\nlisten = [\"tcp:0.0.0.0:7\"]\n");
+        assert!(error.contains("secret_file"), "{error}");
+        assert!(refusal("export = [").starts_with("f.toml:1: "));
+        assert!(refusal("").contains("\"export\" is missing"));
+    }
+
+    #[test]
+    fn sizes_are_numbers_or_text() {
+        assert_eq!(parse_bytes("64 KiB"), Some(65536));
+        assert_eq!(parse_bytes("1M"), Some(1 << 20));
+        assert_eq!(parse_bytes("12"), Some(12));
+        assert_eq!(parse_bytes("1.5M"), None);
+        assert_eq!(parse_bytes(""), None);
+        let config = parse(&format!("{GOOD}stripe = \"64 KiB\"\n")).expect("it is valid");
+        assert_eq!(config.layout.stripe, 65536);
+    }
+}

@@ -1,0 +1,291 @@
+//! From settings as they were written to a checked configuration.
+
+use super::source::{Entry, Section, unknown};
+use super::{Address, Config, ConfigError, Faults, LogLevel, Source, Value};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
+use tidegate_sched::{Options, OptionsError, PolicyOptions, Scheduler};
+use tidegate_wire::{Layout, PAYLOAD_LIMIT};
+
+const SECTIONS: &str = "[scheduler], [device], [log]";
+
+impl Config {
+    /// Checks settings.
+    pub fn from_source(mut source: Source) -> Result<Config, ConfigError> {
+        let mut log = source.section("log");
+        let level = log_level(&mut log)?;
+        log.finish()?;
+        let device = device(source.section("device"))?;
+        let scheduler = source.section("scheduler");
+        let mut top = source.section("");
+        let threads = top.number("threads", 8, (1, 1024))? as u32;
+        let depth = device.as_ref().map_or(threads, DeviceOptions::depth);
+        let scheduler = options(scheduler, depth)?;
+        let config = Config {
+            export: export(&mut top)?,
+            layout: layout(&mut top)?,
+            forwarder: 0,
+            listen: Vec::new(),
+            secret_file: top
+                .text("secret_file")?
+                .map(|(path, _)| PathBuf::from(path)),
+            pid_file: top.text("pid_file")?.map(|(path, _)| PathBuf::from(path)),
+            insecure: top.bool("insecure", false)?,
+            fail_over: top.bool("fail_over", true)?,
+            payload_max: top.number("payload_max", 1 << 20, (4096, PAYLOAD_LIMIT.into()))? as u32,
+            pool_bytes: 0,
+            credits: top.number("credits", 32, (1, 4096))? as u32,
+            sessions_max: top.number("sessions_max", 256, (1, 256))? as u32,
+            lease_ms: top.number("lease_ms", 60_000, (100, 86_400_000))? as u32,
+            grace_ms: top.number("grace_ms", 20_000, (0, 86_400_000))? as u32,
+            stall_ms: top.number("stall_ms", 30_000, (100, 86_400_000))? as u32,
+            threads,
+            scheduler,
+            device,
+            log: level,
+            faults: Faults::default(),
+        };
+        finish(config, top)
+    }
+}
+
+/// Reads the settings that depend on others.
+fn finish(mut config: Config, mut top: Section) -> Result<Config, ConfigError> {
+    let least = u64::from(config.payload_max);
+    config.pool_bytes = top.number("pool_bytes", (256 << 20).max(least), (least, 1 << 40))?;
+    let index = top.take("forwarder");
+    config.forwarder = match index {
+        None => 0,
+        Some(entry) => forwarder(&entry, config.layout.seats)?,
+    };
+    let advice = "say where to listen, such as [\"unix:/run/tidegate/0.sock\"]";
+    let Some((texts, place)) = top.texts("listen")? else {
+        return Err(top.missing("listen", advice));
+    };
+    for text in texts {
+        let address = text
+            .parse()
+            .map_err(|what: String| ConfigError::new(&place, what))?;
+        config.listen.push(address);
+    }
+    if config.listen.is_empty() {
+        return Err(ConfigError::new(
+            &place,
+            format!("listen is empty: {advice}"),
+        ));
+    }
+    let tcp = config
+        .listen
+        .iter()
+        .any(|address| matches!(address, Address::Tcp(_)));
+    if tcp && config.secret_file.is_none() && !config.insecure {
+        let what = "listening on TCP needs secret_file = \"FILE\" (the same at every client), \
+                    or insecure = true if everyone who can connect may read and write";
+        return Err(ConfigError::new(&place, what));
+    }
+    finish_top(top)?;
+    Ok(config)
+}
+
+fn finish_top(mut top: Section) -> Result<(), ConfigError> {
+    let known = format!("{}, {SECTIONS}", top.known().join(", "));
+    match top.rest().into_iter().next() {
+        None => Ok(()),
+        Some((key, entry)) if entry.value == Value::Other("a section") => {
+            let what = format!("unknown section [{key}]; known: {SECTIONS}");
+            Err(ConfigError::new(&entry.place, what))
+        }
+        Some((key, entry)) => Err(unknown("", &key, &entry.place, &known)),
+    }
+}
+
+/// Reads a `[scheduler]` table that came at run time, with `now` for what it leaves out but the
+/// policy's own options.
+pub fn scheduler_options(text: &str, now: &Options) -> Result<Options, ConfigError> {
+    let mut source = Source::parse(text, "policy")?;
+    let mut section = source.section("");
+    let rest = section.rest();
+    let mut source = Source::empty("policy");
+    for (key, entry) in rest {
+        source.set("scheduler", &key, entry.value, &entry.place);
+    }
+    let mut options = options(source.section("scheduler"), now.depth)?;
+    options.wall_offset_ns = now.wall_offset_ns;
+    Ok(options)
+}
+
+fn export(top: &mut Section) -> Result<PathBuf, ConfigError> {
+    match top.text("export")? {
+        Some((path, _)) if !path.is_empty() => Ok(path.into()),
+        Some((_, place)) => Err(ConfigError::new(
+            &place,
+            "export is empty: name a directory",
+        )),
+        None => Err(top.missing("export", "name the directory to export")),
+    }
+}
+
+fn layout(top: &mut Section) -> Result<Layout, ConfigError> {
+    let seats = top.number("seats", 1, (1, 4096))? as u16;
+    let entry = top.take("stripe");
+    let stripe = match entry {
+        None => 1 << 20,
+        Some(entry) => {
+            let (value, written) = match &entry.value {
+                Value::Integer(number) => (u64::try_from(*number).ok(), number.to_string()),
+                Value::Text(text) => (super::parse_bytes(text), format!("\"{text}\"")),
+                _ => (None, "this".to_string()),
+            };
+            let good = |bytes: &u64| bytes.is_power_of_two() && (4096..=1 << 40).contains(bytes);
+            value.filter(good).ok_or_else(|| {
+                let what = format!("stripe = {written} must be a power of two of at least 4096");
+                ConfigError::new(&entry.place, what)
+            })?
+        }
+    };
+    Ok(Layout { seats, stripe })
+}
+
+fn forwarder(entry: &Entry, seats: u16) -> Result<u16, ConfigError> {
+    match entry.value {
+        Value::Integer(index) if (0..i64::from(seats)).contains(&index) => Ok(index as u16),
+        Value::Integer(index) => {
+            let what = format!("forwarder = {index} must be below seats = {seats}");
+            Err(ConfigError::new(&entry.place, what))
+        }
+        _ => Err(ConfigError::new(
+            &entry.place,
+            "forwarder must be a whole number",
+        )),
+    }
+}
+
+fn log_level(log: &mut Section) -> Result<LogLevel, ConfigError> {
+    let Some((name, place)) = log.text("level")? else {
+        return Ok(LogLevel::default());
+    };
+    LogLevel::from_name(&name).ok_or_else(|| {
+        let what = format!(
+            "level = \"{name}\" must be one of {}",
+            LogLevel::NAMES.join(", ")
+        );
+        ConfigError::new(&place, what)
+    })
+}
+
+fn device(mut section: Section) -> Result<Option<DeviceOptions>, ConfigError> {
+    let model = section.text("model")?;
+    let Some((model, place)) = model.filter(|(name, _)| name != "none") else {
+        section.finish()?;
+        return Ok(None);
+    };
+    let mut options = DeviceOptions::preset(&model).map_err(|_| {
+        let known = PRESETS.join(", ");
+        let what = format!("there is no device model \"{model}\"; known: none, {known}");
+        ConfigError::new(&place, what)
+    })?;
+    for (key, entry) in section.rest() {
+        let value = match &entry.value {
+            Value::Integer(number) => u64::try_from(*number).ok(),
+            Value::Text(text) => super::parse_bytes(text),
+            _ => None,
+        };
+        let Some(value) = value else {
+            return Err(ConfigError::new(
+                &entry.place,
+                format!("{key} must be a whole number"),
+            ));
+        };
+        options.set(&key, value).map_err(|error| match error {
+            DeviceError::UnknownOption { known, .. } => {
+                unknown("device", &key, &entry.place, &format!("model, {known}"))
+            }
+            error => ConfigError::new(&entry.place, error.to_string()),
+        })?;
+    }
+    match Device::new(&options) {
+        Ok(_) => Ok(Some(options)),
+        Err(error) => Err(ConfigError::new(&place, error.to_string())),
+    }
+}
+
+fn options(mut section: Section, depth: u32) -> Result<Options, ConfigError> {
+    let defaults = Options::default();
+    let policy = section.text("policy")?;
+    let (policy, place) = policy.unwrap_or((defaults.policy.clone(), String::new()));
+    let merge = match section.take("merge") {
+        None => None,
+        Some(Entry {
+            value: Value::Bool(merge),
+            ..
+        }) => Some(merge),
+        Some(entry) => {
+            return Err(ConfigError::new(
+                &entry.place,
+                "merge must be true or false",
+            ));
+        }
+    };
+    let queued_max = section.number("queued_max", defaults.queued_max.into(), (1, 1 << 26))?;
+    let bytes_max = section.number("batch_bytes_max", defaults.batch_bytes_max, (1, 1 << 40))?;
+    let requests_max = defaults.batch_requests_max.into();
+    let mut options = Options {
+        policy,
+        queued_max: queued_max as u32,
+        depth: section.number("depth", depth.into(), (1, 1 << 16))? as u32,
+        merge,
+        batch_bytes_max: bytes_max,
+        batch_requests_max: section.number("batch_requests_max", requests_max, (1, 1 << 16))?
+            as u32,
+        ..defaults
+    };
+    let own = section.rest();
+    options.table = policy_options(&own)?;
+    match Scheduler::new(&options) {
+        Ok(_) => Ok(options),
+        Err(error) => Err(refused(&error, &own, &place, section.known())),
+    }
+}
+
+/// The policy's own options, which only the policy can judge.
+fn policy_options(own: &BTreeMap<String, Entry>) -> Result<PolicyOptions, ConfigError> {
+    let mut table = PolicyOptions::default();
+    for (key, entry) in own {
+        match &entry.value {
+            Value::Integer(number) if *number >= 0 => table.set(key, *number as u64),
+            Value::Bool(value) => table.set(key, *value),
+            Value::Text(text) => table.set(key, text.as_str()),
+            _ => {
+                let what = format!("{key} must be a whole number, true or false, or text");
+                return Err(ConfigError::new(&entry.place, what));
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn refused(
+    error: &OptionsError,
+    own: &BTreeMap<String, Entry>,
+    policy_place: &str,
+    known: &[&str],
+) -> ConfigError {
+    let place_of = |option: &str| own.get(option).map_or(policy_place, |entry| &entry.place);
+    match error {
+        OptionsError::UnknownOption {
+            option,
+            known: of_policy,
+            ..
+        } => {
+            let all = [known, of_policy].concat().join(", ");
+            unknown("scheduler", option, place_of(option), &all)
+        }
+        OptionsError::UnknownWord { option, .. }
+        | OptionsError::WrongType { option, .. }
+        | OptionsError::OutOfRange { option, .. } => {
+            ConfigError::new(place_of(option), error.to_string())
+        }
+        _ => ConfigError::new(policy_place, error.to_string()),
+    }
+}

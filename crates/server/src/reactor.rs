@@ -1,0 +1,398 @@
+//! The event loop of a forwarder: sockets, storage completions, seats and time in one thread.
+//!
+//! Each pass reads the clock once, takes what has happened, tells the forwarder's core, does what
+//! the core asks, and sends what is to be sent. A connection that has more to say than its part
+//! of a pass waits for the next one; a connection for which the pool has no slot is not read.
+
+pub mod auth;
+mod conn;
+mod input;
+mod output;
+mod pump;
+mod receive;
+pub mod seats;
+pub mod transport;
+
+use crate::reactor::auth::Secret;
+use crate::reactor::conn::Conn;
+use crate::reactor::seats::SeatKeeper;
+use crate::reactor::transport::{Listener, Stream};
+use crate::storage::{Completion, Slots, Storage};
+use mio::{Events, Poll, Token, Waker};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidegate_forward::{ConnId, Forwarder, Input, Peer, SlotId};
+use tidegate_sched::Time;
+use tidegate_wire::Challenge;
+use tracing::{debug, info, warn};
+
+const WAKER: Token = Token(0);
+const LISTENERS: usize = 1;
+const CONNS: usize = 1024;
+
+/// How long a drain may take.
+const DRAIN_NS_MAX: u64 = 30 * SECOND_NS;
+/// Between two looks at the connections that may be stalled.
+const SCAN_NS: u64 = SECOND_NS;
+/// Before connections are accepted again after the system ran out of something.
+const ACCEPT_AGAIN_NS: u64 = SECOND_NS / 10;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Stops a reactor from another thread.
+#[derive(Clone)]
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl Stop {
+    /// Asks the reactor to drain and end. Does not wait.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        // The reactor is gone when this fails, which is what was asked for.
+        let _ = self.waker.wake();
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+}
+
+/// What a reactor works with, all of it ready.
+pub struct Parts {
+    /// Bound sockets.
+    pub listeners: Vec<Listener>,
+    /// The core.
+    pub forwarder: Forwarder,
+    /// Where jobs run.
+    pub storage: Box<dyn Storage>,
+    /// Memory of the slots, shared with storage.
+    pub slots: Slots,
+    /// The seats' locks and tables.
+    pub seats: SeatKeeper,
+    /// For TCP connections; None accepts any.
+    pub secret: Option<Secret>,
+    /// Largest payload of one frame.
+    pub payload_max: u32,
+    /// Connections at once.
+    pub conns_max: usize,
+    /// A connection that keeps others waiting this long is closed.
+    pub stall_ns_max: u64,
+    /// The process kills itself when it accepts this request.
+    pub kill_at_request: Option<u64>,
+    /// Scheduler options, for what a change of policy leaves out.
+    pub scheduler: tidegate_sched::Options,
+    /// Zero of the monotonic clock.
+    pub zero: Instant,
+}
+
+/// What the connections have in common.
+struct Core {
+    forwarder: Forwarder,
+    slots: Slots,
+    secret: Option<Secret>,
+    /// Connections whose request waits for a slot, in order.
+    waiting: VecDeque<ConnId>,
+    /// Slots that were given anew before the core's word was heard that they are free.
+    stale_frees: Vec<SlotId>,
+    /// The pool has more room than when those that wait were last asked for.
+    freed: bool,
+    /// Requests handed in, session operations left out.
+    requests: u64,
+    kill_at_request: Option<u64>,
+    now: Time,
+}
+
+/// The event loop. Made in one thread, run in any.
+pub struct Reactor {
+    poll: Poll,
+    stop: Stop,
+    listeners: Vec<Listener>,
+    storage: Box<dyn Storage>,
+    seats: SeatKeeper,
+    scheduler: tidegate_sched::Options,
+    payload_max: u32,
+    conns_max: usize,
+    stall_ns_max: u64,
+    zero: Instant,
+    core: Core,
+    conns: BTreeMap<ConnId, Conn>,
+    conns_made: u64,
+    /// Connections that may have something to read, in turn.
+    ready: VecDeque<ConnId>,
+    /// Connections that have something to send.
+    dirty: Vec<ConnId>,
+    completions: Vec<Completion>,
+    sent: Vec<SlotId>,
+    accept_again: Option<Time>,
+    scan_at: Time,
+    drain_until: Option<Time>,
+    drained: bool,
+}
+
+impl Reactor {
+    /// A poll and its waker, which the storage needs before the reactor is made.
+    pub fn poll() -> io::Result<(Poll, Arc<Waker>)> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        Ok((poll, waker))
+    }
+
+    /// A reactor that starts when [`Reactor::run`] is called.
+    pub fn new(poll: Poll, waker: Arc<Waker>, mut parts: Parts) -> io::Result<Reactor> {
+        for (number, listener) in parts.listeners.iter_mut().enumerate() {
+            listener.register(poll.registry(), Token(LISTENERS + number))?;
+        }
+        let core = Core {
+            forwarder: parts.forwarder,
+            slots: parts.slots,
+            secret: parts.secret,
+            waiting: VecDeque::new(),
+            stale_frees: Vec::new(),
+            freed: false,
+            requests: 0,
+            kill_at_request: parts.kill_at_request,
+            now: Time(0),
+        };
+        Ok(Reactor {
+            poll,
+            stop: Stop {
+                asked: Arc::default(),
+                waker,
+            },
+            listeners: parts.listeners,
+            storage: parts.storage,
+            seats: parts.seats,
+            scheduler: parts.scheduler,
+            payload_max: parts.payload_max,
+            conns_max: parts.conns_max,
+            stall_ns_max: parts.stall_ns_max,
+            zero: parts.zero,
+            core,
+            conns: BTreeMap::new(),
+            conns_made: 0,
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            completions: Vec::new(),
+            sent: Vec::new(),
+            accept_again: None,
+            scan_at: Time(0),
+            drain_until: None,
+            drained: false,
+        })
+    }
+
+    /// Stops this reactor from elsewhere.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves until it is stopped and drained. True if the drain ended in time.
+    pub fn run(mut self) -> io::Result<bool> {
+        let mut events = Events::with_capacity(256);
+        self.tick();
+        self.settle();
+        loop {
+            if let Err(error) = self.poll.poll(&mut events, self.timeout())
+                && error.kind() != ErrorKind::Interrupted
+            {
+                return Err(error);
+            }
+            self.tick();
+            for event in events.iter() {
+                match event.token().0 {
+                    0 => {}
+                    number if number < CONNS => self.accept(number - LISTENERS),
+                    number => {
+                        let id = ConnId((number - CONNS) as u64);
+                        if event.is_readable() || event.is_read_closed() || event.is_error() {
+                            self.mark_ready(id);
+                        }
+                        if event.is_writable() {
+                            self.mark_dirty(id);
+                        }
+                    }
+                }
+            }
+            self.pass();
+            if let Some(in_time) = self.ended() {
+                self.storage.shutdown();
+                return Ok(in_time);
+            }
+        }
+    }
+
+    /// Reads the clock, once a pass.
+    fn tick(&mut self) {
+        self.core.now = Time(self.zero.elapsed().as_nanos() as u64);
+    }
+
+    /// Everything of a pass but new events.
+    fn pass(&mut self) {
+        let now = self.core.now;
+        if self.stop.is_asked() && self.drain_until.is_none() {
+            info!("stopping: finishing what was accepted");
+            self.drain_until = Some(now + DRAIN_NS_MAX);
+            self.listeners.clear();
+            self.core.forwarder.handle(now, Input::Drain);
+        }
+        if self.accept_again.is_some_and(|at| at <= now) {
+            self.accept_again = None;
+            (0..self.listeners.len()).for_each(|number| self.accept(number));
+        }
+        self.storage.completions(&mut self.completions);
+        for Completion { job, result } in self.completions.drain(..) {
+            self.core
+                .forwarder
+                .handle(now, Input::Finished { job, result });
+        }
+        self.turn_seats();
+        for _ in 0..self.ready.len() {
+            let id = self.ready.pop_front().expect("its length was counted");
+            self.serve(id);
+        }
+        self.settle();
+        if now >= self.scan_at {
+            self.scan_at = now + SCAN_NS;
+            self.close_stalled();
+        }
+    }
+
+    /// How long the next poll may sleep.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let scan = (!self.conns.is_empty()).then_some(self.scan_at);
+        let times = [
+            self.core.forwarder.wake_at(),
+            self.seats.wake_at(),
+            self.accept_again,
+            self.drain_until,
+            scan,
+        ];
+        let at = times.into_iter().flatten().min()?;
+        let now = Time(self.zero.elapsed().as_nanos() as u64);
+        // Rounded up: a poll that ends just before its time would spin.
+        Some(Duration::from_nanos(
+            at.since(now).next_multiple_of(1_000_000),
+        ))
+    }
+
+    /// Whether the loop is over, and if so whether all that was accepted is done.
+    fn ended(&mut self) -> Option<bool> {
+        let until = self.drain_until?;
+        let flushed = || self.conns.values().all(|conn| conn.outbox.is_empty());
+        if self.drained && flushed() {
+            return Some(true);
+        }
+        (self.core.now >= until).then_some(false)
+    }
+
+    fn accept(&mut self, number: usize) {
+        while let Some(listener) = self.listeners.get(number) {
+            match listener.accept() {
+                Ok((_, peer)) if self.conns.len() >= self.conns_max => {
+                    warn!(
+                        peer = peer.address,
+                        "connection refused: there are too many"
+                    );
+                }
+                Ok((stream, peer)) => {
+                    if let Err(error) = self.connected(stream, peer) {
+                        warn!(%error, "connection refused");
+                    }
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return,
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                    _ => {
+                        warn!(%error, "accepting connections again in a moment");
+                        self.accept_again = Some(self.core.now + ACCEPT_AGAIN_NS);
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Takes a new connection in, and challenges it if it came over TCP.
+    fn connected(&mut self, mut stream: Stream, mut peer: Peer) -> io::Result<()> {
+        let now = self.core.now;
+        let id = ConnId(self.conns_made);
+        self.conns_made += 1;
+        stream.register(self.poll.registry(), Token(CONNS + id.0 as usize))?;
+        let over_tcp = matches!(stream, Stream::Tcp(_));
+        let mut conn = Conn::new(id, peer.address.clone(), stream, self.payload_max, now);
+        if over_tcp {
+            let mut challenge = Challenge::default();
+            if self.core.secret.is_some() {
+                challenge = auth::challenge().map_err(io::Error::other)?;
+                conn.challenge = Some(challenge);
+                peer.challenged = true;
+            }
+            conn.outbox
+                .push(|into| into.extend_from_slice(&challenge), None);
+        }
+        self.core
+            .forwarder
+            .handle(now, Input::Connected { conn: id, peer });
+        self.conns.insert(id, conn);
+        self.mark_ready(id);
+        self.mark_dirty(id);
+        Ok(())
+    }
+
+    fn mark_ready(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && !conn.in_ready
+        {
+            conn.in_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    fn mark_dirty(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && !conn.in_dirty
+        {
+            conn.in_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    fn close_stalled(&mut self) {
+        let now = self.core.now;
+        let stalled: Vec<_> = self
+            .conns
+            .iter()
+            .filter_map(|(id, conn)| Some((*id, conn.stalled(now, self.stall_ns_max)?)))
+            .collect();
+        for (id, reason) in stalled {
+            self.close(id, Some(reason));
+        }
+        self.settle();
+    }
+
+    /// Ends a connection at once. A reason makes it a warning.
+    fn close(&mut self, id: ConnId, reason: Option<&str>) {
+        let Some(mut conn) = self.conns.remove(&id) else {
+            return;
+        };
+        match reason {
+            Some(reason) => warn!(peer = conn.peer, reason, "session closed"),
+            None => debug!(peer = conn.peer, "connection ended"),
+        }
+        conn.stream.deregister(self.poll.registry());
+        conn.outbox.drop_all(&mut self.sent);
+        let now = self.core.now;
+        for slot in self.sent.drain(..) {
+            self.core.sent(slot);
+        }
+        self.core.freed = true;
+        self.core.forwarder.handle(now, Input::Closed { conn: id });
+    }
+}

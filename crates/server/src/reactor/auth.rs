@@ -1,0 +1,107 @@
+//! The shared secret of TCP connections: a challenge, and the proof in the hello.
+
+use crate::start::StartError;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tidegate_wire::{Challenge, Hello};
+
+/// Fewest bytes of a secret.
+const SECRET_LEN_MIN: usize = 16;
+
+/// What both sides know.
+pub struct Secret {
+    bytes: Vec<u8>,
+}
+
+impl Secret {
+    /// Reads a secret: the file's bytes without white space at the end.
+    pub fn read(path: &Path) -> Result<Secret, StartError> {
+        let refuse = |what: String| StartError::Secret {
+            path: path.to_path_buf(),
+            what,
+        };
+        let mode = match std::fs::metadata(path) {
+            Ok(found) => found.permissions().mode(),
+            Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
+        };
+        if mode & 0o077 != 0 {
+            return Err(refuse("can be read by others; `chmod 600` it".to_string()));
+        }
+        let mut bytes =
+            std::fs::read(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        bytes.truncate(bytes.trim_ascii_end().len());
+        if bytes.len() < SECRET_LEN_MIN {
+            return Err(refuse(format!(
+                "holds {} bytes; at least {SECRET_LEN_MIN} are needed, for example \
+                 `head -c 32 /dev/urandom | base64`",
+                bytes.len()
+            )));
+        }
+        Ok(Secret { bytes })
+    }
+
+    /// What a client that knows the secret answers.
+    pub fn proof(&self, challenge: &Challenge, client: u64) -> [u8; 32] {
+        self.mac(challenge, client).finalize().into_bytes().into()
+    }
+
+    /// Whether the hello proves the secret; takes the same time for every wrong proof.
+    pub fn proves(&self, challenge: &Challenge, hello: &Hello) -> bool {
+        self.mac(challenge, hello.client)
+            .verify_slice(&hello.proof)
+            .is_ok()
+    }
+
+    fn mac(&self, challenge: &Challenge, client: u64) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.bytes).expect("HMAC takes any key");
+        mac.update(challenge);
+        mac.update(&client.to_le_bytes());
+        mac
+    }
+}
+
+/// A fresh challenge.
+pub fn challenge() -> Result<Challenge, getrandom::Error> {
+    let mut challenge = Challenge::default();
+    getrandom::fill(&mut challenge)?;
+    Ok(challenge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(client: u64, proof: &[u8]) -> Hello {
+        Hello {
+            version: 1,
+            client,
+            incarnation: 1,
+            wall_ns: 0,
+            payload_max: 4096,
+            uid: 0,
+            gid: 0,
+            name: (*b"test").into(),
+            proof: proof.into(),
+        }
+    }
+
+    #[test]
+    fn a_proof_holds_for_one_challenge_and_one_client() {
+        let secret = Secret {
+            bytes: b"0123456789abcdef".to_vec(),
+        };
+        let challenge = challenge().expect("the kernel has random bytes");
+        let proof = secret.proof(&challenge, 7);
+        assert!(secret.proves(&challenge, &hello(7, &proof)));
+        assert!(!secret.proves(&challenge, &hello(8, &proof)));
+        assert!(!secret.proves(&[1; 32], &hello(7, &proof)));
+        assert!(!secret.proves(&challenge, &hello(7, &proof[..31])));
+        assert!(!secret.proves(&challenge, &hello(7, b"")));
+        let other = Secret {
+            bytes: b"0123456789abcdeg".to_vec(),
+        };
+        assert!(!other.proves(&challenge, &hello(7, &proof)));
+    }
+}

@@ -1,0 +1,226 @@
+//! Replies on their way out: header, body and payload of several replies in one call.
+
+use crate::storage::SlotBuffer;
+use crate::storage::slots::lock_buffer;
+use std::array;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::sync::MutexGuard;
+use tidegate_forward::SlotId;
+
+/// Most replies of one gather write.
+const REPLIES_MAX: usize = 16;
+
+/// Bytes to send, in order. Bounded by the session's credits, not here.
+#[derive(Default)]
+pub struct Outbox {
+    queue: VecDeque<Outgoing>,
+    /// Bytes of the first entry that are sent.
+    sent: usize,
+    /// Buffers of heads that were sent, for the next ones.
+    spare: Vec<Vec<u8>>,
+}
+
+/// The payload of a reply: the first `len` bytes of a slot.
+pub struct Payload {
+    /// The slot, told as sent when the reply is out.
+    pub slot: SlotId,
+    /// Its memory.
+    pub buffer: SlotBuffer,
+    /// How much of it.
+    pub len: usize,
+}
+
+struct Outgoing {
+    head: Vec<u8>,
+    payload: Option<Payload>,
+}
+
+impl Outgoing {
+    fn len(&self) -> usize {
+        self.head.len() + self.payload.as_ref().map_or(0, |payload| payload.len)
+    }
+}
+
+impl Outbox {
+    /// Queues a reply: `encode` appends header and body, `payload` follows them.
+    pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>), payload: Option<Payload>) {
+        let mut head = self.spare.pop().unwrap_or_default();
+        encode(&mut head);
+        self.queue.push_back(Outgoing { head, payload });
+    }
+
+    /// Whether nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Sends as much as the socket takes, and adds the slots that are done to `sent`. Returns how
+    /// many bytes went out.
+    pub fn flush(&mut self, stream: &mut impl Write, sent: &mut Vec<SlotId>) -> io::Result<usize> {
+        let mut total = 0;
+        while !self.queue.is_empty() {
+            match self.write_once(stream) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    total += count;
+                    self.advance(count, sent);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(total)
+    }
+
+    /// Drops everything, and adds the slots to `sent`.
+    pub fn drop_all(&mut self, sent: &mut Vec<SlotId>) {
+        sent.extend(
+            self.queue
+                .drain(..)
+                .filter_map(|one| one.payload)
+                .map(|payload| payload.slot),
+        );
+        self.sent = 0;
+    }
+
+    fn write_once(&self, stream: &mut impl Write) -> io::Result<usize> {
+        let mut guards: [Option<MutexGuard<'_, Vec<u8>>>; REPLIES_MAX] = array::from_fn(|_| None);
+        for (guard, one) in guards.iter_mut().zip(&self.queue) {
+            *guard = one
+                .payload
+                .as_ref()
+                .map(|payload| lock_buffer(&payload.buffer));
+        }
+        let mut pieces = [IoSlice::new(&[]); 2 * REPLIES_MAX];
+        let (mut count, mut skip) = (0, self.sent);
+        for (guard, one) in guards.iter().zip(&self.queue) {
+            let head = one.head.len();
+            if skip < head {
+                pieces[count] = IoSlice::new(&one.head[skip..]);
+                count += 1;
+            }
+            let len = one.len() - head;
+            let from = skip.saturating_sub(head);
+            if let Some(bytes) = guard.as_ref().filter(|_| from < len) {
+                pieces[count] = IoSlice::new(&bytes[from..len]);
+                count += 1;
+            }
+            skip = 0;
+        }
+        stream.write_vectored(&pieces[..count])
+    }
+
+    fn advance(&mut self, count: usize, sent: &mut Vec<SlotId>) {
+        self.sent += count;
+        while let Some(first) = self.queue.front() {
+            if self.sent < first.len() {
+                break;
+            }
+            self.sent -= first.len();
+            let mut one = self.queue.pop_front().expect("it was there");
+            sent.extend(one.payload.map(|payload| payload.slot));
+            if self.spare.len() < 16 && one.head.capacity() <= 4096 {
+                one.head.clear();
+                self.spare.push(one.head);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Slots;
+
+    /// Takes a fixed number of bytes at each call, then would block for one call.
+    struct Slow {
+        taken: Vec<u8>,
+        size: usize,
+        blocked: bool,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.write_vectored(&[IoSlice::new(bytes)])
+        }
+
+        fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+            self.blocked = !self.blocked;
+            if self.blocked {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let all: Vec<u8> = pieces
+                .iter()
+                .flat_map(|piece| piece.iter().copied())
+                .collect();
+            let count = self.size.min(all.len());
+            self.taken.extend_from_slice(&all[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn replies_go_out_in_order_and_free_their_slots() {
+        let slots = Slots::new(1 << 20);
+        for size in [1, 7, 1000, 1 << 20] {
+            let mut outbox = Outbox::default();
+            let mut expected = Vec::new();
+            for number in 0..40u8 {
+                let head = vec![number; 64 + usize::from(number)];
+                let len = usize::from(number % 3) * 500;
+                let payload = (number % 2 == 0).then(|| {
+                    let slot = SlotId(number.into());
+                    let buffer = slots.open(slot, 1000);
+                    lock_buffer(&buffer)[..len].fill(!number);
+                    Payload { slot, buffer, len }
+                });
+                expected.extend_from_slice(&head);
+                if payload.is_some() {
+                    expected.resize(expected.len() + len, !number);
+                }
+                outbox.push(|into| into.extend_from_slice(&head), payload);
+            }
+            let mut stream = Slow {
+                taken: Vec::new(),
+                size,
+                blocked: false,
+            };
+            let mut sent = Vec::new();
+            while !outbox.is_empty() {
+                outbox
+                    .flush(&mut stream, &mut sent)
+                    .expect("it only blocks");
+            }
+            assert_eq!(stream.taken, expected);
+            assert_eq!(sent, (0..40).step_by(2).map(SlotId).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_is_dropped_frees_its_slots() {
+        let slots = Slots::new(1 << 20);
+        let mut outbox = Outbox::default();
+        for number in 0..3 {
+            let slot = SlotId(number);
+            let buffer = slots.open(slot, 10);
+            outbox.push(
+                |into| into.push(1),
+                Some(Payload {
+                    slot,
+                    buffer,
+                    len: 10,
+                }),
+            );
+        }
+        let mut sent = Vec::new();
+        outbox.drop_all(&mut sent);
+        assert!(outbox.is_empty());
+        assert_eq!(sent, [SlotId(0), SlotId(1), SlotId(2)]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the forwarder's core asks for, done: replies, jobs, seats, slots.
+
+use super::Reactor;
+use super::output::Payload;
+use crate::config::scheduler_options;
+use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
+use tidegate_wire::Reply;
+use tidegate_wire::frame::encode_reply;
+use tracing::{info, warn};
+
+impl Reactor {
+    /// Does what is asked and sends what is to be sent, until nothing more follows from it.
+    pub(super) fn settle(&mut self) {
+        loop {
+            let now = self.core.now;
+            let mut went_on = false;
+            while let Some(output) = self.core.forwarder.poll(now) {
+                self.perform(output);
+                went_on = true;
+            }
+            went_on |= self.flush();
+            if std::mem::take(&mut self.core.freed) && !self.core.waiting.is_empty() {
+                self.admit_waiting();
+                went_on = true;
+            }
+            if !went_on {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Send {
+                conn,
+                op,
+                reply,
+                slot,
+            } => self.send(conn, op, &reply, slot),
+            Output::Free { slot } => self.core.free(slot),
+            Output::Start { job, work } => self.storage.submit(job, work),
+            Output::TakeSeat { seat } => self.take_seat(seat),
+            Output::ReleaseSeat { seat } => self.seats.release(seat),
+            Output::Close { conn, reason } => {
+                if let Some(found) = self.conns.get_mut(&conn) {
+                    found.closing.get_or_insert(reason);
+                    self.mark_dirty(conn);
+                }
+            }
+            Output::Log { text } => info!("{text}"),
+            Output::ParsePolicy { policy, text } => self.parse_policy(policy, &text),
+            Output::Reclaimed { seat } => self.seats.reclaimed(seat),
+            Output::Drained => self.drained = true,
+        }
+    }
+
+    fn send(&mut self, conn: ConnId, op: u8, reply: &Reply, slot: Option<SlotId>) {
+        let Some(found) = self.conns.get_mut(&conn) else {
+            if let Some(slot) = slot {
+                self.core.sent(slot);
+            }
+            return;
+        };
+        if found.outbox.is_empty() {
+            found.spoke = self.core.now;
+        }
+        let payload = slot.map(|slot| Payload {
+            slot,
+            buffer: self
+                .core
+                .slots
+                .buffer(slot)
+                .expect("an admitted slot has memory"),
+            len: reply.payload_len as usize,
+        });
+        found
+            .outbox
+            .push(|into| encode_reply(op, reply, into), payload);
+        self.mark_dirty(conn);
+    }
+
+    /// Sends on every connection that has something to send. True if the core heard of it.
+    fn flush(&mut self) -> bool {
+        let now = self.core.now;
+        let mut told = false;
+        while let Some(id) = self.dirty.pop() {
+            let Some(conn) = self.conns.get_mut(&id) else {
+                continue;
+            };
+            conn.in_dirty = false;
+            let result = conn.flush(now, &mut self.sent);
+            let closing = conn.closing.take_if(|_| conn.outbox.is_empty());
+            for slot in self.sent.drain(..) {
+                told = true;
+                self.core.sent(slot);
+            }
+            let reason = match (result, closing) {
+                (Err(error), _) => format!("sending: {error}").into(),
+                (Ok(()), Some(reason)) => reason,
+                (Ok(()), None) => continue,
+            };
+            told = true;
+            self.close(id, Some(&reason));
+        }
+        told
+    }
+
+    fn parse_policy(&mut self, policy: PolicyId, text: &[u8]) {
+        let parsed = match std::str::from_utf8(text) {
+            Ok(text) => scheduler_options(text, &self.scheduler).map_err(|error| error.to_string()),
+            Err(_) => Err("the policy's text is not UTF-8".to_string()),
+        };
+        match &parsed {
+            Ok(options) => {
+                info!(policy = options.policy, "policy changed");
+                self.scheduler = options.clone();
+            }
+            Err(error) => warn!("policy refused: {error}"),
+        }
+        let options = parsed.map_err(String::into_boxed_str);
+        self.core
+            .forwarder
+            .handle(self.core.now, Input::PolicyParsed { policy, options });
+    }
+}

@@ -1,0 +1,230 @@
+//! From bytes that came to requests that the forwarder's core has.
+
+use super::conn::{Conn, Fill, Stage};
+use super::{Core, Reactor};
+use tidegate_forward::{Admission, ConnId, Errno, Input, SlotId};
+use tidegate_wire::frame::encode_reply;
+use tidegate_wire::{Op, Reply, Request, Status};
+use tracing::info;
+
+use super::input::Step;
+
+/// Bytes that one connection may bring in one pass, so that others have their turn.
+const PASS_BYTES_MAX: usize = 1 << 20;
+
+const ENOSYS: Errno = Errno(38);
+
+/// What reading a connection came to.
+enum Turn {
+    /// It may have more.
+    Again,
+    /// Nothing until the socket or the pool says so.
+    Later,
+    /// The peer is gone.
+    End,
+}
+
+impl Reactor {
+    /// Reads one connection, as far as its part of the pass goes.
+    pub(super) fn serve(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        conn.in_ready = false;
+        let turn = self.core.receive(conn);
+        let to_send = !conn.outbox.is_empty();
+        match turn {
+            Ok(Turn::Later) => {}
+            Ok(Turn::Again) => self.mark_ready(id),
+            Ok(Turn::End) => return self.close(id, None),
+            Err(reason) => return self.close(id, Some(&reason)),
+        }
+        if to_send {
+            self.mark_dirty(id);
+        }
+    }
+
+    /// Asks again for the requests that wait for a slot; the core keeps their order, and lets a
+    /// later one pass only where that takes nothing from those before it.
+    pub(super) fn admit_waiting(&mut self) {
+        for _ in 0..self.core.waiting.len() {
+            let id = self
+                .core
+                .waiting
+                .pop_front()
+                .expect("its length was counted");
+            let Some(conn) = self.conns.get_mut(&id) else {
+                continue;
+            };
+            let Stage::Waiting(request) = std::mem::replace(&mut conn.stage, Stage::Head) else {
+                unreachable!("a connection waits with one request");
+            };
+            match self.core.admit(conn, request) {
+                Ok(()) if matches!(conn.stage, Stage::Waiting(_)) => {}
+                Ok(()) => self.mark_ready(id),
+                Err(reason) => self.close(id, Some(&reason)),
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Uses what a connection sends. An error is the reason why its session ends.
+    fn receive(&mut self, conn: &mut Conn) -> Result<Turn, String> {
+        let mut bytes = 0;
+        loop {
+            if conn.closing.is_some() || matches!(conn.stage, Stage::Waiting(_)) {
+                return Ok(Turn::Later);
+            }
+            match conn.step().map_err(|error| error.to_string())? {
+                Step::More if bytes >= PASS_BYTES_MAX => return Ok(Turn::Again),
+                Step::More => match conn.fill(self.now).map_err(|error| error.to_string())? {
+                    Fill::Some(count) => bytes += count,
+                    Fill::Blocked => return Ok(Turn::Later),
+                    Fill::End if conn.reader.is_amid_frame() => {
+                        return Err("the connection ended amid a frame".to_string());
+                    }
+                    Fill::End => return Ok(Turn::End),
+                },
+                Step::Request(request) => self.request_came(conn, request)?,
+                Step::Payload => self.payload_came(conn),
+                Step::UnknownOp { id, op } => {
+                    if !conn.greeted {
+                        return Err("the first frame is no hello".to_string());
+                    }
+                    info!(peer = conn.peer, op, "unknown operation answered ENOSYS");
+                    refuse(conn, id, op, ENOSYS);
+                }
+            }
+        }
+    }
+
+    fn request_came(&mut self, conn: &mut Conn, request: Box<Request>) -> Result<(), String> {
+        if !conn.greeted {
+            let Op::Hello(hello) = &request.op else {
+                return Err("the first frame is no hello".to_string());
+            };
+            conn.greeted = true;
+            if let (Some(challenge), Some(secret)) = (conn.challenge.take(), &self.secret)
+                && !secret.proves(&challenge, hello)
+            {
+                info!(peer = conn.peer, "hello refused: wrong secret");
+                refuse(
+                    conn,
+                    request.id,
+                    tidegate_wire::frame::op_code(&request.op),
+                    Errno::EACCES,
+                );
+                conn.closing = Some("wrong secret".into());
+                return Ok(());
+            }
+        }
+        self.admit(conn, request)
+    }
+
+    /// Asks where a request's payload goes. Without room the connection waits, with the request.
+    fn admit(&mut self, conn: &mut Conn, request: Box<Request>) -> Result<(), String> {
+        let payload_len = request.payload_len;
+        match self.forwarder.admit(self.now, conn.id, &request) {
+            Admission::NoPayload if payload_len > 0 => {
+                conn.reader.discard_payload(payload_len);
+                conn.stage = Stage::Discarding(request);
+            }
+            Admission::NoPayload => self.received(conn.id, request, None),
+            Admission::Slot { slot, len } => {
+                assert!(len >= payload_len, "the slot has room for the payload");
+                if self.slots.buffer(slot).is_some() {
+                    // The core has freed it already, and its word of that is still to be polled.
+                    self.stale_frees.push(slot);
+                }
+                let buffer = self.slots.open(slot, len);
+                if payload_len > 0 {
+                    conn.reader.keep_payload(payload_len);
+                    conn.stage = Stage::Receiving {
+                        request,
+                        slot,
+                        buffer,
+                    };
+                } else {
+                    self.received(conn.id, request, Some(slot));
+                }
+            }
+            Admission::Wait => {
+                conn.stage = Stage::Waiting(request);
+                self.waiting.push_back(conn.id);
+            }
+            Admission::Refuse(reason) => return Err(reason.into()),
+        }
+        Ok(())
+    }
+
+    fn payload_came(&mut self, conn: &mut Conn) {
+        match std::mem::replace(&mut conn.stage, Stage::Head) {
+            Stage::Receiving { request, slot, .. } => self.received(conn.id, request, Some(slot)),
+            Stage::Discarding(request) => self.received(conn.id, request, None),
+            Stage::Head | Stage::Waiting(_) => unreachable!("no payload was due"),
+        }
+    }
+
+    fn received(&mut self, conn: ConnId, request: Box<Request>, slot: Option<SlotId>) {
+        if !is_session_op(&request.op) {
+            self.requests += 1;
+            if self.kill_at_request == Some(self.requests) {
+                kill_self();
+            }
+        }
+        let request = *request;
+        self.forwarder.handle(
+            self.now,
+            Input::Received {
+                conn,
+                request,
+                slot,
+            },
+        );
+    }
+
+    /// The core needs a slot no longer.
+    pub(super) fn free(&mut self, slot: SlotId) {
+        match self.stale_frees.iter().position(|stale| *stale == slot) {
+            Some(at) => drop(self.stale_frees.swap_remove(at)),
+            None => self.slots.free(slot),
+        }
+        self.freed = true;
+    }
+
+    /// The bytes of a reply are out, or will never be.
+    pub(super) fn sent(&mut self, slot: SlotId) {
+        self.slots.free(slot);
+        self.freed = true;
+        self.forwarder.handle(self.now, Input::Sent { slot });
+    }
+}
+
+/// Answers a request that the core does not see.
+fn refuse(conn: &mut Conn, id: u64, op: u8, errno: Errno) {
+    let reply = Reply {
+        id,
+        seat: 0,
+        generation: 0,
+        epoch: 0,
+        charged_ns: 0,
+        result: Err(Status::Errno(errno.0)),
+        payload_len: 0,
+    };
+    conn.outbox
+        .push(|into| encode_reply(op, &reply, into), None);
+}
+
+fn is_session_op(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Hello(_) | Op::Bye | Op::Ping | Op::Status | Op::SetPolicy { .. }
+    )
+}
+
+/// The fault that tests ask for: as abrupt as `kill -9`.
+fn kill_self() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    std::process::abort()
+}

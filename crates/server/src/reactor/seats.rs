@@ -1,0 +1,155 @@
+//! Takes seats for the core and lets them go: its own until it has it, others while their owner is
+//! away.
+
+use super::Reactor;
+use crate::seats::{Seats, TakenSeat};
+use crate::storage::PosixFiles;
+use std::collections::BTreeMap;
+use tidegate_forward::Input;
+use tidegate_sched::Time;
+use tracing::{info, warn};
+
+/// Between two tries for the own seat while a stand-in has it.
+const TRY_NS: u64 = 50_000_000;
+/// Between two looks at whether an owner is back.
+const LOOK_NS: u64 = 100_000_000;
+
+/// The seats as the reactor sees them. Its calls are short, but for the flush of a seat's new
+/// generation, which is rare.
+pub struct SeatKeeper {
+    seats: Seats,
+    files: PosixFiles,
+    own: u16,
+    /// The own seat was asked for and is not had yet.
+    awaits_own: bool,
+    /// Seats of others held here, and whether the core knows that the owner is back.
+    foreign: BTreeMap<u16, bool>,
+    turn_at: Option<Time>,
+}
+
+impl SeatKeeper {
+    /// Nothing is held yet.
+    pub fn new(seats: Seats, files: PosixFiles, own: u16) -> SeatKeeper {
+        let foreign = BTreeMap::new();
+        SeatKeeper {
+            seats,
+            files,
+            own,
+            awaits_own: false,
+            foreign,
+            turn_at: None,
+        }
+    }
+
+    /// When the seats are to be looked at again.
+    pub fn wake_at(&self) -> Option<Time> {
+        self.turn_at
+    }
+
+    /// Lets a seat go.
+    pub fn release(&mut self, seat: u16) {
+        self.seats.release(seat);
+        self.files.seat_released(seat);
+        self.foreign.remove(&seat);
+        info!(seat, "seat released");
+    }
+
+    /// The clients of a seat have told what they have open: the rest of its hidden files may go.
+    pub fn reclaimed(&self, seat: u16) {
+        if let Err(error) = self.seats.settle(seat) {
+            warn!(seat, %error, "files without a name stay until the next time");
+            return;
+        }
+        let files = self.files.clone();
+        // A listing of a slow back end must not hold the reactor.
+        std::thread::spawn(move || match files.sweep(seat) {
+            Ok(0) => {}
+            Ok(count) => info!(seat, count, "removed files without a name"),
+            Err(error) => warn!(seat, %error, "files without a name stay until the next time"),
+        });
+    }
+
+    /// Tries to take a seat; None: nothing to say yet.
+    fn take(&mut self, now: Time, seat: u16) -> Option<Input> {
+        match self.seats.try_take(seat) {
+            Ok(Some(TakenSeat {
+                seat,
+                generation,
+                table,
+            })) => {
+                info!(seat, generation, "seat taken");
+                if seat == self.own {
+                    self.awaits_own = false;
+                } else {
+                    self.foreign.insert(seat, false);
+                    self.turn_by(now + LOOK_NS);
+                }
+                return Some(Input::SeatTaken {
+                    seat,
+                    generation,
+                    table,
+                });
+            }
+            Ok(None) => {}
+            Err(error) => warn!(seat, %error, "seat not taken"),
+        }
+        if seat != self.own {
+            return Some(Input::SeatRefused { seat });
+        }
+        if !self.awaits_own {
+            info!(
+                seat,
+                "another forwarder stands in on the own seat; waiting for it"
+            );
+            if let Err(error) = self.seats.want(seat) {
+                warn!(seat, %error, "the stand-in cannot be told that its owner is back");
+            }
+        }
+        self.awaits_own = true;
+        self.turn_by(now + TRY_NS);
+        None
+    }
+
+    /// What has changed, when it is time to look.
+    fn turn(&mut self, now: Time) -> Vec<Input> {
+        if self.turn_at.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        self.turn_at = None;
+        let mut inputs = Vec::new();
+        if self.awaits_own {
+            inputs.extend(self.take(now, self.own));
+        }
+        for (seat, told) in self.foreign.iter_mut().filter(|(_, told)| !**told) {
+            if self.seats.wanted(*seat) {
+                *told = true;
+                info!(seat, "the owner of a seat is back");
+                inputs.push(Input::SeatWanted { seat: *seat });
+            }
+        }
+        if self.foreign.values().any(|told| !told) {
+            self.turn_by(now + LOOK_NS);
+        }
+        inputs
+    }
+
+    fn turn_by(&mut self, at: Time) {
+        self.turn_at = Some(self.turn_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+impl Reactor {
+    pub(super) fn take_seat(&mut self, seat: u16) {
+        let now = self.core.now;
+        if let Some(input) = self.seats.take(now, seat) {
+            self.core.forwarder.handle(now, input);
+        }
+    }
+
+    pub(super) fn turn_seats(&mut self) {
+        let now = self.core.now;
+        for input in self.seats.turn(now) {
+            self.core.forwarder.handle(now, input);
+        }
+    }
+}

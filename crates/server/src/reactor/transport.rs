@@ -1,0 +1,204 @@
+//! Listeners and streams over TCP and Unix sockets, and who is at the other end.
+
+use crate::config::Address;
+use crate::start::StartError;
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tidegate_forward::Peer;
+
+/// A bound socket.
+pub struct Listener {
+    socket: ListenerSocket,
+    address: Address,
+}
+
+enum ListenerSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Binds an address. A Unix socket that nobody listens on any more is replaced.
+    pub fn bind(address: &Address) -> Result<Listener, StartError> {
+        let listen = |error: io::Error| StartError::Listen {
+            address: address.to_string(),
+            advice: listen_advice(&error, address),
+            error,
+        };
+        match address {
+            Address::Tcp(host) => {
+                let socket = std::net::TcpListener::bind(host).map_err(listen)?;
+                socket.set_nonblocking(true).map_err(listen)?;
+                let bound = socket.local_addr().map_err(listen)?;
+                let address = Address::Tcp(bound.to_string());
+                Ok(Listener {
+                    socket: ListenerSocket::Tcp(TcpListener::from_std(socket)),
+                    address,
+                })
+            }
+            Address::Unix(path) => {
+                remove_stale(path).map_err(listen)?;
+                let socket = UnixListener::bind(path).map_err(listen)?;
+                // A user's forwarder serves that user; root's serves all, who prove who they are.
+                let root = rustix::process::geteuid().is_root();
+                let mode = if root { 0o666 } else { 0o600 };
+                std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(listen)?;
+                Ok(Listener {
+                    socket: ListenerSocket::Unix(socket),
+                    address: address.clone(),
+                })
+            }
+        }
+    }
+
+    /// Where it listens; a port 0 has become the one that was given.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Reports new connections under `token`.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match &mut self.socket {
+            ListenerSocket::Tcp(socket) => registry.register(socket, token, Interest::READABLE),
+            ListenerSocket::Unix(socket) => registry.register(socket, token, Interest::READABLE),
+        }
+    }
+
+    /// The next connection and who made it, without the `challenged` mark.
+    pub fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match &self.socket {
+            ListenerSocket::Tcp(socket) => {
+                let (stream, from) = socket.accept()?;
+                stream.set_nodelay(true)?;
+                let address = format!("tcp:{from}");
+                let peer = Peer {
+                    credentials: None,
+                    address,
+                    challenged: false,
+                };
+                Ok((Stream::Tcp(stream), peer))
+            }
+            ListenerSocket::Unix(socket) => {
+                let (stream, _) = socket.accept()?;
+                let who = rustix::net::sockopt::socket_peercred(&stream)?;
+                let address = format!("unix:pid {}", who.pid.as_raw_nonzero());
+                let credentials = Some((who.uid.as_raw(), who.gid.as_raw()));
+                let peer = Peer {
+                    credentials,
+                    address,
+                    challenged: false,
+                };
+                Ok((Stream::Unix(stream), peer))
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes a socket file that nobody listens on; anything else stays and the bind says so.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {}
+        _ => return Ok(()),
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+fn listen_advice(error: &io::Error, address: &Address) -> String {
+    let parent = |path: &PathBuf| path.parent().map(Path::to_path_buf).unwrap_or_default();
+    match (error.kind(), address) {
+        (ErrorKind::AddrInUse, Address::Unix(path)) if !is_socket(path) => {
+            "there is a file of that name that is no socket; move it away".to_string()
+        }
+        (ErrorKind::AddrInUse, _) => {
+            "another process listens there; stop it or choose another address".to_string()
+        }
+        (ErrorKind::NotFound, Address::Unix(path)) => {
+            format!("create the directory {} first", parent(path).display())
+        }
+        (ErrorKind::PermissionDenied, Address::Unix(path)) => {
+            format!(
+                "choose a directory that you may write to, not {}",
+                parent(path).display()
+            )
+        }
+        (ErrorKind::PermissionDenied, _) => "choose a port above 1023".to_string(),
+        _ => "choose another address in listen".to_string(),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// A connected socket.
+pub enum Stream {
+    /// TCP, without delay.
+    Tcp(TcpStream),
+    /// A Unix socket.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Stream::Tcp(stream) => stream,
+            Stream::Unix(stream) => stream,
+        }
+    }
+
+    /// Reports readiness (edges) under `token`.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.source()
+            .register(registry, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Reports nothing more.
+    pub fn deregister(&mut self, registry: &Registry) {
+        // The descriptor is closed next; that ends the registration whatever this says.
+        let _ = self.source().deregister(registry);
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(bytes),
+            Stream::Unix(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write_vectored(pieces),
+            Stream::Unix(stream) => stream.write_vectored(pieces),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! The daemon around a [`Server`]: log, process id, signals.
+
+use crate::config::{Config, LogLevel};
+use crate::start::{Server, StartError};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use tracing::{Level, info, warn};
+
+/// Serves until SIGTERM or SIGINT, then finishes what was accepted. True if that was done within
+/// its time; a second signal ends the process at once. (SIGPIPE is ignored by Rust's start-up.)
+pub fn serve(config: &Config) -> Result<bool, StartError> {
+    log_to_stderr(config.log);
+    // Before anything is bound, so that an early signal is not lost.
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("signal handlers"))?;
+    let server = Server::bind(config)?;
+    let stop = server.stop();
+    let spawned = std::thread::Builder::new()
+        .name("signals".to_string())
+        .spawn(move || {
+            for (count, _) in signals.forever().enumerate() {
+                if count > 0 {
+                    warn!("second signal: leaving with requests unfinished");
+                    std::process::exit(1);
+                }
+                stop.ask();
+            }
+        });
+    spawned.map_err(StartError::system("starting a thread"))?;
+    if let Some(path) = &config.pid_file {
+        write_pid_file(path).map_err(StartError::system("writing the pid file"))?;
+    }
+    let listen: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
+    info!(
+        forwarder = config.forwarder,
+        export = %config.export.display(),
+        listen = listen.join(" "),
+        policy = config.scheduler.policy,
+        "serving"
+    );
+    let in_time = server.run()?;
+    remove_own_pid_file(config.pid_file.as_deref());
+    info!(in_time, "stopped");
+    Ok(in_time)
+}
+
+fn write_pid_file(path: &Path) -> io::Result<()> {
+    // The mode is said here because the umask is 0 by now.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o644);
+    writeln!(options.open(path)?, "{}", std::process::id())
+}
+
+/// Removes the pid file unless another process has written it since.
+fn remove_own_pid_file(path: Option<&Path>) {
+    let own = std::process::id().to_string();
+    if let Some(path) = path
+        && std::fs::read_to_string(path).is_ok_and(|text| text.trim() == own)
+    {
+        // Somebody else's clean-up may have been quicker.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Logs to stderr, unless this process has a log already.
+pub fn log_to_stderr(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+        LogLevel::Trace => Level::TRACE,
+    };
+    // Refused when a program that embeds the server has set its own.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .try_init();
+}

@@ -1,0 +1,324 @@
+//! A forwarder from its configuration: checks, parts, threads, start and stop.
+
+use crate::config::{Address, Config};
+use crate::identity;
+use crate::reactor::auth::Secret;
+use crate::reactor::seats::SeatKeeper;
+use crate::reactor::transport::Listener;
+use crate::reactor::{Parts, Reactor, Stop};
+use crate::seats::{Seats, SeatsError};
+use crate::storage::{
+    Emulated, EmulatedError, ExportError, ExportOptions, Faults, KillAfterEffect, PoolOptions,
+    PosixFiles, Slots, Storage, ThreadPool, Wake, prepare_process,
+};
+use mio::Waker;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tidegate_forward::{Access, Files, Forwarder};
+use tidegate_sched::OptionsError;
+use tidegate_wire::Attr;
+
+const MS: u64 = 1_000_000;
+
+/// Why a forwarder did not start: one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The exported directory is not there.
+    #[error("export directory {}: {error}; name an existing directory that you may use", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The exported directory cannot be used.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The emulated device cannot be had.
+    #[error(transparent)]
+    Device(#[from] EmulatedError),
+    /// The seats of the export cannot be used.
+    #[error(transparent)]
+    Seats(#[from] SeatsError),
+    /// Fail-over was asked for where it cannot work.
+    #[error("{0}")]
+    FailOver(String),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}; {advice}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        error: io::Error,
+        /// What to do.
+        advice: String,
+    },
+    /// The shared secret cannot be used.
+    #[error("secret file {} {what}", path.display())]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        what: String,
+    },
+    /// The scheduler refuses its options.
+    #[error("scheduler: {0}")]
+    Scheduler(#[from] OptionsError),
+    /// The system lacks something.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl StartError {
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
+        move |error| StartError::System { what, error }
+    }
+}
+
+/// A forwarder that listens and has not begun to serve.
+pub struct Server {
+    reactor: Reactor,
+    addresses: Vec<Address>,
+    files: PosixFiles,
+}
+
+impl Server {
+    /// Checks everything that can be wrong, and binds the addresses. Sets the process's umask to 0,
+    /// because modes come from clients that have applied their own.
+    pub fn bind(config: &Config) -> Result<Server, StartError> {
+        check_directory(&config.export)?;
+        let secret = config
+            .secret_file
+            .as_deref()
+            .map(Secret::read)
+            .transpose()?;
+        let listeners = config
+            .listen
+            .iter()
+            .map(Listener::bind)
+            .collect::<Result<Vec<_>, _>>()?;
+        prepare_process();
+        let export = export_options(config);
+        let mut files = PosixFiles::open(&config.export, &export)?;
+        let seats = Seats::open(&files, config.layout, config.forwarder)?;
+        if config.fail_over
+            && config.layout.seats > 1
+            && let Some(refusal) = seats.fail_over_refusal()
+        {
+            return Err(StartError::FailOver(refusal));
+        }
+        let root = root(&mut files)?;
+        let zero = Instant::now();
+        let mut scheduler = config.scheduler.clone();
+        scheduler.wall_offset_ns = identity::wall_ns();
+        let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
+        let slots = Slots::new(config.pool_bytes);
+        let storage = storage(config, &export, &files, &slots, &waker)?;
+        let addresses = listeners.iter().map(|one| one.address().clone()).collect();
+        let parts = Parts {
+            listeners,
+            forwarder: Forwarder::new(forward_config(config, root, &scheduler))?,
+            storage,
+            slots,
+            seats: SeatKeeper::new(seats, files.clone(), config.forwarder),
+            secret,
+            payload_max: config.payload_max,
+            conns_max: 4 * config.sessions_max as usize,
+            stall_ns_max: u64::from(config.stall_ms) * MS,
+            kill_at_request: config.faults.kill_at_request,
+            scheduler,
+            zero,
+        };
+        let reactor = Reactor::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
+        Ok(Server {
+            reactor,
+            addresses,
+            files,
+        })
+    }
+
+    /// Where it listens; a TCP port 0 has become the one that was given.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Stops it from elsewhere.
+    pub fn stop(&self) -> Stop {
+        self.reactor.stop()
+    }
+
+    /// Serves in this thread until it is stopped. True if everything accepted was finished in time.
+    pub fn run(self) -> Result<bool, StartError> {
+        let (end, ended) = channel::<()>();
+        let files = self.files;
+        let tidying = std::thread::Builder::new().name("tidy".to_string());
+        let tidying = tidying.spawn(move || {
+            while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+                files.tidy();
+            }
+        });
+        let tidying = tidying.map_err(StartError::system("starting a thread"))?;
+        let result = self.reactor.run().map_err(StartError::system("epoll"));
+        drop::<Sender<()>>(end);
+        // A panic there is its own report; the forwarder has ended in order.
+        let _ = tidying.join();
+        result
+    }
+
+    /// Serves in a thread of its own.
+    pub fn spawn(self) -> Result<Running, StartError> {
+        let (addresses, stop) = (self.addresses.clone(), self.stop());
+        let thread = std::thread::Builder::new().name("forwarder".to_string());
+        let thread = thread.spawn(move || self.run());
+        let thread = thread.map_err(StartError::system("starting a thread"))?;
+        Ok(Running {
+            addresses,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// A forwarder that serves in a thread of this process. Dropping it stops it.
+pub struct Running {
+    addresses: Vec<Address>,
+    stop: Stop,
+    thread: Option<JoinHandle<Result<bool, StartError>>>,
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Drains and ends it. True if everything accepted was finished in time.
+    pub fn shutdown(mut self) -> Result<bool, StartError> {
+        self.end().unwrap_or(Ok(true))
+    }
+
+    fn end(&mut self) -> Option<Result<bool, StartError>> {
+        self.stop.ask();
+        let thread = self.thread.take()?;
+        Some(
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = self.end();
+        }
+    }
+}
+
+/// Whether a file can serve as shared secret; the words for the user if not.
+pub fn check_secret(path: &Path) -> Result<(), StartError> {
+    Secret::read(path).map(|_| ())
+}
+
+fn check_directory(path: &Path) -> Result<(), StartError> {
+    let error = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => io::ErrorKind::NotADirectory.into(),
+        Err(error) => error,
+    };
+    Err(StartError::Directory {
+        path: path.to_path_buf(),
+        error,
+    })
+}
+
+fn export_options(config: &Config) -> ExportOptions {
+    let kill = config.faults.kill_after_effect.clone();
+    let kill = kill.map(|(operation, count)| KillAfterEffect { operation, count });
+    ExportOptions {
+        faults: Faults::new(kill, None),
+        ..ExportOptions::new(config.layout)
+    }
+}
+
+fn root(files: &mut PosixFiles) -> Result<Attr, StartError> {
+    files.root().map_err(|access| {
+        let error = match access {
+            Access::Errno(errno) => io::Error::from_raw_os_error(errno.0.into()),
+            Access::UnknownHandle => io::ErrorKind::NotFound.into(),
+        };
+        StartError::System {
+            what: "the export's root",
+            error,
+        }
+    })
+}
+
+fn forward_config(
+    config: &Config,
+    root: Attr,
+    scheduler: &tidegate_sched::Options,
+) -> tidegate_forward::Config {
+    tidegate_forward::Config {
+        forwarder: config.forwarder,
+        layout: config.layout,
+        fail_over: config.fail_over,
+        payload_max: config.payload_max,
+        pool_bytes_max: config.pool_bytes,
+        credits: config.credits,
+        sessions_max: config.sessions_max,
+        lease_ns: u64::from(config.lease_ms) * MS,
+        grace_ns: u64::from(config.grace_ms) * MS,
+        uid: rustix::process::geteuid().as_raw(),
+        host: identity::host(),
+        boot: identity::boot(),
+        root,
+        scheduler: scheduler.clone(),
+    }
+}
+
+/// The storage that the configuration asks for; it wakes the reactor.
+fn storage(
+    config: &Config,
+    export: &ExportOptions,
+    files: &PosixFiles,
+    slots: &Slots,
+    waker: &Arc<Waker>,
+) -> Result<Box<dyn Storage>, StartError> {
+    let waker = waker.clone();
+    let wake: Wake = Arc::new(move || {
+        // The reactor is gone when this fails.
+        let _ = waker.wake();
+    });
+    let options = PoolOptions {
+        threads: config.threads,
+        // Room for all that the sessions may ask, and for what the core asks for itself.
+        queued_max: config.sessions_max as usize * config.credits as usize + 4096,
+        faults: export.faults.clone(),
+    };
+    Ok(match &config.device {
+        None => {
+            let pool = ThreadPool::new(files, slots, &options, wake);
+            Box::new(pool.map_err(StartError::system("starting a thread"))?)
+        }
+        Some(device) => Box::new(Emulated::new(
+            files,
+            slots,
+            &options,
+            device,
+            config.layout,
+            wake,
+        )?),
+    })
+}

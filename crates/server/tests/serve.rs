@@ -1,0 +1,307 @@
+//! A forwarder over real sockets and files: requests, secrets, refusals at start, and the drain.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Peer, Scratch, start};
+use tidegate_server::config::{Address, Config};
+use tidegate_server::{Server, StartError};
+use tidegate_wire::{Op, Outcome, Status};
+
+#[test]
+fn files_are_written_and_read_back() {
+    let scratch = Scratch::new("files");
+    let running = start(&scratch, |_| ());
+    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let file = peer.create("data");
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i / 7) as u8).collect();
+    peer.write(file, 12_345, &bytes);
+    assert_eq!(peer.read(file, 12_345, 1 << 20), bytes);
+    assert_eq!(peer.read(file, 0, 12_345), vec![0; 12_345]);
+    assert_eq!(peer.read(file, 1 << 30, 100), b"");
+    let on_disk = std::fs::read(scratch.export().join("data")).expect("it is an ordinary file");
+    assert_eq!(on_disk[12_345..], bytes);
+    let (reply, _) = peer.call(
+        Op::Lookup {
+            parent: peer.root(),
+            name: (*b"none").into(),
+        },
+        &[],
+    );
+    assert_eq!(reply.result, Err(Status::Errno(2)));
+    assert!(running.shutdown().expect("it ends"));
+    assert!(
+        !scratch.socket().exists(),
+        "the socket goes with the forwarder"
+    );
+}
+
+#[test]
+fn many_requests_in_flight_are_all_answered() {
+    let scratch = Scratch::new("many");
+    // Less room than the sessions ask for at once, so that some wait for slots.
+    let running = start(&scratch, |config| {
+        config.pool_bytes = 1 << 20;
+        config.payload_max = 256 << 10;
+    });
+    let socket = scratch.socket();
+    std::thread::scope(|scope| {
+        for number in 0..8u8 {
+            let socket = &socket;
+            scope.spawn(move || pipeline(socket, number));
+        }
+    });
+    assert!(running.shutdown().expect("it ends"));
+}
+
+/// Writes 16 pieces without waiting, then reads them back without waiting.
+fn pipeline(socket: &Path, number: u8) {
+    const LEN: u64 = 100_000;
+    let mut peer = Peer::unix(socket).greet(&[]);
+    let file = peer.create(&format!("file{number}"));
+    // A row serves one request at a time, so writes with one row go one by one.
+    for at in 0..16 {
+        peer.write(file, at * LEN, &vec![number ^ at as u8; LEN as usize]);
+    }
+    for at in 0..16 {
+        let extents = tidegate_wire::Extent {
+            offset: at * LEN,
+            len: LEN,
+        }
+        .into();
+        let frame = peer.frame(
+            Op::Read {
+                handle: file,
+                extents,
+            },
+            &[],
+        );
+        peer.send(&frame).expect("the connection is open");
+    }
+    let mut seen = 0;
+    for _ in 0..16 {
+        let (reply, payload) = peer.receive().expect("a reply comes");
+        assert!(reply.result.is_ok(), "{reply:?}");
+        assert_eq!(payload.len() as u64, LEN);
+        assert!(payload.iter().all(|byte| *byte == payload[0]));
+        seen |= 1u32 << (payload[0] ^ number);
+    }
+    assert_eq!(seen, 0xffff);
+}
+
+fn with_secret(scratch: &Scratch, config: &mut Config) {
+    let path = scratch.0.join("secret");
+    std::fs::write(&path, "a secret of some length\n").expect("the directory is ours");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("the file is ours");
+    config.listen.push(Address::Tcp("127.0.0.1:0".to_string()));
+    config.secret_file = Some(path);
+}
+
+#[test]
+fn tcp_needs_the_secret() {
+    let scratch = Scratch::new("secret");
+    let running = start(&scratch, |config| with_secret(&scratch, config));
+    let (peer, challenge) = Peer::tcp(&running);
+    assert_ne!(challenge, [0; 32]);
+    let proof = peer.proof(b"a secret of some length", &challenge);
+    let mut good = peer.greet(&proof);
+    good.check_alive();
+    for secret in [&b"another secret, not it"[..], b""] {
+        let (mut bad, challenge) = Peer::tcp(&running);
+        let proof = bad.proof(secret, &challenge);
+        let hello = bad.hello_op(if secret.is_empty() { b"" } else { &proof });
+        let (reply, _) = bad.call(hello, &[]);
+        assert_eq!(reply.result, Err(Status::Errno(13)));
+        assert!(bad.is_cut_off());
+        good.check_alive();
+    }
+    // A proof for another connection's challenge is no proof.
+    let (mut replayed, _) = Peer::tcp(&running);
+    let proof = replayed.proof(b"a secret of some length", &challenge);
+    let hello = replayed.hello_op(&proof);
+    let (reply, _) = replayed.call(hello, &[]);
+    assert_eq!(reply.result, Err(Status::Errno(13)));
+    // Unix sockets know their peers without a secret.
+    Peer::unix(&scratch.socket()).greet(&[]).check_alive();
+}
+
+#[test]
+fn insecure_tcp_takes_anybody() {
+    let scratch = Scratch::new("insecure");
+    let running = start(&scratch, |config| {
+        config.listen.push(Address::Tcp("127.0.0.1:0".to_string()));
+    });
+    let (peer, challenge) = Peer::tcp(&running);
+    assert_eq!(challenge, [0; 32]);
+    peer.greet(&[]).check_alive();
+}
+
+#[test]
+fn what_is_wrong_at_the_start_is_said() {
+    let scratch = Scratch::new("refusals");
+    let refusal = |config: &Config| match Server::bind(config) {
+        Ok(_) => panic!("it starts"),
+        Err(error) => error.to_string(),
+    };
+    let good = Config::local(&scratch.export(), Address::Unix(scratch.socket()));
+    let missing = Config {
+        export: scratch.0.join("missing"),
+        ..good.clone()
+    };
+    assert!(
+        refusal(&missing).contains("missing: "),
+        "{}",
+        refusal(&missing)
+    );
+    let mut nowhere = good.clone();
+    nowhere.listen = vec![Address::Unix(scratch.0.join("no/where"))];
+    assert!(
+        refusal(&nowhere).contains("create the directory"),
+        "{}",
+        refusal(&nowhere)
+    );
+    let short = scratch.0.join("short");
+    std::fs::write(&short, "abc").expect("the directory is ours");
+    std::fs::set_permissions(&short, PermissionsExt::from_mode(0o600)).expect("it is ours");
+    let secret = Config {
+        secret_file: Some(short.clone()),
+        ..good.clone()
+    };
+    assert!(
+        refusal(&secret).contains("at least 16"),
+        "{}",
+        refusal(&secret)
+    );
+    std::fs::set_permissions(&short, PermissionsExt::from_mode(0o644)).expect("it is ours");
+    assert!(
+        refusal(&secret).contains("chmod 600"),
+        "{}",
+        refusal(&secret)
+    );
+
+    // A stale socket file is replaced; one that is served is not.
+    drop(std::os::unix::net::UnixListener::bind(scratch.socket()).expect("the directory is ours"));
+    let running = Server::bind(&good)
+        .expect("nobody listens there")
+        .spawn()
+        .expect("a thread");
+    let busy = Server::bind(&good).err().expect("somebody listens there");
+    assert!(matches!(busy, StartError::Listen { .. }));
+    assert!(
+        busy.to_string().contains("another process listens there"),
+        "{busy}"
+    );
+    Peer::unix(&scratch.socket()).greet(&[]).check_alive();
+
+    let mut other_layout = good.clone();
+    other_layout.listen = vec![Address::Unix(scratch.0.join("other"))];
+    other_layout.layout.stripe = 8192;
+    assert!(
+        refusal(&other_layout).contains("stripe = 8192"),
+        "{}",
+        refusal(&other_layout)
+    );
+    drop(running);
+}
+
+/// Not a test by itself: the body of the child processes below.
+#[test]
+fn child() {
+    let Some(config) = std::env::var_os("TIDEGATE_TEST_CHILD") else {
+        return;
+    };
+    let config = Config::read(Path::new(&config)).expect("the parent wrote it");
+    let in_time = tidegate_server::serve(&config).expect("it starts");
+    std::process::exit(if in_time { 0 } else { 1 });
+}
+
+fn spawn_child(scratch: &Scratch, more: &str) -> Child {
+    let path = scratch.0.join("child.toml");
+    let text = format!(
+        "export = {:?}\nlisten = \"unix:{}\"\npid_file = {:?}\n{more}",
+        scratch.export(),
+        scratch.socket().display(),
+        scratch.0.join("pid"),
+    );
+    std::fs::write(&path, text).expect("the directory is ours");
+    let child = Command::new(std::env::current_exe().expect("we run"))
+        .args(["child", "--exact", "--nocapture"])
+        .env("TIDEGATE_TEST_CHILD", path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("this test can run itself");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !scratch.0.join("pid").exists() {
+        assert!(Instant::now() < until, "the child does not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).expect("it lives");
+}
+
+#[test]
+fn sigterm_finishes_what_was_accepted_and_exits_0() {
+    let scratch = Scratch::new("drain");
+    // A call takes 300 ms, so that requests are under way when the signal comes.
+    let device = "[device]\nmodel = \"ideal\"\nservice_us = 300000\n";
+    let mut child = spawn_child(&scratch, device);
+    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let file = peer.create("file");
+    let extents: tidegate_wire::Extents = tidegate_wire::Extent { offset: 0, len: 4 }.into();
+    let frame = peer.frame(
+        Op::Write {
+            handle: file,
+            extents,
+        },
+        b"tide",
+    );
+    peer.send(&frame).expect("the connection is open");
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&child, rustix::process::Signal::TERM);
+    let (reply, _) = peer.receive().expect("what was accepted is answered");
+    assert_eq!(reply.result, Ok(Outcome::Written { len: 4 }));
+    let status = child.wait().expect("it is our child");
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(
+        std::fs::read(scratch.export().join("file")).expect("it is there"),
+        b"tide"
+    );
+    assert!(!scratch.socket().exists() && !scratch.0.join("pid").exists());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let scratch = Scratch::new("twice");
+    let device = "[device]\nmodel = \"ideal\"\nservice_us = 20000000\n";
+    let mut child = spawn_child(&scratch, device);
+    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let file = peer.create("file");
+    let extents: tidegate_wire::Extents = tidegate_wire::Extent { offset: 0, len: 4 }.into();
+    let frame = peer.frame(
+        Op::Write {
+            handle: file,
+            extents,
+        },
+        b"tide",
+    );
+    peer.send(&frame).expect("the connection is open");
+    std::thread::sleep(Duration::from_millis(200));
+    signal(&child, rustix::process::Signal::TERM);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(
+        child.try_wait().expect("it is our child").is_none(),
+        "it drains"
+    );
+    signal(&child, rustix::process::Signal::INT);
+    let begun = Instant::now();
+    assert_eq!(child.wait().expect("it is our child").code(), Some(1));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}

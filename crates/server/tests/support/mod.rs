@@ -1,0 +1,297 @@
+//! A forwarder over a temporary directory, and a peer that speaks the protocol byte by byte.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidegate_server::config::{Address, Config};
+use tidegate_server::{Running, Server};
+use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_request};
+use tidegate_wire::{
+    Extent, Handle, Hello, HelloReply, Hints, Op, Outcome, PAYLOAD_LIMIT, Reply, Request, Row,
+};
+
+/// A directory that goes with its owner.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidegate-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(path.join("export")).expect("the temporary directory is ours");
+        Scratch(path)
+    }
+
+    pub fn export(&self) -> PathBuf {
+        self.0.join("export")
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A forwarder on a Unix socket (and what `edit` adds), one seat.
+pub fn start(scratch: &Scratch, edit: impl FnOnce(&mut Config)) -> Running {
+    let mut config = Config::local(&scratch.export(), Address::Unix(scratch.socket()));
+    edit(&mut config);
+    let server = Server::bind(&config).expect("the configuration is right");
+    server.spawn().expect("a thread can be had")
+}
+
+trait Wire: Read + Write + Send {}
+impl<T: Read + Write + Send> Wire for T {}
+
+/// One end of a connection, blocking.
+pub struct Peer {
+    stream: Box<dyn Wire>,
+    client: u64,
+    incarnation: u64,
+    next_id: u64,
+    sequence: u64,
+    pub reply: Option<HelloReply>,
+}
+
+impl Peer {
+    pub fn unix(path: &Path) -> Peer {
+        let stream = UnixStream::connect(path).expect("the forwarder listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("it is a socket");
+        stream
+            .set_write_timeout(Some(Duration::from_secs(20)))
+            .expect("it is a socket");
+        Peer::over(stream)
+    }
+
+    /// Connects over TCP and returns the challenge.
+    pub fn tcp(running: &Running) -> (Peer, [u8; 32]) {
+        let address = running
+            .addresses()
+            .iter()
+            .find_map(|address| match address {
+                Address::Tcp(host) => Some(host.clone()),
+                Address::Unix(_) => None,
+            });
+        let stream = TcpStream::connect(address.expect("it listens on TCP")).expect("it listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("it is a socket");
+        let mut peer = Peer::over(stream);
+        let mut challenge = [0; 32];
+        peer.stream
+            .read_exact(&mut challenge)
+            .expect("a challenge comes first");
+        (peer, challenge)
+    }
+
+    fn over(stream: impl Read + Write + Send + 'static) -> Peer {
+        static CLIENTS: AtomicU64 = AtomicU64::new(1);
+        let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        Peer {
+            stream: Box::new(stream),
+            client,
+            incarnation: 1,
+            next_id: 1,
+            sequence: 0,
+            reply: None,
+        }
+    }
+
+    /// Speaks for a client that has had connections before.
+    pub fn again(mut self, client: u64, incarnation: u64) -> Peer {
+        self.client = client;
+        self.incarnation = incarnation;
+        self.sequence = incarnation << 16;
+        self.next_id = incarnation << 16;
+        self
+    }
+
+    pub fn hello_op(&self, proof: &[u8]) -> Op {
+        Op::Hello(Hello {
+            version: 1,
+            client: self.client,
+            incarnation: self.incarnation,
+            wall_ns: 1,
+            payload_max: 1 << 20,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            name: (*b"test").into(),
+            proof: proof.into(),
+        })
+    }
+
+    pub fn proof(&self, secret: &[u8], challenge: &[u8]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any key will do");
+        mac.update(challenge);
+        mac.update(&self.client.to_le_bytes());
+        mac.finalize().into_bytes().into()
+    }
+
+    /// Opens the session.
+    pub fn greet(mut self, proof: &[u8]) -> Peer {
+        let hello = self.hello_op(proof);
+        let (reply, _) = self.call(hello, &[]);
+        match reply.result {
+            Ok(Outcome::Hello(granted)) => self.reply = Some(*granted),
+            other => panic!("no session: {other:?}"),
+        }
+        self
+    }
+
+    pub fn root(&self) -> Handle {
+        self.reply.as_ref().expect("after the hello").root.handle
+    }
+
+    /// A request as a well-behaved client sends it (one seat, row 0).
+    pub fn request(&mut self, op: Op, payload_len: u32) -> Request {
+        let id = self.next_id;
+        self.next_id += 1;
+        let row = op.mutates().then(|| {
+            self.sequence += 1;
+            Row {
+                index: 0,
+                sequence: self.sequence,
+            }
+        });
+        let data = matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Append { .. });
+        let hints = data.then(|| Hints {
+            app: 1,
+            operation: id,
+            ..Hints::default()
+        });
+        Request {
+            id,
+            seat: 0,
+            row,
+            generation: 0,
+            epoch: 0,
+            replay: false,
+            caller: None,
+            hints,
+            op,
+            payload_len,
+        }
+    }
+
+    pub fn frame(&mut self, op: Op, payload: &[u8]) -> Vec<u8> {
+        let request = self.request(op, payload.len() as u32);
+        let mut bytes = Vec::new();
+        encode_request(&request, &mut bytes);
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// The next reply and its payload.
+    pub fn receive(&mut self) -> std::io::Result<(Reply, Vec<u8>)> {
+        let mut header = [0; HEADER_LEN];
+        self.stream.read_exact(&mut header)?;
+        let header =
+            decode_header(&header, PAYLOAD_LIMIT).expect("the forwarder's frames are sound");
+        let mut body = vec![0; header.body_len as usize];
+        self.stream.read_exact(&mut body)?;
+        let reply = decode_reply(&header, &body).expect("the forwarder's frames are sound");
+        let mut payload = vec![0; header.payload_len as usize];
+        self.stream.read_exact(&mut payload)?;
+        Ok((reply, payload))
+    }
+
+    pub fn call(&mut self, op: Op, payload: &[u8]) -> (Reply, Vec<u8>) {
+        let frame = self.frame(op, payload);
+        self.send(&frame).expect("the connection is open");
+        self.receive().expect("a reply comes")
+    }
+
+    /// Whether the forwarder ends the connection, whatever it says before.
+    pub fn is_cut_off(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Asks for the root's attributes, which always works.
+    pub fn check_alive(&mut self) {
+        let handle = self.root();
+        let (reply, _) = self.call(Op::Getattr { handle }, &[]);
+        assert!(matches!(reply.result, Ok(Outcome::Attr(_))), "{reply:?}");
+    }
+
+    pub fn create(&mut self, name: &str) -> Handle {
+        let parent = self.root();
+        let name = name.as_bytes().into();
+        let (reply, _) = self.call(
+            Op::Create {
+                parent,
+                name,
+                mode: 0o644,
+                exclusive: false,
+            },
+            &[],
+        );
+        match reply.result {
+            Ok(Outcome::Attr(attr)) => attr.handle,
+            other => panic!("create: {other:?}"),
+        }
+    }
+
+    pub fn write(&mut self, handle: Handle, offset: u64, bytes: &[u8]) {
+        let extents = Extent {
+            offset,
+            len: bytes.len() as u64,
+        }
+        .into();
+        let (reply, _) = self.call(Op::Write { handle, extents }, bytes);
+        let len = bytes.len() as u64;
+        assert_eq!(reply.result, Ok(Outcome::Written { len }));
+    }
+
+    pub fn read(&mut self, handle: Handle, offset: u64, len: u64) -> Vec<u8> {
+        let extents = Extent { offset, len }.into();
+        let (reply, payload) = self.call(Op::Read { handle, extents }, &[]);
+        assert!(
+            matches!(reply.result, Ok(Outcome::Data { .. })),
+            "{reply:?}"
+        );
+        payload
+    }
+}
+
+/// A small generator of pseudo-random numbers (SplitMix64), so that a seed repeats a run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
