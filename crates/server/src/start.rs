@@ -29,7 +29,10 @@ const MS: u64 = 1_000_000;
 #[non_exhaustive]
 pub enum StartError {
     /// The exported directory is not there.
-    #[error("export directory {}: {error}; name an existing directory that you may use", path.display())]
+    #[error(
+        "export directory {}: {error}; name an existing directory that you may use",
+        path.display()
+    )]
     Directory {
         /// The directory.
         path: PathBuf,

@@ -1,0 +1,155 @@
+//! `tidegate mount` and `tidegate umount`: the forwarders' files on this node.
+
+use crate::fail::Fail;
+use crate::processes;
+use crate::target::Target;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_client::Client;
+use tidegate_mount::{MountOptions, Mounted};
+use tidegate_server::config::LogLevel;
+use tidegate_server::log_to_stderr;
+
+/// How long a mount may take to appear.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Mount the forwarders' files.
+#[derive(clap::Args)]
+pub struct Mount {
+    /// Where: an existing empty directory
+    #[arg(value_name = "MNT")]
+    point: PathBuf,
+    #[command(flatten)]
+    target: Target,
+    /// Let other users in as well
+    #[arg(long)]
+    allow_other: bool,
+    /// Stay in the foreground until SIGTERM or SIGINT
+    #[arg(long)]
+    foreground: bool,
+    /// Where to write the process id
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+}
+
+/// Take a mount away.
+#[derive(clap::Args)]
+pub struct Umount {
+    /// Where
+    #[arg(value_name = "MNT")]
+    point: PathBuf,
+}
+
+impl Mount {
+    /// Mounts; in the foreground until a signal or `umount`.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        if !self.point.is_dir() {
+            let point = self.point.display();
+            return Err(Fail::usage(format!(
+                "mount point {point} is no directory; create it"
+            )));
+        }
+        if self.foreground {
+            self.foreground()
+        } else {
+            self.background()
+        }
+    }
+
+    fn foreground(&self) -> Result<ExitCode, Fail> {
+        log_to_stderr(LogLevel::Info);
+        let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
+        let (_, client) = self.target.connect()?;
+        let mounted = mount(&client, &self.point, self.allow_other)?;
+        if let Some(path) = &self.pid_file {
+            let text = format!("{}\n", std::process::id());
+            std::fs::write(path, text)
+                .map_err(|error| Fail::usage(format!("{}: {error}", path.display())))?;
+        }
+        wait(mounted, signals)?;
+        client.shutdown();
+        if let Some(path) = &self.pid_file {
+            // Already gone when `tidegate down` was quicker.
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn background(&self) -> Result<ExitCode, Fail> {
+        // Wrong forwarders are told here, on the terminal.
+        self.target.connect()?;
+        let log = std::env::temp_dir().join(format!("tidegate-mount.{}.log", std::process::id()));
+        let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+        arguments.push("--foreground".to_string());
+        let mut child = processes::start(&arguments, &log)?;
+        let point = self
+            .point
+            .canonicalize()
+            .unwrap_or_else(|_| self.point.clone());
+        let mut ended = None;
+        let up = processes::wait_until(PATIENCE, || {
+            ended = child.try_wait().ok().flatten();
+            ended.is_some() || processes::is_mounted(&point)
+        });
+        if up && ended.is_none() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let line = processes::last_line(&log);
+        Err(Fail::runtime(format!(
+            "mounting {}: {line}",
+            point.display()
+        )))
+    }
+}
+
+impl Umount {
+    /// Unmounts.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        let point = self.point.canonicalize().unwrap_or(self.point);
+        if !processes::is_mounted(&point) {
+            return Err(Fail::usage(format!(
+                "nothing is mounted at {}",
+                point.display()
+            )));
+        }
+        if !crate::up::detach(&point) {
+            return Err(Fail::runtime(format!(
+                "{} cannot be unmounted",
+                point.display()
+            )));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Serves the mount until it is gone; a signal takes it away, and what is still open on it is
+/// served to its end.
+fn wait(mounted: Mounted, mut signals: Signals) -> Result<(), Fail> {
+    let closing = signals.handle();
+    std::thread::scope(|scope| {
+        let unmounting = std::thread::Builder::new().spawn_scoped(scope, || {
+            for _ in signals.forever() {
+                mounted.unmount();
+            }
+        });
+        if unmounting.is_ok() {
+            mounted.wait();
+        }
+        closing.close();
+        unmounting.map(|_| ()).map_err(Fail::runtime)
+    })
+}
+
+/// Mounts a client's files.
+pub fn mount(client: &Arc<Client>, point: &Path, allow_other: bool) -> Result<Mounted, Fail> {
+    let options = MountOptions {
+        path: point.to_path_buf(),
+        allow_other,
+        name: "tidegate".to_string(),
+    };
+    tidegate_mount::mount(client.clone(), options).map_err(Fail::runtime)
+}

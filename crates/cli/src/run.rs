@@ -1,0 +1,172 @@
+//! `tidegate run`: an unmodified program on the forwarders' files.
+
+use crate::fail::Fail;
+use crate::mount;
+use crate::processes;
+use crate::state::ClientFile;
+use crate::target::{Target, connect};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
+};
+use signal_hook::iterator::Signals;
+use std::io::ErrorKind;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Run a program through the forwarders.
+///
+/// The program finds the files under TIDEGATE_MOUNT. If the working directory lies in the exported
+/// directory, the program runs in the same place of the mount. There TIDEGATE_APP names the
+/// application: the one given, else the one set already, else the batch system's job, else a new
+/// one.
+#[derive(clap::Args)]
+pub struct Run {
+    #[command(flatten)]
+    target: Target,
+    /// Name of the application
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+    /// The program and its arguments
+    #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true)]
+    program: Vec<String>,
+}
+
+impl Run {
+    /// Runs the program; its exit code is the command's.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        let found = self.target.find()?;
+        let client = connect(&found)?;
+        let existing = found
+            .mount
+            .clone()
+            .filter(|point| processes::is_mounted(point));
+        if let Some(point) = existing {
+            client.shutdown();
+            drop(client);
+            // Nothing is left for us to do: the program takes our place, with signals and all.
+            let error = self.command(&found, &point).exec();
+            return Err(cannot_run(&self.program[0], &error));
+        }
+        let private = PrivateDir::make()?;
+        let mounted = mount::mount(&client, &private.path, false)?;
+        let result = self.supervise(&found, &private.path);
+        mounted.unmount();
+        client.shutdown();
+        result.map(exit_code)
+    }
+
+    fn command(&self, found: &ClientFile, point: &Path) -> Command {
+        let mut command = Command::new(&self.program[0]);
+        command.args(&self.program[1..]);
+        command.env("TIDEGATE_MOUNT", point);
+        command.env("TIDEGATE_APP", application(self.app.as_deref()));
+        if let Some(place) = same_place(found.export.as_deref(), point) {
+            command.env("PWD", &place);
+            command.current_dir(place);
+        }
+        command
+    }
+
+    /// Runs the program as a child and passes signals on to it.
+    fn supervise(&self, found: &ClientFile, point: &Path) -> Result<ExitStatus, Fail> {
+        let passed = [
+            SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH, SIGCHLD,
+        ];
+        let mut signals = Signals::new(passed).map_err(Fail::runtime)?;
+        let mut child = self
+            .command(found, point)
+            .spawn()
+            .map_err(|error| cannot_run(&self.program[0], &error))?;
+        // A terminal sends its signals to the child as well, which is in our process group.
+        let terminal = rustix::termios::isatty(rustix::stdio::stdin());
+        let pid = Pid::from_child(&child);
+        for signal in signals.forever() {
+            if let Some(status) = ended(&mut child)? {
+                return Ok(status);
+            }
+            let from_terminal = [SIGINT, SIGQUIT, SIGTSTP, SIGWINCH].contains(&signal);
+            if signal == SIGCHLD || (terminal && from_terminal) {
+                continue;
+            }
+            if let Some(signal) = Signal::from_named_raw(signal) {
+                // It may have ended meanwhile; SIGCHLD says so next.
+                let _ = kill_process(pid, signal);
+            }
+        }
+        child.wait().map_err(Fail::runtime)
+    }
+}
+
+fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Fail> {
+    child.try_wait().map_err(Fail::runtime)
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// As shells do: 127 for a program that is not there, 126 for one that cannot be run.
+fn cannot_run(program: &str, error: &std::io::Error) -> Fail {
+    let code = if error.kind() == ErrorKind::NotFound {
+        127
+    } else {
+        126
+    };
+    Fail {
+        code,
+        message: format!("{program}: {error}"),
+    }
+}
+
+/// The place in the mount that is the working directory in the export.
+fn same_place(export: Option<&Path>, point: &Path) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let rest = here.strip_prefix(export?).ok()?;
+    Some(point.join(rest))
+}
+
+/// The given name, else the environment's or batch system's, else one that nobody else has.
+fn application(given: Option<&str>) -> String {
+    if let Some(name) = given {
+        return name.to_string();
+    }
+    let variable = |name: &str| std::env::var(name).ok();
+    tidegate_client::application_name_from_env(variable).unwrap_or_else(|| {
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        format!("run-{host}-{}-{}", std::process::id(), since.as_millis())
+    })
+}
+
+/// A directory of our own to mount at, removed at the end.
+struct PrivateDir {
+    path: PathBuf,
+}
+
+impl PrivateDir {
+    fn make() -> Result<PrivateDir, Fail> {
+        let name = format!("tidegate-run-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path)
+            .map_err(|error| Fail::runtime(format!("{}: {error}", path.display())))?;
+        Ok(PrivateDir { path })
+    }
+}
+
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        // Busy while something is still mounted there, and then it has to stay.
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}

@@ -1,0 +1,123 @@
+//! `tidegate stat`: what the forwarders do now.
+
+use crate::fail::Fail;
+use crate::table;
+use crate::target::Target;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+use tidegate_client::Client;
+
+/// Show what each forwarder does now.
+#[derive(clap::Args)]
+pub struct Stat {
+    #[command(flatten)]
+    target: Target,
+    /// Print the forwarders' whole state as JSON, one line each time
+    #[arg(long)]
+    json: bool,
+    /// Print again every second, until interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+impl Stat {
+    /// Prints once, or again and again.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        let (found, client) = self.target.connect()?;
+        loop {
+            let states = states(&client, &found.forwarders);
+            let text = match self.json {
+                true => format!("{}\n", Value::Array(states)),
+                false => lay_out(&states),
+            };
+            let mut out = std::io::stdout().lock();
+            if out
+                .write_all(text.as_bytes())
+                .and_then(|()| out.flush())
+                .is_err()
+                || !self.watch
+            {
+                return Ok(ExitCode::SUCCESS);
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+}
+
+/// The state of each forwarder; of one that does not answer, why.
+pub fn states(client: &Client, addresses: &[String]) -> Vec<Value> {
+    let one = |(index, address): (usize, &String)| {
+        let mut state = match client.status(index) {
+            Ok(text) => serde_json::from_str(&text)
+                .unwrap_or_else(|error| json!({ "error": format!("status: {error}") })),
+            Err(errno) => json!({ "error": errno.to_string() }),
+        };
+        if let Some(fields) = state.as_object_mut() {
+            fields.insert("forwarder".to_string(), index.into());
+            fields.insert("address".to_string(), address.clone().into());
+        }
+        state
+    };
+    addresses.iter().enumerate().map(one).collect()
+}
+
+fn lay_out(states: &[Value]) -> String {
+    let heading = [
+        "forwarder",
+        "policy",
+        "seats",
+        "sessions",
+        "queued",
+        "running",
+        "requests",
+        "batches",
+        "read",
+        "written",
+        "errors",
+    ];
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let list = |value: &Value, key: &str| -> Vec<Value> {
+        let items = value.as_array().cloned().unwrap_or_default();
+        items.iter().map(|item| item[key].clone()).collect()
+    };
+    let mut failures = String::new();
+    let rows: Vec<Vec<String>> = states
+        .iter()
+        .map(|state| {
+            let name = format!(
+                "{} {}",
+                state["forwarder"],
+                state["address"].as_str().unwrap_or("")
+            );
+            if let Some(error) = state["error"].as_str() {
+                failures.push_str(&format!("{name}: {error}\n"));
+                return vec![name, "-".to_string()];
+            }
+            let seats: Vec<_> = list(&state["seats"], "seat")
+                .iter()
+                .map(Value::to_string)
+                .collect();
+            let connected = list(&state["sessions"], "connected");
+            let connected = connected
+                .iter()
+                .filter(|one| **one == Value::Bool(true))
+                .count();
+            vec![
+                name,
+                state["policy"].as_str().unwrap_or("?").to_string(),
+                seats.join(","),
+                connected.to_string(),
+                number(&state["scheduler"]["queued"]).to_string(),
+                number(&state["scheduler"]["running"]).to_string(),
+                number(&state["requests"]["answered"]).to_string(),
+                number(&state["batches"]).to_string(),
+                table::bytes(number(&state["bytes"]["read"])),
+                table::bytes(number(&state["bytes"]["write"])),
+                number(&state["requests"]["errors"]).to_string(),
+            ]
+        })
+        .collect();
+    table::lay_out(&heading, &rows) + &failures
+}

@@ -1,0 +1,66 @@
+//! Columns of text, the first to the left and the others to the right.
+
+/// Lays rows out under a heading.
+pub fn lay_out(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = heading.iter().map(|title| title.len()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let heading = heading.iter().map(|title| title.to_string()).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&heading).chain(rows) {
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let cell = match at {
+                0 => format!("{cell:<width$}"),
+                _ => format!("  {cell:>width$}"),
+            };
+            line.push_str(&cell);
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A number of bytes in few characters: `12`, `3.4K`, `120M`.
+pub fn bytes(count: u64) -> String {
+    let units = ["", "K", "M", "G", "T", "P", "E"];
+    let (mut value, mut unit) = (count as f64, 0);
+    while value >= 1024.0 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => count.to_string(),
+        _ if value < 10.0 => format!("{value:.1}{}", units[unit]),
+        _ => format!("{value:.0}{}", units[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![
+            vec!["a".to_string(), "1".to_string()],
+            vec!["bcd".into(), "234".into()],
+        ];
+        assert_eq!(
+            lay_out(&["who", "n"], &rows),
+            "who    n\na      1\nbcd  234\n"
+        );
+    }
+
+    #[test]
+    fn bytes_are_short() {
+        assert_eq!(bytes(0), "0");
+        assert_eq!(bytes(1023), "1023");
+        assert_eq!(bytes(1536), "1.5K");
+        assert_eq!(bytes(200 << 20), "200M");
+    }
+}

@@ -1,0 +1,75 @@
+//! Which forwarders a command talks to.
+
+use crate::fail::Fail;
+use crate::state::{ClientFile, StateDir};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidegate_client::{Client, Options};
+
+/// Which forwarders to use: those named, else those of a file, else those of `tidegate up`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Target {
+    /// Addresses in the order of the layout, such as unix:/run/tidegate/forwarder.0.sock
+    #[arg(
+        long,
+        value_name = "ADDRESS,...",
+        value_delimiter = ',',
+        env = "TIDEGATE_FORWARDERS"
+    )]
+    forwarders: Vec<String>,
+    /// File that names the forwarders, as `tidegate up` writes it
+    #[arg(long, value_name = "FILE")]
+    client: Option<PathBuf>,
+    /// State directory of the `tidegate up` whose forwarders to use
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// File with the shared secret, for TCP
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+}
+
+impl Target {
+    /// The forwarders and what is known of them.
+    pub fn find(&self) -> Result<ClientFile, Fail> {
+        let state = StateDir::choose(self.state_dir.as_deref()).client_file();
+        let mut found = if !self.forwarders.is_empty() {
+            let forwarders = self.forwarders.clone();
+            ClientFile {
+                forwarders,
+                secret_file: None,
+                export: None,
+                mount: None,
+            }
+        } else if let Some(path) = &self.client {
+            ClientFile::read(path)?
+        } else if state.exists() {
+            ClientFile::read(&state)?
+        } else {
+            return Err(Fail::usage(
+                "there are no forwarders; start some with `tidegate up DIR`, or name them with \
+                 --forwarders or TIDEGATE_FORWARDERS",
+            ));
+        };
+        if self.secret_file.is_some() {
+            found.secret_file.clone_from(&self.secret_file);
+        }
+        if let Some(path) = &found.secret_file {
+            tidegate_server::check_secret(path).map_err(Fail::usage)?;
+        }
+        Ok(found)
+    }
+
+    /// A client of them.
+    pub fn connect(&self) -> Result<(ClientFile, Arc<Client>), Fail> {
+        let found = self.find()?;
+        let client = connect(&found)?;
+        Ok((found, client))
+    }
+}
+
+/// A client of these forwarders.
+pub fn connect(found: &ClientFile) -> Result<Arc<Client>, Fail> {
+    let mut options = Options::new(&found.forwarders);
+    options.secret_file.clone_from(&found.secret_file);
+    Ok(Client::connect(options)?)
+}

@@ -1,0 +1,265 @@
+//! `tidegate up`: a local set of forwarders over one directory, mounted.
+
+mod plan;
+mod stop;
+
+pub use stop::{detach, stop};
+
+use crate::fail::Fail;
+use crate::processes;
+use crate::state::StateDir;
+use plan::Plan;
+use rustix::process::Pid;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ExitCode, ExitStatus};
+use std::time::Duration;
+
+/// How long forwarders and the mount may take to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Start forwarders over a directory on this node, and mount them.
+#[derive(clap::Args, Clone)]
+pub struct Up {
+    /// Directory to export
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// How many forwarders
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    forwarders: u16,
+    /// Where to mount; the state directory's mnt if not given
+    #[arg(long, value_name = "MNT")]
+    mount: Option<PathBuf>,
+    /// Where sockets, configurations, process ids and logs go
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Bytes of one stripe, such as 64KiB
+    #[arg(long, value_name = "BYTES")]
+    stripe: Option<String>,
+    /// Scheduling policy of the forwarders
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Emulated device of each forwarder: none, hdd-7200, ssd-sata, ssd-pcie or ideal
+    #[arg(long, value_name = "MODEL")]
+    device: Option<String>,
+    /// Whether forwarders stand in for others that died
+    #[arg(long, value_name = "true|false", default_value_t = true,
+          num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    fail_over: bool,
+    /// Storage threads of each forwarder
+    #[arg(long, value_name = "N")]
+    threads: Option<i64>,
+    /// What the forwarders log: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+    /// Do not mount
+    #[arg(long)]
+    no_mount: bool,
+    /// Stay in the foreground until SIGTERM or SIGINT
+    #[arg(long)]
+    foreground: bool,
+    /// For tests: forwarder I dies as by kill -9 when its K-th request has come
+    #[arg(long, value_name = "I:K", hide_short_help = true, value_parser = plan::indexed)]
+    kill_at_request: Vec<(usize, String)>,
+    /// For tests: forwarder I dies as by kill -9 after the K-th effect of an operation
+    #[arg(long, value_name = "I:OP:K", hide_short_help = true, value_parser = plan::indexed)]
+    kill_after_effect: Vec<(usize, String)>,
+}
+
+impl Up {
+    /// Starts everything; in the foreground also stops it.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        let plan = Plan::make(&self)?;
+        if let Some(pid) = plan.running() {
+            let dir = plan.state.path().display();
+            return Err(Fail::usage(format!(
+                "process {} is up in {dir} already; `tidegate down --state-dir {dir}` stops it",
+                pid.as_raw_nonzero()
+            )));
+        }
+        if self.foreground {
+            foreground(&plan)
+        } else {
+            background(&plan)
+        }
+    }
+}
+
+/// Hands the work to a process of its own, and waits until that is ready.
+fn background(plan: &Plan) -> Result<ExitCode, Fail> {
+    plan.state.create()?;
+    let log = plan.state.file("up.log");
+    // What an earlier run said would be taken for this one's.
+    let _ = std::fs::remove_file(&log);
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    arguments.push("--foreground".to_string());
+    let mut child = processes::start(&arguments, &log)?;
+    let mut ended = None;
+    processes::wait_until(2 * PATIENCE, || {
+        ended = child.try_wait().ok().flatten();
+        ended.is_some() || is_ready(&log)
+    });
+    if let Some(status) = ended {
+        let code = status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1);
+        return Err(Fail {
+            code,
+            message: processes::last_line(&log),
+        });
+    }
+    print!("{}", plan.usage());
+    println!(
+        "Stop:      tidegate down --state-dir {}",
+        plan.state.path().display()
+    );
+    println!("ready");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_ready(log: &std::path::Path) -> bool {
+    std::fs::read_to_string(log).is_ok_and(|text| text.lines().any(|line| line == "ready"))
+}
+
+/// Everything that was started, so that it is stopped however this ends.
+struct Started<'a> {
+    state: &'a StateDir,
+    forwarders: Vec<Child>,
+    mount: Option<Child>,
+    stopped: bool,
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        if self.stopped {
+            return;
+        }
+        stop(self.state);
+        // Those that had not come far enough to write their pid file.
+        for child in self.mount.iter_mut().chain(&mut self.forwarders) {
+            let pid = Pid::from_child(child);
+            if matches!(child.try_wait(), Ok(None)) {
+                processes::end(pid, "tidegate", PATIENCE);
+            }
+        }
+    }
+}
+
+fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
+    // Before anything is started, so that a signal never leaves something behind.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(Fail::runtime)?;
+    plan.write()?;
+    let mut started = Started {
+        state: &plan.state,
+        forwarders: Vec::new(),
+        mount: None,
+        stopped: false,
+    };
+    for index in 0..plan.forwarders {
+        let log = plan.state.forwarder(index, "log");
+        started
+            .forwarders
+            .push(processes::start(&plan.serve_arguments(index), &log)?);
+    }
+    for index in 0..plan.forwarders {
+        wait_for_forwarder(plan, index, &mut started.forwarders[index])?;
+    }
+    if let Some(point) = &plan.mount {
+        let log = plan.state.file("mount.log");
+        let mut child = processes::start(&plan.mount_arguments(point), &log)?;
+        let mut ended = None;
+        let up = processes::wait_until(PATIENCE, || {
+            ended = child.try_wait().ok().flatten();
+            ended.is_some() || processes::is_mounted(point)
+        });
+        started.mount = Some(child);
+        if !up || ended.is_some() {
+            let line = processes::last_line(&log);
+            return Err(Fail::runtime(format!(
+                "mounting {}: {line}",
+                point.display()
+            )));
+        }
+    }
+    print!("{}", plan.usage());
+    println!("ready");
+    // Without its reader there is nobody to tell.
+    let _ = std::io::stdout().flush();
+    for signal in signals.forever() {
+        if signal != SIGCHLD {
+            break;
+        }
+        report_ended(plan, &mut started);
+    }
+    started.stopped = true;
+    if !stop(&plan.state) {
+        return Err(Fail::runtime(
+            "something had to be killed; its requests were cut off",
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait_for_forwarder(plan: &Plan, index: usize, child: &mut Child) -> Result<(), Fail> {
+    let socket = plan.state.forwarder(index, "sock");
+    let log = plan.state.forwarder(index, "log");
+    let mut ended = None;
+    let up = processes::wait_until(PATIENCE, || {
+        ended = child.try_wait().ok().flatten();
+        ended.is_some() || UnixStream::connect(&socket).is_ok()
+    });
+    match ended {
+        Some(status) => {
+            let code = status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(1);
+            let line = processes::last_line(&log);
+            Err(Fail {
+                code,
+                message: format!("forwarder {index}: {line}"),
+            })
+        }
+        None if up => Ok(()),
+        None => {
+            let log = log.display();
+            Err(Fail::runtime(format!(
+                "forwarder {index} does not answer; its log is {log}"
+            )))
+        }
+    }
+}
+
+/// Says which processes have ended; the others go on, and stand in for them.
+fn report_ended(plan: &Plan, started: &mut Started<'_>) {
+    for (index, child) in started.forwarders.iter_mut().enumerate() {
+        if let Ok(Some(status)) = child.try_wait() {
+            say_ended(
+                &format!("forwarder {index}"),
+                status,
+                &plan.state.forwarder(index, "log"),
+            );
+        }
+    }
+    started
+        .forwarders
+        .retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    if let Some(child) = &mut started.mount
+        && let Ok(Some(status)) = child.try_wait()
+    {
+        say_ended("the mount", status, &plan.state.file("mount.log"));
+        started.mount = None;
+    }
+}
+
+fn say_ended(what: &str, status: ExitStatus, log: &std::path::Path) {
+    eprintln!(
+        "tidegate: {what} ended ({status}); its log is {}",
+        log.display()
+    );
+}

@@ -1,0 +1,261 @@
+//! What `tidegate up` is going to start: checked before anything is.
+
+use super::Up;
+use crate::fail::Fail;
+use crate::processes;
+use crate::state::{ClientFile, StateDir};
+use rustix::process::Pid;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use tidegate_server::config::{Config, Source, Value};
+
+/// Most forwarders of one `up`.
+pub const FORWARDERS_MAX: usize = 64;
+
+/// A checked `tidegate up`.
+pub struct Plan {
+    /// Where everything goes.
+    pub state: StateDir,
+    /// How many.
+    pub forwarders: usize,
+    /// Where to mount, if at all.
+    pub mount: Option<PathBuf>,
+    export: PathBuf,
+    /// Sections, keys and values of each forwarder's file, beside its own index.
+    settings: Vec<(&'static str, &'static str, &'static str, Value)>,
+    kill_at_request: Vec<(usize, String)>,
+    kill_after_effect: Vec<(usize, String)>,
+}
+
+impl Plan {
+    /// Checks the arguments.
+    pub fn make(up: &Up) -> Result<Plan, Fail> {
+        let export = up.dir.canonicalize().map_err(|error| {
+            Fail::usage(format!(
+                "directory {}: {error}; name one that exists",
+                up.dir.display()
+            ))
+        })?;
+        if !export.is_dir() {
+            return Err(Fail::usage(format!("{} is no directory", export.display())));
+        }
+        let state = StateDir::choose(up.state_dir.as_deref());
+        let mount = up.mount.clone().unwrap_or_else(|| state.file("mnt"));
+        let mount = std::path::absolute(&mount).unwrap_or(mount);
+        if mount.starts_with(&export) {
+            let point = mount.display();
+            return Err(Fail::usage(format!(
+                "mount point {point} lies in the exported directory; choose another with --mount"
+            )));
+        }
+        let text = |value: &Option<String>| value.clone().map(Value::Text);
+        let optional = [
+            ("", "stripe", "--stripe", text(&up.stripe)),
+            ("", "threads", "--threads", up.threads.map(Value::Integer)),
+            ("scheduler", "policy", "--policy", text(&up.policy)),
+            ("device", "model", "--device", text(&up.device)),
+            ("log", "level", "--log", text(&up.log)),
+        ];
+        let mut settings = vec![
+            (
+                "",
+                "export",
+                "DIR",
+                Value::Text(export.display().to_string()),
+            ),
+            (
+                "",
+                "seats",
+                "--forwarders",
+                Value::Integer(up.forwarders.into()),
+            ),
+            ("", "fail_over", "--fail-over", Value::Bool(up.fail_over)),
+        ];
+        for (section, key, flag, value) in optional {
+            settings.extend(value.map(|value| (section, key, flag, value)));
+        }
+        let plan = Plan {
+            state,
+            forwarders: up.forwarders.into(),
+            mount: (!up.no_mount).then_some(mount),
+            export,
+            settings,
+            kill_at_request: up.kill_at_request.clone(),
+            kill_after_effect: up.kill_after_effect.clone(),
+        };
+        Config::from_source(plan.source(0))?;
+        let faults = plan.kill_at_request.iter().chain(&plan.kill_after_effect);
+        if let Some((index, _)) = faults
+            .into_iter()
+            .find(|(index, _)| *index >= plan.forwarders)
+        {
+            return Err(Fail::usage(format!(
+                "there is no forwarder {index} to kill"
+            )));
+        }
+        Ok(plan)
+    }
+
+    /// Writes the configurations and `client.toml`, and makes the mount point.
+    pub fn write(&self) -> Result<(), Fail> {
+        self.state.create()?;
+        let put = |path: PathBuf, text: String| {
+            let failed = |error| Fail::usage(format!("{}: {error}", path.display()));
+            std::fs::write(&path, text).map_err(failed)
+        };
+        for index in 0..self.forwarders {
+            put(
+                self.state.forwarder(index, "toml"),
+                self.forwarder_file(index),
+            )?;
+        }
+        let client = ClientFile {
+            forwarders: (0..self.forwarders)
+                .map(|index| self.address(index))
+                .collect(),
+            secret_file: None,
+            export: Some(self.export.clone()),
+            mount: self.mount.clone(),
+        };
+        let text = toml::to_string(&client).map_err(Fail::runtime)?;
+        put(self.state.client_file(), text)?;
+        put(
+            self.state.file("up.pid"),
+            format!("{}\n", std::process::id()),
+        )?;
+        if let Some(point) = &self.mount {
+            std::fs::create_dir_all(point).map_err(|error| {
+                Fail::usage(format!("mount point {}: {error}", point.display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Arguments of the process of one forwarder.
+    pub fn serve_arguments(&self, index: usize) -> Vec<String> {
+        let config = self.state.forwarder(index, "toml");
+        let mut arguments = vec!["serve".to_string(), "--config".to_string(), shown(&config)];
+        let faults = [
+            ("--kill-at-request", &self.kill_at_request),
+            ("--kill-after-effect", &self.kill_after_effect),
+        ];
+        for (flag, list) in faults {
+            for (_, value) in list.iter().filter(|(of, _)| *of == index) {
+                arguments.extend([flag.to_string(), value.clone()]);
+            }
+        }
+        arguments
+    }
+
+    /// Arguments of the process of the mount.
+    pub fn mount_arguments(&self, point: &Path) -> Vec<String> {
+        let client = shown(&self.state.client_file());
+        let words = ["mount", &shown(point), "--client", &client, "--foreground"];
+        let pid_file = shown(&self.state.file("mount.pid"));
+        let words = words.iter().map(|word| word.to_string());
+        words.chain(["--pid-file".to_string(), pid_file]).collect()
+    }
+
+    /// A process of an earlier `up` in this state directory that still runs.
+    pub fn running(&self) -> Option<Pid> {
+        let up = processes::find(&self.state.file("up.pid"), "tidegate");
+        up.or_else(|| {
+            (0..FORWARDERS_MAX).find_map(|index| {
+                let config = shown(&self.state.forwarder(index, "toml"));
+                processes::find(&self.state.forwarder(index, "pid"), &config)
+            })
+        })
+    }
+
+    /// How to use what is up.
+    pub fn usage(&self) -> String {
+        let state = self.state.path().display();
+        let mut text = String::new();
+        let count = self.forwarders;
+        let _ = writeln!(text, "{count} forwarders serve {}", self.export.display());
+        if let Some(point) = &self.mount {
+            let _ = writeln!(text, "Files:     {}", point.display());
+            let _ = writeln!(
+                text,
+                "Run:       tidegate run --state-dir {state} -- PROGRAM"
+            );
+        }
+        let _ = writeln!(text, "Look:      tidegate stat --state-dir {state}");
+        text
+    }
+
+    fn address(&self, index: usize) -> String {
+        format!("unix:{}", shown(&self.state.forwarder(index, "sock")))
+    }
+
+    fn own_settings(&self, index: usize) -> [(&'static str, &'static str, &'static str, Value); 3] {
+        let pid_file = shown(&self.state.forwarder(index, "pid"));
+        [
+            (
+                "",
+                "forwarder",
+                "--forwarders",
+                Value::Integer(index as i64),
+            ),
+            (
+                "",
+                "listen",
+                "--state-dir",
+                Value::List(vec![Value::Text(self.address(index))]),
+            ),
+            ("", "pid_file", "--state-dir", Value::Text(pid_file)),
+        ]
+    }
+
+    fn source(&self, index: usize) -> Source {
+        let mut source = Source::empty("up");
+        for (section, key, flag, value) in self.settings.iter().chain(&self.own_settings(index)) {
+            source.set(section, key, value.clone(), flag);
+        }
+        source
+    }
+
+    fn forwarder_file(&self, index: usize) -> String {
+        let mut tables = toml::Table::new();
+        for (section, key, _, value) in self.settings.iter().chain(&self.own_settings(index)) {
+            let table = match *section {
+                "" => &mut tables,
+                name => {
+                    let entry = tables
+                        .entry(name)
+                        .or_insert_with(|| toml::Table::new().into());
+                    entry
+                        .as_table_mut()
+                        .expect("only tables have section names")
+                }
+            };
+            table.insert(key.to_string(), plain(value));
+        }
+        tables.to_string()
+    }
+}
+
+/// `I:REST`.
+pub fn indexed(text: &str) -> Result<(usize, String), String> {
+    match text
+        .split_once(':')
+        .and_then(|(index, rest)| Some((index.parse().ok()?, rest)))
+    {
+        Some((index, rest)) if !rest.is_empty() => Ok((index, rest.to_string())),
+        _ => Err("must begin with the index of a forwarder, such as 0:12".to_string()),
+    }
+}
+
+fn plain(value: &Value) -> toml::Value {
+    match value {
+        Value::Integer(number) => toml::Value::Integer(*number),
+        Value::Bool(value) => toml::Value::Boolean(*value),
+        Value::Text(text) => toml::Value::String(text.clone()),
+        Value::List(list) => toml::Value::Array(list.iter().map(plain).collect()),
+        Value::Other(kind) => unreachable!("no setting of ours is {kind}"),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
