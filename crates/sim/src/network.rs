@@ -66,9 +66,11 @@ impl Network {
             last: [now; 2],
         };
         self.links.insert(self.made, link);
-        let at = self
-            .arrival(now, self.made, End::Forwarder)
-            .expect("a new link is open");
+        let delay = self
+            .rng
+            .between(self.options.delay_min, self.options.delay_max);
+        let at = now + delay;
+        self.links.get_mut(&self.made).expect("made above").last[End::Forwarder as usize] = at;
         (self.made, at)
     }
 
