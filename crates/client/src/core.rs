@@ -25,6 +25,8 @@ mod requests;
 mod seats;
 mod sessions;
 mod split;
+#[cfg(test)]
+mod tests;
 mod types;
 mod unstable;
 

@@ -71,11 +71,25 @@ impl Core {
             generation,
             left: BTreeSet::new(),
         });
+        self.hold_back(seat);
         let ops = self.state_of(seat);
         if ops.is_empty() {
             return self.tell(seat, [Op::ReclaimDone]);
         }
         self.tell(seat, ops);
+    }
+
+    /// What was to be sent for the seat waits; looking for its holder is over.
+    fn hold_back(&mut self, seat: u16) {
+        if let Some(probe) = self.seats[usize::from(seat)].probe.take() {
+            self.remove(probe);
+        }
+        for forwarder in 0..self.sessions.len() {
+            for id in self.unqueue(seat, forwarder) {
+                self.seats[usize::from(seat)].waiting.insert(id);
+                self.put(id, Place::Seat);
+            }
+        }
     }
 
     /// The opens and locks of a seat as requests.

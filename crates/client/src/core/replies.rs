@@ -36,11 +36,12 @@ impl Core {
     }
 
     fn answered(&mut self, forwarder: usize, reply: Reply, payload: Bytes) {
-        let (id, seat) = (reply.id, reply.seat);
-        let by_seat = self.requests.get(&id).is_some_and(|pending| {
-            (pending.target, pending.seat) == (Target::Seat, seat)
-                || pending.purpose == Purpose::Recover
-        });
+        let id = reply.id;
+        let Some(pending) = self.requests.get(&id) else {
+            return;
+        };
+        let seat = pending.seat;
+        let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
         if by_seat && reply.result != Err(Status::NotMySeat) {
             self.served(seat, forwarder);
             let known = &mut self.seats[usize::from(seat)];

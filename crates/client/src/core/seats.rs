@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// Takes back the requests of the seat that were not sent to the forwarder yet.
-    fn unqueue(&mut self, seat: u16, forwarder: usize) -> Vec<Id> {
+    pub(super) fn unqueue(&mut self, seat: u16, forwarder: usize) -> Vec<Id> {
         let of_seat = |id: &Id| {
             let pending = self.requests.get(id);
             pending.is_some_and(|p| p.seat == seat && p.target == Target::Seat)

@@ -1,0 +1,145 @@
+//! Reads and writes over several seats.
+
+use super::*;
+
+#[test]
+fn a_write_is_split_at_stripes_without_copying() {
+    let mut rig = Rig::open(4);
+    let whole = bytes(20_000);
+    let id = rig.call_with(write(file(7), 1000, 20_000), whole.clone(), None);
+    assert_eq!(rig.sent.len(), 6);
+    let parts: Vec<Sent> = rig.sent.drain(..).collect();
+    let mut at = 0;
+    for sent in &parts {
+        let Op::Write { extents, .. } = &sent.request.op else {
+            panic!("a write is sent as writes");
+        };
+        let extent = extents.first;
+        assert_eq!(extent.offset, 1000 + at);
+        assert_eq!(sent.forwarder, usize::from(sent.request.seat));
+        assert_eq!(u64::from(sent.request.payload_len), extent.len);
+        let [piece] = &sent.payload[..] else {
+            panic!("one extent is one piece");
+        };
+        let wanted = whole.slice(at as usize..(at + extent.len) as usize);
+        assert_eq!(piece.as_ptr(), wanted.as_ptr());
+        assert_eq!(piece.len(), wanted.len());
+        at += extent.len;
+        let hints = sent.request.hints.expect("writes carry hints");
+        assert_eq!(hints.operation, 1);
+        assert_eq!(hints.operation_bytes, 20_000);
+        assert_eq!(hints.operation_bytes_max, 4096 + 3096);
+    }
+    // In any order.
+    for sent in parts.iter().rev() {
+        let len = u64::from(sent.request.payload_len);
+        rig.ok(sent, Outcome::Written { len });
+    }
+    assert_eq!(rig.succeeded(id), Outcome::Written { len: 20_000 });
+}
+
+#[test]
+fn merged_blocks_travel_as_one_request() {
+    let mut rig = Rig::with(2, true);
+    for forwarder in 0..2 {
+        rig.core.connect(forwarder);
+        rig.pump();
+        rig.greet(forwarder, GRANT, &[]);
+    }
+    let id = rig.call_with(write(file(7), 0, 16_384), bytes(16_384), None);
+    assert_eq!(rig.sent.len(), 2);
+    for sent in std::mem::take(&mut rig.sent) {
+        assert_eq!((sent.payload.len(), sent.request.payload_len), (2, 8192));
+        rig.ok(&sent, Outcome::Written { len: 8192 });
+    }
+    assert_eq!(rig.succeeded(id), Outcome::Written { len: 16_384 });
+}
+
+#[test]
+fn a_read_ends_at_its_first_short_part() {
+    let mut rig = Rig::open(2);
+    let whole = bytes(12_288);
+    let id = rig.call(read(file(7), 0, 12_288));
+    let parts: Vec<Sent> = rig.sent.drain(..).collect();
+    rig.data(&parts[2], whole.slice(8192..));
+    rig.data(&parts[1], whole.slice(4096..5000));
+    rig.data(&parts[0], whole.slice(..4096));
+    let answer = rig.result(id).expect("the read succeeds");
+    assert_eq!(answer.data.len, 5000);
+    assert_eq!(answer.data.pieces.concat(), &whole[..5000]);
+}
+
+#[test]
+fn an_error_in_one_part_fails_a_read() {
+    let mut rig = Rig::open(2);
+    let id = rig.call(read(file(7), 0, 8192));
+    let parts: Vec<Sent> = rig.sent.drain(..).collect();
+    rig.fail(&parts[1], Status::Errno(5));
+    assert!(rig.done.is_empty(), "the other part is waited for");
+    rig.data(&parts[0], bytes(4096));
+    assert_eq!(rig.errno(id), 5);
+}
+
+#[test]
+fn nothing_is_read_or_written_without_a_request() {
+    let mut rig = Rig::open(2);
+    let id = rig.call(read(file(7), 50, 0));
+    assert_eq!(rig.result(id).expect("nothing fails").data.len, 0);
+    let id = rig.call(write(file(7), 50, 0));
+    assert_eq!(rig.succeeded(id), Outcome::Written { len: 0 });
+    assert!(rig.sent.is_empty());
+}
+
+#[test]
+fn other_forwarders_charges_and_epochs_are_passed_on() {
+    let mut rig = Rig::open(2);
+    let handle = rig.file_of_seat(0);
+    rig.call(read(handle, 0, 10));
+    let first = rig.next();
+    rig.input(Input::Received {
+        forwarder: 0,
+        reply: Reply {
+            id: first.request.id,
+            seat: first.request.seat,
+            generation: 1,
+            epoch: 41,
+            charged_ns: 900,
+            result: Err(Status::Errno(5)),
+            payload_len: 0,
+        },
+        payload: Bytes::new(),
+    });
+    let elsewhere = |rig: &mut Rig, offset| {
+        rig.call(read(handle, offset, 10));
+        let request = rig.next().request;
+        assert_eq!(request.epoch, 41);
+        request
+            .hints
+            .expect("reads carry hints")
+            .charged_elsewhere_ns
+    };
+    assert_eq!(elsewhere(&mut rig, 4096), 900);
+    assert_eq!(elsewhere(&mut rig, 4096), 0);
+    assert_eq!(elsewhere(&mut rig, 0), 0);
+}
+
+#[test]
+fn an_abandoned_read_costs_a_credit_until_it_is_answered() {
+    let mut rig = Rig::new(1);
+    rig.greet(
+        0,
+        Grant {
+            credits: 1,
+            ..GRANT
+        },
+        &[],
+    );
+    let id = rig.call_with(read(file(7), 0, 10), Bytes::new(), Some(5));
+    let first = rig.next();
+    rig.at(5);
+    assert_eq!(rig.errno(id), 110);
+    rig.call(getattr(file(7)));
+    assert!(rig.sent.is_empty());
+    rig.data(&first, bytes(10));
+    assert_eq!(rig.next().request.op, getattr(file(7)));
+}

@@ -1,0 +1,147 @@
+//! Fsync: each node with unstable writes is asked, by whichever forwarder it has.
+
+use super::*;
+
+fn fsync(handle: Handle) -> Op {
+    Op::Fsync {
+        handle,
+        data_only: false,
+    }
+}
+
+/// Forwarders on nodes of these identities, all with sessions.
+fn rig_on(identities: &[(u64, u64)]) -> Rig {
+    let mut rig = Rig::new(identities.len());
+    for (forwarder, identity) in identities.iter().enumerate() {
+        rig.core.connect(forwarder);
+        rig.pump();
+        greet_as(&mut rig, forwarder, *identity);
+    }
+    rig
+}
+
+fn greet_as(rig: &mut Rig, forwarder: usize, identity: (u64, u64)) {
+    rig.greet(forwarder, Grant { identity, ..GRANT }, &[]);
+}
+
+/// Writes one stripe to each of the first seats, beginning with the file's own.
+fn write_stripes(rig: &mut Rig, handle: Handle, stripes: u64) {
+    let len = stripes * 4096;
+    let id = rig.call_with(write(handle, 0, len), bytes(len as usize), None);
+    for sent in std::mem::take(&mut rig.sent) {
+        rig.ok(&sent, Outcome::Written { len: 4096 });
+    }
+    rig.succeeded(id);
+}
+
+fn asked(rig: &mut Rig) -> Vec<usize> {
+    let asked: Vec<Sent> = std::mem::take(&mut rig.sent);
+    let mut forwarders = Vec::new();
+    for sent in asked {
+        if matches!(sent.request.op, Op::Fsync { .. }) {
+            forwarders.push(sent.forwarder);
+            rig.ok(&sent, Outcome::Done);
+        }
+    }
+    forwarders
+}
+
+#[test]
+fn each_node_is_asked_once() {
+    let mut rig = rig_on(&[(1, 1), (1, 1), (2, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 3);
+    let id = rig.call(fsync(handle));
+    assert_eq!(asked(&mut rig), [0, 2]);
+    assert_eq!(rig.succeeded(id), Outcome::Done);
+    // Nothing is unstable any more: one is asked for form's sake.
+    let id = rig.call(fsync(handle));
+    assert_eq!(asked(&mut rig), [0]);
+    rig.succeeded(id);
+}
+
+#[test]
+fn another_forwarder_of_the_node_serves_for_a_dead_one() {
+    let mut rig = rig_on(&[(1, 1), (1, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 1);
+    rig.lose(0);
+    let id = rig.call(fsync(handle));
+    assert_eq!(asked(&mut rig), [1]);
+    rig.succeeded(id);
+}
+
+#[test]
+fn a_rebooted_node_is_eio_once() {
+    let mut rig = rig_on(&[(1, 1), (2, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 2);
+    rig.lose(0);
+    rig.core.connect(0);
+    rig.pump();
+    greet_as(&mut rig, 0, (1, 2));
+    let id = rig.call(fsync(handle));
+    assert_eq!(asked(&mut rig), [1]);
+    assert_eq!(rig.errno(id), 5);
+    let id = rig.call(fsync(handle));
+    asked(&mut rig);
+    rig.succeeded(id);
+}
+
+#[test]
+fn a_reboot_found_while_asking_is_eio() {
+    let mut rig = rig_on(&[(1, 1), (2, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 1);
+    rig.lose(0);
+    let id = rig.call(fsync(handle));
+    greet_as(&mut rig, 0, (1, 2));
+    assert!(asked(&mut rig).is_empty());
+    assert_eq!(rig.errno(id), 5);
+}
+
+#[test]
+fn a_process_that_comes_back_is_waited_for() {
+    let mut rig = rig_on(&[(1, 1), (2, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 1);
+    rig.lose(0);
+    let id = rig.call(fsync(handle));
+    rig.lose(0);
+    // The round found nobody; who serves the seat is asked, and nobody does.
+    let probe = rig.take(|sent| sent.request.op == Op::ReclaimDone);
+    rig.fail(&probe, Status::NotMySeat);
+    assert!(rig.done.is_empty());
+    while rig.connects.is_empty() {
+        rig.wake();
+    }
+    greet_as(&mut rig, 0, (1, 1));
+    while !rig.done.contains_key(&id) {
+        rig.wake();
+        assert!(asked(&mut rig).iter().all(|forwarder| *forwarder == 0));
+    }
+    rig.succeeded(id);
+}
+
+#[test]
+fn a_seat_served_by_another_host_is_eio() {
+    let mut rig = rig_on(&[(1, 1), (2, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 1);
+    rig.lose(0);
+    let id = rig.call(fsync(handle));
+    rig.lose(0);
+    let probe = rig.take(|sent| sent.request.op == Op::ReclaimDone);
+    assert_eq!(probe.forwarder, 1);
+    rig.reply(&probe, 2, Err(Status::NewGeneration));
+    let done = rig.next();
+    rig.reply(&done, 2, Ok(Outcome::Done));
+    while !rig.done.contains_key(&id) {
+        rig.wake();
+        if rig.connects.contains(&0) {
+            rig.lose(0);
+        }
+    }
+    assert_eq!(rig.errno(id), 5);
+    assert_eq!(rig.logs.len(), 1);
+}

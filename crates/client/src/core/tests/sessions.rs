@@ -1,0 +1,148 @@
+//! Hellos, credits, leases and the end.
+
+use super::*;
+
+#[test]
+fn the_first_session_is_looked_for_in_rounds() {
+    let mut rig = Rig::new(2);
+    let id = rig.call(lookup(b"a"));
+    assert_eq!(rig.connects, [0]);
+    rig.lose(0);
+    assert_eq!(rig.connects, [1]);
+    rig.lose(1);
+    assert!(rig.connects.is_empty());
+    assert_eq!(rig.core.wake_at(), Some(20 * MS));
+    rig.wake();
+    rig.lose(0);
+    rig.greet(1, GRANT, &[]);
+    assert_eq!(rig.core.root().map(|root| root.handle), Some(file(ROOT)));
+    // The call goes to its seat's owner.
+    let owner = rig.seat_of(file(ROOT));
+    if owner == 0 {
+        rig.greet(0, GRANT, &[]);
+    }
+    let sent = rig.next();
+    assert_eq!(sent.forwarder, owner);
+    rig.ok(&sent, Outcome::Attr(attr(file(9))));
+    rig.succeeded(id);
+}
+
+#[test]
+fn a_refused_hello_is_told_and_the_next_forwarder_tried() {
+    let mut rig = Rig::new(2);
+    rig.connected(0);
+    let hello = rig.next();
+    rig.fail(&hello, Status::Errno(13));
+    assert_eq!(rig.refused, [(0, Errno(13))]);
+    assert_eq!(rig.connects, [1]);
+}
+
+#[test]
+fn a_forwarder_of_another_set_is_refused() {
+    let mut rig = Rig::open(2);
+    rig.lose(1);
+    rig.core.connect(1);
+    rig.pump();
+    rig.seats = 5;
+    rig.greet(1, GRANT, &[]);
+    assert_eq!(rig.refused, [(1, Errno(71))]);
+    assert_eq!(rig.logs.len(), 1);
+}
+
+#[test]
+fn incarnations_grow_with_each_connection() {
+    let mut rig = Rig::new(1);
+    let mut last = 0;
+    for _ in 0..3 {
+        rig.connected(0);
+        let hello = rig.next();
+        let Op::Hello(hello) = &hello.request.op else {
+            panic!("the first frame is the hello");
+        };
+        assert!(hello.incarnation > last);
+        assert_eq!(hello.client, 1);
+        last = hello.incarnation;
+        rig.lose(0);
+        rig.wake();
+    }
+}
+
+#[test]
+fn credits_are_respected_and_the_order_is_kept() {
+    let mut rig = Rig::new(1);
+    rig.greet(
+        0,
+        Grant {
+            credits: 2,
+            ..GRANT
+        },
+        &[],
+    );
+    let ids: Vec<CallId> = (0..5).map(|n| rig.call(getattr(file(n)))).collect();
+    for (n, id) in ids.iter().enumerate() {
+        assert_eq!(rig.sent.len(), 2.min(5 - n));
+        let sent = rig.next();
+        assert_eq!(sent.request.op, getattr(file(n as u64)));
+        rig.ok(&sent, Outcome::Attr(attr(file(n as u64))));
+        rig.succeeded(*id);
+    }
+}
+
+#[test]
+fn idle_sessions_are_kept_alive() {
+    let mut rig = Rig::open(1);
+    assert_eq!(rig.core.wake_at(), Some(1000 * MS));
+    rig.wake();
+    let ping = rig.next();
+    assert_eq!(ping.request.op, Op::Ping);
+    rig.ok(&ping, Outcome::Done);
+    assert_eq!(rig.core.wake_at(), Some(2000 * MS));
+    // Traffic is as good as a ping.
+    rig.at(1500 * MS);
+    rig.call(getattr(file(3)));
+    assert_eq!(rig.core.wake_at(), Some(2500 * MS));
+}
+
+#[test]
+fn stamps_are_corrected_by_the_forwarders_clocks() {
+    let mut rig = Rig::new(1);
+    let grant = Grant {
+        ahead_ns: 5000,
+        ..GRANT
+    };
+    rig.greet(0, grant, &[]);
+    rig.now = 77;
+    rig.call_with(read(file(3), 0, 10), Bytes::new(), Some(1077));
+    let hints = rig.next().request.hints.expect("reads carry hints");
+    assert_eq!(hints.stamp_ns, WALL + 5077);
+    assert_eq!(hints.deadline_ns, WALL + 6077);
+}
+
+#[test]
+fn shutdown_ends_calls_and_says_goodbye() {
+    let mut rig = Rig::open(2);
+    let id = rig.call(lookup(b"a"));
+    rig.input(Input::Shutdown);
+    assert_eq!(rig.errno(id), 5);
+    let byes: Vec<Sent> = rig
+        .sent
+        .drain(..)
+        .filter(|s| s.request.op == Op::Bye)
+        .collect();
+    assert_eq!(byes.len(), 2);
+    rig.ok(&byes[0], Outcome::Done);
+    assert!(!rig.ended);
+    rig.lose(byes[1].forwarder);
+    assert!(rig.ended);
+    assert_eq!(rig.core.wake_at(), None);
+    let late = rig.call(lookup(b"b"));
+    assert_eq!(rig.errno(late), 5);
+}
+
+#[test]
+fn a_goodbye_does_not_wait_for_ever() {
+    let mut rig = Rig::open(1);
+    rig.input(Input::Shutdown);
+    rig.wake();
+    assert!(rig.ended);
+}
