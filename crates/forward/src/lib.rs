@@ -21,6 +21,8 @@ mod locks;
 pub mod model;
 mod result;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use files::{Access, Errno, Files};
 pub use forwarder::Forwarder;

@@ -103,9 +103,13 @@ impl ModelTable {
             "a store past the table's end"
         );
         let mut pages = lock(&self.pages);
-        for (index, byte) in bytes.iter().enumerate() {
-            let at = at + index;
-            pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE])[at % PAGE] = *byte;
+        let mut done = 0;
+        while done < bytes.len() {
+            let (page, from) = ((at + done) / PAGE, (at + done) % PAGE);
+            let len = (PAGE - from).min(bytes.len() - done);
+            let page = pages.entry(page).or_insert_with(|| vec![0; PAGE]);
+            page[from..][..len].copy_from_slice(&bytes[done..][..len]);
+            done += len;
         }
     }
 }
@@ -117,9 +121,15 @@ impl SeatTable for ModelTable {
             "a load past the table's end"
         );
         let pages = lock(&self.pages);
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let at = at + index;
-            *byte = pages.get(&(at / PAGE)).map_or(0, |page| page[at % PAGE]);
+        let mut done = 0;
+        while done < bytes.len() {
+            let (page, from) = ((at + done) / PAGE, (at + done) % PAGE);
+            let len = (PAGE - from).min(bytes.len() - done);
+            match pages.get(&page) {
+                Some(page) => bytes[done..][..len].copy_from_slice(&page[from..][..len]),
+                None => bytes[done..][..len].fill(0),
+            }
+            done += len;
         }
     }
 

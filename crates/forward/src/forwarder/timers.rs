@@ -45,9 +45,11 @@ impl Forwarder {
         for seat in 0..self.config.layout.seats {
             self.expire_seat(seat);
         }
-        if !self.clients.is_empty() {
+        let alive = self.clients.values().filter(|client| !client.ended);
+        if let Some(oldest) = alive.map(|client| client.seen).min() {
             // Often enough that a gap between two calls tells a pause of this process.
-            self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
+            let often = self.now + (self.config.lease_ns / 8).max(1);
+            self.wake_by(often.min(oldest + self.config.lease_ns));
         }
     }
 }

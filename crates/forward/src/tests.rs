@@ -1,0 +1,538 @@
+//! A small host around the forwarder, and a client that follows the protocol; the tests are in the folder.
+//!
+//! The host keeps slots, carries jobs out over the model file system (at once, or one by one when
+//! told to hold them) and answers for seats. Nothing runs by itself: time is set by the tests.
+
+mod data;
+mod exactly_once;
+mod hostile;
+mod locks;
+mod names;
+mod opens;
+mod seats;
+mod sessions;
+mod status;
+
+use crate::model::{Disk, ModelFiles, ModelTable, Switch};
+use crate::{
+    Admission, Config, ConnId, Forwarder, Input, Job, JobId, JobResult, Output, Peer, SlotId,
+    effect,
+};
+use std::boxed::Box;
+use std::collections::{BTreeMap, VecDeque};
+use std::string::String;
+use std::sync::Arc;
+use std::vec;
+use std::vec::Vec;
+use tidegate_sched::{Direction, Options, Time};
+use tidegate_wire::{
+    Attr, Extent, Handle, Hello, HelloReply, Layout, Op, Outcome, Reply, Request, Row, Status,
+};
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const MS: u64 = 1_000_000;
+
+/// What outlives a forwarder process: the disk, the tables, the generations.
+pub(super) struct World {
+    pub(super) disk: Disk,
+    pub(super) tables: BTreeMap<u16, ModelTable>,
+    pub(super) generations: BTreeMap<u16, u64>,
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        World {
+            disk: Disk::new(),
+            tables: BTreeMap::new(),
+            generations: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn config(&self, forwarder: u16, seats: u16) -> Config {
+        Config {
+            forwarder,
+            layout: Layout {
+                seats,
+                stripe: 4096,
+            },
+            fail_over: true,
+            payload_max: 1 << 20,
+            pool_bytes_max: 1 << 20,
+            credits: 64,
+            sessions_max: 8,
+            lease_ns: 30 * SECOND,
+            grace_ns: 10 * SECOND,
+            uid: 0,
+            host: 5,
+            boot: 6,
+            root: self.disk.root(),
+            scheduler: Options::default(),
+        }
+    }
+
+    /// The seat's table and its generation, raised, as the host hands them in.
+    pub(super) fn take(&mut self, seat: u16, switch: &Switch) -> (u64, ModelTable) {
+        let table = self
+            .tables
+            .entry(seat)
+            .or_insert_with(|| ModelTable::new(switch));
+        let generation = self.generations.entry(seat).or_insert(0);
+        *generation += 1;
+        (*generation, table.seen_by(switch))
+    }
+}
+
+/// A forwarder process.
+pub(super) struct Host {
+    pub(super) forwarder: Forwarder,
+    pub(super) files: ModelFiles,
+    pub(super) switch: Switch,
+    pub(super) now: Time,
+    pub(super) slots: BTreeMap<SlotId, Vec<u8>>,
+    pub(super) replies: VecDeque<(ConnId, Reply, Vec<u8>)>,
+    pub(super) closed: Vec<(ConnId, String)>,
+    pub(super) logs: Vec<String>,
+    pub(super) jobs: VecDeque<(JobId, Job)>,
+    /// Jobs are kept in `jobs` instead of carried out at once.
+    pub(super) hold_jobs: bool,
+    pub(super) asked_seats: Vec<u16>,
+    pub(super) released: Vec<u16>,
+    pub(super) reclaimed: Vec<u16>,
+    pub(super) policies: Vec<(crate::PolicyId, Vec<u8>)>,
+    pub(super) drained: bool,
+    /// Device time that each data job reports.
+    pub(super) device_ns: u64,
+    conns: u64,
+}
+
+impl Host {
+    pub(super) fn new(world: &World, config: Config) -> Host {
+        let switch = Switch::new();
+        let mut host = Host {
+            forwarder: Forwarder::new(config).expect("sound options"),
+            files: world.disk.files(&switch),
+            switch,
+            now: Time(SECOND),
+            slots: BTreeMap::new(),
+            replies: VecDeque::new(),
+            closed: Vec::new(),
+            logs: Vec::new(),
+            jobs: VecDeque::new(),
+            hold_jobs: false,
+            asked_seats: Vec::new(),
+            released: Vec::new(),
+            reclaimed: Vec::new(),
+            policies: Vec::new(),
+            drained: false,
+            device_ns: 0,
+            conns: 0,
+        };
+        host.run();
+        host
+    }
+
+    /// A process that holds seat 0 of one.
+    pub(super) fn serving(world: &mut World) -> Host {
+        let mut host = Host::new(world, world.config(0, 1));
+        host.give_seat(world, 0);
+        host
+    }
+
+    /// The host got a seat's lock.
+    pub(super) fn give_seat(&mut self, world: &mut World, seat: u16) {
+        let (generation, table) = world.take(seat, &self.switch);
+        self.tell(Input::SeatTaken {
+            seat,
+            generation,
+            table: Arc::new(table),
+        });
+    }
+
+    pub(super) fn tell(&mut self, input: Input) {
+        self.forwarder.handle(self.now, input);
+        self.run();
+    }
+
+    pub(super) fn advance(&mut self, ns: u64) {
+        let until = self.now + ns;
+        while let Some(at) = self.forwarder.wake_at().filter(|at| *at <= until) {
+            assert!(
+                at > self.now || self.now == Time(0),
+                "it wants to be woken in the past"
+            );
+            self.now = at;
+            self.run();
+        }
+        self.now = until;
+        self.run();
+    }
+
+    pub(super) fn connect(&mut self, peer: Peer) -> ConnId {
+        self.conns += 1;
+        let conn = ConnId(self.conns);
+        self.tell(Input::Connected { conn, peer });
+        conn
+    }
+
+    /// Hands a request in as a reactor does; false if there is no room for its payload.
+    pub(super) fn receive(&mut self, conn: ConnId, request: Request, payload: &[u8]) -> bool {
+        let slot = match self.forwarder.admit(self.now, conn, &request) {
+            Admission::NoPayload => None,
+            Admission::Slot { slot, len } => {
+                let mut bytes = payload.to_vec();
+                bytes.resize(len as usize, 0);
+                assert!(
+                    self.slots.insert(slot, bytes).is_none(),
+                    "a slot given twice"
+                );
+                Some(slot)
+            }
+            Admission::Wait => return false,
+            Admission::Refuse(reason) => {
+                self.closed.push((conn, reason.into()));
+                self.tell(Input::Closed { conn });
+                return true;
+            }
+        };
+        self.tell(Input::Received {
+            conn,
+            request,
+            slot,
+        });
+        true
+    }
+
+    /// Does what the forwarder asks, until it asks for nothing.
+    pub(super) fn run(&mut self) {
+        while let Some(output) = self.forwarder.poll(self.now) {
+            match output {
+                Output::Send {
+                    conn, reply, slot, ..
+                } => self.send(conn, reply, slot),
+                Output::Free { slot } => {
+                    self.slots.remove(&slot).expect("a slot is freed once");
+                }
+                Output::Start { job, work } => {
+                    self.jobs.push_back((job, work));
+                    if !self.hold_jobs {
+                        self.run_job();
+                    }
+                }
+                Output::TakeSeat { seat } => self.asked_seats.push(seat),
+                Output::ReleaseSeat { seat } => self.released.push(seat),
+                Output::Close { conn, reason } => {
+                    self.closed.push((conn, reason.into()));
+                    self.forwarder.handle(self.now, Input::Closed { conn });
+                }
+                Output::Log { text } => self.logs.push(text.into()),
+                Output::ParsePolicy { policy, text } => self.policies.push((policy, text.into())),
+                Output::Reclaimed { seat } => self.reclaimed.push(seat),
+                Output::Drained => self.drained = true,
+            }
+        }
+    }
+
+    fn send(&mut self, conn: ConnId, reply: Reply, slot: Option<SlotId>) {
+        let mut payload = Vec::new();
+        if let Some(slot) = slot {
+            payload = self.slots.remove(&slot).expect("a slot is sent once");
+            payload.truncate(reply.payload_len as usize);
+            self.forwarder.handle(self.now, Input::Sent { slot });
+        }
+        assert_eq!(payload.len(), reply.payload_len as usize);
+        self.replies.push_back((conn, reply, payload));
+    }
+
+    /// Carries the oldest job out.
+    pub(super) fn run_job(&mut self) {
+        let (job, work) = self.jobs.pop_front().expect("a job was started");
+        let result = self.perform(work);
+        if !self.switch.is_killed() {
+            self.forwarder
+                .handle(self.now, Input::Finished { job, result });
+        }
+        if self.hold_jobs {
+            self.run();
+        }
+    }
+
+    fn perform(&mut self, work: Job) -> JobResult {
+        match work {
+            Job::Io {
+                handle,
+                direction,
+                parts,
+            } => {
+                let mut end = 0;
+                let mut results = Vec::new();
+                for part in &parts {
+                    assert!(part.offset >= end, "parts ascend and are disjoint");
+                    end = part.offset + u64::from(part.len);
+                    let slot = self.slots.get_mut(&part.slot).expect("its slot is in use");
+                    let bytes = &mut slot[part.slot_offset as usize..][..part.len as usize];
+                    results.push(match direction {
+                        Direction::Read => {
+                            let read = self.files.read_at(handle, part.offset, u64::from(part.len));
+                            read.map(|read| {
+                                bytes[..read.len()].copy_from_slice(&read);
+                                read.len() as u32
+                            })
+                        }
+                        Direction::Write => {
+                            let files: &mut dyn crate::Files = &mut self.files;
+                            files
+                                .write_at(handle, part.offset, bytes)
+                                .map(|()| part.len)
+                        }
+                    });
+                }
+                JobResult::Io {
+                    parts: results,
+                    device_ns: self.device_ns,
+                }
+            }
+            Job::Op {
+                caller,
+                op,
+                row,
+                payload,
+            } => {
+                let bytes = payload.map_or(vec![], |(slot, len)| {
+                    self.slots[&slot][..len as usize].to_vec()
+                });
+                let files = &mut self.files;
+                let result = effect::perform(files, caller.as_ref(), &op, row.as_ref(), &bytes);
+                JobResult::Op(result)
+            }
+            Job::Resolve { row } => {
+                effect::resolve(&mut self.files, &row);
+                JobResult::Done
+            }
+            Job::Closed { handle } => {
+                let _ = crate::Files::closed(&mut self.files, handle);
+                JobResult::Done
+            }
+        }
+    }
+
+    /// The next reply.
+    pub(super) fn reply(&mut self) -> Reply {
+        self.replies.pop_front().expect("a reply").1
+    }
+}
+
+/// A client that numbers its requests and rows.
+#[derive(Clone)]
+pub(super) struct Tester {
+    pub(super) id: u64,
+    pub(super) conn: ConnId,
+    incarnation: u64,
+    pub(super) requests: u64,
+    /// Sequences of row 0 by seat.
+    sequences: BTreeMap<u16, u64>,
+    /// Generations seen, by seat.
+    pub(super) generations: BTreeMap<u16, u64>,
+    layout: Layout,
+    root: Handle,
+}
+
+pub(super) fn peer(uid: u32) -> Peer {
+    Peer {
+        credentials: Some((uid, uid)),
+        address: "unix:pid 1".into(),
+        challenged: false,
+    }
+}
+
+pub(super) fn hello(client: u64, incarnation: u64) -> Hello {
+    Hello {
+        version: 1,
+        client,
+        incarnation,
+        wall_ns: 0,
+        payload_max: 1 << 20,
+        uid: 0,
+        gid: 0,
+        name: Box::from(&b"node:1"[..]),
+        proof: Box::default(),
+    }
+}
+
+pub(super) fn plain(id: u64, op: Op) -> Request {
+    Request {
+        id,
+        seat: 0,
+        row: None,
+        generation: 0,
+        epoch: 0,
+        replay: false,
+        caller: None,
+        hints: None,
+        op,
+        payload_len: 0,
+    }
+}
+
+impl Tester {
+    /// A client of root with a session.
+    pub(super) fn new(host: &mut Host, id: u64) -> Tester {
+        Tester::of(host, id, peer(0))
+    }
+
+    pub(super) fn of(host: &mut Host, id: u64, peer: Peer) -> Tester {
+        let mut tester = Tester {
+            id,
+            conn: ConnId(0),
+            incarnation: 0,
+            requests: 0,
+            sequences: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            layout: Layout {
+                seats: 1,
+                stripe: 4096,
+            },
+            root: Handle { inode: 0, birth: 0 },
+        };
+        tester.connect(host, peer);
+        tester
+    }
+
+    /// Opens a connection to a forwarder, the same or another.
+    pub(super) fn connect(&mut self, host: &mut Host, peer: Peer) -> HelloReply {
+        self.conn = host.connect(peer);
+        self.incarnation += 1;
+        self.requests += 1;
+        let hello = Op::Hello(hello(self.id, self.incarnation));
+        host.receive(self.conn, plain(self.requests, hello), &[]);
+        match host.reply().result {
+            Ok(Outcome::Hello(granted)) => {
+                self.layout.seats = granted.seats;
+                self.layout.stripe = granted.stripe;
+                self.root = granted.root.handle;
+                *granted
+            }
+            other => panic!("no session: {other:?}"),
+        }
+    }
+
+    /// A request as the protocol wants it: next id, the seat in charge, a row where one belongs.
+    pub(super) fn request(&mut self, op: Op, payload_len: usize) -> Request {
+        self.requests += 1;
+        let seat = op.seat(&self.layout, self.root).unwrap_or(0);
+        let row = op.mutates().then(|| {
+            let sequence = self.sequences.entry(seat).or_insert(0);
+            *sequence += 1;
+            Row {
+                index: 0,
+                sequence: *sequence,
+            }
+        });
+        Request {
+            seat,
+            row,
+            generation: self.generations.get(&seat).copied().unwrap_or(0),
+            payload_len: payload_len as u32,
+            ..plain(self.requests, op)
+        }
+    }
+
+    /// Sends without looking for the reply.
+    pub(super) fn send(&mut self, host: &mut Host, op: Op, payload: &[u8]) -> Request {
+        let request = self.request(op, payload.len());
+        assert!(
+            host.receive(self.conn, request.clone(), payload),
+            "the pool is full"
+        );
+        request
+    }
+
+    /// Sends and takes the reply.
+    pub(super) fn call(&mut self, host: &mut Host, op: Op) -> Result<Outcome, Status> {
+        self.call_with(host, op, &[]).0
+    }
+
+    pub(super) fn call_with(
+        &mut self,
+        host: &mut Host,
+        op: Op,
+        payload: &[u8],
+    ) -> (Result<Outcome, Status>, Vec<u8>) {
+        let request = self.send(host, op, payload);
+        self.take(host, &request)
+    }
+
+    /// Sends a request again, with the generation that is known by now.
+    pub(super) fn again(
+        &mut self,
+        host: &mut Host,
+        request: &Request,
+        payload: &[u8],
+    ) -> Result<Outcome, Status> {
+        let generation = self.generations.get(&request.seat).copied().unwrap_or(0);
+        let request = Request {
+            generation,
+            replay: true,
+            ..request.clone()
+        };
+        assert!(
+            host.receive(self.conn, request.clone(), payload),
+            "the pool is full"
+        );
+        self.take(host, &request).0
+    }
+
+    pub(super) fn take(
+        &mut self,
+        host: &mut Host,
+        request: &Request,
+    ) -> (Result<Outcome, Status>, Vec<u8>) {
+        let (conn, reply, payload) = host.replies.pop_front().expect("a reply");
+        assert_eq!((conn, reply.id), (self.conn, request.id));
+        if reply.generation != 0 {
+            self.generations.insert(reply.seat, reply.generation);
+        }
+        (reply.result, payload)
+    }
+
+    pub(super) fn attr(&mut self, host: &mut Host, op: Op) -> Attr {
+        match self.call(host, op) {
+            Ok(Outcome::Attr(attr)) => attr,
+            other => panic!("no attributes: {other:?}"),
+        }
+    }
+
+    pub(super) fn create(&mut self, host: &mut Host, name: &str) -> Handle {
+        let parent = self.root;
+        self.attr(host, create(parent, name, true)).handle
+    }
+
+    pub(super) fn root(&self) -> Handle {
+        self.root
+    }
+}
+
+pub(super) fn create(parent: Handle, name: &str, exclusive: bool) -> Op {
+    Op::Create {
+        parent,
+        name: name.as_bytes().into(),
+        mode: 0o644,
+        exclusive,
+    }
+}
+
+pub(super) fn write(handle: Handle, offset: u64, len: u64) -> Op {
+    let extents = Extent { offset, len }.into();
+    Op::Write { handle, extents }
+}
+
+pub(super) fn read(handle: Handle, offset: u64, len: u64) -> Op {
+    let extents = Extent { offset, len }.into();
+    Op::Read { handle, extents }
+}
+
+pub(super) fn errno(result: Result<Outcome, Status>) -> u16 {
+    match result {
+        Err(Status::Errno(errno)) => errno,
+        other => panic!("no errno: {other:?}"),
+    }
+}

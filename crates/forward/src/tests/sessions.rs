@@ -1,0 +1,295 @@
+//! Hello, lease, reconnection, goodbye, and who may do what.
+
+use super::*;
+use crate::files::Errno;
+use tidegate_wire::{Caller, SetAttr};
+
+fn greet(host: &mut Host, peer: Peer, hello: Hello) -> (ConnId, Result<Outcome, Status>) {
+    let conn = host.connect(peer);
+    host.receive(conn, plain(1, Op::Hello(hello)), &[]);
+    (conn, host.reply().result)
+}
+
+fn was_closed(host: &Host, conn: ConnId) -> bool {
+    host.closed.iter().any(|(closed, _)| *closed == conn)
+}
+
+#[test]
+fn a_hello_tells_the_layout_and_whether_the_client_is_known() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 7);
+    let granted = tester.connect(&mut host, peer(0));
+    assert!(!granted.fresh, "its state is still here");
+    assert_eq!(&*granted.held, [(0, 1)]);
+    assert_eq!(
+        (granted.forwarder, granted.seats, granted.credits),
+        (0, 1, 64)
+    );
+    assert_eq!(
+        (granted.lease_ms, granted.host, granted.boot),
+        (30_000, 5, 6)
+    );
+    let granted = Tester::new(&mut host, 8).connect(&mut host, peer(0));
+    assert!(!granted.fresh);
+}
+
+#[test]
+fn refused_hellos_are_answered_and_closed() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    config.sessions_max = 1;
+    config.uid = 1000;
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let trials = [
+        (peer(1001), hello(1, 1), Errno::EACCES.0),
+        (peer(0), hello(1, 1), Errno::EACCES.0),
+        (
+            peer(1000),
+            Hello {
+                version: 0,
+                ..hello(1, 1)
+            },
+            71,
+        ),
+        (
+            peer(1000),
+            Hello {
+                client: 0,
+                ..hello(1, 1)
+            },
+            71,
+        ),
+    ];
+    for (peer, hello, expected) in trials {
+        let (conn, result) = greet(&mut host, peer, hello);
+        assert_eq!(errno(result), expected);
+        assert!(was_closed(&host, conn));
+    }
+    assert!(greet(&mut host, peer(1000), hello(1, 5)).1.is_ok());
+    assert_eq!(
+        errno(greet(&mut host, peer(1000), hello(2, 1)).1),
+        87,
+        "one session is the limit"
+    );
+    assert_eq!(
+        errno(greet(&mut host, peer(1000), hello(1, 5)).1),
+        71,
+        "not a newer incarnation"
+    );
+    assert!(greet(&mut host, peer(1000), hello(1, 6)).1.is_ok());
+}
+
+#[test]
+fn a_client_id_stays_with_its_user() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    assert!(greet(&mut host, peer(1000), hello(1, 1)).1.is_ok());
+    assert_eq!(
+        errno(greet(&mut host, peer(1001), hello(1, 2)).1),
+        Errno::EACCES.0
+    );
+}
+
+#[test]
+fn a_newer_connection_closes_the_older_and_gets_its_replies() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 7);
+    let older = tester.conn;
+    host.hold_jobs = true;
+    let request = tester.send(&mut host, create(tester.root(), "file", true), &[]);
+    tester.connect(&mut host, peer(0));
+    assert!(was_closed(&host, older));
+    // The same request again is in hand already: one job, one reply, to the present connection.
+    let repeated = Request {
+        replay: true,
+        ..request.clone()
+    };
+    host.receive(tester.conn, repeated, &[]);
+    assert_eq!(host.jobs.len(), 1);
+    host.run_job();
+    assert!(tester.take(&mut host, &request).0.is_ok());
+    assert!(host.replies.is_empty());
+    // What still comes on the older connection is thrown away.
+    host.tell(Input::Received {
+        conn: older,
+        request: plain(99, Op::Ping),
+        slot: None,
+    });
+    assert!(host.replies.is_empty());
+}
+
+#[test]
+fn state_outlives_the_connection_by_the_lease_and_no_longer() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 7);
+    let file = tester.create(&mut host, "file");
+    let open = Op::Open {
+        handle: file,
+        open: 1,
+        read: true,
+        write: true,
+    };
+    tester.call(&mut host, open).expect("opened");
+    let unlink = Op::Unlink {
+        parent: tester.root(),
+        name: Box::from(&b"file"[..]),
+    };
+    tester.call(&mut host, unlink).expect("removed");
+    host.tell(Input::Closed { conn: tester.conn });
+    host.advance(29 * SECOND);
+    assert_eq!(world.disk.orphans(), 1, "the open keeps the file");
+    assert!(!tester.connect(&mut host, peer(0)).fresh);
+    host.advance(29 * SECOND);
+    tester.call(&mut host, Op::Ping).expect("alive");
+    host.advance(29 * SECOND);
+    assert_eq!(world.disk.orphans(), 1, "a ping renews the lease");
+    host.advance(2 * SECOND);
+    assert_eq!(world.disk.orphans(), 0);
+    assert!(was_closed(&host, tester.conn));
+    assert!(tester.connect(&mut host, peer(0)).fresh);
+}
+
+#[test]
+fn a_pause_of_the_forwarder_ends_no_lease() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 7);
+    host.advance(5 * SECOND);
+    // Stopped and continued: nobody called for an hour.
+    host.now = host.now + 3600 * SECOND;
+    host.run();
+    assert!(tester.call(&mut host, Op::Ping).is_ok());
+    assert!(host.closed.is_empty());
+}
+
+#[test]
+fn goodbye_ends_everything_at_once() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 7);
+    tester.create(&mut host, "file");
+    tester.call(&mut host, Op::Bye).expect("answered");
+    assert!(was_closed(&host, tester.conn));
+    assert!(tester.connect(&mut host, peer(0)).fresh);
+    let status = String::from_utf8(host.forwarder_status()).expect("text");
+    assert!(
+        status.contains("\"clients\":0"),
+        "its rows are gone: {status}"
+    );
+}
+
+#[test]
+fn a_forwarder_of_root_acts_with_the_callers_rights_and_trusts_root_only() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut root = Tester::new(&mut host, 7);
+    let mut user = Tester::of(&mut host, 8, peer(1000));
+    let make = |tester: &mut Tester, host: &mut Host, name: &str, uid: u32| {
+        let caller = Caller {
+            uid,
+            gid: uid,
+            groups: Box::default(),
+        };
+        let request = Request {
+            caller: Some(caller),
+            ..tester.request(create(tester.root(), name, true), 0)
+        };
+        host.receive(tester.conn, request.clone(), &[]);
+        match tester.take(host, &request).0 {
+            Ok(Outcome::Attr(attr)) => attr.uid,
+            other => panic!("not made: {other:?}"),
+        }
+    };
+    assert_eq!(make(&mut root, &mut host, "a", 1001), 1001);
+    assert_eq!(
+        make(&mut user, &mut host, "b", 1001),
+        1000,
+        "it acts as itself only"
+    );
+    let chown = Op::Setattr {
+        handle: user.create(&mut host, "c"),
+        set: SetAttr {
+            uid: Some(0),
+            ..SetAttr::default()
+        },
+    };
+    assert!(
+        user.call(&mut host, chown).is_ok(),
+        "its own file, in the model"
+    );
+}
+
+#[test]
+fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut root = Tester::new(&mut host, 7);
+    let file = root.create(&mut host, "file");
+    root.call_with(&mut host, write(file, 0, 4), b"data")
+        .0
+        .expect("written");
+    let mut user = Tester::of(&mut host, 8, peer(1000));
+    assert_eq!(user.call_with(&mut host, read(file, 0, 4), &[]).1, b"data");
+    let denied = [
+        user.call_with(&mut host, write(file, 0, 1), b"x").0,
+        user.call_with(&mut host, Op::Append { handle: file }, b"x")
+            .0,
+        user.call(
+            &mut host,
+            Op::Fallocate {
+                handle: file,
+                mode: 0,
+                offset: 0,
+                len: 9,
+            },
+        ),
+    ];
+    for result in denied {
+        assert_eq!(errno(result), Errno::EACCES.0);
+    }
+    let fsync = Op::Fsync {
+        handle: file,
+        data_only: false,
+    };
+    assert!(
+        user.call(&mut host, fsync).is_ok(),
+        "who may read may make stable"
+    );
+    let private = SetAttr {
+        mode: Some(0),
+        ..SetAttr::default()
+    };
+    root.call(
+        &mut host,
+        Op::Setattr {
+            handle: file,
+            set: private,
+        },
+    )
+    .expect("set");
+    assert!(
+        user.call(&mut host, read(file, 0, 1)).is_ok(),
+        "it was allowed in this session"
+    );
+    let mut third = Tester::of(&mut host, 9, peer(1000));
+    assert_eq!(
+        errno(third.call(&mut host, read(file, 0, 1))),
+        Errno::EACCES.0
+    );
+    let own = third.create(&mut host, "own");
+    third
+        .call(
+            &mut host,
+            Op::Setattr {
+                handle: own,
+                set: private,
+            },
+        )
+        .expect("set");
+    let (written, _) = third.call_with(&mut host, write(own, 0, 1), b"x");
+    assert!(written.is_ok(), "the owner may, as with a created file");
+}

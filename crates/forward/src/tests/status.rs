@@ -1,0 +1,96 @@
+//! Status text and changes of policy.
+
+use super::*;
+use crate::files::Errno;
+
+impl Host {
+    /// What a trusted client reads.
+    pub(in super::super) fn forwarder_status(&mut self) -> Vec<u8> {
+        let mut tester = Tester::new(self, 0xfeed00 + self.conns);
+        match tester.call(self, Op::Status) {
+            Ok(Outcome::Text(text)) => text.into(),
+            other => panic!("no status: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_status_is_json_and_counts_what_was_done() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 0x77);
+    let file = tester.create(&mut host, "file");
+    tester
+        .call_with(&mut host, write(file, 0, 4), b"data")
+        .0
+        .expect("written");
+    tester
+        .call_with(&mut host, read(file, 0, 9), &[])
+        .0
+        .expect("read");
+    let text = String::from_utf8(host.forwarder_status()).expect("text");
+    let expected = [
+        r#"{"forwarder":0,"policy":"fifo","epoch":0,"draining":false,"#,
+        r#""seats":[{"seat":0,"state":"serving","generation":1,"clients":1}]"#,
+        r#"{"client":"0000000000000077","name":"node:1","uid":0,"connected":true,"unanswered":0,"#,
+        r#""requests":{"answered":3,"errors":0,"replays":0,"read":1,"write":1}"#,
+        r#""bytes":{"read":4,"write":4},"calls":{"read":1,"write":1},"batches":2"#,
+        r#""applications":[{"app":"0000000000000000","read_requests":1,"read_bytes":4,"#,
+    ];
+    for part in expected {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let mut depth = 0i32;
+    for c in text.chars() {
+        depth += match c {
+            '{' | '[' => 1,
+            '}' | ']' => -1,
+            _ => 0,
+        };
+    }
+    assert_eq!(depth, 0, "{text}");
+}
+
+#[test]
+fn clients_ids_are_not_shown_to_peers_that_are_not_trusted() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::of(&mut host, 0x77, peer(1000));
+    let Ok(Outcome::Text(text)) = tester.call(&mut host, Op::Status) else {
+        panic!("no status");
+    };
+    assert!(!String::from_utf8_lossy(&text).contains("77\""));
+}
+
+#[test]
+fn a_policy_is_changed_by_trusted_peers_and_only_if_it_makes_sense() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 1);
+    let set = || Op::SetPolicy {
+        text: Box::from(&b"policy = \"window\""[..]),
+    };
+    let request = tester.send(&mut host, set(), &[]);
+    let (policy, text) = host.policies.pop().expect("the host reads the text");
+    assert_eq!(text, b"policy = \"window\"");
+    host.tell(Input::PolicyParsed {
+        policy,
+        options: Ok(Options::for_policy("window")),
+    });
+    assert!(tester.take(&mut host, &request).0.is_ok());
+    let status = String::from_utf8(host.forwarder_status()).expect("text");
+    assert!(status.contains("\"policy\":\"window\""));
+
+    let refusals = [
+        Ok(Options::for_policy("no such policy")),
+        Err(Box::from("line 1: nonsense")),
+    ];
+    for options in refusals {
+        let request = tester.send(&mut host, set(), &[]);
+        let (policy, _) = host.policies.pop().expect("asked");
+        host.tell(Input::PolicyParsed { policy, options });
+        assert_eq!(errno(tester.take(&mut host, &request).0), Errno::EINVAL.0);
+    }
+    let mut stranger = Tester::of(&mut host, 2, peer(1000));
+    assert_eq!(errno(stranger.call(&mut host, set())), Errno::EPERM.0);
+}
