@@ -2,9 +2,9 @@
 //!
 //! Every function returns a negative errno on failure and leaves a text for the calling thread.
 //! Handles are numbers in the shape of pointers: they are looked up and never followed, so that a
-//! stale or wild one is EINVAL. A panic becomes EIO and makes its client unusable. Buffers and strings
-//! are the caller's word: each `unsafe` below relies on what the function's comment, which is the
-//! header's, asks of them.
+//! stale or wild one is EINVAL. A panic becomes EIO and makes its client unusable. Buffers and
+//! strings are the caller's word: each `unsafe` below relies on what the function's comment, which
+//! is the header's, asks of them.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
 mod error;
@@ -60,8 +60,8 @@ pub unsafe extern "C" fn tidegate_connect(
     }) as c_int
 }
 
-/// Ends the sessions of a client, within a second. Calls that still run, and later ones on its files,
-/// end with -EIO; the files and directories must still be closed.
+/// Ends the sessions of a client, within a second. Calls that still run, and later ones on its
+/// files, end with -EIO; the files and directories must still be closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_disconnect(client: *mut tidegate_client) -> c_int {
     run("disconnect", || {
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn tidegate_set_application(
     }) as c_int
 }
 
-/// Copies the state of forwarder `index` as JSON text to `buffer`, cut to `len` bytes with the final
-/// NUL. Returns the whole text's length without NUL.
+/// Copies the state of forwarder `index` as JSON text to `buffer`, cut to `len` bytes with the
+/// final NUL. Returns the whole text's length without NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_status(
     client: *mut tidegate_client,

@@ -1,8 +1,8 @@
 //! Paths over handles: walking to a file, opening it, and reading and writing it.
 //!
 //! A path starts at the root of the export, with or without a leading slash. Symbolic links are
-//! followed inside the export: one that says an absolute path starts again at the root of the export,
-//! and `..` there stays there.
+//! followed inside the export: one that says an absolute path starts again at the root of the
+//! export, and `..` there stays there.
 
 use crate::api::{Client, Context, Data, Errno, OpenFile};
 use crate::wire::{Attr, Handle, Name, SetAttr};

@@ -1,9 +1,9 @@
 //! The Tidegate client: one client of a set of forwarders, for many threads.
 //!
-//! [`core`] decides everything and does no I/O: it splits operations over the seats, keeps sessions,
-//! finds stand-ins, re-opens and replays. [`Client`] puts sockets and threads around it, [`fs`] adds
-//! paths, and `include/tidegate.h` is the same for C. The wire types are re-exported so that users of
-//! this crate need no other.
+//! [`core`] decides everything and does no I/O: it splits operations over the seats, keeps
+//! sessions, finds stand-ins, re-opens and replays. [`Client`] puts sockets and threads around it,
+//! [`fs`] adds paths, and `include/tidegate.h` is the same for C. The wire types are re-exported so
+//! that users of this crate need no other.
 
 pub mod api;
 mod application;

@@ -22,8 +22,8 @@ pub struct Options {
     pub payload_max: u32,
     /// Most bytes that all calls together may have in flight, default 64 MiB; further calls wait.
     pub in_flight_bytes_max: u64,
-    /// Blocks of one operation that lie on the same seat travel in one request; otherwise each stripe
-    /// block is a request of its own. Default true.
+    /// Blocks of one operation that lie on the same seat travel in one request; otherwise each
+    /// stripe block is a request of its own. Default true.
     pub merge_blocks: bool,
     /// Names of files remembered at most, for forwarders that do not know a handle; default 262144.
     pub names_max: usize,

@@ -45,8 +45,8 @@ impl Client {
         self.call(ctx, op, Bytes::new()).map(|answer| answer.data)
     }
 
-    /// Writes all bytes; the parts of different seats in parallel. On error, how much was written is
-    /// unknown.
+    /// Writes all bytes; the parts of different seats in parallel. On error, how much was written
+    /// is unknown.
     pub fn write(
         &self,
         ctx: &Context,

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use std::time::Duration;
 
 impl Client {
-    /// Sets or releases a lock; `wait` blocks until granted, cancelled (EINTR) - never timed out. The
-    /// client remembers held locks and reclaims them after a seat changed hands.
+    /// Sets or releases a lock; `wait` blocks until granted, cancelled (EINTR) - never timed out.
+    /// The client remembers held locks and reclaims them after a seat changed hands.
     pub fn set_lock(
         &self,
         ctx: &Context,

@@ -86,8 +86,8 @@ pub unsafe extern "C" fn tidegate_open(
     }) as c_int
 }
 
-/// Opens a regular file by inode number and birth, as tidegate_stat reports them. `flags` are O_RDONLY,
-/// O_WRONLY or O_RDWR.
+/// Opens a regular file by inode number and birth, as tidegate_stat reports them. `flags` are
+/// O_RDONLY, O_WRONLY or O_RDWR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_open_inode(
     client: *mut tidegate_client,
@@ -154,14 +154,15 @@ pub unsafe extern "C" fn tidegate_pwrite(
     offset: u64,
 ) -> i64 {
     with_file("pwrite", file, |opened, ctx| {
-        // SAFETY: `buffer` is NULL or holds `len` bytes.
-        let bytes = unsafe { copy(buffer, len.min(CALL_BYTES_MAX)) }?;
+        check_buffer(buffer, len)?;
+        // SAFETY: `buffer` is NULL or holds at least that much.
+        let bytes = unsafe { copy(buffer, len.min(CALL_BYTES_MAX)) };
         Ok(opened.file.pwrite(ctx, offset, bytes)? as i64)
     })
 }
 
-/// Writes at the end of the file in one piece; returns how many bytes, which may be fewer than `len`,
-/// and sets `*offset`, unless it is NULL, to where they are.
+/// Writes at the end of the file in one piece; returns how many bytes, which may be fewer than
+/// `len`, and sets `*offset`, unless it is NULL, to where they are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_append(
     file: *mut tidegate_file,
@@ -170,9 +171,10 @@ pub unsafe extern "C" fn tidegate_append(
     offset: *mut u64,
 ) -> i64 {
     with_file("append", file, |opened, ctx| {
+        check_buffer(buffer, len)?;
         let len = len.min(opened.file.client().payload_max() as usize);
         // SAFETY: `buffer` is NULL or holds at least `len` bytes.
-        let bytes = unsafe { copy(buffer, len) }?;
+        let bytes = unsafe { copy(buffer, len) };
         let at = opened.file.append(ctx, bytes)?;
         if !offset.is_null() {
             // SAFETY: not NULL, so it is a place for a number.
@@ -182,8 +184,8 @@ pub unsafe extern "C" fn tidegate_append(
     })
 }
 
-/// Returns when all that was written to the file is stable; without the attributes that reading does
-/// not need if `data_only` is not 0.
+/// Returns when all that was written to the file is stable; without the attributes that reading
+/// does not need if `data_only` is not 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_fsync(file: *mut tidegate_file, data_only: c_int) -> c_int {
     with_file("fsync", file, |opened, ctx| {
@@ -273,20 +275,17 @@ unsafe fn hand_over(
     Ok(0)
 }
 
-/// Copies a buffer: the client keeps what it writes until every forwarder has answered, which may be
-/// after an interrupted or timed-out call has returned.
+/// Copies a buffer: the client keeps what it writes until every forwarder has answered, which may
+/// be after an interrupted or timed-out call has returned.
 ///
 /// # Safety
-/// `buffer` is NULL or holds `len` bytes.
-unsafe fn copy(buffer: *const c_void, len: usize) -> Result<Bytes, Failure> {
-    check_buffer(buffer, len)?;
+/// `buffer` holds `len` bytes, and `len` fits an isize; or `len` is 0.
+unsafe fn copy(buffer: *const c_void, len: usize) -> Bytes {
     if len == 0 {
-        return Ok(Bytes::new());
+        return Bytes::new();
     }
-    // SAFETY: not NULL, so it holds `len` bytes, and `len` fits an isize.
-    Ok(Bytes::copy_from_slice(unsafe {
-        std::slice::from_raw_parts(buffer.cast(), len)
-    }))
+    // SAFETY: as above.
+    Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(buffer.cast(), len) })
 }
 
 #[cfg(test)]

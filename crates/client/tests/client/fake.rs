@@ -1,0 +1,396 @@
+//! A forwarder inside the test: the wire protocol over a Unix socket, files in memory, and faults
+//! on demand. It has one seat and one directory.
+
+mod files;
+
+use files::Files;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use tidegate_client::wire::frame::{self, HEADER_LEN};
+use tidegate_client::wire::{HelloReply, Op, Outcome, Reply, Request, Row, Status};
+use tidegate_client::{Client, Context, Options};
+
+/// Largest payload of the fake.
+pub const PAYLOAD_MAX: u32 = 1 << 20;
+/// Bytes of a stripe.
+pub const STRIPE: u64 = 64 << 10;
+
+/// A running fake, with its socket's folder.
+pub struct Fake {
+    shared: Arc<Shared>,
+    folder: PathBuf,
+}
+
+/// What connections share.
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Files, sessions' memory and what shall go wrong.
+#[derive(Default)]
+pub struct State {
+    files: Files,
+    /// Stored replies of mutating requests, by client and row.
+    rows: BTreeMap<(u64, u16), (u64, Stored)>,
+    /// Requests seen, by their kind.
+    pub seen: BTreeMap<&'static str, u32>,
+    /// Data requests wait while set.
+    pub held: bool,
+    /// Cuts the connection instead of answering this many data requests.
+    pub cuts: u32,
+    /// As `cuts`, but after carrying them out.
+    pub late_cuts: u32,
+    /// Sends bytes that are no frame instead of this many replies to data requests.
+    pub garbled: u32,
+    /// Never answers data requests.
+    pub silent: bool,
+    /// Writes replies in portions of this many bytes; 0: whole.
+    pub portion: usize,
+    /// Refuses new sessions.
+    pub refusing: Option<u16>,
+    /// The lock that someone holds, and who waits for it.
+    lock_holder: Option<u64>,
+    lock_waiting: Vec<(u64, u64, Arc<Mutex<UnixStream>>)>,
+    connections: u32,
+}
+
+/// A reply as stored in a row.
+type Stored = (Result<Outcome, Status>, Vec<u8>);
+
+impl Fake {
+    /// Listens in a folder of its own.
+    pub fn start(test: &str) -> Fake {
+        let folder = std::env::temp_dir().join(format!("tidegate-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the socket");
+        let listener = UnixListener::bind(folder.join("sock")).expect("the socket can be bound");
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let served = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = Arc::clone(&served);
+                let stream = stream.expect("a connection can be accepted");
+                thread::spawn(move || serve(&shared, stream));
+            }
+        });
+        Fake { shared, folder }
+    }
+
+    /// The folder of its socket, which goes with it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The address to connect to.
+    pub fn address(&self) -> String {
+        format!("unix:{}", self.folder.join("sock").display())
+    }
+
+    /// A client of this fake.
+    pub fn client(&self) -> Arc<Client> {
+        self.client_with(|_| {})
+    }
+
+    /// A client with other options.
+    pub fn client_with(&self, set: impl FnOnce(&mut Options)) -> Arc<Client> {
+        let mut options = Options::new([self.address()]);
+        set(&mut options);
+        Client::connect(options).expect("the fake grants a session")
+    }
+
+    /// Changes what goes wrong, or looks at what was seen.
+    pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        let result = look(&mut self.shared.state());
+        self.shared.changed.notify_all();
+        result
+    }
+
+    /// Waits until `count` requests of a kind were seen.
+    pub fn wait_for(&self, kind: &str, count: u32) {
+        let mut state = self.shared.state();
+        while state.seen.get(kind).copied().unwrap_or(0) < count {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .expect("no connection panics");
+        }
+    }
+
+    /// How many connections there were.
+    pub fn connections(&self) -> u32 {
+        self.shared.state().connections
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no connection panics")
+    }
+}
+
+/// One connection, until it is cut.
+struct Connection<'a> {
+    shared: &'a Shared,
+    stream: UnixStream,
+    writer: Arc<Mutex<UnixStream>>,
+    client: u64,
+}
+
+fn serve(shared: &Shared, stream: UnixStream) {
+    shared.state().connections += 1;
+    let writer = stream.try_clone().expect("a socket can be duplicated");
+    let writer = Arc::new(Mutex::new(writer));
+    let mut connection = Connection {
+        shared,
+        stream,
+        writer,
+        client: 0,
+    };
+    while let Some((request, payload)) = connection.next() {
+        if !connection.answer(&request, payload) {
+            break;
+        }
+    }
+    // The writer may be kept by a waiting lock.
+    let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+}
+
+impl Connection<'_> {
+    /// The next request; None at the end of the stream.
+    fn next(&mut self) -> Option<(Request, Vec<u8>)> {
+        let mut header = [0; HEADER_LEN];
+        self.stream.read_exact(&mut header).ok()?;
+        let header = frame::decode_header(&header, PAYLOAD_MAX).expect("the client sends frames");
+        let mut body = vec![0; header.body_len as usize];
+        self.stream.read_exact(&mut body).ok()?;
+        let request = frame::decode_request(&header, &body).expect("the client sends requests");
+        let mut payload = vec![0; header.payload_len as usize];
+        self.stream.read_exact(&mut payload).ok()?;
+        Some((request, payload))
+    }
+
+    /// Serves one request; false to cut the connection.
+    fn answer(&mut self, request: &Request, payload: Vec<u8>) -> bool {
+        let kind = kind_of(&request.op);
+        let mut state = self.shared.state();
+        *state.seen.entry(kind).or_default() += 1;
+        self.shared.changed.notify_all();
+        if let Op::Hello(hello) = &request.op {
+            self.client = hello.client;
+            let result = match state.refusing {
+                Some(errno) => Err(Status::Errno(errno)),
+                None => Ok(Outcome::Hello(Box::new(grant(&state)))),
+            };
+            drop(state);
+            return self.reply(request, result, Vec::new(), 0);
+        }
+        let is_data = matches!(request.op, Op::Read { .. } | Op::Write { .. });
+        while is_data && state.held {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .expect("no connection panics");
+        }
+        if is_data && state.silent {
+            return true;
+        }
+        if is_data && take_one(&mut state.cuts) {
+            return false;
+        }
+        if let Op::SetLock { .. } | Op::CancelLock { .. } = request.op {
+            return self.lock(state, request);
+        }
+        let (result, bytes) = self.once(&mut state, request, payload);
+        if is_data && take_one(&mut state.late_cuts) {
+            return false;
+        }
+        if is_data && take_one(&mut state.garbled) {
+            drop(state);
+            let mut writer = self.writer.lock().expect("no connection panics");
+            let _ = writer.write_all(&[0x55; 200]);
+            return true;
+        }
+        let portion = state.portion;
+        drop(state);
+        self.reply(request, result, bytes, portion)
+    }
+
+    /// Carries out a request, a mutating one once however often it comes.
+    fn once(&self, state: &mut State, request: &Request, payload: Vec<u8>) -> Stored {
+        let Some(Row { index, sequence }) = request.row else {
+            return state.files.perform(&request.op, &payload);
+        };
+        let key = (self.client, index);
+        match state.rows.get(&key) {
+            Some((stored, reply)) if *stored == sequence => return reply.clone(),
+            Some((stored, _)) => assert!(*stored < sequence, "a row's sequence went back"),
+            None => {}
+        }
+        let reply = state.files.perform(&request.op, &payload);
+        state.rows.insert(key, (sequence, reply.clone()));
+        reply
+    }
+
+    /// One exclusive lock is enough to wait for.
+    fn lock(&self, mut state: MutexGuard<'_, State>, request: &Request) -> bool {
+        let mut replies = Vec::new();
+        match &request.op {
+            Op::SetLock { lock, wait, .. } => {
+                use tidegate_client::wire::LockKind;
+                let free = state.lock_holder.is_none_or(|holder| holder == lock.owner);
+                if lock.kind == LockKind::None {
+                    if state.lock_holder == Some(lock.owner) {
+                        state.lock_holder = None;
+                        if !state.lock_waiting.is_empty() {
+                            let (id, owner, writer) = state.lock_waiting.remove(0);
+                            state.lock_holder = Some(owner);
+                            replies.push((id, writer, Ok(Outcome::Done)));
+                        }
+                    }
+                    replies.push((request.id, Arc::clone(&self.writer), Ok(Outcome::Done)));
+                } else if free {
+                    state.lock_holder = Some(lock.owner);
+                    replies.push((request.id, Arc::clone(&self.writer), Ok(Outcome::Done)));
+                } else if *wait {
+                    let writer = Arc::clone(&self.writer);
+                    state.lock_waiting.push((request.id, lock.owner, writer));
+                } else {
+                    let busy = Err(Status::Errno(11));
+                    replies.push((request.id, Arc::clone(&self.writer), busy));
+                }
+            }
+            Op::CancelLock { request: waiting } => {
+                let at = state.lock_waiting.iter().position(|(id, ..)| id == waiting);
+                if let Some(at) = at {
+                    let (id, _, writer) = state.lock_waiting.remove(at);
+                    replies.push((id, writer, Err(Status::Errno(4))));
+                }
+                replies.push((request.id, Arc::clone(&self.writer), Ok(Outcome::Done)));
+            }
+            _ => unreachable!("only these come here"),
+        }
+        drop(state);
+        for (id, writer, result) in replies {
+            let op = if id == request.id {
+                frame::op_code(&request.op)
+            } else {
+                set_lock_code()
+            };
+            send(&writer, op, reply_to(id, result, 0), &[], 0);
+        }
+        true
+    }
+
+    fn reply(
+        &self,
+        request: &Request,
+        result: Result<Outcome, Status>,
+        payload: Vec<u8>,
+        portion: usize,
+    ) -> bool {
+        let reply = reply_to(request.id, result, payload.len() as u32);
+        send(
+            &self.writer,
+            frame::op_code(&request.op),
+            reply,
+            &payload,
+            portion,
+        )
+    }
+}
+
+fn send(writer: &Mutex<UnixStream>, op: u8, reply: Reply, payload: &[u8], portion: usize) -> bool {
+    let mut bytes = Vec::new();
+    frame::encode_reply(op, &reply, &mut bytes);
+    bytes.extend_from_slice(payload);
+    let portion = if portion == 0 { bytes.len() } else { portion };
+    let mut writer = writer.lock().expect("no connection panics");
+    bytes
+        .chunks(portion)
+        .all(|part| writer.write_all(part).is_ok())
+}
+
+fn reply_to(id: u64, result: Result<Outcome, Status>, payload_len: u32) -> Reply {
+    Reply {
+        id,
+        seat: 0,
+        generation: 1,
+        epoch: 1,
+        charged_ns: 1,
+        result,
+        payload_len,
+    }
+}
+
+fn grant(state: &State) -> HelloReply {
+    HelloReply {
+        version: 1,
+        forwarder: 0,
+        seats: 1,
+        stripe: STRIPE,
+        payload_max: PAYLOAD_MAX,
+        credits: 64,
+        rows: 16,
+        fresh: state.connections <= 1,
+        lease_ms: 60_000,
+        wall_ns: 1,
+        host: 1,
+        boot: 1,
+        held: Box::from([(0, 1)]),
+        root: state.files.root(),
+    }
+}
+
+fn take_one(count: &mut u32) -> bool {
+    let any = *count > 0;
+    *count = count.saturating_sub(1);
+    any
+}
+
+fn set_lock_code() -> u8 {
+    let lock = crate::calls::exclusive(1);
+    frame::op_code(&Op::SetLock {
+        handle: files::ROOT,
+        lock,
+        wait: true,
+        reclaim: false,
+    })
+}
+
+fn kind_of(op: &Op) -> &'static str {
+    match op {
+        Op::Hello(_) => "hello",
+        Op::Bye => "bye",
+        Op::Read { .. } => "read",
+        Op::Write { .. } => "write",
+        Op::Append { .. } => "append",
+        Op::Create { .. } => "create",
+        Op::Lookup { .. } => "lookup",
+        Op::Open { .. } => "open",
+        Op::Close { .. } => "close",
+        Op::SetLock { .. } => "set_lock",
+        Op::CancelLock { .. } => "cancel_lock",
+        Op::DropLocks { .. } => "drop_locks",
+        _ => "other",
+    }
+}
+
+/// The context of a caller without wishes.
+pub fn plain() -> Context {
+    Context::default()
+}

@@ -1,0 +1,215 @@
+//! Calls that are interrupted, cut, answered with rubbish or not at all.
+
+use crate::calls::{create, exclusive, pattern};
+use crate::fake::{Fake, plain};
+use std::thread;
+use std::time::{Duration, Instant};
+use tidegate_client::wire::{Lock, LockKind};
+use tidegate_client::{CancelToken, Client, ConnectError, Context, Errno, Options};
+
+fn cancellable() -> (Context, CancelToken) {
+    let token = CancelToken::new();
+    (
+        Context {
+            cancel: Some(token.clone()),
+            ..Context::default()
+        },
+        token,
+    )
+}
+
+#[test]
+fn a_waiting_call_can_be_cancelled() {
+    let fake = Fake::start("cancel");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    fake.with(|state| state.held = true);
+    let (ctx, token) = cancellable();
+    thread::scope(|scope| {
+        let call = scope.spawn(|| client.read(&ctx, file, 0, 100));
+        fake.wait_for("read", 1);
+        token.cancel();
+        assert_eq!(call.join().expect("no panic").err(), Some(Errno::INTR));
+    });
+    // The forwarder is still stuck. A cancelled token ends later calls, too, unsent.
+    assert_eq!(client.read(&ctx, file, 0, 100).err(), Some(Errno::INTR));
+    fake.with(|state| state.held = false);
+    assert!(client.read(&plain(), file, 0, 100).is_ok());
+}
+
+#[test]
+fn a_lock_wait_can_be_cancelled() {
+    let fake = Fake::start("cancel-lock");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    assert_eq!(client.set_lock(&plain(), file, exclusive(1), true), Ok(()));
+    let (ctx, token) = cancellable();
+    thread::scope(|scope| {
+        let call = scope.spawn(|| client.set_lock(&ctx, file, exclusive(2), true));
+        fake.wait_for("set_lock", 2);
+        token.cancel();
+        assert_eq!(call.join().expect("no panic"), Err(Errno::INTR));
+    });
+    // The forwarder has forgotten the waiter: the next one gets the lock.
+    fake.wait_for("cancel_lock", 1);
+    let release = Lock {
+        kind: LockKind::None,
+        ..exclusive(1)
+    };
+    assert_eq!(client.set_lock(&plain(), file, release, false), Ok(()));
+    assert_eq!(client.set_lock(&plain(), file, exclusive(3), false), Ok(()));
+}
+
+#[test]
+fn silence_ends_with_the_time() {
+    let fake = Fake::start("silence");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    fake.with(|state| state.silent = true);
+    let timeout = Duration::from_millis(50);
+    let ctx = Context {
+        timeout: Some(timeout),
+        ..Context::default()
+    };
+    let start = Instant::now();
+    assert_eq!(client.read(&ctx, file, 0, 100).err(), Some(Errno::TIMEDOUT));
+    assert!(start.elapsed() >= timeout);
+}
+
+#[test]
+fn a_cut_connection_is_made_again_and_the_call_ends_well() {
+    let fake = Fake::start("cut");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    let bytes = pattern(10_000, 7);
+    fake.with(|state| state.cuts = 3);
+    assert_eq!(
+        client.write(&plain(), file, 0, bytes.clone()),
+        Ok(bytes.len())
+    );
+    fake.with(|state| state.cuts = 1);
+    let data = client
+        .read(&plain(), file, 0, bytes.len())
+        .expect("it is there");
+    assert_eq!(data.into_bytes(), bytes);
+    assert_eq!(fake.connections(), 5);
+}
+
+#[test]
+fn calls_of_many_threads_survive_cuts() {
+    const THREADS: usize = 16;
+    let fake = Fake::start("cuts");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    fake.with(|state| (state.cuts, state.late_cuts) = (5, 5));
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let client = &client;
+            scope.spawn(move || {
+                let bytes = pattern(3000, number);
+                let offset = number as u64 * 3000;
+                assert_eq!(
+                    client.write(&plain(), file, offset, bytes.clone()),
+                    Ok(3000)
+                );
+                let data = client
+                    .read(&plain(), file, offset, 3000)
+                    .expect("it is there");
+                assert_eq!(data.into_bytes(), bytes);
+            });
+        }
+    });
+    assert!(fake.connections() > 5);
+}
+
+#[test]
+fn rubbish_drops_the_connection_only() {
+    let fake = Fake::start("rubbish");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    let bytes = pattern(100, 9);
+    fake.with(|state| state.garbled = 2);
+    assert_eq!(client.write(&plain(), file, 0, bytes.clone()), Ok(100));
+    let data = client.read(&plain(), file, 0, 100).expect("it is there");
+    assert_eq!(data.into_bytes(), bytes);
+    assert_eq!(fake.connections(), 3);
+}
+
+#[test]
+fn bytes_in_flight_are_bounded() {
+    let fake = Fake::start("bound");
+    let client = fake.client_with(|options| options.in_flight_bytes_max = 10_000);
+    let file = create(&client, b"file");
+    fake.with(|state| state.held = true);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| client.read(&plain(), file, 0, 8000));
+        fake.wait_for("read", 1);
+        let ctx = Context {
+            timeout: Some(Duration::from_millis(20)),
+            ..Context::default()
+        };
+        assert_eq!(
+            client.read(&ctx, file, 0, 4000).err(),
+            Some(Errno::TIMEDOUT)
+        );
+        let (ctx, token) = cancellable();
+        token.cancel();
+        assert_eq!(client.read(&ctx, file, 0, 4000).err(), Some(Errno::INTR));
+        fake.with(|state| {
+            assert_eq!(state.seen["read"], 1);
+            state.held = false;
+        });
+        assert!(first.join().expect("no panic").is_ok());
+    });
+    assert!(client.read(&plain(), file, 0, 50_000).is_ok());
+}
+
+#[test]
+fn shutdown_ends_waiting_calls() {
+    let fake = Fake::start("shutdown");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    fake.with(|state| state.held = true);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| client.read(&plain(), file, 0, 100));
+        fake.wait_for("read", 1);
+        client.shutdown();
+        assert_eq!(call.join().expect("no panic").err(), Some(Errno::IO));
+    });
+    assert_eq!(client.getattr(&plain(), file).err(), Some(Errno::IO));
+    fake.with(|state| state.held = false);
+    client.shutdown();
+}
+
+#[test]
+fn goodbye_is_said() {
+    let fake = Fake::start("goodbye");
+    let client = fake.client();
+    drop(client);
+    fake.wait_for("bye", 1);
+}
+
+#[test]
+fn an_absent_forwarder_is_named() {
+    let mut options = Options::new(["unix:/nonexistent/tidegate.sock"]);
+    options.connect_timeout = Duration::from_millis(50);
+    let error = Client::connect(options).err().expect("nobody is there");
+    assert!(matches!(error, ConnectError::Unreachable(_)), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("unix:/nonexistent/tidegate.sock: No such file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_refused_session_says_why() {
+    let fake = Fake::start("refused");
+    fake.with(|state| state.refusing = Some(13));
+    let error = Client::connect(Options::new([fake.address()]))
+        .err()
+        .expect("refused");
+    assert!(matches!(error, ConnectError::Refused(..)), "{error}");
+    assert!(error.to_string().contains("Permission denied"), "{error}");
+}

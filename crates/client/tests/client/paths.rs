@@ -1,0 +1,92 @@
+//! Files by path.
+
+use crate::fake::{Fake, plain};
+use tidegate_client::fs::OpenHow;
+use tidegate_client::{Bytes, Errno};
+
+#[test]
+fn paths_lead_through_links_to_files() {
+    let fake = Fake::start("paths");
+    let client = fake.client();
+    let (ctx, root) = (plain(), client.root().handle);
+    let file = client
+        .open_path(&ctx, b"/./data", &OpenHow::create())
+        .expect("created");
+    assert_eq!(file.pwrite(&ctx, 0, Bytes::from_static(b"hello")), Ok(5));
+    client
+        .symlink(&ctx, root, b"link", b"/data")
+        .expect("linked");
+    client
+        .symlink(&ctx, root, b"loop", b"loop")
+        .expect("linked");
+    client
+        .symlink(&ctx, root, b"dangling", b"later")
+        .expect("linked");
+
+    let found = client.resolve(&ctx, b"link").expect("followed");
+    assert_eq!(found.handle, file.handle());
+    assert_ne!(
+        client.resolve_link(&ctx, b"link").expect("there").handle,
+        file.handle()
+    );
+    assert_eq!(
+        client
+            .resolve(&ctx, b"../../data")
+            .expect("the root's parent is itself"),
+        found
+    );
+    assert_eq!(client.resolve(&ctx, b"loop"), Err(Errno::LOOP));
+    assert_eq!(client.resolve(&ctx, b"data/x"), Err(Errno::NOTDIR));
+    assert_eq!(client.resolve(&ctx, b"data/"), Err(Errno::NOTDIR));
+    assert_eq!(client.resolve(&ctx, b""), Err(Errno::NOENT));
+    assert_eq!(client.resolve(&ctx, b"/").expect("the root").handle, root);
+
+    let through = client
+        .open_path(&ctx, b"dangling", &OpenHow::create())
+        .expect("created");
+    let later = client
+        .resolve(&ctx, b"later")
+        .expect("created through the link");
+    assert_eq!(through.handle(), later.handle);
+}
+
+#[test]
+fn opening_follows_open_2() {
+    let fake = Fake::start("open-path");
+    let client = fake.client();
+    let ctx = plain();
+    let open = |path: &[u8], how: &OpenHow| client.open_path(&ctx, path, how).map(|f| f.handle());
+    let exclusive = OpenHow {
+        exclusive: true,
+        ..OpenHow::create()
+    };
+    assert_eq!(open(b"new", &OpenHow::read()), Err(Errno::NOENT));
+    let new = open(b"new", &exclusive).expect("created");
+    assert_eq!(open(b"new", &exclusive), Err(Errno::EXIST));
+    assert_eq!(open(b"new", &OpenHow::read()), Ok(new));
+    assert_eq!(open(b"/", &OpenHow::read()), Err(Errno::ISDIR));
+    assert_eq!(open(b"other/", &OpenHow::create()), Err(Errno::ISDIR));
+    client
+        .symlink(&ctx, client.root().handle, b"link", b"new")
+        .expect("linked");
+    let no_follow = OpenHow {
+        no_follow: true,
+        ..OpenHow::read()
+    };
+    assert_eq!(open(b"link", &no_follow), Err(Errno::LOOP));
+
+    let file = client
+        .open_path(&ctx, b"new", &OpenHow::create())
+        .expect("there");
+    assert_eq!(file.append(&ctx, Bytes::from_static(b"abc")), Ok(0));
+    assert_eq!(file.append(&ctx, Bytes::from_static(b"def")), Ok(3));
+    let data = file.pread(&ctx, 2, 100).expect("readable");
+    assert_eq!(data.into_bytes(), &b"cdef"[..]);
+    let truncate = OpenHow {
+        truncate: true,
+        ..OpenHow::create()
+    };
+    let file = client.open_path(&ctx, b"new", &truncate).expect("there");
+    assert_eq!(file.attr(&ctx).expect("attributes").size, 0);
+    assert_eq!(file.fsync(&ctx, true), Ok(()));
+}
