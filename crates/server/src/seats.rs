@@ -190,11 +190,12 @@ impl Seats {
     /// seat is taken or [`Seats::stop_wanting`] is called.
     pub fn want(&self, seat: u16) -> Result<(), SeatsError> {
         let mut wanted = lock(&self.wanted);
-        if !wanted.contains_key(&seat) {
-            let file = self.open_file(seat)?;
-            if self.try_lock(seat, &file, WANTED_BYTE)? {
-                wanted.insert(seat, file);
-            }
+        if wanted.contains_key(&seat) {
+            return Ok(());
+        }
+        let file = self.open_file(seat)?;
+        if self.try_lock(seat, &file, WANTED_BYTE)? {
+            wanted.insert(seat, file);
         }
         Ok(())
     }
@@ -231,7 +232,7 @@ impl Seats {
                 }
             }
         };
-        self.locks_work && ofd::held_elsewhere(fd.as_fd(), byte).unwrap_or(false)
+        self.locks_work && matches!(ofd::held_elsewhere(fd.as_fd(), byte), Ok(Some(_)))
     }
 
     /// Without working locks only the own seat can be had, and the configuration vouches for it.

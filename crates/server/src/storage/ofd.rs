@@ -36,11 +36,15 @@ pub(crate) fn unlock(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<()> {
     command(fd, libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, byte))
 }
 
-/// Whether another description holds a lock of any kind on the byte.
-pub(crate) fn held_elsewhere(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<bool> {
+/// The lock of another description on the byte, if there is one.
+pub(crate) fn held_elsewhere(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<Option<Kind>> {
     let mut lock = flock(libc::F_WRLCK, byte);
     command(fd, libc::F_OFD_GETLK, &mut lock)?;
-    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+    Ok(match libc::c_int::from(lock.l_type) {
+        libc::F_UNLCK => None,
+        libc::F_RDLCK => Some(Kind::Shared),
+        _ => Some(Kind::Exclusive),
+    })
 }
 
 fn flock(kind: libc::c_int, byte: u64) -> libc::flock {
@@ -99,10 +103,10 @@ mod tests {
         assert!(!try_lock(b, far, Kind::Exclusive).expect("lock"));
         unlock(a, far).expect("unlock");
         assert!(try_lock(b, far, Kind::Exclusive).expect("lock"));
-        assert!(held_elsewhere(a, far).expect("look"));
-        assert!(!held_elsewhere(b, far).expect("look"));
-        assert!(!held_elsewhere(a, 3).expect("look"));
+        assert_eq!(held_elsewhere(a, far).expect("look"), Some(Kind::Exclusive));
+        assert_eq!(held_elsewhere(b, far).expect("look"), None);
+        assert_eq!(held_elsewhere(a, 3).expect("look"), None);
         unlock(b, far).expect("unlock");
-        assert!(!held_elsewhere(a, far).expect("look"));
+        assert_eq!(held_elsewhere(a, far).expect("look"), None);
     }
 }

@@ -8,10 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, effect};
 use tidegate_sched::Direction;
 use tidegate_wire::Handle;
+
+/// How often a part of the known files is looked at for idle ones.
+const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pool's size and test aids.
 #[derive(Clone, Debug)]
@@ -44,6 +47,7 @@ pub(super) struct CompletionQueue {
 struct Shared {
     queue: Mutex<Queue>,
     ready: Condvar,
+    closing: Condvar,
     queued_max: usize,
     slots: Slots,
     faults: Faults,
@@ -113,6 +117,7 @@ impl ThreadPool {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             ready: Condvar::new(),
+            closing: Condvar::new(),
             queued_max: options.queued_max,
             slots: slots.clone(),
             faults: options.faults.clone(),
@@ -135,6 +140,10 @@ impl ThreadPool {
             // If one cannot be started, dropping the pool ends the others.
             pool.threads.push(thread.spawn(move || shared.work(files))?);
         }
+        let (shared, files) = (pool.shared.clone(), files.clone());
+        let thread = std::thread::Builder::new().name("storage-tidy".to_owned());
+        pool.threads
+            .push(thread.spawn(move || shared.tidy(&files))?);
         Ok(pool)
     }
 }
@@ -180,6 +189,7 @@ impl Storage for ThreadPool {
     fn shutdown(&mut self) {
         lock(&self.shared.queue).closed = true;
         self.shared.ready.notify_all();
+        self.shared.closing.notify_all();
         for thread in self.threads.drain(..) {
             // Jobs that panic are caught; a thread itself does not.
             let _ = thread.join();
@@ -207,6 +217,21 @@ impl Shared {
                 failed
             });
             self.report(job, result);
+        }
+    }
+
+    /// Lets go of idle files until the queue is closed.
+    fn tidy(&self, files: &PosixFiles) {
+        let mut queue = lock(&self.queue);
+        while !queue.closed {
+            let waited = self.closing.wait_timeout(queue, TIDY_INTERVAL);
+            let (woken, wait) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            queue = woken;
+            if wait.timed_out() {
+                drop(queue);
+                files.tidy();
+                queue = lock(&self.queue);
+            }
         }
     }
 

@@ -45,8 +45,9 @@ impl PosixFiles {
         })
     }
 
-    /// Call once a second: closes descriptors of a part of the files that were idle since its last
-    /// turn, and forgets those that another forwarder has removed, so that their space is freed.
+    /// Called once a second by the pool: closes descriptors of a part of the files that were idle
+    /// since its last turn, and forgets those that another forwarder has removed, so that their
+    /// space is freed.
     pub fn tidy(&self) {
         for known in self.export.table.idle() {
             match sys::stat(&known.path) {
@@ -323,3 +324,6 @@ impl Files for PosixFiles {
         export::own_wall_ns().saturating_add(self.export.clock_offset_ns)
     }
 }
+
+#[cfg(test)]
+mod tests;

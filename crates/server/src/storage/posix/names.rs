@@ -284,20 +284,32 @@ impl PosixFiles {
             return remove();
         };
         let regular = attr.mode & sys::KIND == sys::REGULAR;
-        let mut removing = match regular {
+        let removing = match regular {
             true => Some(self.export.opens.removing(attr.handle, fd.as_fd())?),
             false => None,
         };
         drop(fd);
         let acting = self.export.own.act_as(caller);
         let removed = acting.and_then(|_acting| remove());
-        let kept = removing.as_ref().is_some_and(|removing| removing.is_kept());
-        match (&removed, &mut removing) {
-            (Err(_), Some(removing)) => removing.undo(),
-            (Ok(()), _) if attr.nlink == 1 && !kept => self.export.table.forget(attr.handle),
-            _ => {}
+        if let Some(mut removing) = removing {
+            match removed {
+                Ok(()) => removing.done(attr.nlink),
+                Err(_) => removing.undo(),
+            }
+        }
+        if removed.is_ok() {
+            self.forget_if_gone(attr.handle);
         }
         removed
+    }
+
+    /// Closes what keeps a file without names from being freed.
+    fn forget_if_gone(&self, handle: Handle) {
+        if let Some(known) = self.export.table.find(handle)
+            && sys::stat(&known.path).is_ok_and(|stat| stat.stx_nlink == 0)
+        {
+            self.export.table.forget(handle);
+        }
     }
 
     /// The directory in which a name is to appear.

@@ -27,6 +27,10 @@ const PROBE_BYTE: u64 = 1 << 62;
 /// Files whose opens are decided one after another.
 const STRIPES: usize = 64;
 
+/// How often a removal waits 1 ms for one of the same file at another forwarder; then the file is
+/// kept.
+const REMOVAL_TRIES: u32 = 50;
+
 /// How long an open waits for an unlink of the same file at another forwarder to be over.
 const UNLINK_WAIT: Duration = Duration::from_secs(5);
 
@@ -215,7 +219,18 @@ impl Opens {
         if !self.is_settled(self.layout.seat_of_file(handle)) {
             return Ok(false);
         }
-        ofd::try_lock(self.excluding.as_fd(), byte(handle), Kind::Exclusive).map_err(|e| no_std(&e))
+        let fd = self.excluding.as_fd();
+        for _ in 0..REMOVAL_TRIES {
+            if ofd::try_lock(fd, byte(handle), Kind::Exclusive).map_err(|e| no_std(&e))? {
+                return Ok(true);
+            }
+            if let Ok(Some(Kind::Shared)) = ofd::held_elsewhere(fd, byte(handle)) {
+                return Ok(false);
+            }
+            // Another forwarder is removing another name of the file: that takes a system call.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(false)
     }
 
     fn unlock(&self, handle: Handle) -> Done<()> {
@@ -255,7 +270,7 @@ impl Opens {
                 }
             }
         };
-        ofd::held_elsewhere(fd.as_fd(), SETTLED_BYTE).unwrap_or(false)
+        matches!(ofd::held_elsewhere(fd.as_fd(), SETTLED_BYTE), Ok(Some(_)))
     }
 
     fn stripe(&self, handle: Handle) -> MutexGuard<'_, HashSet<Handle>> {
@@ -268,17 +283,20 @@ impl Opens {
 }
 
 impl Removing<'_> {
-    /// Whether the file stays reachable by its handle.
-    pub(super) fn is_kept(&self) -> bool {
-        self.kept
-    }
-
     /// The name was not taken away after all.
     pub(super) fn undo(&mut self) {
         if self.linked {
             self.remove_hidden_name();
         }
         self.kept = false;
+    }
+
+    /// The name is gone. A file that need not be kept loses also the hidden name that a forwarder
+    /// may have left which died between the two steps of a removal.
+    pub(super) fn done(&mut self, nlink_before: u32) {
+        if !self.kept && nlink_before > 1 && self.opens.has_hidden_name(self.handle) {
+            self.remove_hidden_name();
+        }
     }
 
     fn remove_hidden_name(&self) {

@@ -1,0 +1,244 @@
+use super::*;
+use std::collections::BTreeSet;
+
+#[test]
+fn names_appear_move_and_go() {
+    let mut rig = rig("names");
+    let file = rig.create("file");
+    assert_eq!(
+        rig.files.create(None, rig.root, b"file", 0o600),
+        Err(errno(17))
+    );
+    let dir = rig
+        .files
+        .mkdir(None, rig.root, b"dir", 0o750)
+        .expect("mkdir");
+    assert_eq!(dir.mode, libc::S_IFDIR | 0o750);
+    let linked = rig
+        .files
+        .link(None, file, dir.handle, b"again")
+        .expect("link");
+    assert_eq!((linked.handle, linked.nlink), (file, 2));
+    let fifo = rig
+        .files
+        .mknod(None, rig.root, b"fifo", libc::S_IFIFO | 0o666, 0)
+        .expect("mknod");
+    assert_eq!(fifo.mode, libc::S_IFIFO | 0o666);
+    assert_eq!(
+        rig.files.data_fd(fifo.handle, Direction::Read).err(),
+        Some(errno(22))
+    );
+    assert_eq!(rig.files.rmdir(None, rig.root, b"dir"), Err(errno(39)));
+    assert_eq!(rig.files.unlink(None, rig.root, b"dir"), Err(errno(21)));
+    assert_eq!(rig.files.rmdir(None, rig.root, b"file"), Err(errno(20)));
+    let (from, to) = ((rig.root, &b"file"[..]), (rig.root, &b"fifo"[..]));
+    assert_eq!(
+        rig.files.rename(None, from, to, RenameMode::NoReplace),
+        Err(errno(17))
+    );
+    rig.files
+        .rename(None, from, to, RenameMode::Exchange)
+        .expect("exchange");
+    assert_eq!(rig.lookup("fifo").expect("lookup").handle, file);
+    rig.files
+        .rename(None, to, from, RenameMode::Replace)
+        .expect("replace");
+    assert_eq!(rig.lookup("fifo"), Err(errno(2)));
+    rig.files
+        .unlink(None, dir.handle, b"again")
+        .expect("unlink");
+    assert_eq!(rig.files.attr(file).expect("attr").nlink, 1);
+    rig.files.rmdir(None, rig.root, b"dir").expect("rmdir");
+    assert_eq!(rig.files.unlink(None, rig.root, b"gone"), Err(errno(2)));
+    let long = [b'x'; 256];
+    assert_eq!(
+        rig.files.create(None, rig.root, &long, 0o644),
+        Err(errno(36))
+    );
+}
+
+#[test]
+fn a_handle_stays_good_over_renames_of_the_file_and_of_what_is_above() {
+    let mut rig = rig("names");
+    let dir = rig
+        .files
+        .mkdir(None, rig.root, b"dir", 0o755)
+        .expect("mkdir")
+        .handle;
+    let file = rig
+        .files
+        .create(None, dir, b"file", 0o644)
+        .expect("create")
+        .handle;
+    let replace = RenameMode::Replace;
+    rig.files
+        .rename(None, (rig.root, b"dir"), (rig.root, b"moved"), replace)
+        .expect("rename");
+    rig.files
+        .rename(None, (dir, b"file"), (rig.root, b"out"), replace)
+        .expect("rename");
+    rig.files.write_at(file, 0, b"text").expect("write");
+    assert_eq!(rig.files.attr(file).expect("attr").size, 4);
+    assert_eq!(std::fs::read(rig.path("out")).expect("read"), b"text");
+    // Another forwarder needs the path, and the right one.
+    let mut other = rig.other_forwarder();
+    assert_eq!(other.attr(file), Err(Access::UnknownHandle));
+    assert_eq!(other.reach(file, b"dir/file"), Err(errno(116)));
+    assert_eq!(other.reach(file, b"moved"), Err(errno(116)));
+    assert_eq!(other.reach(file, b"out").expect("reach").size, 4);
+    rename_by_hand(&rig, "out", "elsewhere");
+    assert_eq!(other.attr(file).expect("attr").size, 4);
+}
+
+fn rename_by_hand(rig: &Rig, from: &str, to: &str) {
+    std::fs::rename(rig.path(from), rig.path(to)).expect("rename");
+}
+
+#[test]
+fn a_reused_inode_is_another_file() {
+    let mut rig = rig("names");
+    let mut other = rig.other_forwarder();
+    let first = rig.create("first");
+    if first.birth == 0 {
+        println!("skipped, the back end keeps no birth times");
+        return;
+    }
+    // As a client sees it whose file had this inode before.
+    let former = Handle {
+        birth: first.birth - 1,
+        ..first
+    };
+    assert_eq!(other.reach(former, b"first"), Err(errno(116)));
+    assert_eq!(rig.files.attr(former), Err(Access::UnknownHandle));
+    rig.files.unlink(None, rig.root, b"first").expect("unlink");
+    for number in 0..100 {
+        let name = format!("file{number}");
+        let made = rig.create(&name);
+        if made.inode == first.inode {
+            assert_ne!(made, first);
+            assert_eq!(rig.files.attr(first), Err(Access::UnknownHandle));
+            assert_eq!(other.reach(first, name.as_bytes()), Err(errno(116)));
+            return;
+        }
+        // ext4 gives a free inode again once the one before it is free too.
+        rig.files
+            .unlink(None, rig.root, name.as_bytes())
+            .expect("unlink");
+    }
+    println!("the back end has not used the inode again in 100 files");
+}
+
+#[test]
+fn a_listing_goes_on_where_it_stopped_though_names_go_meanwhile() {
+    let mut rig = rig("listing");
+    let names: BTreeSet<String> = (0..3000).map(|i| format!("entry-{i:04}")).collect();
+    for name in &names {
+        std::fs::write(rig.path(name), b"").expect("write");
+    }
+    let mut seen = BTreeSet::new();
+    let mut removed = BTreeSet::new();
+    let mut cookie = 0;
+    loop {
+        let part = rig
+            .files
+            .readdir(None, rig.root, cookie, 4096, false)
+            .expect("readdir");
+        let Some(last) = part.last() else { break };
+        cookie = last.cookie;
+        let bytes: usize = part.iter().map(|entry| entry.name.len() + 32).sum();
+        assert!(bytes <= 4096);
+        for entry in part {
+            assert_eq!(entry.kind, libc::DT_REG);
+            let name = String::from_utf8(entry.name.into()).expect("ascii");
+            assert!(seen.insert(name), "an entry came twice");
+        }
+        // Those just listed go, and some that may still be to come.
+        for name in seen
+            .iter()
+            .rev()
+            .take(20)
+            .chain(names.iter().rev().take(1500))
+        {
+            if removed.len() < 1500 && removed.insert(name.clone()) {
+                rig.files
+                    .unlink(None, rig.root, name.as_bytes())
+                    .expect("unlink");
+            }
+        }
+    }
+    let stayed: BTreeSet<_> = names.difference(&removed).cloned().collect();
+    assert!(
+        stayed.is_subset(&seen),
+        "an entry that stayed was not listed"
+    );
+}
+
+#[test]
+fn a_listing_tells_attributes_and_always_gets_on() {
+    let mut rig = rig("listing");
+    let file = rig.create("a-file-with-a-name");
+    rig.files
+        .mkdir(None, rig.root, b"dir", 0o755)
+        .expect("mkdir");
+    let all = rig
+        .files
+        .readdir(None, rig.root, 0, 65536, true)
+        .expect("readdir");
+    assert_eq!(all.len(), 2);
+    let entry = all
+        .iter()
+        .find(|entry| entry.kind == libc::DT_REG)
+        .expect("the file");
+    assert_eq!(entry.attr.expect("attributes").handle, file);
+    assert_eq!(entry.inode, file.inode);
+    let first = rig
+        .files
+        .readdir(None, rig.root, 0, 1, false)
+        .expect("readdir");
+    assert_eq!(first.len(), 1);
+    let rest = rig
+        .files
+        .readdir(None, rig.root, first[0].cookie, 1, false)
+        .expect("readdir");
+    assert_eq!(rest.len(), 1);
+    let end = rig
+        .files
+        .readdir(None, rig.root, rest[0].cookie, 1, false)
+        .expect("readdir");
+    assert!(end.is_empty());
+}
+
+#[test]
+fn a_small_table_forgets_files_but_not_open_ones() {
+    let options = ExportOptions {
+        handles_max: Some(64),
+        ..ExportOptions::new(LAYOUT)
+    };
+    let mut rig = rig_with("names", &options);
+    let open = rig.create("open");
+    rig.files.opened(None, open, true, true).expect("open");
+    let made: Vec<Handle> = (0..500).map(|i| rig.create(&format!("f{i}"))).collect();
+    assert_eq!(rig.files.attr(open).expect("attr").handle, open);
+    let known = made
+        .iter()
+        .filter(|handle| rig.files.attr(**handle).is_ok())
+        .count();
+    assert!(known <= 65, "{known} files are known");
+    assert_eq!(rig.files.attr(made[0]), Err(Access::UnknownHandle));
+    assert_eq!(
+        rig.files.reach(made[0], b"f0").expect("reach").handle,
+        made[0]
+    );
+}
+
+#[test]
+fn tidying_lets_go_of_what_others_removed() {
+    let mut rig = rig("names");
+    let file = rig.create("file");
+    rig.files.write_at(file, 0, b"x").expect("write");
+    std::fs::remove_file(rig.path("file")).expect("remove");
+    for _ in 0..64 {
+        rig.files.tidy();
+    }
+    assert_eq!(rig.files.attr(file), Err(Access::UnknownHandle));
+}
