@@ -1,8 +1,8 @@
 //! Operations on names and attributes, each taking effect once: intent, effect, result.
 //!
 //! The folder has one file for each kind of evidence that an operation leaves on the back end:
-//! [`names`] (a name appeared, went or moved) and [`contents`] (a size, a value). Operations that may
-//! simply be repeated (writes, chmods, fallocate, copies) record their result only.
+//! [`names`] (a name appeared, went or moved) and [`contents`] (a size, a value). Operations that
+//! may simply be repeated (writes, chmods, fallocate, copies) record their result only.
 
 mod contents;
 mod intent;
@@ -16,10 +16,11 @@ use tidegate_wire::{Caller, Op, Outcome, Status};
 
 /// Carries out any operation but reads, writes, locks and session operations ([`crate::Job::Op`]).
 ///
-/// With a row, the intent is stored in it before the effect and the result right after it. If the row
-/// already holds an intent of this request (from a holder of the seat that died), its outcome is looked
-/// up first; if it holds the result, that is returned. An error of kind [`Access::UnknownHandle`]
-/// leaves no result, because nothing was tried. `payload` is the bytes of an append, else empty.
+/// With a row, the intent is stored in it before the effect and the result right after it. If the
+/// row already holds an intent of this request (from a holder of the seat that died), its outcome
+/// is looked up first; if it holds the result, that is returned. An error of kind
+/// [`Access::UnknownHandle`] leaves no result, because nothing was tried. `payload` is the bytes of
+/// an append, else empty.
 pub fn perform(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -48,11 +49,12 @@ pub fn perform(
     result
 }
 
-/// Looks up whether the intent that the row holds took effect, and stores its result if so; otherwise
-/// empties the row, so that the client's replay carries the operation out ([`crate::Job::Resolve`]).
+/// Looks up whether the intent that the row holds took effect, and stores its result if so;
+/// otherwise empties the row, so that the client's replay carries the operation out
+/// ([`crate::Job::Resolve`]).
 ///
-/// Where the look-up itself is refused, above all because a handle is not known here yet, the intent
-/// stays; the forwarder has it resolved again before the next change at that seat.
+/// Where the look-up itself is refused, above all because a handle is not known here yet, the
+/// intent stays; the forwarder has it resolved again before the next change at that seat.
 pub fn resolve(files: &mut dyn Files, row: &RowAddress) {
     // Whether it could be looked up shows in the row's state.
     let _ = settle(files, row);

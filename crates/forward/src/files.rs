@@ -48,8 +48,8 @@ impl From<Errno> for Access {
 
 type Done<T> = Result<T, Access>;
 
-/// The back end. `caller` None means the forwarder's own rights. Names are single components.
-/// The hidden folder `.tidegate` of the root is invisible: looking it up is ENOENT, creating it EPERM.
+/// The back end. `caller` None means the forwarder's own rights. Names are single components. The
+/// hidden folder `.tidegate` of the root is invisible: looking it up is ENOENT, creating it EPERM.
 pub trait Files {
     /// The root of the export.
     fn root(&mut self) -> Done<Attr>;
@@ -112,7 +112,8 @@ pub trait Files {
         to: (Handle, &[u8]),
         mode: RenameMode,
     ) -> Done<()>;
-    /// Entries after `cookie` (0: from the start), at most `bytes_max` bytes of names plus 32 each. Empty at the end.
+    /// Entries after `cookie` (0: from the start), at most `bytes_max` bytes of names plus 32 each.
+    /// Empty at the end.
     fn readdir(
         &mut self,
         caller: Option<&Caller>,
@@ -164,7 +165,8 @@ pub trait Files {
     fn listxattr(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>>;
     /// removexattr.
     fn removexattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8]) -> Done<()>;
-    /// pwrite of all bytes at one offset (append); how many were written before an error is told by the size.
+    /// pwrite of all bytes at one offset (append); how many were written before an error is told by
+    /// the size.
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()>;
     /// Wall clock, ns since 1970, as file times are stamped (for telling our own creates).
     fn wall_ns(&mut self) -> i64;

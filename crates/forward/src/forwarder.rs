@@ -131,7 +131,8 @@ impl Forwarder {
         Ok(forwarder)
     }
 
-    /// Asks whether the payload of a request whose head has come may be read (or its reply's be kept).
+    /// Asks whether the payload of a request whose head has come may be read (or its reply's be
+    /// kept).
     pub fn admit(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
         self.pass(now);
         let payload_max = match self.connections.get(&conn) {

@@ -32,7 +32,8 @@ pub struct Peer {
     pub credentials: Option<(u32, u32)>,
     /// For logs: "unix:pid 17" or "tcp:10.0.0.7:4000".
     pub address: String,
-    /// The hello must prove the secret over this challenge (checked by the host: see `Input::Received`).
+    /// The hello must prove the secret over this challenge (checked by the host: see
+    /// `Input::Received`).
     pub challenged: bool,
 }
 
@@ -78,8 +79,8 @@ pub enum Input {
         /// The other end.
         peer: Peer,
     },
-    /// A whole request has come, its payload (if any) in the slot that [`crate::Forwarder::admit`] gave.
-    /// The host has checked a hello's proof before.
+    /// A whole request has come, its payload (if any) in the slot that [`crate::Forwarder::admit`]
+    /// gave. The host has checked a hello's proof before.
     Received {
         /// From where.
         conn: ConnId,
@@ -88,7 +89,8 @@ pub enum Input {
         /// Its payload, or room for the reply's.
         slot: Option<SlotId>,
     },
-    /// The host has handed the reply's last byte to the transport (or dropped it): its slot is free.
+    /// The host has handed the reply's last byte to the transport (or dropped it): its slot is
+    /// free.
     Sent {
         /// The slot.
         slot: SlotId,
@@ -100,8 +102,9 @@ pub enum Input {
         /// The scheduler's new options, or what is wrong with the text (for the log).
         options: Result<tidegate_sched::Options, Box<str>>,
     },
-    /// A connection is gone. Slots that [`crate::Forwarder::admit`] gave it for requests that were not
-    /// received are freed here ([`Output::Free`]); slots of replies on their way still end in `Sent`.
+    /// A connection is gone. Slots that [`crate::Forwarder::admit`] gave it for requests that were
+    /// not received are freed here ([`Output::Free`]); slots of replies on their way still end in
+    /// `Sent`.
     Closed {
         /// Which.
         conn: ConnId,
@@ -113,7 +116,8 @@ pub enum Input {
         /// What came of it.
         result: JobResult,
     },
-    /// Answer to [`Output::TakeSeat`]: the lock is held, the generation has been raised, the table is mapped.
+    /// Answer to [`Output::TakeSeat`]: the lock is held, the generation has been raised, the table
+    /// is mapped.
     SeatTaken {
         /// Which.
         seat: u16,
@@ -122,8 +126,8 @@ pub enum Input {
         /// Its table.
         table: Arc<dyn SeatTable>,
     },
-    /// Answer to [`Output::TakeSeat`]: somebody else holds the lock. (For the own seat the host goes on waiting
-    /// for the lock, and says `SeatTaken` when it has it.)
+    /// Answer to [`Output::TakeSeat`]: somebody else holds the lock. (For the own seat the host
+    /// goes on waiting for the lock, and says `SeatTaken` when it has it.)
     SeatRefused {
         /// Which.
         seat: u16,
@@ -199,8 +203,8 @@ pub struct RowAddress {
 
 /// What came of a job.
 pub enum JobResult {
-    /// Of `Job::Io`: bytes done of each part (short only at the end of the file), or why not, and the device
-    /// time charged in ns.
+    /// Of `Job::Io`: bytes done of each part (short only at the end of the file), or why not, and
+    /// the device time charged in ns.
     Io {
         /// Per part.
         parts: Vec<Result<u32, Access>>,
@@ -215,8 +219,8 @@ pub enum JobResult {
 
 /// What the host should do.
 pub enum Output {
-    /// Send a reply; with a slot, its payload is the first `reply.payload_len` bytes of it, and the host says
-    /// [`Input::Sent`] afterwards.
+    /// Send a reply; with a slot, its payload is the first `reply.payload_len` bytes of it, and the
+    /// host says [`Input::Sent`] afterwards.
     Send {
         /// Where to.
         conn: ConnId,
@@ -268,8 +272,8 @@ pub enum Output {
         /// The table's text as the client sent it.
         text: Box<[u8]>,
     },
-    /// The clients of a seat that was taken have told their open files again, or had time to: files of
-    /// this seat that are kept under hidden names and were not opened here since may go.
+    /// The clients of a seat that was taken have told their open files again, or had time to: files
+    /// of this seat that are kept under hidden names and were not opened here since may go.
     Reclaimed {
         /// Which.
         seat: u16,
@@ -283,14 +287,16 @@ pub enum Output {
 pub enum Admission {
     /// No payload either way: hand the request in.
     NoPayload,
-    /// Read the payload into this slot (or keep it for the reply's payload), then hand the request in.
+    /// Read the payload into this slot (or keep it for the reply's payload), then hand the request
+    /// in.
     Slot {
         /// The slot.
         slot: SlotId,
         /// Bytes it must have room for.
         len: u32,
     },
-    /// The pool is full: stop reading from this connection, ask again after [`Input::Sent`] or [`Output::Free`].
+    /// The pool is full: stop reading from this connection, ask again after [`Input::Sent`] or
+    /// [`Output::Free`].
     Wait,
     /// The peer broke the rules: close the connection.
     Refuse(Box<str>),

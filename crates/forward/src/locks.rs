@@ -1,7 +1,7 @@
 //! Advisory locks: POSIX byte ranges and whole files, as Linux grants them.
 //!
-//! A lock belongs to an owner of a client. Those that wait do so in order of arrival: whoever holds no
-//! lock yet does not pass an earlier one that waits for the same bytes. Who holds some may pass,
+//! A lock belongs to an owner of a client. Those that wait do so in order of arrival: whoever holds
+//! no lock yet does not pass an earlier one that waits for the same bytes. Who holds some may pass,
 //! because the earlier one may wait for just that. A cycle of waits for byte ranges within one
 //! forwarder is found when it would close; whole-file locks are not checked, as in Linux.
 
@@ -497,3 +497,6 @@ fn replace(list: &mut Vec<Held>, owner: Owner, lock: &Lock) {
         list.insert(at, held);
     }
 }
+
+#[cfg(test)]
+mod tests;

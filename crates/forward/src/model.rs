@@ -1,9 +1,9 @@
 //! A file system and seat tables in memory, for tests and the simulator.
 //!
-//! [`Disk`] is what all forwarders share. Each forwarder process has its own [`ModelFiles`] over it,
-//! which knows handles only after it met them, and its own view of each [`ModelTable`]. Both hang on
-//! the process's [`Switch`]: from the n-th call on, nothing that the process does has an effect any
-//! more. A process killed at every n in turn is one killed between any two of its steps.
+//! [`Disk`] is what all forwarders share. Each forwarder process has its own [`ModelFiles`] over
+//! it, which knows handles only after it met them, and its own view of each [`ModelTable`]. Both
+//! hang on the process's [`Switch`]: from the n-th call on, nothing that the process does has an
+//! effect any more. A process killed at every n in turn is one killed between any two of its steps.
 
 mod data;
 mod disk;
@@ -47,8 +47,8 @@ impl Switch {
         Switch::default()
     }
 
-    /// Lets `calls` more calls to files and stores to tables take effect, then none. With `torn`, the
-    /// first store that does not is done by half.
+    /// Lets `calls` more calls to files and stores to tables take effect, then none. With `torn`,
+    /// the first store that does not is done by half.
     pub fn fail_after(&self, calls: u64, torn: bool) {
         self.0.torn.store(torn, Ordering::Relaxed);
         self.0.left.store(calls, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! The reply table of a seat: per client row, what was begun and what came of it.
 //!
-//! It lives in memory that outlives the forwarder's process (a mapped file in `.tidegate`), so that the
-//! next holder of the seat can answer a replay. Intent is stored before an effect, result after.
+//! It lives in memory that outlives the forwarder's process (a mapped file in `.tidegate`), so that
+//! the next holder of the seat can answer a replay. Intent is stored before an effect, result
+//! after.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -76,20 +77,23 @@ impl RowRecord {
     /// Room for a record: two names, four handles, attributes.
     pub const BYTES_MAX: usize = 1024;
 
-    const EMPTY: fn() -> RowRecord = || RowRecord {
-        state: RowState::Empty,
-        sequence: 0,
-        intent: Box::default(),
-        result: None,
-    };
+    fn empty() -> RowRecord {
+        RowRecord {
+            state: RowState::Empty,
+            sequence: 0,
+            intent: Box::default(),
+            result: None,
+        }
+    }
 }
 
-/// Memory of one seat's table. Shared by the core and the threads that carry out operations; a row is
-/// used by one of them at a time.
+/// Memory of one seat's table. Shared by the core and the threads that carry out operations; a row
+/// is used by one of them at a time.
 pub trait SeatTable: Send + Sync {
     /// Copies `bytes.len()` bytes from `at`.
     fn load(&self, at: usize, bytes: &mut [u8]);
-    /// Stores bytes at `at`, then is visible to whoever maps the file, in program order with other stores.
+    /// Stores bytes at `at`, then is visible to whoever maps the file, in program order with other
+    /// stores.
     fn store(&self, at: usize, bytes: &[u8]);
     /// Bytes of the table: [`TABLE_BYTES`], whatever the file held before.
     fn len(&self) -> usize;
@@ -152,7 +156,8 @@ pub(crate) fn leave(table: &dyn SeatTable, block: u16) {
     table.store(usize::from(block) * CLIENT_BYTES, &[0; CLIENT_BYTES]);
 }
 
-/// Marks that the client of a block has opens or locks at this seat, so that the next holder waits for it.
+/// Marks that the client of a block has opens or locks at this seat, so that the next holder waits
+/// for it.
 pub(crate) fn set_held(table: &dyn SeatTable, block: u16, held: bool) {
     table.store(
         usize::from(block) * CLIENT_BYTES + HELD_AT,
@@ -184,11 +189,11 @@ pub(crate) fn read(table: &dyn SeatTable, row: u32) -> RowRecord {
     let intent_len = usize::from(u16_at(&bytes, 8));
     let result_len = usize::from(u16_at(&bytes, RESULT_HEAD_AT));
     if !matches!(bytes[STATE_AT], 1 | 2) || intent_len > INTENT_MAX {
-        return (RowRecord::EMPTY)();
+        return RowRecord::empty();
     }
     let intent = &bytes[INTENT_AT..][..intent_len];
     if u32_at(&bytes, 12) != crc(&[&bytes[..12], intent]) {
-        return (RowRecord::EMPTY)();
+        return RowRecord::empty();
     }
     let mut record = RowRecord {
         state: RowState::Intent,
@@ -207,7 +212,7 @@ pub(crate) fn read(table: &dyn SeatTable, row: u32) -> RowRecord {
     }
     if record.state == RowState::Intent && record.intent.is_empty() {
         // Nothing was recorded that could be looked up.
-        return (RowRecord::EMPTY)();
+        return RowRecord::empty();
     }
     record
 }
@@ -320,4 +325,149 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ModelTable, Switch};
+
+    const RESULT: Result<Outcome, Status> = Ok(Outcome::Appended { offset: 7, len: 9 });
+
+    fn table() -> (Switch, ModelTable) {
+        let switch = Switch::new();
+        (switch.clone(), ModelTable::new(&switch))
+    }
+
+    #[test]
+    fn the_crc_is_the_usual_one() {
+        assert_eq!(crc(&[b"1234", b"56789"]), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn clients_come_and_go_and_are_found_again() {
+        let (_, table) = table();
+        enter(&table, 3, 77);
+        enter(&table, 255, 88);
+        set_held(&table, 255, true);
+        let entry = |block, client, held| ClientEntry {
+            block,
+            client,
+            held,
+        };
+        assert_eq!(
+            clients(&table),
+            (alloc::vec![entry(3, 77, false), entry(255, 88, true)], 0)
+        );
+        leave(&table, 3);
+        set_held(&table, 255, false);
+        assert_eq!(clients(&table), (alloc::vec![entry(255, 88, false)], 0));
+    }
+
+    #[test]
+    fn a_new_client_finds_the_rows_of_its_block_empty() {
+        let (_, table) = table();
+        enter(&table, 3, 77);
+        let row = row_number(3, 63);
+        record(&table, row, 1, &RESULT);
+        leave(&table, 3);
+        enter(&table, 3, 88);
+        assert_eq!(read(&table, row).state, RowState::Empty);
+        assert_eq!(peek(&table, row), (RowState::Empty, 0));
+    }
+
+    #[test]
+    fn every_result_comes_back() {
+        let (_, table) = table();
+        let attr = tidegate_wire::Attr {
+            handle: tidegate_wire::Handle { inode: 1, birth: 2 },
+            size: 3,
+            blocks: 4,
+            atime_ns: -5,
+            mtime_ns: 6,
+            ctime_ns: 7,
+            mode: 8,
+            nlink: 9,
+            uid: 10,
+            gid: 11,
+            rdev: 12,
+            block_size: 13,
+        };
+        let results = [
+            Ok(Outcome::Done),
+            Ok(Outcome::Attr(attr)),
+            Ok(Outcome::Removed(None)),
+            Ok(Outcome::Removed(Some(attr.handle))),
+            Ok(Outcome::Written { len: 5 }),
+            RESULT,
+            Err(Status::Errno(28)),
+        ];
+        for (sequence, result) in results.into_iter().enumerate() {
+            begin(&table, 9, sequence as u64, b"intent");
+            finish(&table, 9, sequence as u64, &result);
+            let stored = read(&table, 9);
+            assert_eq!(
+                (stored.state, stored.sequence),
+                (RowState::Done, sequence as u64)
+            );
+            assert_eq!(
+                (&*stored.intent, stored.result),
+                (&b"intent"[..], Some(result))
+            );
+        }
+    }
+
+    /// Kills a record at every store, whole and torn: what is read is old, empty, or new, never
+    /// mixed.
+    #[test]
+    fn a_record_that_is_torn_anywhere_is_old_empty_or_new() {
+        for torn in [false, true] {
+            for stores in 0..10 {
+                let (switch, table) = table();
+                record(&table, 0, 1, &Ok(Outcome::Done));
+                switch.fail_after(stores, torn);
+                begin(&table, 0, 2, b"an intent of some length");
+                finish(&table, 0, 2, &RESULT);
+                let now = read(&table, 0);
+                match (now.state, now.sequence) {
+                    (RowState::Done, 1) => assert_eq!(now.result, Some(Ok(Outcome::Done))),
+                    (RowState::Empty, _) => {}
+                    (RowState::Intent, 2) => {
+                        assert_eq!(&*now.intent, b"an intent of some length");
+                    }
+                    (RowState::Done, 2) => assert_eq!(now.result, Some(RESULT)),
+                    other => panic!("{other:?} after {stores} stores"),
+                }
+                // An effect lies between begin's last store and finish's first.
+                let begun = stores >= 4;
+                assert_eq!(begun, now.sequence == 2, "after {stores} stores: {now:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_never_makes_another_record() {
+        let (_, table) = table();
+        begin(&table, 0, 2, b"an intent");
+        finish(&table, 0, 2, &RESULT);
+        let good = read(&table, 0);
+        for bit in 0..RowRecord::BYTES_MAX * 8 {
+            let at = row_at(0) + bit / 8;
+            let mut byte = [0];
+            table.load(at, &mut byte);
+            table.store(at, &[byte[0] ^ 1 << (bit % 8)]);
+            let bad = read(&table, 0);
+            let expected = match bad.state {
+                RowState::Done => good.clone(),
+                RowState::Intent => RowRecord {
+                    state: RowState::Intent,
+                    result: None,
+                    ..good.clone()
+                },
+                RowState::Empty => RowRecord::empty(),
+            };
+            assert_eq!(bad, expected, "bit {bit}");
+            table.store(at, &byte);
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! A small host around the forwarder, and a client that follows the protocol; the tests are in the folder.
+//! A small host around the forwarder, and a client that follows the protocol; the tests are in the
+//! folder.
 //!
 //! The host keeps slots, carries jobs out over the model file system (at once, or one by one when
 //! told to hold them) and answers for seats. Nothing runs by itself: time is set by the tests.

@@ -8,8 +8,8 @@ use tidegate_wire::{Attr, Caller, Handle, Op, Outcome, RenameMode};
 /// A directory and a name in it.
 type At<'a> = (Handle, &'a [u8]);
 
-/// How far a file's birth may lie before our clock reading and still be after it: file systems stamp
-/// with a clock that moves in ticks, on another node perhaps with an offset that NTP leaves.
+/// How far a file's birth may lie before our clock reading and still be after it: file systems
+/// stamp with a clock that moves in ticks, on another node perhaps with an offset that NTP leaves.
 const BIRTH_SLACK_NS: i64 = 2_000_000_000;
 
 const KIND_MASK: u32 = 0o170000;
@@ -204,8 +204,8 @@ fn moved(rename: &Rename<'_>) -> Outcome {
     Outcome::Removed(replaced.filter(|_| rename.mode != RenameMode::Exchange))
 }
 
-/// The old name no longer leads to the file. The new name is no evidence: another seat may be in charge
-/// of its directory, and may have changed it since.
+/// The old name no longer leads to the file. The new name is no evidence: another seat may be in
+/// charge of its directory, and may have changed it since.
 pub(super) fn was_renamed(
     files: &mut dyn Files,
     rename: &Rename<'_>,

@@ -275,8 +275,8 @@ impl Forwarder {
         self.answer(key, result);
     }
 
-    /// Bytes count up to the first extent that is short: what follows lies past the end of the file,
-    /// or came into being since, and would not lie where the client looks for it.
+    /// Bytes count up to the first extent that is short: what follows lies past the end of the
+    /// file, or came into being since, and would not lie where the client looks for it.
     fn data_outcome(&mut self, key: Key) -> Outcome {
         let pending = &mut self.requests[key];
         let mut rest = core::mem::take(&mut pending.done_rest);

@@ -172,8 +172,8 @@ impl Forwarder {
         }
     }
 
-    /// The seat goes to another forwarder, where the clients open their files again. The back end is
-    /// not told: the files stay open.
+    /// The seat goes to another forwarder, where the clients open their files again. The back end
+    /// is not told: the files stay open.
     pub(super) fn drop_seat_opens(&mut self, seat: u16) {
         let layout = self.config.layout;
         let OpenFiles { files, counts } = &mut self.opens;

@@ -7,9 +7,9 @@ use crate::host::Job;
 use alloc::collections::{BTreeMap, VecDeque};
 use tidegate_wire::{Handle, Outcome, Status};
 
-/// For each directory the requests that change its names, in order of arrival; the first one runs. A
-/// request stands in the queue of each of its directories, and runs when it is the first of all. As
-/// all stand in order of arrival, none can wait for a later one.
+/// For each directory the requests that change its names, in order of arrival; the first one runs.
+/// A request stands in the queue of each of its directories, and runs when it is the first of all.
+/// As all stand in order of arrival, none can wait for a later one.
 #[derive(Default)]
 pub(super) struct NameQueues {
     queues: BTreeMap<Handle, VecDeque<Key>>,

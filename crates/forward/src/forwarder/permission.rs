@@ -1,9 +1,10 @@
 //! What a peer that is not trusted may do with a file's data.
 //!
-//! Data requests carry no caller to the back end, which a forwarder of root asks with its own rights.
-//! A peer of root, of the forwarder's own user, or with the secret answers for its callers itself.
-//! Any other must have opened the file here as its own user, or passes access(2) for that user once
-//! for each file and direction; the file's owner may always, as with open(2) of a created file.
+//! Data requests carry no caller to the back end, which a forwarder of root asks with its own
+//! rights. A peer of root, of the forwarder's own user, or with the secret answers for its callers
+//! itself. Any other must have opened the file here as its own user, or passes access(2) for that
+//! user once for each file and direction; the file's owner may always, as with open(2) of a created
+//! file.
 
 use super::request::Key;
 use super::{Forwarder, Running};

@@ -1,8 +1,8 @@
 //! Accounts for the payload that all sessions together may have here.
 //!
 //! Every payload has a slot from before it is read until after it is sent or written. Connections
-//! that found no room wait in order of arrival: whoever came later gets room only if those before it
-//! would still find theirs, so a large request does not starve behind small ones.
+//! that found no room wait in order of arrival: whoever came later gets room only if those before
+//! it would still find theirs, so a large request does not starve behind small ones.
 
 use crate::host::{ConnId, SlotId};
 use alloc::vec::Vec;

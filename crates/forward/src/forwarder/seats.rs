@@ -359,7 +359,8 @@ impl Forwarder {
     }
 
     /// Before the first change after a change of hands: what could not be looked up then may be
-    /// possible now, and must be before somebody else changes the same files. True: the request waits.
+    /// possible now, and must be before somebody else changes the same files. True: the request
+    /// waits.
     pub(super) fn resolve_first(&mut self, key: Key) -> bool {
         let number = self.requests[key].seat;
         if self.requests[key].resolved || self.seat_mut(number).unresolved.is_empty() {

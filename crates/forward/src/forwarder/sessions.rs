@@ -234,7 +234,8 @@ impl Forwarder {
         });
     }
 
-    /// Goodbye: the reply to the request goes out, then everything that the client holds is dropped.
+    /// Goodbye: the reply to the request goes out, then everything that the client holds is
+    /// dropped.
     pub(super) fn bye(&mut self, key: Key) {
         let client = self.requests[key].client;
         let conn = self.clients[&client].conn;

@@ -7,8 +7,8 @@
 //!   "epoch": 17,                    its current window, 0 without windows
 //!   "draining": false,
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
-//!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000, "connected": true,
-//!                 "unanswered": 1, "opens": 4, "locks": 0}],
+//!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
+//!                 "connected": true, "unanswered": 1, "opens": 4, "locks": 0}],
 //!   "scheduler": {"queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
 //!                 "arrived": 100, "finished": 99, "cancelled": 0, "rejected": 0},
 //!   "pool": {"bytes": 4096, "bytes_peak": 1048576, "bytes_max": 67108864},
@@ -22,8 +22,8 @@
 //! ```
 //!
 //! Seats that are not held are left out, unless their lock is being waited for. Ids are shown to
-//! trusted peers only (others read zeros), because an id with the right user resumes a session. Keys
-//! may be added; those that are here keep their names and meaning.
+//! trusted peers only (others read zeros), because an id with the right user resumes a session.
+//! Keys may be added; those that are here keep their names and meaning.
 
 use super::Forwarder;
 use super::request::{Path, Pending};
@@ -145,7 +145,8 @@ impl Forwarder {
             let (state, clients) = seat.describe();
             write!(
                 out,
-                "{{\"seat\":{number},\"state\":\"{state}\",\"generation\":{},\"clients\":{clients}}}",
+                "{{\"seat\":{number},\"state\":\"{state}\",\"generation\":{},\
+                 \"clients\":{clients}}}",
                 seat.generation
             )
         })

@@ -117,7 +117,7 @@ fn a_batch_goes_out_in_order_and_its_results_and_costs_come_back_apart() {
     }
     host.device_ns = 900;
     host.run_job();
-    assert_eq!(tester.take(&mut host, &requests[0]).0.is_ok(), true);
+    assert!(tester.take(&mut host, &requests[0]).0.is_ok());
     let mut charged = 0;
     while let Some((_, job)) = host.jobs.front() {
         if let Job::Io { parts, .. } = job {

@@ -404,8 +404,8 @@ fn an_append_that_was_torn_is_cut_off_before_it_is_done_again() {
 
 #[test]
 fn what_cannot_be_looked_up_yet_is_looked_up_before_the_next_change() {
-    // The first process makes dir/new and dies before it says so. The second does not know dir. Another
-    // client removes dir/new there first; the replay must not make it again.
+    // The first process makes dir/new and dies before it says so. The second does not know dir.
+    // Another client removes dir/new there first; the replay must not make it again.
     let mut world = World::new();
     let mut first = Host::serving(&mut world);
     let mut tester = Tester::new(&mut first, 77);
@@ -443,8 +443,8 @@ fn a_name_made_by_somebody_else_is_not_taken_for_ours() {
     let mut first = Host::serving(&mut world);
     let mut tester = Tester::new(&mut first, 77);
     let handles = furnish(&mut first, &mut tester);
-    // Long after the other files came into being the process is killed between intent and effect: after
-    // the look-up and four stores.
+    // Long after the other files came into being the process is killed between intent and effect:
+    // after the look-up and four stores.
     world
         .disk
         .set_wall_ns(world.disk.root().mtime_ns + 100 * SECOND as i64);

@@ -111,15 +111,35 @@ fn opens_survive_a_change_of_hands_when_they_are_told_again() {
         tester.call(&mut second, open(file, 1)),
         Err(Status::NewGeneration)
     );
-    // The model finds unlinked files by their hidden names only when they are told; here a new name.
-    assert_eq!(
-        tester.call(&mut second, open(file, 1)),
-        Err(Status::UnknownHandle)
-    );
+    tester
+        .call(&mut second, open(file, 1))
+        .expect("found by its hidden name");
     tester.call(&mut second, Op::ReclaimDone).expect("told");
     assert_eq!(second.reclaimed, [0]);
     second.files.let_go(|_| true);
-    assert_eq!(world.disk.orphans(), 0, "nobody opened it here");
+    assert_eq!(world.disk.orphans(), 1, "it was opened again");
+    let close = Op::Close {
+        handle: file,
+        open: 1,
+    };
+    tester.call(&mut second, close).expect("closed");
+    assert_eq!(world.disk.orphans(), 0);
+}
+
+#[test]
+fn files_of_clients_that_do_not_come_back_may_go_after_grace() {
+    let mut world = World::new();
+    let mut first = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut first, 1);
+    let file = tester.create(&mut first, "file");
+    tester.call(&mut first, open(file, 1)).expect("opened");
+    let gone = unlink(&tester, "file");
+    tester.call(&mut first, gone).expect("removed");
+    let mut second = Host::serving(&mut world);
+    second.advance(11 * SECOND);
+    assert_eq!(second.reclaimed, [0]);
+    second.files.let_go(|_| true);
+    assert_eq!(world.disk.orphans(), 0);
 }
 
 #[test]
