@@ -3,7 +3,7 @@
 mod read;
 mod source;
 
-pub use read::scheduler_options;
+pub use read::{check_scheduler, scheduler_options};
 pub use source::{Source, Value};
 
 use std::fmt;
@@ -52,10 +52,21 @@ pub struct Config {
     pub scheduler: tidegate_sched::Options,
     /// The emulated device, if any.
     pub device: Option<DeviceOptions>,
+    /// Properties of other machines, for tests and benchmarks.
+    pub emulation: Emulation,
     /// What is logged.
     pub log: LogLevel,
     /// Faults on purpose, for tests.
     pub faults: Faults,
+}
+
+/// Properties of other machines, for tests and benchmarks on this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Emulation {
+    /// Every request is delayed on its way by up to this; 0: not at all.
+    pub message_jitter_us: u32,
+    /// The delays follow from it.
+    pub message_jitter_seed: u64,
 }
 
 /// Faults on purpose.
@@ -275,6 +286,10 @@ mod tests {
             (
                 "[device]\nmodel = \"ideal\"\ndepth = 0\n",
                 "f.toml:5: depth = 0 is outside of",
+            ),
+            (
+                "[emulation]\nmessage_jitter_us = -1\n",
+                "f.toml:4: message_jitter_us = -1 must be a number from 0 to 10000000",
             ),
             (
                 "[log]\nlevel = \"loud\"\n",

@@ -14,3 +14,5 @@ pub mod storage;
 
 pub use serve::{log_to_stderr, serve};
 pub use start::{Running, Server, StartError, check_secret};
+/// The emulated devices' models, for programs that configure them.
+pub use tidegate_device as device;

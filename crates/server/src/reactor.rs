@@ -7,6 +7,7 @@
 pub mod auth;
 mod conn;
 mod input;
+pub mod jitter;
 mod output;
 mod pump;
 mod receive;
@@ -15,10 +16,12 @@ pub mod transport;
 
 use crate::reactor::auth::Secret;
 use crate::reactor::conn::Conn;
+use crate::reactor::jitter::Jitter;
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::transport::{Listener, Stream};
 use crate::storage::{Completion, Slots, Storage};
-use mio::{Events, Poll, Token, Waker};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -31,6 +34,7 @@ use tracing::{debug, info, warn};
 
 const WAKER: Token = Token(0);
 const LISTENERS: usize = 1;
+const JITTER: usize = CONNS - 1;
 const CONNS: usize = 1024;
 
 /// How long a drain may take.
@@ -83,6 +87,8 @@ pub struct Parts {
     pub stall_ns_max: u64,
     /// The process kills itself when it accepts this request.
     pub kill_at_request: Option<u64>,
+    /// Delays on purpose.
+    pub jitter: Option<Jitter>,
     /// Scheduler options, for what a change of policy leaves out.
     pub scheduler: tidegate_sched::Options,
     /// Zero of the monotonic clock.
@@ -103,6 +109,7 @@ struct Core {
     /// Requests handed in, session operations left out.
     requests: u64,
     kill_at_request: Option<u64>,
+    jitter: Option<Jitter>,
     now: Time,
 }
 
@@ -146,6 +153,11 @@ impl Reactor {
         for (number, listener) in parts.listeners.iter_mut().enumerate() {
             listener.register(poll.registry(), Token(LISTENERS + number))?;
         }
+        if let Some(jitter) = &parts.jitter {
+            let (source, token) = (jitter.wake_fd(), Token(JITTER));
+            poll.registry()
+                .register(&mut SourceFd(&source), token, Interest::READABLE)?;
+        }
         let core = Core {
             forwarder: parts.forwarder,
             slots: parts.slots,
@@ -155,6 +167,7 @@ impl Reactor {
             freed: false,
             requests: 0,
             kill_at_request: parts.kill_at_request,
+            jitter: parts.jitter,
             now: Time(0),
         };
         Ok(Reactor {
@@ -204,7 +217,7 @@ impl Reactor {
             self.tick();
             for event in events.iter() {
                 match event.token().0 {
-                    0 => {}
+                    0 | JITTER => {}
                     number if number < CONNS => self.accept(number - LISTENERS),
                     number => {
                         let id = ConnId((number - CONNS) as u64);
@@ -218,9 +231,20 @@ impl Reactor {
                 }
             }
             self.pass();
-            if let Some(in_time) = self.ended() {
-                self.storage.shutdown();
-                return Ok(in_time);
+            if let Some(jitter) = &mut self.core.jitter {
+                jitter.arm(Time(self.zero.elapsed().as_nanos() as u64))?;
+            }
+            match self.ended() {
+                None => {}
+                Some(true) => {
+                    self.storage.shutdown();
+                    return Ok(true);
+                }
+                Some(false) => {
+                    // A thread that hangs in the back end cannot be waited for.
+                    std::mem::forget(self.storage);
+                    return Ok(false);
+                }
             }
         }
     }
@@ -254,6 +278,7 @@ impl Reactor {
             let id = self.ready.pop_front().expect("its length was counted");
             self.serve(id);
         }
+        self.core.take_delayed();
         self.settle();
         if now >= self.scan_at {
             self.scan_at = now + SCAN_NS;
@@ -385,6 +410,9 @@ impl Reactor {
         match reason {
             Some(reason) => warn!(peer = conn.peer, reason, "session closed"),
             None => debug!(peer = conn.peer, "connection ended"),
+        }
+        if let Some(jitter) = &mut self.core.jitter {
+            jitter.forget(id);
         }
         conn.stream.deregister(self.poll.registry());
         conn.outbox.drop_all(&mut self.sent);

@@ -3,6 +3,7 @@
 use crate::config::{Address, Config};
 use crate::identity;
 use crate::reactor::auth::Secret;
+use crate::reactor::jitter::Jitter;
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
@@ -139,6 +140,7 @@ impl Server {
             conns_max: 4 * config.sessions_max as usize,
             stall_ns_max: u64::from(config.stall_ms) * MS,
             kill_at_request: config.faults.kill_at_request,
+            jitter: jitter(config).map_err(StartError::system("timer"))?,
             scheduler,
             zero,
         };
@@ -232,6 +234,14 @@ impl Drop for Running {
 /// Whether a file can serve as shared secret; the words for the user if not.
 pub fn check_secret(path: &Path) -> Result<(), StartError> {
     Secret::read(path).map(|_| ())
+}
+
+fn jitter(config: &Config) -> io::Result<Option<Jitter>> {
+    let emulation = &config.emulation;
+    match emulation.message_jitter_us {
+        0 => Ok(None),
+        max_us => Jitter::new(max_us, emulation.message_jitter_seed).map(Some),
+    }
 }
 
 fn check_directory(path: &Path) -> Result<(), StartError> {

@@ -1,14 +1,14 @@
 //! From settings as they were written to a checked configuration.
 
 use super::source::{Entry, Section, unknown};
-use super::{Address, Config, ConfigError, Faults, LogLevel, Source, Value};
+use super::{Address, Config, ConfigError, Emulation, Faults, LogLevel, Source, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
 use tidegate_sched::{Options, OptionsError, PolicyOptions, Scheduler};
 use tidegate_wire::{Layout, PAYLOAD_LIMIT};
 
-const SECTIONS: &str = "[scheduler], [device], [log]";
+const SECTIONS: &str = "[scheduler], [device], [emulation], [log]";
 
 impl Config {
     /// Checks settings.
@@ -17,6 +17,7 @@ impl Config {
         let level = log_level(&mut log)?;
         log.finish()?;
         let device = device(source.section("device"))?;
+        let emulation = emulation(source.section("emulation"))?;
         let scheduler = source.section("scheduler");
         let mut top = source.section("");
         let threads = top.number("threads", 8, (1, 1024))? as u32;
@@ -43,6 +44,7 @@ impl Config {
             threads,
             scheduler,
             device,
+            emulation,
             log: level,
             faults: Faults::default(),
         };
@@ -100,19 +102,22 @@ fn finish_top(mut top: Section) -> Result<(), ConfigError> {
     }
 }
 
-/// Reads a `[scheduler]` table that came at run time, with `now` for what it leaves out but the
-/// policy's own options.
+/// Reads a `[scheduler]` table that came at run time, as text without the heading. What it leaves
+/// out gets its default, but for the depth, which stays as it is `now`.
 pub fn scheduler_options(text: &str, now: &Options) -> Result<Options, ConfigError> {
-    let mut source = Source::parse(text, "policy")?;
-    let mut section = source.section("");
-    let rest = section.rest();
+    let mut parsed = Source::parse(text, "policy")?;
     let mut source = Source::empty("policy");
-    for (key, entry) in rest {
+    for (key, entry) in parsed.section("").rest() {
         source.set("scheduler", &key, entry.value, &entry.place);
     }
-    let mut options = options(source.section("scheduler"), now.depth)?;
+    let mut options = check_scheduler(source, now.depth)?;
     options.wall_offset_ns = now.wall_offset_ns;
     Ok(options)
+}
+
+/// Checks the section `scheduler` of settings.
+pub fn check_scheduler(mut source: Source, depth: u32) -> Result<Options, ConfigError> {
+    options(source.section("scheduler"), depth)
 }
 
 fn export(top: &mut Section) -> Result<PathBuf, ConfigError> {
@@ -172,6 +177,15 @@ fn log_level(log: &mut Section) -> Result<LogLevel, ConfigError> {
         );
         ConfigError::new(&place, what)
     })
+}
+
+fn emulation(mut section: Section) -> Result<Emulation, ConfigError> {
+    let emulation = Emulation {
+        message_jitter_us: section.number("message_jitter_us", 0, (0, 10_000_000))? as u32,
+        message_jitter_seed: section.number("message_jitter_seed", 0, (0, i64::MAX as u64))?,
+    };
+    section.finish()?;
+    Ok(emulation)
 }
 
 fn device(mut section: Section) -> Result<Option<DeviceOptions>, ConfigError> {

@@ -1,6 +1,7 @@
 //! From bytes that came to requests that the forwarder's core has.
 
 use super::conn::{Conn, Fill, Stage};
+use super::jitter::Held;
 use super::{Core, Reactor};
 use tidegate_forward::{Admission, ConnId, Errno, Input, SlotId};
 use tidegate_wire::frame::encode_reply;
@@ -173,15 +174,37 @@ impl Core {
                 kill_self();
             }
         }
-        let request = *request;
-        self.forwarder.handle(
-            self.now,
-            Input::Received {
-                conn,
-                request,
-                slot,
-            },
-        );
+        match &mut self.jitter {
+            Some(jitter) if !is_session_op(&request.op) => {
+                let held = Held {
+                    conn,
+                    request,
+                    slot,
+                };
+                jitter.hold(self.now, held);
+            }
+            _ => self.arrived(conn, *request, slot),
+        }
+    }
+
+    /// Hands over the delayed requests that are due.
+    pub(super) fn take_delayed(&mut self) {
+        while let Some(held) = self
+            .jitter
+            .as_mut()
+            .and_then(|jitter| jitter.take(self.now))
+        {
+            self.arrived(held.conn, *held.request, held.slot);
+        }
+    }
+
+    fn arrived(&mut self, conn: ConnId, request: Request, slot: Option<SlotId>) {
+        let input = Input::Received {
+            conn,
+            request,
+            slot,
+        };
+        self.forwarder.handle(self.now, input);
     }
 
     /// The core needs a slot no longer.

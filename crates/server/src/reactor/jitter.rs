@@ -1,0 +1,181 @@
+//! Delays on purpose, for tests and benchmarks: every request reaches the core a random time after it
+//! came, as over a network whose messages overtake each other. A local socket has nothing of the
+//! kind, and without it all forwarders see the same order of arrival.
+//!
+//! Only here, because neither the core nor its peers can tell a delayed request from a late one.
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use tidegate_forward::{ConnId, SlotId};
+use tidegate_sched::{Time, mix64};
+use tidegate_wire::Request;
+
+/// Requests on their way, by the time at which they arrive.
+pub struct Jitter {
+    max_ns: u64,
+    /// Delays drawn so far; they follow from it and the seed.
+    drawn: u64,
+    seed: u64,
+    due: BTreeMap<(Time, u64), Held>,
+    /// Wakes the reactor on time, where an epoll timeout would be up to a millisecond late.
+    timer: OwnedFd,
+    armed: Option<Time>,
+}
+
+/// A request that has come and not yet arrived.
+pub struct Held {
+    /// On which connection.
+    pub conn: ConnId,
+    /// The request.
+    pub request: Box<Request>,
+    /// Its slot.
+    pub slot: Option<SlotId>,
+}
+
+impl Jitter {
+    /// Delays of 0 up to `max_us`, which follow from `seed`.
+    pub fn new(max_us: u32, seed: u64) -> io::Result<Jitter> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Jitter {
+            max_ns: u64::from(max_us) * 1000,
+            drawn: 0,
+            seed,
+            due: BTreeMap::new(),
+            timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            armed: None,
+        })
+    }
+
+    /// Becomes readable when the next request is due.
+    pub fn wake_fd(&self) -> RawFd {
+        self.timer.as_raw_fd()
+    }
+
+    /// Delays a request that came `now`.
+    pub fn hold(&mut self, now: Time, held: Held) {
+        self.drawn += 1;
+        let chance = mix64(self.seed ^ mix64(self.drawn));
+        // The high half of a product spreads evenly over any range.
+        let delay_ns = ((u128::from(chance) * u128::from(self.max_ns)) >> 64) as u64;
+        self.due.insert((now + delay_ns, self.drawn), held);
+    }
+
+    /// Takes a request that is due, the earliest first.
+    pub fn take(&mut self, now: Time) -> Option<Held> {
+        let entry = self.due.first_entry()?;
+        (entry.key().0 <= now).then(|| entry.remove())
+    }
+
+    /// Forgets what a connection sent that is gone; the core frees its slots.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.due.retain(|_, held| held.conn != conn);
+    }
+
+    /// Sets the timer to the next request that is due; `now` is read just before.
+    pub fn arm(&mut self, now: Time) -> io::Result<()> {
+        let next = self.due.first_key_value().map(|((at, _), _)| *at);
+        if next == self.armed {
+            return Ok(());
+        }
+        self.armed = next;
+        // Zero would disarm it.
+        let wait_ns = next.map_or(0, |at| at.since(now).max(1));
+        let value = Timespec {
+            tv_sec: (wait_ns / 1_000_000_000) as i64,
+            tv_nsec: (wait_ns % 1_000_000_000) as i64,
+        };
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: value,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_wire::Op;
+
+    fn held(conn: u64, id: u64) -> Held {
+        let request = Request {
+            id,
+            seat: 0,
+            generation: 0,
+            row: None,
+            epoch: 0,
+            replay: false,
+            caller: None,
+            hints: None,
+            op: Op::Statfs,
+            payload_len: 0,
+        };
+        Held {
+            conn: ConnId(conn),
+            request: Box::new(request),
+            slot: None,
+        }
+    }
+
+    /// The ids of all requests in order of arrival, and when the last arrived.
+    fn arrivals(jitter: &mut Jitter) -> (Vec<u64>, u64) {
+        let (mut ids, mut last_us) = (Vec::new(), 0);
+        for us in 0..2000 {
+            while let Some(held) = jitter.take(Time(us * 1000)) {
+                ids.push(held.request.id);
+                last_us = us;
+            }
+        }
+        (ids, last_us)
+    }
+
+    #[test]
+    fn requests_overtake_each_other_within_the_bound_and_by_the_seed() {
+        let run = |seed| {
+            let mut jitter = Jitter::new(1000, seed).unwrap();
+            (0..500).for_each(|id| jitter.hold(Time(0), held(1, id)));
+            arrivals(&mut jitter)
+        };
+        let (ids, last_us) = run(7);
+        assert!((900..=1000).contains(&last_us), "{last_us}");
+        assert!(!ids.is_sorted());
+        assert_eq!(run(7), (ids.clone(), last_us));
+        assert_ne!(run(8).0, ids);
+        let mut sorted = ids;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_a_closed_connection_sent_does_not_arrive() {
+        let mut jitter = Jitter::new(1000, 1).unwrap();
+        (0..10).for_each(|id| jitter.hold(Time(0), held(id % 2, id)));
+        jitter.forget(ConnId(0));
+        let (mut ids, _) = arrivals(&mut jitter);
+        ids.sort_unstable();
+        assert_eq!(ids, [1, 3, 5, 7, 9]);
+    }
+
+    #[test]
+    fn the_timer_rings_within_a_fraction_of_a_millisecond() {
+        let mut jitter = Jitter::new(1, 1).unwrap();
+        jitter.hold(Time(2_000_000), held(1, 1));
+        let started = std::time::Instant::now();
+        jitter.arm(Time(0)).unwrap();
+        let mut rings = [0; 8];
+        let read = loop {
+            match rustix::io::read(&jitter.timer, &mut rings) {
+                Err(rustix::io::Errno::AGAIN) => std::thread::yield_now(),
+                other => break other,
+            }
+        };
+        assert_eq!(read, Ok(8));
+        assert!(started.elapsed().as_micros() >= 2000);
+    }
+}
