@@ -69,7 +69,7 @@ impl Plan {
             forwarders,
             clients: rng.between(1, 3) as usize,
             programs: rng.between(1, 3) as usize,
-            steps: rng.between(40, 120) as u32,
+            steps: rng.between(60, 300) as u32,
             stripe: 4096,
             pool_bytes: [256 << 10, 4 << 20][rng.below(2) as usize],
             credits: rng.between(2, 24) as u32,
@@ -82,10 +82,10 @@ impl Plan {
             },
             faults: Vec::new(),
         };
-        let count = rng.below(12);
+        let count = rng.below(24);
         for _ in 0..count {
             let fault = plan.draw(&mut rng);
-            plan.faults.push((rng.below(4_000 * MS), fault));
+            plan.faults.push((rng.below(3_000 * MS), fault));
         }
         // One world in four loses a forwarder for good, if another can stand in.
         if forwarders > 1 && rng.one_in(4) {
@@ -104,11 +104,11 @@ impl Plan {
         match rng.below(3) {
             0 => Fault::Kill {
                 forwarder,
-                back_after: Some(rng.between(MS, 3_000 * MS)),
+                back_after: Some(rng.between(MS, 1_000 * MS)),
             },
             1 => Fault::Pause {
                 forwarder,
-                pause: rng.between(MS, 2_000 * MS),
+                pause: rng.between(MS, 500 * MS),
             },
             _ => Fault::Cut { number: rng.draw() },
         }
