@@ -248,7 +248,8 @@ pub enum Output {
         /// Which.
         seat: u16,
     },
-    /// Let a seat go: nothing of it runs any more.
+    /// Let a seat go: nothing of it runs any more. Files of this seat that are open here are so no
+    /// longer, without [`Job::Closed`]: their clients open them again at the next holder.
     ReleaseSeat {
         /// Which.
         seat: u16,

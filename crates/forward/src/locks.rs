@@ -5,9 +5,12 @@
 //! because the earlier one may wait for just that. A cycle of waits for byte ranges within one
 //! forwarder is found when it would close; whole-file locks are not checked, as in Linux.
 
+mod ranges;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use ranges::{Held, excludes, normal, overlap, replace};
 use tidegate_wire::{Handle, Lock, LockFamily, LockKind};
 
 /// Locks that one client may hold or wait for.
@@ -39,15 +42,6 @@ pub(crate) struct Change {
     pub(crate) handle: Handle,
     pub(crate) client: u64,
     pub(crate) holds: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    owner: Owner,
-    kind: LockKind,
-    pid: u32,
-    start: u64,
-    end: u64,
 }
 
 struct Waiter<K> {
@@ -425,76 +419,6 @@ impl<K> FileLocks<K> {
             whole: Vec::new(),
             waiting: VecDeque::new(),
         }
-    }
-}
-
-/// Whole-file locks have no range.
-fn normal(lock: Lock) -> Lock {
-    match lock.family {
-        LockFamily::Range => lock,
-        LockFamily::Whole => Lock {
-            start: 0,
-            end: u64::MAX,
-            ..lock
-        },
-    }
-}
-
-fn excludes(held: &Held, lock: &Lock) -> bool {
-    (held.kind == LockKind::Exclusive || lock.kind == LockKind::Exclusive)
-        && held.start <= lock.end
-        && lock.start <= held.end
-}
-
-fn overlap(one: &Lock, other: &Lock) -> bool {
-    (one.kind == LockKind::Exclusive || other.kind == LockKind::Exclusive)
-        && one.start <= other.end
-        && other.start <= one.end
-}
-
-fn replace(list: &mut Vec<Held>, owner: Owner, lock: &Lock) {
-    let mut new = Held {
-        owner,
-        kind: lock.kind,
-        pid: lock.pid,
-        start: lock.start,
-        end: lock.end,
-    };
-    let mut rest = Vec::new();
-    list.retain(|held| {
-        if held.owner != owner {
-            return true;
-        }
-        let touches =
-            held.start <= new.end.saturating_add(1) && new.start <= held.end.saturating_add(1);
-        if held.kind == new.kind && touches {
-            new.start = new.start.min(held.start);
-            new.end = new.end.max(held.end);
-            return false;
-        }
-        if held.end < lock.start || held.start > lock.end {
-            return true;
-        }
-        if held.start < lock.start {
-            rest.push(Held {
-                end: lock.start - 1,
-                ..*held
-            });
-        }
-        if held.end > lock.end {
-            rest.push(Held {
-                start: lock.end + 1,
-                ..*held
-            });
-        }
-        false
-    });
-    if lock.kind != LockKind::None {
-        rest.push(new);
-    }
-    for held in rest {
-        let at = list.partition_point(|it| (it.start, it.owner) < (held.start, held.owner));
-        list.insert(at, held);
     }
 }
 

@@ -99,6 +99,11 @@ const fn case(label: &'static str, needs_intent: bool, op: fn(&Handles) -> Op) -
 }
 
 fn cases() -> Vec<Case> {
+    name_cases().into_iter().chain(content_cases()).collect()
+}
+
+/// Cases whose evidence is a name.
+fn name_cases() -> Vec<Case> {
     use RenameMode::*;
     vec![
         case("create exclusively", true, |it| create(it.dir, "new", true)),
@@ -147,6 +152,16 @@ fn cases() -> Vec<Case> {
         case("exchange", true, |it| {
             rename((it.dir, "file"), (it.other, "third"), Exchange)
         }),
+        case("unlink what is not there", false, |it| Op::Unlink {
+            parent: it.dir,
+            name: name("missing"),
+        }),
+    ]
+}
+
+/// Cases whose evidence is a size or a value, and those that may be repeated.
+fn content_cases() -> Vec<Case> {
+    vec![
         Case {
             payload: b"appended bytes",
             ..case("append", true, |it| Op::Append { handle: it.file })
@@ -198,10 +213,6 @@ fn cases() -> Vec<Case> {
             payload: b"abc",
             ..case("write", false, |it| write(it.file, 1, 3))
         },
-        case("unlink what is not there", false, |it| Op::Unlink {
-            parent: it.dir,
-            name: name("missing"),
-        }),
     ]
 }
 

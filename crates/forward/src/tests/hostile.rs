@@ -29,10 +29,8 @@ fn breaks(host: &mut Host, request: Request, payload: &[u8]) -> String {
     reason
 }
 
-#[test]
-fn requests_that_no_client_sends_end_the_session() {
-    let (_world, mut host, mut tester) = seated(2);
-    let root = tester.root();
+/// Data requests that break a rule, and a word of the reason.
+fn data_trials() -> Vec<(&'static str, Request)> {
     let layout = Layout {
         seats: 2,
         stripe: 4096,
@@ -50,8 +48,26 @@ fn requests_that_no_client_sends_end_the_session() {
             },
         )
     };
+    vec![
+        ("not in charge", reading(extent(4000, 200), vec![])),
+        (
+            "not in charge",
+            reading(extent(0, 1), vec![extent(4096, 1)]),
+        ),
+        ("ascend", reading(extent(100, 10), vec![extent(50, 10)])),
+        ("ascend", reading(extent(100, 10), vec![extent(109, 10)])),
+        ("too many", reading(extent(0, 1), vec![extent(1, 0); 300])),
+    ]
+}
+
+/// Other requests that break a rule.
+fn other_trials(root: Handle) -> Vec<(&'static str, Request)> {
+    let layout = Layout {
+        seats: 2,
+        stripe: 4096,
+    };
     let row = |index, sequence| Some(Row { index, sequence });
-    let trials = [
+    vec![
         (
             "seat that does not exist",
             Request {
@@ -66,14 +82,6 @@ fn requests_that_no_client_sends_end_the_session() {
                 ..plain(5, Op::Getattr { handle: root })
             },
         ),
-        ("not in charge", reading(extent(4000, 200), vec![])),
-        (
-            "not in charge",
-            reading(extent(0, 1), vec![extent(4096, 1)]),
-        ),
-        ("ascend", reading(extent(100, 10), vec![extent(50, 10)])),
-        ("ascend", reading(extent(100, 10), vec![extent(109, 10)])),
-        ("too many", reading(extent(0, 1), vec![extent(1, 0); 300])),
         (
             "row",
             Request {
@@ -114,8 +122,14 @@ fn requests_that_no_client_sends_end_the_session() {
             },
         ),
         ("hello", plain(5, Op::Hello(hello(99, 1)))),
-    ];
-    for (expected, request) in trials {
+    ]
+}
+
+#[test]
+fn requests_that_no_client_sends_end_the_session() {
+    let (_world, mut host, mut tester) = seated(2);
+    let root = tester.root();
+    for (expected, request) in data_trials().into_iter().chain(other_trials(root)) {
         let shown = format!("{request:?}");
         let reason = breaks(&mut host, request, &[]);
         assert!(reason.contains(expected), "{reason} for {shown}");

@@ -1,0 +1,211 @@
+//! One seat of the layout as this forwarder sees it: its state, its table, and the clients in it.
+
+use super::request::{Key, Pending};
+use crate::table::{self, CLIENTS_MAX, RowState, SeatTable};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use tidegate_sched::Time;
+use tidegate_wire::Status;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Somebody else's, or nobody's.
+    Away,
+    /// The host was asked for the lock.
+    Taking,
+    /// The lock is held; intents in the table are being looked up.
+    Resolving,
+    Serving,
+    /// The owner wants it, or the forwarder stops.
+    Draining,
+}
+
+/// One seat of the layout, held or not.
+pub(super) struct Seat {
+    pub(super) state: State,
+    pub(super) generation: u64,
+    pub(super) table: Option<Arc<dyn SeatTable>>,
+    pub(super) clients: BTreeMap<u64, Seated>,
+    /// Which blocks of the table are taken.
+    pub(super) blocks: Vec<bool>,
+    /// Requests that wait for the seat.
+    pub(super) waiting: VecDeque<Key>,
+    /// Until when locks are reclaimed.
+    pub(super) grace_until: Option<Time>,
+    /// When clients of the last holder that have not come here lose their rows.
+    pub(super) strangers_until: Option<Time>,
+    /// Rows whose intents could not be looked up so far.
+    pub(super) unresolved: Vec<u32>,
+    pub(super) resolving: u32,
+    /// Requests and jobs that must end before the seat is released.
+    pub(super) active: u32,
+}
+
+/// A client with a block in the seat's table.
+pub(super) struct Seated {
+    pub(super) block: u16,
+    pub(super) rows_busy: u64,
+    /// Opens, and files with locks, of the client at this seat.
+    pub(super) holdings: u32,
+    /// The table says that it has holdings.
+    pub(super) marked: bool,
+    /// It was known to the last holder and has not shown this generation yet.
+    pub(super) inherited: bool,
+    /// Grace waits for it.
+    pub(super) reclaiming: bool,
+}
+
+impl Seat {
+    pub(super) fn away() -> Seat {
+        Seat {
+            state: State::Away,
+            generation: 0,
+            table: None,
+            clients: BTreeMap::new(),
+            blocks: vec![false; CLIENTS_MAX],
+            waiting: VecDeque::new(),
+            grace_until: None,
+            strangers_until: None,
+            unresolved: Vec::new(),
+            resolving: 0,
+            active: 0,
+        }
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.state == State::Away
+    }
+
+    /// The lock is held.
+    pub(super) fn is_held(&self) -> bool {
+        !matches!(self.state, State::Away | State::Taking)
+    }
+
+    pub(super) fn in_grace(&self) -> bool {
+        self.grace_until.is_some()
+    }
+
+    /// For the status: a word for the state, and the clients with rows.
+    pub(super) fn describe(&self) -> (&'static str, usize) {
+        let word = match self.state {
+            State::Away => "away",
+            State::Taking => "taking",
+            State::Resolving => "resolving",
+            State::Serving if self.in_grace() => "grace",
+            State::Serving => "serving",
+            State::Draining => "draining",
+        };
+        (word, self.clients.len())
+    }
+
+    /// This process was stopped: clients have so much longer.
+    pub(super) fn pause(&mut self, gap: u64) {
+        for until in [&mut self.grace_until, &mut self.strangers_until] {
+            *until = until.map(|until| until + gap);
+        }
+    }
+
+    /// Table and number of a client's row.
+    pub(super) fn row(&self, client: u64, index: u16) -> Option<(Arc<dyn SeatTable>, u32)> {
+        let block = self.clients.get(&client)?.block;
+        Some((self.table.clone()?, table::row_number(block, index)))
+    }
+
+    /// Whether the client must first learn that the seat changed hands.
+    pub(super) fn is_news_to(&mut self, client: u64, generation: u64) -> bool {
+        let seated = self.clients.get_mut(&client);
+        if generation == self.generation {
+            if let Some(seated) = seated {
+                seated.inherited = false;
+            }
+            return false;
+        }
+        generation != 0 || seated.is_some_and(|seated| seated.inherited)
+    }
+
+    /// Gives the client a block if it has none; false if the table is full.
+    pub(super) fn seat_client(&mut self, client: u64) -> bool {
+        if self.clients.contains_key(&client) {
+            return true;
+        }
+        let Some(block) = self.blocks.iter().position(|taken| !taken) else {
+            return false;
+        };
+        let table = self.table.as_ref().expect("a held seat has a table");
+        table::enter(&**table, block as u16, client);
+        self.blocks[block] = true;
+        self.clients.insert(client, Seated::new(block as u16));
+        true
+    }
+
+    /// Marks a row in use; false if it is.
+    pub(super) fn use_row(&mut self, client: u64, index: u16, number: u32) -> bool {
+        let seated = self
+            .clients
+            .get_mut(&client)
+            .expect("the client has a block");
+        let bit = 1 << index;
+        if seated.rows_busy & bit != 0 {
+            return false;
+        }
+        seated.rows_busy |= bit;
+        self.unresolved.retain(|row| *row != number);
+        true
+    }
+
+    /// A row's request is done. An intent that is still there waits to be looked up.
+    pub(super) fn row_done(&mut self, pending: &Pending) {
+        let Some(row) = pending.row else { return };
+        let Some(seated) = self.clients.get_mut(&pending.client) else {
+            return;
+        };
+        seated.rows_busy &= !(1 << row.index);
+        let number = table::row_number(seated.block, row.index);
+        let table = self.table.as_ref().expect("a held seat has a table");
+        if pending.failure == Some(Status::UnknownHandle)
+            && table::peek(&**table, number).0 == RowState::Intent
+        {
+            self.unresolved.push(number);
+        }
+    }
+
+    /// Notes that the client has one open or locked file more or less.
+    pub(super) fn hold(&mut self, client: u64, more: bool) {
+        let Some(seated) = self.clients.get_mut(&client) else {
+            return;
+        };
+        match more {
+            true => seated.holdings += 1,
+            false => seated.holdings -= 1,
+        }
+        let held = seated.holdings > 0 || seated.reclaiming;
+        if held != seated.marked {
+            seated.marked = held;
+            let table = self.table.as_ref().expect("a held seat has a table");
+            table::set_held(&**table, seated.block, held);
+        }
+    }
+
+    /// One thing more or less to wait for before the release.
+    pub(super) fn count_active(&mut self, more: bool) {
+        match more {
+            true => self.active += 1,
+            false => self.active -= 1,
+        }
+    }
+}
+
+impl Seated {
+    pub(super) fn new(block: u16) -> Seated {
+        Seated {
+            block,
+            rows_busy: 0,
+            holdings: 0,
+            marked: false,
+            inherited: false,
+            reclaiming: false,
+        }
+    }
+}
