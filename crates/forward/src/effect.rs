@@ -1,7 +1,7 @@
 //! Operations on names and attributes, each taking effect once: intent, effect, result.
 //!
 //! The folder has one file for each kind of evidence that an operation leaves on the back end:
-//! [`names`] (a name appeared, went or moved) and [`contents`] (a size, a value). Operations that
+//! `names` (a name appeared, went or moved) and `contents` (a size, a value). Operations that
 //! may simply be repeated (writes, chmods, fallocate, copies) record their result only.
 
 mod contents;
