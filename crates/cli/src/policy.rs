@@ -3,9 +3,9 @@
 use crate::fail::Fail;
 use crate::stat::states;
 use crate::target::Target;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::process::ExitCode;
-use tidegate_server::config::scheduler_options;
+use tidegate_server::config::{Source, Value, check_scheduler};
 
 /// Show or change the forwarders' scheduling policy.
 #[derive(clap::Args)]
@@ -54,7 +54,7 @@ impl Policy {
 
     fn get(&self) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect()?;
-        let policies: Vec<Value> = states(&client, &found.forwarders)
+        let policies: Vec<serde_json::Value> = states(&client, &found.forwarders)
             .iter()
             .map(|state| {
                 let error = state.get("error").cloned().unwrap_or_default();
@@ -64,7 +64,7 @@ impl Policy {
             })
             .collect();
         if self.json {
-            println!("{}", Value::Array(policies));
+            println!("{}", serde_json::Value::Array(policies));
             return Ok(ExitCode::SUCCESS);
         }
         for one in policies {
@@ -78,9 +78,29 @@ impl Policy {
     }
 
     fn set(&self, name: &str, options: &[String]) -> Result<ExitCode, Fail> {
-        let text = table_of(name, options)?;
+        let mut table = toml::Table::new();
         // What is wrong is told here, in words; forwarders answer with an errno only.
-        scheduler_options(&text, &tidegate_sched::Options::default())?;
+        let mut source = Source::empty("policy");
+        let mut set = |key: &str, value: Value, place: &str| {
+            table.insert(key.to_string(), plain(&value));
+            source.set("scheduler", key, value, place);
+        };
+        set("policy", Value::Text(name.to_string()), "policy set");
+        for option in options {
+            let Some((key, value)) = option.split_once('=') else {
+                return Err(Fail::usage(format!(
+                    "option \"{option}\" must be KEY=VALUE"
+                )));
+            };
+            let value = match (value.parse(), value.parse()) {
+                (Ok(number), _) => Value::Integer(number),
+                (_, Ok(flag)) => Value::Bool(flag),
+                _ => Value::Text(value.to_string()),
+            };
+            set(key, value, option);
+        }
+        check_scheduler(source, 1)?;
+        let text = table.to_string();
         let (found, client) = self.target.connect()?;
         for (index, address) in found.forwarders.iter().enumerate() {
             client.set_policy(index, &text).map_err(|errno| {
@@ -93,22 +113,11 @@ impl Policy {
     }
 }
 
-/// The `[scheduler]` table of a policy and its options.
-fn table_of(name: &str, options: &[String]) -> Result<String, Fail> {
-    let mut table = toml::Table::new();
-    table.insert("policy".to_string(), name.into());
-    for option in options {
-        let Some((key, value)) = option.split_once('=') else {
-            return Err(Fail::usage(format!(
-                "option \"{option}\" must be KEY=VALUE"
-            )));
-        };
-        let value = match (value.parse::<i64>(), value.parse::<bool>()) {
-            (Ok(number), _) => toml::Value::Integer(number),
-            (_, Ok(flag)) => toml::Value::Boolean(flag),
-            _ => toml::Value::String(value.to_string()),
-        };
-        table.insert(key.to_string(), value);
+fn plain(value: &Value) -> toml::Value {
+    match value {
+        Value::Integer(number) => toml::Value::Integer(*number),
+        Value::Bool(flag) => toml::Value::Boolean(*flag),
+        Value::Text(text) => toml::Value::String(text.clone()),
+        Value::List(_) | Value::Other(_) => unreachable!("an argument is a number, flag or word"),
     }
-    Ok(table.to_string())
 }

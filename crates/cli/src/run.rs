@@ -128,7 +128,8 @@ fn cannot_run(program: &str, error: &std::io::Error) -> Fail {
 fn same_place(export: Option<&Path>, point: &Path) -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let rest = here.strip_prefix(export?).ok()?;
-    Some(point.join(rest))
+    // Joining nothing would add a slash.
+    Some(point.components().chain(rest.components()).collect())
 }
 
 /// The given name, else the environment's or batch system's, else one that nobody else has.

@@ -13,7 +13,6 @@ use rustix::process::Pid;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::Duration;
@@ -206,12 +205,14 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
 }
 
 fn wait_for_forwarder(plan: &Plan, index: usize, child: &mut Child) -> Result<(), Fail> {
-    let socket = plan.state.forwarder(index, "sock");
+    // Written when it listens.
+    let pid_file = plan.state.forwarder(index, "pid");
+    let pid = child.id().to_string();
     let log = plan.state.forwarder(index, "log");
     let mut ended = None;
     let up = processes::wait_until(PATIENCE, || {
         ended = child.try_wait().ok().flatten();
-        ended.is_some() || UnixStream::connect(&socket).is_ok()
+        ended.is_some() || std::fs::read_to_string(&pid_file).is_ok_and(|text| text.trim() == pid)
     });
     match ended {
         Some(status) => {

@@ -213,12 +213,14 @@ fn child() {
     let Some(config) = std::env::var_os("TIDEGATE_TEST_CHILD") else {
         return;
     };
-    let config = Config::read(Path::new(&config)).expect("the parent wrote it");
+    let mut config = Config::read(Path::new(&config)).expect("the parent wrote it");
+    let kill_at = std::env::var("TIDEGATE_TEST_KILL_AT").ok();
+    config.faults.kill_at_request = kill_at.and_then(|number| number.parse().ok());
     let in_time = tidegate_server::serve(&config).expect("it starts");
     std::process::exit(if in_time { 0 } else { 1 });
 }
 
-fn spawn_child(scratch: &Scratch, more: &str) -> Child {
+fn spawn_child(scratch: &Scratch, more: &str, kill_at: &str) -> Child {
     let path = scratch.0.join("child.toml");
     let text = format!(
         "export = {:?}\nlisten = \"unix:{}\"\npid_file = {:?}\n{more}",
@@ -230,12 +232,15 @@ fn spawn_child(scratch: &Scratch, more: &str) -> Child {
     let child = Command::new(std::env::current_exe().expect("we run"))
         .args(["child", "--exact", "--nocapture"])
         .env("TIDEGATE_TEST_CHILD", path)
+        .env("TIDEGATE_TEST_KILL_AT", kill_at)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("this test can run itself");
     let until = Instant::now() + Duration::from_secs(20);
-    while !scratch.0.join("pid").exists() {
+    let pid = child.id().to_string();
+    let pid_file = scratch.0.join("pid");
+    while !std::fs::read_to_string(&pid_file).is_ok_and(|text| text.trim() == pid) {
         assert!(Instant::now() < until, "the child does not start");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -252,7 +257,7 @@ fn sigterm_finishes_what_was_accepted_and_exits_0() {
     let scratch = Scratch::new("drain");
     // A call takes 300 ms, so that requests are under way when the signal comes.
     let device = "[device]\nmodel = \"ideal\"\nservice_us = 300000\n";
-    let mut child = spawn_child(&scratch, device);
+    let mut child = spawn_child(&scratch, device, "");
     let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
     let file = peer.create("file");
     let extents: tidegate_wire::Extents = tidegate_wire::Extent { offset: 0, len: 4 }.into();
@@ -281,7 +286,7 @@ fn sigterm_finishes_what_was_accepted_and_exits_0() {
 fn a_second_signal_ends_it_at_once() {
     let scratch = Scratch::new("twice");
     let device = "[device]\nmodel = \"ideal\"\nservice_us = 20000000\n";
-    let mut child = spawn_child(&scratch, device);
+    let mut child = spawn_child(&scratch, device, "");
     let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
     let file = peer.create("file");
     let extents: tidegate_wire::Extents = tidegate_wire::Extent { offset: 0, len: 4 }.into();
@@ -304,4 +309,28 @@ fn a_second_signal_ends_it_at_once() {
     let begun = Instant::now();
     assert_eq!(child.wait().expect("it is our child").code(), Some(1));
     assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn the_chosen_request_kills_the_process() {
+    let scratch = Scratch::new("kill");
+    let mut child = spawn_child(&scratch, "", "3");
+    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    peer.check_alive();
+    peer.call(Op::Status, &[]);
+    peer.check_alive();
+    let handle = peer.root();
+    let frame = peer.frame(Op::Getattr { handle }, &[]);
+    peer.send(&frame).expect("the connection is open");
+    assert!(peer.is_cut_off());
+    let status = child.wait().expect("it is our child");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9)
+    );
+    // What the dead process left is no obstacle.
+    let mut child = spawn_child(&scratch, "", "");
+    Peer::unix(&scratch.socket()).greet(&[]).check_alive();
+    signal(&child, rustix::process::Signal::TERM);
+    assert_eq!(child.wait().expect("it is our child").code(), Some(0));
 }

@@ -1,0 +1,202 @@
+//! The command as its users see it: exit codes, one-line errors, and forwarders that come up, are
+//! looked at, follow another policy and go down. What needs a mount is tested by tests/run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A directory with a state directory and a directory to export; forwarders in it end with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidegate-cli-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(path.join("data")).expect("the temporary directory is ours");
+        Scratch(path)
+    }
+
+    fn tidegate(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(arguments)
+            .current_dir(&self.0)
+            .env_remove("TIDEGATE_FORWARDERS")
+            .env_remove("TIDEGATE_APP")
+            .env("TIDEGATE_STATE_DIR", self.0.join("run"))
+            .output()
+            .expect("the command is built")
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.tidegate(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("it prints text")
+    }
+
+    /// The one line that a refused command says.
+    fn refusal(&self, arguments: &[&str]) -> String {
+        let output = self.tidegate(arguments);
+        let errors = String::from_utf8(output.stderr).expect("it prints text");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+        assert!(errors.starts_with("tidegate: "), "{errors}");
+        errors
+    }
+
+    fn config(&self, text: &str) -> PathBuf {
+        let path = self.0.join("forwarder.toml");
+        std::fs::write(&path, text).expect("the directory is ours");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.0.join("run/client.toml").exists() {
+            self.tidegate(&["down"]);
+        }
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are UTF-8")
+}
+
+#[test]
+fn forwarders_come_up_are_looked_at_and_go_down() {
+    let scratch = Scratch::new();
+    let text = scratch.run(&["up", "data", "--forwarders", "2", "--no-mount"]);
+    assert_eq!(text.lines().last(), Some("ready"), "{text}");
+    for index in 0..2 {
+        for what in ["toml", "pid", "sock", "log"] {
+            let path = scratch.0.join(format!("run/forwarder.{index}.{what}"));
+            assert!(path.exists(), "{}", path.display());
+        }
+    }
+    let again = scratch.refusal(&["up", "data", "--no-mount"]);
+    assert!(again.contains("is up in"), "{again}");
+
+    let table = scratch.run(&["stat"]);
+    assert_eq!(table.lines().count(), 3, "{table}");
+    let states: serde_json::Value =
+        serde_json::from_str(&scratch.run(&["stat", "--json"])).expect("it is JSON");
+    assert_eq!(states.as_array().map(Vec::len), Some(2));
+    assert_eq!(states[1]["policy"], "fifo");
+    assert_eq!(states[1]["forwarder"], 1);
+
+    scratch.run(&["policy", "set", "window", "window_ms=250"]);
+    let policies: serde_json::Value =
+        serde_json::from_str(&scratch.run(&["policy", "--json"])).expect("it is JSON");
+    assert_eq!(policies[0]["policy"], "window");
+    assert_eq!(policies[1]["policy"], "window");
+    let refused = scratch.refusal(&["policy", "set", "best"]);
+    assert!(
+        refused.contains("\"best\"") && refused.contains("fifo"),
+        "{refused}"
+    );
+    let refused = scratch.refusal(&["policy", "set", "window", "width_ms=250"]);
+    assert!(
+        refused.contains("\"width_ms\"") && refused.contains("window_ms"),
+        "{refused}"
+    );
+    assert!(
+        scratch
+            .run(&["policy", "list"])
+            .lines()
+            .any(|line| line == "round-robin")
+    );
+
+    scratch.run(&["down"]);
+    assert!(!scratch.0.join("run/client.toml").exists());
+    assert!(!scratch.0.join("run/forwarder.0.sock").exists());
+    assert!(!scratch.0.join("run/forwarder.0.pid").exists());
+    let nothing = scratch.refusal(&["down"]);
+    assert!(nothing.contains("nothing is up"), "{nothing}");
+}
+
+#[test]
+fn without_forwarders_commands_say_what_to_do() {
+    let scratch = Scratch::new();
+    for arguments in [
+        &["run", "--", "true"][..],
+        &["stat"],
+        &["policy"],
+        &["policy", "set", "fifo"],
+    ] {
+        let line = scratch.refusal(arguments);
+        assert!(line.contains("tidegate up DIR"), "{line}");
+    }
+    let line = scratch.refusal(&["stat", "--forwarders", "unix:/no/such/socket"]);
+    assert!(
+        line.contains("/no/such/socket") && line.contains("tidegate up DIR"),
+        "{line}"
+    );
+    let line = scratch.refusal(&["stat", "--forwarders", "elsewhere"]);
+    assert!(line.contains("unix:PATH"), "{line}");
+}
+
+#[test]
+fn wrong_usage_is_one_line() {
+    let scratch = Scratch::new();
+    assert!(
+        scratch
+            .refusal(&["no-such-command"])
+            .contains("no-such-command")
+    );
+    assert!(
+        scratch
+            .refusal(&["up", "data", "--no-such-option"])
+            .contains("no-such-option")
+    );
+    assert!(scratch.refusal(&[]).contains("--help"));
+    assert!(scratch.refusal(&["up"]).contains("DIR"));
+    assert!(scratch.refusal(&["up", "missing"]).contains("missing"));
+    let policy = scratch.refusal(&["up", "data", "--policy", "best"]);
+    assert!(
+        policy.contains("--policy") && policy.contains("fifo"),
+        "{policy}"
+    );
+    let inside = scratch.refusal(&["up", "data", "--mount", "data/mnt"]);
+    assert!(inside.contains("--mount"), "{inside}");
+    assert!(scratch.run(&["--help"]).contains("up"));
+}
+
+#[test]
+fn wrong_configurations_are_one_line() {
+    let scratch = Scratch::new();
+    let socket = scratch.0.join("socket");
+    let good = format!(
+        "export = \"data\"\nlisten = [\"unix:{}\"]\n",
+        socket.display()
+    );
+    let serve = |text: &str| {
+        let path = scratch.config(text);
+        scratch.refusal(&["serve", "--config", shown(&path)])
+    };
+    let line = serve(&format!("{good}no_such_key = 1\n"));
+    assert!(
+        line.contains("forwarder.toml:3: unknown key \"no_such_key\""),
+        "{line}"
+    );
+    let line = serve(&good.replace("data", "nowhere"));
+    assert!(line.contains("nowhere"), "{line}");
+    let line = serve(&format!("wrong = [\n{good}"));
+    assert!(line.contains("forwarder.toml:"), "{line}");
+    let line = scratch.refusal(&["serve", "--config", "absent.toml"]);
+    assert!(line.contains("absent.toml"), "{line}");
+    let line = scratch.refusal(&["serve"]);
+    assert!(line.contains("\"export\" is missing"), "{line}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let port = taken.local_addr().expect("it is bound").port();
+    let line = serve(&format!(
+        "export = \"data\"\ninsecure = true\nlisten = [\"tcp:127.0.0.1:{port}\"]\n"
+    ));
+    assert!(
+        line.contains(&port.to_string()) && line.contains("another"),
+        "{line}"
+    );
+}
