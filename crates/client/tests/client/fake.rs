@@ -4,8 +4,12 @@
 mod files;
 
 use files::Files;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -77,10 +81,26 @@ impl Fake {
             for stream in listener.incoming() {
                 let shared = Arc::clone(&served);
                 let stream = stream.expect("a connection can be accepted");
-                thread::spawn(move || serve(&shared, stream));
+                thread::spawn(move || serve(&shared, stream, None));
             }
         });
         Fake { shared, folder }
+    }
+
+    /// Listens on TCP as well, and wants a proof of `secret` there. Returns the address.
+    pub fn start_tcp(&self, secret: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let shared = Arc::clone(&self.shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = Arc::clone(&shared);
+                let stream = OwnedFd::from(stream.expect("a connection can be accepted"));
+                // Reading and writing are the same for all stream sockets.
+                thread::spawn(move || serve(&shared, UnixStream::from(stream), Some(secret)));
+            }
+        });
+        format!("tcp:{address}")
     }
 
     /// The folder of its socket, which goes with it.
@@ -148,10 +168,16 @@ struct Connection<'a> {
     stream: UnixStream,
     writer: Arc<Mutex<UnixStream>>,
     client: u64,
+    secret: Option<&'static [u8]>,
 }
 
-fn serve(shared: &Shared, stream: UnixStream) {
+const CHALLENGE: [u8; 32] = *b"what only those who know can say";
+
+fn serve(shared: &Shared, mut stream: UnixStream, secret: Option<&'static [u8]>) {
     shared.state().connections += 1;
+    if secret.is_some() {
+        stream.write_all(&CHALLENGE).expect("the client is there");
+    }
     let writer = stream.try_clone().expect("a socket can be duplicated");
     let writer = Arc::new(Mutex::new(writer));
     let mut connection = Connection {
@@ -159,6 +185,7 @@ fn serve(shared: &Shared, stream: UnixStream) {
         stream,
         writer,
         client: 0,
+        secret,
     };
     while let Some((request, payload)) = connection.next() {
         if !connection.answer(&request, payload) {
@@ -191,7 +218,13 @@ impl Connection<'_> {
         self.shared.changed.notify_all();
         if let Op::Hello(hello) = &request.op {
             self.client = hello.client;
-            let result = match state.refusing {
+            let proven = self.secret.is_none_or(|secret| {
+                let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any key will do");
+                mac.update(&CHALLENGE);
+                mac.update(&hello.client.to_le_bytes());
+                mac.verify_slice(&hello.proof).is_ok()
+            });
+            let result = match state.refusing.or((!proven).then_some(13)) {
                 Some(errno) => Err(Status::Errno(errno)),
                 None => Ok(Outcome::Hello(Box::new(grant(&state)))),
             };

@@ -213,3 +213,41 @@ fn a_refused_session_says_why() {
     assert!(matches!(error, ConnectError::Refused(..)), "{error}");
     assert!(error.to_string().contains("Permission denied"), "{error}");
 }
+
+#[test]
+fn over_tcp_the_secret_decides() {
+    let fake = Fake::start("secret");
+    let address = fake.start_tcp(b"open sesame");
+    let connect = |secret: Option<&str>| {
+        let mut options = Options::new([address.clone()]);
+        options.secret_file = secret.map(|secret| {
+            let path = fake.folder().join("secret");
+            std::fs::write(&path, secret).expect("the file can be written");
+            path
+        });
+        Client::connect(options)
+    };
+    let client = connect(Some("open sesame\n")).expect("the secret is right");
+    let file = create(&client, b"file");
+    assert_eq!(
+        client.write(&plain(), file, 0, pattern(100_000, 1)),
+        Ok(100_000)
+    );
+    fake.with(|state| state.cuts = 1);
+    assert_eq!(
+        client.read(&plain(), file, 0, 100_000).expect("there").len,
+        100_000
+    );
+
+    let error = connect(Some("open barley"))
+        .err()
+        .expect("the secret is wrong");
+    assert!(matches!(error, ConnectError::Refused(..)), "{error}");
+    let error = connect(None).err().expect("there is no secret");
+    assert!(
+        error.to_string().contains("asks for the shared secret"),
+        "{error}"
+    );
+    let error = connect(Some("\n")).err().expect("an empty secret is none");
+    assert!(matches!(error, ConnectError::Secret(..)), "{error}");
+}
