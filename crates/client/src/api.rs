@@ -97,6 +97,17 @@ impl Client {
         self.host.call(ctx, op, payload)
     }
 
+    /// The same, and how long after the call each forwarder had served its last part of it, in ns. From
+    /// the first such call on, every call notes this: meant for benchmarks.
+    pub fn call_served(
+        &self,
+        ctx: &Context,
+        op: Op,
+        payload: Bytes,
+    ) -> Result<(Answer, Vec<(usize, u64)>), Errno> {
+        self.host.call_served(ctx, op, payload)
+    }
+
     /// State of forwarder `index` as JSON text.
     pub fn status(&self, index: usize) -> Result<String, Errno> {
         match self.host.call_forwarder(index, Op::Status)?.outcome {

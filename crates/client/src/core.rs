@@ -30,7 +30,7 @@ mod tests;
 mod types;
 mod unstable;
 
-pub use types::{Call, CallId, CoreOptions, Input, Lost, Output, Stats};
+pub use types::{Call, CallId, CoreOptions, Input, Lost, Output, Served, Stats};
 
 use crate::wire::{Attr, Handle, Layout};
 use calls::Active;
@@ -88,6 +88,9 @@ pub struct Core {
     unrouted: BTreeMap<CallId, Call>,
     deadlines: BTreeSet<(u64, CallId)>,
     operations: u64,
+    /// Whether calls note when each forwarder served them, and the notes of those that ended.
+    notes_served: bool,
+    served: BTreeMap<CallId, Vec<Served>>,
 
     opens: BTreeMap<(Handle, u64), OpenModes>,
     locks: Locks,
@@ -146,6 +149,8 @@ impl Core {
             unrouted: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             operations: 0,
+            notes_served: false,
+            served: BTreeMap::new(),
             opens: BTreeMap::new(),
             locks: Locks::default(),
             gates: BTreeMap::new(),
@@ -231,6 +236,17 @@ impl Core {
     /// Largest payload of one frame: the smallest that client and forwarders have agreed on.
     pub fn payload_max(&self) -> u32 {
         self.payload_max
+    }
+
+    /// From now on, calls note when each forwarder has served its last part of them. What was noted
+    /// must be taken when the call ends.
+    pub fn note_served(&mut self) {
+        self.notes_served = true;
+    }
+
+    /// What a call that has ended noted; nothing if it failed.
+    pub fn take_served(&mut self, id: CallId) -> Vec<Served> {
+        self.served.remove(&id).unwrap_or_default()
     }
 
     /// Counters.

@@ -14,7 +14,7 @@ mod shared;
 pub(crate) mod slot;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
-use crate::core::{Call, CoreOptions, Input};
+use crate::core::{Call, CoreOptions, Input, Served};
 use crate::wire::{Attr, Handle, LockFamily, NAME_MAX, Op};
 use address::Address;
 use bytes::Bytes;
@@ -94,7 +94,22 @@ impl Host {
 
     /// Makes a call and waits for its end.
     pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
-        self.wait_for(ctx, op, payload, 0)
+        self.wait_for(&Arc::default(), ctx, op, payload, 0)
+    }
+
+    /// The same, and how long after its start each forwarder had served its last part, in ns.
+    pub(crate) fn call_served(
+        &self,
+        ctx: &Context,
+        op: Op,
+        payload: Bytes,
+    ) -> Result<(Answer, Vec<(usize, u64)>), Errno> {
+        self.state()?.core.note_served();
+        let slot = Arc::default();
+        let start_ns = self.shared.now_ns();
+        let answer = self.wait_for(&slot, ctx, op, payload, 0)?;
+        let since = |served: Served| (served.forwarder, served.at_ns.saturating_sub(start_ns));
+        Ok((answer, slot.take_served().into_iter().map(since).collect()))
     }
 
     /// Asks one forwarder.
@@ -102,7 +117,13 @@ impl Host {
         if index >= self.forwarders() {
             return Err(Errno::INVAL);
         }
-        self.wait_for(&Context::default(), op, Bytes::new(), index)
+        self.wait_for(
+            &Arc::default(),
+            &Context::default(),
+            op,
+            Bytes::new(),
+            index,
+        )
     }
 
     /// Opens a file under a new number.
@@ -175,6 +196,7 @@ impl Host {
 
     fn wait_for(
         &self,
+        slot: &Arc<Slot>,
         ctx: &Context,
         op: Op,
         payload: Bytes,
@@ -183,8 +205,7 @@ impl Host {
         if self.is_foreign() {
             return Err(Errno::IO);
         }
-        let slot = Arc::new(Slot::default());
-        let _attached = ctx.cancel.as_ref().map(|token| token.attach(&slot));
+        let _attached = ctx.cancel.as_ref().map(|token| token.attach(slot));
         let timeout = ctx.timeout.unwrap_or(self.timeout);
         let until = (!timeout.is_zero())
             .then(|| Instant::now().checked_add(timeout))
@@ -193,7 +214,7 @@ impl Host {
             Op::Read { extents, .. } => extents.bytes(),
             _ => payload.len() as u64,
         };
-        let _permit = self.shared.budget.take(bytes, &slot, until)?;
+        let _permit = self.shared.budget.take(bytes, slot, until)?;
         let call = Call {
             op,
             caller: ctx.caller.clone(),
@@ -203,7 +224,7 @@ impl Host {
             forwarder,
         };
         let mut state = self.state()?;
-        let id = state.number(Some(&slot));
+        let id = state.number(Some(slot));
         let work = self.shared.handle(&mut state, Input::Call { id, call });
         drop(state);
         self.shared.carry_out(work);

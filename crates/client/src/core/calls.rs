@@ -7,7 +7,7 @@ use super::fsync::FsyncPart;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, assemble, bytes_max, split, written};
-use super::types::{Call, CallId, Output};
+use super::types::{Call, CallId, Output, Served};
 use crate::wire::{Extents, Handle, Hints, Lens, Op, Outcome};
 use crate::{Answer, Data, Errno};
 use bytes::Bytes;
@@ -29,6 +29,8 @@ pub(super) struct Active {
     results: Vec<Option<Settled>>,
     left: usize,
     deadline_ns: Option<u64>,
+    /// By forwarder; empty unless noted.
+    served: Vec<Served>,
 }
 
 impl Core {
@@ -157,6 +159,7 @@ impl Core {
             results: requests.iter().map(|_| None).collect(),
             requests,
             deadline_ns,
+            served: Vec::new(),
         };
         self.calls.insert(id, active);
     }
@@ -178,6 +181,19 @@ impl Core {
         }
     }
 
+    /// A forwarder has answered a part of a call.
+    pub(super) fn note(&mut self, id: CallId, forwarder: usize) {
+        let at_ns = self.now;
+        let Some(active) = self.calls.get_mut(&id).filter(|_| self.notes_served) else {
+            return;
+        };
+        let mut served = active.served.iter_mut();
+        match served.find(|served| served.forwarder == forwarder) {
+            Some(served) => served.at_ns = at_ns,
+            None => active.served.push(Served { forwarder, at_ns }),
+        }
+    }
+
     /// A part has its answer; the last one ends the call.
     pub(super) fn part_done(&mut self, id: CallId, part: usize, result: Settled) {
         let Some(active) = self.calls.get_mut(&id) else {
@@ -195,6 +211,9 @@ impl Core {
         let Some(active) = self.calls.remove(&id) else {
             return;
         };
+        if !active.served.is_empty() {
+            self.served.insert(id, active.served);
+        }
         let mut results: Vec<Settled> = active.results.into_iter().flatten().collect();
         let result = match active.kind {
             Kind::Single => results.swap_remove(0).map(|(outcome, payload)| Answer {

@@ -78,6 +78,7 @@ impl Core {
         let done = result.as_ref().map(|_| ()).map_err(|errno| *errno);
         match pending.purpose {
             Purpose::Part { call, part } if !pending.abandoned => {
+                self.note(call, forwarder);
                 self.part_done(call, part, result);
             }
             Purpose::Part { .. } | Purpose::Background => match pending.op {

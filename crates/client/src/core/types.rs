@@ -167,6 +167,15 @@ pub enum Output {
     Ended,
 }
 
+/// A forwarder's last answer to a part of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Which.
+    pub forwarder: usize,
+    /// When, on the clock of `now_ns`.
+    pub at_ns: u64,
+}
+
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -295,7 +295,11 @@ impl Shared {
                 }
             }
             Output::Done { id, result } => {
+                let served = state.core.take_served(id);
                 if let Some(slot) = state.slots.remove(&id) {
+                    if !served.is_empty() {
+                        slot.note(served);
+                    }
                     work.done.push((slot, result));
                 }
             }

@@ -1,6 +1,8 @@
 //! Where one calling thread waits: for its result, an interruption, or a place in the budget.
 
 use crate::api::{Answer, Errno};
+use crate::core::Served;
+use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -14,6 +16,7 @@ pub(crate) struct Slot {
 #[derive(Default)]
 struct State {
     result: Option<Result<Answer, Errno>>,
+    served: Vec<Served>,
     admitted: bool,
     interrupted: bool,
 }
@@ -42,6 +45,16 @@ impl Slot {
         }
     }
 
+    /// Notes when forwarders served the call, before its result.
+    pub(crate) fn note(&self, served: Vec<Served>) {
+        self.state().served = served;
+    }
+
+    /// What was noted.
+    pub(crate) fn take_served(&self) -> Vec<Served> {
+        mem::take(&mut self.state().served)
+    }
+
     /// Tells that the budget has room.
     pub(crate) fn admit(&self) {
         self.state().admitted = true;
@@ -61,10 +74,10 @@ impl Slot {
             if let Some(result) = state.result.take() {
                 return Woken::Finished(result);
             }
-            if std::mem::take(&mut state.admitted) {
+            if mem::take(&mut state.admitted) {
                 return Woken::Admitted;
             }
-            if std::mem::take(&mut state.interrupted) {
+            if mem::take(&mut state.interrupted) {
                 return Woken::Interrupted;
             }
             state = match until {

@@ -143,3 +143,24 @@ fn an_abandoned_read_costs_a_credit_until_it_is_answered() {
     rig.data(&first, bytes(10));
     assert_eq!(rig.next().request.op, getattr(file(7)));
 }
+
+#[test]
+fn a_call_notes_when_each_forwarder_served_its_last_part() {
+    let mut rig = Rig::open(2);
+    rig.core.note_served();
+    let handle = file(7);
+    let id = rig.call(read(handle, 0, 4 * 4096));
+    let parts: Vec<Sent> = std::mem::take(&mut rig.sent);
+    assert_eq!(parts.len(), 4);
+    for (step, part) in (1..).zip(&parts) {
+        rig.at(step * MS);
+        rig.data(part, bytes(4096));
+    }
+    rig.succeeded(id);
+    let mut served = rig.core.take_served(id);
+    served.sort_by_key(|served| served.at_ns);
+    let at: Vec<u64> = served.iter().map(|served| served.at_ns).collect();
+    assert_eq!(at, [3 * MS, 4 * MS]);
+    assert_ne!(served[0].forwarder, served[1].forwarder);
+    assert!(rig.core.take_served(id).is_empty());
+}
