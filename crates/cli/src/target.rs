@@ -4,7 +4,7 @@ use crate::fail::Fail;
 use crate::state::{ClientFile, StateDir};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidegate_client::{Client, Options};
+use tidegate_client::{Client, ConnectError, Options};
 
 /// Which forwarders to use: those named, else those of a file, else those of `tidegate up`.
 #[derive(clap::Args, Clone, Debug)]
@@ -71,5 +71,13 @@ impl Target {
 pub fn connect(found: &ClientFile) -> Result<Arc<Client>, Fail> {
     let mut options = Options::new(&found.forwarders);
     options.secret_file.clone_from(&found.secret_file);
-    Ok(Client::connect(options)?)
+    Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
+        (ConnectError::Refused(address, reason), Some(file)) if address.starts_with("tcp:") => {
+            let file = file.display();
+            Fail::usage(format!(
+                "forwarder {address} refused the session: {reason}; is {file} its secret?"
+            ))
+        }
+        _ => error.into(),
+    })
 }
