@@ -4,60 +4,86 @@
 //! lock, the request's token is cancelled. If it has merely got a signal that it will survive, the
 //! request goes on as it would on a local disk, and is watched: the kernel sends one interrupt a
 //! request, so when the caller is killed afterwards nothing else would tell.
+//!
+//! For asynchronous reads and writes the kernel sends no interrupt at all, though a killed process
+//! waits for them. So those that take long are watched, too.
 
 use super::cancel::CancelToken;
+use super::request::Operation;
 use super::signals;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the callers of interrupted requests are looked at.
-const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Every so many looks, those of slow reads and writes are looked at, too.
+const SLOW_LOOKS: u32 = 3;
+/// From this age on a read or write is slow.
+const SLOW: Duration = Duration::from_millis(200);
+/// After so many looks without any request in work, the watching thread ends.
+const IDLE_LOOKS: u32 = 50;
 
 /// Requests are spread over this many tables, so that threads seldom meet.
 const SHARDS: usize = 16;
 
 /// A request in work.
-#[derive(Clone)]
 struct Pending {
     cancel: CancelToken,
     tid: u32,
+    since: Instant,
+    /// Any signal ends it.
     any_signal: bool,
+    /// Nothing may tell when its caller dies.
+    asynchronous: bool,
+    /// Its caller got a signal, so the caller is looked at.
+    interrupted: bool,
+    /// The process of its caller, once it was looked at.
+    process: Option<u32>,
 }
 
 /// The requests in work of one session.
 pub(super) struct Interrupts {
     shards: [Mutex<HashMap<u64, Pending>>; SHARDS],
-    watch: Mutex<Watch>,
-    watch_changed: Condvar,
-}
-
-#[derive(Default)]
-struct Watch {
-    interrupted: Vec<u64>,
-    running: bool,
-    ended: bool,
+    /// There is a thread that watches.
+    watching: AtomicBool,
+    ended: Mutex<bool>,
+    end: Condvar,
 }
 
 impl Interrupts {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            watch: Mutex::default(),
-            watch_changed: Condvar::new(),
+            watching: AtomicBool::new(false),
+            ended: Mutex::new(false),
+            end: Condvar::new(),
         })
     }
 
-    /// Enters a request that was read. `any_signal` says that it ends with a signal that the
-    /// caller survives, too.
-    pub(super) fn begin(&self, unique: u64, tid: u32, any_signal: bool) -> CancelToken {
+    /// Enters a request of thread `tid` that was read.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        unique: u64,
+        tid: u32,
+        operation: &Operation,
+    ) -> CancelToken {
         let cancel = CancelToken::new();
+        let asynchronous = operation.may_be_asynchronous();
         let pending = Pending {
             cancel: cancel.clone(),
             tid,
-            any_signal,
+            since: Instant::now(),
+            any_signal: operation.ends_with_any_signal(),
+            asynchronous,
+            interrupted: false,
+            process: None,
         };
         self.shard(unique).insert(unique, pending);
+        if asynchronous {
+            self.keep_watch();
+        }
         cancel
     }
 
@@ -68,14 +94,16 @@ impl Interrupts {
 
     /// Somebody no longer waits for the request. False if no such request is in work (yet).
     pub(super) fn interrupt(self: &Arc<Self>, unique: u64) -> bool {
-        let Some(pending) = self.shard(unique).get(&unique).cloned() else {
-            return false;
+        let (cancel, tid, any_signal) = match self.shard(unique).get(&unique) {
+            Some(pending) => (pending.cancel.clone(), pending.tid, pending.any_signal),
+            None => return false,
         };
-        if pending.any_signal || signals::is_dying(pending.tid) {
-            pending.cancel.cancel();
-        } else {
-            self.keep_an_eye_on(unique);
+        if any_signal || signals::is_dying(tid) {
+            cancel.cancel();
+        } else if let Some(pending) = self.shard(unique).get_mut(&unique) {
+            pending.interrupted = true;
         }
+        self.keep_watch();
         true
     }
 
@@ -87,53 +115,99 @@ impl Interrupts {
                 pending.cancel.cancel();
             }
         }
-        lock(&self.watch).ended = true;
-        self.watch_changed.notify_all();
+        *lock(&self.ended) = true;
+        self.end.notify_all();
     }
 
-    fn keep_an_eye_on(self: &Arc<Self>, unique: u64) {
-        let mut watch = lock(&self.watch);
-        watch.interrupted.push(unique);
-        if !watch.running {
-            let interrupts = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("tidegate-watch".into());
-            match thread.spawn(move || interrupts.watch()) {
-                Ok(_) => watch.running = true,
-                // Tried again with the next interrupt.
-                Err(error) => tracing::warn!(%error, "cannot watch interrupted requests"),
+    /// Sees to it that a thread watches.
+    fn keep_watch(self: &Arc<Self>) {
+        if self.watching.load(Ordering::SeqCst) || self.watching.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let interrupts = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("tidegate-watch".into());
+        if let Err(error) = thread.spawn(move || interrupts.watch()) {
+            // Tried again with the next request.
+            tracing::warn!(%error, "cannot watch for killed processes");
+            self.watching.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// The life of the watching thread.
+    fn watch(&self) {
+        let (mut looks, mut idle) = (0_u32, 0);
+        let mut ended = lock(&self.ended);
+        while !*ended {
+            let waited = self.end.wait_timeout(ended, LOOK_INTERVAL);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            looks = looks.wrapping_add(1);
+            idle = if self.look(looks.is_multiple_of(SLOW_LOOKS)) {
+                0
+            } else {
+                idle + 1
+            };
+            if idle > IDLE_LOOKS {
+                self.watching.store(false, Ordering::SeqCst);
+                // A request that came before that may have relied on this thread.
+                if !self.look(true) || self.watching.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+            ended = lock(&self.ended);
+        }
+    }
+
+    /// Cancels requests whose callers were killed. False if none is in work.
+    fn look(&self, slow_ones: bool) -> bool {
+        let (mut in_work, mut interrupted, mut slow) = (false, Vec::new(), Vec::new());
+        for shard in &self.shards {
+            for (unique, pending) in lock(shard).iter() {
+                in_work = true;
+                if pending.interrupted {
+                    interrupted.push((pending.tid, pending.cancel.clone()));
+                } else if slow_ones && pending.asynchronous && pending.since.elapsed() > SLOW {
+                    slow.push((*unique, pending.tid, pending.process));
+                }
             }
         }
-        self.watch_changed.notify_all();
+        for (tid, cancel) in interrupted {
+            if signals::is_dying(tid) {
+                cancel.cancel();
+            }
+        }
+        self.look_at_slow(slow);
+        in_work
     }
 
-    /// Looks at the callers of interrupted requests until there is none left.
-    fn watch(&self) {
-        let mut watch = lock(&self.watch);
-        while !watch.ended && !watch.interrupted.is_empty() {
-            let waited = self.watch_changed.wait_timeout(watch, WATCH_INTERVAL);
-            watch = waited.unwrap_or_else(PoisonError::into_inner).0;
-            let interrupted = std::mem::take(&mut watch.interrupted);
-            drop(watch);
-            let alive: Vec<u64> = interrupted
-                .into_iter()
-                .filter(|it| self.lives(*it))
-                .collect();
-            watch = lock(&self.watch);
-            watch.interrupted.extend(alive);
+    fn look_at_slow(&self, slow: Vec<(u64, u32, Option<u32>)>) {
+        // Many requests of one process are one look at it.
+        let mut killed: HashMap<u32, bool> = HashMap::new();
+        for (unique, tid, process) in slow {
+            // Found while the thread lives: it may end before the process does.
+            let Some(process) = process.or_else(|| signals::process_of(tid)) else {
+                continue;
+            };
+            let killed = *killed
+                .entry(process)
+                .or_insert_with(|| signals::is_killed(process));
+            if let Some(pending) = self.shard(unique).get_mut(&unique) {
+                pending.process = Some(process);
+            }
+            if killed {
+                self.cancel(unique);
+            }
         }
-        watch.running = false;
     }
 
-    /// Whether the request is still in work for somebody; cancels it when its caller is dying.
-    fn lives(&self, unique: u64) -> bool {
-        let Some(pending) = self.shard(unique).get(&unique).cloned() else {
-            return false;
-        };
-        let dying = signals::is_dying(pending.tid);
-        if dying {
-            pending.cancel.cancel();
+    fn cancel(&self, unique: u64) {
+        let cancel = self
+            .shard(unique)
+            .get(&unique)
+            .map(|pending| pending.cancel.clone());
+        if let Some(cancel) = cancel {
+            // Without the lock of the shard, which its wakers may want.
+            cancel.cancel();
         }
-        !dying
     }
 
     fn shard(&self, unique: u64) -> MutexGuard<'_, HashMap<u64, Pending>> {
@@ -149,27 +223,61 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuse::request::{Lock, LockKind, Read};
     use std::process::Command;
-    use std::time::Instant;
+
+    fn read() -> Operation {
+        Operation::Read(Read {
+            handle: 1,
+            offset: 0,
+            len: 1,
+            flags: 0,
+        })
+    }
+
+    fn wait_for_lock() -> Operation {
+        let (kind, whole_file) = (LockKind::Shared, false);
+        Operation::Setlkw(Lock {
+            handle: 1,
+            owner: 1,
+            start: 0,
+            end: 0,
+            kind,
+            pid: 1,
+            whole_file,
+        })
+    }
+
+    fn until_cancelled(cancel: &CancelToken) {
+        let start = Instant::now();
+        while !cancel.is_cancelled() {
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "the death went unnoticed"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn an_interrupt_of_an_unknown_or_answered_request_is_not_taken() {
         let interrupts = Interrupts::new();
         assert!(!interrupts.interrupt(2));
-        let cancel = interrupts.begin(2, std::process::id(), false);
+        let cancel = interrupts.begin(2, std::process::id(), &read());
         interrupts.end(2);
         assert!(!interrupts.interrupt(2));
         assert!(!cancel.is_cancelled());
+        interrupts.cancel_all();
     }
 
     #[test]
     fn a_caller_that_lives_on_waits_on_unless_for_a_lock() {
         let interrupts = Interrupts::new();
-        let read = interrupts.begin(2, std::process::id(), false);
-        let lock = interrupts.begin(4, std::process::id(), true);
+        let read = interrupts.begin(2, std::process::id(), &read());
+        let lock = interrupts.begin(4, std::process::id(), &wait_for_lock());
         assert!(interrupts.interrupt(2) && interrupts.interrupt(4));
         assert!(lock.is_cancelled());
-        std::thread::sleep(WATCH_INTERVAL * 2);
+        std::thread::sleep(LOOK_INTERVAL * 6);
         assert!(!read.is_cancelled());
         interrupts.cancel_all();
         assert!(read.is_cancelled());
@@ -179,18 +287,26 @@ mod tests {
     fn a_caller_killed_after_its_interrupt_is_noticed() {
         let interrupts = Interrupts::new();
         let mut caller = Command::new("sleep").arg("60").spawn().expect("sleep");
-        let read = interrupts.begin(2, caller.id(), false);
+        let cancel = interrupts.begin(2, caller.id(), &Operation::Readlink);
         assert!(interrupts.interrupt(2));
-        assert!(!read.is_cancelled());
+        assert!(!cancel.is_cancelled());
         caller.kill().expect("a child of ours");
+        until_cancelled(&cancel);
         caller.wait().expect("a child of ours");
-        let start = Instant::now();
-        while !read.is_cancelled() {
-            assert!(
-                start.elapsed() < Duration::from_secs(5),
-                "the death went unnoticed"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        interrupts.cancel_all();
+    }
+
+    #[test]
+    fn a_killed_caller_of_a_slow_read_is_noticed_without_an_interrupt() {
+        let interrupts = Interrupts::new();
+        let mut caller = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let cancel = interrupts.begin(2, caller.id(), &read());
+        std::thread::sleep(SLOW + LOOK_INTERVAL * (SLOW_LOOKS + 1));
+        assert!(!cancel.is_cancelled());
+        // Not waited for: it stays as a zombie, which is how a process waits for its requests.
+        caller.kill().expect("a child of ours");
+        until_cancelled(&cancel);
+        caller.wait().expect("a child of ours");
+        interrupts.cancel_all();
     }
 }

@@ -292,4 +292,14 @@ impl Operation {
     pub(super) fn ends_with_any_signal(&self) -> bool {
         matches!(self, Self::Setlkw(_))
     }
+
+    /// The kernel may have sent these without a thread that waits in the call, and then sends no
+    /// interrupt for them.
+    pub(super) fn may_be_asynchronous(&self) -> bool {
+        match self {
+            Self::Read(_) => true,
+            Self::Write(write) => !write.from_cache,
+            _ => false,
+        }
+    }
 }

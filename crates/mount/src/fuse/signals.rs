@@ -28,6 +28,49 @@ pub(super) fn is_dying(tid: u32) -> bool {
     }
 }
 
+/// The process of thread `tid`, if that is still there.
+pub(super) fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok().filter(|process| *process != 0)
+}
+
+/// True when all threads of a process that is still there are ending because of a signal. One that
+/// ends by itself is left the time to finish what it has begun.
+pub(super) fn is_killed(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return false;
+    };
+    let mut any = false;
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("stat")) {
+            Ok(stat) if ends_by_signal(&stat) => any = true,
+            Ok(_) => return false,
+            // It has ended meanwhile.
+            Err(_) => {}
+        }
+    }
+    any
+}
+
+/// Whether a thread's `stat` says that it is ending (flag PF_EXITING, field 9) with an exit code
+/// (field 52) that names a signal.
+fn ends_by_signal(stat: &str) -> bool {
+    const PF_EXITING: u64 = 4;
+    // The second field is the program's name, which may hold anything: count from its end.
+    let Some((_, rest)) = stat.rsplit_once(')') else {
+        return false;
+    };
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| {
+        fields
+            .get(number - 3)
+            .and_then(|field| field.parse::<u64>().ok())
+    };
+    let exiting = field(9).is_some_and(|flags| flags & PF_EXITING != 0);
+    exiting && field(52).is_some_and(|code| code & 0x7f != 0)
+}
+
 /// The kernel marks every thread of a process that was sent a fatal signal with a pending SIGKILL;
 /// a signal that dumps core stays what it is until it is delivered.
 fn is_fatal(status: &str) -> bool {
@@ -65,6 +108,23 @@ mod tests {
             "urgent data, a child that ended"
         );
         assert!(!is_fatal("nothing of the kind"));
+    }
+
+    #[test]
+    fn only_the_end_by_a_signal_counts_as_killed() {
+        let stat = |flags: u32, code: u32| {
+            let mut fields: Vec<String> = (3..=52).map(|number| number.to_string()).collect();
+            fields[9 - 3] = flags.to_string();
+            fields[52 - 3] = code.to_string();
+            format!("7 (a) b) {}", fields.join(" "))
+        };
+        assert!(ends_by_signal(&stat(4 | 64, 9)));
+        assert!(ends_by_signal(&stat(4, 11 | 0x80)), "with a core dump");
+        assert!(!ends_by_signal(&stat(64, 9)));
+        assert!(!ends_by_signal(&stat(4, 3 << 8)), "by itself, with code 3");
+        assert!(!ends_by_signal("7 (cut) S 1"));
+        assert!(!is_killed(std::process::id()));
+        assert_eq!(process_of(std::process::id()), Some(std::process::id()));
     }
 
     #[test]

@@ -149,9 +149,8 @@ impl Workers {
                         gid: header.gid,
                         tid: header.pid,
                     };
-                    let any_signal = operation.ends_with_any_signal();
                     let interrupts = &self.connection.interrupts;
-                    let cancel = interrupts.begin(header.unique, header.pid, any_signal);
+                    let cancel = interrupts.begin(header.unique, header.pid, &operation);
                     let reply = Reply::new(Arc::clone(&self.connection), header.unique);
                     let payload = if payload.is_empty() {
                         Payload::default()

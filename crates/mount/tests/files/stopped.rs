@@ -1,6 +1,6 @@
 //! What a process notices of a forwarder that stands still: it waits, but it can be killed.
 
-use crate::mount::{GONE, Mount, PATIENCE, gone, line, python, until};
+use crate::mount::{GONE, Mount, PATIENCE, go_on, gone, line, python, until};
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ fn a_killed_process_with_open_files_and_locks_is_gone() {
     };
     assert_eq!(line(&mut child), "open");
     mount.freeze(true);
-    crate::mount::go_on(&mut child);
+    go_on(&mut child);
     until("reading", PATIENCE, || mount.waiting() == 1);
     child.kill().expect("our child");
     // Its eight closes wait for their locks, but together no longer than one of them may.
@@ -89,6 +89,49 @@ fn a_killed_process_with_open_files_and_locks_is_gone() {
         let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&file, lock).is_ok()
     });
+}
+
+const ASYNCHRONOUS: &str = "
+import ctypes, mmap, os, platform, struct, sys, time
+setup, submit = (206, 209) if platform.machine() == 'x86_64' else (0, 2)
+call = ctypes.CDLL(None, use_errno=True).syscall
+file = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+context = ctypes.c_ulong(0)
+assert call(setup, 1, ctypes.byref(context)) == 0
+page = mmap.mmap(-1, 4096)
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+block = struct.pack('QIIHhIQQqQII', 0, 0, 0, 0, 0, file, address, 4096, 0, 0, 0, 0)
+block = ctypes.create_string_buffer(block, len(block))
+blocks = (ctypes.c_void_p * 1)(ctypes.addressof(block))
+print('open', flush=True)
+input()
+assert call(submit, context, 1, blocks) == 1
+print('submitted', flush=True)
+time.sleep(60)";
+
+#[test]
+fn a_killed_process_does_not_wait_for_its_asynchronous_reads() {
+    let Some(mount) = Mount::new("aio") else {
+        return;
+    };
+    let path = mount.path("file");
+    fs::write(&path, [1; 4096]).expect("written");
+    let Some(mut child) = python(ASYNCHRONOUS, &path) else {
+        return;
+    };
+    assert_eq!(line(&mut child), "open");
+    mount.freeze(true);
+    go_on(&mut child);
+    assert_eq!(line(&mut child), "submitted");
+    until("reading", PATIENCE, || mount.waiting() == 1);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(
+        mount.waiting(),
+        1,
+        "a read of a living process was cancelled"
+    );
+    child.kill().expect("our child");
+    until("dying", GONE, || gone(&mut child));
 }
 
 #[test]
