@@ -220,16 +220,19 @@ impl Files for PosixFiles {
             return Err(Errno::EISDIR.into());
         }
         self.check_open(caller, &known, read, write)?;
-        if known.kind == sys::REGULAR {
-            self.export.opens.opened(handle)?;
-            known.set_open(true);
-            // It may have lost its last name just before it was registered.
-            if sys::stat(&known.path).map_err(no)?.stx_nlink == 0 {
-                self.closed(handle)?;
-                return Err(Errno::ESTALE.into());
-            }
+        if known.kind != sys::REGULAR {
+            return self.attr_of_known(&known);
         }
-        self.attr_of_known(&known)
+        self.export.opens.opened(handle)?;
+        known.set_open(true);
+        let mut attr = sys::attr_of(&sys::stat(&known.path).map_err(no)?);
+        if attr.nlink == 0 {
+            // It lost its last name just before it was registered.
+            self.closed(handle)?;
+            return Err(Errno::ESTALE.into());
+        }
+        self.count_out_hidden_name(&mut attr);
+        Ok(attr)
     }
 
     fn closed(&mut self, handle: Handle) -> Done<()> {

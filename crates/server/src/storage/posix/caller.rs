@@ -8,6 +8,7 @@
 use super::sys::{Done, no};
 use rustix::process::{Gid, Uid, getgroups};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use std::cell::RefCell;
 use tidegate_forward::Errno;
 use tidegate_wire::Caller;
 
@@ -15,10 +16,10 @@ use tidegate_wire::Caller;
 pub(super) struct Own {
     uid: Uid,
     gid: Gid,
-    groups: Vec<Gid>,
+    groups: Vec<u32>,
 }
 
-/// While it lives, the thread has the caller's ids.
+/// While it lives, the thread has the caller's uid.
 pub(super) struct Acting<'a> {
     own: Option<&'a Own>,
 }
@@ -26,10 +27,11 @@ pub(super) struct Acting<'a> {
 impl Own {
     /// The ids of this process.
     pub(super) fn of_process() -> Own {
+        let groups = getgroups().unwrap_or_default();
         Own {
             uid: rustix::process::geteuid(),
             gid: rustix::process::getegid(),
-            groups: getgroups().unwrap_or_default(),
+            groups: groups.iter().map(|group| group.as_raw()).collect(),
         }
     }
 
@@ -53,30 +55,55 @@ impl Own {
 
     /// Takes on the caller's ids until the guard is dropped. Do not nest.
     pub(super) fn act_as(&self, caller: Option<&Caller>) -> Done<Acting<'_>> {
-        let caller = match caller {
-            Some(caller) if self.acts_for_callers() => caller,
-            _ => return Ok(Acting { own: None }),
+        if !self.acts_for_callers() {
+            return Ok(Acting { own: None });
+        }
+        let Some(caller) = caller else {
+            self.join_groups(self.gid.as_raw(), &self.groups)?;
+            return Ok(Acting { own: None });
         };
         if caller.uid == u32::MAX || caller.gid == u32::MAX {
             return Err(Errno::EINVAL.into());
         }
-        // Made first: whatever fails below, dropping it restores all.
-        let acting = Acting { own: Some(self) };
-        let groups: Vec<Gid> = caller.groups.iter().map(|&g| Gid::from_raw(g)).collect();
-        set_thread_groups(&groups).map_err(no)?;
-        set_thread_res_gid(None, Gid::from_raw(caller.gid), None).map_err(no)?;
+        self.join_groups(caller.gid, &caller.groups)?;
+        if caller.uid == self.uid.as_raw() {
+            return Ok(Acting { own: None });
+        }
         set_thread_res_uid(None, Uid::from_raw(caller.uid), None).map_err(no)?;
-        Ok(acting)
+        Ok(Acting { own: Some(self) })
+    }
+
+    /// Gives the thread a group and supplementary groups. They stay after the operation, because
+    /// the next one is often for the same caller, and because they mean nothing while the uid is
+    /// root's and no file is made.
+    fn join_groups(&self, gid: u32, groups: &[u32]) -> Done<()> {
+        thread_local! {
+            /// Unknown at first, as a thread begins with the ids of the one that started it.
+            static JOINED: RefCell<Option<(u32, Vec<u32>)>> = const { RefCell::new(None) };
+        }
+        JOINED.with_borrow_mut(|joined| {
+            if joined
+                .as_ref()
+                .is_some_and(|(g, all)| *g == gid && all == groups)
+            {
+                return Ok(());
+            }
+            // Unknown again until both calls have succeeded.
+            *joined = None;
+            let all: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
+            set_thread_groups(&all).map_err(no)?;
+            set_thread_res_gid(None, Gid::from_raw(gid), None).map_err(no)?;
+            *joined = Some((gid, groups.to_vec()));
+            Ok(())
+        })
     }
 }
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
         let Some(own) = self.own else { return };
-        // The real and saved ids never changed, so the kernel cannot refuse; a thread with foreign
+        // The real and saved uids never changed, so the kernel cannot refuse; a thread with foreign
         // rights must not go on.
         set_thread_res_uid(None, own.uid, None).expect("real uid is root's");
-        set_thread_res_gid(None, own.gid, None).expect("root may set its gid");
-        set_thread_groups(&own.groups).expect("root may set its groups");
     }
 }
