@@ -184,10 +184,12 @@ impl Export {
         if attr.handle == self.hidden_handle {
             return Err(Errno::ENOENT.into());
         }
-        Ok((
-            self.table.insert(attr.handle, attr.mode & sys::KIND, path),
-            attr,
-        ))
+        let known = self.table.insert(attr.handle, attr.mode & sys::KIND, path);
+        if !known.is_open() && self.opens.is_open_here(attr.handle) {
+            // Registered as open while it was not in the table.
+            known.set_open(true);
+        }
+        Ok((known, attr))
     }
 
     /// Whether statx saw a file of the exported file system, and not one mounted upon it.

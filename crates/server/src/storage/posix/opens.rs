@@ -123,6 +123,11 @@ impl Opens {
         Ok(())
     }
 
+    /// Whether the file is registered here.
+    pub(super) fn is_open_here(&self, handle: Handle) -> bool {
+        self.stripe(handle).contains(&handle)
+    }
+
     /// Lets go of all registrations of a seat's files, whose hidden names stay: the seat's next
     /// holder is told of the opens by the clients.
     pub(super) fn forget_seat(&self, seat: u16) -> Vec<Handle> {
