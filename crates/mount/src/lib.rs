@@ -3,6 +3,10 @@
 //! [`fuse`] talks to the kernel and knows nothing of forwarders; `fs` answers its requests through
 //! the client. A process that is killed is gone within a second, whatever the forwarders do: its
 //! requests are cancelled, and a close waits for no forwarder except briefly to release locks.
+//!
+//! Two limits come from the kernel. Files can be mapped shared from Linux 6.6 on; before, `mmap`
+//! with MAP_SHARED says ENODEV. And dirty pages of such a mapping belong to no process: one that
+//! waits for them, in `msync` or at its end, waits until they are written or out of time.
 
 pub mod fuse;
 
