@@ -2,7 +2,7 @@
 //!
 //! Written for this mount because of one thing that the available crates lack: FUSE_INTERRUPT. A
 //! process that is killed while a forwarder does not answer must be gone within a second, so each
-//! request carries a [`CancelToken`], and some thread always reads ([`workers`]). For the rest it
+//! request carries a [`CancelToken`], and some thread always reads (`workers`). For the rest it
 //! is a plain session: no caching of its own, blocking operations on a bounded number of threads.
 
 mod abi;
