@@ -11,8 +11,9 @@ mod names;
 use crate::files::{Access, Errno, Files};
 use crate::host::RowAddress;
 use crate::table::{self, RowState};
+use alloc::vec::Vec;
 use intent::Intent;
-use tidegate_wire::{Caller, Op, Outcome, Status};
+use tidegate_wire::{Caller, Handle, Op, Outcome, Status};
 
 /// Carries out any operation but reads, writes, locks and session operations ([`crate::Job::Op`]).
 ///
@@ -33,6 +34,9 @@ pub fn perform(
     };
     if let Some(result) = earlier(files, row)? {
         return result;
+    }
+    if !row.unresolved.is_empty() {
+        settle_others(files, op, row)?;
     }
     let mut log = Log { row, begun: false };
     let result = change(files, caller, op, payload, &mut log);
@@ -76,6 +80,57 @@ fn settle(files: &mut dyn Files, row: &RowAddress) -> Result<(), Access> {
         None => table::clear(&*row.table, row.row),
     }
     Ok(())
+}
+
+/// Looks up what others began with the same files, while it can still be told from what this
+/// operation is about to do. That its files are known comes first: they may become known, through
+/// another client's request, at any moment after a look-up that failed for want of them.
+fn settle_others(files: &mut dyn Files, op: &Op, row: &RowAddress) -> Result<(), Access> {
+    let touched = touched(op);
+    for handle in touched.into_iter().flatten() {
+        if files.attr(handle) == Err(Access::UnknownHandle) {
+            return Err(Access::UnknownHandle);
+        }
+    }
+    for other in &row.unresolved {
+        let address = RowAddress {
+            row: *other,
+            unresolved: Vec::new(),
+            ..row.clone()
+        };
+        let record = table::read(&*address.table, *other);
+        let concerns = |intent: Intent<'_>| {
+            let mut theirs = intent.files().into_iter().flatten();
+            theirs.any(|handle| touched.contains(&Some(handle)))
+        };
+        if *other != row.row && Intent::decode(&record.intent).is_some_and(concerns) {
+            settle(files, &address)?;
+        }
+    }
+    Ok(())
+}
+
+/// The files whose names or contents an operation changes.
+fn touched(op: &Op) -> [Option<Handle>; 2] {
+    match op {
+        Op::Create { parent, .. }
+        | Op::Mkdir { parent, .. }
+        | Op::Mknod { parent, .. }
+        | Op::Symlink { parent, .. }
+        | Op::Link { parent, .. }
+        | Op::Unlink { parent, .. }
+        | Op::Rmdir { parent, .. } => [Some(*parent), None],
+        Op::Rename {
+            parent, new_parent, ..
+        } => [Some(*parent), Some(*new_parent)],
+        Op::Setattr { handle, .. }
+        | Op::Setxattr { handle, .. }
+        | Op::Removexattr { handle, .. }
+        | Op::Append { handle }
+        | Op::Fallocate { handle, .. }
+        | Op::CopyRange { handle, .. } => [Some(*handle), None],
+        _ => [None, None],
+    }
 }
 
 /// What the row says of this very request, looked up if necessary.

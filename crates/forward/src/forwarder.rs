@@ -266,6 +266,7 @@ impl Forwarder {
         let (table, number) =
             self.seats[usize::from(pending.seat)].row(pending.client, row.index)?;
         Some(RowAddress {
+            unresolved: Vec::new(),
             seat: pending.seat,
             table,
             row: number,

@@ -199,6 +199,9 @@ pub struct RowAddress {
     pub row: u32,
     /// Sequence of the request.
     pub sequence: u64,
+    /// Other rows of the seat whose intents could not be looked up yet. Those that concern the same
+    /// files are looked up before the operation takes effect.
+    pub unresolved: Vec<u32>,
 }
 
 /// What came of a job.

@@ -97,6 +97,19 @@ pub(super) struct Rename<'a> {
 }
 
 impl<'a> Intent<'a> {
+    /// The files whose names or contents the operation changes.
+    pub(super) fn files(&self) -> [Option<Handle>; 2] {
+        match self {
+            Intent::Make(made) => [Some(made.parent), None],
+            Intent::Link { parent, .. } | Intent::Remove { parent, .. } => [Some(*parent), None],
+            Intent::Rename(rename) => [Some(rename.from.0), Some(rename.to.0)],
+            Intent::Append { handle, .. }
+            | Intent::SetAttr { handle, .. }
+            | Intent::SetXattr { handle, .. }
+            | Intent::RemoveXattr { handle, .. } => [Some(*handle), None],
+        }
+    }
+
     /// Writes the intent and returns its length.
     pub(super) fn encode(&self, out: &mut [u8]) -> usize {
         let mut out = Writer::new(out);

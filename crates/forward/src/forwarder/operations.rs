@@ -60,7 +60,10 @@ impl Forwarder {
 
     /// Starts the job of a request.
     pub(super) fn begin_operation(&mut self, key: Key) {
-        let row = self.row_address(key);
+        let mut row = self.row_address(key);
+        if let Some(row) = &mut row {
+            row.unresolved = self.seats[usize::from(row.seat)].unresolved.clone();
+        }
         let pending = &mut self.requests[key];
         let caller = pending.caller.take();
         let op = match pending.path {

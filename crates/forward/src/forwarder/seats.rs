@@ -118,6 +118,7 @@ impl Forwarder {
         let table = seat.table.clone().expect("a held seat has a table");
         for row in &rows {
             let address = RowAddress {
+                unresolved: Vec::new(),
                 seat: number,
                 table: table.clone(),
                 row: *row,
