@@ -36,6 +36,8 @@ cases() {
   sed -E 's/\x1b\[[0-9;]*m//g' "$2.out" | awk '$2 == "ok" && NF == 2 { print $1 }' | sort > "$2"
 }
 cases "$PLAIN/pjd" "$WORK/wanted"
+# Left out: the C library tells LINK_MAX by the type of the file system, and knows none for FUSE.
+sed -i '/^link::link_count_max$/d' "$WORK/wanted"
 passing=$(wc -l < "$WORK/wanted")
 note "$passing cases pass on the plain directory"
 check "most cases pass on the plain directory" test "$passing" -gt 300
