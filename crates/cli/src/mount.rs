@@ -25,7 +25,7 @@ pub struct Mount {
     point: PathBuf,
     #[command(flatten)]
     target: Target,
-    /// Let other users in as well
+    /// Let other users in as well; a mount by root always does
     #[arg(long)]
     allow_other: bool,
     /// Stay in the foreground until SIGTERM or SIGINT
@@ -144,11 +144,11 @@ fn wait(mounted: Mounted, mut signals: Signals) -> Result<(), Fail> {
     })
 }
 
-/// Mounts a client's files.
+/// Mounts a client's files. Root mounts for everybody: the forwarder acts as each caller.
 pub fn mount(client: &Arc<Client>, point: &Path, allow_other: bool) -> Result<Mounted, Fail> {
     let options = MountOptions {
         path: point.to_path_buf(),
-        allow_other,
+        allow_other: allow_other || rustix::process::geteuid().is_root(),
         name: "tidegate".to_string(),
     };
     tidegate_mount::mount(client.clone(), options).map_err(Fail::runtime)
