@@ -1,5 +1,6 @@
 //! The `tidegate` command: forwarders, mounts, programs run through them, and what they do now.
 
+mod bench;
 mod down;
 mod fail;
 mod mount;
@@ -36,6 +37,7 @@ enum Command {
     Run(run::Run),
     Stat(stat::Stat),
     Policy(policy::Policy),
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +71,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
         Command::Policy(policy) => policy.perform(),
+        Command::Bench(bench) => bench.perform(),
     }
 }
 

@@ -1,0 +1,95 @@
+//! `tidegate bench`: workloads of the papers and a table of costs, measured on real forwarders.
+//!
+//! A benchmark starts its own forwarders in a directory of its own and removes everything when it
+//! ends. What is compared is measured in one run, in turns, so that a busy machine is busy for
+//! both.
+
+pub mod cluster;
+mod hbrr;
+mod performance;
+mod processor;
+mod song;
+pub mod statistics;
+pub mod workplace;
+
+use crate::fail::Fail;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Drive real forwarders with a paper's workload, and compare policies in one run.
+#[derive(clap::Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(clap::Subcommand)]
+enum Workload {
+    #[command(name = "song-2011-fig5", visible_alias = "song-2011-fig3")]
+    Song(song::Song),
+    Hbrr(hbrr::Hbrr),
+    Performance(performance::Performance),
+}
+
+impl Bench {
+    /// Runs one benchmark.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        match self.workload {
+            Workload::Song(song) => song.perform(),
+            Workload::Hbrr(hbrr) => hbrr.perform(),
+            Workload::Performance(performance) => performance.perform(),
+        }
+    }
+}
+
+/// What every benchmark can be told.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Common {
+    /// Where its files go; a directory of its own is made there, and removed
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// A shorter run that shows that everything works; its figures mean nothing
+    #[arg(long)]
+    quick: bool,
+}
+
+/// A claim about what was measured.
+struct Claim {
+    /// In words, with the measured value.
+    text: String,
+    holds: bool,
+}
+
+impl Claim {
+    fn new(text: String, holds: bool) -> Claim {
+        Claim { text, holds }
+    }
+}
+
+/// Says which claims hold; with `check` the exit code tells whether all do.
+fn judge(claims: &[Claim], check: bool, json: bool) -> ExitCode {
+    for claim in claims.iter().filter(|_| !json) {
+        println!(
+            "{}  {}",
+            if claim.holds {
+                "holds       "
+            } else {
+                "DOES NOT HOLD"
+            },
+            claim.text
+        );
+    }
+    match check && claims.iter().any(|claim| !claim.holds) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Claims for `--json`.
+fn claims_json(claims: &[Claim]) -> serde_json::Value {
+    let one = |claim: &Claim| serde_json::json!({ "claim": claim.text, "holds": claim.holds });
+    claims.iter().map(one).collect()
+}

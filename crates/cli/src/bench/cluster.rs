@@ -1,0 +1,200 @@
+//! Forwarders of a benchmark's own: one process each, over one directory, on Unix sockets.
+
+use super::processor;
+use super::workplace::Workplace;
+use crate::fail::Fail;
+use crate::processes;
+use crate::state::ClientFile;
+use rustix::process::Pid;
+use serde_json::Value;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_client::{Client, Options};
+
+/// For forwarders and mounts to come up, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What forwarders to start.
+pub struct Shape<'a> {
+    /// Names the files of this set in the workplace.
+    pub name: &'a str,
+    /// How many.
+    pub forwarders: usize,
+    /// Bytes of a stripe.
+    pub stripe: u64,
+    /// Further sections of forwarder `i`'s configuration.
+    pub sections: &'a dyn Fn(usize) -> String,
+}
+
+/// Running forwarders. They end with the workplace.
+pub struct Cluster<'a> {
+    place: &'a Workplace,
+    name: String,
+    addresses: Vec<String>,
+    pids: Vec<Pid>,
+    export: PathBuf,
+}
+
+impl<'a> Cluster<'a> {
+    /// Starts forwarders and waits until they answer.
+    pub fn start(place: &'a Workplace, shape: &Shape<'_>) -> Result<Cluster<'a>, Fail> {
+        let export = place.dir().join(format!("{}.data", shape.name));
+        std::fs::create_dir(&export).map_err(at(&export))?;
+        let (addresses, pids) = (Vec::new(), Vec::new());
+        let name = shape.name.to_string();
+        let mut cluster = Cluster {
+            place,
+            name,
+            addresses,
+            pids,
+            export,
+        };
+        for index in 0..shape.forwarders {
+            let address = format!("unix:{}", cluster.file(index, "sock").display());
+            cluster.addresses.push(address);
+            let config = cluster.file(index, "toml");
+            std::fs::write(&config, cluster.config(shape, index)).map_err(at(&config))?;
+            let words = ["serve", "--config", &config.display().to_string()].map(String::from);
+            cluster
+                .pids
+                .push(place.start(&words, &cluster.file(index, "log"))?);
+        }
+        for index in 0..shape.forwarders {
+            cluster.wait_for(index)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The directory that they serve.
+    pub fn export(&self) -> &Path {
+        &self.export
+    }
+
+    /// A client of them.
+    pub fn client(
+        &self,
+        application: &str,
+        change: impl FnOnce(&mut Options),
+    ) -> Result<Arc<Client>, Fail> {
+        let mut options = Options::new(&self.addresses);
+        options.application = application.to_string();
+        options.connect_timeout = PATIENCE;
+        change(&mut options);
+        Ok(Client::connect(options)?)
+    }
+
+    /// Changes the policy of all of them: text of a `[scheduler]` table.
+    pub fn set_policy(&self, client: &Client, text: &str) -> Result<(), Fail> {
+        for index in 0..self.addresses.len() {
+            client.set_policy(index, text).map_err(|errno| {
+                Fail::runtime(format!("forwarder {index} refused policy {text}: {errno}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The state of one of them.
+    pub fn status(&self, client: &Client, index: usize) -> Result<Value, Fail> {
+        let text = client
+            .status(index)
+            .map_err(|errno| Fail::runtime(format!("forwarder {index}: {errno}")))?;
+        serde_json::from_str(&text).map_err(Fail::runtime)
+    }
+
+    /// Mounts their files, in a process of its own.
+    pub fn mount(&mut self) -> Result<PathBuf, Fail> {
+        let point = self.place.dir().join(format!("{}.mnt", self.name));
+        std::fs::create_dir(&point).map_err(at(&point))?;
+        let file = self.place.dir().join(format!("{}.client.toml", self.name));
+        let client = ClientFile {
+            forwarders: self.addresses.clone(),
+            secret_file: None,
+            export: Some(self.export.clone()),
+            mount: Some(point.clone()),
+        };
+        let text = toml::to_string(&client).map_err(Fail::runtime)?;
+        std::fs::write(&file, text).map_err(at(&file))?;
+        let (shown, file) = (point.display().to_string(), file.display().to_string());
+        let words = ["mount", &shown, "--client", &file, "--foreground"].map(String::from);
+        let log = self.place.dir().join(format!("{}.mount.log", self.name));
+        // Noted first: taking away what is not mounted does nothing.
+        self.place.mounted(&point);
+        let pid = self.place.start(&words, &log)?;
+        self.pids.push(pid);
+        let up = || processes::is_mounted(&point) || !self.place.runs(pid);
+        if !processes::wait_until(PATIENCE, up) || !processes::is_mounted(&point) {
+            let line = processes::last_line(&log);
+            return Err(Fail::runtime(format!("mounting {shown}: {line}")));
+        }
+        Ok(point)
+    }
+
+    /// Processor time of the forwarders, and of the mount, so far.
+    pub fn processor_ns(&self) -> u64 {
+        self.pids
+            .iter()
+            .map(|pid| processor::of_process_ns(*pid))
+            .sum()
+    }
+
+    fn file(&self, index: usize, what: &str) -> PathBuf {
+        self.place
+            .dir()
+            .join(format!("{}.{index}.{what}", self.name))
+    }
+
+    fn config(&self, shape: &Shape<'_>, index: usize) -> String {
+        let text = |text: String| toml::Value::String(text).to_string();
+        let export = text(self.export.display().to_string());
+        let listen = text(self.addresses[index].clone());
+        format!(
+            "export = {export}\nlisten = [{listen}]\nforwarder = {index}\nseats = {}\n\
+             stripe = {}\nfail_over = false\n{}",
+            shape.forwarders,
+            shape.stripe,
+            (shape.sections)(index)
+        )
+    }
+
+    fn wait_for(&self, index: usize) -> Result<(), Fail> {
+        let socket = self.file(index, "sock");
+        let pid = self.pids[index];
+        let mut answers = false;
+        processes::wait_until(PATIENCE, || {
+            answers = UnixStream::connect(&socket).is_ok();
+            answers || !self.place.runs(pid)
+        });
+        if !answers {
+            let line = processes::last_line(&self.file(index, "log"));
+            return Err(Fail::runtime(format!(
+                "forwarder {index} did not start: {line}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// An error with the file it is about.
+pub fn at(path: &Path) -> impl Fn(std::io::Error) -> Fail {
+    move |error| Fail::runtime(format!("{}: {error}", path.display()))
+}
+
+/// Why nothing can be mounted here, and what to do; None if it can.
+pub fn no_fuse() -> Option<String> {
+    if let Err(error) = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+    {
+        return Some(format!(
+            "/dev/fuse cannot be opened ({error}): load the fuse module, or run in a container \
+             with --device /dev/fuse"
+        ));
+    }
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::split_paths(&paths).any(|dir| dir.join("fusermount3").is_file());
+    let missing = "fusermount3 is missing: install the package fuse3".to_string();
+    (!there && !rustix::process::geteuid().is_root()).then_some(missing)
+}
