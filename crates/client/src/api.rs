@@ -97,8 +97,8 @@ impl Client {
         self.host.call(ctx, op, payload)
     }
 
-    /// The same, and how long after the call each forwarder had served its last part of it, in ns. From
-    /// the first such call on, every call notes this: meant for benchmarks.
+    /// The same, and how long after the call each forwarder had served its last part of it, in ns.
+    /// From the first such call on, every call notes this: meant for benchmarks.
     pub fn call_served(
         &self,
         ctx: &Context,

@@ -1,6 +1,6 @@
-//! Delays on purpose, for tests and benchmarks: every request reaches the core a random time after it
-//! came, as over a network whose messages overtake each other. A local socket has nothing of the
-//! kind, and without it all forwarders see the same order of arrival.
+//! Delays on purpose, for tests and benchmarks: every request reaches the core a random time after
+//! it came, as over a network whose messages overtake each other. A local socket has nothing of
+//! the kind, and without it all forwarders see the same order of arrival.
 //!
 //! Only here, because neither the core nor its peers can tell a delayed request from a late one.
 
