@@ -1,0 +1,139 @@
+//! What the code knows stands in docs/configuration.md: every key of a forwarder's configuration,
+//! every flag of the commands, every variable. The code is asked for its lists, by mistakes that
+//! it answers with what it knows.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use tidegate_server::config::{Config, Source};
+
+const MISTAKE: &str = "no_such_thing";
+const BASE: &str = "export = \"/tmp\"\nlisten = [\"unix:/tmp/x.sock\"]\n";
+
+fn document() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    std::fs::read_to_string(path).expect("docs/configuration.md is there")
+}
+
+/// The part of the document below the heading that begins so.
+fn part<'a>(document: &'a str, heading: &str) -> &'a str {
+    let begin = format!("\n{heading}");
+    let (_, after) = document
+        .split_once(begin.as_str())
+        .unwrap_or_else(|| panic!("docs/configuration.md has no heading {heading:?}"));
+    after.split("\n#").next().unwrap_or(after)
+}
+
+/// What a refusal of these settings says is known instead.
+fn known(settings: &str) -> Vec<String> {
+    let text = format!("{BASE}{settings}");
+    let source = Source::parse(&text, "x").expect("it is TOML");
+    let error = Config::from_source(source).expect_err(settings).to_string();
+    let (_, list) = error
+        .split_once("known: ")
+        .unwrap_or_else(|| panic!("{error} does not say what is known"));
+    list.split(", ").map(str::to_string).collect()
+}
+
+/// The keys of a section, whatever the value of the key that decides which there are.
+fn keys(section: &str) -> BTreeSet<String> {
+    let choose = match section {
+        "[scheduler]" => "policy",
+        "[device]" => "model",
+        _ => {
+            return known(&format!("{section}\n{MISTAKE} = 1\n"))
+                .into_iter()
+                .collect();
+        }
+    };
+    known(&format!("{section}\n{choose} = \"{MISTAKE}\"\n"))
+        .into_iter()
+        .flat_map(|choice| {
+            known(&format!(
+                "{section}\n{choose} = \"{choice}\"\n{MISTAKE} = 1\n"
+            ))
+        })
+        .collect()
+}
+
+#[test]
+fn every_key_is_documented() {
+    let document = document();
+    let top = known(&format!("{MISTAKE} = 1\n"));
+    let (sections, first): (Vec<_>, Vec<_>) = top.iter().partition(|key| key.starts_with('['));
+    assert!(first.len() > 10 && sections.len() > 3, "{top:?}");
+    let mut all = vec![(
+        "## The first section".to_string(),
+        first.into_iter().cloned().collect(),
+    )];
+    all.extend(
+        sections
+            .iter()
+            .map(|name| (format!("## `{name}`"), keys(name))),
+    );
+    let mut missing = Vec::new();
+    for (heading, keys) in all {
+        let part = part(&document, &heading);
+        let absent = keys
+            .into_iter()
+            .filter(|key| !part.contains(&format!("\n| `{key}` |")));
+        missing.extend(absent.map(|key| format!("{key} under {heading:?}")));
+    }
+    assert!(
+        missing.is_empty(),
+        "docs/configuration.md: add a line for {}",
+        missing.join(", ")
+    );
+}
+
+/// The long flags that a command's help lists.
+fn flags(command: &str) -> Vec<String> {
+    let help = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args([command, "--help"])
+        .output()
+        .expect("the command is built");
+    let help = String::from_utf8(help.stdout).expect("help is text");
+    let found = help.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let flag = line.strip_prefix("-h, ").unwrap_or(line);
+        let flag = flag.split_whitespace().next()?;
+        flag.starts_with("--").then(|| flag.to_string())
+    });
+    found.filter(|flag| flag != "--help").collect()
+}
+
+#[test]
+fn every_flag_is_documented() {
+    let document = document();
+    let commands = [
+        "up", "down", "serve", "mount", "umount", "run", "stat", "policy",
+    ];
+    let mut missing = Vec::new();
+    for command in commands {
+        assert!(
+            document.contains(&format!("tidegate {command}")),
+            "{command}"
+        );
+        let flags = flags(command);
+        assert!(command == "umount" || !flags.is_empty(), "{command}");
+        let absent = flags.into_iter().filter(|flag| {
+            let mentions = [format!("`{flag}`"), format!("`{flag} ")];
+            !mentions.iter().any(|text| document.contains(text))
+        });
+        missing.extend(absent.map(|flag| format!("{flag} of {command}")));
+    }
+    assert!(
+        missing.is_empty(),
+        "docs/configuration.md: add {}",
+        missing.join(", ")
+    );
+}
+
+#[test]
+fn the_example_is_valid() {
+    let document = document();
+    let example = document.split("```toml\n").nth(1).expect("an example");
+    let example = example.split("```").next().expect("its end");
+    let source = Source::parse(example, "docs/configuration.md").expect("it is TOML");
+    Config::from_source(source).expect("it is accepted");
+}
