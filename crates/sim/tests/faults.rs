@@ -28,7 +28,8 @@ fn run_seed(seed: u64) -> Result<(), String> {
         Err(_) => "panicked".into(),
     };
     Err(format!(
-        "seed {seed}: {error}\n  {plan:?}\n  replay: TIDEGATE_SEED={seed} cargo test -p tidegate-sim --test faults"
+        "seed {seed}: {error}\n  {plan:?}\n  \
+         replay: TIDEGATE_SEED={seed} cargo test -p tidegate-sim --test faults"
     ))
 }
 

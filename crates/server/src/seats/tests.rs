@@ -1,3 +1,5 @@
+//! Seats over a real hidden folder, shared by several forwarders and processes.
+
 use super::*;
 use crate::storage::ExportOptions;
 use crate::storage::scratch::Scratch;

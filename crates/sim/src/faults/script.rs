@@ -341,19 +341,26 @@ impl Script {
     }
 
     fn ask(&self, step: &Step) -> Ask {
+        let own = self
+            .ask_name(step)
+            .or_else(|| self.ask_file(step))
+            .or_else(|| self.ask_look(step));
+        let (op, payload) = match (own, step) {
+            (Some(op), Step::Write { bytes, .. } | Step::Append { bytes, .. }) => {
+                (op, bytes.clone())
+            }
+            (Some(op), _) => (op, Bytes::new()),
+            (None, shared) => self.ask_shared(shared),
+        };
+        Ask { op, payload }
+    }
+
+    /// What makes, moves or removes a name.
+    fn ask_name(&self, step: &Step) -> Option<Op> {
         let parent = self.folder.unwrap_or(self.root);
         let bytes = |text: &str| -> Box<[u8]> { text.as_bytes().into() };
         let handle = |file: &usize| self.files[*file].handle;
-        let xattr = || bytes("user.fault");
-        let mut payload = Bytes::new();
-        let op = match step {
-            Step::FindShared { name } => {
-                let parent = self.shared.first().copied().unwrap_or(self.root);
-                Op::Lookup {
-                    parent,
-                    name: bytes(name),
-                }
-            }
+        Some(match step {
             Step::MakeFolder => {
                 let name = bytes(&self.folder_name());
                 Op::Mkdir {
@@ -371,50 +378,6 @@ impl Script {
                     exclusive,
                 }
             }
-            Step::Write {
-                file,
-                offset,
-                bytes,
-            } => {
-                payload = bytes.clone();
-                let extent = Extent {
-                    offset: *offset,
-                    len: bytes.len() as u64,
-                };
-                Op::Write {
-                    handle: handle(file),
-                    extents: extent.into(),
-                }
-            }
-            Step::Read { file, offset, len } => {
-                let extent = Extent {
-                    offset: *offset,
-                    len: *len,
-                };
-                Op::Read {
-                    handle: handle(file),
-                    extents: extent.into(),
-                }
-            }
-            Step::Append { file, bytes } => {
-                payload = bytes.clone();
-                Op::Append {
-                    handle: handle(file),
-                }
-            }
-            Step::Truncate { file, size } => {
-                let set = SetAttr {
-                    size: Some(*size),
-                    ..SetAttr::default()
-                };
-                Op::Setattr {
-                    handle: handle(file),
-                    set,
-                }
-            }
-            Step::Getattr { file } => Op::Getattr {
-                handle: handle(file),
-            },
             Step::Rename { from, to } => Op::Rename {
                 parent,
                 name: bytes(from),
@@ -445,6 +408,86 @@ impl Script {
                 name: bytes(name),
                 target: target[..].into(),
             },
+            _ => return None,
+        })
+    }
+
+    /// What concerns an own file's contents, size or opens.
+    fn ask_file(&self, step: &Step) -> Option<Op> {
+        let handle = |file: &usize| self.files[*file].handle;
+        Some(match step {
+            Step::Write {
+                file,
+                offset,
+                bytes,
+            } => {
+                let extent = Extent {
+                    offset: *offset,
+                    len: bytes.len() as u64,
+                };
+                Op::Write {
+                    handle: handle(file),
+                    extents: extent.into(),
+                }
+            }
+            Step::Read { file, offset, len } => {
+                let extent = Extent {
+                    offset: *offset,
+                    len: *len,
+                };
+                Op::Read {
+                    handle: handle(file),
+                    extents: extent.into(),
+                }
+            }
+            Step::Append { file, .. } => Op::Append {
+                handle: handle(file),
+            },
+            Step::Truncate { file, size } => {
+                let set = SetAttr {
+                    size: Some(*size),
+                    ..SetAttr::default()
+                };
+                Op::Setattr {
+                    handle: handle(file),
+                    set,
+                }
+            }
+            Step::Getattr { file } => Op::Getattr {
+                handle: handle(file),
+            },
+            Step::Fsync { file } => Op::Fsync {
+                handle: handle(file),
+                data_only: false,
+            },
+            Step::Open { file, open } => Op::Open {
+                handle: handle(file),
+                open: *open,
+                read: true,
+                write: true,
+            },
+            Step::Close { file, open } => Op::Close {
+                handle: handle(file),
+                open: *open,
+            },
+            _ => return None,
+        })
+    }
+
+    /// What looks, and extended attributes.
+    fn ask_look(&self, step: &Step) -> Option<Op> {
+        let parent = self.folder.unwrap_or(self.root);
+        let bytes = |text: &str| -> Box<[u8]> { text.as_bytes().into() };
+        let handle = |file: &usize| self.files[*file].handle;
+        let xattr = || bytes("user.fault");
+        Some(match step {
+            Step::FindShared { name } => {
+                let parent = self.shared.first().copied().unwrap_or(self.root);
+                Op::Lookup {
+                    parent,
+                    name: bytes(name),
+                }
+            }
             Step::Lookup { name } => Op::Lookup {
                 parent,
                 name: bytes(name),
@@ -472,27 +515,8 @@ impl Script {
                 handle: handle(file),
                 name: xattr(),
             },
-            Step::Fsync { file } => Op::Fsync {
-                handle: handle(file),
-                data_only: false,
-            },
-            Step::Open { file, open } => Op::Open {
-                handle: handle(file),
-                open: *open,
-                read: true,
-                write: true,
-            },
-            Step::Close { file, open } => Op::Close {
-                handle: handle(file),
-                open: *open,
-            },
-            shared => {
-                let (op, bytes) = self.ask_shared(shared);
-                payload = bytes;
-                op
-            }
-        };
-        Ask { op, payload }
+            _ => return None,
+        })
     }
 
     fn ask_shared(&self, step: &Step) -> (Op, Bytes) {

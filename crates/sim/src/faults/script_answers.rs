@@ -104,6 +104,24 @@ impl Script {
                     &format!("{want:?}"),
                 )
             }
+            Step::Open { file, open } => {
+                self.files[*file].open = Some(*open);
+                expect(answer, |_| true, "opened")
+            }
+            Step::Close { file, .. } => {
+                self.files[*file].open = None;
+                if self.files[*file].nlink == 0 {
+                    self.forget(*file);
+                }
+                expect(answer, |_| true, "closed")
+            }
+            Step::Fsync { .. } => expect(answer, |_| true, "stable"),
+            xattr => self.answered_xattr(xattr, answer),
+        }
+    }
+
+    fn answered_xattr(&mut self, step: &Step, answer: &Answered) -> Result<(), String> {
+        match step {
             Step::SetXattr { file, value } => {
                 self.files[*file].xattr = Some(value.clone());
                 expect(answer, |_| true, "set")
@@ -117,18 +135,7 @@ impl Script {
                 (Some(_), Ok(_)) | (None, Err(ENODATA)) => Ok(()),
                 (had, got) => Err(format!("{got:?} although it had {had:?}")),
             },
-            Step::Open { file, open } => {
-                self.files[*file].open = Some(*open);
-                expect(answer, |_| true, "opened")
-            }
-            Step::Close { file, .. } => {
-                self.files[*file].open = None;
-                if self.files[*file].nlink == 0 {
-                    self.forget(*file);
-                }
-                expect(answer, |_| true, "closed")
-            }
-            _ => expect(answer, |_| true, "stable"),
+            other => unreachable!("{other:?} concerns no attribute"),
         }
     }
 
@@ -245,7 +252,7 @@ impl Script {
                     Err("another file".into())
                 }
             }
-            // What an open of a folder or a symbolic link with O_CREAT yields is the mount's business.
+            // What an open of a folder or a symbolic link with O_CREAT yields, the mount decides.
             (Some(Node::Folder | Node::Link), _) if !exclusive => Ok(()),
             (had, got) => Err(format!("{got:?}, the name is {had:?}")),
         }

@@ -1,4 +1,5 @@
-//! What must hold when all programs have ended: their folders, the journal, the prizes, the counter.
+//! What must hold when all programs have ended: their folders, the journal, the prizes and the
+//! counter.
 
 use super::script::{COUNTER, JOURNAL, RECORD, SHARED, Script};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,5 @@
+//! The receiver over a pair of sockets: frames come whole, in pieces and broken.
+
 use super::*;
 use rustix::fd::OwnedFd;
 use std::io::Write;

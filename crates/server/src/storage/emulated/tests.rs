@@ -1,3 +1,5 @@
+//! The emulated device: what it delays, in which order, and that the bytes are right.
+
 use super::*;
 use crate::storage::scratch::Scratch;
 use crate::storage::slots::lock_buffer;

@@ -1,3 +1,5 @@
+//! The thread pool on real files: jobs, lists of extents, faults on purpose.
+
 use super::*;
 use crate::storage::scratch::Scratch;
 use crate::storage::{ExportOptions, KillAfterEffect};

@@ -1,3 +1,5 @@
+//! What callers may do: as on a local file system with their ids.
+
 use super::*;
 
 fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {

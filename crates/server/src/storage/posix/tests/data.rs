@@ -1,3 +1,5 @@
+//! Data, sizes, holes, copies, extended attributes, and a file system without room.
+
 use super::*;
 
 /// A small tmpfs that is unmounted when dropped.

@@ -1,3 +1,5 @@
+//! Nothing outside of the export can be reached: by no name, link or mount point.
+
 use super::*;
 use std::os::unix::fs::symlink;
 

@@ -1,3 +1,5 @@
+//! Names: made, moved, listed, removed; and handles, which outlive what their files are called.
+
 use super::*;
 use std::collections::BTreeSet;
 

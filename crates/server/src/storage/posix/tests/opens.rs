@@ -1,3 +1,5 @@
+//! Files that are open and have lost their last name, over one forwarder and several.
+
 use super::*;
 
 #[test]
