@@ -1,18 +1,25 @@
-//! What the code knows stands in docs/configuration.md: every key of a forwarder's configuration,
-//! every flag of the commands, every variable. The code is asked for its lists, by mistakes that
-//! it answers with what it knows.
+//! The documents say what there is: docs/configuration.md every key of a forwarder's configuration
+//! and every flag of the commands, ARCHITECTURE.md every dependency and only paths that exist. The
+//! code is asked for its lists, by mistakes that it answers with what it knows.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidegate_server::config::{Config, Source};
 
 const MISTAKE: &str = "no_such_thing";
 const BASE: &str = "export = \"/tmp\"\nlisten = [\"unix:/tmp/x.sock\"]\n";
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 fn document() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    std::fs::read_to_string(path).expect("docs/configuration.md is there")
+    read("docs/configuration.md")
 }
 
 /// The part of the document below the heading that begins so.
@@ -136,4 +143,62 @@ fn the_example_is_valid() {
     let example = example.split("```").next().expect("its end");
     let source = Source::parse(example, "docs/configuration.md").expect("it is TOML");
     Config::from_source(source).expect("it is accepted");
+}
+
+/// The names in the dependency tables of a manifest, our own crates left out.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let table: toml::Table = manifest.parse().expect("a manifest is TOML");
+    let names = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let tables = names.iter().filter_map(|name| table.get(*name)?.as_table());
+    let all = tables.flat_map(|table| table.keys().cloned());
+    all.filter(|name| !name.starts_with("tidegate-")).collect()
+}
+
+#[test]
+fn every_dependency_is_accounted_for() {
+    let text = read("ARCHITECTURE.md");
+    let (_, table) = text.split_once("## Dependencies").expect("the heading");
+    let first_cells = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+    let told: BTreeSet<_> = first_cells
+        .flat_map(|cell| cell.split(','))
+        .map(str::trim)
+        .collect();
+    let mut used = dependencies(&read("fuzz/Cargo.toml"));
+    for entry in std::fs::read_dir(root().join("crates")).expect("crates/ is there") {
+        let manifest = entry
+            .expect("crates/ is readable")
+            .path()
+            .join("Cargo.toml");
+        if let Ok(manifest) = std::fs::read_to_string(manifest) {
+            used.extend(dependencies(&manifest));
+        }
+    }
+    let used: BTreeSet<_> = used.iter().map(String::as_str).collect();
+    let told: BTreeSet<_> = told.into_iter().filter(|name| *name != "crate").collect();
+    assert_eq!(
+        told, used,
+        "ARCHITECTURE.md, left, and the manifests, right, name these"
+    );
+}
+
+#[test]
+fn the_paths_of_the_documents_exist() {
+    let mut missing = Vec::new();
+    for document in [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "docs/protocol.md",
+    ] {
+        for quoted in read(document).split('`').skip(1).step_by(2) {
+            let ours = ["crates/", "docs/", "tests/", "tools/", "fuzz/"];
+            let path = quoted.split([' ', '<']).next().unwrap_or_default();
+            if ours.iter().any(|start| path.starts_with(start)) && !root().join(path).exists() {
+                missing.push(format!("{path} in {document}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no such files: {}", missing.join(", "));
 }
