@@ -1,6 +1,7 @@
 //! The `tidegate` command: forwarders, mounts, programs run through them, and what they do now.
 
 mod bench;
+mod demo;
 mod down;
 mod fail;
 mod mount;
@@ -38,6 +39,7 @@ enum Command {
     Stat(stat::Stat),
     Policy(policy::Policy),
     Bench(bench::Bench),
+    Demo(demo::Demo),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +74,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Stat(stat) => stat.perform(),
         Command::Policy(policy) => policy.perform(),
         Command::Bench(bench) => bench.perform(),
+        Command::Demo(demo) => demo.perform(),
     }
 }
 

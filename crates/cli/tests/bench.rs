@@ -1,0 +1,142 @@
+//! The benchmarks and the demo as commands: what is counted must hold; what is timed must only run,
+//! because a busy machine proves nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A directory for one test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("a directory of our own");
+        Scratch(dir)
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0)
+            .expect("it is there")
+            .next()
+            .is_none()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tidegate(arguments: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .args(arguments)
+        .arg("--dir")
+        .arg(dir)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end, which must be good and leave nothing behind.
+fn run(name: &str, arguments: &[&str]) -> Output {
+    let scratch = Scratch::new(name);
+    let output = tidegate(arguments, &scratch.0)
+        .output()
+        .expect("it can be run");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}\n{text}\n{errors}",
+        output.status
+    );
+    assert!(scratch.is_empty(), "{arguments:?} left something behind");
+    output
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("one JSON value")
+}
+
+fn can_mount() -> bool {
+    let fuse = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    if let Err(error) = &fuse {
+        println!("SKIP: /dev/fuse: {error}");
+    }
+    fuse.is_ok()
+}
+
+#[test]
+fn round_robin_makes_at_most_a_quarter_of_the_calls() {
+    let found = json(&run("hbrr", &["bench", "hbrr", "--check", "--json"]));
+    assert_eq!(found["fifo"]["calls"], 512);
+    let claims = found["claims"].as_array().expect("a list");
+    assert!(claims.len() == 2 && claims.iter().all(|claim| claim["holds"] == true));
+}
+
+#[test]
+fn song_s_figure_runs_with_both_policies() {
+    let arguments = ["bench", "song-2011-fig5", "--quick", "--json"];
+    let found = json(&run("song", &arguments));
+    for policy in ["fifo", "window"] {
+        let ratio = found["measured"][policy]["ratio"]
+            .as_f64()
+            .expect("a number");
+        assert!(ratio >= 1.0, "{policy}: {ratio}");
+    }
+    // The paper's other number names the same run.
+    let text = run("song3", &["bench", "song-2011-fig3", "--quick", "--ssd"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("3.1 -> 1.2"), "{text}");
+}
+
+#[test]
+fn the_page_of_performance_is_written() {
+    let pages = Scratch::new("page");
+    let page = pages.0.join("performance.md");
+    let page_word = page.display().to_string();
+    let mut arguments = vec!["bench", "performance", "--quick"];
+    arguments.extend(["--write", &page_word, "--instructions", "/dev/null"]);
+    run("performance", &arguments);
+    let text = std::fs::read_to_string(&page).expect("it was written");
+    assert!(text.contains("| 1 MiB write, 8 clients |"), "{text}");
+    assert!(text.contains("make bench"), "{text}");
+}
+
+#[test]
+fn the_demo_runs_and_explains_itself() {
+    if !can_mount() {
+        return;
+    }
+    let output = run("demo", &["demo", "--quick", "--repetitions", "1"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for word in ["small job", "large job", "What to expect", "cannot do"] {
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn a_benchmark_that_is_interrupted_cleans_up() {
+    let scratch = Scratch::new("interrupted");
+    let mut child = tidegate(&["bench", "song-2011-fig5"], &scratch.0)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it can be run");
+    let until = Instant::now() + Duration::from_secs(30);
+    let place = scratch.0.join(format!("tidegate-bench-{}", child.id()));
+    while !place.join("song.data/file.9").exists() {
+        assert!(Instant::now() < until, "it did not come up");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
+    let status = child.wait().expect("it is our child");
+    assert_eq!(status.code(), Some(130));
+    assert!(scratch.is_empty(), "something was left behind");
+}
