@@ -310,7 +310,8 @@ fn look_up(files: &mut dyn Files, intent: &Intent<'_>) -> Result<Option<Outcome>
             handle,
             offset,
             len,
-        } => contents::was_appended(files, *handle, *offset, *len),
+            checksum,
+        } => contents::was_appended(files, *handle, (*offset, *len), *checksum),
         Intent::SetAttr { handle, set, size } => contents::was_set(files, *handle, set, *size),
         Intent::SetXattr {
             handle,

@@ -165,6 +165,8 @@ pub trait Files {
     fn listxattr(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>>;
     /// removexattr.
     fn removexattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8]) -> Done<()>;
+    /// pread, short only at the end of the file; `len` is at most a payload's.
+    fn read_at(&mut self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>>;
     /// pwrite of all bytes at one offset (append); how many were written before an error is told by
     /// the size.
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()>;

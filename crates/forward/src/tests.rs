@@ -14,6 +14,7 @@ mod seats;
 mod sessions;
 mod status;
 
+use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};
 use crate::{
     Admission, Config, ConnId, Forwarder, Input, Job, JobId, JobResult, Output, Peer, SlotId,

@@ -3,6 +3,7 @@
 use super::intent::{Intent, hash};
 use super::{Log, found, remains};
 use crate::files::{Access, Errno, Files};
+use tidegate_wire::frame::checksum;
 use tidegate_wire::{Attr, Caller, Handle, Outcome, SetAttr, SetTime};
 
 const PERMISSIONS: u32 = 0o7777;
@@ -23,6 +24,7 @@ pub(super) fn append(
         handle,
         offset,
         len,
+        checksum: checksum(payload),
     });
     let Err(access) = files.write_at(handle, offset, payload) else {
         return Ok(Outcome::Appended { offset, len });
@@ -36,18 +38,21 @@ pub(super) fn append(
     }
 }
 
-/// All bytes are there; a part of them is cut off again.
+/// All bytes are there, ours by their checksum; a part of them is cut off again. A file that has
+/// grown past the place through others' writes keeps what it has.
 pub(super) fn was_appended(
     files: &mut dyn Files,
     handle: Handle,
-    offset: u64,
-    len: u64,
+    (offset, len): (u64, u64),
+    sum: u32,
 ) -> Result<Option<Outcome>, Access> {
     let Some(attr) = remains(files.attr(handle), Errno::ENOENT)? else {
         return Ok(None);
     };
     if attr.size >= offset.saturating_add(len) {
-        return Ok(Some(Outcome::Appended { offset, len }));
+        let there = files.read_at(handle, offset, len)?;
+        let ours = there.len() as u64 == len && checksum(&there) == sum;
+        return Ok(ours.then_some(Outcome::Appended { offset, len }));
     }
     if attr.size > offset {
         files.set_attr(
@@ -172,4 +177,49 @@ pub(super) fn was_xattr_removed(
 ) -> Result<Option<Outcome>, Access> {
     let value = remains(files.getxattr(None, handle, name), Errno::ENODATA)?;
     Ok(value.is_none().then_some(Outcome::Done))
+}
+
+#[cfg(all(test, feature = "model"))]
+mod tests {
+    use super::*;
+    use crate::model::{Disk, Switch};
+
+    /// A file of 10 bytes whose append of "record" at its end was begun by a process that died.
+    fn after(effect: impl Fn(&mut dyn Files, Handle)) -> (Option<Outcome>, std::vec::Vec<u8>) {
+        let disk = Disk::new();
+        let mut files = disk.files(&Switch::new());
+        let root = disk.root().handle;
+        let file = files.create(None, root, b"f", 0o644).expect("made").handle;
+        files.write_at(file, 0, b"0123456789").expect("written");
+        effect(&mut files, file);
+        let told = was_appended(&mut files, file, (10, 6), checksum(b"record")).expect("told");
+        (told, disk.contents("f").expect("there"))
+    }
+
+    #[test]
+    fn an_append_is_done_where_its_own_bytes_are() {
+        let (told, bytes) = after(|files, file| {
+            files.write_at(file, 10, b"record").expect("written");
+            files.write_at(file, 30, b"others'").expect("written");
+        });
+        assert_eq!(told, Some(Outcome::Appended { offset: 10, len: 6 }));
+        assert_eq!(bytes.len(), 37);
+    }
+
+    #[test]
+    fn growth_by_others_is_no_append_and_stays() {
+        let (told, bytes) = after(|files, file| {
+            files.write_at(file, 30, b"others'").expect("written");
+        });
+        assert_eq!(told, None);
+        assert_eq!(&bytes[30..], b"others'");
+    }
+
+    #[test]
+    fn a_part_is_cut_off() {
+        let (told, bytes) = after(|files, file| {
+            files.write_at(file, 10, b"rec").expect("written");
+        });
+        assert_eq!((told, &bytes[..]), (None, &b"0123456789"[..]));
+    }
 }

@@ -36,6 +36,8 @@ pub(super) enum Intent<'a> {
         offset: u64,
         /// Bytes to come.
         len: u64,
+        /// Their checksum: others may make the file longer meanwhile.
+        checksum: u32,
     },
     /// Attributes and the size are being set.
     SetAttr {
@@ -148,11 +150,13 @@ impl<'a> Intent<'a> {
                 handle,
                 offset,
                 len,
+                checksum,
             } => {
                 out.u8(5);
                 out.handle(*handle);
                 out.u64(*offset);
                 out.u64(*len);
+                out.u32(*checksum);
             }
             Intent::SetAttr { handle, set, size } => {
                 out.u8(6);
@@ -207,6 +211,7 @@ impl<'a> Intent<'a> {
                 handle: from.handle()?,
                 offset: from.u64()?,
                 len: from.u64()?,
+                checksum: from.u32()?,
             },
             6 => Intent::SetAttr {
                 handle: from.handle()?,
@@ -366,6 +371,7 @@ mod tests {
                 handle: HANDLE,
                 offset: 1,
                 len: 2,
+                checksum: 3,
             },
             Intent::SetAttr {
                 handle: HANDLE,

@@ -35,16 +35,6 @@ impl ModelFiles {
         }
     }
 
-    /// Bytes of a file, fewer at its end (`Job::Io`).
-    pub fn read_at(&mut self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>> {
-        let mut inodes = self.with(handle)?;
-        let inode = inodes.of(handle)?;
-        match inode.attr.mode & KIND {
-            DIRECTORY => Err(Errno::EISDIR.into()),
-            _ => Ok(inode.data.read(offset, len)),
-        }
-    }
-
     /// Lets go of unlinked files that no process but dead ones has open, among those that `which`
     /// names: what a host does at [`crate::Output::Reclaimed`].
     pub fn let_go(&mut self, which: impl Fn(Handle) -> bool) {
@@ -526,6 +516,15 @@ impl Files for ModelFiles {
         inode.xattrs.remove(name).ok_or(Errno::ENODATA)?;
         inodes.effects += 1;
         Ok(())
+    }
+
+    fn read_at(&mut self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>> {
+        let mut inodes = self.with(handle)?;
+        let inode = inodes.of(handle)?;
+        match inode.attr.mode & KIND {
+            DIRECTORY => Err(Errno::EISDIR.into()),
+            _ => Ok(inode.data.read(offset, len)),
+        }
     }
 
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {

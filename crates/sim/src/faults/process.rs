@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tidegate_forward::model::{Disk, ModelFiles, Switch};
 use tidegate_forward::{
-    Access, Admission, Config, ConnId, Errno, Forwarder, Input, IoPart, Job, JobId, JobResult,
-    Output, Peer, SlotId, effect,
+    Access, Admission, Config, ConnId, Errno, Files, Forwarder, Input, IoPart, Job, JobId,
+    JobResult, Output, Peer, SlotId, effect,
 };
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::{Handle, Layout, Request};

@@ -93,6 +93,21 @@ impl PosixFiles {
         rustix::fs::seek(&fd, to).map_err(no)
     }
 
+    pub(super) fn read_whole(&self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>> {
+        let fd = self.export.read_fd(&*self.export.known(handle)?)?;
+        let mut bytes = vec![0; len as usize];
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            match retry_on_intr(|| rustix::io::pread(&fd, &mut bytes[done..], at)).map_err(no)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
     pub(super) fn write_whole(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
         let fd = self.export.write_fd(&*self.export.known(handle)?)?;
         write_fully(&fd, offset, bytes)?;
