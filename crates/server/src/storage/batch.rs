@@ -138,7 +138,7 @@ fn transfer_run(
                 return;
             }
             Ok(0) => {
-                results[index] = Err(Errno::EIO.into());
+                results[index] = ended_early(direction, within, Errno::EIO.into());
                 offset += left as u64;
                 (index, within) = (index + 1, 0);
             }
@@ -152,11 +152,20 @@ fn transfer_run(
                 within += moved;
             }
             Err(error) => {
-                results[index] = Err(no(error));
+                results[index] = ended_early(direction, within, no(error));
                 offset += left as u64;
                 (index, within) = (index + 1, 0);
             }
         }
+    }
+}
+
+/// What a part is that ended before all was moved. A write counts for what it wrote, as write(2)
+/// does; a short read would mean the end of the file, so it is an error.
+fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
+    match direction {
+        Direction::Write if within > 0 => Ok(within as u32),
+        _ => Err(error),
     }
 }
 
@@ -198,7 +207,7 @@ fn call(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::scratch::Scratch;
+    use crate::storage::scratch::{Scratch, Tmpfs};
     use std::os::unix::fs::FileExt;
 
     fn part(offset: u64, len: u32, slot: u32, slot_offset: u32) -> IoPart {
@@ -287,6 +296,30 @@ mod tests {
         assert!(done.iter().all(|done| *done == Ok(2)));
         assert_eq!(meter.syscalls.load(Ordering::Relaxed), 2);
         assert_eq!(file.metadata().expect("stat").len(), 3000);
+    }
+
+    #[test]
+    fn a_write_that_fills_the_disk_counts_for_what_it_wrote() {
+        let scratch = Scratch::new("batch");
+        let Some(_mount) = Tmpfs::mount(scratch.path(), "64k") else {
+            return;
+        };
+        let (file, fd) = file(&scratch);
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        slots.open(SlotId(1), 100_000);
+        let parts = [
+            part(0, 10_000, 1, 0),
+            part(10_000, 80_000, 1, 10_000),
+            part(90_000, 10_000, 1, 90_000),
+        ];
+        let done = transfer(&fd, Direction::Write, &parts, &slots, &meter);
+        assert_eq!(done[0], Ok(10_000));
+        let within = done[1].expect("some of it fitted");
+        assert!(0 < within && within < 80_000, "{within}");
+        assert_eq!(done[2], Err(Errno::ENOSPC.into()));
+        let len = file.metadata().expect("stat").len();
+        assert_eq!(len, 10_000 + u64::from(within));
+        assert_eq!(meter.bytes.load(Ordering::Relaxed), len);
     }
 
     #[test]

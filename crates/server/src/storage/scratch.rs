@@ -1,4 +1,4 @@
-//! Test aid: a directory that is removed with its last user.
+//! Test aids: a directory that is removed with its last user, a small file system.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,5 +29,37 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // A test that fails half-way may leave modes behind that forbid this; never mind.
         let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A small tmpfs that is unmounted when dropped.
+pub(crate) struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    /// None, with a printed line, where mounting is not allowed (a container).
+    pub(crate) fn mount(at: &Path, size: &str) -> Option<Tmpfs> {
+        let options = format!("size={size}");
+        let args = ["-t", "tmpfs", "-o", &options, "tmpfs"];
+        let mounted = std::process::Command::new("mount")
+            .args(args)
+            .arg(at)
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Tmpfs(at.to_owned())),
+            _ => {
+                println!("skipped, a tmpfs cannot be mounted here");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        // Lazily, as the export may still be open.
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(&self.0)
+            .status();
     }
 }

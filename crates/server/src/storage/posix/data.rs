@@ -138,7 +138,12 @@ fn copy_by_hand(
         if read == 0 {
             break;
         }
-        write_fully(target, target_at, &buffer[..read])?;
+        match write_fully(target, target_at, &buffer[..read]) {
+            Ok(()) => {}
+            Err(error) if done == 0 => return Err(error),
+            // As with the back end's own copies: the next call tells the error.
+            Err(_) => break,
+        }
         source_at += read as u64;
         target_at += read as u64;
         done += read as u64;

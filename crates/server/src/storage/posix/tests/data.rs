@@ -1,38 +1,7 @@
 //! Data, sizes, holes, copies, extended attributes, and a file system without room.
 
 use super::*;
-
-/// A small tmpfs that is unmounted when dropped.
-pub(super) struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    /// None, with a printed line, where mounting is not allowed (a container).
-    pub(super) fn mount(at: &Path, size: &str) -> Option<Tmpfs> {
-        let options = format!("size={size}");
-        let args = ["-t", "tmpfs", "-o", &options, "tmpfs"];
-        let mounted = std::process::Command::new("mount")
-            .args(args)
-            .arg(at)
-            .output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Tmpfs(at.to_owned())),
-            _ => {
-                println!("skipped, a tmpfs cannot be mounted here");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        // Lazily, as the export may still be open.
-        let _ = std::process::Command::new("umount")
-            .arg("-l")
-            .arg(&self.0)
-            .status();
-    }
-}
+use crate::storage::scratch::Tmpfs;
 
 #[test]
 fn sizes_holes_and_allocation() {

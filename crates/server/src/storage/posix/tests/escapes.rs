@@ -155,7 +155,7 @@ fn a_mount_point_below_is_another_export() {
     }
     let mut rig = rig("mounts");
     std::fs::create_dir(rig.path("mounted")).expect("mkdir");
-    let Some(_mount) = data::Tmpfs::mount(&rig.path("mounted"), "1m") else {
+    let Some(_mount) = crate::storage::scratch::Tmpfs::mount(&rig.path("mounted"), "1m") else {
         return;
     };
     std::fs::write(rig.path("mounted/inner"), b"x").expect("write");
