@@ -3,7 +3,7 @@
 mod read;
 mod source;
 
-pub use read::{check_scheduler, scheduler_options};
+pub use read::{check_scheduler, scheduler_options, scheduler_options_on};
 pub use source::{Source, Value};
 
 use std::fmt;
@@ -50,6 +50,8 @@ pub struct Config {
     pub threads: u32,
     /// Which request goes next.
     pub scheduler: tidegate_sched::Options,
+    /// Width of a window where none is named, if the device asks for another than the policy's.
+    pub window_ms: Option<u64>,
     /// The emulated device, if any.
     pub device: Option<DeviceOptions>,
     /// Properties of other machines, for tests and benchmarks.
@@ -310,6 +312,36 @@ mod tests {
         assert!(error.contains("secret_file"), "{error}");
         assert!(refusal("export = [").starts_with("f.toml:1: "));
         assert!(refusal("").contains("\"export\" is missing"));
+    }
+
+    #[test]
+    fn windows_on_solid_state_devices_are_250_ms_wide_unless_said_otherwise() {
+        let with = |window_ms: u64| {
+            let mut options = tidegate_sched::Options::for_policy("window");
+            options.table.set("window_ms", window_ms);
+            options.table
+        };
+        let unset = tidegate_sched::PolicyOptions::default();
+        for (device, policy, expected) in [
+            ("ssd-sata", "policy = \"window\"\n", with(250)),
+            ("ssd-pcie", "policy = \"window\"\n", with(250)),
+            (
+                "ssd-pcie",
+                "policy = \"window\"\nwindow_ms = 700\n",
+                with(700),
+            ),
+            ("ssd-pcie", "policy = \"fifo\"\n", unset.clone()),
+            ("hdd-7200", "policy = \"window\"\n", unset),
+        ] {
+            // At the start, and as a change at run time of a forwarder that began with another.
+            let device = format!("{GOOD}[device]\nmodel = \"{device}\"\n");
+            let config = parse(&format!("{device}[scheduler]\n{policy}")).expect("it is valid");
+            assert_eq!(config.scheduler.table, expected, "{device}{policy}");
+            let config = parse(&device).expect("it is valid");
+            let now = &config.scheduler;
+            let changed = scheduler_options_on(policy, now, config.window_ms).expect("it is valid");
+            assert_eq!(changed.table, expected, "{device}{policy}");
+        }
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub struct Parts {
     pub jitter: Option<Jitter>,
     /// Scheduler options, for what a change of policy leaves out.
     pub scheduler: tidegate_sched::Options,
+    /// Width of a window where a change of policy names none, if it is not the policy's own.
+    pub window_ms: Option<u64>,
     /// Zero of the monotonic clock.
     pub zero: Instant,
 }
@@ -121,6 +123,7 @@ pub struct Reactor {
     storage: Box<dyn Storage>,
     seats: SeatKeeper,
     scheduler: tidegate_sched::Options,
+    window_ms: Option<u64>,
     payload_max: u32,
     conns_max: usize,
     stall_ns_max: u64,
@@ -180,6 +183,7 @@ impl Reactor {
             storage: parts.storage,
             seats: parts.seats,
             scheduler: parts.scheduler,
+            window_ms: parts.window_ms,
             payload_max: parts.payload_max,
             conns_max: parts.conns_max,
             stall_ns_max: parts.stall_ns_max,

@@ -142,6 +142,7 @@ impl Server {
             kill_at_request: config.faults.kill_at_request,
             jitter: jitter(config).map_err(StartError::system("timer"))?,
             scheduler,
+            window_ms: config.window_ms,
             zero,
         };
         let reactor = Reactor::new(poll, waker, parts).map_err(StartError::system("epoll"))?;

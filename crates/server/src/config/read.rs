@@ -8,6 +8,9 @@ use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESET
 use tidegate_sched::{Options, OptionsError, PolicyOptions, Scheduler};
 use tidegate_wire::{Layout, PAYLOAD_LIMIT};
 
+/// Width of a window on solid-state devices where the configuration names none, as in Song et al.
+const WINDOW_MS_SSD: u64 = 250;
+
 const SECTIONS: &str = "[scheduler], [device], [emulation], [log]";
 
 impl Config {
@@ -16,13 +19,13 @@ impl Config {
         let mut log = source.section("log");
         let level = log_level(&mut log)?;
         log.finish()?;
-        let device = device(source.section("device"))?;
+        let (device, window_ms) = device(source.section("device"))?;
         let emulation = emulation(source.section("emulation"))?;
         let scheduler = source.section("scheduler");
         let mut top = source.section("");
         let threads = top.number("threads", 8, (1, 1024))? as u32;
         let depth = device.as_ref().map_or(threads, DeviceOptions::depth);
-        let scheduler = options(scheduler, depth)?;
+        let scheduler = options(scheduler, depth, window_ms)?;
         let config = Config {
             export: export(&mut top)?,
             layout: layout(&mut top)?,
@@ -43,6 +46,7 @@ impl Config {
             stall_ms: top.number("stall_ms", 30_000, (100, 86_400_000))? as u32,
             threads,
             scheduler,
+            window_ms,
             device,
             emulation,
             log: level,
@@ -105,19 +109,28 @@ fn finish_top(mut top: Section) -> Result<(), ConfigError> {
 /// Reads a `[scheduler]` table that came at run time, as text without the heading. What it leaves
 /// out gets its default, but for the depth, which stays as it is `now`.
 pub fn scheduler_options(text: &str, now: &Options) -> Result<Options, ConfigError> {
+    scheduler_options_on(text, now, None)
+}
+
+/// The same on a device that has a default width of windows: [`Config::window_ms`].
+pub fn scheduler_options_on(
+    text: &str,
+    now: &Options,
+    window_ms: Option<u64>,
+) -> Result<Options, ConfigError> {
     let mut parsed = Source::parse(text, "policy")?;
     let mut source = Source::empty("policy");
     for (key, entry) in parsed.section("").rest() {
         source.set("scheduler", &key, entry.value, &entry.place);
     }
-    let mut options = check_scheduler(source, now.depth)?;
+    let mut options = options(source.section("scheduler"), now.depth, window_ms)?;
     options.wall_offset_ns = now.wall_offset_ns;
     Ok(options)
 }
 
 /// Checks the section `scheduler` of settings.
 pub fn check_scheduler(mut source: Source, depth: u32) -> Result<Options, ConfigError> {
-    options(source.section("scheduler"), depth)
+    options(source.section("scheduler"), depth, None)
 }
 
 fn export(top: &mut Section) -> Result<PathBuf, ConfigError> {
@@ -188,11 +201,12 @@ fn emulation(mut section: Section) -> Result<Emulation, ConfigError> {
     Ok(emulation)
 }
 
-fn device(mut section: Section) -> Result<Option<DeviceOptions>, ConfigError> {
+/// The emulated device, and its width of windows if that is not the policy's own default.
+fn device(mut section: Section) -> Result<(Option<DeviceOptions>, Option<u64>), ConfigError> {
     let model = section.text("model")?;
     let Some((model, place)) = model.filter(|(name, _)| name != "none") else {
         section.finish()?;
-        return Ok(None);
+        return Ok((None, None));
     };
     let mut options = DeviceOptions::preset(&model).map_err(|_| {
         let known = PRESETS.join(", ");
@@ -219,12 +233,20 @@ fn device(mut section: Section) -> Result<Option<DeviceOptions>, ConfigError> {
         })?;
     }
     match Device::new(&options) {
-        Ok(_) => Ok(Some(options)),
+        Ok(_) => {
+            let window_ms = model.starts_with("ssd-").then_some(WINDOW_MS_SSD);
+            Ok((Some(options), window_ms))
+        }
         Err(error) => Err(ConfigError::new(&place, error.to_string())),
     }
 }
 
-fn options(mut section: Section, depth: u32) -> Result<Options, ConfigError> {
+/// The scheduler's options; `window_ms` stands where the policy `window` is given no width.
+fn options(
+    mut section: Section,
+    depth: u32,
+    window_ms: Option<u64>,
+) -> Result<Options, ConfigError> {
     let defaults = Options::default();
     let policy = section.text("policy")?;
     let (policy, place) = policy.unwrap_or((defaults.policy.clone(), String::new()));
@@ -256,6 +278,12 @@ fn options(mut section: Section, depth: u32) -> Result<Options, ConfigError> {
     };
     let own = section.rest();
     options.table = policy_options(&own)?;
+    if options.policy == "window"
+        && !own.contains_key("window_ms")
+        && let Some(width) = window_ms
+    {
+        options.table.set("window_ms", width);
+    }
     match Scheduler::new(&options) {
         Ok(_) => Ok(options),
         Err(error) => Err(refused(&error, &own, &place, section.known())),

@@ -2,7 +2,7 @@
 
 use super::Reactor;
 use super::output::Payload;
-use crate::config::scheduler_options;
+use crate::config::scheduler_options_on;
 use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
 use tidegate_wire::Reply;
 use tidegate_wire::frame::encode_reply;
@@ -107,7 +107,8 @@ impl Reactor {
 
     fn parse_policy(&mut self, policy: PolicyId, text: &[u8]) {
         let parsed = match std::str::from_utf8(text) {
-            Ok(text) => scheduler_options(text, &self.scheduler).map_err(|error| error.to_string()),
+            Ok(text) => scheduler_options_on(text, &self.scheduler, self.window_ms)
+                .map_err(|error| error.to_string()),
             Err(_) => Err("the policy's text is not UTF-8".to_string()),
         };
         match &parsed {
