@@ -9,10 +9,9 @@
 mod table;
 
 use crate::storage::ofd::{self, Kind};
-use crate::storage::posix::{PosixFiles, SETTLED_BYTE, open_hidden_file};
+use crate::storage::posix::{PosixFiles, SETTLED_BYTE, open_hidden_file, read_or_record};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -246,9 +245,7 @@ impl Seats {
 
     fn open_file(&self, seat: u16) -> Result<File, SeatsError> {
         let opened = open_hidden_file(self.folder.as_fd(), &file_name(seat));
-        opened
-            .map(File::from)
-            .map_err(|e| self.file_error(seat, e.into()))
+        opened.map(File::from).map_err(|e| self.file_error(seat, e))
     }
 
     /// Reads the header of a seat's file, or makes file and header, and stores the next generation
@@ -306,24 +303,7 @@ impl Seats {
             source,
         };
         let ours = format!("seats = {}\nstripe = {}\n", layout.seats, layout.stripe);
-        if !path.exists() {
-            // Written whole under another name first: linking succeeds for one forwarder only.
-            let draft = self
-                .path
-                .join(format!("layout.{}.{}", std::process::id(), self.own));
-            let mut file = File::create(&draft).map_err(error)?;
-            file.write_all(ours.as_bytes()).map_err(error)?;
-            let linked = std::fs::hard_link(&draft, &path);
-            std::fs::remove_file(&draft).map_err(error)?;
-            match linked {
-                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(error(e)),
-                _ => {}
-            }
-        }
-        let mut theirs = String::new();
-        File::open(&path)
-            .and_then(|mut file| file.read_to_string(&mut theirs))
-            .map_err(error)?;
+        let theirs = read_or_record(self.folder.as_fd(), "layout", &ours).map_err(error)?;
         if theirs == ours {
             return Ok(());
         }

@@ -16,8 +16,8 @@ mod opens;
 mod sys;
 mod table;
 
-pub(crate) use export::open_hidden_file;
 pub use export::{ExportError, ExportOptions, HIDDEN};
+pub(crate) use export::{open_hidden_file, read_or_record};
 pub(crate) use opens::SETTLED_BYTE;
 pub(super) use sys::no;
 

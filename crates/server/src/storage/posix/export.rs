@@ -1,5 +1,10 @@
 //! The exported directory: its root, the hidden folder in it, and what all storage threads share.
 
+mod hidden;
+
+pub(super) use hidden::{draft_name, make_folder};
+pub(crate) use hidden::{open_hidden_file, read_or_record};
+
 use super::caller::Own;
 use super::opens::Opens;
 use super::sys::{self, Done, no};
@@ -68,6 +73,14 @@ pub enum ExportError {
         /// Why.
         source: std::io::Error,
     },
+    /// The hidden folder, or something in it, is somebody else's.
+    #[error("cannot use {}: {source}", path.display())]
+    Foreign {
+        /// The hidden folder.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        source: std::io::Error,
+    },
     /// The kernel is too old.
     #[error("this kernel has no openat2 (Linux 5.6 or newer is needed)")]
     NoOpenat2,
@@ -101,15 +114,16 @@ impl Export {
         let root = rustix::fs::open(dir, flags, Mode::empty()).map_err(at_root)?;
         let stat = sys::stat(&root).map_err(at_root)?;
         let hidden_path = dir.join(HIDDEN);
-        let at_hidden = |source: rustix::io::Errno| match source {
-            rustix::io::Errno::NOSYS => ExportError::NoOpenat2,
-            _ => ExportError::Hidden {
-                path: hidden_path.clone(),
-                source: source.into(),
-            },
+        let at_hidden = |source: std::io::Error| {
+            let path = hidden_path.clone();
+            match source.raw_os_error() {
+                Some(libc::ENOSYS) => ExportError::NoOpenat2,
+                Some(_) => ExportError::Hidden { path, source },
+                None => ExportError::Foreign { path, source },
+            }
         };
         let hidden = make_folder(root.as_fd(), HIDDEN).map_err(at_hidden)?;
-        let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(at_hidden)?);
+        let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(|e| at_hidden(e.into()))?);
         let clock_offset_ns = clock_offset_ns(hidden.as_fd()).map_err(at_hidden)?;
         let opens = Opens::open(hidden.as_fd(), options.layout).map_err(at_hidden)?;
         let table = HandleTable::new(options.handles_max.unwrap_or_else(handles_max));
@@ -257,22 +271,6 @@ impl Export {
     }
 }
 
-/// Opens a folder in a directory, making it first if it is not there.
-pub(super) fn make_folder(dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-        Err(error) => return Err(error),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE)
-}
-
-/// Opens a file of the hidden folder for reading and writing, making it first if it is not there.
-pub(crate) fn open_hidden_file(dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(dir, name, flags, Mode::RUSR | Mode::WUSR, RESOLVE)
-}
-
 /// Three descriptors a file at most, and a quarter left for connections.
 fn handles_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -282,9 +280,9 @@ fn handles_max() -> usize {
 
 /// How far the back end's clock, which stamps files, is ahead of ours. Differences as small as the
 /// measurement counts as none.
-fn clock_offset_ns(hidden: BorrowedFd<'_>) -> rustix::io::Result<i64> {
+fn clock_offset_ns(hidden: BorrowedFd<'_>) -> std::io::Result<i64> {
     const UNCERTAIN_NS: i64 = 20_000_000;
-    let name = format!("clock.{}", rustix::process::getpid().as_raw_nonzero());
+    let name = draft_name("clock");
     let file = open_hidden_file(hidden, &name)?;
     let ours = own_wall_ns();
     let now = rustix::fs::Timespec {

@@ -65,15 +65,13 @@ pub(super) struct Removing<'a> {
 
 impl Opens {
     /// Uses the hidden folder.
-    pub(super) fn open(hidden: BorrowedFd<'_>, layout: Layout) -> rustix::io::Result<Opens> {
+    pub(super) fn open(hidden: BorrowedFd<'_>, layout: Layout) -> std::io::Result<Opens> {
         let sharing = open_hidden_file(hidden, "opens")?;
         let excluding = open_hidden_file(hidden, "opens")?;
         Ok(Opens {
             layout,
             locks_work: exclude_each_other(sharing.as_fd(), excluding.as_fd()),
-            hidden: hidden
-                .try_clone_to_owned()
-                .map_err(|_| rustix::io::Errno::MFILE)?,
+            hidden: hidden.try_clone_to_owned()?,
             orphans: make_folder(hidden, "orphans")?,
             sharing,
             excluding,

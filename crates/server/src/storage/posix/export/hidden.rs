@@ -1,0 +1,144 @@
+//! What is in the hidden folder: used only if it is the forwarder's own, whoever was there first.
+//!
+//! Anybody who may write to the export's root could make a `.tidegate` before the first forwarder
+//! does. So nothing in it is followed if it is a link, or trusted if somebody else owns it.
+
+use super::RESOLVE;
+use crate::storage::posix::sys;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The bits of a mode that let anybody but the owner in.
+const OTHERS: u32 = 0o077;
+
+/// How often an unused name is looked for.
+const NAME_TRIES: u32 = 100;
+
+/// Opens a folder in a directory, making it first if it is not there.
+pub(in crate::storage::posix) fn make_folder(
+    dir: BorrowedFd<'_>,
+    name: &str,
+) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let fd = open(dir, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    make_ours(&fd, name, sys::DIRECTORY)?;
+    Ok(fd)
+}
+
+/// Opens a file of the hidden folder for reading and writing, making it first if it is not there.
+pub(crate) fn open_hidden_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let fd = open(dir, name, OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK)?;
+    make_ours(&fd, name, sys::REGULAR)?;
+    Ok(fd)
+}
+
+/// The text of a file of the hidden folder. If the file is not there it is made, whole or not at
+/// all, with the given text; of several forwarders that do so at once, one makes it.
+pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<String> {
+    if let Some(recorded) = read(dir, name)? {
+        return Ok(recorded);
+    }
+    let (draft, fd) = make_draft(dir, name)?;
+    let mut file = std::fs::File::from(fd);
+    let recorded = io::Write::write_all(&mut file, text.as_bytes())
+        .and_then(|()| publish(dir, &draft, name).map_err(io::Error::from));
+    // Where it was renamed, or another forwarder swept it, it is gone already.
+    let _ = rustix::fs::unlinkat(dir, &draft, AtFlags::empty());
+    recorded?;
+    read(dir, name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// A name that nobody else uses now, of a temporary file or link beside `name`.
+pub(in crate::storage::posix) fn draft_name(name: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // The clock tells processes of the same number on several nodes apart, nearly always: whoever
+    // uses the name makes it exclusively.
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_nsec;
+    let pid = rustix::process::getpid().as_raw_nonzero();
+    format!("{name}.{pid}.{time}.{number}")
+}
+
+fn make_draft(dir: BorrowedFd<'_>, name: &str) -> io::Result<(String, OwnedFd)> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    for _ in 0..NAME_TRIES {
+        let draft = draft_name(name);
+        match open(dir, &draft, flags) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return Ok((draft, made?)),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Gives the draft its name unless that is taken: then another forwarder was first.
+fn publish(dir: BorrowedFd<'_>, draft: &str, name: &str) -> rustix::io::Result<()> {
+    use rustix::io::Errno;
+    let made = match rustix::fs::linkat(dir, draft, dir, name, AtFlags::empty()) {
+        // A back end without hard links.
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            rustix::fs::renameat_with(dir, draft, dir, name, rustix::fs::RenameFlags::NOREPLACE)
+        }
+        made => made,
+    };
+    match made {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+fn read(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<String>> {
+    let fd = match open(dir, name, OFlags::RDONLY | OFlags::NONBLOCK) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    make_ours(&fd, name, sys::REGULAR)?;
+    io::read_to_string(std::fs::File::from(fd)).map(Some)
+}
+
+fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let mode = match flags.contains(OFlags::CREATE) {
+        true => Mode::RUSR | Mode::WUSR,
+        false => Mode::empty(),
+    };
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+    match rustix::fs::openat2(dir, name, flags, mode, RESOLVE) {
+        Err(rustix::io::Errno::LOOP) => Err(refused(name, "is a symbolic link")),
+        opened => Ok(opened?),
+    }
+}
+
+/// Refuses what somebody else owns or is of another type; takes it from all others if it is ours.
+fn make_ours(fd: &OwnedFd, name: &str, kind: u32) -> io::Result<()> {
+    let stat = sys::stat(fd)?;
+    let mode = u32::from(stat.stx_mode);
+    let ours = rustix::process::geteuid().as_raw();
+    if stat.stx_uid != ours {
+        let owner = stat.stx_uid;
+        let why = format!("belongs to user {owner}, and this forwarder runs as user {ours}");
+        return Err(refused(name, &why));
+    }
+    if mode & sys::KIND != kind {
+        return Err(refused(name, "is of another type"));
+    }
+    if mode & OTHERS != 0 {
+        let private = Mode::from_raw_mode(mode & 0o7777 & !OTHERS);
+        rustix::fs::fchmod(fd.as_fd(), private)?;
+    }
+    Ok(())
+}
+
+/// One line that says what to do.
+fn refused(name: &str, why: &str) -> io::Error {
+    let remedy = "if no forwarder serves this export, remove it";
+    let text = format!("`{name}` {why}: not to be trusted; {remedy}");
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
+}
+
+#[cfg(test)]
+mod tests;
