@@ -12,9 +12,21 @@ const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0o0;
 const O_WRONLY: u32 = 0o1;
 const O_APPEND: u32 = 0o2000;
+/// The kernel opens the file to run it: its `__FMODE_EXEC`, which no program can ask for.
+const FMODE_EXEC: u32 = 0o40;
 
 /// Largest offset of a file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Whether an open needs the right to read, and the right to write. A program that is run needs
+/// neither: the right to execute is enough, and the kernel has checked that one.
+fn asks_for(flags: u32) -> (bool, bool) {
+    let mode = flags & O_ACCMODE;
+    (
+        mode != O_WRONLY && flags & FMODE_EXEC == 0,
+        mode != O_RDONLY,
+    )
+}
 
 impl RemoteFiles {
     pub(super) fn answer_open(&self, reply: Reply, asked: &Asked, flags: u32) {
@@ -35,8 +47,7 @@ impl RemoteFiles {
     pub(super) fn open(&self, asked: &Asked, handle: Handle, flags: u32) -> Result<Opened, Errno> {
         let app = self.applications.id(asked.caller);
         let call = self.call(asked);
-        let mode = flags & O_ACCMODE;
-        let (read, write) = (mode != O_WRONLY, mode != O_RDONLY);
+        let (read, write) = asks_for(flags);
         let held = self.forwarders.open(call.context(), handle, read, write);
         let held = held.map_err(convert::errno)?;
         let caller = call.context().caller.clone();
@@ -199,5 +210,19 @@ impl RemoteFiles {
         let file: Arc<OpenFile> = self.files.find(lock.handle)?;
         let call = self.call_through(asked, &file);
         self.locks.set(call.context(), &file, lock, wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_asks_for_what_its_flags_need() {
+        const O_RDWR: u32 = 0o2;
+        assert_eq!(asks_for(O_RDONLY), (true, false));
+        assert_eq!(asks_for(O_WRONLY | O_APPEND), (false, true));
+        assert_eq!(asks_for(O_RDWR), (true, true));
+        assert_eq!(asks_for(O_RDONLY | FMODE_EXEC), (false, false));
     }
 }

@@ -69,3 +69,25 @@ fn a_mount_of_root_passes_on_users_and_groups() {
         .output();
     assert!(!output.expect("cat").status.success());
 }
+
+#[test]
+fn a_program_that_may_only_be_executed_runs() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: only root's mounts pass callers on");
+        return;
+    }
+    let Some(mount) = Mount::new("execute") else {
+        return;
+    };
+    let program = mount.path("program");
+    fs::copy("/bin/true", &program).expect("copied");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o111)).expect("chmod");
+    mount.local.rights.lock().unwrap().clear();
+    let status = Command::new(&program).uid(4321).gid(1234).status();
+    assert!(status.expect("it may be executed").success());
+    let rights = mount.local.rights.lock().unwrap();
+    assert!(
+        !rights.is_empty() && rights.iter().all(|asked| *asked == (false, false)),
+        "{rights:?}"
+    );
+}

@@ -32,6 +32,8 @@ pub struct Local {
     pub open: Arc<AtomicUsize>,
     /// What the calls with data said: application, and on whose behalf.
     pub data_calls: Mutex<Vec<(u64, Option<Caller>)>>,
+    /// What each open asked for: to read, to write.
+    pub rights: Mutex<Vec<(bool, bool)>>,
     /// Locks dropped without waiting.
     pub dropped: AtomicUsize,
 }
@@ -57,6 +59,7 @@ impl Local {
             waiting: AtomicUsize::new(0),
             open: Arc::default(),
             data_calls: Mutex::default(),
+            rights: Mutex::default(),
             dropped: AtomicUsize::new(0),
         })
     }
@@ -239,12 +242,13 @@ impl Forwarders for Local {
         &self,
         ctx: &Context,
         handle: Handle,
-        _read: bool,
-        _write: bool,
+        read: bool,
+        write: bool,
     ) -> Result<Box<dyn Send + Sync>, Errno> {
         let errno = |errno: Linux| Errno(errno.raw_os_error());
         self.thaw(ctx).map_err(errno)?;
         self.file(handle).map_err(errno)?;
+        self.rights.lock().unwrap().push((read, write));
         self.open.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Held(Arc::clone(&self.open))))
     }
