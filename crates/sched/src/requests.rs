@@ -160,16 +160,37 @@ impl Requests {
     /// Appends a request that is in no list.
     #[inline]
     pub(crate) fn push_back(&mut self, list: &mut List, slot: Slot) {
-        let tail = list.tail;
+        self.insert_behind(list, self.back(list), slot);
+    }
+
+    /// Puts a request that is in no list behind another one of a list; behind `None` is its front.
+    #[inline]
+    pub(crate) fn insert_behind(&mut self, list: &mut List, other: Option<Slot>, slot: Slot) {
+        let prev = other.unwrap_or(NONE);
+        let next = other.map_or(list.head, |other| self[other].next);
         let entry = &mut self[slot];
-        entry.prev = tail;
-        entry.next = NONE;
-        if tail == NONE {
-            list.head = slot;
-        } else {
-            self[tail].next = slot;
+        (entry.prev, entry.next) = (prev, next);
+        match prev {
+            NONE => list.head = slot,
+            _ => self[prev].next = slot,
         }
-        list.tail = slot;
+        match next {
+            NONE => list.tail = slot,
+            _ => self[next].prev = slot,
+        }
+    }
+
+    /// The last request of a list.
+    #[inline]
+    pub(crate) fn back(&self, list: &List) -> Option<Slot> {
+        (list.tail != NONE).then_some(list.tail)
+    }
+
+    /// The request before one that is in a list.
+    #[inline]
+    pub(crate) fn before(&self, slot: Slot) -> Option<Slot> {
+        let prev = self[slot].prev;
+        (prev != NONE).then_some(prev)
     }
 
     /// The first request of a list.
