@@ -58,9 +58,11 @@ impl PosixFiles {
     }
 
     /// Call when the grace period of a seat held here is over and the seat is settled: removes
-    /// files without a name that nobody opened again. Says how many.
+    /// files without a name that nobody opened again, and notes of renames. Says how many files.
     pub fn sweep(&self, seat: u16) -> std::io::Result<u64> {
-        self.export.opens.sweep(seat).map_err(as_io_error)
+        let removed = self.export.opens.sweep(seat).map_err(as_io_error)?;
+        self.sweep_notes(seat).map_err(as_io_error)?;
+        Ok(removed)
     }
 
     /// Call when a seat was released: registrations of its files are the next holder's business.

@@ -178,6 +178,26 @@ impl Export {
         }
     }
 
+    /// The path of a name below the root, as the kernel knows its directory now.
+    pub(super) fn path_below(&self, parent: &Known, name: &[u8]) -> Option<Vec<u8>> {
+        let path_of = |known: &Known| {
+            let path = rustix::fs::readlink(sys::proc_path(&known.path), Vec::new());
+            path.map(std::ffi::CString::into_bytes).ok()
+        };
+        let (root, parent) = (path_of(&self.root)?, path_of(parent)?);
+        let rest = parent.strip_prefix(root.as_slice())?;
+        // The root `/` ends with the slash that follows any other one.
+        let rest = match rest.strip_prefix(b"/") {
+            Some(rest) => rest,
+            None if rest.is_empty() || root == b"/" => rest,
+            None => return None,
+        };
+        Some(match rest {
+            b"" => name.to_vec(),
+            _ => [rest, b"/", name].concat(),
+        })
+    }
+
     /// Opens the file behind a descriptor anew, whatever its name is now.
     pub(super) fn reopen(&self, fd: impl AsFd, flags: OFlags) -> Done<OwnedFd> {
         let path = sys::proc_path(fd);

@@ -14,14 +14,46 @@ impl PosixFiles {
         if let Some(known) = self.export.table.find(handle) {
             return self.attr_of_known(&known);
         }
-        match self.walk(handle, path) {
-            Ok(attr) => Ok(attr),
-            Err(refused) => self.reach_hidden(handle).ok_or(match refused {
+        let refused = match self.walk(handle, path) {
+            Ok(attr) => return Ok(attr),
+            Err(refused) => refused,
+        };
+        let elsewhere = || {
+            let to = self.export.opens.moved_to(handle)?;
+            self.walk(handle, &to).ok()
+        };
+        self.reach_hidden(handle)
+            .or_else(elsewhere)
+            .ok_or(match refused {
                 Access::Errno(Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG) => {
                     Errno::ESTALE.into()
                 }
                 other => other,
-            }),
+            })
+    }
+
+    /// Removes notes of renames that nobody needs, of a seat's files and directories.
+    pub(super) fn sweep_notes(&self, seat: u16) -> Done<()> {
+        self.export.opens.sweep_moved(seat, |handle, path| {
+            let fd = self
+                .export
+                .open_at(&self.export.root.path, path, OFlags::PATH, 0);
+            let stat = fd.ok().and_then(|fd| sys::stat(&fd).ok());
+            stat.is_some_and(|stat| {
+                handle_of(&stat) == handle && attr_of(&stat).mode & sys::KIND == sys::DIRECTORY
+            })
+        })
+    }
+
+    /// Leaves a note of what was just renamed to `name`, for those who have it open.
+    fn note_move(&self, parent: &Known, name: &[u8]) {
+        let Ok(stat) = sys::stat_at(&parent.path, name, AtFlags::empty()) else {
+            return;
+        };
+        let attr = attr_of(&stat);
+        if let Some(path) = self.export.path_below(parent, name) {
+            let kind = attr.mode & sys::KIND;
+            self.export.opens.moved(attr.handle, kind, &path);
         }
     }
 
@@ -256,6 +288,10 @@ impl PosixFiles {
         } else {
             let _acting = self.export.own.act_as(caller)?;
             rename()?;
+        }
+        self.note_move(&to, new_name);
+        if mode == RenameMode::Exchange {
+            self.note_move(&from, name);
         }
         self.export.faults.effect("rename");
         Ok(())

@@ -7,6 +7,8 @@
 //! linked to `.tidegate/orphans/<inode>-<birth>`. The last close removes that name; after a change
 //! of seats a sweep does, for files that nobody reclaimed.
 
+mod moved;
+
 use super::export::{make_folder, open_hidden_file};
 use super::sys::{self, Done, no, no_std};
 use crate::storage::ofd::{self, Kind};
@@ -42,6 +44,7 @@ pub(super) struct Opens {
     locks_work: bool,
     hidden: OwnedFd,
     orphans: OwnedFd,
+    notes: moved::Notes,
     /// Holds the shared locks of all files open here.
     sharing: OwnedFd,
     /// Tries the exclusive ones.
@@ -73,6 +76,7 @@ impl Opens {
             locks_work: exclude_each_other(sharing.as_fd(), excluding.as_fd()),
             hidden: hidden.try_clone_to_owned()?,
             orphans: make_folder(hidden, "orphans")?,
+            notes: moved::Notes::open(hidden)?,
             sharing,
             excluding,
             stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
@@ -111,6 +115,7 @@ impl Opens {
         let mut stripe = self.stripe(handle);
         if stripe.remove(&handle) {
             self.unshare(handle)?;
+            self.forget_move(&stripe, handle)?;
         }
         if self.has_hidden_name(handle) && self.lock_if_unused(&stripe, handle)? {
             let removed =

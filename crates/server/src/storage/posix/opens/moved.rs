@@ -1,0 +1,188 @@
+//! Notes where open files and directories went that were renamed.
+//!
+//! A client tells a forwarder that does not know a file the path under which the client found it.
+//! If another client has renamed the file since, that path leads nowhere. So whoever renames a file
+//! that is open, or any directory, leaves `.tidegate/moved/<inode>-<birth>`: a symbolic link whose
+//! text is the new path below the root. It is only a hint, for what it leads to is compared with
+//! the handle. The note of a file goes with its last close or with the sweep of its seat, that of a
+//! directory after an hour, at most.
+
+use super::{Opens, hidden_name, ignore_absent, parse_hidden_name};
+use crate::storage::ofd;
+use crate::storage::posix::export::{draft_name, make_folder};
+use crate::storage::posix::sys::{self, Done, no};
+use rustix::fs::AtFlags;
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tidegate_wire::{Handle, PATH_MAX};
+
+/// How long the note of a directory is kept.
+const DIRECTORY_KEPT: Duration = Duration::from_secs(3600);
+
+/// Most notes of directories that one forwarder leaves; then the oldest goes.
+const DIRECTORIES_MAX: usize = 1024;
+
+/// The folder of notes.
+pub(super) struct Notes {
+    folder: OwnedFd,
+    /// Directories noted by this forwarder, the oldest first. What a forwarder that ended has left
+    /// is swept.
+    directories: Mutex<VecDeque<(Handle, Instant)>>,
+}
+
+impl Notes {
+    /// Uses the hidden folder.
+    pub(super) fn open(hidden: BorrowedFd<'_>) -> std::io::Result<Notes> {
+        Ok(Notes {
+            folder: make_folder(hidden, "moved")?,
+            directories: Mutex::default(),
+        })
+    }
+
+    /// Writes a note, in place of an older one. A file system that cannot (it is full, or takes no
+    /// link so long) keeps the older one.
+    fn write(&self, handle: Handle, path: &[u8]) {
+        let name = hidden_name(handle);
+        let draft = draft_name(&name);
+        let written = rustix::fs::symlinkat(path, &self.folder, &draft)
+            .and_then(|()| rustix::fs::renameat(&self.folder, &draft, &self.folder, &name));
+        if let Err(error) = written {
+            let _ = rustix::fs::unlinkat(&self.folder, &draft, AtFlags::empty());
+            tracing::debug!(inode = handle.inode, %error, "renamed file gets no note");
+        }
+    }
+
+    fn remove(&self, name: impl rustix::path::Arg) -> Done<()> {
+        let removed = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+        removed.or_else(ignore_absent).map_err(no)
+    }
+
+    /// Remembers the note of a directory, and removes those that are too old or too many.
+    fn count_directory(&self, handle: Handle) {
+        let mut directories = self
+            .directories
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        directories.retain(|(other, _)| *other != handle);
+        directories.push_back((handle, Instant::now()));
+        let mut gone = Vec::new();
+        while let Some((oldest, since)) = directories.front()
+            && (directories.len() > DIRECTORIES_MAX || since.elapsed() > DIRECTORY_KEPT)
+        {
+            gone.push(*oldest);
+            directories.pop_front();
+        }
+        drop(directories);
+        for handle in gone {
+            if let Err(error) = self.remove(hidden_name(handle)) {
+                tracing::debug!(inode = handle.inode, ?error, "old note stays");
+            }
+        }
+    }
+
+    /// Whether a note is older than those of directories get.
+    fn is_old(&self, name: &std::ffi::CStr) -> bool {
+        let Ok(stat) = sys::stat_at(&self.folder, name, AtFlags::empty()) else {
+            return true;
+        };
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+        let kept = DIRECTORY_KEPT.as_secs() as i64;
+        now.saturating_sub(stat.stx_mtime.tv_sec) > kept
+    }
+}
+
+impl Opens {
+    /// Notes that a file or directory now has this path below the root, if that may help anybody:
+    /// of files, only those that may be open somewhere are noted.
+    pub(in crate::storage::posix) fn moved(&self, handle: Handle, kind: u32, path: &[u8]) {
+        if path.len() >= PATH_MAX {
+            return;
+        }
+        if kind == sys::DIRECTORY {
+            self.notes.write(handle, path);
+            self.notes.count_directory(handle);
+            return;
+        }
+        if kind != sys::REGULAR {
+            return;
+        }
+        let stripe = self.stripe(handle);
+        if !self.may_be_open(&stripe, handle) {
+            return;
+        }
+        self.notes.write(handle, path);
+        // The last close elsewhere may have come before the note was there to be removed.
+        if let Err(error) = self.remove_if_unused(&stripe, handle) {
+            tracing::debug!(inode = handle.inode, ?error, "note stays");
+        }
+    }
+
+    /// Where the file was last moved to while it was open.
+    pub(in crate::storage::posix) fn moved_to(&self, handle: Handle) -> Option<Vec<u8>> {
+        let name = hidden_name(handle);
+        let path = rustix::fs::readlinkat(&self.notes.folder, name, Vec::new()).ok()?;
+        Some(path.into_bytes())
+    }
+
+    /// The last open of a file here ended: its note goes, unless it is open elsewhere.
+    pub(super) fn forget_move(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<()> {
+        match sys::stat_at(&self.notes.folder, hidden_name(handle), AtFlags::empty()) {
+            Ok(_) => self.remove_if_unused(stripe, handle),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Removes the notes of a seat's files that nobody has open, and old ones of directories. `leads`
+    /// says whether a path leads to the directory of this handle.
+    pub(in crate::storage::posix) fn sweep_moved(
+        &self,
+        seat: u16,
+        leads: impl Fn(Handle, &[u8]) -> bool,
+    ) -> Done<()> {
+        for entry in rustix::fs::Dir::read_from(&self.notes.folder).map_err(no)? {
+            let entry = entry.map_err(no)?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let old = self.notes.is_old(name);
+            let Some(handle) = parse_hidden_name(name.to_bytes()) else {
+                // A draft of a forwarder that died.
+                if old {
+                    self.notes.remove(name)?;
+                }
+                continue;
+            };
+            if self.layout.seat_of_file(handle) != seat {
+                continue;
+            }
+            let to = self.moved_to(handle).unwrap_or_default();
+            if old || !leads(handle, &to) {
+                self.remove_if_unused(&self.stripe(handle), handle)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn may_be_open(&self, stripe: &HashSet<Handle>, handle: Handle) -> bool {
+        if stripe.contains(&handle) || !self.locks_work {
+            return stripe.contains(&handle);
+        }
+        !self.is_settled(self.layout.seat_of_file(handle))
+            || !matches!(
+                ofd::held_elsewhere(self.excluding.as_fd(), super::byte(handle)),
+                Ok(None)
+            )
+    }
+
+    fn remove_if_unused(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<()> {
+        if !self.lock_if_unused(stripe, handle)? {
+            return Ok(());
+        }
+        let removed = self.notes.remove(hidden_name(handle));
+        self.unlock(handle)?;
+        removed
+    }
+}
