@@ -89,13 +89,13 @@ impl PosixFiles {
         &self.export.hidden_path
     }
 
-    /// The descriptor that reads or writes a file's data.
+    /// The descriptor that reads or writes a file's data. Write from the thread that asked.
     pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
         let known = self.export.known(handle)?;
         match direction {
             Direction::Read if known.kind == sys::DIRECTORY => Err(Errno::EISDIR.into()),
             Direction::Read => self.export.read_fd(&known),
-            Direction::Write => self.export.write_fd(&known),
+            Direction::Write => self.writing_fd(&known),
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::storage::scratch::Scratch;
 use crate::storage::{ExportOptions, KillAfterEffect};
 use std::process::Command;
 use std::time::Duration;
-use tidegate_forward::SlotId;
-use tidegate_wire::{Layout, Op, Outcome};
+use tidegate_forward::{RowAddress, SlotId};
+use tidegate_wire::{Layout, Op, Outcome, SetAttr};
 
 const LAYOUT: Layout = Layout {
     seats: 1,
@@ -180,6 +180,91 @@ fn operations_are_carried_out_by_the_forwarders_code() {
         JobResult::Op(other) => panic!("{other:?}"),
         _ => panic!("an operation has a result of its kind"),
     }
+}
+
+/// Carries out a change with the forwarder's own rights.
+fn perform(rig: &mut Rig, row: &mut RowAddress, op: Op, payload: Option<(SlotId, u32)>) {
+    row.sequence += 1;
+    let job = Job::Op {
+        caller: None,
+        op,
+        row: Some(row.clone()),
+        payload,
+    };
+    rig.pool.submit(JobId(1), job);
+    match &rig.wait(1)[0].result {
+        JobResult::Op(Ok(_)) => {}
+        JobResult::Op(other) => panic!("{other:?}"),
+        _ => panic!("an operation has a result of its kind"),
+    }
+}
+
+#[test]
+fn what_is_written_to_loses_its_set_id_bits() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped, needs root: set-id bits");
+        return;
+    }
+    let scratch = Scratch::new("set-id");
+    // One thread: what it does for one job must not show in the next.
+    let mut rig = rig(scratch.path(), 1, 8, Faults::default());
+    let (handle, source) = (rig.create(b"tool"), rig.create(b"source"));
+    let path = scratch.path().join("tool");
+    std::os::unix::fs::chown(&path, Some(1001), Some(1001)).expect("chown");
+    std::fs::write(scratch.path().join("source"), b"text").expect("write");
+    lock_buffer(&rig.slots.open(SlotId(0), 4096)).fill(1);
+    let seats = crate::seats::Seats::open(&rig.files, LAYOUT, 0).expect("seats");
+    let mut row = RowAddress {
+        seat: 0,
+        table: seats.try_take(0).expect("take").expect("free").table,
+        row: 0,
+        sequence: 0,
+        unresolved: Default::default(),
+    };
+    let appended = Some((SlotId(0), 10));
+    let allocate = Op::Fallocate {
+        handle,
+        mode: 0,
+        offset: 0,
+        len: 8192,
+    };
+    let copy = Op::CopyRange {
+        source,
+        source_offset: 0,
+        handle,
+        offset: 0,
+        len: 4,
+    };
+    let ways = [
+        None,
+        Some((Op::Append { handle }, appended)),
+        Some((allocate, None)),
+        Some((copy, None)),
+    ];
+    for way in ways {
+        for mode in [0o4777, 0o2755] {
+            let set = SetAttr {
+                mode: Some(mode),
+                ..SetAttr::default()
+            };
+            perform(&mut rig, &mut row, Op::Setattr { handle, set }, None);
+            assert_eq!(mode_of(&path), mode, "the forwarder may set any bit");
+            match way.clone() {
+                Some((op, payload)) => perform(&mut rig, &mut row, op, payload),
+                None => {
+                    let job = rig.io(handle, Direction::Write, 0, 0, 100);
+                    rig.pool.submit(JobId(1), job);
+                    assert_eq!(parts_of(&rig.wait(1)[0]), [Ok(100)]);
+                }
+            }
+            assert_eq!(mode_of(&path), mode & 0o777, "{way:?}");
+        }
+    }
+}
+
+fn mode_of(path: &std::path::Path) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(path).expect("stat").mode() & 0o7777
 }
 
 /// Not a test of its own: the process that the next one sees die.

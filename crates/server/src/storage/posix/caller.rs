@@ -3,12 +3,15 @@
 //! Only the thread's *effective* ids change, by raw system calls that concern one thread. Leaving
 //! effective uid 0 also clears every effective capability, so the kernel decides as it would for
 //! the caller itself: no trusted attributes, no device nodes, no reserved blocks, and the set-uid
-//! bits fall where they fall on a local file system.
+//! bits fall where they fall on a local file system. Data is written by root's threads through
+//! root's descriptors, whoever wrote it; for that they give up `CAP_FSETID`, so that the kernel
+//! takes the set-id bits away as from any file that is written to.
 
 use super::sys::{Done, no};
 use rustix::process::{Gid, Uid, getgroups};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use tidegate_forward::Errno;
 use tidegate_wire::Caller;
 
@@ -17,6 +20,12 @@ pub(super) struct Own {
     uid: Uid,
     gid: Gid,
     groups: Vec<u32>,
+}
+
+thread_local! {
+    /// Whether the thread's effective capabilities have `CAP_FSETID`, if it may have it at all.
+    /// Unknown at first, as a thread begins with those of the one that started it.
+    static KEEPS_SET_ID: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// While it lives, the thread has the caller's uid.
@@ -59,6 +68,7 @@ impl Own {
             return Ok(Acting { own: None });
         }
         let Some(caller) = caller else {
+            keep_set_id(true)?;
             self.join_groups(self.gid.as_raw(), &self.groups)?;
             return Ok(Acting { own: None });
         };
@@ -67,10 +77,20 @@ impl Own {
         }
         self.join_groups(caller.gid, &caller.groups)?;
         if caller.uid == self.uid.as_raw() {
+            keep_set_id(true)?;
             return Ok(Acting { own: None });
         }
         set_thread_res_uid(None, Uid::from_raw(caller.uid), None).map_err(no)?;
         Ok(Acting { own: Some(self) })
+    }
+
+    /// Prepares the thread to write data: what it writes to loses its set-id bits, until the thread
+    /// next acts for somebody.
+    pub(super) fn write_as_anybody(&self) -> Done<()> {
+        match self.acts_for_callers() {
+            true => keep_set_id(false),
+            false => Ok(()),
+        }
     }
 
     /// Gives the thread a group and supplementary groups. They stay after the operation, because
@@ -105,5 +125,23 @@ impl Drop for Acting<'_> {
         // The real and saved uids never changed, so the kernel cannot refuse; a thread with foreign
         // rights must not go on.
         set_thread_res_uid(None, own.uid, None).expect("real uid is root's");
+        // Coming back to uid 0 makes all permitted capabilities effective.
+        KEEPS_SET_ID.set(Some(true));
     }
+}
+
+/// Makes `CAP_FSETID` effective for this thread, if it is permitted, or not effective.
+fn keep_set_id(keep: bool) -> Done<()> {
+    if KEEPS_SET_ID.get() == Some(keep) {
+        return Ok(());
+    }
+    let mut sets = capabilities(None).map_err(no)?;
+    let before = sets.effective;
+    let set_id = sets.permitted & CapabilitySet::FSETID;
+    sets.effective.set(set_id, keep);
+    if sets.effective != before {
+        set_capabilities(None, sets).map_err(no)?;
+    }
+    KEEPS_SET_ID.set(Some(keep));
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::PosixFiles;
 use super::sys::{self, Done, EXDEV, no};
+use super::table::Known;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 use std::os::fd::OwnedFd;
@@ -34,6 +35,13 @@ impl PosixFiles {
         }
     }
 
+    /// The descriptor that writes a file's data; this thread is prepared to use it.
+    pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+        let fd = self.export.write_fd(known)?;
+        self.export.own.write_as_anybody()?;
+        Ok(fd)
+    }
+
     pub(super) fn allocate(&self, handle: Handle, mode: u32, offset: u64, len: u64) -> Done<()> {
         let flags = FallocateFlags::from_bits_retain(mode);
         let keep = FallocateFlags::KEEP_SIZE;
@@ -47,7 +55,7 @@ impl PosixFiles {
         if !allowed.contains(&flags) {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        let fd = self.export.write_fd(&*self.export.known(handle)?)?;
+        let fd = self.writing_fd(&*self.export.known(handle)?)?;
         retry_on_intr(|| rustix::fs::fallocate(&fd, flags, offset, len)).map_err(no)
     }
 
@@ -58,7 +66,7 @@ impl PosixFiles {
         len: u64,
     ) -> Done<u64> {
         let source = self.export.read_fd(&*self.export.known(from)?)?;
-        let target = self.export.write_fd(&*self.export.known(to)?)?;
+        let target = self.writing_fd(&*self.export.known(to)?)?;
         let len = len.min(COPY_MAX);
         let (mut source_at, mut target_at, mut done) = (from_offset, to_offset, 0);
         while done < len {
@@ -109,7 +117,7 @@ impl PosixFiles {
     }
 
     pub(super) fn write_whole(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
-        let fd = self.export.write_fd(&*self.export.known(handle)?)?;
+        let fd = self.writing_fd(&*self.export.known(handle)?)?;
         write_fully(&fd, offset, bytes)?;
         self.export.faults.effect("append");
         Ok(())

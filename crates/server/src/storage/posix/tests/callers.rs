@@ -353,3 +353,25 @@ fn a_forwarder_of_a_user_serves_that_user() {
         String::from_utf8_lossy(&ended.stdout)
     );
 }
+
+#[test]
+fn set_id_bits_go_with_a_write_and_can_be_set_between_writes() {
+    let Some(mut rig) = shared_rig("set-id bits") else {
+        return;
+    };
+    let ann = caller(1001, 2001, &[]);
+    let file = rig.files.create(Some(&ann), rig.root, b"tool", 0o755);
+    let file = file.expect("create").handle;
+    // Acting for a caller in between makes all capabilities effective again.
+    for (who, mode) in [(Some(&ann), 0o4777), (None, 0o2775), (Some(&ann), 0o6755)] {
+        let set = rig.files.set_attr(who, file, &chmod(mode)).expect("chmod");
+        assert_eq!(set.mode & 0o7777, mode);
+        rig.files.write_at(file, 0, b"data").expect("write");
+        let left = rig.files.attr(file).expect("attr").mode & 0o7777;
+        assert_eq!(left, mode & 0o777);
+    }
+    // Root in a group that is not the file's: the kernel would drop the bit without the capability.
+    let root = caller(0, 0, &[]);
+    let set = rig.files.set_attr(Some(&root), file, &chmod(0o2755));
+    assert_eq!(set.expect("chmod").mode & 0o7777, 0o2755);
+}
