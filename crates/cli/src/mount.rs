@@ -63,7 +63,7 @@ impl Mount {
     fn foreground(&self) -> Result<ExitCode, Fail> {
         log_to_stderr(LogLevel::Info);
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
-        let (_, client) = self.target.connect()?;
+        let (_, client) = self.target.connect(None)?;
         let mounted = mount(&client, &self.point, self.allow_other)?;
         if let Some(path) = &self.pid_file {
             let text = format!("{}\n", std::process::id());
@@ -81,7 +81,7 @@ impl Mount {
 
     fn background(&self) -> Result<ExitCode, Fail> {
         // Wrong forwarders are told here, on the terminal.
-        self.target.connect()?;
+        self.target.connect(None)?;
         let log = std::env::temp_dir().join(format!("tidegate-mount.{}.log", std::process::id()));
         let mut arguments: Vec<String> = std::env::args().skip(1).collect();
         arguments.push("--foreground".to_string());

@@ -1,7 +1,7 @@
 //! `tidegate policy`: which scheduling policy the forwarders follow.
 
 use crate::fail::Fail;
-use crate::stat::states;
+use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::target::Target;
 use serde_json::json;
 use std::process::ExitCode;
@@ -53,7 +53,7 @@ impl Policy {
     }
 
     fn get(&self) -> Result<ExitCode, Fail> {
-        let (found, client) = self.target.connect()?;
+        let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
         let policies: Vec<serde_json::Value> = states(&client, &found.forwarders)
             .iter()
             .map(|state| {
@@ -101,15 +101,22 @@ impl Policy {
         }
         check_scheduler(source, 1)?;
         let text = table.to_string();
-        let (found, client) = self.target.connect()?;
-        for (index, address) in found.forwarders.iter().enumerate() {
-            client.set_policy(index, &text).map_err(|errno| {
-                Fail::runtime(format!(
-                    "forwarder {index} ({address}) keeps its policy: {errno}"
-                ))
-            })?;
+        let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
+        let one = |index: usize| {
+            let why = why(client.set_policy(index, &text).err()?);
+            let address = &found.forwarders[index];
+            Some(format!("forwarder {index} ({address}): {why}"))
+        };
+        let failed = ask_all(found.forwarders.len(), one);
+        let failed: Vec<String> = failed.into_iter().flatten().collect();
+        let shown = self.get()?;
+        if failed.is_empty() {
+            return Ok(shown);
         }
-        self.get()
+        let failed = failed.join("; ");
+        Err(Fail::runtime(format!(
+            "the policy may be the old one at {failed}; set it again"
+        )))
     }
 }
 

@@ -38,7 +38,7 @@ impl Run {
     /// Runs the program; its exit code is the command's.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let found = self.target.find()?;
-        let client = connect(&found)?;
+        let client = connect(&found, None)?;
         let existing = found
             .mount
             .clone()

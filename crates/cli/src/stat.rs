@@ -7,7 +7,16 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
-use tidegate_client::Client;
+use tidegate_client::{Client, Errno};
+
+/// How long a forwarder may take to say what it does.
+pub const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// How the words begin that stand for the state of a forwarder that says nothing.
+const SILENT: &str = "no answer";
+
+/// Forwarders that are asked at once.
+const ASKED_MAX: usize = 256;
 
 /// Show what each forwarder does now.
 #[derive(clap::Args)]
@@ -25,7 +34,7 @@ pub struct Stat {
 impl Stat {
     /// Prints once, or again and again.
     pub fn perform(self) -> Result<ExitCode, Fail> {
-        let (found, client) = self.target.connect()?;
+        let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
         loop {
             let states = states(&client, &found.forwarders);
             let text = match self.json {
@@ -48,19 +57,43 @@ impl Stat {
 
 /// The state of each forwarder; of one that does not answer, why.
 pub fn states(client: &Client, addresses: &[String]) -> Vec<Value> {
-    let one = |(index, address): (usize, &String)| {
+    let one = |index: usize| {
         let mut state = match client.status(index) {
             Ok(text) => serde_json::from_str(&text)
                 .unwrap_or_else(|error| json!({ "error": format!("status: {error}") })),
-            Err(errno) => json!({ "error": errno.to_string() }),
+            Err(errno) => json!({ "error": why(errno) }),
         };
         if let Some(fields) = state.as_object_mut() {
             fields.insert("forwarder".to_string(), index.into());
-            fields.insert("address".to_string(), address.clone().into());
+            fields.insert("address".to_string(), addresses[index].clone().into());
         }
         state
     };
-    addresses.iter().enumerate().map(one).collect()
+    ask_all(addresses.len(), one)
+}
+
+/// Asks so many forwarders something, side by side: one that keeps silent delays no other.
+pub fn ask_all<T: Send>(count: usize, ask: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let ask = &ask;
+    let mut answers = Vec::new();
+    for first in (0..count).step_by(ASKED_MAX) {
+        std::thread::scope(|scope| {
+            let some = first..count.min(first + ASKED_MAX);
+            let threads: Vec<_> = some.map(|index| scope.spawn(move || ask(index))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            answers.extend(joined.map(|answer| answer.expect("asking does not panic")));
+        });
+    }
+    answers
+}
+
+/// Why a forwarder did not say what it was asked.
+pub fn why(errno: Errno) -> String {
+    let seconds = ANSWER_MAX.as_secs();
+    match errno {
+        Errno::TIMEDOUT => format!("{SILENT} within {seconds} s; it may be stopped, hung or gone"),
+        errno => errno.to_string(),
+    }
 }
 
 fn lay_out(states: &[Value]) -> String {
@@ -93,7 +126,12 @@ fn lay_out(states: &[Value]) -> String {
             );
             if let Some(error) = state["error"].as_str() {
                 failures.push_str(&format!("{name}: {error}\n"));
-                return vec![name, "-".to_string()];
+                let word = if error.starts_with(SILENT) {
+                    SILENT
+                } else {
+                    "-"
+                };
+                return vec![name, word.to_string()];
             }
             let seats: Vec<_> = list(&state["seats"], "seat")
                 .iter()

@@ -4,6 +4,7 @@ use crate::fail::Fail;
 use crate::state::{ClientFile, StateDir};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_client::{Client, ConnectError, Options};
 
 /// Which forwarders to use: those named, else those of a file, else those of `tidegate up`.
@@ -59,17 +60,18 @@ impl Target {
         Ok(found)
     }
 
-    /// A client of them.
-    pub fn connect(&self) -> Result<(ClientFile, Arc<Client>), Fail> {
+    /// A client of them, whose calls end after so long; its own default if None.
+    pub fn connect(&self, limit: Option<Duration>) -> Result<(ClientFile, Arc<Client>), Fail> {
         let found = self.find()?;
-        let client = connect(&found)?;
+        let client = connect(&found, limit)?;
         Ok((found, client))
     }
 }
 
-/// A client of these forwarders.
-pub fn connect(found: &ClientFile) -> Result<Arc<Client>, Fail> {
+/// A client of these forwarders, whose calls end after so long; its own default if None.
+pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client>, Fail> {
     let mut options = Options::new(&found.forwarders);
+    options.timeout = limit.unwrap_or(options.timeout);
     options.secret_file.clone_from(&found.secret_file);
     Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
         (ConnectError::Refused(address, reason), Some(file)) if address.starts_with("tcp:") => {

@@ -1,6 +1,7 @@
 //! `tidegate up`: a local set of forwarders over one directory, mounted.
 
 mod plan;
+mod seats;
 mod stop;
 
 pub use stop::{detach, stop};
@@ -168,6 +169,7 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
     for index in 0..plan.forwarders {
         wait_for_forwarder(plan, index, &mut started.forwarders[index])?;
     }
+    seats::wait(plan)?;
     if let Some(point) = &plan.mount {
         let log = plan.state.file("mount.log");
         let mut child = processes::start(&plan.mount_arguments(point), &log)?;

@@ -1,9 +1,11 @@
 //! The command as its users see it: exit codes, one-line errors, and forwarders that come up, are
 //! looked at, follow another policy and go down. What needs a mount is tested by tests/run.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A directory with a state directory and a directory to export; forwarders in it end with it.
 struct Scratch(PathBuf);
@@ -44,6 +46,13 @@ impl Scratch {
         assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
         assert!(errors.starts_with("tidegate: "), "{errors}");
         errors
+    }
+
+    fn signal(&self, index: usize, signal: Signal) {
+        let path = self.0.join(format!("run/forwarder.{index}.pid"));
+        let text = std::fs::read_to_string(path).expect("it runs");
+        let pid = Pid::from_raw(text.trim().parse().expect("a number")).expect("not 0");
+        kill_process(pid, signal).expect("it is ours");
     }
 
     fn config(&self, text: &str) -> PathBuf {
@@ -116,6 +125,79 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
     assert!(!scratch.0.join("run/forwarder.0.pid").exists());
     let nothing = scratch.refusal(&["down"]);
     assert!(nothing.contains("nothing is up"), "{nothing}");
+}
+
+#[test]
+fn a_directory_that_is_served_already_is_refused() {
+    let scratch = Scratch::new();
+    scratch.run(&["up", "data", "--forwarders", "2", "--no-mount"]);
+    let other = ["--forwarders", "2", "--no-mount", "--state-dir", "other"];
+    let refused = scratch.refusal(&[&["up", "data"], &other[..]].concat());
+    assert!(
+        refused.contains("data is already served by other forwarders")
+            && refused.contains(".tidegate/seat.0"),
+        "{refused}"
+    );
+    let left = std::fs::read_dir(scratch.0.join("other")).expect("its logs stay");
+    let left: Vec<_> = left.map(|entry| entry.expect("readable").path()).collect();
+    let gone = |kind: &str| left.iter().all(|path| !shown(path).ends_with(kind));
+    assert!(
+        gone(".pid") && gone(".sock") && gone("client.toml"),
+        "{left:?}"
+    );
+    // The first ones serve on, and leave the directory to the next when they go.
+    assert_eq!(scratch.run(&["stat"]).lines().count(), 3);
+    scratch.run(&["down"]);
+    scratch.run(&[&["up", "data"], &other[..]].concat());
+    scratch.run(&["down", "--state-dir", "other"]);
+}
+
+#[test]
+fn a_forwarder_that_does_not_answer_delays_no_other() {
+    let scratch = Scratch::new();
+    scratch.run(&["up", "data", "--forwarders", "3", "--no-mount"]);
+    for index in 1..3 {
+        scratch.signal(index, Signal::STOP);
+    }
+    let start = Instant::now();
+    let table = scratch.run(&["stat"]);
+    let states: serde_json::Value =
+        serde_json::from_str(&scratch.run(&["stat", "--json"])).expect("it is JSON");
+    let policies = scratch.run(&["policy", "get"]);
+    let output = scratch.tidegate(&["policy", "set", "window"]);
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+    for text in [&table, &policies] {
+        assert_eq!(text.matches("may be stopped").count(), 2, "{text}");
+        assert!(
+            text.contains("fifo") && text.contains("no answer"),
+            "{text}"
+        );
+    }
+    assert_eq!(states[0]["policy"], "fifo");
+    let error = states[2]["error"].as_str().expect("it says why");
+    assert!(
+        error.contains("no answer") && states[2]["forwarder"] == 2,
+        "{states}"
+    );
+    let (said, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(said.contains("forwarder 0: window"), "{said}");
+    assert!(
+        errors.contains("forwarder 1 (") && errors.lines().count() == 1,
+        "{errors}"
+    );
+    for index in 1..3 {
+        scratch.signal(index, Signal::CONT);
+    }
+    scratch.run(&["policy", "set", "window"]);
+    assert_eq!(scratch.run(&["policy"]).matches("window").count(), 3);
 }
 
 #[test]

@@ -20,7 +20,8 @@ pub struct Plan {
     pub forwarders: usize,
     /// Where to mount, if at all.
     pub mount: Option<PathBuf>,
-    export: PathBuf,
+    /// What they serve.
+    pub export: PathBuf,
     /// Sections, keys and values of each forwarder's file, beside its own index.
     settings: Vec<(&'static str, &'static str, &'static str, Value)>,
     kill_at_request: Vec<(usize, String)>,
@@ -109,15 +110,7 @@ impl Plan {
                 self.forwarder_file(index),
             )?;
         }
-        let client = ClientFile {
-            forwarders: (0..self.forwarders)
-                .map(|index| self.address(index))
-                .collect(),
-            secret_file: None,
-            export: Some(self.export.clone()),
-            mount: self.mount.clone(),
-        };
-        let text = toml::to_string(&client).map_err(Fail::runtime)?;
+        let text = toml::to_string(&self.client_file()).map_err(Fail::runtime)?;
         put(self.state.client_file(), text)?;
         put(
             self.state.file("up.pid"),
@@ -129,6 +122,18 @@ impl Plan {
             })?;
         }
         Ok(())
+    }
+
+    /// What other commands need to know.
+    pub fn client_file(&self) -> ClientFile {
+        ClientFile {
+            forwarders: (0..self.forwarders)
+                .map(|index| self.address(index))
+                .collect(),
+            secret_file: None,
+            export: Some(self.export.clone()),
+            mount: self.mount.clone(),
+        }
     }
 
     /// Arguments of the process of one forwarder.

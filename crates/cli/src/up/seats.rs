@@ -1,0 +1,57 @@
+//! Whether the forwarders that were started are in charge of the directory: each has its seat,
+//! unless the forwarders of somebody else have it.
+
+use super::plan::Plan;
+use crate::fail::Fail;
+use crate::processes;
+use crate::stat::{ANSWER_MAX, states};
+use crate::target;
+use serde_json::Value;
+use std::time::Duration;
+
+/// How long seats may take to come to their owners.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Waits until each forwarder serves its own seat, or at least each seat is served by one of them.
+pub fn wait(plan: &Plan) -> Result<(), Fail> {
+    let found = plan.client_file();
+    let client = target::connect(&found, Some(ANSWER_MAX))?;
+    let mut now = Vec::new();
+    let own = processes::wait_until(PATIENCE, || {
+        now = states(&client, &found.forwarders);
+        let mut each = now.iter().enumerate();
+        each.all(|(index, state)| served(state).any(|seat| seat == index as u64))
+    });
+    client.shutdown();
+    if own {
+        return Ok(());
+    }
+    if let Some((index, error)) = now
+        .iter()
+        .enumerate()
+        .find_map(|(index, state)| Some((index, state["error"].as_str()?)))
+    {
+        return Err(Fail::runtime(format!("forwarder {index}: {error}")));
+    }
+    let elsewhere = |seat: &usize| !now.iter().flat_map(served).any(|held| held == *seat as u64);
+    match (0..plan.forwarders).find(elsewhere) {
+        // One of them stands in for another, which will have its seat a little later.
+        None => Ok(()),
+        Some(seat) => {
+            let export = plan.export.display();
+            Err(Fail::usage(format!(
+                "{export} is already served by other forwarders: .tidegate/seat.{seat} in it is \
+                 locked; use those, or stop them first (`tidegate down --state-dir THEIRS`)"
+            )))
+        }
+    }
+}
+
+/// The seats that a forwarder serves, by its state.
+fn served(state: &Value) -> impl Iterator<Item = u64> {
+    let seats = state["seats"].as_array().map_or(&[][..], Vec::as_slice);
+    seats.iter().filter_map(|seat| {
+        let serves = matches!(seat["state"].as_str(), Some("serving" | "grace"));
+        seat["seat"].as_u64().filter(|_| serves)
+    })
+}
