@@ -134,8 +134,8 @@ impl Opens {
         }
     }
 
-    /// Removes the notes of a seat's files that nobody has open, and old ones of directories. `leads`
-    /// says whether a path leads to the directory of this handle.
+    /// Removes the notes of a seat's files that nobody has open, and old ones of directories.
+    /// `leads` says whether a path leads to the directory of this handle.
     pub(in crate::storage::posix) fn sweep_moved(
         &self,
         seat: u16,
