@@ -220,6 +220,9 @@ pub enum JobResult {
     Done,
 }
 
+/// Why a connection is closed that its client has ended in order.
+pub const GOODBYE: &str = "the client said goodbye";
+
 /// What the host should do.
 pub enum Output {
     /// Send a reply; with a slot, its payload is the first `reply.payload_len` bytes of it, and the
@@ -261,7 +264,7 @@ pub enum Output {
     Close {
         /// Which.
         conn: ConnId,
-        /// For the log.
+        /// For the log; [`GOODBYE`] if all is in order.
         reason: Box<str>,
     },
     /// Log a fact (a refused request, a dead client).

@@ -27,7 +27,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidegate_forward::{ConnId, Forwarder, Input, Peer, SlotId};
+use tidegate_forward::{ConnId, Forwarder, GOODBYE, Input, Peer, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::Challenge;
 use tracing::{debug, info, warn};
@@ -406,12 +406,13 @@ impl Reactor {
         self.settle();
     }
 
-    /// Ends a connection at once. A reason makes it a warning.
+    /// Ends a connection at once. A reason makes it a warning, unless it is the client's goodbye.
     fn close(&mut self, id: ConnId, reason: Option<&str>) {
         let Some(mut conn) = self.conns.remove(&id) else {
             return;
         };
         match reason {
+            Some(GOODBYE) => debug!(peer = conn.peer, reason = GOODBYE, "session closed"),
             Some(reason) => warn!(peer = conn.peer, reason, "session closed"),
             None => debug!(peer = conn.peer, "connection ended"),
         }

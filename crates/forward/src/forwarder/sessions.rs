@@ -3,7 +3,7 @@
 use super::Forwarder;
 use super::request::Key;
 use crate::files::Errno;
-use crate::host::{ConnId, Output, Peer};
+use crate::host::{ConnId, GOODBYE, Output, Peer};
 use crate::table::{CLIENTS_MAX, ROWS};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -241,7 +241,7 @@ impl Forwarder {
         let conn = self.clients[&client].conn;
         self.answer(key, Ok(Outcome::Done));
         if let Some(conn) = conn {
-            self.close(conn, "the client said goodbye");
+            self.close(conn, GOODBYE);
         }
         self.end_client(client);
     }
