@@ -34,6 +34,9 @@ pub struct Mount {
     /// Where to write the process id
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
+    /// Where the output of a mount in the background goes; removed when that ends in order
+    #[arg(long, value_name = "FILE", hide = true)]
+    log_file: Option<PathBuf>,
 }
 
 /// Take a mount away.
@@ -47,12 +50,7 @@ pub struct Umount {
 impl Mount {
     /// Mounts; in the foreground until a signal or `umount`.
     pub fn perform(self) -> Result<ExitCode, Fail> {
-        if !self.point.is_dir() {
-            let point = self.point.display();
-            return Err(Fail::usage(format!(
-                "mount point {point} is no directory; create it"
-            )));
-        }
+        check_point(&self.point)?;
         if self.foreground {
             self.foreground()
         } else {
@@ -72,7 +70,7 @@ impl Mount {
         }
         wait(mounted, signals)?;
         client.shutdown();
-        if let Some(path) = &self.pid_file {
+        for path in self.pid_file.iter().chain(&self.log_file) {
             // Already gone when `tidegate down` was quicker.
             let _ = std::fs::remove_file(path);
         }
@@ -84,7 +82,8 @@ impl Mount {
         self.target.connect(None)?;
         let log = std::env::temp_dir().join(format!("tidegate-mount.{}.log", std::process::id()));
         let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-        arguments.push("--foreground".to_string());
+        arguments.extend(["--foreground", "--log-file"].map(String::from));
+        arguments.push(log.display().to_string());
         let mut child = processes::start(&arguments, &log)?;
         let point = self
             .point
@@ -99,6 +98,10 @@ impl Mount {
             return Ok(ExitCode::SUCCESS);
         }
         let line = processes::last_line(&log);
+        if ended.is_some() {
+            // All that it has to say is said now.
+            let _ = std::fs::remove_file(&log);
+        }
         Err(Fail::runtime(format!(
             "mounting {}: {line}",
             point.display()
@@ -124,6 +127,30 @@ impl Umount {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Checks that a mount point is an empty directory on which nothing is mounted. What a mount would
+/// cover could not be seen as long as it is there.
+pub fn check_point(point: &Path) -> Result<(), Fail> {
+    let wrong = |what: String| Fail::usage(format!("mount point {}: {what}", point.display()));
+    // First, for a mount may hang or be dead, and then says nothing of its files.
+    let absolute = point
+        .canonicalize()
+        .or_else(|_| std::path::absolute(point))
+        .unwrap_or_else(|_| point.to_path_buf());
+    if processes::is_mounted(&absolute) {
+        let advice = format!("`tidegate umount {}` takes it away", point.display());
+        return Err(wrong(format!("already mounted; {advice}")));
+    }
+    if !point.is_dir() {
+        return Err(wrong("no directory; create it".to_string()));
+    }
+    let mut entries = std::fs::read_dir(point).map_err(|error| wrong(error.to_string()))?;
+    if entries.next().is_some() {
+        let advice = "a mount would hide what is in it; name an empty directory";
+        return Err(wrong(format!("not empty: {advice}")));
+    }
+    Ok(())
 }
 
 /// Serves the mount until it is gone; a signal takes it away, and what is still open on it is

@@ -42,8 +42,15 @@ fn is_ours(pid: Pid, mark: &str) -> bool {
     let Ok(line) = std::fs::read(path.join("cmdline")) else {
         return false;
     };
-    // A process that ended and was not yet waited for has an empty command line.
-    String::from_utf8_lossy(&line).contains(mark)
+    !has_ended(&path) && String::from_utf8_lossy(&line).contains(mark)
+}
+
+/// Whether a process is only waited for by its parent, by the state behind its name in `stat`.
+fn has_ended(process: &Path) -> bool {
+    let stat = std::fs::read(process.join("stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    state.starts_with(['Z', 'X'])
 }
 
 /// Asks a process to end, waits, and kills it in the end. True if it ended by itself.
@@ -111,4 +118,20 @@ fn escaped(path: &Path) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_ended() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("it starts");
+        let path = PathBuf::from(format!("/proc/{}", child.id()));
+        assert!(!has_ended(&path) && is_ours(Pid::from_child(&child), ""));
+        child.kill().expect("it is ours");
+        assert!(wait_until(Duration::from_secs(20), || has_ended(&path)));
+        assert!(!is_ours(Pid::from_child(&child), ""));
+        child.wait().expect("it is ours");
+    }
 }

@@ -15,24 +15,26 @@ pub struct Target {
         long,
         value_name = "ADDRESS,...",
         value_delimiter = ',',
+        global = true,
         env = "TIDEGATE_FORWARDERS"
     )]
     forwarders: Vec<String>,
     /// File that names the forwarders, as `tidegate up` writes it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     client: Option<PathBuf>,
     /// State directory of the `tidegate up` whose forwarders to use
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
     /// File with the shared secret, for TCP
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     secret_file: Option<PathBuf>,
 }
 
 impl Target {
     /// The forwarders and what is known of them.
     pub fn find(&self) -> Result<ClientFile, Fail> {
-        let state = StateDir::choose(self.state_dir.as_deref()).client_file();
+        let state_dir = StateDir::choose(self.state_dir.as_deref());
+        let state = state_dir.client_file();
         let mut found = if !self.forwarders.is_empty() {
             let forwarders = self.forwarders.clone();
             ClientFile {
@@ -46,10 +48,11 @@ impl Target {
         } else if state.exists() {
             ClientFile::read(&state)?
         } else {
-            return Err(Fail::usage(
-                "there are no forwarders; start some with `tidegate up DIR`, or name them with \
-                 --forwarders or TIDEGATE_FORWARDERS",
-            ));
+            let place = state_dir.path().display();
+            return Err(Fail::usage(format!(
+                "there are no forwarders in {place}; start some with `tidegate up DIR`, or name \
+                 them with --state-dir, --forwarders or TIDEGATE_FORWARDERS",
+            )));
         };
         if self.secret_file.is_some() {
             found.secret_file.clone_from(&self.secret_file);

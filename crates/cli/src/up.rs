@@ -81,6 +81,11 @@ impl Up {
                 pid.as_raw_nonzero()
             )));
         }
+        if let Some(point) = &plan.mount
+            && (processes::is_mounted(point) || point.exists())
+        {
+            crate::mount::check_point(point)?;
+        }
         if self.foreground {
             foreground(&plan)
         } else {

@@ -97,7 +97,17 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
     assert_eq!(states[1]["policy"], "fifo");
     assert_eq!(states[1]["forwarder"], 1);
 
-    scratch.run(&["policy", "set", "window", "window_ms=250"]);
+    scratch.run(&[
+        "policy",
+        "set",
+        "window",
+        "window_ms=250",
+        "--state-dir",
+        "run",
+    ]);
+    let address = format!("unix:{}", shown(&scratch.0.join("run/forwarder.0.sock")));
+    let policy = scratch.run(&["policy", "get", "--forwarders", &address]);
+    assert_eq!(policy, "forwarder 0: window\n");
     let policies: serde_json::Value =
         serde_json::from_str(&scratch.run(&["policy", "--json"])).expect("it is JSON");
     assert_eq!(policies[0]["policy"], "window");
@@ -120,6 +130,8 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
     );
 
     scratch.run(&["down"]);
+    let log = std::fs::read_to_string(scratch.0.join("run/forwarder.0.log")).expect("it stays");
+    assert!(!log.contains("WARN"), "clients went in order: {log}");
     assert!(!scratch.0.join("run/client.toml").exists());
     assert!(!scratch.0.join("run/forwarder.0.sock").exists());
     assert!(!scratch.0.join("run/forwarder.0.pid").exists());
@@ -201,6 +213,36 @@ fn a_forwarder_that_does_not_answer_delays_no_other() {
 }
 
 #[test]
+fn a_mount_covers_no_files_and_no_mount() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(scratch.0.join("full/of")).expect("ours");
+    let refused = scratch.refusal(&["mount", "full"]);
+    assert!(refused.contains("full: not empty"), "{refused}");
+    let refused = scratch.refusal(&["up", "data", "--mount", "full"]);
+    assert!(refused.contains("full: not empty"), "{refused}");
+    let missing = scratch.refusal(&["mount", "missing"]);
+    assert!(missing.contains("missing: no directory"), "{missing}");
+    // Without FUSE here, the second half is for other machines.
+    let up = scratch.tidegate(&["up", "data", "--forwarders", "1"]);
+    if !up.status.success() {
+        println!("SKIP: {}", String::from_utf8_lossy(&up.stderr));
+        return;
+    }
+    let refused = scratch.refusal(&["mount", "run/mnt"]);
+    assert!(refused.contains("already mounted"), "{refused}");
+    let other = ["up", "data", "--mount", "run/mnt", "--state-dir", "other"];
+    let refused = scratch.refusal(&other);
+    assert!(refused.contains("already mounted"), "{refused}");
+    std::fs::create_dir(scratch.0.join("second")).expect("ours");
+    scratch.run(&["mount", "second"]);
+    std::fs::write(scratch.0.join("data/seen"), "bytes").expect("ours");
+    let seen = std::fs::read_to_string(scratch.0.join("second/seen"));
+    assert_eq!(seen.expect("it is mounted"), "bytes");
+    scratch.run(&["umount", "second"]);
+    scratch.run(&["down"]);
+}
+
+#[test]
 fn without_forwarders_commands_say_what_to_do() {
     let scratch = Scratch::new();
     for arguments in [
@@ -212,6 +254,8 @@ fn without_forwarders_commands_say_what_to_do() {
         let line = scratch.refusal(arguments);
         assert!(line.contains("tidegate up DIR"), "{line}");
     }
+    let line = scratch.refusal(&["run", "--state-dir", "nowhere", "--", "true"]);
+    assert!(line.contains("/nowhere;"), "{line}");
     let line = scratch.refusal(&["stat", "--forwarders", "unix:/no/such/socket"]);
     assert!(
         line.contains("/no/such/socket") && line.contains("tidegate up DIR"),
