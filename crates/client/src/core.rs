@@ -51,6 +51,8 @@ const MS: u64 = 1_000_000;
 const BACKOFF_MIN: u64 = 20 * MS;
 /// Longest pause after a full round.
 const BACKOFF_MAX: u64 = 500 * MS;
+/// Without a word from a forwarder for so long, the next one is asked for the first session too.
+const SILENCE_MAX: u64 = 250 * MS;
 /// How long a goodbye may take.
 const BYE_MAX: u64 = 1000 * MS;
 
@@ -68,7 +70,8 @@ pub struct Core {
     rows: u16,
     /// Highest epoch seen.
     epoch: u64,
-    /// Forwarder that is tried for the first session, and when, if there is a pause.
+    /// Forwarder that is tried for the first session, and when it is, if there is a pause, or the
+    /// next one.
     discovering: (usize, Option<u64>),
     discover_backoff: u64,
 
@@ -136,7 +139,7 @@ impl Core {
             payload_max: options.payload_max,
             rows: u16::MAX,
             epoch: 0,
-            discovering: (first, None),
+            discovering: (first, Some(SILENCE_MAX)),
             discover_backoff: BACKOFF_MIN,
             sessions: (0..count).map(|_| Session::default()).collect(),
             seats: Vec::new(),
@@ -283,8 +286,7 @@ impl Core {
             self.ping(forwarder);
         }
         if self.discovering.1.is_some_and(|at| at <= self.now) {
-            self.discovering.1 = None;
-            self.connect(self.discovering.0);
+            self.discover();
         }
     }
 

@@ -5,7 +5,7 @@ use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::Output;
 use super::unstable::Identity;
-use super::{BACKOFF_MAX, Core, MS};
+use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX};
 use crate::Errno;
 use crate::wire::frame::VERSION;
 use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Reply, Request, Status};
@@ -192,6 +192,7 @@ impl Core {
             .map(|seat| Seat::new(owner(seat)))
             .collect();
         self.layout = Some(layout);
+        self.discovering.1 = None;
         self.root = Some(granted.root);
         for (id, call) in std::mem::take(&mut self.unrouted) {
             self.begin(id, call);
@@ -306,8 +307,17 @@ impl Core {
             self.discovering = (next, Some(self.now + self.discover_backoff));
             self.discover_backoff = (self.discover_backoff * 2).min(BACKOFF_MAX);
         } else {
-            self.discovering = (next, None);
+            self.discovering = (next, Some(self.now + SILENCE_MAX));
             self.connect(next);
         }
+    }
+
+    /// A pause is over; or a forwarder keeps silent, and another is tried beside it.
+    pub(super) fn discover(&mut self) {
+        let (tried, _) = self.discovering;
+        let silent = self.sessions[tried].link != Link::Down;
+        let next = (tried + usize::from(silent)) % self.sessions.len();
+        self.discovering = (next, Some(self.now + SILENCE_MAX));
+        self.connect(next);
     }
 }
