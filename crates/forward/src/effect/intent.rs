@@ -151,13 +151,7 @@ impl<'a> Intent<'a> {
                 offset,
                 len,
                 checksum,
-            } => {
-                out.u8(5);
-                out.handle(*handle);
-                out.u64(*offset);
-                out.u64(*len);
-                out.u32(*checksum);
-            }
+            } => put_append(&mut out, *handle, (*offset, *len), *checksum),
             Intent::SetAttr { handle, set, size } => {
                 out.u8(6);
                 out.handle(*handle);
@@ -239,6 +233,14 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+fn put_append(out: &mut Writer<'_>, handle: Handle, (offset, len): (u64, u64), checksum: u32) {
+    out.u8(5);
+    out.handle(handle);
+    out.u64(offset);
+    out.u64(len);
+    out.u32(checksum);
 }
 
 fn put_rename(out: &mut Writer<'_>, rename: &Rename<'_>) {

@@ -264,6 +264,11 @@ impl Forwarder {
     /// All parts of a data request are done.
     fn data_done(&mut self, key: Key) {
         let result = match self.requests[key].failure {
+            // As write(2): what was written before an error counts, the next write tells the error.
+            Some(Status::Errno(errno)) => match self.data_outcome(key) {
+                Outcome::Written { len } if len > 0 => Ok(Outcome::Written { len }),
+                _ => Err(Status::Errno(errno)),
+            },
             Some(status) => Err(status),
             None => Ok(self.data_outcome(key)),
         };
