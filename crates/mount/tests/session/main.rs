@@ -93,8 +93,15 @@ fn created(path: &Path) -> File {
     options.open(path).expect("created")
 }
 
+/// A command that dies of signals even where those who started the tests ignore them.
+fn mortal(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", program]);
+    command
+}
+
 fn cat(path: &Path) -> Child {
-    let mut cat = Command::new("cat");
+    let mut cat = mortal("cat");
     cat.arg(path).stdout(Stdio::null()).stderr(Stdio::null());
     cat.spawn().expect("cat")
 }
@@ -175,7 +182,7 @@ fn waiting_for_a_lock_ends_with_any_signal() {
         return;
     };
     fs::write(mount.path("file"), b"x").expect("written");
-    let mut holder = Command::new("flock")
+    let mut holder = mortal("flock")
         .arg(mount.path("file"))
         .arg("true")
         .spawn()
