@@ -75,6 +75,7 @@ impl Demo {
             name: "demo",
             forwarders: FORWARDERS,
             stripe: STRIPE,
+            nice: 0,
             sections: &sections,
         };
         let mut cluster = Cluster::start(&place, &shape)?;

@@ -130,7 +130,7 @@ fn a_benchmark_that_is_interrupted_cleans_up() {
         .expect("it can be run");
     let until = Instant::now() + Duration::from_secs(30);
     let place = scratch.0.join(format!("tidegate-bench-{}", child.id()));
-    while !place.join("song.data/file.9").exists() {
+    while !place.join("song.data/file.9.0").exists() {
         assert!(Instant::now() < until, "it did not come up");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -24,6 +24,8 @@ pub struct Shape<'a> {
     pub forwarders: usize,
     /// Bytes of a stripe.
     pub stripe: u64,
+    /// Priority of the forwarders' processes, 0 for that of everything else.
+    pub nice: i32,
     /// Further sections of forwarder `i`'s configuration.
     pub sections: &'a dyn Fn(usize) -> String,
 }
@@ -59,7 +61,7 @@ impl<'a> Cluster<'a> {
             let words = ["serve", "--config", &config.display().to_string()].map(String::from);
             cluster
                 .pids
-                .push(place.start(&words, &cluster.file(index, "log"))?);
+                .push(place.start(&words, &cluster.file(index, "log"), shape.nice)?);
         }
         for index in 0..shape.forwarders {
             cluster.wait_for(index)?;
@@ -121,7 +123,7 @@ impl<'a> Cluster<'a> {
         let log = self.place.dir().join(format!("{}.mount.log", self.name));
         // Noted first: taking away what is not mounted does nothing.
         self.place.mounted(&point);
-        let pid = self.place.start(&words, &log)?;
+        let pid = self.place.start(&words, &log, 0)?;
         self.pids.push(pid);
         let up = || processes::is_mounted(&point) || !self.place.runs(pid);
         if !processes::wait_until(PATIENCE, up) || !processes::is_mounted(&point) {

@@ -67,6 +67,7 @@ impl Hbrr {
             name: "hbrr",
             forwarders: 1,
             stripe: 1 << 20,
+            nice: 0,
             sections: &sections,
         };
         let cluster = Cluster::start(&place, &shape)?;

@@ -74,6 +74,7 @@ impl Performance {
             name,
             forwarders,
             stripe: 1 << 20,
+            nice: 0,
             sections: &sections,
         };
         let mut one = Cluster::start(&place, &shape("one", 1))?;

@@ -12,11 +12,11 @@ use report::Report;
 use round::{Application, Round};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
-use tidegate_client::Context;
-use tidegate_client::fs::OpenHow;
+use tidegate_client::fs::{File, OpenHow};
+use tidegate_client::{Client, Context};
 use tidegate_server::device::address::Mapping;
 use tidegate_server::device::{Device, DeviceOptions};
 
@@ -24,9 +24,16 @@ const FORWARDERS: usize = 8;
 const APPLICATIONS: usize = 10;
 const STRIPE: u64 = 64 << 10;
 const READ: u64 = 4 << 20;
+/// Files of each application; the rounds go through them.
+const FILES: usize = 20;
 /// Between the starts of the first and the last application; a round that begins worse, because the
 /// machine is busy, is repeated.
 const STARTS_MS_MAX: f64 = 1.0;
+/// Times that a round is tried at most.
+const TRIES: u32 = 3;
+/// On a machine of few cores the forwarders would take them for the first messages, before the last
+/// applications have started.
+const FORWARDERS_NICE: i32 = 10;
 /// Room for what still moves on a machine after a round.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -111,6 +118,7 @@ impl Song {
             name: "song",
             forwarders: FORWARDERS,
             stripe: STRIPE,
+            nice: FORWARDERS_NICE,
             sections: &sections,
         };
         let cluster = Cluster::start(&place, &shape)?;
@@ -134,7 +142,7 @@ impl Song {
             for (policy, into) in POLICIES.iter().zip(&mut rounds) {
                 let text = scheduler(policy, &medium);
                 cluster.set_policy(&applications[0].client, &text)?;
-                into.push(self.round(&applications, &mut late)?);
+                into.push(self.round(&applications, number, &mut late)?);
             }
         }
         self.progress(repetitions, repetitions);
@@ -163,16 +171,33 @@ impl Song {
         Ok(judge(&claims, self.check, self.common.json))
     }
 
-    /// A round whose applications started together. `late` counts those that did not.
-    fn round(&self, applications: &[Application], late: &mut u32) -> Result<Round, Fail> {
-        loop {
+    /// A round whose applications started together: the first such, else the best of several.
+    /// `late` counts the others.
+    fn round(
+        &self,
+        applications: &[Application],
+        number: u32,
+        late: &mut u32,
+    ) -> Result<Round, Fail> {
+        let file = number as usize % FILES;
+        let mut best: Option<Round> = None;
+        for _ in 0..TRIES {
+            Round::prepare(applications, file)?;
             std::thread::sleep(PAUSE);
-            let round = Round::run(applications)?;
-            if round.starts_ms <= STARTS_MS_MAX || *late >= self.repetitions {
-                return Ok(round);
+            let round = Round::run(applications, file)?;
+            *late += u32::from(best.is_some());
+            best = match best {
+                Some(best) if best.starts_ms <= round.starts_ms => Some(best),
+                _ => Some(round),
+            };
+            if best
+                .as_ref()
+                .is_some_and(|best| best.starts_ms <= STARTS_MS_MAX)
+            {
+                break;
             }
-            *late += 1;
         }
+        Ok(best.expect("there is at least one try"))
     }
 
     fn device(&self, medium: &Medium) -> Result<DeviceOptions, Fail> {
@@ -256,28 +281,29 @@ fn block_service_ns(options: &DeviceOptions) -> Result<u64, Fail> {
     Ok(now_ns / BLOCKS)
 }
 
-/// The applications, each with a file that is open.
+/// The applications, each with its files open.
 fn applications(cluster: &Cluster<'_>) -> Result<Vec<Application>, Fail> {
     (0..APPLICATIONS)
         .map(|number| {
-            let name = format!("file.{number}");
-            write_file(&cluster.export().join(&name), number)?;
-            let application = format!("ior-{number}");
-            let client = cluster.client(&application, |options| {
+            let client = cluster.client(&format!("ior-{number}"), |options| {
                 // As PVFS2's clients do: one message for each stripe block.
                 options.merge_blocks = false;
             })?;
-            let context = Context::default();
-            let file = client
-                .open_path(&context, name.as_bytes(), &OpenHow::read())
-                .map_err(|errno| Fail::runtime(format!("{name}: {errno}")))?;
-            Ok(Application { client, file })
+            let open = |file| open_file(cluster, &client, &format!("file.{number}.{file}"));
+            let files = (0..FILES).map(open).collect::<Result<_, Fail>>()?;
+            Ok(Application { client, files })
         })
         .collect()
 }
 
-fn write_file(path: &Path, number: usize) -> Result<(), Fail> {
-    std::fs::write(path, vec![number as u8 + 1; READ as usize]).map_err(at(path))
+/// Makes a file and opens it. It has no blocks, because the time is the emulated device's.
+fn open_file(cluster: &Cluster<'_>, client: &Arc<Client>, name: &str) -> Result<File, Fail> {
+    let path = cluster.export().join(name);
+    let made = std::fs::File::create(&path).and_then(|file| file.set_len(READ));
+    made.map_err(at(&path))?;
+    client
+        .open_path(&Context::default(), name.as_bytes(), &OpenHow::read())
+        .map_err(|errno| Fail::runtime(format!("{name}: {errno}")))
 }
 
 #[cfg(test)]

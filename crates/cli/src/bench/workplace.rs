@@ -69,13 +69,17 @@ impl Workplace {
         &self.dir
     }
 
-    /// Starts this program again with other arguments, its output in `log`.
-    pub fn start(&self, arguments: &[String], log: &Path) -> Result<Pid, Fail> {
+    /// Starts this program again with other arguments, its output in `log`, at priority `nice`.
+    pub fn start(&self, arguments: &[String], log: &Path, nice: i32) -> Result<Pid, Fail> {
         // Under the lock, so that a signal cannot come between start and note.
         let mut held = self.held();
         let child = processes::start(arguments, log)?;
         let pid = Pid::from_child(&child);
         held.children.push(child);
+        drop(held);
+        if nice != 0 {
+            rustix::process::setpriority_process(Some(pid), nice).map_err(Fail::runtime)?;
+        }
         Ok(pid)
     }
 

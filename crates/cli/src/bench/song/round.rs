@@ -1,12 +1,12 @@
 //! One round: all applications read at once, and when each forwarder was done with each of them.
 
-use super::READ;
+use super::{READ, STRIPE};
 use crate::bench::statistics::{largest, mean, smallest, spread};
 use crate::fail::Fail;
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant};
 use tidegate_client::fs::File;
-use tidegate_client::wire::{Extent, Op};
+use tidegate_client::wire::{Extent, Extents, Op};
 use tidegate_client::{Bytes, Client, Context};
 
 /// Between the meeting of all threads and their start: for the last of them to be awake.
@@ -16,8 +16,8 @@ const LEAD: Duration = Duration::from_millis(2);
 pub struct Application {
     /// Its client.
     pub client: Arc<Client>,
-    /// What it reads.
-    pub file: File,
+    /// What it reads, another one in each round: where a file lies on the disk is chance.
+    pub files: Vec<File>,
 }
 
 /// What one round took, in milliseconds since its common start.
@@ -29,8 +29,22 @@ pub struct Round {
 }
 
 impl Round {
-    /// Lets all applications read at once.
-    pub fn run(applications: &[Application]) -> Result<Round, Fail> {
+    /// Reads a byte of each forwarder's part, so that all of them have the file open: what the
+    /// first access costs would be charged to the policy that comes first.
+    pub fn prepare(applications: &[Application], file: usize) -> Result<(), Fail> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = applications
+                .iter()
+                .map(|one| scope.spawn(move || one.touch(file)))
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("a reader panicked"))
+        })
+    }
+
+    /// Lets all applications read their file of this number at once.
+    pub fn run(applications: &[Application], file: usize) -> Result<Round, Fail> {
         let gate = Gate {
             met: Barrier::new(applications.len()),
             open_at: OnceLock::new(),
@@ -38,7 +52,7 @@ impl Round {
         let results: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = applications
                 .iter()
-                .map(|application| scope.spawn(|| application.read(&gate)))
+                .map(|application| scope.spawn(|| application.read(&gate, file)))
                 .collect();
             threads
                 .into_iter()
@@ -114,14 +128,34 @@ impl Gate {
 }
 
 impl Application {
-    /// Reads everything with one call; when it began, and ns until each forwarder was done.
-    fn read(&self, gate: &Gate) -> Result<(Instant, Vec<u64>), Fail> {
+    fn touch(&self, file: usize) -> Result<(), Fail> {
+        let mut extents = (0..self.client.forwarders() as u64).map(|stripe| Extent {
+            offset: stripe * STRIPE,
+            len: 1,
+        });
+        let first = extents.next().expect("there is a forwarder");
+        let extents = Extents {
+            first,
+            rest: extents.collect(),
+        };
+        let op = Op::Read {
+            handle: self.files[file].handle(),
+            extents,
+        };
+        let called = self.client.call(&Context::default(), op, Bytes::new());
+        called
+            .map(|_| ())
+            .map_err(|errno| Fail::runtime(format!("reading: {errno}")))
+    }
+
+    /// Reads a file with one call; when it began, and ns until each forwarder was done.
+    fn read(&self, gate: &Gate, file: usize) -> Result<(Instant, Vec<u64>), Fail> {
         let extent = Extent {
             offset: 0,
             len: READ,
         };
         let op = Op::Read {
-            handle: self.file.handle(),
+            handle: self.files[file].handle(),
             extents: extent.into(),
         };
         gate.pass();
