@@ -6,7 +6,7 @@
 //! | 4 | version of the frame, [`VERSION`] |
 //! | 5 | op (request) or the request's op (reply) |
 //! | 6..8 | flags: reply 1, replay 2, row 4, caller 8, hints 16; others must be zero |
-//! | 8..16 | id |
+//! | 8..16 | id; 0 for a reply that answers nothing ([`NOTICE`]) |
 //! | 16..18 | seat |
 //! | 18..20 | row index |
 //! | 20..24 | body length, at most [`BODY_MAX`] |
@@ -42,6 +42,8 @@ use alloc::vec::Vec;
 pub const HEADER_LEN: usize = 64;
 /// Largest header and body together.
 pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
+/// The id of a reply that nobody asked for: the forwarder has given the reply's seat away.
+pub const NOTICE: u64 = 0;
 /// The version of the frame that this code speaks.
 pub const VERSION: u8 = 1;
 

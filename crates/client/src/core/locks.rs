@@ -12,7 +12,7 @@ pub(super) fn key_of(handle: Handle, lock: &Lock) -> LockKey {
 }
 
 /// Locks held: for each owner on a file, disjoint ranges in ascending order.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Locks {
     held: BTreeMap<LockKey, Vec<Lock>>,
 }
@@ -48,6 +48,19 @@ impl Locks {
         *ranges = merge(left);
         if ranges.is_empty() {
             self.held.remove(&key);
+        }
+    }
+
+    /// A lock call has no answer yet: what it releases may be somebody else's by now, so no more
+    /// is claimed than is left if it was carried out.
+    pub(super) fn weaken(&mut self, handle: Handle, lock: &Lock) {
+        if lock.kind == LockKind::Exclusive {
+            return;
+        }
+        let pieces = self.restoring(handle, lock).into_iter();
+        for held in pieces.filter(|piece| piece.kind != LockKind::None) {
+            let kind = lock.kind;
+            self.set(handle, Lock { kind, ..held });
         }
     }
 
@@ -159,6 +172,21 @@ mod tests {
         assert_eq!(held(&locks), [(Shared, 0, 9)]);
         locks.set(FILE, lock(None, 0, 9));
         assert!(locks.held.is_empty());
+    }
+
+    #[test]
+    fn no_more_is_claimed_than_an_unanswered_call_leaves() {
+        use LockKind::*;
+        let mut locks = Locks::default();
+        locks.set(FILE, lock(Exclusive, 0, 9));
+        locks.set(FILE, lock(Shared, 20, 29));
+        locks.weaken(FILE, &lock(Exclusive, 20, 29));
+        assert_eq!(held(&locks), [(Exclusive, 0, 9), (Shared, 20, 29)]);
+        locks.weaken(FILE, &lock(Shared, 5, 24));
+        let weaker = [(Exclusive, 0, 4), (Shared, 5, 9), (Shared, 20, 29)];
+        assert_eq!(held(&locks), weaker);
+        locks.weaken(FILE, &lock(None, 3, 25));
+        assert_eq!(held(&locks), [(Exclusive, 0, 2), (Shared, 26, 29)]);
     }
 
     #[test]

@@ -4,10 +4,13 @@ use crate::wire::{Handle, PATH_MAX};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-type Key = (Handle, Arc<[u8]>);
+/// A directory and a name in it.
+pub(super) type Key = (Handle, Arc<[u8]>);
 
 /// Names that one file keeps at most; further hard links replace the oldest.
 const LINKS_MAX: usize = 8;
+/// Paths of one file that are tried.
+const PATHS_MAX: usize = LINKS_MAX;
 /// Directories above a file at most.
 const DEPTH_MAX: usize = PATH_MAX / 2;
 
@@ -139,21 +142,53 @@ impl Names {
         }
     }
 
-    /// The path below the root, if every directory on the way is known.
-    pub(super) fn path(&self, root: Handle, handle: Handle) -> Option<Box<[u8]>> {
-        let mut names: Vec<&[u8]> = Vec::new();
-        let mut at = handle;
-        while at != root {
-            let (parent, name) = self.nodes.get(&at)?.names.last()?;
-            if names.len() >= DEPTH_MAX {
-                return None;
+    /// Paths below the root at which the file may be, the likeliest first. `moving` are renames
+    /// without an answer: where they come from and where they go.
+    pub(super) fn paths(
+        &self,
+        root: Handle,
+        handle: Handle,
+        moving: &[(Key, Key)],
+    ) -> Vec<Box<[u8]>> {
+        let mut found = Vec::new();
+        let mut suffix = Vec::new();
+        self.extend_path(root, handle, moving, &mut suffix, &mut found);
+        found
+    }
+
+    /// Goes up to the root by every name; `suffix` are the names below `at`, the deepest first.
+    fn extend_path(
+        &self,
+        root: Handle,
+        at: Handle,
+        moving: &[(Key, Key)],
+        suffix: &mut Vec<Arc<[u8]>>,
+        found: &mut Vec<Box<[u8]>>,
+    ) {
+        if at == root {
+            let names: Vec<&[u8]> = suffix.iter().rev().map(|name| &**name).collect();
+            let path = names.join(&b'/');
+            if path.len() <= PATH_MAX {
+                found.push(path.into());
             }
-            names.push(name);
-            at = *parent;
+            return;
         }
-        names.reverse();
-        let path = names.join(&b'/');
-        (path.len() <= PATH_MAX).then(|| path.into())
+        let Some(node) = self.nodes.get(&at).filter(|_| suffix.len() < DEPTH_MAX) else {
+            return;
+        };
+        let known = node.names.iter().rev();
+        let moved = known.clone().flat_map(|name| {
+            let its = moving.iter().filter(move |(from, _)| from == name);
+            its.map(|(_, to)| to)
+        });
+        for (parent, name) in known.chain(moved) {
+            if found.len() >= PATHS_MAX {
+                return;
+            }
+            suffix.push(name.clone());
+            self.extend_path(root, *parent, moving, suffix, found);
+            suffix.pop();
+        }
     }
 
     fn node(&mut self, handle: Handle) -> &mut Node {
@@ -244,8 +279,15 @@ mod tests {
     }
 
     fn path(names: &Names, handle: Handle) -> Option<String> {
-        let path = names.path(ROOT, handle)?;
-        Some(String::from_utf8(path.into()).expect("the test's names are text"))
+        paths(names, handle, &[]).into_iter().next()
+    }
+
+    fn paths(names: &Names, handle: Handle, moving: &[(Key, Key)]) -> Vec<String> {
+        let paths = names.paths(ROOT, handle, moving).into_iter();
+        let text = |path: Box<[u8]>| String::from_utf8(path.into());
+        paths
+            .map(|path| text(path).expect("the test's names are text"))
+            .collect()
     }
 
     fn tree() -> Names {
@@ -303,6 +345,23 @@ mod tests {
         assert_eq!(path(&names, file(4)).as_deref(), Some("link"));
         names.removed(ROOT, b"link");
         assert_eq!(path(&names, file(4)).as_deref(), Some("a/b/c"));
+    }
+
+    #[test]
+    fn every_hard_link_is_a_path_and_so_is_where_a_rename_without_an_answer_goes() {
+        let mut names = tree();
+        names.seen(ROOT, b"link", file(4));
+        let key = |parent, name: &[u8]| (parent, Arc::from(name));
+        let moving = [
+            (key(file(3), b"c"), key(file(2), b"d")),
+            (key(ROOT, b"a"), key(ROOT, b"z")),
+        ];
+        let expected = ["link", "a/b/c", "z/b/c", "a/d", "z/d"];
+        assert_eq!(paths(&names, file(4), &moving), expected);
+        for number in 0..20 {
+            names.seen(file(2), format!("{number}").as_bytes(), file(4));
+        }
+        assert_eq!(paths(&names, file(4), &moving).len(), PATHS_MAX);
     }
 
     #[test]

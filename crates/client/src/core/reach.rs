@@ -2,15 +2,19 @@
 
 use super::Core;
 use super::errno::ESTALE;
+use super::names::Key;
 use super::requests::{Id, Pending, Place, Purpose, Target};
-use crate::wire::{Handle, Op};
+use crate::wire::{Handle, Op, RenameMode};
+use std::sync::Arc;
 
 /// How often files are reached for one request before it is given up.
 const REACHES_MAX: u8 = 4;
 
-/// A path that is being told.
+/// A file whose paths are being told, one after the other.
 pub(super) struct Reaching {
     waiters: Vec<Id>,
+    /// Paths that were not told yet, the likeliest last.
+    left: Vec<Box<[u8]>>,
 }
 
 /// The files that an operation names, in the order in which they are looked for.
@@ -64,40 +68,83 @@ impl Core {
         if files[0] == files[1] {
             files[1] = None;
         }
-        let with_path = |handle: Handle| {
-            let path = self.names.path(root.handle, handle)?;
-            Some((handle, path))
+        let moving = self.moving();
+        let with_paths = |handle: Handle| {
+            let paths = self.names.paths(root.handle, handle, &moving);
+            (!paths.is_empty()).then_some((handle, paths))
         };
-        let paths: Vec<_> = files.into_iter().flatten().filter_map(with_path).collect();
-        if paths.is_empty() || !tries_left {
+        let files: Vec<_> = files.into_iter().flatten().filter_map(with_paths).collect();
+        if files.is_empty() || !tries_left {
             return self.settled(forwarder, id, Err(ESTALE));
         }
         if let Some(pending) = self.requests.get_mut(&id) {
             pending.place = Place::Reach;
-            pending.reaches_left = paths.len() as u8;
+            pending.reaches_left = files.len() as u8;
             pending.unreachable = false;
         }
-        for (handle, path) in paths {
-            self.reach(forwarder, handle, path, id);
+        for (handle, paths) in files {
+            self.reach(forwarder, handle, paths, id);
         }
     }
 
-    fn reach(&mut self, forwarder: usize, handle: Handle, path: Box<[u8]>, waiter: Id) {
+    /// Renames without an answer, which may have been carried out: a file is where it was or where
+    /// it goes.
+    fn moving(&self) -> Vec<(Key, Key)> {
+        let mut moving = Vec::new();
+        for pending in self.requests.values() {
+            let Op::Rename {
+                parent,
+                name,
+                new_parent,
+                new_name,
+                mode,
+            } = &pending.op
+            else {
+                continue;
+            };
+            let from = (*parent, Arc::from(&**name));
+            let to = (*new_parent, Arc::from(&**new_name));
+            if *mode == RenameMode::Exchange {
+                moving.push((to.clone(), from.clone()));
+            }
+            moving.push((from, to));
+        }
+        moving
+    }
+
+    fn reach(&mut self, forwarder: usize, handle: Handle, mut paths: Vec<Box<[u8]>>, waiter: Id) {
         if let Some(reaching) = self.reaching.get_mut(&(forwarder, handle)) {
             reaching.waiters.push(waiter);
             return;
         }
-        let waiters = vec![waiter];
-        self.reaching
-            .insert((forwarder, handle), Reaching { waiters });
+        paths.reverse();
+        let reaching = Reaching {
+            waiters: vec![waiter],
+            left: paths,
+        };
+        self.reaching.insert((forwarder, handle), reaching);
         self.stats.reaches += 1;
+        self.tell_path(forwarder, handle);
+    }
+
+    /// Tells the next path; false if there is none.
+    fn tell_path(&mut self, forwarder: usize, handle: Handle) -> bool {
+        let reaching = self.reaching.get_mut(&(forwarder, handle));
+        let Some(path) = reaching.and_then(|reaching| reaching.left.pop()) else {
+            return false;
+        };
         let op = Op::Reach { handle, path };
         let target = Target::Forwarder(forwarder);
         self.submit(Pending::new(op, 0, target, Purpose::Reach { handle }));
+        true
     }
 
-    /// A path was told, or could not be; its waiters go on when it was their last.
+    /// A path was told, or the file is not there, then the next is tried. Waiters go on when it was
+    /// their last file.
     pub(super) fn reached(&mut self, forwarder: usize, handle: Handle, found: bool) {
+        if !found && self.tell_path(forwarder, handle) {
+            return;
+        }
         let Some(reaching) = self.reaching.remove(&(forwarder, handle)) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! A seat that has changed hands: opens and locks are told to its new holder.
 
 use super::Core;
+use super::locks::Locks;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use crate::Errno;
 use crate::wire::{Handle, Layout, Lock, Op};
@@ -107,7 +108,7 @@ impl Core {
             read: modes.read,
             write: modes.write,
         });
-        let locks = self.locks.of_seat(&layout, seat).into_iter();
+        let locks = self.claimable_locks().of_seat(&layout, seat).into_iter();
         let locks = locks.map(|(handle, lock)| Op::SetLock {
             handle,
             lock,
@@ -115,6 +116,29 @@ impl Core {
             reclaim: true,
         });
         opens.chain(locks).collect()
+    }
+
+    /// The locks that are held whatever became of calls without an answer. A release may have been
+    /// carried out and its reply lost, and then somebody else was granted the lock.
+    fn claimable_locks(&self) -> Locks {
+        let mut locks = self.locks.clone();
+        for pending in self.requests.values() {
+            match &pending.op {
+                Op::SetLock {
+                    handle,
+                    lock,
+                    reclaim: false,
+                    ..
+                } => locks.weaken(*handle, lock),
+                Op::DropLocks {
+                    handle,
+                    family,
+                    owner,
+                } => locks.drop_all(&(*handle, *family, *owner)),
+                _ => {}
+            }
+        }
+        locks
     }
 
     fn tell(&mut self, seat: u16, ops: impl IntoIterator<Item = Op>) {

@@ -4,6 +4,7 @@ use super::errno::{ECONNREFUSED, EPROTO};
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::{Core, Ending, OpenModes};
 use crate::Errno;
+use crate::wire::frame::NOTICE;
 use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
 use bytes::Bytes;
 
@@ -15,6 +16,9 @@ impl Core {
         self.epoch = self.epoch.max(reply.epoch);
         if self.is_greeting(forwarder, &reply) {
             return;
+        }
+        if reply.id == NOTICE {
+            return self.noticed(forwarder, &reply);
         }
         let session = &mut self.sessions[forwarder];
         if !session.sent.remove(&reply.id) {
@@ -32,6 +36,16 @@ impl Core {
             None => self.flush(forwarder),
             Some(Ending::Until(_)) => self.end_if_quiet(),
             Some(Ending::Ended) => {}
+        }
+    }
+
+    /// A forwarder says unasked that it has given a seat away. Opens and locks are told to the next
+    /// holder now: nobody may call before its grace time is over.
+    fn noticed(&mut self, forwarder: usize, notice: &Reply) {
+        let away = notice.result == Err(Status::NotMySeat) && self.ending.is_none();
+        let known = usize::from(notice.seat) < self.seats.len();
+        if away && known && self.serves(notice.seat, forwarder) {
+            self.leave(notice.seat, forwarder, None);
         }
     }
 
@@ -61,7 +75,7 @@ impl Core {
             }
             Err(Status::TryLater) => self.later(id, LATER),
             Err(Status::UnknownHandle) => self.unknown_handle(forwarder, id),
-            Err(Status::NotMySeat) if by_seat => self.leave(seat, forwarder, id),
+            Err(Status::NotMySeat) if by_seat => self.leave(seat, forwarder, Some(id)),
             Err(Status::NewGeneration) if by_seat => {
                 self.new_generation(forwarder, id, reply.generation);
             }

@@ -85,11 +85,13 @@ impl Core {
         }
     }
 
-    /// A forwarder does not serve the seat: its requests go to the next, together with the one
-    /// that it has just refused.
-    pub(super) fn leave(&mut self, seat: u16, forwarder: usize, refused: Id) {
-        self.put(refused, Place::Nowhere);
-        let mut again = BTreeSet::from([refused]);
+    /// A forwarder does not serve the seat, or no longer: its requests go to the next, together with
+    /// the one that it has just refused.
+    pub(super) fn leave(&mut self, seat: u16, forwarder: usize, refused: Option<Id>) {
+        let mut again: BTreeSet<Id> = refused.into_iter().collect();
+        for id in &again {
+            self.put(*id, Place::Nowhere);
+        }
         if self.serves(seat, forwarder) {
             again.extend(self.quit(seat));
             again.extend(self.unqueue(seat, forwarder));

@@ -7,6 +7,7 @@ use crate::host::{ConnId, Output, PolicyId, SlotId};
 use alloc::boxed::Box;
 use alloc::format;
 use tidegate_sched::Options;
+use tidegate_wire::frame::NOTICE;
 use tidegate_wire::{EXTENTS_MAX, Extents, Handle, NAME_MAX, Op, Outcome, Request, Status};
 
 /// The largest offset that Linux knows.
@@ -77,6 +78,9 @@ impl Forwarder {
     /// What a client that follows the protocol never sends.
     fn check(&self, request: &Request, slot: Option<SlotId>) -> Result<(), &'static str> {
         let layout = &self.config.layout;
+        if request.id == NOTICE {
+            return Err("the id of notices");
+        }
         if request.seat >= layout.seats {
             return Err("a seat that does not exist");
         }

@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::Status;
+use tidegate_wire::{Op, Reply, Status, frame};
 
 /// How long requests wait for the lock of this forwarder's own seat.
 const OWN_WAIT_NS: u64 = 100_000_000;
@@ -204,10 +204,39 @@ impl Forwarder {
         if seat.state != State::Draining || seat.active > 0 || seat.resolving > 0 {
             return;
         }
-        *seat = Seat::away();
+        self.tell_holders(number);
+        *self.seat_mut(number) = Seat::away();
         self.drop_seat_locks(number);
         self.drop_seat_opens(number);
         self.outputs.push_back(Output::ReleaseSeat { seat: number });
+    }
+
+    /// Tells clients with opens or locks that the seat goes to another forwarder, which grants
+    /// nothing new until they have told them: one that is idle would not notice.
+    fn tell_holders(&mut self, number: u16) {
+        let epoch = self.scheduler.epoch(self.now);
+        let seated = self.seats[usize::from(number)].clients.iter();
+        let holders = seated.filter(|(_, seated)| seated.holdings > 0);
+        let conns = holders.filter_map(|(client, _)| self.clients.get(client)?.conn);
+        for conn in conns {
+            let reply = Reply {
+                id: frame::NOTICE,
+                seat: number,
+                generation: 0,
+                epoch,
+                charged_ns: 0,
+                result: Err(Status::NotMySeat),
+                payload_len: 0,
+            };
+            let op = frame::op_code(&Op::ReclaimDone);
+            let slot = None;
+            self.outputs.push_back(Output::Send {
+                conn,
+                op,
+                reply,
+                slot,
+            });
+        }
     }
 
     /// A request of the seat is done.

@@ -265,6 +265,15 @@ fn a_wanted_seat_is_drained_and_released() {
     host.run_job();
     assert!(tester.take(&mut host, &runs).0.is_ok());
     assert_eq!(host.released, [0]);
+    let notices = host.replies.iter().filter(|(_, reply, _)| reply.id == 0);
+    let told: Vec<_> = notices
+        .map(|(conn, reply, _)| (*conn, reply.seat, reply.result.clone()))
+        .collect();
+    assert_eq!(
+        told,
+        [(tester.conn, 0, Err(Status::NotMySeat))],
+        "only the holder is told"
+    );
     // The next holder knows from the table whom to wait for.
     let next = Host::serving(&mut world);
     assert!(next.reclaimed.is_empty());

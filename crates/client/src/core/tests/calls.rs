@@ -119,6 +119,29 @@ fn a_file_that_is_not_found_is_reached_by_its_path() {
 }
 
 #[test]
+fn a_file_is_looked_for_at_its_other_names_too() {
+    let mut rig = Rig::open(1);
+    rig.name_file(file(5), b"first");
+    rig.name_file(file(5), b"last");
+    let id = rig.call(getattr(file(5)));
+    let sent = rig.next();
+    rig.fail(&sent, Status::UnknownHandle);
+    for name in ["last", "first"] {
+        let reach = rig.next();
+        let named =
+            matches!(&reach.request.op, Op::Reach { path, .. } if **path == *name.as_bytes());
+        assert!(named, "{:?} is not of {name}", reach.request.op);
+        match name {
+            "last" => rig.fail(&reach, Status::Errno(2)),
+            _ => rig.ok(&reach, Outcome::Attr(attr(file(5)))),
+        }
+    }
+    let again = rig.next();
+    rig.ok(&again, Outcome::Attr(attr(file(5))));
+    rig.succeeded(id);
+}
+
+#[test]
 fn one_path_is_told_once_for_all_that_wait() {
     let mut rig = Rig::open(1);
     rig.name_file(file(5), b"f");

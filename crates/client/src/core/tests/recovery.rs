@@ -203,3 +203,58 @@ fn closed_files_are_not_told_again() {
     rig.reply(&done, 2, Ok(Outcome::Done));
     assert!(matches!(rig.next().request.op, Op::Close { .. }));
 }
+
+#[test]
+fn a_seat_that_was_given_away_is_told_though_nobody_calls() {
+    let mut rig = Rig::open(2);
+    let file = rig.file_of_seat(0);
+    rig.name_file(file, b"f");
+    rig.open_file(file);
+    let notice = Reply {
+        id: 0,
+        seat: 0,
+        generation: 0,
+        epoch: 0,
+        charged_ns: 0,
+        result: Err(Status::NotMySeat),
+        payload_len: 0,
+    };
+    for (forwarder, seat) in [(1, 0), (0, 1), (0, 9)] {
+        let reply = Reply {
+            seat,
+            ..notice.clone()
+        };
+        let payload = Bytes::new();
+        rig.input(Input::Received {
+            forwarder,
+            reply,
+            payload,
+        });
+        assert!(rig.sent.is_empty(), "it does not hold anything there");
+    }
+    rig.input(Input::Received {
+        forwarder: 0,
+        reply: notice,
+        payload: Bytes::new(),
+    });
+    let probe = rig.next();
+    assert_eq!((probe.forwarder, probe.request.op), (1, Op::ReclaimDone));
+}
+
+#[test]
+fn a_lock_that_is_being_released_is_not_claimed() {
+    let mut rig = rig_with_state();
+    rig.call(set_lock(FILE, lock(LockKind::None, 1, 5, 9), false));
+    let release = rig.next();
+    rig.reply(&release, 2, Err(Status::NewGeneration));
+    let [open, reclaim] = told(&mut rig, 2);
+    let Op::SetLock { lock, .. } = reclaim.request.op.clone() else {
+        panic!("it is a lock");
+    };
+    assert_eq!((lock.start, lock.end), (0, 4));
+    rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
+    rig.reply(&reclaim, 2, Ok(Outcome::Done));
+    let done = rig.next();
+    rig.reply(&done, 2, Ok(Outcome::Done));
+    assert_eq!(rig.next().request.id, release.request.id);
+}
