@@ -85,8 +85,8 @@ impl Core {
         }
     }
 
-    /// A forwarder does not serve the seat, or no longer: its requests go to the next, together with
-    /// the one that it has just refused.
+    /// A forwarder does not serve the seat, or no longer: its requests go to the next, together
+    /// with the one that it has just refused.
     pub(super) fn leave(&mut self, seat: u16, forwarder: usize, refused: Option<Id>) {
         let mut again: BTreeSet<Id> = refused.into_iter().collect();
         for id in &again {
