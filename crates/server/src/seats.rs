@@ -137,10 +137,12 @@ impl Seats {
         })
     }
 
-    /// Takes the seat, raising its generation, or says None while another forwarder holds it.
+    /// Takes the seat, raising its generation, or says None while another forwarder holds it. One
+    /// that its owner waits for is the owner's: stand-ins could else pass it on between them for
+    /// ever.
     pub fn try_take(&self, seat: u16) -> Result<Option<TakenSeat>, SeatsError> {
         let mut held = lock(&self.held);
-        if held.contains_key(&seat) {
+        if held.contains_key(&seat) || (seat != self.own && self.wanted(seat)) {
             return Ok(None);
         }
         let file = self.open_file(seat)?;

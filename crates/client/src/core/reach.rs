@@ -7,14 +7,18 @@ use super::requests::{Id, Pending, Place, Purpose, Target};
 use crate::wire::{Handle, Op, RenameMode};
 use std::sync::Arc;
 
-/// How often files are reached for one request before it is given up.
+/// How often files are reached for one request on one connection before it is given up.
 const REACHES_MAX: u8 = 4;
+/// How often all paths of a file are told, if it has got others meanwhile.
+const ROUNDS_MAX: u8 = 4;
 
 /// A file whose paths are being told, one after the other.
 pub(super) struct Reaching {
     waiters: Vec<Id>,
-    /// Paths that were not told yet, the likeliest last.
-    left: Vec<Box<[u8]>>,
+    paths: Vec<Box<[u8]>>,
+    /// How many of them were told.
+    told: usize,
+    rounds: u8,
 }
 
 /// The files that an operation names, in the order in which they are looked for.
@@ -59,21 +63,23 @@ fn handles(op: &Op) -> [Option<Handle>; 2] {
 impl Core {
     /// The forwarder did not find a file of the request: tells it where they are.
     pub(super) fn unknown_handle(&mut self, forwarder: usize, id: Id) {
-        let (Some(pending), Some(root)) = (self.requests.get_mut(&id), self.root) else {
+        let connection = (forwarder, self.sessions[forwarder].incarnation());
+        let Some(pending) = self.requests.get_mut(&id) else {
             return;
         };
+        // Each holder of the seat, and each life of it, has to be told anew.
+        if pending.reached_on != connection {
+            (pending.reached_on, pending.reaches) = (connection, 0);
+        }
         pending.reaches += 1;
         let tries_left = pending.reaches <= REACHES_MAX;
         let mut files = handles(&pending.op);
         if files[0] == files[1] {
             files[1] = None;
         }
-        let moving = self.moving();
-        let with_paths = |handle: Handle| {
-            let paths = self.names.paths(root.handle, handle, &moving);
-            (!paths.is_empty()).then_some((handle, paths))
-        };
-        let files: Vec<_> = files.into_iter().flatten().filter_map(with_paths).collect();
+        let files = files.into_iter().flatten();
+        let files = files.map(|handle| (handle, self.paths(handle)));
+        let files: Vec<_> = files.filter(|(_, paths)| !paths.is_empty()).collect();
         if files.is_empty() || !tries_left {
             return self.settled(forwarder, id, Err(ESTALE));
         }
@@ -85,6 +91,13 @@ impl Core {
         for (handle, paths) in files {
             self.reach(forwarder, handle, paths, id);
         }
+    }
+
+    fn paths(&self, handle: Handle) -> Vec<Box<[u8]>> {
+        let root = self.root.map(|root| root.handle);
+        root.map_or_else(Vec::new, |root| {
+            self.names.paths(root, handle, &self.moving())
+        })
     }
 
     /// Renames without an answer, which may have been carried out: a file is where it was or where
@@ -112,27 +125,40 @@ impl Core {
         moving
     }
 
-    fn reach(&mut self, forwarder: usize, handle: Handle, mut paths: Vec<Box<[u8]>>, waiter: Id) {
+    fn reach(&mut self, forwarder: usize, handle: Handle, paths: Vec<Box<[u8]>>, waiter: Id) {
         if let Some(reaching) = self.reaching.get_mut(&(forwarder, handle)) {
             reaching.waiters.push(waiter);
             return;
         }
-        paths.reverse();
         let reaching = Reaching {
             waiters: vec![waiter],
-            left: paths,
+            paths,
+            told: 0,
+            rounds: 1,
         };
         self.reaching.insert((forwarder, handle), reaching);
         self.stats.reaches += 1;
         self.tell_path(forwarder, handle);
     }
 
-    /// Tells the next path; false if there is none.
+    /// Tells the next path; false if there is none. A file that has moved while its paths were told
+    /// may have been missed at all of them.
     fn tell_path(&mut self, forwarder: usize, handle: Handle) -> bool {
-        let reaching = self.reaching.get_mut(&(forwarder, handle));
-        let Some(path) = reaching.and_then(|reaching| reaching.left.pop()) else {
+        let paths_now = self.paths(handle);
+        let Some(reaching) = self.reaching.get_mut(&(forwarder, handle)) else {
             return false;
         };
+        if reaching.told == reaching.paths.len() {
+            if reaching.rounds == ROUNDS_MAX || reaching.paths == paths_now {
+                return false;
+            }
+            reaching.rounds += 1;
+            (reaching.paths, reaching.told) = (paths_now, 0);
+        }
+        let Some(path) = reaching.paths.get(reaching.told).cloned() else {
+            return false;
+        };
+        reaching.told += 1;
         let op = Op::Reach { handle, path };
         let target = Target::Forwarder(forwarder);
         self.submit(Pending::new(op, 0, target, Purpose::Reach { handle }));

@@ -85,8 +85,10 @@ pub(super) struct Pending {
     pub(super) abandoned: bool,
     /// A lock that wants to wait was sent as one that does not.
     pub(super) polled: bool,
-    /// How often files were reached for it.
+    /// How often files were reached for it on one connection.
     pub(super) reaches: u8,
+    /// Forwarder and number of that connection.
+    pub(super) reached_on: (usize, u64),
     /// Files that are being reached for it.
     pub(super) reaches_left: u8,
     /// One of them cannot be reached.
@@ -109,6 +111,7 @@ impl Pending {
             abandoned: false,
             polled: false,
             reaches: 0,
+            reached_on: (0, 0),
             reaches_left: 0,
             unreachable: false,
         }

@@ -48,6 +48,11 @@ impl Session {
         self.link == Link::Open
     }
 
+    /// Number of the connection.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// How many requests may wait for locks: never so many that the others starve, whose release
     /// they wait for.
     pub(super) fn waits_max(&self) -> usize {

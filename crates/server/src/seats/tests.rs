@@ -73,6 +73,8 @@ fn an_owner_that_waits_is_seen_by_the_stand_in() {
     owner.want(0).expect("want");
     assert!(stand_in.wanted(0) && !stand_in.wanted(1));
     stand_in.release(0);
+    let again = stand_in.try_take(0).expect("take");
+    assert!(again.is_none(), "the owner is next");
     assert!(owner.try_take(0).expect("take").is_some());
     assert!(!owner.wanted(0), "who has it wants it no longer");
     owner.want(1).expect("want");

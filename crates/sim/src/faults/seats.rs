@@ -27,10 +27,12 @@ impl Seats {
         Seats((0..count).map(seat).collect())
     }
 
-    /// Takes a free seat: its new generation, and its table as the process of `switch` sees it.
+    /// Takes a free seat, unless its owner waits for it: its new generation, and its table as the
+    /// process of `switch` sees it.
     pub fn take(&mut self, seat: u16, life: Life, switch: &Switch) -> Option<(u64, ModelTable)> {
+        let own = usize::from(seat) == life.0;
         let seat = &mut self.0[usize::from(seat)];
-        if seat.holder.is_some() {
+        if seat.holder.is_some() || (seat.wanted && !own) {
             return None;
         }
         seat.holder = Some(life);

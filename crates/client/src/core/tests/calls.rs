@@ -181,6 +181,64 @@ fn reaching_does_not_go_on_for_ever() {
 }
 
 #[test]
+fn every_new_holder_of_a_seat_may_be_told_a_path() {
+    let mut rig = Rig::open(1);
+    rig.name_file(file(5), b"f");
+    let id = rig.call(getattr(file(5)));
+    for _ in 0..9 {
+        let sent = rig.next();
+        rig.fail(&sent, Status::UnknownHandle);
+        let reach = rig.next();
+        rig.ok(&reach, Outcome::Attr(attr(file(5))));
+        rig.lose(0);
+        rig.at(rig.now + 1_000_000_000);
+        rig.greet(0, GRANT, &[(0, 1)]);
+    }
+    let sent = rig.next();
+    rig.ok(&sent, Outcome::Attr(attr(file(5))));
+    rig.succeeded(id);
+}
+
+#[test]
+fn a_file_that_moves_while_it_is_looked_for_is_found() {
+    let mut rig = Rig::open(1);
+    rig.name_file(file(5), b"before");
+    let id = rig.call(getattr(file(5)));
+    let sent = rig.next();
+    let moved = rig.call(Op::Rename {
+        parent: file(ROOT),
+        name: Box::from(*b"before"),
+        new_parent: file(ROOT),
+        new_name: Box::from(*b"after"),
+        mode: crate::wire::RenameMode::Replace,
+    });
+    let rename = rig.next();
+    rig.fail(&sent, Status::UnknownHandle);
+    let mut tried = Vec::new();
+    let mut look = |rig: &mut Rig| {
+        let reach = rig.next();
+        let Op::Reach { path, .. } = &reach.request.op else {
+            panic!("{:?} is no path", reach.request.op);
+        };
+        tried.push(String::from_utf8_lossy(path).into_owned());
+        reach
+    };
+    let reach = look(&mut rig);
+    rig.fail(&reach, Status::Errno(2));
+    let reach = look(&mut rig);
+    rig.ok(&rename, Outcome::Removed(None));
+    rig.succeeded(moved);
+    // It was looked for there before the rename was carried out.
+    rig.fail(&reach, Status::Errno(2));
+    let reach = look(&mut rig);
+    rig.ok(&reach, Outcome::Attr(attr(file(5))));
+    assert_eq!(tried, ["before", "after", "after"]);
+    let again = rig.next();
+    rig.ok(&again, Outcome::Attr(attr(file(5))));
+    rig.succeeded(id);
+}
+
+#[test]
 fn a_forgotten_file_has_no_path_and_an_open_one_keeps_it() {
     let mut rig = Rig::open(1);
     rig.name_file(file(5), b"f");
