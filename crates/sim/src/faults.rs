@@ -5,6 +5,7 @@
 //! `TIDEGATE_SEED=17 cargo test -p tidegate-sim --test faults` replays one seed.
 
 mod client;
+mod network;
 mod plan;
 mod process;
 mod script;

@@ -8,5 +8,6 @@
 
 pub mod events;
 pub mod faults;
-pub mod network;
 pub mod rng;
+pub mod units;
+pub mod world;

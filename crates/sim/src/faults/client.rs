@@ -1,8 +1,8 @@
 //! A client in the simulated world: the product's client core and the programs that use it.
 
+use super::network::LinkId;
 use super::process::Frame;
 use super::script::Script;
-use crate::network::LinkId;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Lost, Output};

@@ -1,6 +1,6 @@
 //! What a seed decides: the size of the world and its faults.
 
-use crate::network::NetworkOptions;
+use super::network::NetworkOptions;
 use crate::rng::Rng;
 
 /// Something that goes wrong.

@@ -1,8 +1,8 @@
 //! A forwarder's process in the simulated world: the product's `Forwarder`, a host that carries its
 //! jobs out on the model file system, and what a kill does to them.
 
+use super::network::LinkId;
 use super::seats::{Life, Seats};
-use crate::network::LinkId;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

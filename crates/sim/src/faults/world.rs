@@ -1,13 +1,13 @@
 //! The world of the fault test: events in virtual time between clients, network and processes.
 
 use super::client::{self, Client, WALL_NS};
+use super::network::{End, LinkId, Network};
 use super::plan::{Fault, Plan};
 use super::process::{self, Frame, Process};
 use super::script::Script;
 use super::seats::{Life, Seats};
 use super::verdict;
 use crate::events::Events;
-use crate::network::{End, LinkId, Network};
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidegate_client::core::Lost;

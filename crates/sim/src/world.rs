@@ -1,0 +1,571 @@
+//! The simulated machine: compute nodes with the product's client core, a network, forwarders with
+//! the product's forwarder core, and devices, in virtual time.
+//!
+//! A run ([`run`]) is a function of its [`Setup`]: same setup, same [`Outcome`], byte for byte.
+
+mod fabric;
+mod faults;
+mod host;
+mod node;
+mod outcome;
+mod port;
+mod process;
+mod program;
+mod seats;
+mod setup;
+
+pub use host::Work;
+pub use node::CALL_BYTES_MAX;
+pub use outcome::{Operation, Outcome};
+pub use port::NetworkOptions;
+pub use program::{Access, Program, Step};
+pub use setup::{Application, Fault, FaultKind, ForwarderOptions, Process, Setup, SetupError};
+
+use crate::events::Events;
+use crate::rng::Rng;
+use fabric::{Body, Fabric, Link, LinkId, Sending, reply_bytes, request_bytes};
+use host::{Host, Started};
+use node::Node;
+use outcome::Recorder;
+use process::{App, Running};
+use seats::Seats;
+use tidegate_client::core as client;
+use tidegate_forward::{Config, Input, JobId, Output};
+
+/// One second.
+const SECOND: u64 = 1_000_000_000;
+/// How long an owner waits before it asks again for a seat that somebody holds.
+const SEAT_RETRY_NS: u64 = 20_000_000;
+/// How often a stand-in looks whether the owner is back.
+const SEAT_LOOK_NS: u64 = 100_000_000;
+
+enum Event {
+    /// A message begins to arrive.
+    Arrives(u32),
+    /// A message is there.
+    There(u32),
+    /// A connection stands at the forwarder's end, then at the node's.
+    Accepted(LinkId),
+    Connected(LinkId),
+    /// Nobody listened.
+    Refused {
+        node: u32,
+        forwarder: u32,
+    },
+    /// A connection is lost at the node's end, or at the forwarder's.
+    LostAtNode(LinkId),
+    LostAtForwarder(LinkId),
+    JobEnds {
+        forwarder: u32,
+        life: u32,
+        job: JobId,
+    },
+    Sent(Sending),
+    WakeForwarder(u32),
+    WakeNode(u32),
+    Resume(u32),
+    /// A message of its application has come to a process on the same node.
+    Word(u32),
+    TakeSeat {
+        forwarder: u32,
+        life: u32,
+        seat: u16,
+    },
+    GiveBack {
+        forwarder: u32,
+        life: u32,
+        seat: u16,
+    },
+    Fault(u32),
+}
+
+/// Runs a setup to its end.
+pub fn run(setup: Setup) -> Result<Outcome, SetupError> {
+    setup.check()?;
+    let mut world = World::new(setup);
+    world.begin();
+    while !world.is_done() {
+        let Some(event) = world.events.pop() else {
+            return Err(world.stuck("nothing is left to happen"));
+        };
+        world.recorder.events += 1;
+        if world.events.now() > world.limit_ns {
+            return Err(world.stuck("the time limit is over"));
+        }
+        world.step(event);
+    }
+    Ok(world.into_outcome())
+}
+
+struct World {
+    forwarding: ForwarderOptions,
+    config: Config,
+    limit_ns: u64,
+    events: Events<Event>,
+    fabric: Fabric,
+    seats: Seats,
+    nodes: Vec<Node>,
+    hosts: Vec<Host>,
+    apps: Vec<App>,
+    processes: Vec<Running>,
+    faults: Vec<Fault>,
+    /// Sessions that are being opened before the run.
+    opening: usize,
+    /// Processes whose program has not ended.
+    running: usize,
+    recorder: Recorder,
+}
+
+impl World {
+    fn new(setup: Setup) -> World {
+        let mut rng = Rng::new(setup.seed);
+        let forwarders = setup.forwarders.count as usize;
+        // Where windows begin relative to the run is chance.
+        let wall_ns = 1_700_000_000 * SECOND + rng.below(3600 * SECOND);
+        let config = setup.config(wall_ns);
+        let layout = config.layout;
+        let host = |number: u64| {
+            let mut device = setup.forwarders.device.clone();
+            if setup.turns_disks {
+                // Devices without platters have no such option.
+                let _ = device.set("rotation_seed", setup.seed.wrapping_mul(0x1_0001) + number);
+            }
+            Host::new(&device, layout)
+        };
+        let hosts = (0..forwarders as u64).map(host).collect();
+        let skews = (0..setup.nodes).map(|_| match setup.clock_skew_ns {
+            0 => 0,
+            skew => rng.below(2 * skew + 1),
+        });
+        let skews: Vec<u64> = skews.collect();
+        let nodes = skews.iter().enumerate().map(|(number, skew)| {
+            let wall_ns = wall_ns + skew - setup.clock_skew_ns.min(wall_ns);
+            let merge = setup.forwarders.merge_blocks;
+            let payload_max = setup.forwarders.payload_max;
+            let mut node = Node::new(number, forwarders, payload_max, merge, wall_ns);
+            if setup.note_served {
+                node.note_served();
+            }
+            node
+        });
+        let nodes: Vec<Node> = nodes.collect();
+        let fabric = Fabric::new(setup.network, nodes.len() + forwarders, rng.split());
+        let (apps, processes) = process::launch(setup.applications, &mut rng);
+        World {
+            forwarding: setup.forwarders,
+            config,
+            limit_ns: setup.limit_ns,
+            events: Events::default(),
+            fabric,
+            seats: Seats::new(forwarders),
+            hosts,
+            running: processes.len(),
+            recorder: Recorder::new(setup.open_sessions, setup.note_served),
+            nodes,
+            apps,
+            processes,
+            faults: setup.faults,
+            opening: 0,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.events.now()
+    }
+
+    fn is_done(&self) -> bool {
+        self.running == 0 && self.opening == 0
+    }
+
+    /// Starts all forwarders, and the programs once the sessions are open.
+    fn begin(&mut self) {
+        for forwarder in 0..self.hosts.len() {
+            self.hosts[forwarder].start(&self.config, forwarder as u16);
+            self.pump_host(forwarder as u32);
+        }
+        if self.recorder.opens_sessions {
+            for node in 0..self.nodes.len() {
+                for forwarder in 0..self.hosts.len() {
+                    self.opening += 1;
+                    self.nodes[node].open_session(0, forwarder);
+                }
+                self.pump_node(node as u32);
+            }
+        }
+        if self.opening == 0 {
+            self.start_programs();
+        }
+    }
+
+    fn start_programs(&mut self) {
+        let now = self.now();
+        self.recorder.begin(now);
+        self.limit_ns = self.limit_ns.saturating_add(now);
+        self.hosts
+            .iter_mut()
+            .for_each(|host| host.work = Work::default());
+        for (number, fault) in self.faults.iter().enumerate() {
+            self.events
+                .push(now + fault.at_ns, Event::Fault(number as u32));
+        }
+        for (number, process) in self.processes.iter().enumerate() {
+            self.events
+                .push(now + process.starts_at, Event::Resume(number as u32));
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Arrives(message) => self.arrives(message),
+            Event::There(message) => self.there(message),
+            Event::Accepted(link) => self.accepted(link),
+            Event::Connected(link) => self.connected(link),
+            Event::Refused { node, forwarder } => {
+                self.lost_at_node(node, forwarder, client::Lost::Refused);
+            }
+            Event::LostAtNode(link) => {
+                let ends = self.fabric.link(link);
+                let (node, forwarder) = (ends.node, ends.forwarder);
+                if self.nodes[node as usize].links[forwarder as usize] == Some(link) {
+                    self.lost_at_node(node, forwarder, client::Lost::Reset);
+                }
+            }
+            Event::LostAtForwarder(link) => {
+                let ends = self.fabric.link(link);
+                let (forwarder, life) = (ends.forwarder, ends.life);
+                if self.lives(forwarder, life) {
+                    self.hosts[forwarder as usize].closed(now, link);
+                    self.pump_host(forwarder);
+                }
+            }
+            Event::JobEnds {
+                forwarder,
+                life,
+                job,
+            } if self.lives(forwarder, life) => {
+                self.hosts[forwarder as usize].job_ends(now, job);
+                self.pump_host(forwarder);
+            }
+            Event::Sent(sending) if self.lives(sending.forwarder, sending.life) => {
+                let slot = sending.slot;
+                self.hosts[sending.forwarder as usize].tell(now, Input::Sent { slot });
+                self.pump_host(sending.forwarder);
+            }
+            Event::WakeForwarder(forwarder) => {
+                let host = &mut self.hosts[forwarder as usize];
+                if host.wakes_at <= now {
+                    host.wakes_at = u64::MAX;
+                    self.pump_host(forwarder);
+                }
+            }
+            Event::WakeNode(node) => {
+                if self.nodes[node as usize].wakes_at <= now {
+                    self.nodes[node as usize].wakes_at = u64::MAX;
+                    self.pump_node(node);
+                }
+            }
+            Event::Resume(process) => self.advance(process),
+            Event::Word(process) => self.word(process),
+            Event::TakeSeat {
+                forwarder,
+                life,
+                seat,
+            } if self.lives(forwarder, life) => {
+                self.take_seat(forwarder, seat);
+                self.pump_host(forwarder);
+            }
+            Event::GiveBack {
+                forwarder,
+                life,
+                seat,
+            } if self.lives(forwarder, life) => self.give_back(forwarder, seat),
+            Event::Fault(number) => self.fault(number),
+            // Of a process that is dead.
+            Event::JobEnds { .. }
+            | Event::Sent(_)
+            | Event::TakeSeat { .. }
+            | Event::GiveBack { .. } => {}
+        }
+    }
+
+    fn lives(&self, forwarder: u32, life: u32) -> bool {
+        let host = &self.hosts[forwarder as usize];
+        host.core.is_some() && host.life == life
+    }
+
+    fn send(&mut self, ports: (u32, u32), bytes: u64, body: Body) -> u64 {
+        let now = self.now();
+        let (message, arrives, sent) = self.fabric.send(now, ports, bytes, body);
+        self.events.push(arrives, Event::Arrives(message));
+        sent
+    }
+
+    fn forwarder_port(&self, forwarder: u32) -> u32 {
+        self.nodes.len() as u32 + forwarder
+    }
+
+    fn arrives(&mut self, message: u32) {
+        let now = self.now();
+        let there = self.fabric.receive(now, message);
+        let there = match self.fabric.message(message).body {
+            Body::Request(link, _) => {
+                let forwarder = self.fabric.link(link).forwarder;
+                let request_ns = self.forwarding.request_ns;
+                self.hosts[forwarder as usize].takes(there, request_ns)
+            }
+            Body::Reply(..) | Body::Word(_) => there,
+        };
+        self.events.push(there, Event::There(message));
+    }
+
+    fn there(&mut self, message: u32) {
+        let now = self.now();
+        match self.fabric.take(message) {
+            Body::Request(link, request) => {
+                let ends = self.fabric.link(link);
+                let (forwarder, life) = (ends.forwarder, ends.life);
+                if ends.open && self.lives(forwarder, life) {
+                    self.hosts[forwarder as usize].received(now, link, request);
+                    self.pump_host(forwarder);
+                }
+            }
+            Body::Reply(link, reply) => {
+                let ends = self.fabric.link(link);
+                let (node, forwarder) = (ends.node, ends.forwarder as usize);
+                if ends.open && self.nodes[node as usize].links[forwarder] == Some(link) {
+                    let payload = Node::payload(reply.payload_len);
+                    let input = client::Input::Received {
+                        forwarder,
+                        reply,
+                        payload,
+                    };
+                    self.nodes[node as usize].tell(now, input);
+                    self.pump_node(node);
+                }
+            }
+            Body::Word(process) => self.word(process),
+        }
+    }
+
+    fn connect(&mut self, node: u32, forwarder: u32) {
+        let now = self.now();
+        let latency = self.fabric.options.latency_ns;
+        let host = &self.hosts[forwarder as usize];
+        if host.core.is_none() {
+            let refused = Event::Refused { node, forwarder };
+            return self.events.push(now + 2 * latency, refused);
+        }
+        let link = self.fabric.connect(node, forwarder, host.life);
+        self.nodes[node as usize].links[forwarder as usize] = Some(link);
+        self.events.push(now + latency, Event::Accepted(link));
+    }
+
+    fn accepted(&mut self, link: LinkId) {
+        let now = self.now();
+        let latency = self.fabric.options.latency_ns;
+        let ends = self.fabric.link(link);
+        let (forwarder, life, open) = (ends.forwarder, ends.life, ends.open);
+        if !self.lives(forwarder, life) {
+            self.fabric.close(link);
+            return self.events.push(now + latency, Event::LostAtNode(link));
+        }
+        if open {
+            self.hosts[forwarder as usize].connected(now, Link::conn(link));
+            self.pump_host(forwarder);
+            self.events.push(now + latency, Event::Connected(link));
+        }
+    }
+
+    fn connected(&mut self, link: LinkId) {
+        let ends = self.fabric.link(link);
+        let (node, forwarder, open) = (ends.node, ends.forwarder as usize, ends.open);
+        if open && self.nodes[node as usize].links[forwarder] == Some(link) {
+            let proof = Box::default();
+            let input = client::Input::Connected { forwarder, proof };
+            let now = self.now();
+            self.nodes[node as usize].tell(now, input);
+            self.pump_node(node);
+        }
+    }
+
+    fn lost_at_node(&mut self, node: u32, forwarder: u32, why: client::Lost) {
+        let now = self.now();
+        let forwarder = forwarder as usize;
+        self.nodes[node as usize].links[forwarder] = None;
+        let input = client::Input::ConnectionLost { forwarder, why };
+        self.nodes[node as usize].tell(now, input);
+        self.pump_node(node);
+    }
+
+    /// Does what a forwarder asks until there is nothing more.
+    fn pump_host(&mut self, forwarder: u32) {
+        let now = self.now();
+        let index = forwarder as usize;
+        loop {
+            while let Some(output) = self.hosts[index].poll(now) {
+                self.host_asks(forwarder, output);
+            }
+            if !self.hosts[index].has_blocked() {
+                break;
+            }
+            self.hosts[index].admit(now);
+            match self.hosts[index].poll(now) {
+                Some(output) => self.host_asks(forwarder, output),
+                None => break,
+            }
+        }
+        let host = &mut self.hosts[index];
+        if let Some(at) = host.wake_at()
+            && at < host.wakes_at
+        {
+            host.wakes_at = at;
+            self.events.push(at, Event::WakeForwarder(forwarder));
+        }
+    }
+
+    fn host_asks(&mut self, forwarder: u32, output: Output) {
+        let now = self.now();
+        let life = self.hosts[forwarder as usize].life;
+        match output {
+            Output::Send {
+                conn, reply, slot, ..
+            } => {
+                let link = conn.0 as LinkId;
+                let ends = self.fabric.link(link);
+                let (node, open) = (ends.node, ends.open);
+                let mut sent = now;
+                if open {
+                    let ports = (self.forwarder_port(forwarder), node);
+                    let bytes = reply_bytes(&reply);
+                    sent = self.send(ports, bytes, Body::Reply(link, reply));
+                }
+                if let Some(slot) = slot {
+                    let sending = Sending {
+                        forwarder,
+                        life,
+                        slot,
+                    };
+                    self.events.push(sent, Event::Sent(sending));
+                }
+            }
+            Output::Start { job, work } => {
+                match self.hosts[forwarder as usize].begin(now, job, work) {
+                    Started::At(at) => {
+                        let ends = Event::JobEnds {
+                            forwarder,
+                            life,
+                            job,
+                        };
+                        self.events.push(at, ends);
+                    }
+                    Started::Now(result) => {
+                        let input = Input::Finished { job, result };
+                        self.hosts[forwarder as usize].tell(now, input);
+                    }
+                }
+            }
+            Output::TakeSeat { seat } => self.take_seat(forwarder, seat),
+            Output::ReleaseSeat { seat } => self.seats.release(seat, forwarder as usize),
+            Output::Close { conn, .. } => {
+                let link = conn.0 as LinkId;
+                if self.fabric.close(link) {
+                    let latency = self.fabric.options.latency_ns;
+                    self.events.push(now + latency, Event::LostAtNode(link));
+                    self.events.push(now, Event::LostAtForwarder(link));
+                }
+            }
+            Output::Free { .. }
+            | Output::Log { .. }
+            | Output::Reclaimed { .. }
+            | Output::Drained => {}
+            Output::ParsePolicy { .. } => unreachable!("nobody changes the policy"),
+        }
+    }
+
+    fn take_seat(&mut self, forwarder: u32, seat: u16) {
+        let now = self.now();
+        let index = forwarder as usize;
+        let life = self.hosts[index].life;
+        let own = usize::from(seat) == index;
+        match self.seats.take(seat, index) {
+            Some((generation, table)) => {
+                let table = std::sync::Arc::new(table);
+                let input = Input::SeatTaken {
+                    seat,
+                    generation,
+                    table,
+                };
+                self.hosts[index].tell(now, input);
+            }
+            None if own => {
+                if let Some(stand_in) = self.seats.stand_in(seat) {
+                    let look = Event::GiveBack {
+                        forwarder: stand_in as u32,
+                        life: self.hosts[stand_in].life,
+                        seat,
+                    };
+                    self.events.push(now + SEAT_LOOK_NS, look);
+                }
+                let again = Event::TakeSeat {
+                    forwarder,
+                    life,
+                    seat,
+                };
+                self.events.push(now + SEAT_RETRY_NS, again);
+            }
+            None => self.hosts[index].tell(now, Input::SeatRefused { seat }),
+        }
+    }
+
+    fn give_back(&mut self, forwarder: u32, seat: u16) {
+        if self.seats.stand_in(seat) == Some(forwarder as usize) {
+            let now = self.now();
+            self.hosts[forwarder as usize].tell(now, Input::SeatWanted { seat });
+            self.pump_host(forwarder);
+        }
+    }
+
+    /// Does what a node's client asks until there is nothing more.
+    fn pump_node(&mut self, node: u32) {
+        let now = self.now();
+        while let Some(output) = self.nodes[node as usize].poll(now) {
+            self.node_asks(node, output);
+        }
+        let at_node = &mut self.nodes[node as usize];
+        if let Some(at) = at_node.wake_at()
+            && at < at_node.wakes_at
+        {
+            at_node.wakes_at = at;
+            self.events.push(at, Event::WakeNode(node));
+        }
+    }
+
+    fn node_asks(&mut self, node: u32, output: client::Output) {
+        match output {
+            client::Output::Connect { forwarder } => self.connect(node, forwarder as u32),
+            client::Output::Disconnect { forwarder } => {
+                let link = self.nodes[node as usize].links[forwarder].take();
+                if let Some(link) = link.filter(|link| self.fabric.close(*link)) {
+                    let at = self.now() + self.fabric.options.latency_ns;
+                    self.events.push(at, Event::LostAtForwarder(link));
+                }
+            }
+            client::Output::Send {
+                forwarder, request, ..
+            } => {
+                let link = self.nodes[node as usize].links[forwarder];
+                let link = link.expect("it sends on a connection");
+                let ports = (node, self.forwarder_port(forwarder as u32));
+                let bytes = request_bytes(&request);
+                self.send(ports, bytes, Body::Request(link, request));
+            }
+            client::Output::Done { id, result } => self.call_done(node, id, result.err()),
+            client::Output::Refused { errno, .. } => {
+                self.recorder
+                    .fails(format!("a session was refused: errno {}", errno.0));
+            }
+            client::Output::Opened { .. } | client::Output::Log { .. } | client::Output::Ended => {}
+        }
+    }
+}

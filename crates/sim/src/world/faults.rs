@@ -1,0 +1,29 @@
+//! Faults of a run: forwarders that become slow, die and come back.
+
+use super::{Event, FaultKind, World};
+
+impl World {
+    pub(super) fn fault(&mut self, number: u32) {
+        let fault = self.faults[number as usize];
+        let forwarder = u32::from(fault.forwarder);
+        let index = forwarder as usize;
+        match fault.kind {
+            FaultKind::Slow { percent } => self.hosts[index].slowness_percent = percent,
+            FaultKind::Dead => {
+                self.hosts[index].die();
+                self.seats.died(index);
+                let noticed = self.now() + self.fabric.options.latency_ns;
+                for link in self.fabric.links_of(forwarder) {
+                    self.fabric.close(link);
+                    self.events.push(noticed, Event::LostAtNode(link));
+                }
+            }
+            FaultKind::Back => {
+                if self.hosts[index].core.is_none() {
+                    self.hosts[index].start(&self.config, fault.forwarder);
+                    self.pump_host(forwarder);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! A forwarder in the simulated world: the product's core, and the device behind it.
+
+use super::fabric::{Link, LinkId};
+use std::collections::{BTreeMap, VecDeque};
+use tidegate_device::address::{Mapping, local_offset};
+use tidegate_device::{Access, Device, DeviceOptions};
+use tidegate_forward::{
+    Admission, Config, ConnId, Forwarder, Input, IoPart, Job, JobId, JobResult, Output, Peer,
+};
+use tidegate_sched::{Direction, Time};
+use tidegate_wire::{Handle, Layout, Op, Outcome, Request};
+
+/// What a forwarder has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Time in which the device had something to do, ns.
+    pub busy_ns: u64,
+    /// Calls to the back end.
+    pub calls: u64,
+    /// Requests in them; an extent of list I/O counts as one.
+    pub requests: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+}
+
+/// A job on the device.
+struct Running {
+    lens: Vec<u32>,
+    device_ns: u64,
+}
+
+/// One forwarder.
+pub(super) struct Host {
+    pub(super) core: Option<Forwarder>,
+    /// Which life of the process this is.
+    pub(super) life: u32,
+    /// When it will be looked at though nothing happens.
+    pub(super) wakes_at: u64,
+    /// Requests for whose payload there is no room, in order of arrival.
+    blocked: VecDeque<(LinkId, Request)>,
+    /// Requests are taken from the wire one after the other.
+    taken_until: u64,
+    device: Device,
+    mapping: Mapping,
+    layout: Layout,
+    jobs: BTreeMap<JobId, Running>,
+    accesses: Vec<Access>,
+    /// Until when the device is busy.
+    busy_until: u64,
+    /// Service takes so many percent of the model's time.
+    pub(super) slowness_percent: u64,
+    pub(super) work: Work,
+}
+
+/// A job that the device has begun, or that takes no time.
+pub(super) enum Started {
+    At(u64),
+    Now(JobResult),
+}
+
+impl Host {
+    pub(super) fn new(device: &DeviceOptions, layout: Layout) -> Host {
+        Host {
+            core: None,
+            life: 0,
+            wakes_at: u64::MAX,
+            blocked: VecDeque::new(),
+            taken_until: 0,
+            mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
+            device: Device::new(device).expect("the options were checked"),
+            layout,
+            jobs: BTreeMap::new(),
+            accesses: Vec::new(),
+            busy_until: 0,
+            slowness_percent: 100,
+            work: Work::default(),
+        }
+    }
+
+    /// Starts a process.
+    pub(super) fn start(&mut self, config: &Config, forwarder: u16) {
+        let config = Config {
+            forwarder,
+            ..config.clone()
+        };
+        self.life += 1;
+        self.core = Some(Forwarder::new(config).expect("the options were checked"));
+        self.wakes_at = u64::MAX;
+    }
+
+    /// The process dies.
+    pub(super) fn die(&mut self) {
+        self.core = None;
+        self.life += 1;
+        self.blocked.clear();
+        self.jobs.clear();
+    }
+
+    pub(super) fn connected(&mut self, now: u64, conn: ConnId) {
+        let peer = Peer {
+            credentials: Some((0, 0)),
+            address: String::new(),
+            challenged: false,
+        };
+        self.tell(now, Input::Connected { conn, peer });
+    }
+
+    /// Tells the core, if there is a process.
+    pub(super) fn tell(&mut self, now: u64, input: Input) {
+        if let Some(core) = &mut self.core {
+            core.handle(Time(now), input);
+        }
+    }
+
+    /// When a request that has come at `now` is in the process's hands, if each takes `request_ns`
+    /// of its time.
+    pub(super) fn takes(&mut self, now: u64, request_ns: u64) -> u64 {
+        self.taken_until = now.max(self.taken_until) + request_ns;
+        self.taken_until
+    }
+
+    /// A request is there. True if it waits for room.
+    pub(super) fn received(&mut self, now: u64, link: LinkId, request: Request) {
+        self.blocked.push_back((link, request));
+        if self.blocked.len() == 1 {
+            self.admit(now);
+        }
+    }
+
+    /// A connection is gone.
+    pub(super) fn closed(&mut self, now: u64, link: LinkId) {
+        self.blocked.retain(|(its, _)| *its != link);
+        let conn = Link::conn(link);
+        self.tell(now, Input::Closed { conn });
+    }
+
+    /// Hands in requests as far as there is room for their payload.
+    pub(super) fn admit(&mut self, now: u64) {
+        let Some(core) = &mut self.core else { return };
+        while let Some((link, request)) = self.blocked.front() {
+            let conn = Link::conn(*link);
+            let slot = match core.admit(Time(now), conn, request) {
+                Admission::NoPayload => None,
+                Admission::Slot { slot, .. } => Some(slot),
+                Admission::Wait => return,
+                // Its connection was closed.
+                Admission::Refuse(_) => {
+                    self.blocked.pop_front();
+                    continue;
+                }
+            };
+            let (_, request) = self.blocked.pop_front().expect("looked at above");
+            core.handle(
+                Time(now),
+                Input::Received {
+                    conn,
+                    request,
+                    slot,
+                },
+            );
+        }
+    }
+
+    pub(super) fn has_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    pub(super) fn poll(&mut self, now: u64) -> Option<Output> {
+        self.core.as_mut()?.poll(Time(now))
+    }
+
+    /// When it must be looked at though nothing happens.
+    pub(super) fn wake_at(&self) -> Option<u64> {
+        self.core.as_ref()?.wake_at().map(|at| at.0)
+    }
+
+    /// Begins a job: data at the device, anything else at once.
+    pub(super) fn begin(&mut self, now: u64, job: JobId, work: Job) -> Started {
+        match work {
+            Job::Io {
+                handle,
+                direction,
+                parts,
+            } => Started::At(self.serve(now, job, handle, direction, &parts)),
+            Job::Op { op, .. } => Started::Now(JobResult::Op(Ok(match op {
+                Op::Fsync { .. } => Outcome::Done,
+                op => unreachable!("programs of the simulator do no {op:?}"),
+            }))),
+            Job::Resolve { .. } | Job::Closed { .. } => Started::Now(JobResult::Done),
+        }
+    }
+
+    fn serve(
+        &mut self,
+        now: u64,
+        job: JobId,
+        handle: Handle,
+        direction: Direction,
+        parts: &[IoPart],
+    ) -> u64 {
+        self.accesses.clear();
+        let write = direction == Direction::Write;
+        let seats = u64::from(self.layout.seats);
+        for part in parts {
+            let len = u64::from(part.len);
+            let local = local_offset(part.offset, self.layout.stripe, seats);
+            let into = &mut self.accesses;
+            self.mapping.map(handle.inode, local, len, write, into);
+            self.work.bytes += len;
+        }
+        self.work.calls += 1;
+        self.work.requests += parts.len() as u64;
+        let begun = match (self.device.depth(), self.slowness_percent) {
+            (1, _) => now.max(self.busy_until),
+            (_, 100) => now,
+            _ => now.max(self.busy_until),
+        };
+        let ends = match self.slowness_percent {
+            100 => self.device.serve(now, &self.accesses),
+            percent => {
+                let ends = self.device.serve(begun, &self.accesses);
+                begun + (ends - begun) * percent / 100
+            }
+        };
+        self.work.busy_ns += ends.saturating_sub(self.busy_until.max(now));
+        self.busy_until = self.busy_until.max(ends);
+        let running = Running {
+            lens: parts.iter().map(|part| part.len).collect(),
+            device_ns: ends.saturating_sub(begun),
+        };
+        self.jobs.insert(job, running);
+        ends
+    }
+
+    /// A job's time is over.
+    pub(super) fn job_ends(&mut self, now: u64, job: JobId) {
+        let running = self.jobs.remove(&job).expect("a job ends once");
+        let result = JobResult::Io {
+            parts: running.lens.into_iter().map(Ok).collect(),
+            device_ns: running.device_ns,
+        };
+        self.tell(now, Input::Finished { job, result });
+    }
+}

@@ -1,0 +1,163 @@
+//! A compute node: one client core for all processes on it, as one mount serves them.
+
+use super::fabric::LinkId;
+use super::program::Access;
+use std::collections::BTreeMap;
+use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output, Served};
+use tidegate_client::{Bytes, Errno};
+use tidegate_sched::Direction;
+use tidegate_wire::{Handle, Op};
+
+/// Most bytes of one call.
+pub const CALL_BYTES_MAX: u64 = 64 << 20;
+
+/// What is written; nobody looks at it.
+static ZEROS: [u8; CALL_BYTES_MAX as usize] = [0; CALL_BYTES_MAX as usize];
+
+/// A call without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// None: a session is opened before the run.
+    pub(super) process: Option<u32>,
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    pub(super) direction: Direction,
+}
+
+/// A call that has ended.
+pub(super) struct Answered {
+    pub(super) asked: Asked,
+    pub(super) errno: Option<Errno>,
+    pub(super) served: Vec<Served>,
+}
+
+/// One node.
+pub(super) struct Node {
+    core: Core,
+    /// The connection to each forwarder.
+    pub(super) links: Vec<Option<LinkId>>,
+    /// When it will be looked at though nothing happens.
+    pub(super) wakes_at: u64,
+    calls: BTreeMap<u64, Asked>,
+    call_ids: u64,
+    notes_served: bool,
+    /// The wall clock at virtual time 0, ns since 1970.
+    wall_ns: u64,
+}
+
+impl Node {
+    pub(super) fn new(
+        number: usize,
+        forwarders: usize,
+        payload_max: u32,
+        merge_blocks: bool,
+        wall_ns: u64,
+    ) -> Node {
+        let options = CoreOptions {
+            client: number as u64 + 1,
+            uid: 0,
+            gid: 0,
+            name: format!("node-{number}").into_bytes().into(),
+            forwarders,
+            payload_max,
+            merge_blocks,
+            names_max: 1,
+        };
+        Node {
+            core: Core::new(options),
+            links: vec![None; forwarders],
+            wakes_at: u64::MAX,
+            calls: BTreeMap::new(),
+            call_ids: 0,
+            notes_served: false,
+            wall_ns,
+        }
+    }
+
+    pub(super) fn note_served(&mut self) {
+        self.notes_served = true;
+        self.core.note_served();
+    }
+
+    /// A process reads or writes.
+    pub(super) fn access(&mut self, now: u64, process: u32, app: u64, access: Access) {
+        let bytes = access.extents.bytes();
+        // Files are told apart by their number; none was made twice.
+        let handle = Handle {
+            inode: access.file,
+            birth: 1,
+        };
+        let (extents, direction) = (access.extents, access.direction);
+        let (op, payload) = match direction {
+            Direction::Read => (Op::Read { handle, extents }, Bytes::new()),
+            Direction::Write => {
+                let payload = Bytes::from_static(&ZEROS[..bytes as usize]);
+                (Op::Write { handle, extents }, payload)
+            }
+        };
+        let asked = Asked {
+            process: Some(process),
+            at: now,
+            bytes,
+            direction,
+        };
+        self.ask(now, asked, app, op, payload, 0);
+    }
+
+    /// Opens a session before the run.
+    pub(super) fn open_session(&mut self, now: u64, forwarder: usize) {
+        let asked = Asked {
+            process: None,
+            at: now,
+            bytes: 0,
+            direction: Direction::Read,
+        };
+        self.ask(now, asked, 0, Op::Status, Bytes::new(), forwarder);
+    }
+
+    fn ask(&mut self, now: u64, asked: Asked, app: u64, op: Op, payload: Bytes, forwarder: usize) {
+        self.call_ids += 1;
+        self.calls.insert(self.call_ids, asked);
+        let id = CallId(self.call_ids);
+        let call = Call {
+            op,
+            caller: None,
+            app,
+            payload,
+            deadline_ns: None,
+            forwarder,
+        };
+        self.tell(now, Input::Call { id, call });
+    }
+
+    pub(super) fn tell(&mut self, now: u64, input: Input) {
+        self.core.handle(now, self.wall_ns + now, input);
+    }
+
+    pub(super) fn poll(&mut self, now: u64) -> Option<Output> {
+        self.core.poll(now)
+    }
+
+    pub(super) fn wake_at(&self) -> Option<u64> {
+        self.core.wake_at()
+    }
+
+    /// A call has ended.
+    pub(super) fn done(&mut self, id: CallId, errno: Option<Errno>) -> Answered {
+        let asked = self.calls.remove(&id.0).expect("a call ends once");
+        let served = match self.notes_served {
+            true => self.core.take_served(id),
+            false => Vec::new(),
+        };
+        Answered {
+            asked,
+            errno,
+            served,
+        }
+    }
+
+    /// A read's payload of so many bytes.
+    pub(super) fn payload(bytes: u32) -> Bytes {
+        Bytes::from_static(&ZEROS[..bytes as usize])
+    }
+}

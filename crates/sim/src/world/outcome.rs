@@ -1,0 +1,187 @@
+//! What a run came to, and how it is written down while it goes on.
+
+use super::host::Work;
+use super::node::Answered;
+use super::{SetupError, World};
+use std::collections::BTreeMap;
+use tidegate_sched::Direction;
+
+/// An access, or an operation of a whole application, that has ended. Times are ns after the start
+/// of the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Number of the application.
+    pub app: u32,
+    /// Number of the process over all applications; the first one's for an operation of many.
+    pub process: u32,
+    /// When it was asked for.
+    pub issued_ns: u64,
+    /// When its answer was there.
+    pub completed_ns: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Read or write.
+    pub direction: Direction,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Accesses, in the order of their ends.
+    pub accesses: Vec<Operation>,
+    /// Operations of whole applications ([`super::Step::Begin`]), in the order of their ends.
+    pub operations: Vec<Operation>,
+    /// When each forwarder was done with each access, in the order of `accesses`; empty unless
+    /// [`super::Setup::note_served`].
+    pub served_ns: Vec<Vec<u64>>,
+    /// When each application's last process ended.
+    pub ends_ns: Vec<u64>,
+    /// What each forwarder did.
+    pub work: Vec<Work>,
+    /// When the last program ended.
+    pub end_ns: u64,
+    /// Events that were simulated.
+    pub events: u64,
+    /// Accesses that failed, and the first reason.
+    pub failures: (u64, Option<String>),
+}
+
+struct Group {
+    begun_ns: u64,
+    ended: u32,
+    bytes_before: u64,
+}
+
+/// Writes a run down.
+pub(super) struct Recorder {
+    pub(super) opens_sessions: bool,
+    notes_served: bool,
+    /// When the programs started; None: they have not.
+    begun_ns: Option<u64>,
+    pub(super) events: u64,
+    accesses: Vec<Operation>,
+    operations: Vec<Operation>,
+    groups: BTreeMap<(u32, u64), Group>,
+    bytes: BTreeMap<u32, u64>,
+    served_ns: Vec<Vec<u64>>,
+    ends_ns: BTreeMap<u32, u64>,
+    failures: (u64, Option<String>),
+}
+
+impl Recorder {
+    pub(super) fn new(opens_sessions: bool, notes_served: bool) -> Recorder {
+        Recorder {
+            opens_sessions,
+            notes_served,
+            begun_ns: None,
+            events: 0,
+            accesses: Vec::new(),
+            operations: Vec::new(),
+            groups: BTreeMap::new(),
+            bytes: BTreeMap::new(),
+            served_ns: Vec::new(),
+            ends_ns: BTreeMap::new(),
+            failures: (0, None),
+        }
+    }
+
+    pub(super) fn begin(&mut self, now: u64) {
+        self.begun_ns = Some(now);
+        self.events = 0;
+    }
+
+    /// When the programs started.
+    pub(super) fn begun_ns(&self) -> u64 {
+        self.begun_ns.unwrap_or(0)
+    }
+
+    pub(super) fn fails(&mut self, reason: String) {
+        self.failures.0 += 1;
+        self.failures.1.get_or_insert(reason);
+    }
+
+    pub(super) fn access_ends(&mut self, app: u32, process: u32, answered: &Answered, now: u64) {
+        let begun = self.begun_ns();
+        let asked = &answered.asked;
+        self.accesses.push(Operation {
+            app,
+            process,
+            issued_ns: asked.at - begun,
+            completed_ns: now - begun,
+            bytes: asked.bytes,
+            direction: asked.direction,
+        });
+        *self.bytes.entry(app).or_default() += asked.bytes;
+        if self.notes_served {
+            let served = answered.served.iter().map(|served| served.at_ns - begun);
+            self.served_ns.push(served.collect());
+        }
+    }
+
+    pub(super) fn operation_begins(&mut self, app: u32, operation: u64, now: u64) {
+        let bytes_before = self.bytes.get(&app).copied().unwrap_or(0);
+        self.groups.entry((app, operation)).or_insert(Group {
+            begun_ns: now,
+            ended: 0,
+            bytes_before,
+        });
+    }
+
+    /// The bytes of an operation are those that the application moved while it ran.
+    pub(super) fn operation_ends(&mut self, app: u32, operation: u64, now: u64, processes: u32) {
+        let begun = self.begun_ns();
+        let Some(group) = self.groups.get_mut(&(app, operation)) else {
+            return;
+        };
+        group.ended += 1;
+        if group.ended < processes {
+            return;
+        }
+        self.operations.push(Operation {
+            app,
+            process: 0,
+            issued_ns: group.begun_ns - begun,
+            completed_ns: now - begun,
+            bytes: self.bytes.get(&app).copied().unwrap_or(0) - group.bytes_before,
+            direction: Direction::Read,
+        });
+        self.groups.remove(&(app, operation));
+    }
+
+    pub(super) fn process_ends(&mut self, app: u32, now: u64) {
+        let begun = self.begun_ns();
+        self.ends_ns.insert(app, now - begun);
+    }
+}
+
+impl World {
+    /// Why a run came to no end.
+    pub(super) fn stuck(&self, why: &str) -> SetupError {
+        SetupError(format!(
+            "the run came to no end: {why} after {:.3} s and {} events, with {} processes running{}",
+            self.now().saturating_sub(self.recorder.begun_ns()) as f64 / 1e9,
+            self.recorder.events,
+            self.running,
+            match &self.recorder.failures.1 {
+                Some(reason) => format!("; {reason}"),
+                None => String::new(),
+            }
+        ))
+    }
+
+    pub(super) fn into_outcome(self) -> Outcome {
+        let end_ns = self.now() - self.recorder.begun_ns();
+        let recorder = self.recorder;
+        let ends = (0..self.apps.len() as u32).map(|app| recorder.ends_ns.get(&app).copied());
+        Outcome {
+            ends_ns: ends.map(|end| end.unwrap_or(0)).collect(),
+            accesses: recorder.accesses,
+            operations: recorder.operations,
+            served_ns: recorder.served_ns,
+            work: self.hosts.iter().map(|host| host.work).collect(),
+            end_ns,
+            events: recorder.events,
+            failures: recorder.failures,
+        }
+    }
+}

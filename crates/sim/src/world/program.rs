@@ -1,0 +1,55 @@
+//! What a simulated process does: a program is asked for one step after the other.
+
+use crate::rng::Rng;
+use tidegate_sched::Direction;
+use tidegate_wire::Extents;
+
+/// A program of one process of an application.
+pub trait Program: Send {
+    /// The next step, asked for when the last one is done.
+    fn next(&mut self, rng: &mut Rng) -> Step;
+}
+
+/// One access of a file, by one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Number of the file, the same for all processes that share it.
+    pub file: u64,
+    /// Read or write.
+    pub direction: Direction,
+    /// Which bytes, ascending.
+    pub extents: Extents,
+}
+
+/// What a process does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Read or write, and wait for the answer.
+    Call(Access),
+    /// Read or write without waiting.
+    Issue(Access),
+    /// Wait until at most so many of the process's accesses have no answer.
+    Drain(u32),
+    /// Wait for all processes of the application.
+    Barrier,
+    /// Compute, ns.
+    Think(u64),
+    /// Wait until a time since the start of the run, ns; at once if it is over.
+    Until(u64),
+    /// Send bytes to another process of the application, by its rank.
+    Send {
+        /// To whom.
+        rank: u32,
+        /// How many.
+        bytes: u64,
+    },
+    /// Wait for so many messages that were not waited for yet.
+    Receive(u32),
+    /// The process begins its part of the application's operation of this number. The operation's
+    /// time runs from the first process's beginning to the last one's end.
+    Begin(u64),
+    /// The process has ended its part of the operation.
+    End(u64),
+    /// The program has ended, once all its accesses have been answered.
+    Exit,
+}

@@ -1,0 +1,214 @@
+//! What a run is made of, and whether it can be run.
+
+use super::port::NetworkOptions;
+use super::program::Program;
+use tidegate_device::{Device, DeviceOptions};
+use tidegate_forward::{CLIENTS_MAX, Config};
+use tidegate_sched::{Options, Scheduler};
+use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT};
+
+/// Why a setup cannot be run, or a run came to no end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SetupError(pub String);
+
+/// How the forwarders are made.
+#[derive(Clone, Debug)]
+pub struct ForwarderOptions {
+    /// How many.
+    pub count: u16,
+    /// Bytes of a stripe, a power of two of at least 4096.
+    pub stripe: u64,
+    /// Largest payload of one message.
+    pub payload_max: u32,
+    /// Bytes of payload that a forwarder has in hand for all clients.
+    pub pool_bytes: u64,
+    /// Requests that a client may have unanswered at one forwarder.
+    pub credits: u32,
+    /// Blocks of one call that belong to one forwarder travel in one request.
+    pub merge_blocks: bool,
+    /// Time of the process that each request takes, ns.
+    pub request_ns: u64,
+    /// Megabytes per second between two processes of one node.
+    pub memory_mb_s: u64,
+    /// The device behind each.
+    pub device: DeviceOptions,
+    /// Policy and its options. The depth is the device's.
+    pub scheduler: Options,
+}
+
+impl ForwarderOptions {
+    pub(super) fn memory_ns(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(1000) / self.memory_mb_s
+    }
+}
+
+/// A process of an application.
+pub struct Process {
+    /// Number of the node that it runs on.
+    pub node: u32,
+    /// When it starts, ns after the run.
+    pub starts_ns: u64,
+    /// What it does.
+    pub program: Box<dyn Program>,
+}
+
+/// An application: processes that belong together.
+pub struct Application {
+    /// Its name; requests carry its hash.
+    pub name: String,
+    /// Its processes, by rank.
+    pub processes: Vec<Process>,
+}
+
+/// What befalls a forwarder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Its device takes so many percent of the time from now on; 100: as it should.
+    Slow {
+        /// Percent, positive.
+        percent: u64,
+    },
+    /// The process dies.
+    Dead,
+    /// A new process starts, if there is none.
+    Back,
+}
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// When, ns after the start of the programs.
+    pub at_ns: u64,
+    /// Which forwarder.
+    pub forwarder: u16,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// One run.
+pub struct Setup {
+    /// Everything that is chance follows from it.
+    pub seed: u64,
+    /// Compute nodes.
+    pub nodes: u32,
+    /// Clocks of nodes are off by up to this, either way, ns.
+    pub clock_skew_ns: u64,
+    /// How nodes and forwarders are connected.
+    pub network: NetworkOptions,
+    /// The forwarders.
+    pub forwarders: ForwarderOptions,
+    /// Each disk's platters stand elsewhere at the start, by chance.
+    pub turns_disks: bool,
+    /// Every node opens a session with every forwarder before the programs start; otherwise at
+    /// the first use.
+    pub open_sessions: bool,
+    /// Record when each forwarder has served its part of each access.
+    pub note_served: bool,
+    /// The load.
+    pub applications: Vec<Application>,
+    /// Faults.
+    pub faults: Vec<Fault>,
+    /// The run is given up after so much virtual time, ns.
+    pub limit_ns: u64,
+}
+
+impl Setup {
+    /// Whether the world can be built; the message says what is wrong.
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let wrong = |text: String| Err(SetupError(text));
+        let forwarders = &self.forwarders;
+        if forwarders.count == 0 || forwarders.credits == 0 || forwarders.memory_mb_s == 0 {
+            return wrong("forwarders, credits and memory bandwidth must be positive".into());
+        }
+        if !forwarders.stripe.is_power_of_two() || forwarders.stripe < 4096 {
+            return wrong(format!(
+                "a stripe of {} bytes: it must be a power of two of at least 4096",
+                forwarders.stripe
+            ));
+        }
+        if !(4096..=PAYLOAD_LIMIT).contains(&forwarders.payload_max) {
+            return wrong(format!(
+                "a payload of {} bytes: 4096 to {PAYLOAD_LIMIT} are possible",
+                forwarders.payload_max
+            ));
+        }
+        if forwarders.pool_bytes < u64::from(forwarders.payload_max) {
+            return wrong("the pool has no room for one message's payload".into());
+        }
+        if self.nodes == 0 || self.nodes as usize > CLIENTS_MAX {
+            return wrong(format!(
+                "{} nodes: 1 to {CLIENTS_MAX} are possible",
+                self.nodes
+            ));
+        }
+        if self.network.mb_s == 0 {
+            return wrong("the network's bandwidth must be positive".into());
+        }
+        if let Err(error) = Device::new(&forwarders.device) {
+            return wrong(format!("device: {error}"));
+        }
+        if let Err(error) = Scheduler::new(&forwarders.scheduler) {
+            return wrong(format!("scheduler: {error}"));
+        }
+        for application in &self.applications {
+            let strays = |process: &Process| process.node >= self.nodes;
+            if application.processes.iter().any(strays) {
+                return wrong(format!(
+                    "a process of {} is on a node that does not exist",
+                    application.name
+                ));
+            }
+        }
+        for fault in &self.faults {
+            if fault.forwarder >= forwarders.count || fault.kind == (FaultKind::Slow { percent: 0 })
+            {
+                return wrong("a fault of a forwarder that does not exist, or of 0 percent".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The forwarders' configuration; `wall_ns` is the wall clock at virtual time 0.
+    pub(super) fn config(&self, wall_ns: u64) -> Config {
+        let forwarders = &self.forwarders;
+        let depth = Device::new(&forwarders.device).map_or(1, |device| device.depth());
+        let root = Attr {
+            handle: Handle { inode: 1, birth: 1 },
+            size: 0,
+            blocks: 0,
+            atime_ns: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            mode: 0o40755,
+            nlink: 2,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            block_size: 4096,
+        };
+        Config {
+            forwarder: 0,
+            layout: Layout {
+                seats: forwarders.count,
+                stripe: forwarders.stripe,
+            },
+            fail_over: true,
+            payload_max: forwarders.payload_max,
+            pool_bytes_max: forwarders.pool_bytes,
+            credits: forwarders.credits,
+            sessions_max: CLIENTS_MAX as u32,
+            lease_ns: 30_000_000_000,
+            grace_ns: 20_000_000_000,
+            uid: 0,
+            host: 1,
+            boot: 1,
+            root,
+            scheduler: Options {
+                depth,
+                wall_offset_ns: wall_ns,
+                ..forwarders.scheduler.clone()
+            },
+        }
+    }
+}
