@@ -10,3 +10,4 @@ pub mod events;
 pub mod faults;
 pub mod network;
 pub mod rng;
+pub mod song;
