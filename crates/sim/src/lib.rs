@@ -8,6 +8,7 @@
 
 pub mod events;
 pub mod faults;
+pub mod metrics;
 pub mod network;
 pub mod rng;
 pub mod song;
