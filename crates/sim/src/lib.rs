@@ -6,6 +6,7 @@
 //! the resulting tree are checked against what must be.
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod events;
 pub mod faults;
 pub mod metrics;
