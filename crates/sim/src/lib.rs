@@ -1,13 +1,18 @@
-//! Tidegate in virtual time: the product's own forwarder and client cores around a simulated
-//! network, a model file system, and faults, all drawn from one seed.
+//! Tidegate in virtual time: the product's own forwarder and client cores in a simulated machine,
+//! everything drawn from one seed.
 //!
-//! So far this holds the fault test ([`faults`]): clients do random operations through forwarders
-//! that die, pause and return, over connections that delay, stall and cut, and every answer and
-//! the resulting tree are checked against what must be.
+//! [`world`] runs loads through forwarders, over a network, to devices; [`metrics`] says what came
+//! of it, [`bounds`] what could have come of it at best, and [`song`] what a paper's formulas say.
+//! [`faults`] is the fault test: clients do random operations through forwarders that die, pause
+//! and return, over connections that delay, stall and cut, and every answer and the resulting tree
+//! are checked against what must be.
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod events;
 pub mod faults;
+pub mod metrics;
 pub mod rng;
+pub mod song;
 pub mod units;
 pub mod world;

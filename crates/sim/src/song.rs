@@ -1,0 +1,212 @@
+//! Formulas (1) to (3) of Song, Yin, Sun, Thakur and Lang (SC'11, section 3.2): how long an
+//! operation takes on several servers that serve equal applications in independent random orders,
+//! and how long when all servers follow one order.
+//!
+//! The paper sums powers `k^n` and divides by `m^n`, which overflows at a few hundred servers. Here
+//! each term is `(k/m)^n` by repeated squaring, which never leaves the range from 0 to 1.
+
+/// The formulas are sums over the applications; this many take a fraction of a second.
+pub const APPLICATIONS_MAX: u32 = 1 << 20;
+
+/// One case of the paper's model: applications that issue one operation each, all at the same time,
+/// with one equal part on every server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    servers: u32,
+    applications: u32,
+    service: f64,
+}
+
+impl Model {
+    /// The case of so many servers and applications. `service` is the time that a server needs for
+    /// one part, in any unit; results have the same unit. `None` without a server, without an
+    /// application, with more than [`APPLICATIONS_MAX`], or for a time that is negative or not
+    /// finite.
+    pub fn new(servers: u32, applications: u32, service: f64) -> Option<Model> {
+        let counted = servers > 0 && (1..=APPLICATIONS_MAX).contains(&applications);
+        (counted && service.is_finite() && service >= 0.0).then_some(Model {
+            servers,
+            applications,
+            service,
+        })
+    }
+
+    /// Formula (1): the mean time until an operation's last part is served, when every server
+    /// serves the applications in a random order of its own.
+    pub fn uncoordinated(&self) -> f64 {
+        let m = f64::from(self.applications);
+        let below: f64 = (1..self.applications).map(|k| self.all_within(k)).sum();
+        (m - below) * self.service
+    }
+
+    /// Formula (2): the same mean when all servers follow one order.
+    pub fn coordinated(&self) -> f64 {
+        (f64::from(self.applications) + 1.0) / 2.0 * self.service
+    }
+
+    /// Formula (3): how much less the coordinated mean is.
+    pub fn saving(&self) -> f64 {
+        self.uncoordinated() - self.coordinated()
+    }
+
+    /// Formula (3) as a share of formula (1), from 0 to [`Model::saving_share_max`]; 0 when the
+    /// service takes no time.
+    pub fn saving_share(&self) -> f64 {
+        if self.service == 0.0 {
+            return 0.0;
+        }
+        self.saving() / self.uncoordinated()
+    }
+
+    /// What the saved share comes to with ever more servers: `(m - 1) / 2m`, below one half.
+    pub fn saving_share_max(&self) -> f64 {
+        let m = f64::from(self.applications);
+        (m - 1.0) / (2.0 * m)
+    }
+
+    /// The mean ratio of an application's last finish time on a server to its first, without
+    /// coordination: what the paper measures in figure 3. The paper does not derive it. It follows
+    /// from the chance that all parts have places from `a` to `b`, which is `((b - a + 1)/m)^n`.
+    pub fn last_to_first_mean(&self) -> f64 {
+        let within = |places: u32| self.all_within(places);
+        let (mut mean, mut harmonic) = (0.0, 0.0);
+        for firsts in 1..=self.applications {
+            // Places `first` to `first + width - 1`, where `first` runs from 1 to `firsts`; the
+            // ratios add up to `firsts + (width - 1) (1 + 1/2 + ... + 1/firsts)`.
+            harmonic += 1.0 / f64::from(firsts);
+            let width = self.applications - firsts + 1;
+            let ratios = f64::from(firsts) + f64::from(width - 1) * harmonic;
+            // Both the first and the last place are taken: inclusion and exclusion.
+            let exactly = match width {
+                1 => within(1),
+                2 => within(2) - 2.0 * within(1),
+                _ => within(width) - 2.0 * within(width - 1) + within(width - 2),
+            };
+            mean += ratios * exactly;
+        }
+        mean
+    }
+
+    /// The chance that an operation's parts have a place among the same `places` on every server.
+    fn all_within(&self, places: u32) -> f64 {
+        power(
+            f64::from(places) / f64::from(self.applications),
+            self.servers,
+        )
+    }
+}
+
+/// `base` to the power of `exponent`, by squaring: the same bits on every machine, which the
+/// standard library does not promise for its own power functions.
+fn power(base: f64, exponent: u32) -> f64 {
+    let (mut result, mut square, mut rest) = (1.0, base, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        rest >>= 1;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn model(servers: u32, applications: u32) -> Model {
+        Model::new(servers, applications, 1.0).expect("a case that exists")
+    }
+
+    #[test]
+    fn one_server_gains_nothing() {
+        for applications in 1..50 {
+            let model = model(1, applications);
+            assert!((model.uncoordinated() - model.coordinated()).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn values_by_hand() {
+        // Two applications, two servers: the last place is 1 in one case of four, else 2.
+        assert_eq!(model(2, 2).uncoordinated(), 1.75);
+        assert_eq!(model(2, 2).coordinated(), 1.5);
+        assert_eq!(model(2, 2).saving(), 0.25);
+        // Places (1,1), (1,2), (2,1), (2,2): ratios 1, 2, 2, 1.
+        assert_eq!(model(2, 2).last_to_first_mean(), 1.5);
+    }
+
+    #[test]
+    fn saved_shares_of_ten_applications() {
+        let expected = [
+            (2, 23.1),
+            (4, 35.0),
+            (8, 41.0),
+            (16, 43.8),
+            (32, 44.8),
+            (64, 45.0),
+        ];
+        for (servers, percent) in expected {
+            let share = model(servers, 10).saving_share() * 100.0;
+            assert!((share - percent).abs() < 0.05, "{servers}: {share}");
+            assert!(share <= model(servers, 10).saving_share_max() * 100.0);
+        }
+    }
+
+    #[test]
+    fn thousands_of_servers_do_not_overflow() {
+        let model = model(4_000_000_000, 1000);
+        assert!((model.uncoordinated() - 1000.0).abs() < 1e-9);
+        assert!((model.saving_share() - model.saving_share_max()).abs() < 1e-3);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused() {
+        assert_eq!(Model::new(0, 1, 1.0), None);
+        assert_eq!(Model::new(1, 0, 1.0), None);
+        assert_eq!(Model::new(1, APPLICATIONS_MAX + 1, 1.0), None);
+        assert_eq!(Model::new(1, 1, f64::NAN), None);
+        assert_eq!(Model::new(1, 1, -1.0), None);
+        let free = Model::new(4, 4, 0.0).expect("free service is a case");
+        assert_eq!(free.saving_share(), 0.0);
+    }
+
+    #[test]
+    fn random_orders_agree_with_the_formulas() {
+        let mut rng = Rng::new(11);
+        for (servers, applications) in [(2, 4), (8, 10), (16, 3)] {
+            let (mut last_sum, mut ratio_sum, mut operations) = (0.0, 0.0, 0.0);
+            for _ in 0..20_000 {
+                let orders: Vec<Vec<u64>> = (0..servers)
+                    .map(|_| shuffled(applications, &mut rng))
+                    .collect();
+                for application in 0..applications as usize {
+                    let places = orders.iter().map(|order| order[application]);
+                    let last = places.clone().max().expect("a server") as f64;
+                    let first = places.min().expect("a server") as f64;
+                    last_sum += last;
+                    ratio_sum += last / first;
+                    operations += 1.0;
+                }
+            }
+            let model = model(servers, applications);
+            let (last, ratio) = (last_sum / operations, ratio_sum / operations);
+            assert!((last / model.uncoordinated() - 1.0).abs() < 0.005, "{last}");
+            assert!(
+                (ratio / model.last_to_first_mean() - 1.0).abs() < 0.01,
+                "{ratio} is not {}",
+                model.last_to_first_mean()
+            );
+        }
+    }
+
+    /// The places from 1 to `applications` in a random order.
+    fn shuffled(applications: u32, rng: &mut Rng) -> Vec<u64> {
+        let mut places: Vec<u64> = (1..=u64::from(applications)).collect();
+        for i in (1..places.len()).rev() {
+            places.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        places
+    }
+}
