@@ -77,6 +77,9 @@ pub struct Core {
 
     sessions: Vec<Session>,
     seats: Vec<Seat>,
+    /// When a seat's pause may be over, or an idle session's lease must be renewed. What was put
+    /// off meanwhile is found so when its time comes.
+    wakes: BTreeSet<(u64, Wake)>,
     /// Latest boot of each node.
     boots: BTreeMap<u64, u64>,
 
@@ -113,6 +116,13 @@ struct OpenModes {
     write: bool,
 }
 
+/// What may be due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wake {
+    Seat(u16),
+    Session(usize),
+}
+
 /// After [`Input::Shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
@@ -143,6 +153,7 @@ impl Core {
             discover_backoff: BACKOFF_MIN,
             sessions: (0..count).map(|_| Session::default()).collect(),
             seats: Vec::new(),
+            wakes: BTreeSet::new(),
             boots: BTreeMap::new(),
             requests: BTreeMap::new(),
             request_ids: 0,
@@ -202,7 +213,8 @@ impl Core {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Core::poll`] again though nothing happened.
+    /// When to call [`Core::poll`] again though nothing happened. It may turn out then that nothing
+    /// is due yet.
     pub fn wake_at(&self) -> Option<u64> {
         if self.ending == Some(Ending::Ended) {
             return None;
@@ -211,19 +223,14 @@ impl Core {
             Some(Ending::Until(at)) => Some(at),
             _ => None,
         };
-        let once = [
+        let times = [
             self.deadlines.first().map(|(at, _)| *at),
             self.timers.first().map(|(at, _)| *at),
+            self.wakes.first().map(|(at, _)| *at),
             self.discovering.1,
             ending,
         ];
-        let seats = self.seats.iter().filter_map(|seat| seat.paused_until);
-        let sessions = self.sessions.iter().filter_map(Session::ping_at);
-        once.into_iter()
-            .flatten()
-            .chain(seats)
-            .chain(sessions)
-            .min()
+        times.into_iter().flatten().min()
     }
 
     /// The root directory, once a session was granted.
@@ -279,11 +286,14 @@ impl Core {
             self.timers.remove(&(at, id));
             self.resume(id);
         }
-        for seat in 0..self.seats.len() {
-            self.end_pause(seat);
-        }
-        for forwarder in 0..self.sessions.len() {
-            self.ping(forwarder);
+        while let Some((at, wake)) = self.wakes.first().copied()
+            && at <= self.now
+        {
+            self.wakes.remove(&(at, wake));
+            match wake {
+                Wake::Seat(seat) => self.end_pause(seat),
+                Wake::Session(forwarder) => self.ping(forwarder),
+            }
         }
         if self.discovering.1.is_some_and(|at| at <= self.now) {
             self.discover();
@@ -309,6 +319,7 @@ impl Core {
         self.deadlines.clear();
         self.requests.clear();
         self.timers.clear();
+        self.wakes.clear();
         self.discovering.1 = None;
         self.seats
             .iter_mut()

@@ -8,28 +8,36 @@ const APPS_MAX: usize = 1024;
 /// How far the forwarders' wall clocks are ahead of the client's.
 pub(super) struct Clocks {
     offsets: Vec<Option<i64>>,
-    median: i64,
+    /// Those that are known, ascending.
+    sorted: Vec<i64>,
 }
 
 impl Clocks {
     pub(super) fn new(forwarders: usize) -> Clocks {
         Clocks {
             offsets: vec![None; forwarders],
-            median: 0,
+            sorted: Vec::new(),
         }
     }
 
     /// A forwarder's clock said `theirs` when ours said `ours`.
     pub(super) fn measured(&mut self, forwarder: usize, ours: u64, theirs: u64) {
-        self.offsets[forwarder] = Some(theirs.wrapping_sub(ours) as i64);
-        let mut known: Vec<i64> = self.offsets.iter().flatten().copied().collect();
-        known.sort_unstable();
-        self.median = known[(known.len() - 1) / 2];
+        let offset = theirs.wrapping_sub(ours) as i64;
+        if let Some(old) = self.offsets[forwarder].replace(offset) {
+            let at = self.sorted.partition_point(|known| *known < old);
+            self.sorted.remove(at);
+        }
+        let at = self.sorted.partition_point(|known| *known < offset);
+        self.sorted.insert(at, offset);
     }
 
     /// The forwarders' common time for a time of our clock.
     pub(super) fn corrected(&self, wall_ns: u64) -> u64 {
-        wall_ns.saturating_add_signed(self.median)
+        let median = match self.sorted.len() {
+            0 => 0,
+            known => self.sorted[(known - 1) / 2],
+        };
+        wall_ns.saturating_add_signed(median)
     }
 }
 
@@ -100,6 +108,8 @@ mod tests {
         clocks.measured(1, 1000, 9000);
         clocks.measured(2, 1000, 1020);
         assert_eq!(clocks.corrected(2000), 2020);
+        clocks.measured(1, 1000, 1000);
+        assert_eq!(clocks.corrected(2000), 2010);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::recovery::Recovery;
 use super::requests::{Id, Place, Target};
-use super::{BACKOFF_MAX, BACKOFF_MIN, Core};
+use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Wake};
 use crate::wire::Row;
 use std::collections::BTreeSet;
 
@@ -115,8 +115,12 @@ impl Core {
     pub(super) fn quit(&mut self, seat: u16) -> BTreeSet<Id> {
         self.abort_recovery(seat);
         let forwarders = self.sessions.len();
+        let number = seat;
         let seat = &mut self.seats[usize::from(seat)];
         seat.advance(forwarders, self.now);
+        if let Some(until) = seat.paused_until {
+            self.wakes.insert((until, Wake::Seat(number)));
+        }
         let waiting = std::mem::take(&mut seat.waiting);
         for id in &waiting {
             self.put(*id, Place::Nowhere);
@@ -140,13 +144,11 @@ impl Core {
     }
 
     /// Ends the pause of a seat when its time has come.
-    pub(super) fn end_pause(&mut self, seat: usize) {
-        if self.seats[seat]
-            .paused_until
-            .is_some_and(|at| at <= self.now)
-        {
-            self.seats[seat].paused_until = None;
-            self.release_waiting(seat as u16);
+    pub(super) fn end_pause(&mut self, seat: u16) {
+        let paused_until = &mut self.seats[usize::from(seat)].paused_until;
+        if paused_until.is_some_and(|at| at <= self.now) {
+            *paused_until = None;
+            self.release_waiting(seat);
         }
     }
 

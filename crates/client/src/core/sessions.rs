@@ -5,7 +5,7 @@ use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::Output;
 use super::unstable::Identity;
-use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX};
+use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX, Wake};
 use crate::Errno;
 use crate::wire::frame::VERSION;
 use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Reply, Request, Status};
@@ -60,7 +60,7 @@ impl Session {
     }
 
     /// When the lease must be renewed.
-    pub(super) fn ping_at(&self) -> Option<u64> {
+    fn ping_at(&self) -> Option<u64> {
         self.is_open().then(|| self.last_sent + self.lease_third)
     }
 }
@@ -183,6 +183,8 @@ impl Core {
         session.lease_third = u64::from(granted.lease_ms) * MS / 3;
         session.last_sent = self.now;
         session.identity = Some((granted.host, granted.boot));
+        let ping_at = self.now + session.lease_third;
+        self.wakes.insert((ping_at, Wake::Session(forwarder)));
         self.boots.insert(granted.host, granted.boot);
         self.clocks.measured(forwarder, middle, granted.wall_ns);
         self.payload_max = self.payload_max.min(granted.payload_max);
@@ -233,13 +235,19 @@ impl Core {
         }
     }
 
-    /// Renews the lease of an idle session.
+    /// Renews the lease of a session, if it was idle since it was looked at last.
     pub(super) fn ping(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
-        if session.ping_at().is_none_or(|at| at > self.now) {
+        let Some(at) = session.ping_at() else {
+            return;
+        };
+        if at > self.now {
+            self.wakes.insert((at, Wake::Session(forwarder)));
             return;
         }
         session.last_sent = self.now;
+        let next = self.now + session.lease_third.max(1);
+        self.wakes.insert((next, Wake::Session(forwarder)));
         // Without a credit there is enough on its way already.
         if self.ending.is_none() && session.sent.len() < session.credits {
             let target = Target::Forwarder(forwarder);

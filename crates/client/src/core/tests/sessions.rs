@@ -97,9 +97,14 @@ fn idle_sessions_are_kept_alive() {
     assert_eq!(ping.request.op, Op::Ping);
     rig.ok(&ping, Outcome::Done);
     assert_eq!(rig.core.wake_at(), Some(2000 * MS));
-    // Traffic is as good as a ping.
+    // Traffic is as good as a ping: that is found when the ping would have been due.
     rig.at(1500 * MS);
     rig.call(getattr(file(3)));
+    let getattr = rig.next();
+    rig.ok(&getattr, Outcome::Attr(attr(file(3))));
+    rig.wake();
+    assert_eq!(rig.now, 2000 * MS);
+    assert!(rig.sent.is_empty());
     assert_eq!(rig.core.wake_at(), Some(2500 * MS));
 }
 
