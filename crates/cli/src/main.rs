@@ -9,6 +9,7 @@ mod policy;
 mod processes;
 mod run;
 mod serve;
+mod sim;
 mod stat;
 mod state;
 mod table;
@@ -38,6 +39,7 @@ enum Command {
     Run(run::Run),
     Stat(stat::Stat),
     Policy(policy::Policy),
+    Sim(sim::Sim),
     Bench(bench::Bench),
     Demo(demo::Demo),
 }
@@ -73,6 +75,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
         Command::Policy(policy) => policy.perform(),
+        Command::Sim(sim) => sim.perform(),
         Command::Bench(bench) => bench.perform(),
         Command::Demo(demo) => demo.perform(),
     }

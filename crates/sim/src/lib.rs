@@ -11,8 +11,13 @@
 pub mod bounds;
 pub mod events;
 pub mod faults;
+pub mod library;
 pub mod metrics;
+pub mod result;
 pub mod rng;
+pub mod runner;
+pub mod scenario;
 pub mod song;
 pub mod units;
+pub mod workload;
 pub mod world;

@@ -1,0 +1,47 @@
+//! The scenarios that come with the product, by name: the files of `scenarios/`.
+
+use crate::scenario::{Scenario, ScenarioError};
+
+macro_rules! library {
+    ($($name:literal),+ $(,)?) => {
+        /// Names and texts.
+        pub const SCENARIOS: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../scenarios/", $name, ".toml")))),+
+        ];
+    };
+}
+
+library! {
+    "song-2011-fig3",
+    "song-2011-fig5",
+    "song-2011-fig7",
+}
+
+/// The scenario of a name; None: there is none.
+pub fn find(name: &str) -> Option<Result<Scenario, ScenarioError>> {
+    let (name, text) = SCENARIOS.iter().find(|(known, _)| *known == name)?;
+    Some(Scenario::parse(text, &format!("{name}.toml"), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_file_is_in_the_library_and_every_one_is_right() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
+        let files = std::fs::read_dir(folder).expect("the folder is there");
+        let names = files.map(|file| file.expect("readable").file_name());
+        let files: BTreeSet<String> = names
+            .map(|name| name.to_string_lossy().trim_end_matches(".toml").to_string())
+            .collect();
+        let known = SCENARIOS.iter().map(|(name, _)| name.to_string());
+        assert_eq!(known.collect::<BTreeSet<_>>(), files);
+        for (name, _) in SCENARIOS {
+            if let Err(error) = find(name).expect("it is known") {
+                panic!("{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Scenarios: TOML files that say what to simulate, what to measure, and what is claimed of it.
+//!
+//! A scenario is a machine and a load (`machine`), varied over `[[series]]` and `[[point]]`, and
+//! run under several policies with several seeds. `[[claim]]`s compare what came of it with what a
+//! paper says, and with a band of our own.
+
+mod machine;
+mod source;
+
+pub use machine::{Machine, Policy};
+pub use source::ScenarioError;
+
+use crate::result::Metric;
+use machine::{policies, tables};
+use serde::Deserialize;
+use source::Source;
+use std::path::Path;
+
+/// A scenario, checked.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The file's name without its end.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// The source of the numbers, if there is one.
+    pub paper: Option<String>,
+    /// How the load is offered: one-shot, closed loop, think time.
+    pub protocol: String,
+    /// Seeds of each point; results are means over them.
+    pub repetitions: u32,
+    /// The first seed.
+    pub seed: u64,
+    /// What reports measure.
+    pub figure: FigureOptions,
+    /// By series, then by point.
+    pub series: Vec<Series>,
+    /// The policies.
+    pub policies: Vec<Policy>,
+    /// What must hold.
+    pub claims: Vec<Claim>,
+    /// What a reader should know of the result.
+    pub notes: Option<String>,
+}
+
+/// Points that are drawn as one line for each policy.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Its name; empty if there is only one.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<Point>,
+}
+
+/// A place on the x axis.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Where on the axis.
+    pub x: f64,
+    /// What is run there.
+    pub machine: Machine,
+}
+
+/// `[figure]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FigureOptions {
+    /// What is drawn.
+    pub metric: Metric,
+    /// Further metrics of the table.
+    #[serde(default)]
+    pub also: Vec<Metric>,
+    /// What x means.
+    #[serde(default)]
+    pub x_label: String,
+    /// The x axis doubles with each step.
+    #[serde(default)]
+    pub log_x: bool,
+    /// What counts as an operation.
+    #[serde(default)]
+    pub operations: Operations,
+    /// Every application is run alone too, for stretch.
+    #[serde(default)]
+    pub alone: bool,
+}
+
+/// What counts as an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operations {
+    /// Each process's call.
+    #[default]
+    Accesses,
+    /// What all processes of an application do together, as the workload marks it.
+    Marked,
+    /// Each application as a whole.
+    Applications,
+}
+
+/// `[[claim]]`: a number that the runs must come to.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// What is measured.
+    pub metric: Metric,
+    /// Under which policy.
+    pub policy: String,
+    /// The policy that it is compared with: the change against it in percent.
+    pub against: Option<String>,
+    /// In which series; all.
+    pub series: Option<String>,
+    /// At which x; at all of them, each by itself.
+    pub x: Option<f64>,
+    /// Of the values at all x, how far the largest is above the smallest, in percent.
+    #[serde(default)]
+    pub spread: bool,
+    /// With `spread` and `against`: the policy's growth from first to last x over the other's.
+    /// Otherwise: of the values at all x, their mean.
+    #[serde(default)]
+    pub mean: bool,
+    /// What the paper says.
+    pub paper: Option<f64>,
+    /// The band that is claimed.
+    pub min: Option<f64>,
+    /// The band that is claimed.
+    pub max: Option<f64>,
+    /// Why the paper's number is another one, if it is.
+    pub why: Option<String>,
+}
+
+/// `[[series]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SeriesEntry {
+    name: String,
+    #[serde(default)]
+    set: toml::Table,
+}
+
+/// `[[point]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PointEntry {
+    x: f64,
+    #[serde(default)]
+    set: toml::Table,
+}
+
+/// `[vary]`: points that differ in one key.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vary {
+    key: String,
+    values: Vec<i64>,
+}
+
+/// The keys at the top that are neither machine nor variation.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    title: String,
+    paper: Option<String>,
+    protocol: String,
+    #[serde(default = "repetitions")]
+    repetitions: u32,
+    #[serde(default = "seed")]
+    seed: u64,
+    notes: Option<String>,
+    figure: FigureOptions,
+}
+
+fn repetitions() -> u32 {
+    1
+}
+fn seed() -> u64 {
+    1
+}
+
+impl Scenario {
+    /// Reads a scenario from a file.
+    pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| ScenarioError {
+            place: file.clone(),
+            reason: format!("cannot be read: {error}"),
+        })?;
+        let name = path.file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy());
+        Scenario::parse(&text, &file, &name)
+    }
+
+    /// Reads a scenario from text; `file` stands in messages.
+    pub fn parse(text: &str, file: &str, name: &str) -> Result<Scenario, ScenarioError> {
+        let source = Source::parse(text, file)?;
+        let mut table = source.table.clone();
+        let policies = policies(&source, &mut table)?;
+        let claims = entries::<Claim>(&source, &mut table, "claim")?;
+        let series = entries::<SeriesEntry>(&source, &mut table, "series")?;
+        let mut points = entries::<PointEntry>(&source, &mut table, "point")?;
+        if let Some(vary) = table.remove("vary") {
+            if !points.is_empty() {
+                return Err(source.wrong("vary", "there are [[point]]s too; one of both"));
+            }
+            points = varied(&source, vary)?;
+        }
+        let variations = variations(&source, &table, &series, &points)?;
+        // Once as it stands, to find out what is left.
+        let mut first = table.clone();
+        if let (None, None) = (series.first(), points.first()) {
+            Machine::read(&source, &mut first)?;
+        } else {
+            for key in MACHINE_KEYS {
+                first.remove(*key);
+            }
+        }
+        let head: Head = toml::Value::Table(first)
+            .try_into()
+            .map_err(|e: toml::de::Error| source.wrong_shape("", &e.to_string()))?;
+        if head.repetitions == 0 {
+            return Err(source.wrong("repetitions", "must be positive"));
+        }
+        let scenario = Scenario {
+            name: name.to_string(),
+            title: head.title,
+            paper: head.paper,
+            protocol: head.protocol,
+            repetitions: head.repetitions,
+            seed: head.seed,
+            figure: head.figure,
+            series: variations,
+            policies,
+            claims,
+            notes: head.notes,
+        };
+        scenario.check_claims(&source)?;
+        Ok(scenario)
+    }
+
+    fn check_claims(&self, source: &Source) -> Result<(), ScenarioError> {
+        for (number, claim) in self.claims.iter().enumerate() {
+            let wrong = |key: &str, reason: String| {
+                Err(source.wrong(&format!("claim[{number}].{key}"), reason))
+            };
+            let labels: Vec<&str> = self.policies.iter().map(|it| it.label.as_str()).collect();
+            let named = [("policy", Some(&claim.policy)), ("against", claim.against.as_ref())];
+            for (key, label) in named {
+                if let Some(label) = label.filter(|label| !labels.contains(&label.as_str())) {
+                    let reason = format!("there is no {label:?}; there are {}", labels.join(", "));
+                    return wrong(key, reason);
+                }
+            }
+            let series = claim.series.as_ref();
+            if let Some(name) = series.filter(|name| !self.series.iter().any(|it| it.name == **name))
+            {
+                return wrong("series", format!("there is no series {name:?}"));
+            }
+            let is_x = |x: f64| self.series.iter().flat_map(|it| &it.points).any(|it| it.x == x);
+            if let Some(x) = claim.x.filter(|x| !is_x(*x)) {
+                return wrong("x", format!("there is no point at {x}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+const MACHINE_KEYS: &[&str] = &[
+    "network",
+    "forwarders",
+    "device",
+    "application",
+    "fault",
+    "clock_skew",
+    "time_limit",
+];
+
+fn entries<T: for<'de> Deserialize<'de>>(
+    source: &Source,
+    table: &mut toml::Table,
+    key: &str,
+) -> Result<Vec<T>, ScenarioError> {
+    let entries = tables(source, table, key)?.into_iter().enumerate();
+    entries
+        .map(|(number, entry)| {
+            let place = format!("{key}[{number}]");
+            toml::Value::Table(entry)
+                .try_into()
+                .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))
+        })
+        .collect()
+}
+
+fn varied(source: &Source, vary: toml::Value) -> Result<Vec<PointEntry>, ScenarioError> {
+    let vary: Vary = vary
+        .try_into()
+        .map_err(|e: toml::de::Error| source.wrong_shape("vary", &e.to_string()))?;
+    let point = |value: &i64| PointEntry {
+        x: *value as f64,
+        set: toml::Table::from_iter([(vary.key.clone(), toml::Value::Integer(*value))]),
+    };
+    Ok(vary.values.iter().map(point).collect())
+}
+
+/// The machines of all series and points.
+fn variations(
+    source: &Source,
+    table: &toml::Table,
+    series: &[SeriesEntry],
+    points: &[PointEntry],
+) -> Result<Vec<Series>, ScenarioError> {
+    let (only_series, only_point);
+    let series = if series.is_empty() {
+        only_series = [SeriesEntry {
+            name: String::new(),
+            set: toml::Table::new(),
+        }];
+        &only_series[..]
+    } else {
+        series
+    };
+    let points = if points.is_empty() {
+        only_point = [PointEntry {
+            x: 0.0,
+            set: toml::Table::new(),
+        }];
+        &only_point[..]
+    } else {
+        points
+    };
+    let mut made = Vec::new();
+    for (number, entry) in series.iter().enumerate() {
+        let mut of_series = table.clone();
+        apply(source, &mut of_series, &entry.set, &format!("series[{number}].set"))?;
+        let mut machines = Vec::new();
+        for (number, point) in points.iter().enumerate() {
+            let mut of_point = of_series.clone();
+            apply(source, &mut of_point, &point.set, &format!("point[{number}].set"))?;
+            machines.push(Point {
+                x: point.x,
+                machine: Machine::read(source, &mut of_point)?,
+            });
+        }
+        made.push(Series {
+            name: entry.name.clone(),
+            points: machines,
+        });
+    }
+    Ok(made)
+}
+
+fn apply(
+    source: &Source,
+    table: &mut toml::Table,
+    set: &toml::Table,
+    place: &str,
+) -> Result<(), ScenarioError> {
+    for (key, value) in set {
+        source::set(table, key, value)
+            .map_err(|reason| source.wrong(&format!("{place}.{key}"), reason))?;
+        let top = key.split(['.', '[']).next().unwrap_or_default();
+        if !MACHINE_KEYS.contains(&top) {
+            let reason = format!("only these can vary: {}", MACHINE_KEYS.join(", "));
+            return Err(source.wrong(&format!("{place}.{key}"), reason));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! A scenario's text: what stands on which line, and messages that say so.
+
+use std::collections::BTreeMap;
+use toml::de::{DeTable, DeValue};
+
+/// What is wrong with a scenario: `FILE:LINE: reason`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct ScenarioError {
+    /// File and line.
+    pub place: String,
+    /// What is wrong, and what is possible.
+    pub reason: String,
+}
+
+/// Text, and the line of each key: `network.latency`, `application[1].request`.
+pub(super) struct Source {
+    file: String,
+    pub(super) table: toml::Table,
+    lines: BTreeMap<String, usize>,
+}
+
+impl Source {
+    pub(super) fn parse(text: &str, file: &str) -> Result<Source, ScenarioError> {
+        let line_of = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
+        let wrong = |at: usize, reason: &str| ScenarioError {
+            place: format!("{file}:{}", line_of(at)),
+            reason: reason.trim().replace('\n', "; "),
+        };
+        let parsed = DeTable::parse(text)
+            .map_err(|e| wrong(e.span().map_or(0, |span| span.start), e.message()))?;
+        let mut lines = BTreeMap::new();
+        note_lines(parsed.get_ref(), "", &line_of, &mut lines);
+        let table = toml::from_str(text)
+            .map_err(|e| wrong(e.span().map_or(0, |span| span.start), e.message()))?;
+        Ok(Source {
+            file: file.to_string(),
+            table,
+            lines,
+        })
+    }
+
+    /// An error at a key, or at the nearest key above it.
+    pub(super) fn wrong(&self, key: &str, reason: impl Into<String>) -> ScenarioError {
+        let mut known = key;
+        let line = loop {
+            if let Some(line) = self.lines.get(known) {
+                break *line;
+            }
+            match known.rfind(['.', '[']) {
+                Some(end) => known = &known[..end],
+                None => break 1,
+            }
+        };
+        let reason = reason.into();
+        ScenarioError {
+            place: format!("{}:{line}", self.file),
+            reason: match key {
+                "" => reason,
+                _ => format!("{key}: {reason}"),
+            },
+        }
+    }
+
+    /// An error of serde, whose message names the key: at that key below `under`, if it is there.
+    pub(super) fn wrong_shape(&self, under: &str, message: &str) -> ScenarioError {
+        let message = message.trim();
+        let field = message
+            .split('`')
+            .nth(1)
+            .filter(|_| message.starts_with("unknown field"));
+        let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
+        // toml adds "in `key`" for values of a wrong type.
+        let inner = rest
+            .trim()
+            .strip_prefix("in `")
+            .and_then(|key| key.strip_suffix('`'));
+        let key = match (under, field.or(inner)) {
+            ("", Some(key)) => key.to_string(),
+            (under, Some(key)) => format!("{under}.{key}"),
+            (under, None) => under.to_string(),
+        };
+        self.wrong(&key, first)
+    }
+}
+
+fn note_lines(
+    table: &DeTable<'_>,
+    under: &str,
+    line_of: &dyn Fn(usize) -> usize,
+    lines: &mut BTreeMap<String, usize>,
+) {
+    for (key, value) in table {
+        let name = match under {
+            "" => key.get_ref().to_string(),
+            _ => format!("{under}.{}", key.get_ref()),
+        };
+        lines.insert(name.clone(), line_of(key.span().start));
+        note_value(value.get_ref(), &name, line_of, lines);
+    }
+}
+
+fn note_value(
+    value: &DeValue<'_>,
+    name: &str,
+    line_of: &dyn Fn(usize) -> usize,
+    lines: &mut BTreeMap<String, usize>,
+) {
+    match value {
+        DeValue::Table(inner) => note_lines(inner, name, line_of, lines),
+        DeValue::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let name = format!("{name}[{index}]");
+                lines.insert(name.clone(), line_of(item.span().start));
+                note_value(item.get_ref(), &name, line_of, lines);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Sets a value deep in a table: `forwarders.count`, `application.request` (of all applications),
+/// `application[1].request`. Tables on the way are made. The message says what is not there.
+pub(super) fn set(table: &mut toml::Table, key: &str, value: &toml::Value) -> Result<(), String> {
+    let (head, rest) = match key.split_once('.') {
+        None => {
+            table.insert(key.to_string(), value.clone());
+            return Ok(());
+        }
+        Some(split) => split,
+    };
+    let (name, index) = match head.strip_suffix(']').and_then(|head| head.split_once('[')) {
+        Some((name, index)) => {
+            let index: usize = index
+                .parse()
+                .map_err(|_| format!("{head}: the index is no number"))?;
+            (name, Some(index))
+        }
+        None => (head, None),
+    };
+    let inner = table
+        .entry(name)
+        .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    match (inner, index) {
+        (toml::Value::Table(inner), None) => set(inner, rest, value),
+        (toml::Value::Array(items), index) => {
+            let count = items.len();
+            if index.is_some_and(|index| index >= count) {
+                return Err(format!("{head}: there are only {count}"));
+            }
+            for (number, item) in items.iter_mut().enumerate() {
+                if index.is_some_and(|index| index != number) {
+                    continue;
+                }
+                match item {
+                    toml::Value::Table(item) => set(item, rest, value)?,
+                    _ => return Err(format!("{head} has no keys")),
+                }
+            }
+            Ok(())
+        }
+        _ => Err(format!("{head} has no keys")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "a = 1\n[b]\nc = 2\n\n[[d]]\ne = 3\n[[d]]\ne = { f = 4 }\n";
+
+    #[test]
+    fn every_key_has_its_line() {
+        let source = Source::parse(TEXT, "x.toml").unwrap();
+        let place = |key: &str| source.wrong(key, "bad").place;
+        assert_eq!(place("a"), "x.toml:1");
+        assert_eq!(place("b.c"), "x.toml:3");
+        assert_eq!(place("d[1].e.f"), "x.toml:8");
+        assert_eq!(place("d[0].missing"), "x.toml:5");
+        assert_eq!(place("nothing"), "x.toml:1");
+        let error = Source::parse("a = 1\nb = = 2\n", "y.toml").err().unwrap();
+        assert_eq!(error.place, "y.toml:2");
+    }
+
+    #[test]
+    fn values_are_set_where_a_dotted_key_says() {
+        let mut table = Source::parse(TEXT, "x").unwrap().table;
+        let number = |value: i64| toml::Value::Integer(value);
+        set(&mut table, "b.c", &number(5)).unwrap();
+        set(&mut table, "d.g", &number(6)).unwrap();
+        set(&mut table, "d[1].g", &number(7)).unwrap();
+        set(&mut table, "new.key", &number(8)).unwrap();
+        assert_eq!(table["b"]["c"], number(5));
+        assert_eq!(table["d"][0]["g"], number(6));
+        assert_eq!(table["d"][1]["g"], number(7));
+        assert_eq!(table["new"]["key"], number(8));
+        for wrong in ["d[2].e", "a.b", "d[x].e", "d[0].e.f"] {
+            assert!(set(&mut table, wrong, &number(1)).is_err(), "{wrong}");
+        }
+    }
+}
