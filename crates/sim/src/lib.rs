@@ -10,4 +10,5 @@ pub mod events;
 pub mod faults;
 pub mod rng;
 pub mod units;
+pub mod workload;
 pub mod world;
