@@ -1,0 +1,208 @@
+//! When a process makes its calls: one after the other, several at once, or at given times.
+
+use super::keys::{Impossible, Keys, positive, require};
+use crate::rng::Rng;
+use crate::units::{Bytes, Duration};
+
+/// When calls are made. Without any of it, each process makes one call after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// All processes wait for each other after each call.
+    pub barrier: bool,
+    /// Time between a process's calls.
+    pub think: Duration,
+    /// With it, the time between calls is drawn evenly between `think` and this.
+    pub think_max: Option<Duration>,
+    /// Calls that a process keeps unanswered; 0 means 1.
+    pub in_flight: u32,
+    /// A process makes a call each time this is over, whatever the answers do.
+    pub interval: Option<Duration>,
+    /// All processes together ask for so many bytes a second, in turn, whatever the answers do.
+    pub rate: Option<Bytes>,
+    /// The rate changes steadily to this one until the last call.
+    pub rate_end: Option<Bytes>,
+    /// A call at a given time comes up to this later, by chance.
+    pub jitter: Duration,
+    /// Calls are made for so long,
+    pub on: Option<Duration>,
+    /// then none for so long, and so on.
+    pub off: Option<Duration>,
+}
+
+impl Pace {
+    pub(super) fn read(keys: &mut Keys) -> Pace {
+        Pace {
+            barrier: keys.or("barrier", false),
+            in_flight: keys.or("in_flight", 1),
+            interval: keys.optional("interval"),
+            rate: keys.optional("rate"),
+            rate_end: keys.optional("rate_end"),
+            jitter: keys.or("jitter", Duration(0)),
+            on: keys.optional("on"),
+            off: keys.optional("off"),
+            ..Pace::read_think(keys)
+        }
+    }
+
+    /// Only the time between calls.
+    pub(super) fn read_think(keys: &mut Keys) -> Pace {
+        Pace {
+            think: keys.or("think", Duration(0)),
+            think_max: keys.optional("think_max"),
+            in_flight: 1,
+            ..Pace::default()
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Impossible> {
+        positive("in_flight", self.in_flight.into())?;
+        require(
+            self.think_max.is_none_or(|max| max >= self.think),
+            "think_max",
+            || "it must not be below think".into(),
+        )?;
+        let Some(key) = self.timed_by() else {
+            for (key, given) in [
+                ("jitter", self.jitter.0 > 0),
+                ("rate_end", self.rate_end.is_some()),
+                ("on", self.on.is_some()),
+                ("off", self.off.is_some()),
+            ] {
+                require(!given, key, || {
+                    "only calls at given times have it; give interval or rate too".into()
+                })?;
+            }
+            return Ok(());
+        };
+        require(
+            !(self.interval.is_some() && self.rate.is_some()),
+            "rate",
+            || "either interval or rate, not both".into(),
+        )?;
+        require(
+            self.rate.is_some() || self.rate_end.is_none(),
+            "rate_end",
+            || "an interval does not change; give rate instead".into(),
+        )?;
+        for (key, value) in [
+            ("interval", self.interval.map(|time| time.0)),
+            ("rate", self.rate.map(|bytes| bytes.0)),
+            ("rate_end", self.rate_end.map(|bytes| bytes.0)),
+            ("on", self.on.map(|time| time.0)),
+        ] {
+            let limits = 1..=RATE_MAX;
+            require(
+                value.is_none_or(|value| limits.contains(&value)),
+                key,
+                || format!("1 to {RATE_MAX} are possible, in ns or bytes"),
+            )?;
+        }
+        require(self.on.is_some() == self.off.is_some(), "on", || {
+            "on and off belong together".into()
+        })?;
+        for (name, given) in [
+            ("barrier", self.barrier),
+            ("think", self.think.0 > 0 || self.think_max.is_some()),
+            ("in_flight", self.in_flight > 1),
+        ] {
+            require(!given, name, || {
+                format!("with {key}, calls are made at their times, whatever came before")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The key that gives the times of calls, if they do not depend on answers.
+    pub(super) fn timed_by(&self) -> Option<&'static str> {
+        match (self.interval, self.rate) {
+            (Some(_), _) => Some("interval"),
+            (None, Some(_)) => Some("rate"),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether a process may go on before its call is answered.
+    pub(super) fn runs_ahead(&self) -> bool {
+        self.timed_by().is_some() || self.in_flight > 1
+    }
+
+    /// A time between calls, ns.
+    pub(super) fn think(&self, rng: &mut Rng) -> u64 {
+        match self.think_max {
+            Some(max) if max > self.think => rng.between(self.think.0, max.0),
+            _ => self.think.0,
+        }
+    }
+
+    /// When the call of this number, counted over all processes in turn, is due, ns after the
+    /// program's start, if `calls` of `request` bytes each are made in all.
+    pub(super) fn due_ns(&self, number: u64, processes: u32, calls: u64, request: u64) -> u64 {
+        let at = match (self.interval, self.rate) {
+            (Some(interval), _) => {
+                u128::from(number / u64::from(processes)) * u128::from(interval.0)
+            }
+            (None, Some(rate)) => self.due_by_rate(rate.0, number, calls, request),
+            (None, None) => 0,
+        };
+        // Time off does not count.
+        let at = match (self.on, self.off) {
+            (Some(on), Some(off)) => {
+                let (on, off) = (u128::from(on.0), u128::from(off.0));
+                at / on * (on + off) + at % on
+            }
+            _ => at,
+        };
+        u64::try_from(at).unwrap_or(u64::MAX)
+    }
+
+    /// With a steady change from rate `r` to `e` until all `B` bytes are asked for, `b` bytes are
+    /// due at `2 b / (r + sqrt(r^2 + (e^2 - r^2) b / B))`.
+    fn due_by_rate(&self, rate: u64, number: u64, calls: u64, request: u64) -> u128 {
+        let bytes = u128::from(number) * u128::from(request);
+        let end = self.rate_end.map_or(rate, |end| end.0);
+        let (square, end) = (u128::from(rate).pow(2), u128::from(end).pow(2));
+        let (number, calls) = (u128::from(number), u128::from(calls.max(1)));
+        let change = |difference: u128| difference / calls * number;
+        let now = match end >= square {
+            true => square + change(end - square),
+            false => square - change(square - end),
+        };
+        // The root in 1/1024 bytes a second.
+        let root = (now << 20).isqrt();
+        bytes * 2 * 1024 * 1_000_000_000 / (u128::from(rate) * 1024 + root)
+    }
+}
+
+/// Bounds intervals and rates, so that nothing overflows.
+const RATE_MAX: u64 = 1_000_000_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_due_by_rate() {
+        let mut pace = Pace {
+            rate: Some(Bytes(20_000_000)),
+            ..Pace::default()
+        };
+        let due = |pace: &Pace, number| pace.due_ns(number, 4, 700, 100_000);
+        assert_eq!(due(&pace, 0), 0);
+        assert_eq!(due(&pace, 200), 1_000_000_000);
+        // 70 MB at 20 to 50 MB/s take 2 s; after half of the time 27.5 MB are due.
+        pace.rate_end = Some(Bytes(50_000_000));
+        assert_eq!(due(&pace, 700), 2_000_000_000);
+        assert!(due(&pace, 275).abs_diff(1_000_000_000) < 1000);
+        // 0.2 s on, 1 s off.
+        pace.on = Some(Duration(200_000_000));
+        pace.off = Some(Duration(1_000_000_000));
+        assert!(due(&pace, 275).abs_diff(6_000_000_000) < 1000);
+        // And slower and slower.
+        let falls = Pace {
+            rate: Some(Bytes(50_000_000)),
+            rate_end: Some(Bytes(20_000_000)),
+            ..Pace::default()
+        };
+        assert_eq!(due(&falls, 700), 2_000_000_000);
+    }
+}
