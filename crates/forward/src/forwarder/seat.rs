@@ -182,7 +182,7 @@ impl Seat {
         generation != 0 || seated.is_some_and(|seated| seated.inherited)
     }
 
-    /// Gives the client a block if it has none; false if the table is full.
+    /// Gives the client a block if it has none; false if the table or its file system is full.
     pub(super) fn seat_client(&mut self, client: u64) -> bool {
         if self.clients.contains_key(&client) {
             return true;
@@ -193,7 +193,9 @@ impl Seat {
             return false;
         }
         let table = self.table.as_ref().expect("a held seat has a table");
-        table::enter(&**table, block as u16, client);
+        if !table::enter(&**table, block as u16, client) {
+            return false;
+        }
         self.take_block(block as u16);
         self.clients.insert(client, Seated::new(block as u16));
         true
