@@ -33,7 +33,7 @@ use opens::OpenFiles;
 use operations::NameQueues;
 use pool::Pool;
 use request::{Key, Pending};
-use seat::Seat;
+use seat::Seats;
 use sessions::{Client, Connection};
 use slab::Slab;
 use status::Counters;
@@ -51,7 +51,7 @@ pub struct Forwarder {
     jobs: Slab<(u32, Running)>,
     job_serial: u32,
     pool: Pool,
-    seats: Vec<Seat>,
+    seats: Seats,
     names: NameQueues,
     opens: OpenFiles,
     locks: Locks<Key>,
@@ -110,7 +110,7 @@ impl Forwarder {
             jobs: Slab::new(),
             job_serial: 0,
             pool: Pool::new(config.pool_bytes_max, config.payload_max),
-            seats: (0..config.layout.seats).map(|_| Seat::away()).collect(),
+            seats: Seats::new(),
             names: NameQueues::default(),
             opens: OpenFiles::default(),
             locks: Locks::new(),
@@ -253,7 +253,7 @@ impl Forwarder {
     }
 
     fn nothing_left(&self) -> bool {
-        self.requests.len() == 0 && self.jobs.len() == 0 && self.seats.iter().all(Seat::is_away)
+        self.requests.len() == 0 && self.jobs.len() == 0 && self.seats.are_away()
     }
 
     fn log(&mut self, text: impl Into<Box<str>>) {
@@ -263,8 +263,7 @@ impl Forwarder {
     fn row_address(&self, key: Key) -> Option<RowAddress> {
         let pending = &self.requests[key];
         let row = pending.row?;
-        let (table, number) =
-            self.seats[usize::from(pending.seat)].row(pending.client, row.index)?;
+        let (table, number) = self.seats[pending.seat].row(pending.client, row.index)?;
         Some(RowAddress {
             unresolved: Vec::new(),
             seat: pending.seat,

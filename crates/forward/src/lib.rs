@@ -27,4 +27,4 @@ mod tests;
 pub use files::{Access, Errno, Files};
 pub use forwarder::Forwarder;
 pub use host::*;
-pub use table::{CLIENTS_MAX, ROWS, RowRecord, RowState, SeatTable, TABLE_BYTES};
+pub use table::{CLIENTS_MAX, ROWS, RowRecord, RowState, SeatTable, TABLE_BYTES, table_bytes};

@@ -31,14 +31,17 @@ use alloc::boxed::Box;
 use tidegate_wire::{Outcome, Status};
 
 /// Clients that one seat's table has room for.
-pub const CLIENTS_MAX: usize = 256;
+pub const CLIENTS_MAX: usize = 1024;
 /// Rows of each client.
 pub const ROWS: usize = 64;
 /// Bytes that a seat's table file must have.
-pub const TABLE_BYTES: usize =
-    CLIENTS_MAX * CLIENT_BYTES + CLIENTS_MAX * ROWS * RowRecord::BYTES_MAX;
+pub const TABLE_BYTES: usize = table_bytes(CLIENTS_MAX);
 
 const CLIENT_BYTES: usize = 64;
+/// Bytes of one client's rows.
+const BLOCK_BYTES: usize = ROWS * RowRecord::BYTES_MAX;
+/// Clients whose entries are loaded together.
+const LOADED_TOGETHER: usize = 64;
 const HELD_AT: usize = 16;
 const STATE_AT: usize = 16;
 const RESULT_HEAD_AT: usize = 20;
@@ -95,12 +98,24 @@ pub trait SeatTable: Send + Sync {
     /// Stores bytes at `at`, then is visible to whoever maps the file, in program order with other
     /// stores.
     fn store(&self, at: usize, bytes: &[u8]);
+    /// Makes sure that later stores into `len` bytes from `at` find room where the table is kept;
+    /// false if there is none. Told before a client gets its rows, which nobody uses then: what
+    /// they hold may be lost.
+    fn reserve(&self, at: usize, len: usize) -> bool {
+        let _ = (at, len);
+        true
+    }
     /// Bytes of the table: [`TABLE_BYTES`], whatever the file held before.
     fn len(&self) -> usize;
     /// A table has a fixed, positive length.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Bytes of the front of a table up to the rows of its first `clients` clients.
+pub const fn table_bytes(clients: usize) -> usize {
+    CLIENTS_MAX * CLIENT_BYTES + clients * BLOCK_BYTES
 }
 
 /// What the table says of one of its clients.
@@ -117,38 +132,47 @@ pub(crate) struct ClientEntry {
 /// The clients in the header, in order of position; and how many entries are damaged.
 pub(crate) fn clients(table: &dyn SeatTable) -> (alloc::vec::Vec<ClientEntry>, usize) {
     let (mut found, mut damaged) = (alloc::vec::Vec::new(), 0);
-    for block in 0..CLIENTS_MAX {
-        let mut bytes = [0; HELD_AT + 1];
-        table.load(block * CLIENT_BYTES, &mut bytes);
-        let client = u64_at(&bytes, 0);
-        let damage = u32_at(&bytes, 8) != crc(&[&bytes[..8]]);
-        if client == 0 {
-            continue;
+    for first in (0..CLIENTS_MAX).step_by(LOADED_TOGETHER) {
+        let mut bytes = [0; LOADED_TOGETHER * CLIENT_BYTES];
+        table.load(first * CLIENT_BYTES, &mut bytes);
+        for (index, entry) in bytes.chunks_exact(CLIENT_BYTES).enumerate() {
+            let client = u64_at(entry, 0);
+            if client == 0 {
+                continue;
+            }
+            if u32_at(entry, 8) != crc(&[&entry[..8]]) {
+                damaged += 1;
+                continue;
+            }
+            found.push(ClientEntry {
+                block: (first + index) as u16,
+                client,
+                held: entry[HELD_AT] != 0,
+            });
         }
-        if damage {
-            damaged += 1;
-            continue;
-        }
-        let held = bytes[HELD_AT] != 0;
-        found.push(ClientEntry {
-            block: block as u16,
-            client,
-            held,
-        });
     }
     (found, damaged)
 }
 
-/// Gives a block to a client: empties its rows, then names the client.
-pub(crate) fn enter(table: &dyn SeatTable, block: u16, client: u64) {
+/// Gives a block to a client: empties its rows, then names the client. False if the table has no
+/// room for them.
+pub(crate) fn enter(table: &dyn SeatTable, block: u16, client: u64) -> bool {
+    if !table.reserve(table_bytes(usize::from(block)), BLOCK_BYTES) {
+        return false;
+    }
     for index in 0..ROWS {
-        clear(table, row_number(block, index as u16));
+        let row = row_number(block, index as u16);
+        // Most are empty, and a store would take memory for each.
+        if peek(table, row).0 != RowState::Empty {
+            clear(table, row);
+        }
     }
     let mut bytes = [0; CLIENT_BYTES];
     bytes[..8].copy_from_slice(&client.to_le_bytes());
     let checksum = crc(&[&bytes[..8]]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
     table.store(usize::from(block) * CLIENT_BYTES, &bytes);
+    true
 }
 
 /// Takes a block away from its client.
@@ -347,9 +371,9 @@ mod tests {
     #[test]
     fn clients_come_and_go_and_are_found_again() {
         let (_, table) = table();
-        enter(&table, 3, 77);
-        enter(&table, 255, 88);
-        set_held(&table, 255, true);
+        let last = CLIENTS_MAX as u16 - 1;
+        assert!(enter(&table, 3, 77) && enter(&table, last, 88));
+        set_held(&table, last, true);
         let entry = |block, client, held| ClientEntry {
             block,
             client,
@@ -357,11 +381,11 @@ mod tests {
         };
         assert_eq!(
             clients(&table),
-            (alloc::vec![entry(3, 77, false), entry(255, 88, true)], 0)
+            (alloc::vec![entry(3, 77, false), entry(last, 88, true)], 0)
         );
         leave(&table, 3);
-        set_held(&table, 255, false);
-        assert_eq!(clients(&table), (alloc::vec![entry(255, 88, false)], 0));
+        set_held(&table, last, false);
+        assert_eq!(clients(&table), (alloc::vec![entry(last, 88, false)], 0));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use table::{HEADER_BYTES, MappedTable};
+use table::{FILE_BYTES, MappedTable, allocate};
 use tidegate_forward::SeatTable;
 use tidegate_wire::Layout;
 
@@ -28,7 +28,7 @@ const WANTED_BYTE: u64 = 1;
 /// First bytes of a seat's file.
 const MAGIC: [u8; 8] = *b"tideseat";
 /// Version of the file's form.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Why seats cannot be had on this export.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +43,10 @@ pub enum SeatsError {
         source: std::io::Error,
     },
     /// The file system is too full for a seat's table.
-    #[error("{}: no room for the reply table ({need} bytes); free some space", path.display())]
+    #[error("{}: no room for the reply table (16 MiB); free some space", path.display())]
     NoRoom {
         /// The seat's file.
         path: PathBuf,
-        /// Bytes needed.
-        need: u64,
     },
     /// The export is used with another layout.
     #[error(
@@ -254,17 +252,14 @@ impl Seats {
     /// so that it survives the node.
     fn raise_generation(&self, seat: u16, file: &File) -> Result<u64, SeatsError> {
         let error = |e| self.file_error(seat, e);
-        let need = HEADER_BYTES + tidegate_forward::TABLE_BYTES as u64;
         let len = file.metadata().map_err(error)?.len();
         let last = match len {
             0 => 0,
-            _ => self.read_generation(seat, file, need)?,
+            _ => self.read_generation(seat, file)?,
         };
-        // Blocks are set aside now, for a store into a mapped hole of a full disk is a SIGBUS.
-        allocate(file, need).map_err(|e| match e.raw_os_error() {
+        allocate(file).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => SeatsError::NoRoom {
                 path: self.path.join(file_name(seat)),
-                need,
             },
             _ => error(e),
         })?;
@@ -278,17 +273,17 @@ impl Seats {
         Ok(generation)
     }
 
-    fn read_generation(&self, seat: u16, file: &File, need: u64) -> Result<u64, SeatsError> {
+    fn read_generation(&self, seat: u16, file: &File) -> Result<u64, SeatsError> {
         let mut header = [0; 24];
         let len = file.metadata().map_err(|e| self.file_error(seat, e))?.len();
         let read = file.read_exact_at(&mut header, 0);
-        if header == [0; 24] && len <= need {
+        if header == [0; 24] && len <= FILE_BYTES {
             // Whoever began the file died, or found no room, before it wrote a header.
             return Ok(0);
         }
         read.map_err(|e| self.file_error(seat, e))?;
         let version = header[8..12] == VERSION.to_le_bytes();
-        if header[..8] != MAGIC || !version || len != need {
+        if header[..8] != MAGIC || !version || len != FILE_BYTES {
             return Err(SeatsError::Foreign {
                 path: self.path.join(file_name(seat)),
             });
@@ -327,27 +322,6 @@ impl Seats {
 
 fn file_name(seat: u16) -> String {
     format!("seat.{seat}")
-}
-
-/// Gives the file its length with all blocks set aside. A back end without fallocate gets zeros in
-/// the part that is missing.
-fn allocate(file: &File, need: u64) -> std::io::Result<()> {
-    let flags = rustix::fs::FallocateFlags::empty();
-    let refused = match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, 0, need)) {
-        Ok(()) => return Ok(()),
-        Err(error) => error,
-    };
-    if refused != rustix::io::Errno::OPNOTSUPP && refused != rustix::io::Errno::NOSYS {
-        return Err(refused.into());
-    }
-    let zeros = vec![0; 1 << 20];
-    let mut at = file.metadata()?.len();
-    while at < need {
-        let len = (need - at).min(zeros.len() as u64);
-        file.write_all_at(&zeros[..len as usize], at)?;
-        at += len;
-    }
-    Ok(())
 }
 
 /// The mount option that keeps locks on this node, if the folder's file system has one.

@@ -13,7 +13,7 @@ impl Forwarder {
     pub(super) fn gate(&mut self, key: Key) {
         let pending = &self.requests[key];
         let (client, generation) = (pending.client, pending.generation);
-        let seat = &mut self.seats[usize::from(pending.seat)];
+        let seat = self.seats.near(pending.seat);
         if seat.is_news_to(client, generation) {
             return self.answer(key, Err(Status::NewGeneration));
         }
@@ -30,7 +30,7 @@ impl Forwarder {
         }
         let pending = &mut self.requests[key];
         pending.active = true;
-        self.seats[usize::from(pending.seat)].count_active(true);
+        self.seats.near(pending.seat).count_active(true);
         match pending.path {
             Path::Here => self.keep(key),
             _ => self.permit(key),
@@ -64,7 +64,7 @@ impl Forwarder {
             }
             return false;
         }
-        let seat = &mut self.seats[usize::from(address.seat)];
+        let seat = self.seats.near(address.seat);
         if !seat.use_row(client, row.index, address.row) {
             let conn = self.clients[&client].conn;
             if let Some(conn) = conn {
@@ -127,7 +127,7 @@ impl Forwarder {
             }
             _ => 0,
         };
-        let seat = &self.seats[usize::from(pending.seat)];
+        let seat = &self.seats[pending.seat];
         let held = seat.is_held() && result != Err(Status::NotMySeat);
         let reply = Reply {
             id: pending.id,

@@ -47,7 +47,7 @@ impl Forwarder {
             return self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
         }
         let release = lock.kind == LockKind::None;
-        if self.seats[usize::from(seat)].in_grace() && !reclaim && !release {
+        if self.seats[seat].in_grace() && !reclaim && !release {
             if wait {
                 self.wait_for_lock(key);
                 return self.locks.wait(handle, owner, lock, key);
@@ -78,7 +78,7 @@ impl Forwarder {
     fn wait_for_lock(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         if core::mem::replace(&mut pending.active, false) {
-            self.seats[usize::from(pending.seat)].count_active(false);
+            self.seats.near(pending.seat).count_active(false);
         }
     }
 
@@ -109,7 +109,7 @@ impl Forwarder {
     /// Locks of a file changed: the table is told, and those that wait may have their turn.
     fn locks_changed(&mut self, handle: Handle) {
         let seat = self.config.layout.seat_of_file(handle);
-        let granted = match self.seats[usize::from(seat)].in_grace() {
+        let granted = match self.seats[seat].in_grace() {
             true => Vec::new(),
             false => self.locks.wake(handle),
         };
@@ -122,7 +122,9 @@ impl Forwarder {
     fn note_lock_changes(&mut self) {
         for change in self.locks.take_changes() {
             let seat = self.config.layout.seat_of_file(change.handle);
-            self.seats[usize::from(seat)].hold(change.client, change.holds);
+            if let Some(seat) = self.seats.get_mut(seat) {
+                seat.hold(change.client, change.holds);
+            }
         }
     }
 

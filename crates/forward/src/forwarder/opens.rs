@@ -95,7 +95,7 @@ impl Forwarder {
         if result.is_ok() && lives {
             if file.opens.insert((client, open)) {
                 self.opens.counted(client, true);
-                self.seats[usize::from(seat)].hold(client, true);
+                self.seats.near(seat).hold(client, true);
             }
             for (wanted, direction) in [(read, false), (write, true)] {
                 if wanted {
@@ -121,7 +121,7 @@ impl Forwarder {
         if file.opens.remove(&(client, open)) {
             self.opens.counted(client, false);
             let seat = self.config.layout.seat_of_file(handle);
-            self.seats[usize::from(seat)].hold(client, false);
+            self.seats.near(seat).hold(client, false);
         }
     }
 
@@ -139,7 +139,7 @@ impl Forwarder {
         }
         file.closing = true;
         let seat = self.config.layout.seat_of_file(handle);
-        self.seats[usize::from(seat)].count_active(true);
+        self.seats.near(seat).count_active(true);
         self.start(Running::Closed { handle }, Job::Closed { handle });
     }
 
@@ -154,7 +154,7 @@ impl Forwarder {
             self.begin_open(key);
         }
         let seat = self.config.layout.seat_of_file(handle);
-        self.seats[usize::from(seat)].count_active(false);
+        self.seats.near(seat).count_active(false);
         self.release_if_idle(seat);
     }
 

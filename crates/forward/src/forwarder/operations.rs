@@ -62,7 +62,7 @@ impl Forwarder {
     pub(super) fn begin_operation(&mut self, key: Key) {
         let mut row = self.row_address(key);
         if let Some(row) = &mut row {
-            row.unresolved = self.seats[usize::from(row.seat)].unresolved.clone();
+            row.unresolved = self.seats[row.seat].unresolved.clone();
         }
         let pending = &mut self.requests[key];
         let caller = pending.caller.take();

@@ -202,8 +202,9 @@ impl Forwarder {
     /// Ends the waiting of a request that has not begun; false if it has.
     pub(super) fn stop_waiting(&mut self, key: Key) -> bool {
         let pending = &self.requests[key];
-        let seat = &mut self.seats[usize::from(pending.seat)];
-        if let Some(at) = seat.waiting.iter().position(|waits| *waits == key) {
+        if let Some(seat) = self.seats.get_mut(pending.seat)
+            && let Some(at) = seat.waiting.iter().position(|waits| *waits == key)
+        {
             seat.waiting.remove(at);
             return true;
         }

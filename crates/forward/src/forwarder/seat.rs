@@ -4,7 +4,6 @@ use super::request::{Key, Pending};
 use crate::table::{self, CLIENTS_MAX, RowState, SeatTable};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::Status;
@@ -28,7 +27,7 @@ pub(super) struct Seat {
     pub(super) generation: u64,
     pub(super) table: Option<Arc<dyn SeatTable>>,
     pub(super) clients: BTreeMap<u64, Seated>,
-    /// Which blocks of the table are taken.
+    /// Which blocks of the table are taken; those behind the last are free.
     pub(super) blocks: Vec<bool>,
     /// Requests that wait for the seat.
     pub(super) waiting: VecDeque<Key>,
@@ -41,6 +40,64 @@ pub(super) struct Seat {
     pub(super) resolving: u32,
     /// Requests and jobs that must end before the seat is released.
     pub(super) active: u32,
+}
+
+/// The seats of the layout that are not away, which are few, however many there are.
+pub(super) struct Seats {
+    near: BTreeMap<u16, Seat>,
+    away: Seat,
+}
+
+impl Seats {
+    /// All are away.
+    pub(super) fn new() -> Seats {
+        Seats {
+            near: BTreeMap::new(),
+            away: Seat::away(),
+        }
+    }
+
+    /// A seat that may be away, and then has nothing to change.
+    pub(super) fn get_mut(&mut self, seat: u16) -> Option<&mut Seat> {
+        self.near.get_mut(&seat)
+    }
+
+    /// A seat that is taken or held, or will be.
+    pub(super) fn near(&mut self, seat: u16) -> &mut Seat {
+        self.near.entry(seat).or_insert_with(Seat::away)
+    }
+
+    /// The seat is away again.
+    pub(super) fn remove(&mut self, seat: u16) {
+        self.near.remove(&seat);
+    }
+
+    /// Those that are not away, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Seat)> {
+        self.near.iter().map(|(number, seat)| (*number, seat))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+        self.near.values_mut()
+    }
+
+    /// Their numbers.
+    pub(super) fn numbers(&self) -> Vec<u16> {
+        self.near.keys().copied().collect()
+    }
+
+    pub(super) fn are_away(&self) -> bool {
+        self.near.is_empty()
+    }
+}
+
+impl core::ops::Index<u16> for Seats {
+    type Output = Seat;
+
+    fn index(&self, seat: u16) -> &Seat {
+        self.near.get(&seat).unwrap_or(&self.away)
+    }
 }
 
 /// A client with a block in the seat's table.
@@ -64,7 +121,7 @@ impl Seat {
             generation: 0,
             table: None,
             clients: BTreeMap::new(),
-            blocks: vec![false; CLIENTS_MAX],
+            blocks: Vec::new(),
             waiting: VecDeque::new(),
             grace_until: None,
             strangers_until: None,
@@ -125,19 +182,32 @@ impl Seat {
         generation != 0 || seated.is_some_and(|seated| seated.inherited)
     }
 
-    /// Gives the client a block if it has none; false if the table is full.
+    /// Gives the client a block if it has none; false if the table or its file system is full.
     pub(super) fn seat_client(&mut self, client: u64) -> bool {
         if self.clients.contains_key(&client) {
             return true;
         }
-        let Some(block) = self.blocks.iter().position(|taken| !taken) else {
+        let free = self.blocks.iter().position(|taken| !taken);
+        let block = free.unwrap_or(self.blocks.len());
+        if block >= CLIENTS_MAX {
             return false;
-        };
+        }
         let table = self.table.as_ref().expect("a held seat has a table");
-        table::enter(&**table, block as u16, client);
-        self.blocks[block] = true;
+        if !table::enter(&**table, block as u16, client) {
+            return false;
+        }
+        self.take_block(block as u16);
         self.clients.insert(client, Seated::new(block as u16));
         true
+    }
+
+    /// Notes that a block of the table is a client's.
+    pub(super) fn take_block(&mut self, block: u16) {
+        let block = usize::from(block);
+        if block >= self.blocks.len() {
+            self.blocks.resize(block + 1, false);
+        }
+        self.blocks[block] = true;
     }
 
     /// Marks a row in use; false if it is.

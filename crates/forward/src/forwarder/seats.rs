@@ -16,7 +16,7 @@ const OWN_WAIT_NS: u64 = 100_000_000;
 
 impl Forwarder {
     fn seat_mut(&mut self, seat: u16) -> &mut Seat {
-        &mut self.seats[usize::from(seat)]
+        self.seats.near(seat)
     }
 
     /// Asks the host for a seat's lock.
@@ -29,8 +29,7 @@ impl Forwarder {
     pub(super) fn enter_seat(&mut self, key: Key) {
         let seat = self.requests[key].seat;
         let own = seat == self.config.forwarder;
-        let state = self.seat_mut(seat).state;
-        match state {
+        match self.seats[seat].state {
             State::Serving => return self.gate(key),
             State::Draining => return self.answer(key, Err(Status::NotMySeat)),
             State::Away if !own && !self.config.fail_over => {
@@ -49,16 +48,24 @@ impl Forwarder {
 
     pub(super) fn seat_refused(&mut self, seat: u16) {
         // For the own seat the host goes on waiting, and so do its requests for their while.
-        if seat == self.config.forwarder || self.seat_mut(seat).state != State::Taking {
+        if seat == self.config.forwarder || self.seats[seat].state != State::Taking {
             return;
         }
         self.seat_mut(seat).state = State::Away;
         self.turn_away(seat);
     }
 
+    /// Sends what waits for a seat elsewhere; one that is away is forgotten then.
     fn turn_away(&mut self, seat: u16) {
-        while let Some(key) = self.seat_mut(seat).waiting.pop_front() {
+        while let Some(key) = self
+            .seats
+            .get_mut(seat)
+            .and_then(|it| it.waiting.pop_front())
+        {
             self.answer(key, Err(Status::NotMySeat));
+        }
+        if self.seats[seat].is_away() {
+            self.seats.remove(seat);
         }
     }
 
@@ -74,14 +81,14 @@ impl Forwarder {
         }
         let (entries, damaged) = table::clients(&*table);
         seat.generation = generation;
-        seat.blocks.fill(false);
+        seat.blocks.clear();
         let mut rows = Vec::new();
         for entry in entries {
             if seat.clients.contains_key(&entry.client) {
                 table::leave(&*table, entry.block);
                 continue;
             }
-            seat.blocks[usize::from(entry.block)] = true;
+            seat.take_block(entry.block);
             let seated = Seated {
                 marked: entry.held,
                 inherited: true,
@@ -150,7 +157,7 @@ impl Forwarder {
 
     fn serve(&mut self, number: u16) {
         self.seat_mut(number).state = State::Serving;
-        while self.seat_mut(number).state == State::Serving {
+        while self.seats[number].state == State::Serving {
             let Some(key) = self.seat_mut(number).waiting.pop_front() else {
                 return;
             };
@@ -163,7 +170,7 @@ impl Forwarder {
     /// waits.
     pub(super) fn resolve_first(&mut self, key: Key) -> bool {
         let number = self.requests[key].seat;
-        if self.requests[key].resolved || self.seat_mut(number).unresolved.is_empty() {
+        if self.requests[key].resolved || self.seats[number].unresolved.is_empty() {
             return false;
         }
         self.requests[key].resolved = true;
@@ -176,10 +183,8 @@ impl Forwarder {
 
     /// The owner is back.
     pub(super) fn seat_wanted(&mut self, number: u16) {
-        if !matches!(
-            self.seat_mut(number).state,
-            State::Serving | State::Resolving
-        ) {
+        let state = self.seats[number].state;
+        if !matches!(state, State::Serving | State::Resolving) {
             return;
         }
         self.seat_mut(number).state = State::Draining;
@@ -190,8 +195,8 @@ impl Forwarder {
 
     pub(super) fn drain(&mut self) {
         self.draining = true;
-        for number in 0..self.config.layout.seats {
-            if self.seat_mut(number).state == State::Taking {
+        for number in self.seats.numbers() {
+            if self.seats[number].state == State::Taking {
                 self.seat_mut(number).state = State::Away;
                 self.turn_away(number);
             }
@@ -200,12 +205,12 @@ impl Forwarder {
     }
 
     pub(super) fn release_if_idle(&mut self, number: u16) {
-        let seat = self.seat_mut(number);
+        let seat = &self.seats[number];
         if seat.state != State::Draining || seat.active > 0 || seat.resolving > 0 {
             return;
         }
         self.tell_holders(number);
-        *self.seat_mut(number) = Seat::away();
+        self.seats.remove(number);
         self.drop_seat_locks(number);
         self.drop_seat_opens(number);
         self.outputs.push_back(Output::ReleaseSeat { seat: number });
@@ -215,7 +220,7 @@ impl Forwarder {
     /// nothing new until they have told them: one that is idle would not notice.
     fn tell_holders(&mut self, number: u16) {
         let epoch = self.scheduler.epoch(self.now);
-        let seated = self.seats[usize::from(number)].clients.iter();
+        let seated = self.seats[number].clients.iter();
         let holders = seated.filter(|(_, seated)| seated.holdings > 0);
         let conns = holders.filter_map(|(client, _)| self.clients.get(client)?.conn);
         for conn in conns {
@@ -241,26 +246,26 @@ impl Forwarder {
 
     /// A request of the seat is done.
     pub(super) fn leave_gate(&mut self, pending: &Pending) {
-        let seat = self.seat_mut(pending.seat);
         if pending.row_busy {
-            seat.row_done(pending);
+            self.seat_mut(pending.seat).row_done(pending);
         }
         if pending.active {
-            seat.count_active(false);
+            self.seat_mut(pending.seat).count_active(false);
             self.release_if_idle(pending.seat);
         }
     }
 
     /// The client has told its opens and locks again.
     pub(super) fn reclaim_done(&mut self, number: u16, client: u64) {
-        if let Some(seated) = self.seat_mut(number).clients.get_mut(&client) {
+        let seat = self.seats.get_mut(number);
+        if let Some(seated) = seat.and_then(|it| it.clients.get_mut(&client)) {
             seated.reclaiming = false;
         }
         self.end_grace_if_all_came(number);
     }
 
     fn end_grace_if_all_came(&mut self, number: u16) {
-        let seat = self.seat_mut(number);
+        let seat = &self.seats[number];
         if seat.in_grace() && !seat.clients.values().any(|seated| seated.reclaiming) {
             self.end_grace(number);
         }
@@ -283,7 +288,9 @@ impl Forwarder {
 
     /// A client's state at the seat ends.
     pub(super) fn leave_seat(&mut self, number: u16, client: u64) {
-        let seat = self.seat_mut(number);
+        let Some(seat) = self.seats.get_mut(number) else {
+            return;
+        };
         let Some(seated) = seat.clients.remove(&client) else {
             return;
         };
@@ -301,30 +308,30 @@ impl Forwarder {
         let now = self.now;
         let due = |until: Option<Time>| until.is_some_and(|until| until <= now);
         let requests = &self.requests;
-        let waiting = &self.seats[usize::from(number)].waiting;
+        let waiting = &self.seats[number].waiting;
         let late = waiting
             .iter()
             .copied()
             .filter(|key| due(requests[*key].wait_until));
-        let taking = self.seats[usize::from(number)].state == State::Taking;
+        let taking = self.seats[number].state == State::Taking;
         let late: Vec<Key> = late.filter(|_| taking).collect();
         for key in late {
             self.seat_mut(number).waiting.retain(|waits| *waits != key);
             self.answer(key, Err(Status::NotMySeat));
         }
-        if due(self.seat_mut(number).grace_until) {
+        if due(self.seats[number].grace_until) {
             self.end_grace(number);
         }
-        if due(self.seat_mut(number).strangers_until) {
+        if due(self.seats[number].strangers_until) {
             self.seat_mut(number).strangers_until = None;
-            let seat = &self.seats[usize::from(number)];
+            let seat = &self.seats[number];
             let all = seat.clients.keys().copied();
             let strangers: Vec<u64> = all.filter(|it| !self.clients.contains_key(it)).collect();
             for client in strangers {
                 self.leave_seat(number, client);
             }
         }
-        let seat = &self.seats[usize::from(number)];
+        let seat = &self.seats[number];
         let own = seat
             .waiting
             .iter()

@@ -183,8 +183,7 @@ impl Forwarder {
     }
 
     fn grant(&self, hello: &Hello, payload_max: u32, fresh: bool) -> HelloReply {
-        let held = self.seats.iter().enumerate();
-        let held = held.filter(|(_, seat)| seat.is_held());
+        let held = self.seats.iter().filter(|(_, seat)| seat.is_held());
         HelloReply {
             version: hello.version.min(frame::VERSION),
             forwarder: self.config.forwarder,
@@ -201,9 +200,7 @@ impl Forwarder {
                 .wrapping_add(self.config.scheduler.wall_offset_ns),
             host: self.config.host,
             boot: self.config.boot,
-            held: held
-                .map(|(seat, it)| (seat as u16, it.generation))
-                .collect(),
+            held: held.map(|(seat, it)| (seat, it.generation)).collect(),
             root: self.config.root,
         }
     }
@@ -291,7 +288,7 @@ impl Forwarder {
             return;
         }
         self.clients.remove(&client);
-        for seat in 0..self.config.layout.seats {
+        for seat in self.seats.numbers() {
             self.leave_seat(seat, client);
         }
     }

@@ -136,11 +136,7 @@ impl Forwarder {
     }
 
     fn write_seats(&self, out: &mut String) -> core::fmt::Result {
-        let held = self
-            .seats
-            .iter()
-            .enumerate()
-            .filter(|(_, seat)| !seat.is_away());
+        let held = self.seats.iter();
         write_list(out, "seats", held, |out, (number, seat)| {
             let (state, clients) = seat.describe();
             write!(

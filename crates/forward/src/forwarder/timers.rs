@@ -13,7 +13,7 @@ impl Forwarder {
             for client in self.clients.values_mut() {
                 client.seen = client.seen + gap;
             }
-            for seat in &mut self.seats {
+            for seat in self.seats.iter_mut() {
                 seat.pause(gap);
             }
         }
@@ -42,7 +42,7 @@ impl Forwarder {
         for client in dead {
             self.lease_ended(client);
         }
-        for seat in 0..self.config.layout.seats {
+        for seat in self.seats.numbers() {
             self.expire_seat(seat);
         }
         let alive = self.clients.values().filter(|client| !client.ended);

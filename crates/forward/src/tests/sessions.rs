@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::files::Errno;
+use crate::table::CLIENTS_MAX;
 use tidegate_wire::{Caller, SetAttr};
 
 fn greet(host: &mut Host, peer: Peer, hello: Hello) -> (ConnId, Result<Outcome, Status>) {
@@ -292,4 +293,23 @@ fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
         .expect("set");
     let (written, _) = third.call_with(&mut host, write(own, 0, 1), b"x");
     assert!(written.is_ok(), "the owner may, as with a created file");
+}
+
+#[test]
+fn a_seat_has_rows_for_many_clients_and_the_next_holder_finds_them_all() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    config.sessions_max = u32::MAX;
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    for client in 1..=CLIENTS_MAX as u64 {
+        let mut tester = Tester::new(&mut host, client);
+        tester.create(&mut host, &std::format!("file {client}"));
+    }
+    let (_, one_more) = greet(&mut host, peer(0), hello(5000, 1));
+    assert_eq!(errno(one_more), 87, "the table has no room for it");
+    drop(host);
+    let table = world.tables[&0].seen_by(&Switch::new());
+    let (found, damaged) = crate::table::clients(&table);
+    assert_eq!((found.len(), damaged), (CLIENTS_MAX, 0));
 }

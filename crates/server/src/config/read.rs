@@ -40,7 +40,7 @@ impl Config {
             payload_max: top.number("payload_max", 1 << 20, (4096, PAYLOAD_LIMIT.into()))? as u32,
             pool_bytes: 0,
             credits: top.number("credits", 32, (1, 4096))? as u32,
-            sessions_max: top.number("sessions_max", 256, (1, 256))? as u32,
+            sessions_max: top.number("sessions_max", 1024, (1, 1024))? as u32,
             lease_ms: top.number("lease_ms", 60_000, (100, 86_400_000))? as u32,
             grace_ms: top.number("grace_ms", 20_000, (0, 86_400_000))? as u32,
             stall_ms: top.number("stall_ms", 30_000, (100, 86_400_000))? as u32,

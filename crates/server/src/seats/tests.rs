@@ -52,6 +52,29 @@ fn the_table_is_kept_for_the_next_holder() {
 }
 
 #[test]
+fn a_table_takes_room_for_clients_beyond_the_first_when_they_come() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::new("seats");
+    let seats = seats_of(&scratch, 0);
+    let file = scratch.path().join(".tidegate/seat.1");
+    let blocks = || std::fs::metadata(&file).expect("metadata").blocks();
+    let table = seats.try_take(1).expect("take").expect("free").table;
+    let first = blocks();
+    let block = 64 * tidegate_forward::RowRecord::BYTES_MAX;
+    assert!(table.reserve(tidegate_forward::table_bytes(255), block));
+    assert_eq!(blocks(), first);
+    assert!(table.reserve(table.len() - block, block));
+    let more = (blocks() - first) * 512;
+    assert!((block as u64..2 << 20).contains(&more), "{more} bytes");
+    table.store(table.len() - 4, b"last");
+    // Room for one client takes nothing of another's.
+    assert!(table.reserve(tidegate_forward::table_bytes(256), block));
+    let mut last = [0; 4];
+    table.load(table.len() - 4, &mut last);
+    assert_eq!(&last, b"last");
+}
+
+#[test]
 #[should_panic(expected = "outside the table")]
 fn a_store_beyond_the_table_is_refused() {
     let scratch = Scratch::new("seats");
