@@ -136,7 +136,10 @@ pub fn run(scenario: &Scenario, threads: Option<u32>) -> Result<Outcome, Fail> {
             const WIDTH: usize = 30;
             let bar = "#".repeat(done * WIDTH / of);
             let end = if done == of { "\r\x1b[K" } else { "" };
-            eprint!("\r{} [{bar:<WIDTH$}] {done} of {of} runs{end}", scenario.name);
+            eprint!(
+                "\r{} [{bar:<WIDTH$}] {done} of {of} runs{end}",
+                scenario.name
+            );
             // A terminal that is gone sees no progress.
             let _ = std::io::stderr().flush();
         }
@@ -156,9 +159,8 @@ pub fn document(scenario: &Scenario, outcome: &Outcome) -> Value {
     let series = scenario.series.iter().enumerate().map(|(at, series)| {
         let points = series.points.iter().enumerate().map(|(number, point)| {
             let policies = scenario.policies.iter().enumerate();
-            let policies = policies.map(|(which, policy)| {
-                (policy.label.clone(), metrics(at, number, which))
-            });
+            let policies =
+                policies.map(|(which, policy)| (policy.label.clone(), metrics(at, number, which)));
             json!({ "x": point.x, "policies": Value::Object(policies.collect()) })
         });
         json!({ "name": series.name, "points": points.collect::<Vec<_>>() })

@@ -293,7 +293,11 @@ impl Outcome {
         let against = claim.against.as_ref().and_then(number);
         let mut verdicts = Vec::new();
         for (index, series) in scenario.series.iter().enumerate() {
-            if claim.series.as_ref().is_some_and(|name| *name != series.name) {
+            if claim
+                .series
+                .as_ref()
+                .is_some_and(|name| *name != series.name)
+            {
                 continue;
             }
             let at = |point: usize, policy| self.get(index, point, policy, claim.metric);
@@ -309,7 +313,10 @@ impl Outcome {
             let words = claim.metric.words();
             let of = match (&claim.against, claim.spread) {
                 (Some(other), false) => {
-                    format!("{words} under {}, change against {other} in %", claim.policy)
+                    format!(
+                        "{words} under {}, change against {other} in %",
+                        claim.policy
+                    )
                 }
                 _ => format!("{words} under {}", claim.policy),
             };
@@ -356,7 +363,8 @@ impl Claim {
             min: self.min,
             max: self.max,
             // Not a number lies in no band.
-            holds: self.min.is_none_or(|min| ours >= min) && self.max.is_none_or(|max| ours <= max)
+            holds: self.min.is_none_or(|min| ours >= min)
+                && self.max.is_none_or(|max| ours <= max)
                 && !ours.is_nan(),
             why: self.why.clone(),
         }

@@ -184,7 +184,9 @@ impl Scenario {
             place: file.clone(),
             reason: format!("cannot be read: {error}"),
         })?;
-        let name = path.file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy());
+        let name = path
+            .file_stem()
+            .map_or("scenario".into(), |stem| stem.to_string_lossy());
         Scenario::parse(&text, &file, &name)
     }
 
@@ -241,7 +243,10 @@ impl Scenario {
                 Err(source.wrong(&format!("claim[{number}].{key}"), reason))
             };
             let labels: Vec<&str> = self.policies.iter().map(|it| it.label.as_str()).collect();
-            let named = [("policy", Some(&claim.policy)), ("against", claim.against.as_ref())];
+            let named = [
+                ("policy", Some(&claim.policy)),
+                ("against", claim.against.as_ref()),
+            ];
             for (key, label) in named {
                 if let Some(label) = label.filter(|label| !labels.contains(&label.as_str())) {
                     let reason = format!("there is no {label:?}; there are {}", labels.join(", "));
@@ -249,11 +254,17 @@ impl Scenario {
                 }
             }
             let series = claim.series.as_ref();
-            if let Some(name) = series.filter(|name| !self.series.iter().any(|it| it.name == **name))
+            if let Some(name) =
+                series.filter(|name| !self.series.iter().any(|it| it.name == **name))
             {
                 return wrong("series", format!("there is no series {name:?}"));
             }
-            let is_x = |x: f64| self.series.iter().flat_map(|it| &it.points).any(|it| it.x == x);
+            let is_x = |x: f64| {
+                self.series
+                    .iter()
+                    .flat_map(|it| &it.points)
+                    .any(|it| it.x == x)
+            };
             if let Some(x) = claim.x.filter(|x| !is_x(*x)) {
                 return wrong("x", format!("there is no point at {x}"));
             }
@@ -328,11 +339,21 @@ fn variations(
     let mut made = Vec::new();
     for (number, entry) in series.iter().enumerate() {
         let mut of_series = table.clone();
-        apply(source, &mut of_series, &entry.set, &format!("series[{number}].set"))?;
+        apply(
+            source,
+            &mut of_series,
+            &entry.set,
+            &format!("series[{number}].set"),
+        )?;
         let mut machines = Vec::new();
         for (number, point) in points.iter().enumerate() {
             let mut of_point = of_series.clone();
-            apply(source, &mut of_point, &point.set, &format!("point[{number}].set"))?;
+            apply(
+                source,
+                &mut of_point,
+                &point.set,
+                &format!("point[{number}].set"),
+            )?;
             machines.push(Point {
                 x: point.x,
                 machine: Machine::read(source, &mut of_point)?,

@@ -46,7 +46,8 @@ fn heading(scenario: &Scenario, first: &str) -> Vec<String> {
     let mut heading = vec![first.to_string()];
     heading.extend(scenario.policies.iter().map(|policy| policy.label.clone()));
     let others = scenario.policies.iter().skip(1);
-    heading.extend(others.map(|policy| format!("{} vs {}", policy.label, scenario.policies[0].label)));
+    heading
+        .extend(others.map(|policy| format!("{} vs {}", policy.label, scenario.policies[0].label)));
     heading
 }
 
@@ -54,11 +55,9 @@ fn row(scenario: &Scenario, first: String, value: impl Fn(usize) -> f64) -> Vec<
     let mut row = vec![first];
     let policies = 0..scenario.policies.len();
     row.extend(policies.clone().map(|policy| number(value(policy))));
-    row.extend(policies.skip(1).map(|policy| {
-        match value(0) == 0.0 {
-            true => String::new(),
-            false => format!("{:+.1} %", 100.0 * (value(policy) / value(0) - 1.0)),
-        }
+    row.extend(policies.skip(1).map(|policy| match value(0) == 0.0 {
+        true => String::new(),
+        false => format!("{:+.1} %", 100.0 * (value(policy) / value(0) - 1.0)),
     }));
     row
 }

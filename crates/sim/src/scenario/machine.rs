@@ -158,10 +158,7 @@ fn section<T: for<'de> Deserialize<'de>>(
 
 impl Machine {
     /// Takes the machine's keys out of a scenario's table.
-    pub(super) fn read(
-        source: &Source,
-        table: &mut toml::Table,
-    ) -> Result<Machine, ScenarioError> {
+    pub(super) fn read(source: &Source, table: &mut toml::Table) -> Result<Machine, ScenarioError> {
         let network: Network = section(source, table, "network")?;
         let network = network_options(source, &network)?;
         let (device, turns_disks) = device(source, table)?;
@@ -213,7 +210,13 @@ impl Machine {
     }
 
     /// A run of this machine. `alone`: only the application of this number.
-    pub fn setup(&self, policy: &Policy, seed: u64, note_served: bool, alone: Option<u32>) -> Setup {
+    pub fn setup(
+        &self,
+        policy: &Policy,
+        seed: u64,
+        note_served: bool,
+        alone: Option<u32>,
+    ) -> Setup {
         let mut rng = Rng::new(seed).split();
         let (mut applications, mut nodes, mut number) = (Vec::new(), 0, 0);
         for (index, (group, workload)) in self.groups.iter().enumerate() {
@@ -373,7 +376,10 @@ fn groups(
     table: &mut toml::Table,
 ) -> Result<Vec<(Group, Workload)>, ScenarioError> {
     let mut groups = Vec::new();
-    for (number, mut entry) in tables(source, table, "application")?.into_iter().enumerate() {
+    for (number, mut entry) in tables(source, table, "application")?
+        .into_iter()
+        .enumerate()
+    {
         let place = format!("application[{number}]");
         let mut own = toml::Table::new();
         for key in GROUP_KEYS {
@@ -395,9 +401,9 @@ fn groups(
         }
         let workload = Workload::read(&group.workload, entry)
             .map_err(|message| source.wrong_shape(&place, &message))?;
-        workload.check(group.processes).map_err(|(key, reason)| {
-            source.wrong(&format!("{place}.{key}"), reason)
-        })?;
+        workload
+            .check(group.processes)
+            .map_err(|(key, reason)| source.wrong(&format!("{place}.{key}"), reason))?;
         groups.push((group, workload));
     }
     if groups.is_empty() {
@@ -466,7 +472,9 @@ fn read_policy(
     let mut options = Options::for_policy(&name);
     for (key, value) in entry {
         let wrong = |reason: &str| source.wrong(&format!("{place}.{key}"), reason);
-        let number = value.as_integer().and_then(|value| u64::try_from(value).ok());
+        let number = value
+            .as_integer()
+            .and_then(|value| u64::try_from(value).ok());
         match (key.as_str(), &value, number) {
             ("merge", toml::Value::Boolean(merge), _) => options.merge = Some(*merge),
             ("batch_bytes_max", _, Some(bytes)) => options.batch_bytes_max = bytes,
