@@ -14,6 +14,7 @@ macro_rules! library {
 library! {
     "song-2011-fig3",
     "song-2011-fig5",
+    "song-2011-fig6",
     "song-2011-fig7",
 }
 
