@@ -3,6 +3,7 @@
 
 mod benchmarks;
 mod collective;
+mod documented;
 mod refused;
 mod timing;
 

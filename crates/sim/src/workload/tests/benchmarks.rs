@@ -158,6 +158,9 @@ fn mpi_io_test_covers_its_file() {
             let test = workload("mpi-io-test", &text, 5);
             let (steps, _) = assert_sound(&test, 5);
             assert_covers(&steps, Direction::Read, 1, 256 * 8 * 5);
+            if more.contains("collective") {
+                assert_shuffles(&test, 5, &steps);
+            }
         }
     }
 }
@@ -179,6 +182,9 @@ fn btio_covers_its_cube_each_step() {
             assert_eq!(thinks.count(), 2);
         }
     }
+    let text = "class = 'S'\nsteps = 1\ncollective = true\naggregators = 5\nbuffer = 3001";
+    let btio = workload("btio", text, 9);
+    assert_shuffles(&btio, 9, &assert_sound(&btio, 9).0);
     // Each process has one block in each slab along each edge.
     let btio = workload("btio", "class = 'S'\nsteps = 1", 9);
     let pattern = btio.benchmark().pattern(9, 0, 0);

@@ -72,3 +72,51 @@ fn collective_calls_move_what_processes_need() {
         }
     }
 }
+
+#[test]
+fn bytes_between_offsets_are_counted_right() {
+    for (name, text, processes) in [
+        ("btio", "class = 'S'\nsteps = 2", 25),
+        ("noncontig", "block = 40\nblocks = 30\nrequests = 2", 5),
+        (
+            "mpi-tile-io",
+            "tiles_x = 2\ntiles_y = 2\ntile_x = 9\ntile_y = 7\nelement = 40\nrequests = 2",
+            4,
+        ),
+    ] {
+        let load = workload(name, text, processes);
+        let pattern = load.benchmark().pattern(processes, 0, 0);
+        let cover = pattern.cover(1);
+        let mut rng = Rng::new(11);
+        for rank in 0..processes {
+            let grids = (0..pattern.parts(rank, 1)).map(|part| pattern.part(rank, 1, part));
+            let extents: Vec<_> = grids
+                .flat_map(|grid| (0..grid.count()).map(move |index| grid.extent(index)))
+                .collect();
+            for _ in 0..50 {
+                let from = rng.between(cover.start, cover.end() - 1);
+                let to = rng.between(from, cover.end());
+                let inside = extents.iter().map(|extent| {
+                    let end = (extent.offset + extent.len).min(to);
+                    end.saturating_sub(extent.offset.max(from))
+                });
+                let expected: u64 = inside.sum();
+                let found = pattern::bytes_between(&*pattern, rank, 1, (from, to));
+                assert_eq!(found, expected, "{name} rank {rank} {from} to {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_aggregator_asks_for_needed_bytes_only() {
+    // Parts of 300 bytes; in the second call of 100 each, gaps of 200 lie between.
+    let text = "request = 100\nrequests = 3\ncollective = true\naggregators = 1";
+    let steps = all_steps(&workload("ior", text, 3), 3, 3);
+    let access = accesses(&steps[..1]).nth(1).expect("there are three calls");
+    let extents = access
+        .extents
+        .iter()
+        .map(|extent| (extent.offset, extent.len));
+    assert!(extents.eq([(100, 100), (400, 100), (700, 100)]));
+}
