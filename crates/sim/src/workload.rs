@@ -2,19 +2,31 @@
 //! when. `docs/workloads.md` describes every key.
 
 mod blocks;
+mod btio;
 mod calls;
 mod collective;
 mod grid;
 mod ior;
 mod keys;
+mod mpi_io_test;
+mod mpi_tile_io;
+mod noncontig;
 mod pace;
 mod pattern;
 mod permutation;
+mod phases;
+mod pio_bench;
 
 pub use blocks::{Order, Sharing};
+pub use btio::{Btio, Class};
 pub use collective::Collective;
 pub use ior::Ior;
+pub use mpi_io_test::MpiIoTest;
+pub use mpi_tile_io::MpiTileIo;
+pub use noncontig::Noncontig;
 pub use pace::Pace;
+pub use phases::Phases;
+pub use pio_bench::{PioBench, PioDirection, PioPattern};
 
 use crate::rng::Rng;
 use crate::units::Bytes;
@@ -23,6 +35,7 @@ use calls::{Calls, Load};
 use collective::TwoPhase;
 use keys::{Impossible, Keys, positive, require};
 use pattern::Pattern;
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_sched::Direction;
 
@@ -31,6 +44,18 @@ use tidegate_sched::Direction;
 pub enum Workload {
     /// IOR: blocks of one size.
     Ior(Ior),
+    /// PIO-Bench: access patterns of parallel programs.
+    PioBench(PioBench),
+    /// mpi-tile-io: tiles of a picture.
+    MpiTileIo(MpiTileIo),
+    /// noncontig: interleaved vectors.
+    Noncontig(Noncontig),
+    /// mpi-io-test: blocks, in turn.
+    MpiIoTest(MpiIoTest),
+    /// NAS BTIO: the solution of a block-tridiagonal solver.
+    Btio(Btio),
+    /// Computing and moving bytes, in turn.
+    Phases(Phases),
 }
 
 /// Files of one instance of an application are numbered from its `file_base` on, below this many.
@@ -38,13 +63,27 @@ pub const FILES_MAX: u64 = 1 << 20;
 
 impl Workload {
     /// The names of all workloads.
-    pub const NAMES: &[&str] = &["ior"];
+    pub const NAMES: &[&str] = &[
+        "ior",
+        "pio-bench",
+        "mpi-tile-io",
+        "noncontig",
+        "mpi-io-test",
+        "btio",
+        "phases",
+    ];
 
     /// Reads a workload's keys. The message names the key that is wrong, and what is possible.
     pub fn read(name: &str, table: toml::Table) -> Result<Workload, String> {
         let mut keys = Keys::new(table);
         let workload = match name {
             "ior" => Workload::Ior(Ior::read(&mut keys)),
+            "pio-bench" => Workload::PioBench(PioBench::read(&mut keys)),
+            "mpi-tile-io" => Workload::MpiTileIo(MpiTileIo::read(&mut keys)),
+            "noncontig" => Workload::Noncontig(Noncontig::read(&mut keys)),
+            "mpi-io-test" => Workload::MpiIoTest(MpiIoTest::read(&mut keys)),
+            "btio" => Workload::Btio(Btio::read(&mut keys)),
+            "phases" => Workload::Phases(Phases::read(&mut keys)),
             _ => {
                 return Err(format!(
                     "{name:?} is no workload; possible are {}",
@@ -84,7 +123,7 @@ impl Workload {
             pattern: self.benchmark().pattern(processes, file_base, rng.draw()),
             pace: way.pace,
             processes,
-            thinks_first: way.thinks_first,
+            thinks: way.thinks.clone(),
             request: way.request,
         });
         let program = |rank| -> Box<dyn Program> {
@@ -128,6 +167,12 @@ impl Workload {
     fn benchmark(&self) -> &dyn Benchmark {
         match self {
             Workload::Ior(ior) => ior,
+            Workload::PioBench(pio) => pio,
+            Workload::MpiTileIo(tiles) => tiles,
+            Workload::Noncontig(noncontig) => noncontig,
+            Workload::MpiIoTest(test) => test,
+            Workload::Btio(btio) => btio,
+            Workload::Phases(phases) => phases,
         }
     }
 }
@@ -148,11 +193,14 @@ trait Benchmark {
 struct Way {
     pace: Pace,
     collective: Option<Collective>,
-    /// The time between operations comes before the first one too.
-    thinks_first: bool,
+    /// Before which operations the time between operations passes.
+    thinks: Range<u64>,
     /// Bytes of a call, for the times of calls.
     request: u64,
 }
+
+/// Time passes before every operation but the first.
+const BETWEEN: Range<u64> = 1..u64::MAX;
 
 /// No workload accesses more bytes than this, so that sums of offsets do not overflow.
 const BYTES_MAX: u64 = 1 << 60;
@@ -187,6 +235,21 @@ fn check_blocks(
         || format!("a call has at most {CALL_BYTES_MAX} bytes"),
     )?;
     check_total("requests", &[request.0, requests, processes.into()])
+}
+
+/// An access has at most so many extents: their list is held in memory.
+const EXTENTS_MAX: u64 = 1 << 16;
+
+/// Checks a call of a process on its own that accesses pieces of a file: how many, and all bytes
+/// together.
+fn check_pieces(key: &str, piece: u64, pieces: u64) -> Result<(), Impossible> {
+    require(pieces <= EXTENTS_MAX, key, || {
+        format!("a call that is not collective accesses at most {EXTENTS_MAX} pieces")
+    })?;
+    let bytes = piece.saturating_mul(pieces);
+    require(bytes <= CALL_BYTES_MAX, key, || {
+        format!("a call that is not collective has at most {CALL_BYTES_MAX} bytes, not {bytes}")
+    })
 }
 
 /// Checks a product of sizes and counts.

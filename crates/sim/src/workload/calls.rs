@@ -4,6 +4,7 @@ use super::pace::Pace;
 use super::pattern::Pattern;
 use crate::rng::Rng;
 use crate::world::{Access, Program, Step};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the processes of one application have in common.
@@ -11,8 +12,8 @@ pub(super) struct Load {
     pub(super) pattern: Box<dyn Pattern>,
     pub(super) pace: Pace,
     pub(super) processes: u32,
-    /// The time between operations comes before the first one too.
-    pub(super) thinks_first: bool,
+    /// Before which operations the time between operations passes.
+    pub(super) thinks: Range<u64>,
     /// Bytes of a call, for the times of calls.
     pub(super) request: u64,
 }
@@ -56,7 +57,7 @@ impl Calls {
     fn pause(&mut self, rng: &mut Rng) -> u64 {
         let load = &self.load;
         if load.pace.timed_by().is_none() {
-            return match self.operation > 0 || load.thinks_first {
+            return match load.thinks.contains(&self.operation) {
                 true => load.pace.think(rng),
                 false => 0,
             };

@@ -251,7 +251,7 @@ impl TwoPhase {
         let reads = self.load.pattern.direction(self.operation) == Direction::Read;
         let (next, step) = match self.stage {
             Stage::Pause => {
-                let thinks = self.operation > 0 || self.load.thinks_first;
+                let thinks = self.load.thinks.contains(&self.operation);
                 let pause = if thinks { self.load.pace.think(rng) } else { 0 };
                 (Stage::Begin, (pause > 0).then_some(Step::Think(pause)))
             }

@@ -5,7 +5,7 @@ use super::collective::Collective;
 use super::keys::{Impossible, Keys, require};
 use super::pace::Pace;
 use super::pattern::Pattern;
-use super::{Benchmark, Way, check_blocks, direction};
+use super::{BETWEEN, Benchmark, Way, check_blocks, direction};
 use crate::units::Bytes;
 use tidegate_sched::Direction;
 
@@ -82,7 +82,7 @@ impl Benchmark for Ior {
         Way {
             pace: self.pace,
             collective: self.collective,
-            thinks_first: false,
+            thinks: BETWEEN,
             request: self.request.0,
         }
     }

@@ -61,6 +61,16 @@ impl Pace {
             "think_max",
             || "it must not be below think".into(),
         )?;
+        for (key, time) in [
+            ("think", Some(self.think)),
+            ("think_max", self.think_max),
+            ("jitter", Some(self.jitter)),
+            ("off", self.off),
+        ] {
+            require(time.is_none_or(|time| time.0 <= LIMIT), key, || {
+                format!("at most {LIMIT} ns are possible")
+            })?;
+        }
         let Some(key) = self.timed_by() else {
             for (key, given) in [
                 ("jitter", self.jitter.0 > 0),
@@ -90,11 +100,11 @@ impl Pace {
             ("rate_end", self.rate_end.map(|bytes| bytes.0)),
             ("on", self.on.map(|time| time.0)),
         ] {
-            let limits = 1..=RATE_MAX;
+            let limits = 1..=LIMIT;
             require(
                 value.is_none_or(|value| limits.contains(&value)),
                 key,
-                || format!("1 to {RATE_MAX} are possible, in ns or bytes"),
+                || format!("1 to {LIMIT} are possible, in ns or bytes"),
             )?;
         }
         require(self.on.is_some() == self.off.is_some(), "on", || {
@@ -152,7 +162,8 @@ impl Pace {
             }
             _ => at,
         };
-        u64::try_from(at).unwrap_or(u64::MAX)
+        // Beyond every run's end, and still far from an overflow.
+        u64::try_from(at).unwrap_or(u64::MAX).min(1 << 62)
     }
 
     /// With a steady change from rate `r` to `e` until all `B` bytes are asked for, `b` bytes are
@@ -162,7 +173,8 @@ impl Pace {
         let end = self.rate_end.map_or(rate, |end| end.0);
         let (square, end) = (u128::from(rate).pow(2), u128::from(end).pow(2));
         let (number, calls) = (u128::from(number), u128::from(calls.max(1)));
-        let change = |difference: u128| difference / calls * number;
+        let change =
+            |difference: u128| difference / calls * number + difference % calls * number / calls;
         let now = match end >= square {
             true => square + change(end - square),
             false => square - change(square - end),
@@ -173,8 +185,8 @@ impl Pace {
     }
 }
 
-/// Bounds intervals and rates, so that nothing overflows.
-const RATE_MAX: u64 = 1_000_000_000_000_000;
+/// Bounds times in ns and bytes a second, so that nothing overflows: 115 days, 10 PB/s.
+const LIMIT: u64 = 10_000_000_000_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -40,8 +40,11 @@ pub(super) trait Pattern: Send + Sync {
         list.into_extents()
     }
 
-    /// What all processes together access in an operation of a shared file, each byte once.
-    fn cover(&self, operation: u64) -> Grid;
+    /// What all processes together access in a collective operation, each byte once. Only patterns
+    /// that can be accessed collectively have it.
+    fn cover(&self, _operation: u64) -> Grid {
+        unreachable!("check() refuses collective calls of this pattern");
+    }
 }
 
 /// How many bytes a process accesses in an operation.

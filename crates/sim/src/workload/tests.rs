@@ -1,6 +1,12 @@
 //! Tests of all workloads: what they access, how their messages and barriers match, what they
 //! refuse, and that they come to an end in the simulated world.
 
+mod benchmarks;
+mod collective;
+mod documented;
+mod refused;
+mod timing;
+
 use super::*;
 use crate::world::{self, Access, Application, ForwarderOptions, NetworkOptions, Process, Setup};
 use crate::world::{Outcome, Step};
@@ -170,134 +176,4 @@ fn assert_sound(workload: &Workload, processes: u32) -> (Vec<Vec<Step>>, Outcome
         .collect();
     assert_eq!(outcome.operations.len(), operations.len());
     (steps, outcome)
-}
-
-/// That a workload is refused, and the message names the key.
-fn assert_refused(name: &str, text: &str, processes: u32, key: &str) {
-    match read(name, text) {
-        Err(error) => assert!(error.starts_with(key), "{name} {text}: {error}"),
-        Ok(workload) => match workload.check(processes) {
-            Ok(()) => panic!("{name} {text} is not refused"),
-            Err((found, reason)) => assert_eq!(found, key, "{name} {text}: {reason}"),
-        },
-    }
-}
-
-#[test]
-fn ior_covers_its_files() {
-    for processes in [1, 2, 5] {
-        for pattern in ["contiguous", "strided", "random"] {
-            for more in ["", "barrier = true", "in_flight = 3", "interval = '1 ms'"] {
-                let text = format!(
-                    "pattern = '{pattern}'\ndirection = 'write'\nrequest = 100\nrequests = 7\n{more}"
-                );
-                let ior = workload("ior", &text, processes);
-                let (steps, _) = assert_sound(&ior, processes);
-                assert_covers(&steps, Direction::Write, 1, 700 * u64::from(processes));
-            }
-        }
-    }
-    for pattern in ["contiguous", "random"] {
-        let text = format!("pattern = '{pattern}'\nrequest = 100\nrequests = 7\nfile = 'each'");
-        let (steps, _) = assert_sound(&workload("ior", &text, 4), 4);
-        assert_covers(&steps, Direction::Read, 4, 700);
-    }
-    let one_shot = workload("ior", "request = '4 MiB'", 1);
-    assert_eq!(
-        (one_shot.total_bytes(1), one_shot.total_calls(1)),
-        (4 << 20, 1)
-    );
-}
-
-#[test]
-fn ior_refuses_what_is_impossible() {
-    for (text, key) in [
-        ("", "request is missing"),
-        ("request = 0", "request"),
-        ("request = '1 XB'", "request: "),
-        ("request = '65 MiB'", "request"),
-        ("request = 1\nrequests = 0", "requests"),
-        ("request = 1\nrequests = 4611686018427387904", "requests"),
-        ("request = 1\npattern = 'diagonal'", "pattern: "),
-        ("request = 1\npattern = 'strided'\nfile = 'each'", "pattern"),
-        ("request = 1\ndirection = 'both'", "direction: "),
-        ("request = 1\ntink = '1 s'", "tink is no key"),
-        ("request = 1\nin_flight = 0", "in_flight"),
-        ("request = 1\nthink = '2 s'\nthink_max = '1 s'", "think_max"),
-        ("request = 1\njitter = '1 s'", "jitter"),
-        ("request = 1\ninterval = '1 s'\nrate = 5", "rate"),
-        ("request = 1\ninterval = '1 s'\nrate_end = 5", "rate_end"),
-        ("request = 1\ninterval = 0", "interval"),
-        ("request = 1\nrate = 1\nbarrier = true", "barrier"),
-        ("request = 1\nrate = 1\nthink = '1 s'", "think"),
-        ("request = 1\nrate = 1\nin_flight = 2", "in_flight"),
-        ("request = 1\nrate = 1\non = '1 s'", "on"),
-        ("request = 1\naggregators = 1", "aggregators: "),
-        ("request = 1\ncollective = true", "aggregators is missing"),
-        (
-            "request = 1\ncollective = true\naggregators = 5",
-            "aggregators",
-        ),
-        (
-            "request = 1\ncollective = true\naggregators = 1\nbuffer = 0",
-            "buffer",
-        ),
-        (
-            "request = 1\ncollective = true\naggregators = 1\nrate = 9",
-            "rate",
-        ),
-        (
-            "request = 1\ncollective = true\naggregators = 1\nfile = 'each'",
-            "file",
-        ),
-        (
-            "request = 1\ncollective = true\naggregators = 1\npattern = 'random'",
-            "pattern",
-        ),
-    ] {
-        assert_refused("ior", text, 4, key);
-    }
-    assert_refused("ior", "request = 1", 0, "processes");
-    assert_refused(
-        "oir",
-        "request = 1",
-        1,
-        "\"oir\" is no workload; possible are ior",
-    );
-}
-
-#[test]
-fn think_time_is_between_calls() {
-    let text = "request = 1\nrequests = 3\nthink = '1 ms'\nthink_max = '2 ms'";
-    let steps = all_steps(&workload("ior", text, 1), 1, 3);
-    let [
-        Step::Call(_),
-        Step::Think(a),
-        Step::Call(_),
-        Step::Think(b),
-        Step::Call(_),
-    ] = steps[0][..]
-    else {
-        panic!("{:?}", steps[0]);
-    };
-    assert!(a != b && (1_000_000..=2_000_000).contains(&a) && (1_000_000..=2_000_000).contains(&b));
-}
-
-#[test]
-fn calls_come_at_their_times_whatever_the_answers_do() {
-    // 4 processes ask for 8 calls of 1 MB: one each 0.5 ms, faster than the network carries them.
-    let text = "request = '1 MB'\nrequests = 2\nrate = '2 GB'\non = '2 ms'\noff = '10 ms'";
-    let outcome = run(&workload("ior", text, 4), 4, 50_000_000);
-    let mut times: Vec<u64> = outcome.accesses.iter().map(|call| call.issued_ns).collect();
-    times.sort_unstable();
-    let expected: Vec<u64> = (0..8u64)
-        .map(|call| 50_000_000 + call * 500_000 + call / 4 * 10_000_000)
-        .collect();
-    assert_eq!(times, expected);
-    let text = "request = 1\nrequests = 20\ninterval = '1 ms'\njitter = '300 us'";
-    let outcome = run(&workload("ior", text, 1), 1, 0);
-    let mut late: Vec<u64> = outcome.accesses.iter().map(|call| call.issued_ns).collect();
-    late.sort_unstable();
-    let late = (0..).zip(late).map(|(call, at)| at - call * 1_000_000);
-    assert!(late.clone().all(|late| late <= 300_000) && late.collect::<BTreeSet<_>>().len() > 10);
 }

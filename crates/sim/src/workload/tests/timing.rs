@@ -1,0 +1,53 @@
+//! Tests of when calls are made, and of what programs cost before they run.
+
+use super::*;
+
+#[test]
+fn think_time_is_between_calls() {
+    let text = "request = 1\nrequests = 3\nthink = '1 ms'\nthink_max = '2 ms'";
+    let steps = all_steps(&workload("ior", text, 1), 1, 3);
+    let [
+        Step::Call(_),
+        Step::Think(a),
+        Step::Call(_),
+        Step::Think(b),
+        Step::Call(_),
+    ] = steps[0][..]
+    else {
+        panic!("{:?}", steps[0]);
+    };
+    assert!(a != b && (1_000_000..=2_000_000).contains(&a) && (1_000_000..=2_000_000).contains(&b));
+}
+
+#[test]
+fn calls_come_at_their_times_whatever_the_answers_do() {
+    // 4 processes ask for 8 calls of 1 MB: one each 0.5 ms, faster than the network carries them.
+    let text = "request = '1 MB'\nrequests = 2\nrate = '2 GB'\non = '2 ms'\noff = '10 ms'";
+    let outcome = run(&workload("ior", text, 4), 4, 50_000_000);
+    let mut times: Vec<u64> = outcome.accesses.iter().map(|call| call.issued_ns).collect();
+    times.sort_unstable();
+    let expected: Vec<u64> = (0..8u64)
+        .map(|call| 50_000_000 + call * 500_000 + call / 4 * 10_000_000)
+        .collect();
+    assert_eq!(times, expected);
+    let text = "request = 1\nrequests = 20\ninterval = '1 ms'\njitter = '300 us'";
+    let outcome = run(&workload("ior", text, 1), 1, 0);
+    let mut late: Vec<u64> = outcome.accesses.iter().map(|call| call.issued_ns).collect();
+    late.sort_unstable();
+    let late = (0..).zip(late).map(|(call, at)| at - call * 1_000_000);
+    assert!(late.clone().all(|late| late <= 300_000) && late.collect::<BTreeSet<_>>().len() > 10);
+}
+
+#[test]
+fn many_processes_cost_little() {
+    let text = "direction = 'write'\nrequest = '1 MiB'\nrequests = 100\nbarrier = true";
+    let ior = workload("ior", text, 10_000);
+    let programs = ior.programs(10_000, 10, &mut Rng::new(1));
+    let bytes = programs.iter().map(|program| size_of_val(&**program));
+    assert!(bytes.sum::<usize>() < 10_000 * 128);
+    let text = "class = 'B'\nsteps = 1\ncollective = true\naggregators = 64";
+    let btio = workload("btio", text, 10_000);
+    let programs = btio.programs(10_000, 10, &mut Rng::new(1));
+    let bytes = programs.iter().map(|program| size_of_val(&**program));
+    assert!(bytes.sum::<usize>() < 10_000 * 128);
+}
