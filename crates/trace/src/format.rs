@@ -181,6 +181,13 @@ pub(crate) fn seal(bytes: &mut Bytes) {
     put(bytes, CHECK_AT, &check.to_le_bytes());
 }
 
+/// When the request of a record's block was done, ns since the zero.
+pub(crate) fn done_ns(bytes: &Bytes) -> u64 {
+    let arrival = u64_at(bytes, 8);
+    let spent = u64_at(bytes, 72).saturating_add(u64_at(bytes, 80));
+    arrival.saturating_add(spent)
+}
+
 /// As much of a name as a block has room for, cut between characters.
 pub(crate) fn shorten(name: &str) -> &str {
     let mut len = name.len().min(NAME_MAX);

@@ -21,11 +21,14 @@ pub mod format;
 mod merged;
 mod reader;
 mod record;
+mod recorder;
+mod ring;
 mod writer;
 
 pub use merged::Merged;
 pub use reader::{Ending, ReadError, Reader};
 pub use record::{Header, Origin, Record};
+pub use recorder::{Counts, Event, Recorder};
 /// The scheduler's words that records use.
 pub use tidegate_sched::{AppId, Direction, FileId};
 pub use writer::Writer;
