@@ -23,12 +23,16 @@ mod reader;
 mod record;
 mod recorder;
 mod ring;
+mod spread;
+mod summary;
 mod writer;
 
 pub use merged::Merged;
 pub use reader::{Ending, ReadError, Reader};
 pub use record::{Header, Origin, Record};
 pub use recorder::{Counts, Event, Recorder};
+pub use spread::Spread;
+pub use summary::{Part, Summary, summarise};
 /// The scheduler's words that records use.
 pub use tidegate_sched::{AppId, Direction, FileId};
 pub use writer::Writer;
