@@ -13,6 +13,7 @@ mod stat;
 mod state;
 mod table;
 mod target;
+mod trace;
 mod up;
 
 use clap::Parser;
@@ -38,6 +39,7 @@ enum Command {
     Run(run::Run),
     Stat(stat::Stat),
     Policy(policy::Policy),
+    Trace(trace::Trace),
     Bench(bench::Bench),
     Demo(demo::Demo),
 }
@@ -73,6 +75,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
         Command::Policy(policy) => policy.perform(),
+        Command::Trace(trace) => trace.perform(),
         Command::Bench(bench) => bench.perform(),
         Command::Demo(demo) => demo.perform(),
     }

@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod darshan;
 pub mod format;
 mod merged;
 mod reader;

@@ -67,7 +67,7 @@ fn largest(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let power = (bucket / PER_POWER).saturating_sub(1);
     let mantissa = bucket - power * PER_POWER;
-    ((u128::from(mantissa) + 1 << power) - 1).min(u64::MAX.into()) as u64
+    (((u128::from(mantissa) + 1) << power) - 1).min(u64::MAX.into()) as u64
 }
 
 #[cfg(test)]
