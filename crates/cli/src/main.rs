@@ -14,6 +14,7 @@ mod stat;
 mod state;
 mod table;
 mod target;
+mod trace;
 mod up;
 
 use clap::Parser;
@@ -40,6 +41,7 @@ enum Command {
     Stat(stat::Stat),
     Policy(policy::Policy),
     Sim(sim::Sim),
+    Trace(trace::Trace),
     Bench(bench::Bench),
     Demo(demo::Demo),
 }
@@ -76,6 +78,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Stat(stat) => stat.perform(),
         Command::Policy(policy) => policy.perform(),
         Command::Sim(sim) => sim.perform(),
+        Command::Trace(trace) => trace.perform(),
         Command::Bench(bench) => bench.perform(),
         Command::Demo(demo) => demo.perform(),
     }

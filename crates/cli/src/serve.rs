@@ -41,6 +41,9 @@ pub struct Serve {
     /// Emulated device: none, hdd-7200, ssd-sata, ssd-pcie or ideal
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
+    /// Record each request into this file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<String>,
     /// What to log: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
@@ -106,6 +109,7 @@ impl Serve {
             ),
             ("scheduler", "policy", "--policy", text(&self.policy)),
             ("device", "model", "--device", text(&self.device)),
+            ("trace", "file", "--trace", text(&self.trace)),
             ("log", "level", "--log", text(&self.log)),
         ];
         for (section, key, flag, value) in settings {

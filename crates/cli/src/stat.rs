@@ -97,7 +97,7 @@ pub fn why(errno: Errno) -> String {
 }
 
 fn lay_out(states: &[Value]) -> String {
-    let heading = [
+    let mut heading = vec![
         "forwarder",
         "policy",
         "seats",
@@ -110,6 +110,10 @@ fn lay_out(states: &[Value]) -> String {
         "written",
         "errors",
     ];
+    let recording = states.iter().any(|state| state["trace"].is_object());
+    if recording {
+        heading.extend(["recorded", "dropped"]);
+    }
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let list = |value: &Value, key: &str| -> Vec<Value> {
         let items = value.as_array().cloned().unwrap_or_default();
@@ -142,7 +146,7 @@ fn lay_out(states: &[Value]) -> String {
                 .iter()
                 .filter(|one| **one == Value::Bool(true))
                 .count();
-            vec![
+            let mut row = vec![
                 name,
                 state["policy"].as_str().unwrap_or("?").to_string(),
                 seats.join(","),
@@ -154,7 +158,14 @@ fn lay_out(states: &[Value]) -> String {
                 table::bytes(number(&state["bytes"]["read"])),
                 table::bytes(number(&state["bytes"]["write"])),
                 number(&state["requests"]["errors"]).to_string(),
-            ]
+            ];
+            if recording {
+                let trace = &state["trace"];
+                // What is on its way into the file counts as recorded.
+                let recorded = number(&trace["recorded"]) + number(&trace["buffered"]);
+                row.extend([recorded, number(&trace["dropped"])].map(|n| n.to_string()));
+            }
+            row
         })
         .collect();
     table::lay_out(&heading, &rows) + &failures

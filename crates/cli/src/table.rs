@@ -40,6 +40,21 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// A time in few characters: `0`, `12us`, `3.4ms`, `120s`.
+pub fn time(ns: u64) -> String {
+    let (value, unit) = match ns {
+        0 => return "0".to_string(),
+        1..1_000 => return format!("{ns}ns"),
+        1_000..1_000_000 => (ns as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    match value < 10.0 {
+        true => format!("{value:.1}{unit}"),
+        false => format!("{value:.0}{unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +68,24 @@ mod tests {
         assert_eq!(
             lay_out(&["who", "n"], &rows),
             "who    n\na      1\nbcd  234\n"
+        );
+    }
+
+    #[test]
+    fn times_are_short() {
+        let cases = [
+            0,
+            900,
+            1_500,
+            34_000,
+            9_940_000,
+            250_000_000,
+            3_600_000_000_000,
+        ];
+        let short: Vec<_> = cases.into_iter().map(time).collect();
+        assert_eq!(
+            short,
+            ["0", "900ns", "1.5us", "34us", "9.9ms", "250ms", "3600s"]
         );
     }
 

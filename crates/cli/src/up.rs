@@ -53,6 +53,9 @@ pub struct Up {
     /// Storage threads of each forwarder
     #[arg(long, value_name = "N")]
     threads: Option<i64>,
+    /// Record each request: every forwarder into a file of this folder
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
     /// What the forwarders log: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,

@@ -13,6 +13,7 @@ mod operations;
 mod permission;
 mod pool;
 mod receive;
+mod record;
 mod request;
 mod seat;
 mod seats;
@@ -22,7 +23,8 @@ mod status;
 mod timers;
 
 use crate::host::{
-    Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, PolicyId, RowAddress,
+    Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, PolicyId, Recorded,
+    RowAddress,
 };
 use crate::locks::Locks;
 use alloc::boxed::Box;
@@ -32,6 +34,7 @@ use alloc::vec::Vec;
 use opens::OpenFiles;
 use operations::NameQueues;
 use pool::Pool;
+use record::Noted;
 use request::{Key, Pending};
 use seat::Seats;
 use sessions::{Client, Connection};
@@ -67,6 +70,9 @@ pub struct Forwarder {
     policies: BTreeMap<PolicyId, Key>,
     policy_serial: u64,
     counters: Counters,
+    /// What is noted of requests in hand, by their number; empty unless it is recorded.
+    noted: Vec<Noted>,
+    recorded: Option<Recorded>,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
     draining: bool,
@@ -123,6 +129,8 @@ impl Forwarder {
             policies: BTreeMap::new(),
             policy_serial: 0,
             counters: Counters::default(),
+            noted: Vec::new(),
+            recorded: None,
             timer: None,
             draining: false,
             drained: false,
@@ -191,6 +199,7 @@ impl Forwarder {
             } => self.seat_taken(seat, generation, table),
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
+            Input::Recorded(recorded) => self.recorded = Some(recorded),
             Input::Drain => self.drain(),
         }
     }

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use tidegate_sched::Direction;
+use tidegate_sched::{Direction, Time};
 use tidegate_wire::{Attr, Caller, Handle, Layout, Op, Outcome, Reply, Request};
 
 /// A connection, numbered by the host and never reused.
@@ -68,6 +68,55 @@ pub struct Config {
     pub root: Attr,
     /// The scheduler's options.
     pub scheduler: tidegate_sched::Options,
+    /// Whether to say what was served ([`Output::Served`]).
+    pub record: bool,
+}
+
+/// One access of one file that was answered: with bytes, or with an error. An answer that sends the
+/// client elsewhere, or asks it to try again, is none; neither is the repetition of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The client's id.
+    pub client: u64,
+    /// The application.
+    pub app: u64,
+    /// Number of the operation within the client.
+    pub operation: u64,
+    /// The client's wall clock at the operation's start, ns since 1970; 0 if it did not say.
+    pub stamp_ns: u64,
+    /// Inode of the file.
+    pub file: u64,
+    /// Read or write.
+    pub direction: Direction,
+    /// The bytes were appended: `offset` is where the file ended.
+    pub append: bool,
+    /// It is a further extent of the request whose extent was told before.
+    pub listed: bool,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes asked for.
+    pub len: u64,
+    /// Bytes done.
+    pub done: u64,
+    /// Why it failed; 0 if it did not.
+    pub errno: u16,
+    /// When it had come.
+    pub arrived: Time,
+    /// When the back end was asked; None if it was not.
+    pub dispatched: Option<Time>,
+    /// When the back end was done.
+    pub finished: Option<Time>,
+}
+
+/// How much the host has recorded of what it was told as [`Output::Served`], for the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Requests in the trace.
+    pub recorded: u64,
+    /// Requests on their way there.
+    pub buffered: u64,
+    /// Requests that will not be in it.
+    pub dropped: u64,
 }
 
 /// What happened outside.
@@ -137,6 +186,8 @@ pub enum Input {
         /// Which.
         seat: u16,
     },
+    /// How much was recorded by now; None so far: nothing is.
+    Recorded(Recorded),
     /// Stop: take no new sessions or requests, finish what was accepted, release the seats.
     Drain,
 }
@@ -272,6 +323,8 @@ pub enum Output {
         /// The fact.
         text: Box<str>,
     },
+    /// A data request was answered, if [`Config::record`] asks for it.
+    Served(Served),
     /// Read a `[scheduler]` table and answer with [`Input::PolicyParsed`].
     ParsePolicy {
         /// Which.

@@ -10,6 +10,7 @@ mod hostile;
 mod locks;
 mod names;
 mod opens;
+mod record;
 mod seats;
 mod sessions;
 mod status;
@@ -69,6 +70,7 @@ impl World {
             boot: 6,
             root: self.disk.root(),
             scheduler: Options::default(),
+            record: true,
         }
     }
 
@@ -101,6 +103,7 @@ pub(super) struct Host {
     pub(super) released: Vec<u16>,
     pub(super) reclaimed: Vec<u16>,
     pub(super) policies: Vec<(crate::PolicyId, Vec<u8>)>,
+    pub(super) served: Vec<crate::Served>,
     pub(super) drained: bool,
     /// Device time that each data job reports.
     pub(super) device_ns: u64,
@@ -125,6 +128,7 @@ impl Host {
             released: Vec::new(),
             reclaimed: Vec::new(),
             policies: Vec::new(),
+            served: Vec::new(),
             drained: false,
             device_ns: 0,
             conns: 0,
@@ -229,6 +233,7 @@ impl Host {
                 Output::Log { text } => self.logs.push(text.into()),
                 Output::ParsePolicy { policy, text } => self.policies.push((policy, text.into())),
                 Output::Reclaimed { seat } => self.reclaimed.push(seat),
+                Output::Served(served) => self.served.push(served),
                 Output::Drained => self.drained = true,
             }
         }

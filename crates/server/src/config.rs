@@ -56,6 +56,8 @@ pub struct Config {
     pub device: Option<DeviceOptions>,
     /// Properties of other machines, for tests and benchmarks.
     pub emulation: Emulation,
+    /// Where requests are recorded, if they are.
+    pub trace: Option<TraceOptions>,
     /// What is logged.
     pub log: LogLevel,
     /// Faults on purpose, for tests.
@@ -69,6 +71,16 @@ pub struct Emulation {
     pub message_jitter_us: u32,
     /// The delays follow from it.
     pub message_jitter_seed: u64,
+}
+
+/// Where requests are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceOptions {
+    /// The file, or a pipe that somebody reads.
+    pub file: PathBuf,
+    /// Records held in memory while the file is slow; what comes when all are in use is dropped
+    /// and counted.
+    pub buffer_records: u32,
 }
 
 /// Faults on purpose.
@@ -292,6 +304,22 @@ mod tests {
             (
                 "[emulation]\nmessage_jitter_us = -1\n",
                 "f.toml:4: message_jitter_us = -1 must be a number from 0 to 10000000",
+            ),
+            (
+                "[trace]\nbuffer_records = 10\n",
+                "f.toml: \"file\" is missing: name the file to record into",
+            ),
+            (
+                "[trace]\nfile = \"\"\n",
+                "f.toml:4: file is empty: name the file to record into",
+            ),
+            (
+                "[trace]\nfile = \"/t\"\nbuffer_records = 0\n",
+                "f.toml:5: buffer_records = 0 must be a number from 1 to 16777216",
+            ),
+            (
+                "[trace]\nfile = \"/t\"\nsize = 9\n",
+                "f.toml:5: unknown key \"size\" in [trace]; known: file, buffer_records",
             ),
             (
                 "[log]\nlevel = \"loud\"\n",

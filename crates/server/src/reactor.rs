@@ -11,12 +11,14 @@ pub mod jitter;
 mod output;
 mod pump;
 mod receive;
+pub mod record;
 pub mod seats;
 pub mod transport;
 
 use crate::reactor::auth::Secret;
 use crate::reactor::conn::Conn;
 use crate::reactor::jitter::Jitter;
+use crate::reactor::record::Trace;
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::transport::{Listener, Stream};
 use crate::storage::{Completion, Slots, Storage};
@@ -95,6 +97,8 @@ pub struct Parts {
     pub window_ms: Option<u64>,
     /// Zero of the monotonic clock.
     pub zero: Instant,
+    /// Where requests are recorded, if they are.
+    pub trace: Option<Trace>,
 }
 
 /// What the connections have in common.
@@ -128,6 +132,7 @@ pub struct Reactor {
     conns_max: usize,
     stall_ns_max: u64,
     zero: Instant,
+    trace: Option<Trace>,
     core: Core,
     conns: BTreeMap<ConnId, Conn>,
     conns_made: u64,
@@ -188,6 +193,7 @@ impl Reactor {
             conns_max: parts.conns_max,
             stall_ns_max: parts.stall_ns_max,
             zero: parts.zero,
+            trace: parts.trace,
             core,
             conns: BTreeMap::new(),
             conns_made: 0,
@@ -242,9 +248,11 @@ impl Reactor {
                 None => {}
                 Some(true) => {
                     self.storage.shutdown();
+                    self.end_trace();
                     return Ok(true);
                 }
                 Some(false) => {
+                    self.end_trace();
                     // A thread that hangs in the back end cannot be waited for.
                     std::mem::forget(self.storage);
                     return Ok(false);
@@ -271,6 +279,7 @@ impl Reactor {
             self.accept_again = None;
             (0..self.listeners.len()).for_each(|number| self.accept(number));
         }
+        self.tell_recorded();
         self.storage.completions(&mut self.completions);
         for Completion { job, result } in self.completions.drain(..) {
             self.core

@@ -4,6 +4,7 @@ use crate::config::{Address, Config};
 use crate::identity;
 use crate::reactor::auth::Secret;
 use crate::reactor::jitter::Jitter;
+use crate::reactor::record::Trace;
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
@@ -21,6 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Files, Forwarder};
 use tidegate_sched::OptionsError;
+use tidegate_trace::{Header, Origin};
 use tidegate_wire::Attr;
 
 const MS: u64 = 1_000_000;
@@ -73,6 +75,14 @@ pub enum StartError {
     /// The scheduler refuses its options.
     #[error("scheduler: {0}")]
     Scheduler(#[from] OptionsError),
+    /// Requests cannot be recorded as asked for.
+    #[error("trace file {}: {error}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// The system lacks something.
     #[error("{what}: {error}")]
     System {
@@ -124,7 +134,8 @@ impl Server {
         let root = root(&mut files)?;
         let zero = Instant::now();
         let mut scheduler = config.scheduler.clone();
-        scheduler.wall_offset_ns = identity::wall_ns();
+        let wall_offset_ns = identity::wall_ns();
+        scheduler.wall_offset_ns = wall_offset_ns;
         let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
         let storage = storage(config, &export, &files, &slots, &waker)?;
@@ -144,6 +155,7 @@ impl Server {
             scheduler,
             window_ms: config.window_ms,
             zero,
+            trace: trace(config, wall_offset_ns)?,
         };
         let reactor = Reactor::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
         Ok(Server {
@@ -299,6 +311,28 @@ fn forward_config(
         boot: identity::boot(),
         root,
         scheduler: scheduler.clone(),
+        record: config.trace.is_some(),
+    }
+}
+
+/// Begins the trace that the configuration asks for.
+fn trace(config: &Config, zero_wall_ns: u64) -> Result<Option<Trace>, StartError> {
+    let Some(trace) = &config.trace else {
+        return Ok(None);
+    };
+    let header = Header {
+        zero_wall_ns,
+        forwarders: config.layout.seats,
+        stripe: config.layout.stripe,
+        origin: Origin::Forwarder,
+    };
+    let path = trace.file.clone();
+    match Trace::begin(path, trace.buffer_records, config.forwarder, &header) {
+        Ok(trace) => Ok(Some(trace)),
+        Err(error) => Err(StartError::Trace {
+            path: trace.file.clone(),
+            error,
+        }),
     }
 }
 

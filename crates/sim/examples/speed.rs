@@ -89,6 +89,7 @@ fn main() {
             turns_disks: true,
             open_sessions: false,
             note_served: false,
+            record: false,
             applications: applications.collect(),
             faults: Vec::new(),
             limit_ns: 100_000_000_000_000,

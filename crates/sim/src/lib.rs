@@ -13,6 +13,7 @@ pub mod events;
 pub mod faults;
 pub mod library;
 pub mod metrics;
+pub mod replay;
 pub mod result;
 pub mod rng;
 pub mod runner;

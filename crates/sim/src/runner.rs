@@ -97,7 +97,7 @@ fn one(scenario: &Scenario, place: Place) -> Result<PointResult, String> {
     let machine = &scenario.series[place.series].points[place.point].machine;
     let policy = &scenario.policies[place.policy];
     let seed = scenario.seed + u64::from(place.repetition);
-    let setup = |alone| machine.setup(policy, seed, true, alone);
+    let setup = |alone| machine.setup(policy, seed, alone);
     let outcome = run_one(setup(None))?;
     let mut alone_ns = Vec::new();
     if scenario.figure.alone {

@@ -160,7 +160,7 @@ impl World {
             seats: Seats::new(forwarders),
             hosts,
             running: processes.len(),
-            recorder: Recorder::new(setup.open_sessions, setup.note_served),
+            recorder: Recorder::new(setup.open_sessions, setup.note_served, wall_ns),
             nodes,
             apps,
             processes,
@@ -475,6 +475,7 @@ impl World {
                     self.events.push(now, Event::LostAtForwarder(link));
                 }
             }
+            Output::Served(served) => self.recorder.served(forwarder as u16, &served),
             Output::Free { .. }
             | Output::Log { .. }
             | Output::Reclaimed { .. }

@@ -12,6 +12,9 @@ use tidegate_server::config::{Config, Source, Value};
 /// Most forwarders of one `up`.
 pub const FORWARDERS_MAX: usize = 64;
 
+/// Section, key, the flag it follows from, and value.
+type Setting = (&'static str, &'static str, &'static str, Value);
+
 /// A checked `tidegate up`.
 pub struct Plan {
     /// Where everything goes.
@@ -23,7 +26,9 @@ pub struct Plan {
     /// What they serve.
     pub export: PathBuf,
     /// Sections, keys and values of each forwarder's file, beside its own index.
-    settings: Vec<(&'static str, &'static str, &'static str, Value)>,
+    settings: Vec<Setting>,
+    /// Where the forwarders record, if they do.
+    trace: Option<PathBuf>,
     kill_at_request: Vec<(usize, String)>,
     kill_after_effect: Vec<(usize, String)>,
 }
@@ -81,6 +86,10 @@ impl Plan {
             mount: (!up.no_mount).then_some(mount),
             export,
             settings,
+            trace: up
+                .trace
+                .as_deref()
+                .map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf())),
             kill_at_request: up.kill_at_request.clone(),
             kill_after_effect: up.kill_after_effect.clone(),
         };
@@ -100,6 +109,10 @@ impl Plan {
     /// Writes the configurations and `client.toml`, and makes the mount point.
     pub fn write(&self) -> Result<(), Fail> {
         self.state.create()?;
+        if let Some(dir) = &self.trace {
+            std::fs::create_dir_all(dir)
+                .map_err(|error| Fail::usage(format!("--trace {}: {error}", dir.display())))?;
+        }
         let put = |path: PathBuf, text: String| {
             let failed = |error| Fail::usage(format!("{}: {error}", path.display()));
             std::fs::write(&path, text).map_err(failed)
@@ -186,6 +199,10 @@ impl Plan {
             );
         }
         let _ = writeln!(text, "Look:      tidegate stat --state-dir {state}");
+        if let Some(dir) = &self.trace {
+            let dir = dir.display();
+            let _ = writeln!(text, "Recorded:  tidegate trace summarise {dir}/*.trace");
+        }
         text
     }
 
@@ -193,9 +210,9 @@ impl Plan {
         format!("unix:{}", shown(&self.state.forwarder(index, "sock")))
     }
 
-    fn own_settings(&self, index: usize) -> [(&'static str, &'static str, &'static str, Value); 3] {
+    fn own_settings(&self, index: usize) -> Vec<Setting> {
         let pid_file = shown(&self.state.forwarder(index, "pid"));
-        [
+        let mut settings = vec![
             (
                 "",
                 "forwarder",
@@ -209,7 +226,12 @@ impl Plan {
                 Value::List(vec![Value::Text(self.address(index))]),
             ),
             ("", "pid_file", "--state-dir", Value::Text(pid_file)),
-        ]
+        ];
+        if let Some(dir) = &self.trace {
+            let file = shown(&dir.join(format!("forwarder.{index}.trace")));
+            settings.push(("trace", "file", "--trace", Value::Text(file)));
+        }
+        settings
     }
 
     fn source(&self, index: usize) -> Source {

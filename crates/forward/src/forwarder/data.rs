@@ -153,6 +153,7 @@ impl Forwarder {
         let (first, _) = parts_of(batch[0].id.0);
         if self.requests[first].path == Path::Whole {
             assert!(batch.len() == 1, "a whole-file operation shares no batch");
+            self.note_dispatch(first, 0);
             return self.begin_operation(first);
         }
         batch.sort_unstable_by_key(|request| (request.offset, request.id));
@@ -183,6 +184,7 @@ impl Forwarder {
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {
             let (key, index) = parts_of(request.id.0);
+            self.note_dispatch(key, index);
             let pending = &self.requests[key];
             ids.push(request.id.0);
             parts.push(IoPart {
@@ -220,6 +222,7 @@ impl Forwarder {
         for (id, result) in ids.iter().copied().zip(parts) {
             let share = u128::from(device_ns) * u128::from(len(self, id)) / u128::from(total);
             let (key, index) = parts_of(id);
+            self.note_finish(key, index);
             let (_, extent) = self.requests[key].extent(index);
             let pending = &mut self.requests[key];
             pending.charged_ns += share as u64;
@@ -257,6 +260,7 @@ impl Forwarder {
 
     /// A whole-file operation is done: the scheduler lets others at the file.
     pub(super) fn whole_finished(&mut self, key: Key) {
+        self.note_finish(key, 0);
         self.part_finished(request_id(key, 0).0);
         self.unpark();
     }

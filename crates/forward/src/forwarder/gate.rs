@@ -50,6 +50,7 @@ impl Forwarder {
             let record = table::read(&*address.table, address.row);
             if let Some(result) = record.result {
                 self.counters.replays += 1;
+                self.note_replay(key);
                 self.answer(key, result);
                 return false;
             }
@@ -139,6 +140,9 @@ impl Forwarder {
             payload_len,
         };
         self.count_answer(&pending, &reply);
+        if self.config.record {
+            self.tell_served(key, &pending, &reply);
+        }
         self.send(conn, &pending, reply);
         self.leave_gate(&pending);
         self.forget_if_ended(pending.client);

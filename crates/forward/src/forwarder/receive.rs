@@ -64,6 +64,9 @@ impl Forwarder {
             .expect("looked up above")
             .in_hand
             .push((id, key));
+        if self.config.record {
+            self.note_arrival(key);
+        }
         self.route(key);
     }
 

@@ -16,6 +16,7 @@
 //!   "bytes": {"read": 204800, "write": 200704},
 //!   "calls": {"read": 40, "write": 39},      calls to the back end that move data
 //!   "batches": 80,
+//!   "trace": {"recorded": 90, "buffered": 9, "dropped": 0},      only while requests are recorded
 //!   "applications": [{"app": "00000000000000ff", "read_requests": 50, "read_bytes": 204800,
 //!                     "write_requests": 49, "write_bytes": 200704, "charged_ns": 700}]
 //! }
@@ -179,6 +180,13 @@ impl Forwarder {
         let [read, write] = counters.calls;
         write!(out, ",\"calls\":{{\"read\":{read},\"write\":{write}}}")?;
         write!(out, ",\"batches\":{}", counters.batches)?;
+        if let Some(trace) = &self.recorded {
+            write!(
+                out,
+                ",\"trace\":{{\"recorded\":{},\"buffered\":{},\"dropped\":{}}}",
+                trace.recorded, trace.buffered, trace.dropped
+            )?;
+        }
         write_list(
             out,
             "applications",

@@ -3,7 +3,7 @@
 use super::*;
 use tidegate_wire::{Extents, Hints, Lens};
 
-fn list(handle: Handle, extents: &[(u64, u64)], write: bool) -> Op {
+pub(super) fn list(handle: Handle, extents: &[(u64, u64)], write: bool) -> Op {
     let mut extents = extents.iter().map(|(offset, len)| Extent {
         offset: *offset,
         len: *len,

@@ -157,6 +157,11 @@ impl Section {
         self.entries.remove(key)
     }
 
+    /// Whether nothing is left to read.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Text, or None.
     pub fn text(&mut self, key: &'static str) -> Result<Option<(String, String)>, ConfigError> {
         match self.take(key) {

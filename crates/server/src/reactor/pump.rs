@@ -49,6 +49,11 @@ impl Reactor {
             }
             Output::Log { text } => info!("{text}"),
             Output::ParsePolicy { policy, text } => self.parse_policy(policy, &text),
+            Output::Served(served) => {
+                if let Some(trace) = &mut self.trace {
+                    trace.record(&served);
+                }
+            }
             Output::Reclaimed { seat } => self.seats.reclaimed(seat),
             Output::Drained => self.drained = true,
         }

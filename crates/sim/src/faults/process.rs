@@ -259,7 +259,7 @@ impl Process {
                 self.files
                     .let_go(|handle| layout.seat_of_file(handle) == seat);
             }
-            Output::Log { .. } | Output::Drained => {}
+            Output::Served(_) | Output::Log { .. } | Output::Drained => {}
         }
     }
 

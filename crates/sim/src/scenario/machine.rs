@@ -1,15 +1,16 @@
 //! From a scenario's tables to a run: machine, load, policy.
 
 use super::source::{ScenarioError, Source};
+use crate::replay::Replay;
 use crate::rng::Rng;
 use crate::units::{Bytes, Duration};
 use crate::workload::Workload;
 use crate::world::{
-    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, Setup,
+    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, Program, Setup,
 };
 use serde::Deserialize;
 use tidegate_device::DeviceOptions;
-use tidegate_sched::{Options, Scheduler};
+use tidegate_sched::{AppId, Options, Scheduler};
 
 /// Files of one copy of an application.
 const FILES_MAX: u64 = 1 << 20;
@@ -130,8 +131,15 @@ pub struct Machine {
     clock_skew_ns: u64,
     limit_ns: u64,
     faults: Vec<Fault>,
-    groups: Vec<(Group, Workload)>,
+    groups: Vec<(Group, Load)>,
     turns_disks: bool,
+}
+
+/// What the processes of an application do.
+#[derive(Clone, Debug)]
+enum Load {
+    Made(Workload),
+    Replayed(Replay),
 }
 
 /// A policy of a scenario.
@@ -197,52 +205,35 @@ impl Machine {
         })
     }
 
-    /// Names of all applications, copies counted.
-    pub fn applications(&self) -> Vec<String> {
-        let names = self
-            .groups
-            .iter()
-            .enumerate()
-            .flat_map(|(number, (group, _))| {
-                (0..group.copies).map(move |copy| group.copy_name(number, copy))
-            });
-        names.collect()
-    }
-
     /// A run of this machine. `alone`: only the application of this number.
-    pub fn setup(
-        &self,
-        policy: &Policy,
-        seed: u64,
-        note_served: bool,
-        alone: Option<u32>,
-    ) -> Setup {
+    pub fn setup(&self, policy: &Policy, seed: u64, alone: Option<u32>) -> Setup {
         let mut rng = Rng::new(seed).split();
-        let (mut applications, mut nodes, mut number) = (Vec::new(), 0, 0);
-        for (index, (group, workload)) in self.groups.iter().enumerate() {
+        let (mut applications, mut nodes) = (Vec::new(), 0);
+        for (index, (group, load)) in self.groups.iter().enumerate() {
             for copy in 0..group.copies {
-                let file_base = (1 + number) * FILES_MAX;
-                let (start, programs) = (
-                    group.start.0 + upto(&mut rng, group.start_spread.0),
-                    workload.programs(group.processes, file_base, &mut rng),
-                );
-                let mut processes = Vec::with_capacity(programs.len());
-                for (rank, program) in programs.into_iter().enumerate() {
-                    processes.push(Process {
-                        node: nodes + rank as u32 / group.processes_per_node,
-                        starts_ns: start + upto(&mut rng, group.process_spread.0),
-                        program,
-                    });
+                let start = group.start.0 + upto(&mut rng, group.start_spread.0);
+                let name = group.copy_name(index, copy);
+                for (name, programs) in load.programs(group, &name, start, &mut rng) {
+                    let count = programs.len() as u32;
+                    let mut processes = Vec::with_capacity(programs.len());
+                    for (rank, program) in programs.into_iter().enumerate() {
+                        processes.push(Process {
+                            node: nodes + rank as u32 / group.processes_per_node,
+                            starts_ns: start + upto(&mut rng, group.process_spread.0),
+                            program,
+                        });
+                    }
+                    nodes += count.div_ceil(group.processes_per_node);
+                    applications.push(Application { name, processes });
                 }
-                nodes += group.processes.div_ceil(group.processes_per_node);
-                if alone.is_none_or(|alone| u64::from(alone) == number) {
-                    applications.push(Application {
-                        name: group.copy_name(index, copy),
-                        processes,
-                    });
-                }
-                number += 1;
             }
+        }
+        if let Some(alone) = alone {
+            applications = applications
+                .into_iter()
+                .skip(alone as usize)
+                .take(1)
+                .collect();
         }
         Setup {
             seed,
@@ -255,10 +246,39 @@ impl Machine {
             },
             turns_disks: self.turns_disks,
             open_sessions: self.open_sessions,
-            note_served,
+            note_served: true,
+            record: false,
             applications,
             faults: self.faults.clone(),
             limit_ns: self.limit_ns,
+        }
+    }
+}
+
+/// An application and the programs of its processes.
+type Programs = (String, Vec<Box<dyn Program>>);
+
+impl Load {
+    /// The applications of one copy: a trace can hold several.
+    fn programs(&self, group: &Group, name: &str, start_ns: u64, rng: &mut Rng) -> Vec<Programs> {
+        match self {
+            Load::Made(workload) => {
+                // No two applications share a file.
+                let file_base = (1 + AppId::from_name(name).0 % (1 << 40)) * FILES_MAX;
+                let programs = workload.programs(group.processes, file_base, rng);
+                vec![(name.to_string(), programs)]
+            }
+            Load::Replayed(replay) => {
+                let apps = replay.names().enumerate();
+                let named = |(app, recorded): (usize, &str)| {
+                    let name = match &group.name {
+                        None if group.copies == 1 => recorded.to_string(),
+                        _ => format!("{name}/{recorded}"),
+                    };
+                    (name, replay.programs(app, start_ns))
+                };
+                apps.map(named).collect()
+            }
         }
     }
 }
@@ -371,10 +391,7 @@ fn faults(
     Ok(faults)
 }
 
-fn groups(
-    source: &Source,
-    table: &mut toml::Table,
-) -> Result<Vec<(Group, Workload)>, ScenarioError> {
+fn groups(source: &Source, table: &mut toml::Table) -> Result<Vec<(Group, Load)>, ScenarioError> {
     let mut groups = Vec::new();
     for (number, mut entry) in tables(source, table, "application")?
         .into_iter()
@@ -399,12 +416,20 @@ fn groups(
                 return Err(source.wrong(&format!("{place}.{key}"), "must be positive"));
             }
         }
-        let workload = Workload::read(&group.workload, entry)
-            .map_err(|message| source.wrong_shape(&place, &message))?;
-        workload
-            .check(group.processes)
-            .map_err(|(key, reason)| source.wrong(&format!("{place}.{key}"), reason))?;
-        groups.push((group, workload));
+        let at_key =
+            |(key, reason): (String, String)| source.wrong(&format!("{place}.{key}"), reason);
+        let load = if group.workload == "trace" {
+            let options = toml::Value::Table(entry)
+                .try_into()
+                .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))?;
+            Load::Replayed(Replay::read(options, &source.folder()).map_err(at_key)?)
+        } else {
+            let workload = Workload::read(&group.workload, entry)
+                .map_err(|message| source.wrong_shape(&place, &message))?;
+            workload.check(group.processes).map_err(at_key)?;
+            Load::Made(workload)
+        };
+        groups.push((group, load));
     }
     if groups.is_empty() {
         return Err(source.wrong("", "no [[application]]: there is nothing to run"));

@@ -1,6 +1,7 @@
 //! A scenario's text: what stands on which line, and messages that say so.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// What is wrong with a scenario: `FILE:LINE: reason`.
@@ -38,6 +39,12 @@ impl Source {
             table,
             lines,
         })
+    }
+
+    /// The folder of the file, where names of other files begin.
+    pub(super) fn folder(&self) -> PathBuf {
+        let parent = Path::new(&self.file).parent();
+        parent.map(Path::to_path_buf).unwrap_or_default()
     }
 
     /// An error at a key, or at the nearest key above it.

@@ -147,6 +147,7 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
         turns_disks: false,
         open_sessions: true,
         note_served: false,
+        record: false,
         applications: vec![Application {
             name: "app".into(),
             processes: programs.enumerate().map(process).collect(),

@@ -4,7 +4,9 @@ use super::host::Work;
 use super::node::Answered;
 use super::{SetupError, World};
 use std::collections::BTreeMap;
-use tidegate_sched::Direction;
+use tidegate_forward::Served;
+use tidegate_sched::{AppId, Direction, FileId, Time};
+use tidegate_trace::Record;
 
 /// An access, or an operation of a whole application, that has ended. Times are ns after the start
 /// of the programs.
@@ -34,6 +36,9 @@ pub struct Outcome {
     /// When each forwarder was done with each access, in the order of `accesses`; empty unless
     /// [`super::Setup::note_served`].
     pub served_ns: Vec<Vec<u64>>,
+    /// Requests as forwarders served them, if [`super::Setup::record`]; time zero is the start of
+    /// the programs.
+    pub records: Vec<Record>,
     /// When each application's last process ended.
     pub ends_ns: Vec<u64>,
     /// What each forwarder did.
@@ -65,11 +70,14 @@ pub(super) struct Recorder {
     bytes: BTreeMap<u32, u64>,
     served_ns: Vec<Vec<u64>>,
     ends_ns: BTreeMap<u32, u64>,
+    records: Vec<Record>,
+    wall_ns: u64,
     failures: (u64, Option<String>),
 }
 
 impl Recorder {
-    pub(super) fn new(opens_sessions: bool, notes_served: bool) -> Recorder {
+    /// `wall_ns`: the forwarders' wall clock at virtual time 0.
+    pub(super) fn new(opens_sessions: bool, notes_served: bool, wall_ns: u64) -> Recorder {
         Recorder {
             opens_sessions,
             notes_served,
@@ -81,6 +89,8 @@ impl Recorder {
             bytes: BTreeMap::new(),
             served_ns: Vec::new(),
             ends_ns: BTreeMap::new(),
+            records: Vec::new(),
+            wall_ns,
             failures: (0, None),
         }
     }
@@ -148,6 +158,34 @@ impl Recorder {
         self.groups.remove(&(app, operation));
     }
 
+    /// A forwarder has served a request.
+    pub(super) fn served(&mut self, forwarder: u16, served: &Served) {
+        let begun = self.begun_ns();
+        let since = |from: Time, to: Option<Time>| to.map(|to| to.since(from));
+        let zero_wall = self.wall_ns.saturating_add(begun);
+        self.records.push(Record {
+            arrival_ns: served.arrived.0.saturating_sub(begun),
+            issue_ns: (served.stamp_ns != 0)
+                .then(|| served.stamp_ns.wrapping_sub(zero_wall) as i64),
+            app: AppId(served.app),
+            operation: served.operation,
+            file: FileId(served.file),
+            client: served.client as u32,
+            forwarder: Some(forwarder),
+            direction: served.direction,
+            append: served.append,
+            listed: served.listed,
+            offset: served.offset,
+            len: served.len,
+            done: served.done,
+            errno: served.errno,
+            wait_ns: since(served.arrived, served.dispatched),
+            service_ns: served
+                .dispatched
+                .and_then(|from| since(from, served.finished)),
+        });
+    }
+
     pub(super) fn process_ends(&mut self, app: u32, now: u64) {
         let begun = self.begun_ns();
         self.ends_ns.insert(app, now - begun);
@@ -178,6 +216,7 @@ impl World {
             accesses: recorder.accesses,
             operations: recorder.operations,
             served_ns: recorder.served_ns,
+            records: recorder.records,
             work: self.hosts.iter().map(|host| host.work).collect(),
             end_ns,
             events: recorder.events,

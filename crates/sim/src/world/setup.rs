@@ -105,6 +105,8 @@ pub struct Setup {
     pub open_sessions: bool,
     /// Record when each forwarder has served its part of each access.
     pub note_served: bool,
+    /// Write every request down as a trace does ([`super::Outcome::records`]).
+    pub record: bool,
     /// The load.
     pub applications: Vec<Application>,
     /// Faults.
@@ -204,6 +206,7 @@ impl Setup {
             host: 1,
             boot: 1,
             root,
+            record: self.record,
             scheduler: Options {
                 depth,
                 wall_offset_ns: wall_ns,

@@ -1,0 +1,236 @@
+//! `tidegate trace summarise`: what each application did, and how long it waited.
+
+use crate::fail::Fail;
+use crate::table;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tidegate_trace::{AppId, Merged, Part, Spread, Summary, summarise};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate trace summarise traces/*.trace
+  tidegate trace summarise --app climate --app render --json traces/forwarder.0.trace
+Traces of forwarders hold the hashes of applications' names only: --app tells the names to look for,
+as TIDEGATE_APP or the batch system made them (such as slurm-1234.0).";
+
+/// Summarise traces: requests, sizes, patterns and times of each application
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Summarise {
+    /// The traces, such as those of all forwarders; they are taken as one
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Name of an application that the traces may know by its number only; may be repeated
+    #[arg(long, value_name = "NAME")]
+    app: Vec<String>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Summarise {
+    /// Reads the traces and prints.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        let mut traces = Merged::open(&self.files).map_err(Fail::usage)?;
+        let mut summary = summarise(&mut traces).map_err(Fail::runtime)?;
+        for name in &self.app {
+            if let Some(part) = summary.applications.get_mut(&AppId::from_name(name).0) {
+                part.name.get_or_insert_with(|| name.clone());
+            }
+        }
+        let mut warnings = Vec::new();
+        for (file, ending) in self.files.iter().zip(traces.endings()) {
+            let warning = ending.warning();
+            warnings.extend(warning.map(|text| format!("{}: {text}", file.display())));
+        }
+        if summary.dropped > 0 {
+            warnings.push(format!(
+                "{} requests are missing: the recorder had no room for them; see buffer_records",
+                summary.dropped
+            ));
+        }
+        let text = match self.json {
+            true => format!("{}\n", as_json(&summary, self.files.len(), &warnings)),
+            false => as_text(&summary, self.files.len()),
+        };
+        // A closed pipe is the reader's choice.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        for warning in warnings {
+            eprintln!("tidegate: {warning}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The parts of a summary with the names to show, the busiest first, and the total if there are
+/// several.
+fn parts(summary: &Summary) -> Vec<(String, &Part)> {
+    let mut parts: Vec<_> = summary.applications.iter().collect();
+    parts.sort_by_key(|(_, part)| u64::MAX - part.requests);
+    let name = |app: &u64, part: &Part| part.name.clone().unwrap_or(format!("{app:016x}"));
+    let mut parts: Vec<_> = parts
+        .into_iter()
+        .map(|(app, part)| (name(app, part), part))
+        .collect();
+    if parts.len() > 1 {
+        parts.push(("all".to_string(), &summary.total));
+    }
+    parts
+}
+
+fn as_text(summary: &Summary, files: usize) -> String {
+    let parts = parts(summary);
+    let total = &summary.total;
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{} requests in {files} {}, {} of I/O, {} missing\n",
+        total.requests,
+        if files == 1 { "trace" } else { "traces" },
+        table::time(total.span_ns()),
+        summary.dropped
+    );
+    let rows = |row: &dyn Fn(&Part) -> Vec<String>| -> Vec<Vec<String>> {
+        let whole = |(name, part): &(String, &Part)| [vec![name.clone()], row(part)].concat();
+        parts.iter().map(whole).collect()
+    };
+    let heading = [
+        "application",
+        "requests",
+        "operations",
+        "errors",
+        "read",
+        "written",
+        "from",
+        "for",
+        "files",
+        "clients",
+        "forwarders",
+    ];
+    let did = |part: &Part| {
+        vec![
+            part.requests.to_string(),
+            part.operations.to_string(),
+            part.errors.to_string(),
+            table::bytes(part.bytes[0]),
+            table::bytes(part.bytes[1]),
+            table::time(part.first_ns),
+            table::time(part.span_ns()),
+            part.files.len().to_string(),
+            part.clients.len().to_string(),
+            part.forwarders.len().to_string(),
+        ]
+    };
+    text.push_str(&table::lay_out(&heading, &rows(&did)));
+    let heading = [
+        "application",
+        "size p50",
+        "p95",
+        "max",
+        "reads",
+        "sequential",
+    ];
+    let how = |part: &Part| {
+        vec![
+            table::bytes(part.size.percentile(50)),
+            table::bytes(part.size.percentile(95)),
+            table::bytes(part.size.max()),
+            percent(part.by_direction[0], part.requests),
+            percent(part.sequential, part.requests),
+        ]
+    };
+    text.push('\n');
+    text.push_str(&table::lay_out(&heading, &rows(&how)));
+    let heading = [
+        "application",
+        "wait mean",
+        "p95",
+        "p99",
+        "service mean",
+        "p95",
+        "p99",
+        "both mean",
+        "p95",
+        "p99",
+    ];
+    let times = |part: &Part| {
+        let spreads = [&part.wait, &part.service, &part.latency];
+        spreads.into_iter().flat_map(three).collect()
+    };
+    text.push('\n');
+    text.push_str(&table::lay_out(&heading, &rows(&times)));
+    text
+}
+
+/// Mean, p95 and p99; dashes where the trace does not tell.
+fn three(spread: &Spread) -> [String; 3] {
+    let values = [spread.mean(), spread.percentile(95), spread.percentile(99)];
+    values.map(|ns| match spread.count() {
+        0 => "-".to_string(),
+        _ => table::time(ns),
+    })
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    let share = part as f64 * 100.0 / whole.max(1) as f64;
+    format!("{share:.0}%")
+}
+
+fn as_json(summary: &Summary, files: usize, warnings: &[String]) -> Value {
+    let applications: Vec<_> = summary
+        .applications
+        .iter()
+        .map(|(app, part)| {
+            let mut value = part_json(part);
+            value["app"] = format!("{app:016x}").into();
+            value["name"] = part.name.clone().into();
+            value
+        })
+        .collect();
+    json!({
+        "traces": files,
+        "recordings": summary.recordings,
+        "zero_wall_ns": summary.zero_wall_ns,
+        "dropped": summary.dropped,
+        "warnings": warnings,
+        "total": part_json(&summary.total),
+        "applications": applications,
+    })
+}
+
+fn part_json(part: &Part) -> Value {
+    let times = |spread: &Spread| match spread.count() {
+        0 => Value::Null,
+        count => json!({
+            "requests": count,
+            "mean": spread.mean(),
+            "p50": spread.percentile(50),
+            "p95": spread.percentile(95),
+            "p99": spread.percentile(99),
+            "max": spread.max(),
+        }),
+    };
+    json!({
+        "requests": part.requests,
+        "operations": part.operations,
+        "errors": part.errors,
+        "read_requests": part.by_direction[0],
+        "read_bytes": part.bytes[0],
+        "write_requests": part.by_direction[1],
+        "write_bytes": part.bytes[1],
+        "first_ns": part.first_ns,
+        "last_ns": part.last_ns,
+        "size": times(&part.size),
+        "sequential": part.sequential as f64 / part.requests.max(1) as f64,
+        "wait_ns": times(&part.wait),
+        "service_ns": times(&part.service),
+        "latency_ns": times(&part.latency),
+        "files": part.files.len(),
+        "clients": part.clients.len(),
+        "forwarders": part.forwarders.len(),
+    })
+}

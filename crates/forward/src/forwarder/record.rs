@@ -1,0 +1,167 @@
+//! Facts about answered data requests, for hosts that record them. Without [`crate::Config::record`]
+//! nothing is noted.
+
+use super::Forwarder;
+use super::request::{Key, Path, Pending};
+use crate::host::{Output, Served};
+use alloc::vec::Vec;
+use tidegate_sched::{Direction, Time};
+use tidegate_wire::{Op, Outcome, Reply, Status};
+
+/// When an extent went to the back end and came back.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    dispatched: Option<Time>,
+    finished: Option<Time>,
+}
+
+/// What is noted of a request in hand. The place of an answered one is used again, with its memory.
+#[derive(Default)]
+pub(super) struct Noted {
+    arrived: Time,
+    /// The file of an append, whose operation a job takes away.
+    appends_to: Option<u64>,
+    /// The answer was given before.
+    replay: bool,
+    first: Times,
+    rest: Vec<Times>,
+}
+
+impl Noted {
+    fn times(&mut self, index: usize) -> &mut Times {
+        match index {
+            0 => &mut self.first,
+            _ => &mut self.rest[index - 1],
+        }
+    }
+}
+
+impl Forwarder {
+    /// A request has come.
+    pub(super) fn note_arrival(&mut self, key: Key) {
+        let place = key as usize;
+        if self.noted.len() <= place {
+            self.noted.resize_with(place + 1, Noted::default);
+        }
+        let noted = &mut self.noted[place];
+        let mut rest = core::mem::take(&mut noted.rest);
+        rest.clear();
+        let op = self.requests[key].op();
+        if let Op::Read { extents, .. } | Op::Write { extents, .. } = op {
+            rest.resize(extents.rest.len(), Times::default());
+        }
+        let appends_to = match op {
+            Op::Append { handle } => Some(handle.inode),
+            _ => None,
+        };
+        *noted = Noted {
+            arrived: self.now,
+            appends_to,
+            replay: false,
+            first: Times::default(),
+            rest,
+        };
+    }
+
+    /// An extent goes to the back end.
+    pub(super) fn note_dispatch(&mut self, key: Key, index: usize) {
+        if self.config.record {
+            self.noted[key as usize].times(index).dispatched = Some(self.now);
+        }
+    }
+
+    /// The back end is done with an extent.
+    pub(super) fn note_finish(&mut self, key: Key, index: usize) {
+        if self.config.record {
+            self.noted[key as usize].times(index).finished = Some(self.now);
+        }
+    }
+
+    /// The answer to come was given before, to the same request.
+    pub(super) fn note_replay(&mut self, key: Key) {
+        if self.config.record {
+            self.noted[key as usize].replay = true;
+        }
+    }
+
+    /// A request was answered.
+    pub(super) fn tell_served(&mut self, key: Key, pending: &Pending, reply: &Reply) {
+        let noted = &self.noted[key as usize];
+        let errno = match reply.result {
+            _ if noted.replay => return,
+            Ok(_) => 0,
+            Err(Status::Errno(errno)) => errno,
+            // The client comes again, here or elsewhere.
+            Err(_) => return,
+        };
+        let served = Served {
+            client: pending.client,
+            app: pending.hints.app,
+            operation: pending.hints.operation,
+            stamp_ns: pending.hints.stamp_ns,
+            file: 0,
+            direction: Direction::Write,
+            append: false,
+            listed: false,
+            offset: 0,
+            len: 0,
+            done: 0,
+            errno,
+            arrived: noted.arrived,
+            dispatched: noted.first.dispatched,
+            finished: noted.first.finished,
+        };
+        if let Path::Data(direction) = pending.path {
+            return self.tell_extents(
+                key,
+                pending,
+                reply,
+                Served {
+                    direction,
+                    ..served
+                },
+            );
+        }
+        if let Some(file) = noted.appends_to {
+            let (offset, done) = match reply.result {
+                Ok(Outcome::Appended { offset, len }) => (offset, len),
+                _ => (0, 0),
+            };
+            self.outputs.push_back(Output::Served(Served {
+                file,
+                append: true,
+                offset,
+                len: pending.payload_len.into(),
+                done,
+                ..served
+            }));
+        }
+    }
+
+    /// One fact for each extent. Bytes count up to the first extent that is short.
+    fn tell_extents(&mut self, key: Key, pending: &Pending, reply: &Reply, served: Served) {
+        let (Op::Read { handle, extents } | Op::Write { handle, extents }) = pending.op() else {
+            unreachable!("its path says that it has extents");
+        };
+        let mut left = match &reply.result {
+            Ok(Outcome::Written { len }) => *len,
+            Ok(_) => reply.payload_len.into(),
+            Err(_) => 0,
+        };
+        for (index, extent) in extents.iter().enumerate() {
+            let done = left.min(extent.len);
+            left -= done;
+            let times = *self.noted[key as usize].times(index);
+            self.outputs.push_back(Output::Served(Served {
+                file: handle.inode,
+                listed: index > 0,
+                offset: extent.offset,
+                len: extent.len,
+                done,
+                dispatched: times.dispatched,
+                finished: times.finished,
+                ..served
+            }));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What was served, handed to the recorder of the trace.
+
+use super::Reactor;
+use std::path::PathBuf;
+use std::time::Duration;
+use tidegate_forward::{Input, Recorded, Served};
+use tidegate_sched::{AppId, FileId, mix64};
+use tidegate_trace::{Counts, Event, Header, Record, Recorder};
+use tracing::{info, warn};
+
+/// How long the end of a trace may take.
+const END_MAX: Duration = Duration::from_secs(2);
+
+/// The trace of a reactor.
+pub struct Trace {
+    recorder: Recorder,
+    file: PathBuf,
+    forwarder: u16,
+    zero_wall_ns: u64,
+}
+
+impl Trace {
+    /// Begins to record into a file.
+    pub fn begin(
+        file: PathBuf,
+        buffer_records: u32,
+        forwarder: u16,
+        header: &Header,
+    ) -> std::io::Result<Trace> {
+        let name = file.display().to_string();
+        let tell = move |event| match event {
+            Event::Failed(error) => warn!(
+                file = name,
+                %error,
+                "the trace cannot be written; requests are served, and counted as dropped once \
+                 the buffer is full"
+            ),
+            Event::WentOn => info!(file = name, "the trace can be written again"),
+        };
+        Ok(Trace {
+            recorder: Recorder::create(&file, header, buffer_records, tell)?,
+            file,
+            forwarder,
+            zero_wall_ns: header.zero_wall_ns,
+        })
+    }
+
+    /// Records a request.
+    pub fn record(&mut self, served: &Served) {
+        let record = record(served, self.forwarder, self.zero_wall_ns);
+        self.recorder.record(&record);
+    }
+
+    fn end(self) {
+        let Counts {
+            recorded,
+            buffered,
+            dropped,
+        } = self.recorder.finish(END_MAX);
+        let file = self.file.display();
+        match buffered + dropped {
+            0 => info!(%file, recorded, "trace ended"),
+            lost => warn!(%file, recorded, lost, "trace ended; requests are missing in it"),
+        }
+    }
+}
+
+impl Reactor {
+    /// Tells the core how much was recorded, for who asks.
+    pub(super) fn tell_recorded(&mut self) {
+        let Some(trace) = &self.trace else {
+            return;
+        };
+        let Counts {
+            recorded,
+            buffered,
+            dropped,
+        } = trace.recorder.counts();
+        let counts = Recorded {
+            recorded,
+            buffered,
+            dropped,
+        };
+        let now = self.core.now;
+        self.core.forwarder.handle(now, Input::Recorded(counts));
+    }
+
+    pub(super) fn end_trace(&mut self) {
+        if let Some(trace) = self.trace.take() {
+            trace.end();
+        }
+    }
+}
+
+fn record(served: &Served, forwarder: u16, zero_wall_ns: u64) -> Record {
+    let dispatched = served.dispatched;
+    let wait_ns = dispatched.map(|at| at.since(served.arrived));
+    let service_ns = served.finished.zip(dispatched);
+    let stamp = Some(served.stamp_ns).filter(|stamp| *stamp != 0);
+    Record {
+        arrival_ns: served.arrived.0,
+        // Right for any two clocks less than 292 years apart.
+        issue_ns: stamp.map(|stamp| stamp.wrapping_sub(zero_wall_ns) as i64),
+        app: AppId(served.app),
+        operation: served.operation,
+        file: FileId(served.file),
+        // A client's id lets its user resume its session, so it does not go into a file.
+        client: mix64(served.client) as u32,
+        forwarder: Some(forwarder),
+        direction: served.direction,
+        append: served.append,
+        listed: served.listed,
+        offset: served.offset,
+        len: served.len,
+        done: served.done,
+        errno: served.errno,
+        wait_ns,
+        service_ns: service_ns.map(|(finished, dispatched)| finished.since(dispatched)),
+    }
+}
