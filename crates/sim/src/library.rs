@@ -12,10 +12,14 @@ macro_rules! library {
 }
 
 library! {
+    "iofsl-2010-fig6",
+    "iofsl-2010-fig8",
+    "iofsl-2010-fig11",
     "song-2011-fig3",
     "song-2011-fig5",
     "song-2011-fig6",
     "song-2011-fig7",
+    "song-2011-fig8",
 }
 
 /// The scenario of a name; None: there is none.

@@ -7,7 +7,7 @@
 //!
 //! | name | here |
 //! |---|---|
-//! | completion time, flow time, makespan | [`Run::completion`], [`Run::flow`], [`Run::makespan_ns`] |
+//! | completion, flow time, makespan | [`Run::completion`], [`Run::flow`], [`Run::makespan_ns`] |
 //! | the same per application | [`Run::application_completion`], [`Run::application_flow`] |
 //! | stretch or dilation, I/O slowdown | [`Run::stretch`], [`Run::io_slowdown`] |
 //! | bandwidth, weighted I/O time | [`Run::bandwidth`], [`Run::weighted_io_ns`] |

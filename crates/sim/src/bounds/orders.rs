@@ -4,7 +4,7 @@ use super::Instance;
 use crate::rng::Rng;
 use std::cmp::Reverse;
 
-/// So many times neighbours are compared at most; each pass takes time for operations times servers.
+/// So often neighbours are compared at most; a pass takes time for operations times servers.
 const EXCHANGE_PASSES_MAX: usize = 100;
 
 /// A rule that gives all servers the same order. Ties keep the order in which operations were
