@@ -16,6 +16,7 @@ mod errno;
 mod fsync;
 mod gates;
 mod hints;
+mod ids;
 mod locks;
 mod names;
 mod reach;
@@ -83,7 +84,8 @@ pub struct Core {
     /// Latest boot of each node.
     boots: BTreeMap<u64, u64>,
 
-    requests: BTreeMap<Id, Pending>,
+    /// Boxed, because the tree moves what it holds.
+    requests: BTreeMap<Id, Box<Pending>>,
     request_ids: Id,
     /// Requests that wait for a time.
     timers: BTreeSet<(u64, Id)>,

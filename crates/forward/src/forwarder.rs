@@ -271,14 +271,12 @@ impl Forwarder {
 
     fn row_address(&self, key: Key) -> Option<RowAddress> {
         let pending = &self.requests[key];
-        let row = pending.row?;
-        let (table, number) = self.seats[pending.seat].row(pending.client, row.index)?;
         Some(RowAddress {
             unresolved: Vec::new(),
             seat: pending.seat,
-            table,
-            row: number,
-            sequence: row.sequence,
+            table: self.seats[pending.seat].table.clone()?,
+            row: pending.row_number?,
+            sequence: pending.row?.sequence,
         })
     }
 }

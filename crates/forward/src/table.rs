@@ -309,15 +309,15 @@ fn store_result(table: &dyn SeatTable, at: usize, sequence: u64, result: &Result
     table.store(at + RESULT_HEAD_AT, &head);
 }
 
-/// CRC-32 (IEEE) of several pieces, four bits at a time: rows are short, so a small table will do.
+/// CRC-32 (IEEE) of several pieces, a byte at a time: rows are short, so a small table will do.
 fn crc(pieces: &[&[u8]]) -> u32 {
-    const TABLE: [u32; 16] = {
-        let mut table = [0u32; 16];
+    const TABLE: [u32; 256] = {
+        let mut table = [0u32; 256];
         let mut i = 0;
-        while i < 16 {
+        while i < 256 {
             let mut value = i as u32;
             let mut bit = 0;
-            while bit < 4 {
+            while bit < 8 {
                 value = if value & 1 == 1 {
                     value >> 1 ^ 0xedb8_8320
                 } else {
@@ -331,10 +331,10 @@ fn crc(pieces: &[&[u8]]) -> u32 {
         table
     };
     let mut crc = !0u32;
-    for &byte in pieces.iter().copied().flatten() {
-        crc ^= u32::from(byte);
-        crc = crc >> 4 ^ TABLE[crc as usize & 15];
-        crc = crc >> 4 ^ TABLE[crc as usize & 15];
+    for piece in pieces {
+        for byte in *piece {
+            crc = crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize];
+        }
     }
     !crc
 }

@@ -6,7 +6,7 @@ use super::errno::{EIO, EMSGSIZE, EPROTO, ETIMEDOUT};
 use super::fsync::FsyncPart;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
-use super::split::{Block, assemble, bytes_max, split, written};
+use super::split::{Block, Part, assemble, bytes_max, split, written};
 use super::types::{Call, CallId, Output, Served};
 use crate::wire::{Extents, Handle, Hints, Lens, Op, Outcome};
 use crate::{Answer, Data, Errno};
@@ -16,17 +16,16 @@ use bytes::Bytes;
 pub(super) enum Kind {
     /// There is one, and it is the answer.
     Single,
-    Read(Vec<Block>),
-    Write(Vec<Block>),
+    Read,
+    Write,
     Fsync(Handle, Vec<FsyncPart>),
 }
 
 /// A call without an answer.
 pub(super) struct Active {
     pub(super) kind: Kind,
-    /// The request of each part.
-    pub(super) requests: Vec<Id>,
-    results: Vec<Option<Settled>>,
+    parts: Vec<Part>,
+    /// Parts without a result.
     left: usize,
     deadline_ns: Option<u64>,
     /// By forwarder; empty unless noted.
@@ -106,7 +105,8 @@ impl Core {
         }
         let key = pending.lock_key();
         let request = self.insert(pending);
-        self.activate(id, Kind::Single, vec![request], call.deadline_ns);
+        let parts = vec![Part::new(request, None)];
+        self.activate(id, Kind::Single, parts, call.deadline_ns);
         match key {
             Some(key) => self.route_lock(request, key),
             None => self.route(request),
@@ -117,8 +117,9 @@ impl Core {
         let bytes = blocks.iter().map(|block| block.bytes).sum();
         let hints = self.hints(&call, bytes, bytes_max(&blocks));
         let reads = matches!(call.op, Op::Read { .. });
-        let mut requests = Vec::with_capacity(blocks.len());
-        for (part, block) in blocks.iter().enumerate() {
+        let first = self.request_ids + 1;
+        let mut parts = Vec::with_capacity(blocks.len());
+        for (part, block) in blocks.into_iter().enumerate() {
             let extents = block.extents.clone();
             let op = match reads {
                 true => Op::Read { handle, extents },
@@ -131,13 +132,14 @@ impl Core {
             if !reads {
                 pending.payload = block.payload(&call.payload);
             }
-            requests.push(self.insert(pending));
+            parts.push(Part::new(self.insert(pending), Some(block)));
         }
         let kind = match reads {
-            true => Kind::Read(blocks),
-            false => Kind::Write(blocks),
+            true => Kind::Read,
+            false => Kind::Write,
         };
-        self.activate(id, kind, requests.clone(), call.deadline_ns);
+        let requests = first..first + parts.len() as Id;
+        self.activate(id, kind, parts, call.deadline_ns);
         if requests.is_empty() {
             return self.complete(id);
         }
@@ -150,14 +152,13 @@ impl Core {
         &mut self,
         id: CallId,
         kind: Kind,
-        requests: Vec<Id>,
+        parts: Vec<Part>,
         deadline_ns: Option<u64>,
     ) {
         let active = Active {
             kind,
-            left: requests.len(),
-            results: requests.iter().map(|_| None).collect(),
-            requests,
+            left: parts.len(),
+            parts,
             deadline_ns,
             served: Vec::new(),
         };
@@ -199,8 +200,9 @@ impl Core {
         let Some(active) = self.calls.get_mut(&id) else {
             return;
         };
-        debug_assert!(active.results[part].is_none(), "a part is answered once");
-        active.results[part] = Some(result);
+        let part = &mut active.parts[part];
+        debug_assert!(part.result.is_none(), "a part is answered once");
+        part.result = Some(result);
         active.left -= 1;
         if active.left == 0 {
             self.complete(id);
@@ -214,16 +216,13 @@ impl Core {
         if !active.served.is_empty() {
             self.served.insert(id, active.served);
         }
-        let mut results: Vec<Settled> = active.results.into_iter().flatten().collect();
         let result = match active.kind {
-            Kind::Single => results.swap_remove(0).map(|(outcome, payload)| Answer {
-                outcome,
-                data: data_of(payload),
-            }),
-            Kind::Read(blocks) => read_answer(&blocks, results),
-            Kind::Write(blocks) => write_answer(&blocks, results),
+            Kind::Single => single_answer(active.parts),
+            Kind::Read => assemble(active.parts).map(read_answer),
+            Kind::Write => written(active.parts).map(|len| answer(Outcome::Written { len })),
             Kind::Fsync(..) => {
-                let failed = results.into_iter().find_map(Result::err);
+                let mut results = active.parts.into_iter().filter_map(|part| part.result);
+                let failed = results.find_map(Result::err);
                 failed.map_or(Ok(answer(Outcome::Done)), Err)
             }
         };
@@ -246,8 +245,8 @@ impl Core {
             return;
         };
         self.end_call(id, active.deadline_ns, Err(errno));
-        for request in active.requests {
-            self.abandon(request);
+        for part in active.parts {
+            self.abandon(part.request);
         }
     }
 
@@ -273,27 +272,18 @@ fn data_of(payload: Bytes) -> Data {
     }
 }
 
-fn read_answer(blocks: &[Block], results: Vec<Settled>) -> Result<Answer, Errno> {
-    let read = |settled: Settled| match settled? {
-        (Outcome::Data { lens }, payload) => Ok((lens, payload)),
-        _ => Err(EPROTO),
-    };
-    let results: Vec<_> = results.into_iter().map(read).collect();
-    let data = assemble(blocks.iter().zip(&results))?;
+fn single_answer(mut parts: Vec<Part>) -> Result<Answer, Errno> {
+    let result = parts.pop().and_then(|part| part.result);
+    let (outcome, payload) = result.unwrap_or(Err(EPROTO))?;
+    let data = data_of(payload);
+    Ok(Answer { outcome, data })
+}
+
+fn read_answer(data: Data) -> Answer {
     let lens = Lens {
         first: u32::try_from(data.len).unwrap_or(u32::MAX),
         rest: Vec::new(),
     };
     let outcome = Outcome::Data { lens };
-    Ok(Answer { outcome, data })
-}
-
-fn write_answer(blocks: &[Block], results: Vec<Settled>) -> Result<Answer, Errno> {
-    let wrote = |settled: Settled| match settled? {
-        (Outcome::Written { len }, _) => Ok(len),
-        _ => Err(EPROTO),
-    };
-    let results: Vec<_> = results.into_iter().map(wrote).collect();
-    let len = written(blocks.iter().zip(&results))?;
-    Ok(answer(Outcome::Written { len }))
+    Answer { outcome, data }
 }

@@ -7,6 +7,7 @@
 use super::calls::Kind;
 use super::errno::EIO;
 use super::requests::{Id, Pending, Place, Purpose, Target};
+use super::split::Part;
 use super::types::{Call, CallId};
 use super::unstable::Dirt;
 use super::{Core, MS};
@@ -54,7 +55,8 @@ impl Core {
         };
         let parts = dirt.into_iter().map(part).collect();
         let kind = Kind::Fsync(handle, parts);
-        self.activate(id, kind, requests.clone(), call.deadline_ns);
+        let parts = requests.iter().map(|request| Part::new(*request, None));
+        self.activate(id, kind, parts.collect(), call.deadline_ns);
         for request in requests {
             self.fsync_step(request);
         }
@@ -133,7 +135,7 @@ impl Core {
     /// A forwarder has said hello: what waits for it as part of a node that it is not on any more
     /// looks further.
     pub(super) fn recheck_fsyncs(&mut self, forwarder: usize) {
-        let queued: Vec<Id> = self.sessions[forwarder].queue.iter().copied().collect();
+        let queued: Vec<Id> = self.sessions[forwarder].queue.iter().collect();
         for id in queued {
             let Some((call, number)) = self.fsync_of(id) else {
                 continue;
@@ -143,7 +145,7 @@ impl Core {
             if part.is_some_and(|part| Some(part.dirt.identity) == identity) {
                 continue;
             }
-            self.sessions[forwarder].queue.remove(&id);
+            self.sessions[forwarder].queue.remove(id);
             self.put(id, Place::Nowhere);
             self.fsync_step(id);
         }

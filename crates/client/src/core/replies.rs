@@ -21,17 +21,11 @@ impl Core {
             return self.noticed(forwarder, &reply);
         }
         let session = &mut self.sessions[forwarder];
-        if !session.sent.remove(&reply.id) {
+        if !session.sent.remove(reply.id) {
             return;
         }
-        session.waits.remove(&reply.id);
-        if let Some(pending) = self.requests.get_mut(&reply.id) {
-            pending.place = Place::Nowhere;
-            if let Some(hints) = pending.hints {
-                self.charges.charged(hints.app, forwarder, reply.charged_ns);
-            }
-            self.answered(forwarder, reply, payload);
-        }
+        session.waits.remove(reply.id);
+        self.answered(forwarder, reply, payload);
         match self.ending {
             None => self.flush(forwarder),
             Some(Ending::Until(_)) => self.end_if_quiet(),
@@ -51,9 +45,13 @@ impl Core {
 
     fn answered(&mut self, forwarder: usize, reply: Reply, payload: Bytes) {
         let id = reply.id;
-        let Some(pending) = self.requests.get(&id) else {
+        let Some(pending) = self.requests.get_mut(&id) else {
             return;
         };
+        pending.place = Place::Nowhere;
+        if let Some(hints) = &pending.hints {
+            self.charges.charged(hints.app, forwarder, reply.charged_ns);
+        }
         let seat = pending.seat;
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
         if by_seat && reply.result != Err(Status::NotMySeat) {

@@ -3,6 +3,7 @@
 use super::Core;
 use super::errno::EAGAIN;
 use super::locks::{LockKey, key_of};
+use super::seats::Seat;
 use super::types::{CallId, Output};
 use crate::Errno;
 use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Request, Row};
@@ -176,7 +177,7 @@ impl Core {
     /// Makes a request that goes nowhere yet.
     pub(super) fn insert(&mut self, pending: Pending) -> Id {
         let id = self.next_id();
-        self.requests.insert(id, pending);
+        self.requests.insert(id, Box::new(pending));
         id
     }
 
@@ -187,34 +188,41 @@ impl Core {
 
     /// Sends a request on its way, new or again; drops it if nobody needs it.
     pub(super) fn route(&mut self, id: Id) {
-        let Some(pending) = self.requests.get(&id) else {
+        let Some(pending) = self.requests.get_mut(&id) else {
             return;
         };
         debug_assert_eq!(pending.place, Place::Nowhere, "request {id} is elsewhere");
         if !pending.owed() {
             return self.discard(id);
         }
-        let (seat, needs_row) = (pending.seat, pending.op.mutates() && pending.row.is_none());
         if let Target::Forwarder(forwarder) = pending.target {
             return self.enqueue(forwarder, id);
         }
-        if needs_row && !self.take_row(seat, id) {
-            self.seats[usize::from(seat)].row_waiters.insert(id);
-            return self.put(id, Place::Row);
+        let seat = &mut self.seats[usize::from(pending.seat)];
+        if pending.op.mutates() && pending.row.is_none() {
+            pending.row = seat.take_row(self.rows);
+            if pending.row.is_none() {
+                pending.place = Place::Row;
+                seat.row_waiters.insert(id);
+                return;
+            }
         }
-        let forwarders = self.sessions.len();
-        let seat = &mut self.seats[usize::from(seat)];
         if seat.recovery.is_some() || seat.paused_until.is_some() {
+            pending.place = Place::Seat;
             seat.waiting.insert(id);
-            return self.put(id, Place::Seat);
+            return;
         }
-        let forwarder = seat.candidate(forwarders);
+        let forwarder = seat.candidate(self.sessions.len());
         self.enqueue(forwarder, id);
     }
 
     fn enqueue(&mut self, forwarder: usize, id: Id) {
+        let session = &mut self.sessions[forwarder];
+        if session.queue.is_empty() && session.has_credit() {
+            return self.transmit(forwarder, id);
+        }
+        session.queue.insert(id);
         self.put(id, Place::Queue(forwarder));
-        self.sessions[forwarder].queue.insert(id);
         self.connect(forwarder);
         self.flush(forwarder);
     }
@@ -225,12 +233,12 @@ impl Core {
         }
     }
 
-    /// Sends a request that was taken from the session's queue.
+    /// Sends a request for which the session has a credit.
     pub(super) fn transmit(&mut self, forwarder: usize, id: Id) {
-        let generation = self.generation_for(id);
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
         };
+        let generation = generation_for(&self.seats, pending);
         let session = &mut self.sessions[forwarder];
         if let Op::SetLock { wait: true, .. } = pending.op {
             pending.polled = session.waits.len() >= session.waits_max();
@@ -257,22 +265,6 @@ impl Core {
         });
     }
 
-    /// The generation that a request carries: the new one while its seat is recovered.
-    fn generation_for(&self, id: Id) -> u64 {
-        let Some(pending) = self.requests.get(&id) else {
-            return 0;
-        };
-        let Some(seat) = self.seats.get(usize::from(pending.seat)) else {
-            return 0;
-        };
-        match (pending.purpose, pending.target, &seat.recovery) {
-            (Purpose::Recover, _, Some(recovery)) => recovery.generation,
-            (_, Target::Seat, _) => seat.generation,
-            (Purpose::Background, ..) => seat.generation,
-            _ => 0,
-        }
-    }
-
     /// Repeats a request after a while.
     pub(super) fn later(&mut self, id: Id, pause: u64) {
         let at = self.now + pause;
@@ -292,12 +284,12 @@ impl Core {
 
     /// Whether a refused lock shall be asked for again: it wanted to wait.
     pub(super) fn polls_again(&self, id: Id, errno: Errno) -> bool {
-        let polls = |pending: &Pending| pending.polled && !pending.abandoned;
-        errno == EAGAIN && self.requests.get(&id).is_some_and(polls)
+        let pending = self.requests.get(&id);
+        errno == EAGAIN && pending.is_some_and(|it| it.polled && !it.abandoned)
     }
 
     /// Takes a request out of wherever it is; its row is free for the next.
-    pub(super) fn remove(&mut self, id: Id) -> Option<Pending> {
+    pub(super) fn remove(&mut self, id: Id) -> Option<Box<Pending>> {
         let pending = self.requests.remove(&id)?;
         match pending.place {
             // The session's credit comes back with the reply.
@@ -316,7 +308,7 @@ impl Core {
                 self.seats[usize::from(pending.seat)].waiting.remove(&id);
             }
             Place::Queue(forwarder) => {
-                self.sessions[forwarder].queue.remove(&id);
+                self.sessions[forwarder].queue.remove(id);
             }
             Place::Later(at) => {
                 self.timers.remove(&(at, id));
@@ -365,5 +357,18 @@ impl Core {
         if in_flight.is_none() && !pending.owed() {
             self.discard(id);
         }
+    }
+}
+
+/// The generation that a request carries: the new one while its seat is recovered.
+fn generation_for(seats: &[Seat], pending: &Pending) -> u64 {
+    let Some(seat) = seats.get(usize::from(pending.seat)) else {
+        return 0;
+    };
+    match (pending.purpose, pending.target, &seat.recovery) {
+        (Purpose::Recover, _, Some(recovery)) => recovery.generation,
+        (_, Target::Seat, _) => seat.generation,
+        (Purpose::Background, ..) => seat.generation,
+        _ => 0,
     }
 }

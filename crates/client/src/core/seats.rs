@@ -4,7 +4,8 @@ use super::recovery::Recovery;
 use super::requests::{Id, Place, Target};
 use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Wake};
 use crate::wire::Row;
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 /// One seat as the client sees it.
 #[derive(Default)]
@@ -27,7 +28,8 @@ pub(super) struct Seat {
     pub(super) probe: Option<Id>,
     /// Requests that wait for a row.
     pub(super) row_waiters: BTreeSet<Id>,
-    rows_free: BTreeSet<u16>,
+    /// The lowest is used first.
+    rows_free: BinaryHeap<Reverse<u16>>,
     /// Last sequence of each row.
     sequences: Vec<u64>,
 }
@@ -63,6 +65,25 @@ impl Seat {
             self.paused_until = Some(now + self.backoff);
             self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
         }
+    }
+
+    /// A free row below `rows`, with its next sequence.
+    pub(super) fn take_row(&mut self, rows: u16) -> Option<Row> {
+        let known = self.sequences.len();
+        let index = match self.rows_free.peek() {
+            Some(Reverse(index)) if *index < rows => self.rows_free.pop()?.0,
+            _ if known < usize::from(rows) => {
+                self.sequences.push(0);
+                known as u16
+            }
+            _ => return None,
+        };
+        let sequence = &mut self.sequences[usize::from(index)];
+        *sequence += 1;
+        Some(Row {
+            index,
+            sequence: *sequence,
+        })
     }
 
     /// A forwarder says that it holds the seat.
@@ -130,16 +151,19 @@ impl Core {
 
     /// Takes back the requests of the seat that were not sent to the forwarder yet.
     pub(super) fn unqueue(&mut self, seat: u16, forwarder: usize) -> Vec<Id> {
-        let of_seat = |id: &Id| {
-            let pending = self.requests.get(id);
-            pending.is_some_and(|p| p.seat == seat && p.target == Target::Seat)
-        };
-        let queue = &self.sessions[forwarder].queue;
-        let ids: Vec<Id> = queue.iter().copied().filter(of_seat).collect();
-        for id in &ids {
-            self.sessions[forwarder].queue.remove(id);
-            self.put(*id, Place::Nowhere);
-        }
+        let requests = &mut self.requests;
+        let mut ids = Vec::new();
+        self.sessions[forwarder].queue.retain(|id| {
+            let pending = requests.get_mut(id);
+            match pending.filter(|p| p.seat == seat && p.target == Target::Seat) {
+                Some(pending) => {
+                    pending.place = Place::Nowhere;
+                    ids.push(*id);
+                    false
+                }
+                None => true,
+            }
+        });
         ids
     }
 
@@ -161,32 +185,6 @@ impl Core {
         }
     }
 
-    /// Gives a request a row of its seat, if one is free.
-    pub(super) fn take_row(&mut self, seat: u16, id: Id) -> bool {
-        let rows = self.rows;
-        let seat = &mut self.seats[usize::from(seat)];
-        let known = seat.sequences.len();
-        let index = match seat.rows_free.first() {
-            Some(index) if *index < rows => *index,
-            _ if known < usize::from(rows) => {
-                seat.sequences.push(0);
-                known as u16
-            }
-            _ => return false,
-        };
-        seat.rows_free.remove(&index);
-        let sequence = &mut seat.sequences[usize::from(index)];
-        *sequence += 1;
-        let row = Row {
-            index,
-            sequence: *sequence,
-        };
-        if let Some(pending) = self.requests.get_mut(&id) {
-            pending.row = Some(row);
-        }
-        true
-    }
-
     /// A row's request is over; the next that waits may have it. Nobody has seen the sequence of
     /// a request that was never sent.
     pub(super) fn free_row(&mut self, seat: u16, row: Row, sent: bool) {
@@ -195,7 +193,7 @@ impl Core {
         if !sent {
             seat.sequences[usize::from(row.index)] -= 1;
         }
-        seat.rows_free.insert(row.index);
+        seat.rows_free.push(Reverse(row.index));
         if let Some(id) = seat.row_waiters.pop_first() {
             debug_assert_eq!(self.requests.get(&id).map(|p| p.seat), Some(number));
             self.put(id, Place::Nowhere);

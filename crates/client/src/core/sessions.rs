@@ -1,6 +1,7 @@
 //! Sessions with forwarders: opened when needed, kept within their credits and leases.
 
 use super::errno::EPROTO;
+use super::ids::Ids;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::Output;
@@ -34,11 +35,11 @@ pub(super) struct Session {
     lease_third: u64,
     pub(super) last_sent: u64,
     /// Requests to be sent, in the order of their ids.
-    pub(super) queue: BTreeSet<Id>,
+    pub(super) queue: Ids,
     /// Requests without a reply on this connection.
-    pub(super) sent: BTreeSet<Id>,
+    pub(super) sent: Ids,
     /// Those of them that wait for a lock.
-    pub(super) waits: BTreeSet<Id>,
+    pub(super) waits: Ids,
     /// Node and boot, as the last hello said.
     pub(super) identity: Option<Identity>,
 }
@@ -51,6 +52,11 @@ impl Session {
     /// Number of the connection.
     pub(super) fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// Whether a request may be sent now.
+    pub(super) fn has_credit(&self) -> bool {
+        self.is_open() && self.sent.len() < self.credits
     }
 
     /// How many requests may wait for locks: never so many that the others starve, whose release
@@ -223,12 +229,8 @@ impl Core {
 
     /// Sends what waits, as far as there are credits.
     pub(super) fn flush(&mut self, forwarder: usize) {
-        while self.sessions[forwarder].is_open() {
-            let session = &mut self.sessions[forwarder];
-            if session.sent.len() >= session.credits {
-                return;
-            }
-            let Some(id) = session.queue.pop_first() else {
+        while self.sessions[forwarder].has_credit() {
+            let Some(id) = self.sessions[forwarder].queue.pop_first() else {
                 return;
             };
             self.transmit(forwarder, id);
@@ -249,7 +251,7 @@ impl Core {
         let next = self.now + session.lease_third.max(1);
         self.wakes.insert((next, Wake::Session(forwarder)));
         // Without a credit there is enough on its way already.
-        if self.ending.is_none() && session.sent.len() < session.credits {
+        if self.ending.is_none() && session.has_credit() {
             let target = Target::Forwarder(forwarder);
             self.submit(Pending::new(Op::Ping, 0, target, Purpose::Session));
         }
@@ -259,7 +261,7 @@ impl Core {
     pub(super) fn say_goodbye(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
         session.queue.clear();
-        if session.is_open() && session.sent.len() < session.credits {
+        if session.has_credit() {
             let target = Target::Forwarder(forwarder);
             let id = self.insert(Pending::new(Op::Bye, 0, target, Purpose::Session));
             self.transmit(forwarder, id);
@@ -278,8 +280,10 @@ impl Core {
     /// Everything that was to be answered by the forwarder goes another way.
     fn lost(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
-        let mut again = std::mem::take(&mut session.sent);
-        again.append(&mut session.queue);
+        let unanswered = session.sent.iter().chain(session.queue.iter());
+        let mut again: BTreeSet<Id> = unanswered.collect();
+        session.sent.clear();
+        session.queue.clear();
         session.waits.clear();
         for id in &again {
             self.put(*id, Place::Nowhere);

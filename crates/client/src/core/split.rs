@@ -1,17 +1,46 @@
 //! One read or write of any length as requests, and their answers as one.
 
-use crate::wire::{EXTENTS_MAX, Extent, Extents, Handle, Layout, Lens};
+use super::errno::EPROTO;
+use super::replies::Settled;
+use super::requests::Id;
+use crate::wire::{EXTENTS_MAX, Extent, Extents, Handle, Layout, Outcome};
 use crate::{Data, Errno};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
-/// What one request does of a call.
+/// What one request does of a read or write.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) seat: u16,
     pub(super) extents: Extents,
     pub(super) bytes: u64,
-    /// Where the bytes of each extent lie in the call's.
+    /// Where the bytes of the first extent lie in the call's, and those of the others.
+    start: u64,
     starts: Vec<u64>,
+}
+
+/// One request of a call.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) request: Id,
+    /// Of a read or write.
+    pub(super) block: Option<Block>,
+    pub(super) result: Option<Settled>,
+}
+
+impl Part {
+    pub(super) fn new(request: Id, block: Option<Block>) -> Part {
+        Part {
+            request,
+            block,
+            result: None,
+        }
+    }
+
+    /// The extents of a block, each with where its bytes lie in the call's.
+    fn ranges(&self) -> impl Iterator<Item = (u64, Extent)> {
+        self.block.iter().flat_map(Block::ranges)
+    }
 }
 
 impl Block {
@@ -20,7 +49,8 @@ impl Block {
             seat,
             extents: extent.into(),
             bytes: extent.len,
-            starts: vec![start],
+            start,
+            starts: Vec::new(),
         }
     }
 
@@ -29,7 +59,7 @@ impl Block {
         self.bytes += extent.len;
         let last = self.extents.rest.last_mut();
         let last = last.unwrap_or(&mut self.extents.first);
-        let last_start = self.starts[self.starts.len() - 1];
+        let last_start = *self.starts.last().unwrap_or(&self.start);
         if last.offset + last.len == extent.offset && last_start + last.len == start {
             last.len += extent.len;
         } else {
@@ -38,12 +68,18 @@ impl Block {
         }
     }
 
+    fn ranges(&self) -> impl Iterator<Item = (u64, Extent)> {
+        let starts = std::iter::once(self.start).chain(self.starts.iter().copied());
+        starts.zip(self.extents.iter())
+    }
+
     /// The pieces of the call's payload that the request carries.
     pub(super) fn payload(&self, whole: &Bytes) -> Vec<Bytes> {
-        let ranges = self.starts.iter().zip(self.extents.iter());
-        ranges
-            .map(|(start, extent)| whole.slice(*start as usize..(start + extent.len) as usize))
-            .collect()
+        let mut pieces = Vec::with_capacity(1 + self.starts.len());
+        for (start, extent) in self.ranges() {
+            pieces.push(whole.slice(start as usize..(start + extent.len) as usize));
+        }
+        pieces
     }
 }
 
@@ -57,8 +93,13 @@ pub(super) fn split(
     merge: bool,
 ) -> Vec<Block> {
     let payload_max = u64::from(payload_max);
+    if extents.rest.is_empty() && is_one_block(layout, extents.first, payload_max) {
+        let seat = layout.seat_of_byte(handle, extents.first.offset);
+        return vec![Block::new(seat, extents.first, 0)];
+    }
     let mut blocks: Vec<Block> = Vec::new();
-    let mut open: Vec<Option<usize>> = vec![None; usize::from(layout.seats)];
+    // The last block of each seat.
+    let mut open: BTreeMap<u16, usize> = BTreeMap::new();
     let mut start = 0;
     let parts = extents.iter().flat_map(|e| layout.parts(handle, e));
     let pieces = parts.flat_map(|part| {
@@ -69,14 +110,16 @@ pub(super) fn split(
         })
     });
     for (seat, extent) in pieces {
-        let open = &mut open[usize::from(seat)];
         let fits = |block: &Block| {
-            block.bytes + extent.len <= payload_max && block.starts.len() < EXTENTS_MAX
+            block.bytes + extent.len <= payload_max && 1 + block.starts.len() < EXTENTS_MAX
         };
-        match open.filter(|at| merge && fits(&blocks[*at])) {
+        let at = open.get(&seat).copied();
+        match at.filter(|at| fits(&blocks[*at])) {
             Some(at) => blocks[at].push(extent, start),
             None => {
-                *open = Some(blocks.len());
+                if merge {
+                    open.insert(seat, blocks.len());
+                }
                 blocks.push(Block::new(seat, extent, start));
             }
         }
@@ -85,9 +128,18 @@ pub(super) fn split(
     blocks
 }
 
+fn is_one_block(layout: &Layout, extent: Extent, payload_max: u64) -> bool {
+    let last = extent.offset.saturating_add(extent.len.saturating_sub(1));
+    let one_stripe = extent.offset / layout.stripe == last / layout.stripe;
+    one_stripe && (1..=payload_max).contains(&extent.len)
+}
+
 /// Largest number of bytes that one seat has of the blocks.
 pub(super) fn bytes_max(blocks: &[Block]) -> u64 {
-    let mut by_seat = std::collections::BTreeMap::new();
+    if let [block] = blocks {
+        return block.bytes;
+    }
+    let mut by_seat = BTreeMap::new();
     for block in blocks {
         *by_seat.entry(block.seat).or_insert(0) += block.bytes;
     }
@@ -96,26 +148,24 @@ pub(super) fn bytes_max(blocks: &[Block]) -> u64 {
 
 /// What the requests of a read have brought, in the call's order, up to the first that is short.
 /// An error counts only where nothing before it was short: behind the end there is nothing.
-pub(super) fn assemble<'a>(
-    parts: impl Iterator<Item = (&'a Block, &'a Result<(Lens, Bytes), Errno>)>,
-) -> Result<Data, Errno> {
-    let mut pieces: Vec<(u64, u64, Result<Bytes, Errno>)> = Vec::new();
-    for (block, result) in parts {
-        let ranges = block.starts.iter().zip(block.extents.iter());
-        match result {
-            Ok((lens, payload)) => {
+pub(super) fn assemble(parts: Vec<Part>) -> Result<Data, Errno> {
+    let mut pieces: Vec<(u64, u64, Result<Bytes, Errno>)> = Vec::with_capacity(parts.len());
+    for part in &parts {
+        match &part.result {
+            Some(Ok((Outcome::Data { lens }, payload))) => {
                 let mut at = 0;
-                for ((start, extent), len) in ranges.zip(lens.iter()) {
+                for ((start, extent), len) in part.ranges().zip(lens.iter()) {
                     let end = at + len as usize;
                     if end > payload.len() || u64::from(len) > extent.len {
-                        return Err(super::errno::EPROTO);
+                        return Err(EPROTO);
                     }
-                    pieces.push((*start, extent.len, Ok(payload.slice(at..end))));
+                    pieces.push((start, extent.len, Ok(payload.slice(at..end))));
                     at = end;
                 }
             }
-            Err(errno) => {
-                pieces.extend(ranges.map(|(start, extent)| (*start, extent.len, Err(*errno))));
+            other => {
+                let errno = errno_of(other);
+                pieces.extend(part.ranges().map(|(start, it)| (start, it.len, Err(errno))));
             }
         }
     }
@@ -139,16 +189,18 @@ pub(super) fn assemble<'a>(
 }
 
 /// Bytes written without a gap from the call's start; an error only if there are none.
-pub(super) fn written<'a>(
-    parts: impl Iterator<Item = (&'a Block, &'a Result<u64, Errno>)>,
-) -> Result<u64, Errno> {
-    let mut ranges: Vec<(u64, u64, Result<u64, Errno>)> = Vec::new();
-    for (block, result) in parts {
-        let mut left = *result.as_ref().unwrap_or(&0);
-        for (start, extent) in block.starts.iter().zip(block.extents.iter()) {
+pub(super) fn written(parts: Vec<Part>) -> Result<u64, Errno> {
+    let mut ranges: Vec<(u64, u64, Result<u64, Errno>)> = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let result = match &part.result {
+            Some(Ok((Outcome::Written { len }, _))) => Ok(*len),
+            other => Err(errno_of(other)),
+        };
+        let mut left = result.unwrap_or(0);
+        for (start, extent) in part.ranges() {
             let len = left.min(extent.len);
             left -= len;
-            ranges.push((*start, extent.len, result.map(|_| len)));
+            ranges.push((start, extent.len, result.map(|_| len)));
         }
     }
     ranges.sort_by_key(|range| range.0);
@@ -168,9 +220,18 @@ pub(super) fn written<'a>(
     Ok(bytes)
 }
 
+/// Why a request has brought nothing: its error, or an answer to something else.
+fn errno_of(result: &Option<Settled>) -> Errno {
+    match result {
+        Some(Err(errno)) => *errno,
+        _ => EPROTO,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Lens;
 
     const FILE: Handle = Handle { inode: 5, birth: 0 };
     const LAYOUT: Layout = Layout {
@@ -192,7 +253,7 @@ mod tests {
         for (block, extent) in blocks.iter().zip(firsts) {
             assert_eq!(extent.offset, at);
             assert_eq!(block.seat, LAYOUT.seat_of_byte(FILE, at));
-            assert_eq!(block.starts, [at - 1000]);
+            assert_eq!((block.start, block.starts.len()), (at - 1000, 0));
             at += extent.len;
         }
     }
@@ -211,31 +272,43 @@ mod tests {
         assert_eq!(bytes_max(&blocks), 16_384);
     }
 
+    /// The parts of a call with these results.
+    fn parts<const N: usize>(results: [Settled; N]) -> Vec<Part> {
+        let blocks = split(&LAYOUT, FILE, &extents(0, 4096 * N as u64), 4096, false);
+        assert_eq!(blocks.len(), N);
+        let parts = blocks.into_iter().zip(results);
+        let parts = parts.map(|(block, result)| Part {
+            result: Some(result),
+            ..Part::new(0, Some(block))
+        });
+        parts.collect()
+    }
+
     #[test]
     fn the_end_of_the_file_ends_the_answer() {
-        let blocks = split(&LAYOUT, FILE, &extents(0, 12_288), 4096, false);
         let answer = |len: usize| {
             let lens = Lens {
                 first: len as u32,
                 rest: vec![],
             };
-            Ok((lens, Bytes::from(vec![1; len])))
+            Ok((Outcome::Data { lens }, Bytes::from(vec![1; len])))
         };
-        let results = [answer(4096), answer(10), answer(4096)];
-        let data = assemble(blocks.iter().zip(&results)).expect("no part failed");
+        let data = assemble(parts([answer(4096), answer(10), answer(4096)]));
+        let data = data.expect("no part failed");
         assert_eq!((data.len, data.pieces.len()), (4106, 2));
-        let results = [answer(4096), answer(10), Err(Errno(5))];
-        assert!(assemble(blocks.iter().zip(&results)).is_ok());
-        let results = [answer(4096), Err(Errno(5)), answer(10)];
-        assert_eq!(assemble(blocks.iter().zip(&results)).err(), Some(Errno(5)));
+        assert!(assemble(parts([answer(4096), answer(10), Err(Errno(5))])).is_ok());
+        let failed = assemble(parts([answer(4096), Err(Errno(5)), answer(10)]));
+        assert_eq!(failed.err(), Some(Errno(5)));
     }
 
     #[test]
     fn a_failed_block_ends_what_was_written() {
-        let blocks = split(&LAYOUT, FILE, &extents(0, 12_288), 4096, false);
-        let results = [Ok(4096), Ok(4096), Err(Errno(28))];
-        assert_eq!(written(blocks.iter().zip(&results)), Ok(8192));
-        let results = [Err(Errno(28)), Ok(4096), Ok(4096)];
-        assert_eq!(written(blocks.iter().zip(&results)), Err(Errno(28)));
+        let wrote = || Ok((Outcome::Written { len: 4096 }, Bytes::new()));
+        let left = parts([wrote(), wrote(), Err(Errno(28))]);
+        assert_eq!(written(left), Ok(8192));
+        let left = parts([Err(Errno(28)), wrote(), wrote()]);
+        assert_eq!(written(left), Err(Errno(28)));
+        let other = Ok((Outcome::Done, Bytes::new()));
+        assert_eq!(written(parts([other])), Err(EPROTO));
     }
 }

@@ -218,9 +218,15 @@ impl Forwarder {
             let (key, index) = parts_of(id);
             forwarder.requests[key].extent(index).1.len
         };
-        let total: u64 = ids.iter().map(|id| len(self, *id)).sum();
+        let total: u64 = match ids.len() {
+            1 => 0,
+            _ => ids.iter().map(|id| len(self, *id)).sum(),
+        };
         for (id, result) in ids.iter().copied().zip(parts) {
-            let share = u128::from(device_ns) * u128::from(len(self, id)) / u128::from(total);
+            let share = match total {
+                0 => device_ns.into(),
+                _ => u128::from(device_ns) * u128::from(len(self, id)) / u128::from(total),
+            };
             let (key, index) = parts_of(id);
             self.note_finish(key, index);
             let (_, extent) = self.requests[key].extent(index);
@@ -276,10 +282,13 @@ impl Forwarder {
             Some(status) => Err(status),
             None => Ok(self.data_outcome(key)),
         };
-        if let Some(row) = self.row_address(key)
+        let pending = &self.requests[key];
+        if let (Some(row), Some(number)) = (pending.row, pending.row_number)
             && result != Err(Status::UnknownHandle)
         {
-            table::record(&*row.table, row.row, row.sequence, &result);
+            let table = self.seats[pending.seat].table.as_deref();
+            let table = table.expect("a held seat has a table");
+            table::record(table, number, row.sequence, &result);
         }
         self.answer(key, result);
     }

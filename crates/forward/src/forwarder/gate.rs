@@ -13,6 +13,7 @@ impl Forwarder {
     pub(super) fn gate(&mut self, key: Key) {
         let pending = &self.requests[key];
         let (client, generation) = (pending.client, pending.generation);
+        let has_row = pending.row.is_some();
         let seat = self.seats.near(pending.seat);
         if seat.is_news_to(client, generation) {
             return self.answer(key, Err(Status::NewGeneration));
@@ -20,12 +21,12 @@ impl Forwarder {
         let leaves_state = match pending.op() {
             Op::Open { .. } => true,
             Op::SetLock { lock, .. } => lock.kind != LockKind::None,
-            _ => pending.row.is_some(),
+            _ => has_row,
         };
         if leaves_state && !seat.seat_client(client) {
             return self.answer(key, Err(Status::TryLater));
         }
-        if self.requests[key].row.is_some() && (self.resolve_first(key) || !self.enter_row(key)) {
+        if has_row && (self.resolve_first(key) || !self.enter_row(key)) {
             return;
         }
         let pending = &mut self.requests[key];
@@ -39,16 +40,13 @@ impl Forwarder {
 
     /// Whether the request is the next of its row; otherwise it is answered.
     fn enter_row(&mut self, key: Key) -> bool {
-        let address = self
-            .row_address(key)
-            .expect("the client has a block and a row");
-        let pending = &self.requests[key];
+        let pending = &mut self.requests[key];
         let row = pending.row.expect("asked for rows only");
-        let client = pending.client;
-        let (state, stored) = table::peek(&*address.table, address.row);
+        let seat = self.seats.near(pending.seat);
+        let (table, number) = seat.row(pending.client, row.index);
+        let (state, stored) = table::peek(table, number);
         if state == RowState::Done && stored == row.sequence {
-            let record = table::read(&*address.table, address.row);
-            if let Some(result) = record.result {
+            if let Some(result) = table::read(table, number).result {
                 self.counters.replays += 1;
                 self.note_replay(key);
                 self.answer(key, result);
@@ -56,25 +54,24 @@ impl Forwarder {
             }
         } else if state != RowState::Empty
             && stored > row.sequence
-            && table::read(&*address.table, address.row).state != RowState::Empty
+            && table::read(table, number).state != RowState::Empty
         {
-            let conn = self.clients[&client].conn;
+            let conn = self.clients[&pending.client].conn;
             self.answer(key, Err(Status::Errno(EPROTO)));
             if let Some(conn) = conn {
                 self.close(conn, "a row's sequence went back");
             }
             return false;
         }
-        let seat = self.seats.near(address.seat);
-        if !seat.use_row(client, row.index, address.row) {
-            let conn = self.clients[&client].conn;
+        if !seat.use_row(pending.client, row.index, number) {
+            let conn = self.clients[&pending.client].conn;
             if let Some(conn) = conn {
                 self.close(conn, "two requests in one row");
             }
             self.answer(key, Err(Status::Errno(EPROTO)));
             return false;
         }
-        self.requests[key].row_busy = true;
+        pending.row_number = Some(number);
         true
     }
 
@@ -119,8 +116,9 @@ impl Forwarder {
             .clients
             .get_mut(&pending.client)
             .expect("its client has state");
-        client.in_hand.retain(|(_, its)| *its != key);
-        let conn = client.conn;
+        let place = client.place_of(pending.id).expect("it is in hand");
+        client.in_hand.remove(place);
+        let (conn, ended) = (client.conn, client.ended);
         let payload_len = match &result {
             Ok(Outcome::Data { lens }) => {
                 let rest = lens.rest.iter().copied();
@@ -145,7 +143,9 @@ impl Forwarder {
         }
         self.send(conn, &pending, reply);
         self.leave_gate(&pending);
-        self.forget_if_ended(pending.client);
+        if ended {
+            self.forget_if_ended(pending.client);
+        }
     }
 
     fn send(&mut self, conn: Option<crate::host::ConnId>, pending: &Pending, reply: Reply) {

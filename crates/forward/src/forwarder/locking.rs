@@ -85,12 +85,8 @@ impl Forwarder {
     /// Takes back a lock that waits; the request that does so is answered in any case.
     pub(super) fn cancel_lock(&mut self, key: Key, request: u64) {
         let client = &self.clients[&self.requests[key].client];
-        let waits = client
-            .in_hand
-            .iter()
-            .find(|(id, _)| *id == request)
-            .map(|(_, key)| *key);
-        if let Some(waits) = waits {
+        if let Ok(place) = client.place_of(request) {
+            let (_, waits) = client.in_hand[place];
             let handle = match self.requests[waits].op {
                 Some(Op::SetLock { handle, .. }) => Some(handle),
                 _ => None,

@@ -33,10 +33,10 @@ impl Forwarder {
     /// Begins a request if its peer may; otherwise it asks, or refuses.
     pub(super) fn permit(&mut self, key: Key) {
         let pending = &self.requests[key];
-        let client = &self.clients[&pending.client];
-        if client.trusted {
+        if pending.trusted {
             return self.begin(key);
         }
+        let client = &self.clients[&pending.client];
         let missing = match pending.op() {
             // Whoever may use the file in any way may make it stable; writers are the usual ones.
             Op::Fsync { handle, .. } => {

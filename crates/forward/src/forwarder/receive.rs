@@ -3,71 +3,63 @@
 use super::Forwarder;
 use super::request::{Key, Path, Pending, whole_file};
 use crate::files::Errno;
-use crate::host::{ConnId, Output, PolicyId, SlotId};
+use crate::host::{Config, ConnId, Output, PolicyId, SlotId};
 use alloc::boxed::Box;
 use alloc::format;
 use tidegate_sched::Options;
 use tidegate_wire::frame::NOTICE;
-use tidegate_wire::{EXTENTS_MAX, Extents, Handle, NAME_MAX, Op, Outcome, Request, Status};
+use tidegate_wire::{EXTENTS_MAX, Extents, Handle, Layout, NAME_MAX, Op, Outcome, Request, Status};
 
 /// The largest offset that Linux knows.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl Forwarder {
     pub(super) fn received(&mut self, conn: ConnId, request: Request, slot: Option<SlotId>) {
-        let owned = slot.is_none_or(|slot| self.pool.received(conn, slot));
-        let live = self
-            .connections
-            .get(&conn)
-            .is_some_and(|connection| !connection.closing);
-        if !live {
-            return self.free(slot.filter(|_| owned));
-        }
-        let slot = slot.filter(|_| owned);
-        match self.awaits_hello(conn, &request.op) {
-            Ok(false) => {}
-            Ok(true) => {
+        let slot = slot.filter(|slot| self.pool.received(conn, *slot));
+        let connection = self.connections.get(&conn);
+        let Some(connection) = connection.filter(|it| !it.closing) else {
+            return self.free(slot);
+        };
+        let client = match (connection.client, &request.op) {
+            (Some(_), Op::Hello(_)) => return self.refuse_request(conn, slot, "a second hello"),
+            (Some(client), _) => client,
+            (None, Op::Hello(hello)) => {
                 self.free(slot);
-                let Op::Hello(hello) = &request.op else {
-                    unreachable!("only a hello is awaited");
-                };
                 return self.hello(conn, &request, hello);
             }
-            Err(reason) => {
-                self.free(slot);
-                return self.close(conn, reason);
-            }
-        }
-        let client = self.connections[&conn].client.expect("after the hello");
+            (None, _) => return self.refuse_request(conn, slot, "a request before the hello"),
+        };
         let state = self
             .clients
             .get_mut(&client)
             .expect("a connected client has state");
         state.seen = self.now;
-        if state.in_hand.iter().any(|(id, _)| *id == request.id) {
+        let id = request.id;
+        let Err(place) = state.place_of(id) else {
             // Its reply goes to the client's present connection.
             return self.free(slot);
+        };
+        let credits = self.config.credits;
+        if state.in_hand.len() >= credits as usize {
+            let reason = format!("more than {credits} unanswered requests");
+            return self.refuse_request(conn, slot, reason);
         }
-        if state.in_hand.len() >= self.config.credits as usize {
-            let credits = self.config.credits;
-            self.free(slot);
-            return self.close(conn, format!("more than {credits} unanswered requests"));
+        if let Err(reason) = check(&self.config, &request, slot) {
+            return self.refuse_request(conn, slot, reason);
         }
-        if let Err(reason) = self.check(&request, slot) {
-            self.free(slot);
-            return self.close(conn, reason);
-        }
-        let id = request.id;
-        let key = self.requests.insert(Pending::new(client, request, slot));
-        self.clients
-            .get_mut(&client)
-            .expect("looked up above")
-            .in_hand
-            .push((id, key));
+        let pending = Pending::new(client, state.trusted, request, slot);
+        let key = self.requests.insert(pending);
+        state.in_hand.insert(place, (id, key));
         if self.config.record {
             self.note_arrival(key);
         }
         self.route(key);
+    }
+
+    /// Ends a connection because of what came on it.
+    fn refuse_request(&mut self, conn: ConnId, slot: Option<SlotId>, reason: impl Into<Box<str>>) {
+        self.free(slot);
+        self.close(conn, reason);
     }
 
     pub(super) fn free(&mut self, slot: Option<SlotId>) {
@@ -76,70 +68,6 @@ impl Forwarder {
         {
             self.outputs.push_back(Output::Free { slot });
         }
-    }
-
-    /// What a client that follows the protocol never sends.
-    fn check(&self, request: &Request, slot: Option<SlotId>) -> Result<(), &'static str> {
-        let layout = &self.config.layout;
-        if request.id == NOTICE {
-            return Err("the id of notices");
-        }
-        if request.seat >= layout.seats {
-            return Err("a seat that does not exist");
-        }
-        if let Some(seat) = request.op.seat(layout, self.config.root.handle)
-            && seat != request.seat
-        {
-            return Err("a seat that is not in charge");
-        }
-        if request.op.mutates() != request.row.is_some() {
-            return Err("a row where none belongs, or none where one does");
-        }
-        if let Some(row) = request.row
-            && (usize::from(row.index) >= crate::table::ROWS || row.sequence == 0)
-        {
-            return Err("a row that does not exist");
-        }
-        let payload = match &request.op {
-            Op::Read { extents, .. } => {
-                check_extents(extents)?;
-                extents.bytes()
-            }
-            Op::Write { extents, .. } => {
-                check_extents(extents)?;
-                u64::from(request.payload_len)
-            }
-            _ => u64::from(request.payload_len),
-        };
-        if let Op::Read { handle, extents } | Op::Write { handle, extents } = &request.op {
-            self.check_stripes(request.seat, *handle, extents)?;
-        }
-        if (payload != 0) != slot.is_some() {
-            return Err("a payload without room for it");
-        }
-        check_names(&request.op)
-    }
-
-    /// All bytes of a data request belong to its seat.
-    fn check_stripes(
-        &self,
-        seat: u16,
-        handle: Handle,
-        extents: &Extents,
-    ) -> Result<(), &'static str> {
-        let layout = &self.config.layout;
-        for extent in extents
-            .iter()
-            .filter(|extent| extent.len > 0 && layout.seats > 1)
-        {
-            let last = extent.offset.saturating_add(extent.len - 1);
-            // The next stripe belongs to the next seat.
-            let one_stripe = extent.offset / layout.stripe == last / layout.stripe;
-            if !one_stripe || layout.seat_of_byte(handle, extent.offset) != seat {
-                return Err("bytes of which the seat is not in charge");
-            }
-        }
-        Ok(())
     }
 
     /// Session operations are answered at once; the others ask for their seat.
@@ -217,6 +145,69 @@ impl Forwarder {
         }
         pending.path == Path::Here && self.locks.cancel(key)
     }
+}
+
+/// What a client that follows the protocol never sends.
+fn check(config: &Config, request: &Request, slot: Option<SlotId>) -> Result<(), &'static str> {
+    let layout = &config.layout;
+    if request.id == NOTICE {
+        return Err("the id of notices");
+    }
+    if request.seat >= layout.seats {
+        return Err("a seat that does not exist");
+    }
+    if let Some(seat) = request.op.seat(layout, config.root.handle)
+        && seat != request.seat
+    {
+        return Err("a seat that is not in charge");
+    }
+    if request.op.mutates() != request.row.is_some() {
+        return Err("a row where none belongs, or none where one does");
+    }
+    if let Some(row) = request.row
+        && (usize::from(row.index) >= crate::table::ROWS || row.sequence == 0)
+    {
+        return Err("a row that does not exist");
+    }
+    let payload = match &request.op {
+        Op::Read { extents, .. } => {
+            check_extents(extents)?;
+            extents.bytes()
+        }
+        Op::Write { extents, .. } => {
+            check_extents(extents)?;
+            u64::from(request.payload_len)
+        }
+        _ => u64::from(request.payload_len),
+    };
+    if let Op::Read { handle, extents } | Op::Write { handle, extents } = &request.op {
+        check_stripes(layout, request.seat, *handle, extents)?;
+    }
+    if (payload != 0) != slot.is_some() {
+        return Err("a payload without room for it");
+    }
+    check_names(&request.op)
+}
+
+/// All bytes of a data request belong to its seat.
+fn check_stripes(
+    layout: &Layout,
+    seat: u16,
+    handle: Handle,
+    extents: &Extents,
+) -> Result<(), &'static str> {
+    for extent in extents
+        .iter()
+        .filter(|extent| extent.len > 0 && layout.seats > 1)
+    {
+        let last = extent.offset.saturating_add(extent.len - 1);
+        // The next stripe belongs to the next seat.
+        let one_stripe = extent.offset / layout.stripe == last / layout.stripe;
+        if !one_stripe || layout.seat_of_byte(handle, extent.offset) != seat {
+            return Err("bytes of which the seat is not in charge");
+        }
+    }
+    Ok(())
 }
 
 fn check_extents(extents: &Extents) -> Result<(), &'static str> {

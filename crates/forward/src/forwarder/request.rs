@@ -28,6 +28,8 @@ pub(super) enum Path {
 /// See the file's first line.
 pub(super) struct Pending {
     pub(super) client: u64,
+    /// The client is.
+    pub(super) trusted: bool,
     pub(super) id: u64,
     pub(super) seat: u16,
     pub(super) code: u8,
@@ -45,8 +47,8 @@ pub(super) struct Pending {
     pub(super) wait_until: Option<Time>,
     /// It has passed the gate of its seat, which waits for it before it is released.
     pub(super) active: bool,
-    /// Its row is marked busy.
-    pub(super) row_busy: bool,
+    /// The number of its row in the seat's table, which is marked busy.
+    pub(super) row_number: Option<u32>,
     /// What the seat's last holder left was looked up for its sake.
     pub(super) resolved: bool,
     /// Requests that the scheduler still has of it.
@@ -59,9 +61,15 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn new(client: u64, request: Request, slot: Option<SlotId>) -> Pending {
+    pub(super) fn new(
+        client: u64,
+        trusted: bool,
+        request: Request,
+        slot: Option<SlotId>,
+    ) -> Pending {
         Pending {
             client,
+            trusted,
             id: request.id,
             seat: request.seat,
             code: frame::op_code(&request.op),
@@ -76,7 +84,7 @@ impl Pending {
             payload_len: request.payload_len,
             wait_until: None,
             active: false,
-            row_busy: false,
+            row_number: None,
             resolved: false,
             parts_left: 0,
             done_first: 0,

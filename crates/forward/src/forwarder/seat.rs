@@ -164,10 +164,11 @@ impl Seat {
         }
     }
 
-    /// Table and number of a client's row.
-    pub(super) fn row(&self, client: u64, index: u16) -> Option<(Arc<dyn SeatTable>, u32)> {
-        let block = self.clients.get(&client)?.block;
-        Some((self.table.clone()?, table::row_number(block, index)))
+    /// Table and number of the row of a client that has a block.
+    pub(super) fn row(&self, client: u64, index: u16) -> (&dyn SeatTable, u32) {
+        let table = self.table.as_deref().expect("a held seat has a table");
+        let number = table::row_number(self.clients[&client].block, index);
+        (table, number)
     }
 
     /// Whether the client must first learn that the seat changed hands.
@@ -221,18 +222,21 @@ impl Seat {
             return false;
         }
         seated.rows_busy |= bit;
-        self.unresolved.retain(|row| *row != number);
+        if !self.unresolved.is_empty() {
+            self.unresolved.retain(|row| *row != number);
+        }
         true
     }
 
     /// A row's request is done. An intent that is still there waits to be looked up.
     pub(super) fn row_done(&mut self, pending: &Pending) {
-        let Some(row) = pending.row else { return };
+        let (Some(row), Some(number)) = (pending.row, pending.row_number) else {
+            return;
+        };
         let Some(seated) = self.clients.get_mut(&pending.client) else {
             return;
         };
         seated.rows_busy &= !(1 << row.index);
-        let number = table::row_number(seated.block, row.index);
         let table = self.table.as_ref().expect("a held seat has a table");
         if pending.failure == Some(Status::UnknownHandle)
             && table::peek(&**table, number).0 == RowState::Intent

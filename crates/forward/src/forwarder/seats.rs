@@ -246,12 +246,16 @@ impl Forwarder {
 
     /// A request of the seat is done.
     pub(super) fn leave_gate(&mut self, pending: &Pending) {
-        if pending.row_busy {
-            self.seat_mut(pending.seat).row_done(pending);
+        if pending.row_number.is_none() && !pending.active {
+            return;
         }
+        let seat = self.seats.near(pending.seat);
+        seat.row_done(pending);
         if pending.active {
-            self.seat_mut(pending.seat).count_active(false);
-            self.release_if_idle(pending.seat);
+            seat.count_active(false);
+            if seat.state == State::Draining {
+                self.release_if_idle(pending.seat);
+            }
         }
     }
 

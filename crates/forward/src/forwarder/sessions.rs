@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{
-    Caller, Handle, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Reply, Request, Status, frame,
+    Caller, Handle, Hello, HelloReply, Outcome, PAYLOAD_LIMIT, Reply, Request, Status, frame,
 };
 
 /// The least payload that a session may agree on.
@@ -41,12 +41,22 @@ pub(super) struct Client {
     pub(super) trusted: bool,
     /// When it was last heard.
     pub(super) seen: Time,
-    /// Unanswered requests: id and number.
+    /// Unanswered requests: id and number, by id.
     pub(super) in_hand: Vec<(u64, Key)>,
     /// Files that it may read (false) or write (true), for peers that are not trusted.
     pub(super) allowed: BTreeSet<(Handle, bool)>,
     /// It said goodbye or lost its lease; its rows go when its last request is done.
     pub(super) ended: bool,
+}
+
+impl Client {
+    /// Where a request with this id is among those in hand, or would be. New ids are the largest.
+    pub(super) fn place_of(&self, id: u64) -> Result<usize, usize> {
+        match self.in_hand.last() {
+            Some((last, _)) if *last >= id => self.in_hand.binary_search_by_key(&id, |(id, _)| *id),
+            _ => Err(self.in_hand.len()),
+        }
+    }
 }
 
 impl Forwarder {
@@ -312,16 +322,6 @@ impl Forwarder {
 
     /// Whether the peer may change the forwarder itself.
     pub(super) fn is_trusted(&self, key: Key) -> bool {
-        self.clients[&self.requests[key].client].trusted
-    }
-
-    /// Whether a hello has to come first.
-    pub(super) fn awaits_hello(&self, conn: ConnId, op: &Op) -> Result<bool, &'static str> {
-        match (self.connections[&conn].client, op) {
-            (None, Op::Hello(_)) => Ok(true),
-            (None, _) => Err("a request before the hello"),
-            (Some(_), Op::Hello(_)) => Err("a second hello"),
-            (Some(_), _) => Ok(false),
-        }
+        self.requests[key].trusted
     }
 }

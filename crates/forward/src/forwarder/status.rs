@@ -86,10 +86,12 @@ impl Forwarder {
             _ => return,
         };
         counters.total.add(direction, bytes, reply.charged_ns);
-        let known = counters.applications.contains_key(&pending.hints.app);
-        let room = known || counters.applications.len() < APPLICATIONS_MAX;
-        let app = if room { pending.hints.app } else { 0 };
-        let application = counters.applications.entry(app).or_default();
+        let full = counters.applications.len() >= APPLICATIONS_MAX;
+        let application = match counters.applications.get_mut(&pending.hints.app) {
+            Some(known) => known,
+            None if full => counters.applications.entry(0).or_default(),
+            None => counters.applications.entry(pending.hints.app).or_default(),
+        };
         application.add(direction, bytes, reply.charged_ns);
     }
 

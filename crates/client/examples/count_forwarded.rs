@@ -1,0 +1,241 @@
+//! Runs N requests of 64 KiB from a client's core through a forwarder and back, without encoding,
+//! so that callgrind can count the instructions of a request in both: the difference of two runs,
+//! divided by the difference of their N. Reads and writes take turns.
+//!
+//! `valgrind --tool=callgrind target/release/examples/count_forwarded window 32 20000`
+
+use std::sync::{Arc, Mutex};
+use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output};
+use tidegate_client::wire::{
+    Attr, Extent, Extents, Handle, Layout, Op, Reply, Request as WireRequest,
+};
+use tidegate_client::{Bytes, app_id};
+use tidegate_forward::{
+    Admission, Config, ConnId, Forwarder, Input as Told, Job, JobResult, Output as Asked, Peer,
+    SeatTable, SlotId, TABLE_BYTES,
+};
+use tidegate_sched::{Options, Time};
+
+/// Bytes of one request.
+const BYTES: u64 = 65_536;
+const FILE: Handle = Handle {
+    inode: 42,
+    birth: 7,
+};
+const CONN: ConnId = ConnId(1);
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let (Some(policy), Some(in_flight), Some(count)) = (args.next(), args.next(), args.next())
+    else {
+        eprintln!("usage: count_forwarded POLICY CALLS_IN_FLIGHT N");
+        std::process::exit(2);
+    };
+    let in_flight: u64 = in_flight.parse().expect("CALLS_IN_FLIGHT must be a number");
+    let count: u64 = count.parse().expect("N must be a whole number");
+    let mut world = World::new(&policy);
+    let mut called = 0;
+    while world.done < count {
+        while called < count && called < world.done + in_flight {
+            world.call(called);
+            called += 1;
+        }
+        world.turn();
+    }
+    println!("{count} requests in {} us", world.now / 1000);
+}
+
+/// One client and one forwarder, joined without a network; every back-end call is done at once.
+struct World {
+    now: u64,
+    core: Core,
+    forwarder: Forwarder,
+    payload: Bytes,
+    done: u64,
+}
+
+impl World {
+    fn new(policy: &str) -> World {
+        let core = Core::new(CoreOptions {
+            client: 1,
+            uid: 0,
+            gid: 0,
+            name: Box::from(*b"count"),
+            forwarders: 1,
+            payload_max: 1 << 20,
+            merge_blocks: true,
+            names_max: 1024,
+        });
+        World {
+            now: 1,
+            core,
+            forwarder: Forwarder::new(config(policy)).expect("POLICY must be a known name"),
+            payload: Bytes::from(vec![7; BYTES as usize]),
+            done: 0,
+        }
+    }
+
+    fn call(&mut self, number: u64) {
+        let extents = Extents::from(Extent {
+            offset: number % 4096 * BYTES,
+            len: BYTES,
+        });
+        let handle = FILE;
+        let (op, payload) = match number % 2 {
+            0 => (Op::Read { handle, extents }, Bytes::new()),
+            _ => (Op::Write { handle, extents }, self.payload.clone()),
+        };
+        let call = Call {
+            op,
+            caller: None,
+            app: app_id("count"),
+            payload,
+            deadline_ns: None,
+            forwarder: 0,
+        };
+        let id = CallId(number);
+        self.now += 1000;
+        self.tell_core(Input::Call { id, call });
+    }
+
+    /// Does what core and forwarder ask, or lets time pass until one of them wants something.
+    fn turn(&mut self) {
+        let mut idle = true;
+        while let Some(output) = self.core.poll(self.now) {
+            idle = false;
+            self.do_for_core(output);
+        }
+        let core_wakes = self.core.wake_at();
+        while let Some(output) = self.forwarder.poll(Time(self.now)) {
+            idle = false;
+            self.do_for_forwarder(output);
+        }
+        let forwarder_wakes = self.forwarder.wake_at().map(|time| time.0);
+        if idle {
+            let wakes = [core_wakes, forwarder_wakes].into_iter().flatten().min();
+            self.now = self.now.max(wakes.expect("somebody waits for something"));
+        }
+    }
+
+    fn tell_core(&mut self, input: Input) {
+        self.core.handle(self.now, self.now, input);
+    }
+
+    fn tell_forwarder(&mut self, input: Told) {
+        self.forwarder.handle(Time(self.now), input);
+    }
+
+    fn do_for_core(&mut self, output: Output) {
+        match output {
+            Output::Connect { forwarder } => {
+                let peer = Peer {
+                    credentials: Some((0, 0)),
+                    address: String::from("count"),
+                    challenged: false,
+                };
+                self.tell_forwarder(Told::Connected { conn: CONN, peer });
+                let proof = Box::default();
+                self.tell_core(Input::Connected { forwarder, proof });
+            }
+            Output::Send { request, .. } => self.arrives(request),
+            Output::Done { result, .. } => {
+                result.expect("the back end never fails");
+                self.done += 1;
+            }
+            Output::Opened { .. } => {}
+            other => panic!("nothing goes wrong here: {other:?}"),
+        }
+    }
+
+    fn arrives(&mut self, request: WireRequest) {
+        let slot = match self.forwarder.admit(Time(self.now), CONN, &request) {
+            Admission::NoPayload => None,
+            Admission::Slot { slot, .. } => Some(slot),
+            other => panic!("the pool has room: {other:?}"),
+        };
+        self.tell_forwarder(Told::Received {
+            conn: CONN,
+            request,
+            slot,
+        });
+    }
+
+    fn do_for_forwarder(&mut self, output: Asked) {
+        match output {
+            Asked::Send { reply, slot, .. } => self.replied(reply, slot),
+            Asked::Start { job, work } => {
+                let Job::Io { parts, .. } = work else {
+                    panic!("only reads and writes are asked for");
+                };
+                let result = JobResult::Io {
+                    parts: parts.iter().map(|part| Ok(part.len)).collect(),
+                    device_ns: 1000,
+                };
+                self.tell_forwarder(Told::Finished { job, result });
+            }
+            Asked::TakeSeat { seat } => self.tell_forwarder(Told::SeatTaken {
+                seat,
+                generation: 1,
+                table: Arc::new(Table(Mutex::new(vec![0; TABLE_BYTES]))),
+            }),
+            Asked::Free { .. } | Asked::Reclaimed { .. } => {}
+            _ => panic!("nothing goes wrong here"),
+        }
+    }
+
+    fn replied(&mut self, reply: Reply, slot: Option<SlotId>) {
+        let payload = match reply.payload_len {
+            0 => Bytes::new(),
+            len => self.payload.slice(..len as usize),
+        };
+        self.tell_core(Input::Received {
+            forwarder: 0,
+            reply,
+            payload,
+        });
+        if let Some(slot) = slot {
+            self.tell_forwarder(Told::Sent { slot });
+        }
+    }
+}
+
+fn config(policy: &str) -> Config {
+    Config {
+        forwarder: 0,
+        layout: Layout {
+            seats: 1,
+            stripe: 1 << 20,
+        },
+        fail_over: false,
+        payload_max: 1 << 20,
+        pool_bytes_max: 64 << 20,
+        credits: 64,
+        sessions_max: 8,
+        lease_ns: 30_000_000_000,
+        grace_ns: 5_000_000_000,
+        uid: 0,
+        host: 1,
+        boot: 1,
+        root: Attr::default(),
+        scheduler: Options::for_policy(policy),
+    }
+}
+
+/// A reply table in plain memory.
+struct Table(Mutex<Vec<u8>>);
+
+impl SeatTable for Table {
+    fn load(&self, at: usize, bytes: &mut [u8]) {
+        let table = self.0.lock().expect("nobody panics with it");
+        bytes.copy_from_slice(&table[at..][..bytes.len()]);
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        let mut table = self.0.lock().expect("nobody panics with it");
+        table[at..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn len(&self) -> usize {
+        TABLE_BYTES
+    }
+}
