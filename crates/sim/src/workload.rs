@@ -5,6 +5,7 @@ mod blocks;
 mod btio;
 mod calls;
 mod collective;
+mod domains;
 mod grid;
 mod ior;
 mod keys;
@@ -19,7 +20,7 @@ mod pio_bench;
 
 pub use blocks::{Order, Sharing};
 pub use btio::{Btio, Class};
-pub use collective::Collective;
+pub use domains::Collective;
 pub use ior::Ior;
 pub use mpi_io_test::MpiIoTest;
 pub use mpi_tile_io::MpiTileIo;

@@ -2,7 +2,7 @@
 //! every few time steps. Each process has one cell block in each slab of each dimension ("diagonal
 //! multi-partitioning"), so its part of the file is in many short pieces.
 
-use super::collective::Collective;
+use super::domains::Collective;
 use super::grid::{Grid, List};
 use super::keys::{Impossible, Keys, positive, require};
 use super::pace::Pace;

@@ -8,125 +8,13 @@
 //! the first round and between rounds.
 
 use super::calls::Load;
+use super::domains::Collective;
 use super::grid::{Grid, List};
-use super::keys::{Impossible, Keys, positive, require};
-use super::pattern::{Pattern, bytes_between};
+use super::pattern::bytes_between;
 use crate::rng::Rng;
-use crate::units::Bytes;
-use crate::world::{Access, CALL_BYTES_MAX, Program, Step};
+use crate::world::{Access, Program, Step};
 use std::sync::Arc;
 use tidegate_sched::Direction;
-
-/// How collective calls are carried out.
-#[derive(Clone, Copy, Debug)]
-pub struct Collective {
-    /// How many processes access the file, spread evenly over the ranks.
-    pub aggregators: u32,
-    /// Bytes that an aggregator accesses in a round.
-    pub buffer: Bytes,
-    /// Borders of file domains are at multiples of this; 0: wherever they are even.
-    pub align: Bytes,
-}
-
-/// ROMIO's `cb_buffer_size`.
-const BUFFER: Bytes = Bytes(16 << 20);
-
-impl Collective {
-    /// None: calls are not collective.
-    pub(super) fn read(keys: &mut Keys) -> Option<Collective> {
-        let collective = keys.or("collective", false);
-        let aggregators = keys.optional("aggregators");
-        let buffer = keys.optional("buffer");
-        let align = keys.optional("align");
-        if !collective {
-            for (key, given) in [
-                ("aggregators", aggregators.is_some()),
-                ("buffer", buffer.is_some()),
-                ("align", align.is_some()),
-            ] {
-                if given {
-                    keys.fails(format!("{key}: only collective calls have it"));
-                }
-            }
-            return None;
-        }
-        if aggregators.is_none() {
-            keys.fails("aggregators is missing: how many processes access the file".into());
-        }
-        Some(Collective {
-            aggregators: aggregators.unwrap_or(1),
-            buffer: buffer.unwrap_or(BUFFER),
-            align: align.unwrap_or_default(),
-        })
-    }
-
-    pub(super) fn check(&self, processes: u32) -> Result<(), Impossible> {
-        positive("aggregators", self.aggregators.into())?;
-        require(self.aggregators <= processes, "aggregators", || {
-            format!("{} of only {processes} processes", self.aggregators)
-        })?;
-        let limits = 1..=CALL_BYTES_MAX;
-        require(limits.contains(&self.buffer.0), "buffer", || {
-            format!("1 to {CALL_BYTES_MAX} bytes are possible")
-        })
-    }
-
-    /// The rank of an aggregator.
-    fn rank(&self, aggregator: u32, processes: u32) -> u32 {
-        let rank = u64::from(aggregator) * u64::from(processes) / u64::from(self.aggregators);
-        rank as u32
-    }
-
-    /// The first aggregator whose rank is not below `rank`.
-    fn at(&self, rank: u32, processes: u32) -> u32 {
-        let scaled = u64::from(rank) * u64::from(self.aggregators);
-        scaled.div_ceil(processes.into()) as u32
-    }
-
-    /// Where a file domain begins, in bytes of the cover.
-    fn border(&self, cover: &Grid, aggregator: u32) -> u64 {
-        let bytes = u128::from(cover.bytes());
-        let even = bytes * u128::from(aggregator) / u128::from(self.aggregators);
-        let even = even as u64;
-        if self.align.0 == 0 || aggregator == 0 || aggregator == self.aggregators {
-            return even;
-        }
-        // The nearest multiple; as even borders ascend, so do these.
-        let offset = cover.offset_of(even) + self.align.0 / 2;
-        cover.bytes_before(offset / self.align.0 * self.align.0)
-    }
-
-    /// What an aggregator accesses in a round, in bytes of the cover.
-    fn window(&self, cover: &Grid, aggregator: u32, round: u64) -> Option<(u64, u64)> {
-        let (from, to) = (
-            self.border(cover, aggregator),
-            self.border(cover, aggregator + 1),
-        );
-        let from = from + round * self.buffer.0;
-        (from < to).then(|| (from, to.min(from + self.buffer.0)))
-    }
-
-    /// Rounds of one aggregator in an operation.
-    fn rounds_of(&self, cover: &Grid, aggregator: u32) -> u64 {
-        let bytes = self.border(cover, aggregator + 1) - self.border(cover, aggregator);
-        bytes.div_ceil(self.buffer.0)
-    }
-
-    fn rounds(&self, cover: &Grid) -> u64 {
-        let aggregators = 0..self.aggregators;
-        let rounds = aggregators.map(|aggregator| self.rounds_of(cover, aggregator));
-        rounds.max().unwrap_or(0)
-    }
-
-    /// Accesses of all aggregators in an operation.
-    pub(super) fn accesses(&self, pattern: &dyn Pattern, operation: u64) -> u64 {
-        let cover = pattern.cover(operation);
-        let aggregators = 0..self.aggregators;
-        aggregators
-            .map(|aggregator| self.rounds_of(&cover, aggregator))
-            .sum()
-    }
-}
 
 /// Where in an operation a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,11 +47,8 @@ pub(super) struct TwoPhase {
 
 impl TwoPhase {
     pub(super) fn new(load: Arc<Load>, collective: Collective, rank: u32) -> TwoPhase {
-        let candidate = collective.at(rank, load.processes);
-        let is_one = candidate < collective.aggregators
-            && collective.rank(candidate, load.processes) == rank;
         TwoPhase {
-            aggregator: is_one.then_some(candidate),
+            aggregator: collective.aggregator(rank, load.processes),
             load,
             collective,
             rank,
@@ -178,14 +63,46 @@ impl TwoPhase {
         self.load.pattern.cover(self.operation)
     }
 
-    /// How many bytes of a process an aggregator accesses in this round.
-    fn part(&self, rank: u32, aggregator: u32) -> u64 {
+    /// Where in the file an aggregator works in this round.
+    fn offsets(&self, aggregator: u32) -> Option<(u64, u64)> {
         let cover = self.cover();
-        let window = self.collective.window(&cover, aggregator, self.round);
-        window.map_or(0, |(from, to)| {
-            let offsets = (cover.offset_of(from), cover.offset_of(to - 1) + 1);
-            bytes_between(&*self.load.pattern, rank, self.operation, offsets)
-        })
+        let (from, to) = self.collective.window(&cover, aggregator, self.round)?;
+        Some((cover.offset_of(from), cover.offset_of(to - 1) + 1))
+    }
+
+    /// How many bytes a process needs between two offsets.
+    fn part(&self, rank: u32, offsets: (u64, u64)) -> u64 {
+        bytes_between(&*self.load.pattern, rank, self.operation, offsets)
+    }
+
+    /// The other processes, from `from` on, that need some of what this aggregator accesses in
+    /// this round, and how much.
+    fn served(&self, from: u32) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let offsets = self.aggregator.and_then(|own| self.offsets(own));
+        let ranks = from..offsets.map_or(0, |_| self.load.processes);
+        ranks
+            .filter(|rank| *rank != self.rank)
+            .map(move |rank| (rank, offsets.map_or(0, |offsets| self.part(rank, offsets))))
+            .filter(|(_, bytes)| *bytes > 0)
+    }
+
+    /// The other aggregators, from `from` on, that access some of what this process needs in this
+    /// round, and how much.
+    fn servers(&self, from: u32) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let (pattern, cover) = (&self.load.pattern, self.cover());
+        let last = pattern.parts(self.rank, self.operation) - 1;
+        let start = pattern.part(self.rank, self.operation, 0).start;
+        let end = pattern.part(self.rank, self.operation, last).end();
+        let needed = (cover.bytes_before(start), cover.bytes_before(end));
+        let domains = self.collective.domains(&cover, needed);
+        (from.max(domains.start)..domains.end)
+            .filter(|aggregator| Some(*aggregator) != self.aggregator)
+            .map(|aggregator| {
+                let offsets = self.offsets(aggregator);
+                let bytes = offsets.map_or(0, |offsets| self.part(self.rank, offsets));
+                (aggregator, bytes)
+            })
+            .filter(|(_, bytes)| *bytes > 0)
     }
 
     fn access(&self, aggregator: u32) -> Option<Access> {
@@ -201,54 +118,34 @@ impl TwoPhase {
         })
     }
 
+    fn reads(&self) -> bool {
+        self.load.pattern.direction(self.operation) == Direction::Read
+    }
+
     /// The next message of this round, from number `from` on: an aggregator sends to ranks for a
     /// read, a rank to aggregators for a write.
     fn send(&self, from: u32) -> Option<(u32, Step)> {
-        let (load, collective) = (&self.load, &self.collective);
-        match load.pattern.direction(self.operation) {
-            Direction::Read => {
-                let own = self.aggregator?;
-                let mut ranks = (from..load.processes).filter(|rank| *rank != self.rank);
-                ranks.find_map(|rank| {
-                    let bytes = self.part(rank, own);
-                    (bytes > 0).then_some((rank + 1, Step::Send { rank, bytes }))
-                })
-            }
-            Direction::Write => {
-                let mut aggregators = from..collective.aggregators;
-                aggregators.find_map(|aggregator| {
-                    let rank = collective.rank(aggregator, load.processes);
-                    let bytes = self.part(self.rank, aggregator);
-                    (rank != self.rank && bytes > 0)
-                        .then_some((aggregator + 1, Step::Send { rank, bytes }))
-                })
-            }
+        if self.reads() {
+            let (rank, bytes) = self.served(from).next()?;
+            return Some((rank + 1, Step::Send { rank, bytes }));
         }
+        let (aggregator, bytes) = self.servers(from).next()?;
+        let rank = self.collective.rank(aggregator, self.load.processes);
+        Some((aggregator + 1, Step::Send { rank, bytes }))
     }
 
     /// Messages that come to this process in this round.
     fn messages(&self) -> u32 {
-        let (load, collective) = (&self.load, &self.collective);
-        let count = match (load.pattern.direction(self.operation), self.aggregator) {
-            (Direction::Read, _) => {
-                let aggregators = 0..collective.aggregators;
-                aggregators
-                    .filter(|aggregator| Some(*aggregator) != self.aggregator)
-                    .filter(|aggregator| self.part(self.rank, *aggregator) > 0)
-                    .count()
-            }
-            (Direction::Write, Some(own)) => {
-                let ranks = (0..load.processes).filter(|rank| *rank != self.rank);
-                ranks.filter(|rank| self.part(*rank, own) > 0).count()
-            }
-            (Direction::Write, None) => 0,
+        let count = match self.reads() {
+            true => self.servers(0).count(),
+            false => self.served(0).count(),
         };
         count as u32
     }
 
     /// The step of this stage, if it has one, after moving on to the next stage.
     fn step(&mut self, rng: &mut Rng) -> Option<Step> {
-        let reads = self.load.pattern.direction(self.operation) == Direction::Read;
+        let reads = self.reads();
         let (next, step) = match self.stage {
             Stage::Pause => {
                 let thinks = self.load.thinks.contains(&self.operation);

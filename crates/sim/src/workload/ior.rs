@@ -1,7 +1,7 @@
 //! IOR: every process reads or writes blocks of one size, in a shared file or its own.
 
 use super::blocks::{Blocks, Order, Sharing};
-use super::collective::Collective;
+use super::domains::Collective;
 use super::keys::{Impossible, Keys, require};
 use super::pace::Pace;
 use super::pattern::Pattern;

@@ -2,7 +2,7 @@
 //! of a shared file, contiguous or with a stride.
 
 use super::blocks::{Blocks, Order, Sharing};
-use super::collective::Collective;
+use super::domains::Collective;
 use super::keys::{Impossible, Keys, require};
 use super::pace::Pace;
 use super::pattern::Pattern;

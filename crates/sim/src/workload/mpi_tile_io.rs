@@ -1,7 +1,7 @@
 //! mpi-tile-io: each process reads or writes its tile of a dense two-dimensional picture, one row
 //! of the tile after the other in the file. Neighbouring tiles may overlap.
 
-use super::collective::Collective;
+use super::domains::Collective;
 use super::grid::Grid;
 use super::keys::{Impossible, Keys, positive, require};
 use super::pace::Pace;

@@ -1,7 +1,7 @@
 //! noncontig, a benchmark of accesses in many pieces: the processes' vectors are interleaved, so
 //! that each call accesses every n-th block of a stretch of the file.
 
-use super::collective::Collective;
+use super::domains::Collective;
 use super::grid::Grid;
 use super::keys::{Impossible, Keys, positive};
 use super::pace::Pace;
