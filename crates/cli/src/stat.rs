@@ -96,6 +96,17 @@ pub fn why(errno: Errno) -> String {
     }
 }
 
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// How many requests were recorded (those on their way into the file too), and dropped.
+fn recorded(state: &Value) -> [String; 2] {
+    let trace = &state["trace"];
+    let recorded = number(&trace["recorded"]) + number(&trace["buffered"]);
+    [recorded, number(&trace["dropped"])].map(|count| count.to_string())
+}
+
 fn lay_out(states: &[Value]) -> String {
     let mut heading = vec![
         "forwarder",
@@ -114,7 +125,6 @@ fn lay_out(states: &[Value]) -> String {
     if recording {
         heading.extend(["recorded", "dropped"]);
     }
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
     let list = |value: &Value, key: &str| -> Vec<Value> {
         let items = value.as_array().cloned().unwrap_or_default();
         items.iter().map(|item| item[key].clone()).collect()
@@ -160,10 +170,7 @@ fn lay_out(states: &[Value]) -> String {
                 number(&state["requests"]["errors"]).to_string(),
             ];
             if recording {
-                let trace = &state["trace"];
-                // What is on its way into the file counts as recorded.
-                let recorded = number(&trace["recorded"]) + number(&trace["buffered"]);
-                row.extend([recorded, number(&trace["dropped"])].map(|n| n.to_string()));
+                row.extend(recorded(state));
             }
             row
         })

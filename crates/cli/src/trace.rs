@@ -55,7 +55,7 @@ struct Import {
     /// The log, or the text
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The trace to write, a file that is not there yet; FILE's name with .trace, here, if not given
+    /// The trace to write, not there yet; FILE's name with .trace, here, if not given
     #[arg(long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// The application's name; the executable's if not given

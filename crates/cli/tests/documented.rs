@@ -96,7 +96,8 @@ fn every_key_is_documented() {
 /// The long flags that a command's help lists.
 fn flags(command: &str) -> Vec<String> {
     let help = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args([command, "--help"])
+        .args(command.split(' '))
+        .arg("--help")
         .output()
         .expect("the command is built");
     let help = String::from_utf8(help.stdout).expect("help is text");
@@ -113,7 +114,16 @@ fn flags(command: &str) -> Vec<String> {
 fn every_flag_is_documented() {
     let document = document();
     let commands = [
-        "up", "down", "serve", "mount", "umount", "run", "stat", "policy",
+        "up",
+        "down",
+        "serve",
+        "mount",
+        "umount",
+        "run",
+        "stat",
+        "policy",
+        "trace summarise",
+        "trace import",
     ];
     let mut missing = Vec::new();
     for command in commands {
@@ -191,6 +201,7 @@ fn the_paths_of_the_documents_exist() {
         "CONTRIBUTING.md",
         "README.md",
         "docs/protocol.md",
+        "docs/traces.md",
     ] {
         for quoted in read(document).split('`').skip(1).step_by(2) {
             let ours = ["crates/", "docs/", "tests/", "tools/", "fuzz/"];

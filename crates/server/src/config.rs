@@ -306,22 +306,6 @@ mod tests {
                 "f.toml:4: message_jitter_us = -1 must be a number from 0 to 10000000",
             ),
             (
-                "[trace]\nbuffer_records = 10\n",
-                "f.toml: \"file\" is missing: name the file to record into",
-            ),
-            (
-                "[trace]\nfile = \"\"\n",
-                "f.toml:4: file is empty: name the file to record into",
-            ),
-            (
-                "[trace]\nfile = \"/t\"\nbuffer_records = 0\n",
-                "f.toml:5: buffer_records = 0 must be a number from 1 to 16777216",
-            ),
-            (
-                "[trace]\nfile = \"/t\"\nsize = 9\n",
-                "f.toml:5: unknown key \"size\" in [trace]; known: file, buffer_records",
-            ),
-            (
                 "[log]\nlevel = \"loud\"\n",
                 "f.toml:4: level = \"loud\" must be one of error",
             ),
@@ -340,6 +324,39 @@ mod tests {
         assert!(error.contains("secret_file"), "{error}");
         assert!(refusal("export = [").starts_with("f.toml:1: "));
         assert!(refusal("").contains("\"export\" is missing"));
+    }
+
+    #[test]
+    fn a_trace_needs_a_file() {
+        let cases = [
+            (
+                "[trace]\nbuffer_records = 10\n",
+                "f.toml: \"file\" is missing: name the file to record into",
+            ),
+            (
+                "[trace]\nfile = \"\"\n",
+                "f.toml:4: file is empty: name the file to record into",
+            ),
+            (
+                "[trace]\nfile = \"/t\"\nbuffer_records = 0\n",
+                "f.toml:5: buffer_records = 0 must be a number from 1 to 16777216",
+            ),
+            (
+                "[trace]\nfile = \"/t\"\nsize = 9\n",
+                "f.toml:5: unknown key \"size\" in [trace]; known: file, buffer_records",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = refusal(&format!("{GOOD}{text}"));
+            assert_eq!(error, expected);
+        }
+        let config = parse(&format!("{GOOD}[trace]\nfile = \"/t\"\n")).expect("it is valid");
+        let expected = TraceOptions {
+            file: "/t".into(),
+            buffer_records: 65_536,
+        };
+        assert_eq!(config.trace, Some(expected));
+        assert_eq!(parse(GOOD).expect("it is valid").trace, None);
     }
 
     #[test]

@@ -80,7 +80,11 @@ fn a_trace_has_exactly_the_requests() {
     assert_eq!(told["recorded"] + told["buffered"], 56, "{told:?}");
     assert!(running.shutdown().expect("it ends"));
 
-    let mut reader = Reader::open(&file).expect("a trace");
+    check_trace(&file, handle);
+}
+
+fn check_trace(file: &Path, handle: Handle) {
+    let mut reader = Reader::open(file).expect("a trace");
     let header = reader.header().clone();
     assert_eq!((header.forwarders, header.stripe), (1, 1 << 20));
     let records: Vec<Record> = reader.by_ref().map(|one| one.expect("a file")).collect();

@@ -2,8 +2,8 @@
 //!
 //! Read are the binary logs of Darshan 3.0 to 3.5, and the text that darshan-dxt-parser prints of
 //! them. Each access becomes one request: its rank the client, its record id the file, its start
-//! the arrival, its duration the service time. Counters, which every log has, are no accesses: a log
-//! without DXT is refused with the words for how to record it.
+//! the arrival, its duration the service time. Counters, which every log has, are no accesses: a
+//! log without DXT is refused with the words for how to record it.
 
 mod accesses;
 mod binary;
@@ -42,7 +42,7 @@ impl Module {
 /// What to take of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whose calls; None: those to the operating system, or those to MPI-IO if the log has no others.
+    /// Whose calls; None: those to the operating system, or to MPI-IO if the log has no others.
     pub module: Option<Module>,
     /// The application's name; None: that of its executable.
     pub application: Option<String>,
@@ -87,7 +87,8 @@ pub enum ImportError {
     },
     /// It has none of the accesses that are asked for.
     #[error(
-        "{name}: there is no {wanted} data in this log of {command}, only that of {modules}; {advice}"
+        "{name}: there is no {wanted} data in this log of {command}, only that of {modules}; \
+         {advice}"
     )]
     NoAccesses {
         /// The file.

@@ -113,7 +113,7 @@ impl Block {
             // Told before the checksum, which another version may compute otherwise.
             return Err(BlockError::Version(u16_at(bytes, 8)));
         }
-        if u32_at(bytes, CHECK_AT) != crc32fast::hash(&bytes[..CHECK_AT]) {
+        if u32_at(bytes, CHECK_AT) != checksum(bytes) {
             return Err(BlockError::Checksum);
         }
         let block = match bytes[0] {
@@ -177,8 +177,13 @@ pub(crate) fn encode_record(record: &Record) -> Bytes {
 
 /// Sets a block's checksum.
 pub(crate) fn seal(bytes: &mut Bytes) {
-    let check = crc32fast::hash(&bytes[..CHECK_AT]);
+    let check = checksum(bytes);
     put(bytes, CHECK_AT, &check.to_le_bytes());
+}
+
+/// The checksum that a block must have in its last four bytes: CRC-32 (as in zip) of the others.
+pub fn checksum(bytes: &Bytes) -> u32 {
+    crc32fast::hash(&bytes[..CHECK_AT])
 }
 
 /// When the request of a record's block was done, ns since the zero.

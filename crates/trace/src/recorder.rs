@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Between two tries to write to a pipe that is full.
 const TRY_PIPE: Duration = Duration::from_millis(10);
-/// Blocks written at once.
+/// Most records written at once.
 const BATCH: usize = 1024;
 
 const RUNNING: u8 = 0;
@@ -232,7 +232,9 @@ impl<W: Write, T: Fn(Event)> Writing<W, T> {
         }
         // Read before the records: what was dropped by then was dropped before the last of them.
         let overflowed = self.shared.overflowed.load(Ordering::Acquire);
-        while self.pending_records < BATCH as u64
+        // No more than the ring holds, however fast it is filled again: the user gave that bound.
+        let batch = BATCH.min(self.shared.ring.len_max()) as u64;
+        while self.pending_records < batch
             && let Some(mut block) = self.shared.ring.pop()
         {
             format::seal(&mut block);

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(part.name.as_deref(), Some("climate"));
         assert_eq!((part.requests, part.operations), (4000, 1000));
         assert_eq!(part.bytes, [4000 * 4096, 0]);
-        // All but the first, and the last part of each operation, which comes before its neighbours.
+        // All but the last part of each operation, which comes before its neighbours.
         assert_eq!(part.sequential, 4000 - 1000);
         assert_eq!((part.files.len(), part.forwarders.len()), (1, 4));
         assert_eq!(

@@ -26,8 +26,8 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Tells an application's name, and returns its id. Of names over 80 bytes only the beginning is
-    /// kept, the id is that of the whole name.
+    /// Tells an application's name, and returns its id. Of names over 80 bytes only the beginning
+    /// is kept, the id is that of the whole name.
     pub fn application(&mut self, name: &str) -> io::Result<AppId> {
         let app = AppId::from_name(name);
         self.put(&Block::Name(app, name.to_string()))?;

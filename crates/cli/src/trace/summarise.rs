@@ -81,6 +81,9 @@ fn parts(summary: &Summary) -> Vec<(String, &Part)> {
     parts
 }
 
+/// The cells of a part's row, but for its name.
+type Cells = fn(&Part) -> Vec<String>;
+
 fn as_text(summary: &Summary, files: usize) -> String {
     let parts = parts(summary);
     let total = &summary.total;
@@ -88,82 +91,86 @@ fn as_text(summary: &Summary, files: usize) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "{} requests in {files} {}, {} of I/O, {} missing\n",
+        "{} requests in {files} {}, {} of I/O, {} missing",
         total.requests,
         if files == 1 { "trace" } else { "traces" },
         table::time(total.span_ns()),
         summary.dropped
     );
-    let rows = |row: &dyn Fn(&Part) -> Vec<String>| -> Vec<Vec<String>> {
+    let tables: [(_, Cells); 3] = [(DID, did), (HOW, how), (TIMES, times)];
+    for (heading, row) in tables {
         let whole = |(name, part): &(String, &Part)| [vec![name.clone()], row(part)].concat();
-        parts.iter().map(whole).collect()
-    };
-    let heading = [
-        "application",
-        "requests",
-        "operations",
-        "errors",
-        "read",
-        "written",
-        "from",
-        "for",
-        "files",
-        "clients",
-        "forwarders",
-    ];
-    let did = |part: &Part| {
-        vec![
-            part.requests.to_string(),
-            part.operations.to_string(),
-            part.errors.to_string(),
-            table::bytes(part.bytes[0]),
-            table::bytes(part.bytes[1]),
-            table::time(part.first_ns),
-            table::time(part.span_ns()),
-            part.files.len().to_string(),
-            part.clients.len().to_string(),
-            part.forwarders.len().to_string(),
-        ]
-    };
-    text.push_str(&table::lay_out(&heading, &rows(&did)));
-    let heading = [
-        "application",
-        "size p50",
-        "p95",
-        "max",
-        "reads",
-        "sequential",
-    ];
-    let how = |part: &Part| {
-        vec![
-            table::bytes(part.size.percentile(50)),
-            table::bytes(part.size.percentile(95)),
-            table::bytes(part.size.max()),
-            percent(part.by_direction[0], part.requests),
-            percent(part.sequential, part.requests),
-        ]
-    };
-    text.push('\n');
-    text.push_str(&table::lay_out(&heading, &rows(&how)));
-    let heading = [
-        "application",
-        "wait mean",
-        "p95",
-        "p99",
-        "service mean",
-        "p95",
-        "p99",
-        "both mean",
-        "p95",
-        "p99",
-    ];
-    let times = |part: &Part| {
-        let spreads = [&part.wait, &part.service, &part.latency];
-        spreads.into_iter().flat_map(three).collect()
-    };
-    text.push('\n');
-    text.push_str(&table::lay_out(&heading, &rows(&times)));
+        let rows: Vec<_> = parts.iter().map(whole).collect();
+        text.push('\n');
+        text.push_str(&table::lay_out(heading, &rows));
+    }
     text
+}
+
+const DID: &[&str] = &[
+    "application",
+    "requests",
+    "operations",
+    "errors",
+    "read",
+    "written",
+    "from",
+    "for",
+    "files",
+    "clients",
+    "forwarders",
+];
+
+fn did(part: &Part) -> Vec<String> {
+    vec![
+        part.requests.to_string(),
+        part.operations.to_string(),
+        part.errors.to_string(),
+        table::bytes(part.bytes[0]),
+        table::bytes(part.bytes[1]),
+        table::time(part.first_ns),
+        table::time(part.span_ns()),
+        part.files.len().to_string(),
+        part.clients.len().to_string(),
+        part.forwarders.len().to_string(),
+    ]
+}
+
+const HOW: &[&str] = &[
+    "application",
+    "size p50",
+    "p95",
+    "max",
+    "reads",
+    "sequential",
+];
+
+fn how(part: &Part) -> Vec<String> {
+    vec![
+        table::bytes(part.size.percentile(50)),
+        table::bytes(part.size.percentile(95)),
+        table::bytes(part.size.max()),
+        percent(part.by_direction[0], part.requests),
+        percent(part.sequential, part.requests),
+    ]
+}
+
+const TIMES: &[&str] = &[
+    "application",
+    "wait mean",
+    "p95",
+    "p99",
+    "service mean",
+    "p95",
+    "p99",
+    "both mean",
+    "p95",
+    "p99",
+];
+
+fn times(part: &Part) -> Vec<String> {
+    let spreads = [&part.wait, &part.service, &part.latency];
+    spreads.into_iter().flat_map(three).collect()
 }
 
 /// Mean, p95 and p99; dashes where the trace does not tell.
@@ -203,7 +210,7 @@ fn as_json(summary: &Summary, files: usize, warnings: &[String]) -> Value {
 }
 
 fn part_json(part: &Part) -> Value {
-    let times = |spread: &Spread| match spread.count() {
+    let spread = |spread: &Spread| match spread.count() {
         0 => Value::Null,
         count => json!({
             "requests": count,
@@ -224,11 +231,11 @@ fn part_json(part: &Part) -> Value {
         "write_bytes": part.bytes[1],
         "first_ns": part.first_ns,
         "last_ns": part.last_ns,
-        "size": times(&part.size),
+        "size": spread(&part.size),
         "sequential": part.sequential as f64 / part.requests.max(1) as f64,
-        "wait_ns": times(&part.wait),
-        "service_ns": times(&part.service),
-        "latency_ns": times(&part.latency),
+        "wait_ns": spread(&part.wait),
+        "service_ns": spread(&part.service),
+        "latency_ns": spread(&part.latency),
         "files": part.files.len(),
         "clients": part.clients.len(),
         "forwarders": part.forwarders.len(),

@@ -1,5 +1,5 @@
-//! Facts about answered data requests, for hosts that record them. Without [`crate::Config::record`]
-//! nothing is noted.
+//! Facts about answered data requests, for hosts that record them. Without
+//! [`crate::Config::record`] nothing is noted.
 
 use super::Forwarder;
 use super::request::{Key, Path, Pending};
@@ -64,6 +64,7 @@ impl Forwarder {
     }
 
     /// An extent goes to the back end.
+    #[inline]
     pub(super) fn note_dispatch(&mut self, key: Key, index: usize) {
         if self.config.record {
             self.noted[key as usize].times(index).dispatched = Some(self.now);
@@ -71,6 +72,7 @@ impl Forwarder {
     }
 
     /// The back end is done with an extent.
+    #[inline]
     pub(super) fn note_finish(&mut self, key: Key, index: usize) {
         if self.config.record {
             self.noted[key as usize].times(index).finished = Some(self.now);

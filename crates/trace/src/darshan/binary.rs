@@ -157,48 +157,18 @@ fn header(bytes: &[u8]) -> Result<Header, Refusal> {
         }
     };
     let version = self::version(&text(&version))?;
-    let mut cursor = Cursor::new(bytes, big_endian, "header").to(16);
-    let compression = match cursor.take::<1>()? {
-        [0] => Compression::Zlib,
-        [2] => Compression::None,
-        [1] => {
-            let why = "the log is compressed with bzip2; `darshan-convert IN OUT` makes one with \
-                       zlib of it";
-            return Err(Wrong::new("header", "byte 16", why).into());
-        }
-        [other] => {
-            let why = format!("a compression of the unknown kind {other}");
-            return Err(Wrong::new("header", "byte 16", why).into());
-        }
-    };
-    let mut cursor = cursor.to(if version.wide { 24 } else { 20 });
+    let compression = compression(bytes)?;
+    let begin = if version.wide { 24 } else { 20 };
+    let mut cursor = Cursor::new(bytes, big_endian, "header").to(begin);
     let partial = match version.wide {
         true => cursor.u64()?,
         false => cursor.u32()?.into(),
     };
-    let mut place = |what: &str| -> Result<Place, Wrong> {
-        let place = Place {
-            offset: cursor.u64()?,
-            len: cursor.u64()?,
-        };
-        let end = place.offset.checked_add(place.len);
-        if end.is_none_or(|end| end > bytes.len() as u64) {
-            let why = format!(
-                "{what} lies at byte {} and has {} bytes, but the file ends at byte {}; is it cut \
-                 short?",
-                place.offset,
-                place.len,
-                bytes.len()
-            );
-            return Err(Wrong::new("header", "table of parts", why));
-        }
-        Ok(place)
-    };
-    let names = place("the table of names")?;
+    let names = place(&mut cursor, bytes, "the table of names")?;
     let mut places = Vec::new();
     for number in 0..version.modules_max {
         let name = version.modules.get(number).copied();
-        places.push(place(name.unwrap_or("a module"))?);
+        places.push(place(&mut cursor, bytes, name.unwrap_or("a module"))?);
     }
     let mut versions = Vec::new();
     for _ in 0..version.modules_max {
@@ -220,6 +190,36 @@ fn header(bytes: &[u8]) -> Result<Header, Refusal> {
         job: Place { offset: begin, len },
         parts: places.into_iter().zip(versions).collect(),
     })
+}
+
+fn compression(bytes: &[u8]) -> Result<Compression, Wrong> {
+    let why = match Cursor::new(bytes, false, "header").to(16).take()? {
+        [0u8] => return Ok(Compression::Zlib),
+        [2] => return Ok(Compression::None),
+        [1] => "the log is compressed with bzip2; `darshan-convert IN OUT` makes one with zlib of \
+                it"
+        .to_string(),
+        [other] => format!("a compression of the unknown kind {other}"),
+    };
+    Err(Wrong::new("header", "byte 16", why))
+}
+
+/// A place of the table, which must lie in the file.
+fn place(cursor: &mut Cursor<'_>, bytes: &[u8], what: &str) -> Result<Place, Wrong> {
+    let place = Place {
+        offset: cursor.u64()?,
+        len: cursor.u64()?,
+    };
+    let (end, len) = (place.offset.checked_add(place.len), bytes.len());
+    if end.is_none_or(|end| end > len as u64) {
+        let why = format!(
+            "{what} lies at byte {} and has {} bytes, but the file ends at byte {len}; is it cut \
+             short?",
+            place.offset, place.len,
+        );
+        return Err(Wrong::new("header", "table of parts", why));
+    }
+    Ok(place)
 }
 
 fn version(text: &str) -> Result<Version, Wrong> {

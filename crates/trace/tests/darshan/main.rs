@@ -165,8 +165,8 @@ fn a_log_without_accesses_is_refused_with_what_it_has_and_what_to_do() {
         };
         assert_eq!(
             refusal(&made.bytes()),
-            "job: there is no DXT data in this log of \"/apps/bin/ior\", only that of POSIX, STDIO; \
-             set DXT_ENABLE_IO_TRACE=1 for the program to have Darshan record each access"
+            "job: there is no DXT data in this log of \"/apps/bin/ior\", only that of POSIX, \
+             STDIO; set DXT_ENABLE_IO_TRACE=1 for the program to have Darshan record each access"
         );
     }
 }
