@@ -39,12 +39,17 @@ alive() { [ -d "/proc/$1" ] && [ "$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null |
 up() {
   local count=$1; shift
   mkdir -p "$PLAIN" "$DATA" "$MNT" "$RUN"
+  # Emptied here: the process below comes to it only later, and an old `ready` would be believed.
+  : > "$WORK/up.out"
   "$TIDEGATE" up "$DATA" --forwarders "$count" --mount "$MNT" --state-dir "$RUN" --foreground "$@" \
     > "$WORK/up.out" 2> "$WORK/up.err" < /dev/null &
   UP_PID=$!
   remember $UP_PID
   for _ in $(seq 300); do
-    grep -qx ready "$WORK/up.out" && return 0
+    if grep -qx ready "$WORK/up.out"; then
+      mounted "$MNT" || die "tidegate up is ready, and nothing is mounted at $MNT"
+      return 0
+    fi
     alive $UP_PID || break
     sleep 0.1
   done
