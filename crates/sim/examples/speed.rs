@@ -1,6 +1,7 @@
 //! How fast the simulator is: events per second of a load like Song's figure 7.
 //!
-//! `cargo run --release -p tidegate-sim --example speed -- FORWARDERS NODES PROCESSES REQUESTS BYTES`
+//! `cargo run --release -p tidegate-sim --example speed -- FORWARDERS NODES PROCESSES REQUESTS
+//! BYTES`
 
 use std::time::Instant;
 use tidegate_device::DeviceOptions;

@@ -224,21 +224,8 @@ impl World {
             Event::Refused { node, forwarder } => {
                 self.lost_at_node(node, forwarder, client::Lost::Refused);
             }
-            Event::LostAtNode(link) => {
-                let ends = self.fabric.link(link);
-                let (node, forwarder) = (ends.node, ends.forwarder);
-                if self.nodes[node as usize].links[forwarder as usize] == Some(link) {
-                    self.lost_at_node(node, forwarder, client::Lost::Reset);
-                }
-            }
-            Event::LostAtForwarder(link) => {
-                let ends = self.fabric.link(link);
-                let (forwarder, life) = (ends.forwarder, ends.life);
-                if self.lives(forwarder, life) {
-                    self.hosts[forwarder as usize].closed(now, link);
-                    self.pump_host(forwarder);
-                }
-            }
+            Event::LostAtNode(link) => self.link_lost_at_node(link),
+            Event::LostAtForwarder(link) => self.link_lost_at_forwarder(link),
             Event::JobEnds {
                 forwarder,
                 life,
@@ -286,6 +273,24 @@ impl World {
             | Event::Sent(_)
             | Event::TakeSeat { .. }
             | Event::GiveBack { .. } => {}
+        }
+    }
+
+    fn link_lost_at_node(&mut self, link: LinkId) {
+        let ends = self.fabric.link(link);
+        let (node, forwarder) = (ends.node, ends.forwarder);
+        if self.nodes[node as usize].links[forwarder as usize] == Some(link) {
+            self.lost_at_node(node, forwarder, client::Lost::Reset);
+        }
+    }
+
+    fn link_lost_at_forwarder(&mut self, link: LinkId) {
+        let ends = self.fabric.link(link);
+        let (forwarder, life) = (ends.forwarder, ends.life);
+        if self.lives(forwarder, life) {
+            let now = self.now();
+            self.hosts[forwarder as usize].closed(now, link);
+            self.pump_host(forwarder);
         }
     }
 

@@ -19,9 +19,12 @@ network = { preset = "gigabit-ethernet", jitter = "200 us" }
 forwarders = { count = 4, stripe = "64 KiB" }
 device = { model = "hdd-7200" }
 application = [
-    { workload = "ior", copies = 2, processes = 4, pattern = "strided", request = "256 KiB", requests = 4, barrier = true },
-    { workload = "noncontig", processes = 4, block = "4 KiB", blocks = 16, requests = 3, direction = "write" },
-    { workload = "mpi-tile-io", processes = 4, tiles_x = 2, tiles_y = 2, tile_x = 256, tile_y = 8, element = 32, collective = true, aggregators = 2 },
+    { workload = "ior", copies = 2, processes = 4, pattern = "strided", request = "256 KiB",
+      requests = 4, barrier = true },
+    { workload = "noncontig", processes = 4, block = "4 KiB", blocks = 16, requests = 3,
+      direction = "write" },
+    { workload = "mpi-tile-io", processes = 4, tiles_x = 2, tiles_y = 2, tile_x = 256, tile_y = 8,
+      element = 32, collective = true, aggregators = 2 },
 ]
 fault = [
     { at = "20 ms", forwarder = 1, kind = "slow", percent = 300 },

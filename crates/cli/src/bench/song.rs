@@ -3,6 +3,7 @@
 
 mod report;
 mod round;
+mod validation;
 
 use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;
@@ -12,6 +13,7 @@ use report::Report;
 use round::{Application, Round};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use tidegate_client::fs::{File, OpenHow};
 use tidegate_client::{Client, Context};
 use tidegate_server::device::address::Mapping;
 use tidegate_server::device::{Device, DeviceOptions};
+use validation::Validation;
 
 const FORWARDERS: usize = 8;
 const APPLICATIONS: usize = 10;
@@ -66,6 +69,12 @@ pub struct Song {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(..1 << 40))]
     seed: u64,
+    /// Run the scenario of the same name in virtual time too, and say how far both are apart
+    #[arg(long, conflicts_with_all = ["ssd", "contiguous", "quick"])]
+    simulate: bool,
+    /// Write that comparison as a document
+    #[arg(long, value_name = "FILE", requires = "simulate")]
+    write: Option<PathBuf>,
     /// Exit with 1 if a claim does not hold
     #[arg(long)]
     check: bool,
@@ -146,12 +155,32 @@ impl Song {
             }
         }
         self.progress(repetitions, repetitions);
-        let report = Report::of(&rounds, late);
+        self.conclude(&medium, jitter_us, repetitions, &Report::of(&rounds, late))
+    }
+
+    /// Judges and prints what was measured.
+    fn conclude(
+        &self,
+        medium: &Medium,
+        jitter_us: u64,
+        repetitions: u32,
+        report: &Report,
+    ) -> Result<ExitCode, Fail> {
         // Without scatter the claims of the paper's model are not those of the experiment.
-        let claims = match self.ssd || self.contiguous || self.common.quick {
+        let mut claims = match self.ssd || self.contiguous || self.common.quick {
             true => Vec::new(),
             false => report.claims(),
         };
+        let validation = match self.simulate {
+            true => Some(Validation::of(report)?),
+            false => None,
+        };
+        if let Some(validation) = &validation {
+            claims.extend(validation.claims());
+            if let Some(path) = &self.write {
+                validation.write(path, repetitions)?;
+            }
+        }
         match self.common.json {
             true => println!(
                 "{}",
@@ -163,10 +192,16 @@ impl Song {
                     "repetitions": repetitions,
                     "paper": medium.json(),
                     "measured": report.json(),
+                    "simulated": validation.as_ref().map(Validation::json),
                     "claims": claims_json(&claims),
                 })
             ),
-            false => print!("{}", report.text(&medium)),
+            false => {
+                print!("{}", report.text(medium));
+                if let Some(validation) = &validation {
+                    print!("{}", validation.text());
+                }
+            }
         }
         Ok(judge(&claims, self.check, self.common.json))
     }

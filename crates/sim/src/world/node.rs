@@ -21,7 +21,6 @@ pub(super) struct Asked {
     pub(super) process: Option<u32>,
     pub(super) at: u64,
     pub(super) bytes: u64,
-    pub(super) direction: Direction,
 }
 
 /// A call that has ended.
@@ -99,7 +98,6 @@ impl Node {
             process: Some(process),
             at: now,
             bytes,
-            direction,
         };
         self.ask(now, asked, app, op, payload, 0);
     }
@@ -110,7 +108,6 @@ impl Node {
             process: None,
             at: now,
             bytes: 0,
-            direction: Direction::Read,
         };
         self.ask(now, asked, 0, Op::Status, Bytes::new(), forwarder);
     }

@@ -5,7 +5,7 @@ use super::node::Answered;
 use super::{SetupError, World};
 use std::collections::BTreeMap;
 use tidegate_forward::Served;
-use tidegate_sched::{AppId, Direction, FileId, Time};
+use tidegate_sched::{AppId, FileId, Time};
 use tidegate_trace::Record;
 
 /// An access, or an operation of a whole application, that has ended. Times are ns after the start
@@ -22,8 +22,6 @@ pub struct Operation {
     pub completed_ns: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Read or write.
-    pub direction: Direction,
 }
 
 /// What a run came to.
@@ -119,7 +117,6 @@ impl Recorder {
             issued_ns: asked.at - begun,
             completed_ns: now - begun,
             bytes: asked.bytes,
-            direction: asked.direction,
         });
         *self.bytes.entry(app).or_default() += asked.bytes;
         if self.notes_served {
@@ -153,7 +150,6 @@ impl Recorder {
             issued_ns: group.begun_ns - begun,
             completed_ns: now - begun,
             bytes: self.bytes.get(&app).copied().unwrap_or(0) - group.bytes_before,
-            direction: Direction::Read,
         });
         self.groups.remove(&(app, operation));
     }
@@ -196,7 +192,8 @@ impl World {
     /// Why a run came to no end.
     pub(super) fn stuck(&self, why: &str) -> SetupError {
         SetupError(format!(
-            "the run came to no end: {why} after {:.3} s and {} events, with {} processes running{}",
+            "the run came to no end: {why} after {:.3} s and {} events, with {} processes \
+             running{}",
             self.now().saturating_sub(self.recorder.begun_ns()) as f64 / 1e9,
             self.recorder.events,
             self.running,

@@ -77,6 +77,18 @@ impl Report {
         change_percent(self.window.makespan_ms, self.fifo.makespan_ms)
     }
 
+    /// Mean completion and makespan under a policy, ms: what the simulator is compared in.
+    pub fn compared(&self, policy: &str) -> [(&'static str, f64); 2] {
+        let medians = match policy {
+            "fifo" => &self.fifo,
+            _ => &self.window,
+        };
+        [
+            ("completion of an application, ms", medians.completion_ms),
+            ("all done (makespan), ms", medians.makespan_ms),
+        ]
+    }
+
     /// What must hold.
     pub fn claims(&self) -> Vec<Claim> {
         let (ratio, completion) = (self.window.ratio, self.completion_percent());

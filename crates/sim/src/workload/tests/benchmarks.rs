@@ -9,7 +9,8 @@ fn ior_covers_its_files() {
         for pattern in ["contiguous", "strided", "random"] {
             for more in ["", "barrier = true", "in_flight = 3", "interval = '1 ms'"] {
                 let text = format!(
-                    "pattern = '{pattern}'\ndirection = 'write'\nrequest = 100\nrequests = 7\n{more}"
+                    "pattern = '{pattern}'\ndirection = 'write'\nrequest = 100\n\
+                     requests = 7\n{more}"
                 );
                 let ior = workload("ior", &text, processes);
                 let (steps, _) = assert_sound(&ior, processes);
@@ -45,7 +46,8 @@ fn pio_bench_covers_its_file_in_every_pattern() {
             }
             for (direction, more) in [("both", "barrier = true"), ("write", "think = '1 us'")] {
                 let text = format!(
-                    "pattern = {pattern}\ndirection = '{direction}'\nrequest = 10\nrequests = 6\n{more}"
+                    "pattern = {pattern}\ndirection = '{direction}'\nrequest = 10\n\
+                     requests = 6\n{more}"
                 );
                 let pio = workload("pio-bench", &text, processes);
                 let (steps, _) = assert_sound(&pio, processes);

@@ -52,7 +52,8 @@ fn collective_calls_move_what_processes_need() {
                 ("read", "align = 999"),
             ] {
                 let text = format!(
-                    "pattern = '{pattern}'\ndirection = '{direction}'\nrequest = 100\nrequests = 3\n\
+                    "pattern = '{pattern}'\ndirection = '{direction}'\nrequest = 100\n\
+                     requests = 3\n\
                      collective = true\naggregators = {aggregators}\nbuffer = 130\n{more}"
                 );
                 let ior = workload("ior", &text, processes);

@@ -70,99 +70,102 @@ fn ior_refuses_what_is_impossible() {
     );
 }
 
+/// Workload, its keys, processes, and the key that is refused.
+const IMPOSSIBLE: &[(&str, &str, u32, &str)] = &[
+    ("pio-bench", "request = 1\ngroups = 2", 4, "groups"),
+    (
+        "pio-bench",
+        "request = 1\npattern = 'segmented'",
+        4,
+        "segments",
+    ),
+    (
+        "pio-bench",
+        "request = 1\nrequests = 5\npattern = 'segmented'\nsegments = 2",
+        4,
+        "segments",
+    ),
+    (
+        "pio-bench",
+        "request = 1\npattern = 'nested-strided'\ngroups = 3\ninner = 1",
+        4,
+        "groups",
+    ),
+    (
+        "pio-bench",
+        "request = 1\npattern = 'nested-strided'\ngroups = 2\ninner = 0",
+        4,
+        "inner",
+    ),
+    (
+        "pio-bench",
+        "request = '50 MiB'\npattern = 'random-strided'",
+        4,
+        "request",
+    ),
+    (
+        "pio-bench",
+        "request = 1\ncollective = true",
+        4,
+        "collective is no key",
+    ),
+    ("noncontig", "block = 1\nblocks = 0", 4, "blocks"),
+    ("noncontig", "block = 1\nblocks = 65537", 4, "blocks"),
+    ("noncontig", "block = '1 MiB'\nblocks = 65", 4, "blocks"),
+    (
+        "noncontig",
+        "block = '1 TiB'\nblocks = 4294967296",
+        4,
+        "blocks",
+    ),
+    (
+        "mpi-tile-io",
+        "tiles_x = 2\ntiles_y = 3\ntile_x = 1\ntile_y = 1\nelement = 1",
+        4,
+        "tiles_x",
+    ),
+    (
+        "mpi-tile-io",
+        "tiles_x = 2\ntiles_y = 2\ntile_x = 1\ntile_y = 1\nelement = 1\noverlap_y = 1",
+        4,
+        "overlap_y",
+    ),
+    ("mpi-tile-io", "tiles_x = 2", 4, "tiles_y is missing"),
+    (
+        "mpi-io-test",
+        "request = 1\npattern = 'random'",
+        4,
+        "pattern",
+    ),
+    ("btio", "class = 'S'", 5, "processes"),
+    ("btio", "class = 'S'", 169, "processes"),
+    ("btio", "class = 'Z'", 4, "class: "),
+    ("btio", "class = 'S'\nsteps = 0", 4, "steps"),
+    ("phases", "bytes = 3\nrequest = 1", 4, "bytes"),
+    ("phases", "bytes = 9\nrequest = 0", 4, "request"),
+    (
+        "phases",
+        "bytes = 9\nrequest = 1\nrepeats = 0",
+        4,
+        "repeats",
+    ),
+    (
+        "phases",
+        "bytes = '1 TiB'\nrequest = 1\nrepeats = 4294967296",
+        4,
+        "repeats",
+    ),
+    (
+        "phases",
+        "bytes = 9\nrequest = 1\nthink = '9999 h'",
+        4,
+        "think",
+    ),
+];
+
 #[test]
 fn impossible_sizes_are_refused() {
-    for (name, text, processes, key) in [
-        ("pio-bench", "request = 1\ngroups = 2", 4, "groups"),
-        (
-            "pio-bench",
-            "request = 1\npattern = 'segmented'",
-            4,
-            "segments",
-        ),
-        (
-            "pio-bench",
-            "request = 1\nrequests = 5\npattern = 'segmented'\nsegments = 2",
-            4,
-            "segments",
-        ),
-        (
-            "pio-bench",
-            "request = 1\npattern = 'nested-strided'\ngroups = 3\ninner = 1",
-            4,
-            "groups",
-        ),
-        (
-            "pio-bench",
-            "request = 1\npattern = 'nested-strided'\ngroups = 2\ninner = 0",
-            4,
-            "inner",
-        ),
-        (
-            "pio-bench",
-            "request = '50 MiB'\npattern = 'random-strided'",
-            4,
-            "request",
-        ),
-        (
-            "pio-bench",
-            "request = 1\ncollective = true",
-            4,
-            "collective is no key",
-        ),
-        ("noncontig", "block = 1\nblocks = 0", 4, "blocks"),
-        ("noncontig", "block = 1\nblocks = 65537", 4, "blocks"),
-        ("noncontig", "block = '1 MiB'\nblocks = 65", 4, "blocks"),
-        (
-            "noncontig",
-            "block = '1 TiB'\nblocks = 4294967296",
-            4,
-            "blocks",
-        ),
-        (
-            "mpi-tile-io",
-            "tiles_x = 2\ntiles_y = 3\ntile_x = 1\ntile_y = 1\nelement = 1",
-            4,
-            "tiles_x",
-        ),
-        (
-            "mpi-tile-io",
-            "tiles_x = 2\ntiles_y = 2\ntile_x = 1\ntile_y = 1\nelement = 1\noverlap_y = 1",
-            4,
-            "overlap_y",
-        ),
-        ("mpi-tile-io", "tiles_x = 2", 4, "tiles_y is missing"),
-        (
-            "mpi-io-test",
-            "request = 1\npattern = 'random'",
-            4,
-            "pattern",
-        ),
-        ("btio", "class = 'S'", 5, "processes"),
-        ("btio", "class = 'S'", 169, "processes"),
-        ("btio", "class = 'Z'", 4, "class: "),
-        ("btio", "class = 'S'\nsteps = 0", 4, "steps"),
-        ("phases", "bytes = 3\nrequest = 1", 4, "bytes"),
-        ("phases", "bytes = 9\nrequest = 0", 4, "request"),
-        (
-            "phases",
-            "bytes = 9\nrequest = 1\nrepeats = 0",
-            4,
-            "repeats",
-        ),
-        (
-            "phases",
-            "bytes = '1 TiB'\nrequest = 1\nrepeats = 4294967296",
-            4,
-            "repeats",
-        ),
-        (
-            "phases",
-            "bytes = 9\nrequest = 1\nthink = '9999 h'",
-            4,
-            "think",
-        ),
-    ] {
-        assert_refused(name, text, processes, key);
+    for (name, text, processes, key) in IMPOSSIBLE {
+        assert_refused(name, text, *processes, key);
     }
 }
