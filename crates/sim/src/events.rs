@@ -16,9 +16,16 @@ struct Entry<E> {
     event: E,
 }
 
+impl<E> Entry<E> {
+    /// Time, then number: one comparison instead of two.
+    fn key(&self) -> u128 {
+        u128::from(self.at) << 64 | u128::from(self.number)
+    }
+}
+
 impl<E> PartialEq for Entry<E> {
     fn eq(&self, other: &Self) -> bool {
-        (self.at, self.number) == (other.at, other.number)
+        self.key() == other.key()
     }
 }
 impl<E> Eq for Entry<E> {}
@@ -26,10 +33,23 @@ impl<E> PartialOrd for Entry<E> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
+    // The heap asks these, for each event a dozen times.
+    fn lt(&self, other: &Self) -> bool {
+        self.key() < other.key()
+    }
+    fn le(&self, other: &Self) -> bool {
+        self.key() <= other.key()
+    }
+    fn gt(&self, other: &Self) -> bool {
+        self.key() > other.key()
+    }
+    fn ge(&self, other: &Self) -> bool {
+        self.key() >= other.key()
+    }
 }
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
+        self.key().cmp(&other.key())
     }
 }
 
