@@ -10,7 +10,7 @@
 use super::graph::{Graph, Ref};
 use crate::index::NONE;
 use alloc::collections::BTreeMap;
-use core::ops::Bound::{Excluded, Included};
+use core::ops::Bound::Excluded;
 
 /// Readers that a segment lists before it joins them.
 const READERS: usize = 4;
@@ -77,13 +77,11 @@ impl Segments {
     }
 
     fn insert_write(&mut self, graph: &mut Graph, access: Access) {
-        if access.waits {
-            let mut last = Ref::NONE;
-            for segment in self
-                .by_start
-                .range(access.start..access.end)
-                .map(|(_, s)| s)
-            {
+        let write = graph.refer(access.node);
+        let mut last = Ref::NONE;
+        let mut pieces = 0;
+        for (_, segment) in self.by_start.range_mut(access.start..access.end) {
+            if access.waits {
                 // Neighbours were often cut from one segment: wait for its write once.
                 if segment.write != last {
                     graph.wait_for(access.node, segment.write);
@@ -93,9 +91,12 @@ impl Segments {
                     graph.wait_for(access.node, read);
                 }
             }
+            *segment = Segment { write, ..EMPTY };
+            pieces += 1;
         }
-        let write = graph.refer(access.node);
-        self.become_one(access.start, access.end, Segment { write, ..EMPTY });
+        if pieces > 1 {
+            self.remove_between(access.start, access.end);
+        }
     }
 
     fn insert_read(&mut self, graph: &mut Graph, access: Access) {
@@ -152,6 +153,11 @@ impl Segments {
     /// Replaces all segments from `start`, where one begins, to `end` by `segment`.
     fn become_one(&mut self, start: u64, end: u64, segment: Segment) {
         self.by_start.insert(start, segment);
+        self.remove_between(start, end);
+    }
+
+    /// Joins the segments that begin after `start` and before `end` to the one that begins there.
+    fn remove_between(&mut self, start: u64, end: u64) {
         let rest = (Excluded(start), Excluded(end));
         while let Some((&key, _)) = self.by_start.range(rest).next() {
             self.by_start.remove(&key);
@@ -159,7 +165,7 @@ impl Segments {
     }
 
     fn split(&mut self, at: u64) {
-        let before = self.by_start.range((Included(0), Included(at))).next_back();
+        let before = self.by_start.range(..=at).next_back();
         let (&start, &segment) = before.expect("the first segment begins at 0");
         if start != at {
             self.by_start.insert(at, segment);
