@@ -315,11 +315,13 @@ impl From<Extent> for Extents {
 
 impl Extents {
     /// All extents in order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
         core::iter::once(self.first).chain(self.rest.iter().copied())
     }
 
     /// Bytes of all extents.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.iter().fold(0u64, |sum, e| sum.saturating_add(e.len))
     }

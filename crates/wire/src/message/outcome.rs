@@ -55,6 +55,7 @@ pub struct Lens {
 
 impl Lens {
     /// All lengths in order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         core::iter::once(self.first).chain(self.rest.iter().copied())
     }
