@@ -78,8 +78,7 @@ pub struct Core {
 
     sessions: Vec<Session>,
     seats: Vec<Seat>,
-    /// When a seat's pause may be over, or an idle session's lease must be renewed. What was put
-    /// off meanwhile is found so when its time comes.
+    /// What may be due, and when. What was put off meanwhile is found so when its time comes.
     wakes: BTreeSet<(u64, Wake)>,
     /// Latest boot of each node.
     boots: BTreeMap<u64, u64>,
@@ -87,14 +86,11 @@ pub struct Core {
     /// Boxed, because the tree moves what it holds.
     requests: BTreeMap<Id, Box<Pending>>,
     request_ids: Id,
-    /// Requests that wait for a time.
-    timers: BTreeSet<(u64, Id)>,
     reaching: BTreeMap<(usize, Handle), Reaching>,
 
     calls: BTreeMap<CallId, Active>,
     /// Calls that wait for the layout.
     unrouted: BTreeMap<CallId, Call>,
-    deadlines: BTreeSet<(u64, CallId)>,
     operations: u64,
     /// Whether calls note when each forwarder served them, and the notes of those that ended.
     notes_served: bool,
@@ -118,10 +114,16 @@ struct OpenModes {
     write: bool,
 }
 
-/// What may be due.
+/// What may be due; of what is due at one time, the first kind comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wake {
+    /// A call's deadline.
+    Call(CallId),
+    /// A request that waits for a time.
+    Request(Id),
+    /// The end of a seat's pause.
     Seat(u16),
+    /// An idle session's lease must be renewed.
     Session(usize),
 }
 
@@ -159,11 +161,9 @@ impl Core {
             boots: BTreeMap::new(),
             requests: BTreeMap::new(),
             request_ids: 0,
-            timers: BTreeSet::new(),
             reaching: BTreeMap::new(),
             calls: BTreeMap::new(),
             unrouted: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
             operations: 0,
             notes_served: false,
             served: BTreeMap::new(),
@@ -226,8 +226,6 @@ impl Core {
             _ => None,
         };
         let times = [
-            self.deadlines.first().map(|(at, _)| *at),
-            self.timers.first().map(|(at, _)| *at),
             self.wakes.first().map(|(at, _)| *at),
             self.discovering.1,
             ending,
@@ -277,22 +275,13 @@ impl Core {
             Some(Ending::Until(at)) if at <= self.now => return self.end(),
             _ => {}
         }
-        while let Some((at, call)) = self.deadlines.first().copied()
-            && at <= self.now
-        {
-            self.give_up(call, errno::ETIMEDOUT);
-        }
-        while let Some((at, id)) = self.timers.first().copied()
-            && at <= self.now
-        {
-            self.timers.remove(&(at, id));
-            self.resume(id);
-        }
         while let Some((at, wake)) = self.wakes.first().copied()
             && at <= self.now
         {
             self.wakes.remove(&(at, wake));
             match wake {
+                Wake::Call(call) => self.give_up(call, errno::ETIMEDOUT),
+                Wake::Request(id) => self.resume(id),
                 Wake::Seat(seat) => self.end_pause(seat),
                 Wake::Session(forwarder) => self.ping(forwarder),
             }
@@ -318,9 +307,7 @@ impl Core {
             self.done(id, Err(errno::EIO));
         }
         self.calls.clear();
-        self.deadlines.clear();
         self.requests.clear();
-        self.timers.clear();
         self.wakes.clear();
         self.discovering.1 = None;
         self.seats

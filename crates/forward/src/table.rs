@@ -132,8 +132,8 @@ pub(crate) struct ClientEntry {
 /// The clients in the header, in order of position; and how many entries are damaged.
 pub(crate) fn clients(table: &dyn SeatTable) -> (alloc::vec::Vec<ClientEntry>, usize) {
     let (mut found, mut damaged) = (alloc::vec::Vec::new(), 0);
+    let mut bytes = [0; LOADED_TOGETHER * CLIENT_BYTES];
     for first in (0..CLIENTS_MAX).step_by(LOADED_TOGETHER) {
-        let mut bytes = [0; LOADED_TOGETHER * CLIENT_BYTES];
         table.load(first * CLIENT_BYTES, &mut bytes);
         for (index, entry) in bytes.chunks_exact(CLIENT_BYTES).enumerate() {
             let client = u64_at(entry, 0);

@@ -1,6 +1,5 @@
 //! Calls: their parts, their ends, and callers who leave early.
 
-use super::Core;
 use super::check::{check, fit};
 use super::errno::{EIO, EMSGSIZE, EPROTO, ETIMEDOUT};
 use super::fsync::FsyncPart;
@@ -8,6 +7,7 @@ use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, split, written};
 use super::types::{Call, CallId, Output, Served};
+use super::{Core, Wake};
 use crate::wire::{Extents, Handle, Hints, Lens, Op, Outcome};
 use crate::{Answer, Data, Errno};
 use bytes::Bytes;
@@ -46,7 +46,7 @@ impl Core {
             return self.done(id, Err(errno));
         }
         if let Some(at) = call.deadline_ns {
-            self.deadlines.insert((at, id));
+            self.wakes.insert((at, Wake::Call(id)));
         }
         if self.layout.is_some() {
             self.begin(id, call);
@@ -117,6 +117,7 @@ impl Core {
         let bytes = blocks.iter().map(|block| block.bytes).sum();
         let hints = self.hints(&call, bytes, bytes_max(&blocks));
         let reads = matches!(call.op, Op::Read { .. });
+        // They are numbered one after the other.
         let first = self.request_ids + 1;
         let mut parts = Vec::with_capacity(blocks.len());
         for (part, block) in blocks.into_iter().enumerate() {
@@ -231,7 +232,7 @@ impl Core {
 
     fn end_call(&mut self, id: CallId, deadline_ns: Option<u64>, result: Result<Answer, Errno>) {
         if let Some(at) = deadline_ns {
-            self.deadlines.remove(&(at, id));
+            self.wakes.remove(&(at, Wake::Call(id)));
         }
         self.done(id, result);
     }

@@ -1,10 +1,10 @@
 //! Requests from their making to their end: which wait for what, and how they are sent.
 
-use super::Core;
 use super::errno::EAGAIN;
 use super::locks::{LockKey, key_of};
 use super::seats::Seat;
 use super::types::{CallId, Output};
+use super::{Core, Wake};
 use crate::Errno;
 use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Request, Row};
 use bytes::Bytes;
@@ -268,7 +268,7 @@ impl Core {
     /// Repeats a request after a while.
     pub(super) fn later(&mut self, id: Id, pause: u64) {
         let at = self.now + pause;
-        self.timers.insert((at, id));
+        self.wakes.insert((at, Wake::Request(id)));
         self.put(id, Place::Later(at));
     }
 
@@ -311,7 +311,7 @@ impl Core {
                 self.sessions[forwarder].queue.remove(id);
             }
             Place::Later(at) => {
-                self.timers.remove(&(at, id));
+                self.wakes.remove(&(at, Wake::Request(id)));
             }
         }
         if let Some(row) = pending.row {
