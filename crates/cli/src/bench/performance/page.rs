@@ -57,7 +57,7 @@ pub fn page(machine: &Machine, rows: &[Row], instructions: &str, effort: &Effort
     if !instructions.is_empty() {
         let _ = write!(
             text,
-            "\n## Instructions of the scheduler\n\n\
+            "\n## Instructions for one request\n\n\
              Counted, not timed, so the same on every machine; `make test` compares them \
              (`tools/instructions`).\n\n```\n{}\n```\n",
             instructions.trim_end()
