@@ -182,7 +182,7 @@ impl Machine {
         };
         let clock_skew_ns = time(table, "clock_skew", 0)?;
         let limit_ns = time(table, "time_limit", 24 * 3600 * 1_000_000_000)?;
-        Ok(Machine {
+        let machine = Machine {
             network,
             open_sessions: forwarders.open_sessions,
             clock_skew_ns,
@@ -202,7 +202,14 @@ impl Machine {
                 device,
                 scheduler: Options::default(),
             },
-        })
+        };
+        let policy = Policy {
+            label: String::new(),
+            options: Options::default(),
+        };
+        let checked = machine.setup(&policy, 1, None).check();
+        checked.map_err(|error| source.wrong("forwarders", error.0))?;
+        Ok(machine)
     }
 
     /// A run of this machine. `alone`: only the application of this number.
@@ -418,6 +425,11 @@ fn groups(source: &Source, table: &mut toml::Table) -> Result<Vec<(Group, Load)>
         }
         let at_key =
             |(key, reason): (String, String)| source.wrong(&format!("{place}.{key}"), reason);
+        if group.workload != "trace" && !Workload::NAMES.contains(&&*group.workload) {
+            let known = Workload::NAMES.join(", ");
+            let reason = format!("there is no {:?}; there are {known}, trace", group.workload);
+            return Err(source.wrong(&format!("{place}.workload"), reason));
+        }
         let load = if group.workload == "trace" {
             let options = toml::Value::Table(entry)
                 .try_into()

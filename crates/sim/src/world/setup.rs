@@ -117,7 +117,7 @@ pub struct Setup {
 
 impl Setup {
     /// Whether the world can be built; the message says what is wrong.
-    pub(super) fn check(&self) -> Result<(), SetupError> {
+    pub fn check(&self) -> Result<(), SetupError> {
         let wrong = |text: String| Err(SetupError(text));
         let forwarders = &self.forwarders;
         if forwarders.count == 0 || forwarders.credits == 0 || forwarders.memory_mb_s == 0 {
