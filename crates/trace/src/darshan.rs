@@ -220,6 +220,10 @@ pub fn import_from(
         if begin.starts_with(b"#") || begin.starts_with(b"\n") || begin.starts_with(b" ") {
             return text::read(&mut from, options);
         }
+        if begin.len() >= 16 {
+            // Before a file of any size is read that is something else.
+            binary::is_big_endian(begin)?;
+        }
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes).map_err(Refusal::Io)?;
         binary::read(&bytes, options)

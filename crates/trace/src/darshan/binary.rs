@@ -143,19 +143,25 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Log, Refusal> {
     })
 }
 
-fn header(bytes: &[u8]) -> Result<Header, Refusal> {
-    let mut begin = Cursor::new(bytes, false, "header");
-    let no_log = |_| Refusal::NoLog("it is shorter than a log's header".to_string());
-    let version = begin.take::<8>().map_err(no_log)?;
-    let magic = begin.take::<8>().map_err(no_log)?;
-    let big_endian = match (i64::from_le_bytes(magic), i64::from_be_bytes(magic)) {
-        (MAGIC, _) => false,
-        (_, MAGIC) => true,
+/// Whether the numbers of a log that begins so are big-endian; a refusal if it is no log.
+pub(super) fn is_big_endian(bytes: &[u8]) -> Result<bool, Refusal> {
+    let Some(magic) = bytes.get(8..).and_then(|rest| rest.first_chunk::<8>()) else {
+        let why = "it is shorter than a log's header";
+        return Err(Refusal::NoLog(why.to_string()));
+    };
+    match (i64::from_le_bytes(*magic), i64::from_be_bytes(*magic)) {
+        (MAGIC, _) => Ok(false),
+        (_, MAGIC) => Ok(true),
         _ => {
             let why = "it does not have the magic number of Darshan 3 at byte 8";
-            return Err(Refusal::NoLog(why.to_string()));
+            Err(Refusal::NoLog(why.to_string()))
         }
-    };
+    }
+}
+
+fn header(bytes: &[u8]) -> Result<Header, Refusal> {
+    let big_endian = is_big_endian(bytes)?;
+    let version = Cursor::new(bytes, big_endian, "header").take::<8>()?;
     let version = self::version(&text(&version))?;
     let compression = compression(bytes)?;
     let begin = if version.wide { 24 } else { 20 };
