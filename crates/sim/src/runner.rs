@@ -34,7 +34,7 @@ pub struct Recorded<'a> {
 }
 
 /// Takes the requests of a run; an error ends the scenario with these words.
-pub type Sink<'a> = &'a (dyn Fn(&Recorded) -> Result<(), String> + Sync);
+pub type Sink<'a> = &'a (dyn Fn(&Recorded<'_>) -> Result<(), String> + Sync);
 
 /// Runs a scenario. `progress` is told how many of how many runs have ended. Results do not depend
 /// on the number of threads.
@@ -51,7 +51,7 @@ pub fn run_recorded(
     scenario: &Scenario,
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
-    sink: Option<Sink>,
+    sink: Option<Sink<'_>>,
 ) -> Result<Outcome, ScenarioError> {
     let places = places(scenario);
     let next = AtomicUsize::new(0);
@@ -125,7 +125,7 @@ fn places(scenario: &Scenario) -> Vec<Place> {
     places
 }
 
-fn one(scenario: &Scenario, place: Place, sink: Option<Sink>) -> Result<PointResult, String> {
+fn one(scenario: &Scenario, place: Place, sink: Option<Sink<'_>>) -> Result<PointResult, String> {
     let figure = &scenario.figure;
     let machine = &scenario.series[place.series].points[place.point].machine;
     let policy = &scenario.policies[place.policy];

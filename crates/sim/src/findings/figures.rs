@@ -35,7 +35,7 @@ impl Findings {
         all.iter().flat_map(|shown| self.drawn(shown)).collect()
     }
 
-    fn drawn(&self, shown: &Shown) -> Vec<Figure> {
+    fn drawn(&self, shown: &Shown<'_>) -> Vec<Figure> {
         let wanted: Vec<&SeriesFindings> = self
             .series
             .iter()
@@ -61,7 +61,7 @@ impl Findings {
     }
 
     /// What the scenario draws is drawn of all series, other things where the paper has them.
-    fn is_wanted(&self, series: &SeriesFindings, shown: &Shown) -> bool {
+    fn is_wanted(&self, series: &SeriesFindings, shown: &Shown<'_>) -> bool {
         let own = shown.metric == self.figure.metric && shown.against.is_none();
         own || self.papers(series, shown).next().is_some()
     }
@@ -70,7 +70,7 @@ impl Findings {
     fn papers<'a>(
         &'a self,
         series: &'a SeriesFindings,
-        shown: &'a Shown,
+        shown: &'a Shown<'_>,
     ) -> impl Iterator<Item = &'a Verdict> {
         self.claims.iter().filter(|claim| {
             is_point(claim)
@@ -81,13 +81,13 @@ impl Findings {
     }
 
     /// The policies that are drawn.
-    fn drawn_policies(&self, shown: &Shown) -> impl Iterator<Item = &String> {
+    fn drawn_policies(&self, shown: &Shown<'_>) -> impl Iterator<Item = &String> {
         let against = shown.against;
         let policies = self.policies.iter();
         policies.filter(move |policy| Some(policy.as_str()) != against)
     }
 
-    fn value(&self, point: &PointFindings, policy: &str, shown: &Shown) -> f64 {
+    fn value(&self, point: &PointFindings, policy: &str, shown: &Shown<'_>) -> f64 {
         let value = self.get(point, policy, shown.metric);
         match shown.against {
             None => value,
@@ -95,14 +95,14 @@ impl Findings {
         }
     }
 
-    fn values(&self, point: &PointFindings, shown: &Shown) -> Vec<f64> {
+    fn values(&self, point: &PointFindings, shown: &Shown<'_>) -> Vec<f64> {
         let policies = self.drawn_policies(shown);
         policies
             .map(|policy| self.value(point, policy, shown))
             .collect()
     }
 
-    fn lines(&self, series: &SeriesFindings, shown: &Shown) -> Figure {
+    fn lines(&self, series: &SeriesFindings, shown: &Shown<'_>) -> Figure {
         let ours = |policy: &String| {
             let points = series.points.iter();
             let points = points.map(|point| (point.x, self.value(point, policy, shown)));
@@ -130,7 +130,7 @@ impl Findings {
     }
 
     /// A group of bars for each series.
-    fn bars(&self, wanted: &[&SeriesFindings], shown: &Shown) -> Figure {
+    fn bars(&self, wanted: &[&SeriesFindings], shown: &Shown<'_>) -> Figure {
         let ours = |policy: &String| {
             let groups = wanted.iter().enumerate();
             let points = groups.filter_map(|(group, series)| {
@@ -159,7 +159,7 @@ impl Findings {
         }
     }
 
-    fn labelled(&self, series: &str, shown: &Shown) -> Figure {
+    fn labelled(&self, series: &str, shown: &Shown<'_>) -> Figure {
         let words = shown.metric.words();
         Figure {
             title: match series {
