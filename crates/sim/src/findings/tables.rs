@@ -72,6 +72,8 @@ impl Findings {
         row.extend(values.iter().map(|value| number(*value)));
         row.extend(values.iter().skip(1).map(|value| {
             let change = 100.0 * (value / values[0] - 1.0);
+            // No sign where nothing is left of it.
+            let change = if change.abs() < 0.05 { 0.0 } else { change };
             match change.is_finite() {
                 true => format!("{change:+.1} %"),
                 false => "-".to_string(),
