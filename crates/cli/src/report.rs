@@ -28,8 +28,8 @@ const DEFAULT: &str = "report.html";
 
 /// Write a page of figures and tables: scenarios beside their papers, or what traces hold.
 ///
-/// The page is one HTML file that needs nothing else. A file that is there is replaced only if it is
-/// a report.
+/// The page is one HTML file that needs nothing else. A file that is there is replaced only if it
+/// is a report.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Report {
@@ -162,7 +162,7 @@ impl Report {
         });
         let page = Page {
             title: "Tidegate report".to_string(),
-            intro: vec![format!("Made by: {}", self.command()), MARKERS.to_string()],
+            intro: vec![format!("Made by: {}", self.command()), READING.to_string()],
             sections: sections.collect(),
         };
         page.html()
@@ -224,7 +224,7 @@ impl Report {
     }
 }
 
-const MARKERS: &str = "Hollow markers are numbers that a paper reports. Times are those of the \
+const READING: &str = "Hollow markers are numbers that a paper reports. Times are those of the \
     models; compare policies by their ratio.";
 
 const INTRO: &str = "\
@@ -289,7 +289,9 @@ fn figures(folder: &Path, subject: &Subject) -> Vec<(PathBuf, String)> {
         return Vec::new();
     };
     let all = findings.figures().into_iter().enumerate();
-    let file = |number: usize| format!("{}-{}.svg", findings.scenario, number + 1);
+    // The name may come from a file of results: it must not lead out of the folder.
+    let name = sim::record::safe(&findings.scenario);
+    let file = |number: usize| format!("{name}-{}.svg", number + 1);
     all.map(|(number, figure)| (folder.join(file(number)), figure.svg()))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! `tidegate sim`: scenarios in virtual time, and what they say of the policies.
 
-mod record;
+pub mod record;
 mod replay;
 pub mod text;
 

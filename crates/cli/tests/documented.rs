@@ -160,12 +160,10 @@ fn the_example_is_valid() {
 
 /// The keys that a scenario's parser names when it does not know one, here.
 fn scenario_keys(settings: &str) -> Vec<String> {
-    let scenario = format!(
-        "{settings}\n[[policy]]\npolicy = \"fifo\"\n[network]\npreset = \"ideal\"\n\
-         [forwarders]\ncount = 1\n[device]\nmodel = \"ideal\"\n\
-         [[application]]\nworkload = \"ior\"\nrequest = 4096\nrequests = 1\n"
-    );
-    let mut table: toml::Table = scenario.parse().expect("it is TOML");
+    let good = "policies = [\"fifo\"]\nnetwork = { preset = \"ideal\" }\n\
+        forwarders = { count = 1 }\ndevice = { model = \"ideal\" }\n\
+        application = [{ workload = \"ior\", request = 4096, requests = 1 }]\n";
+    let mut table: toml::Table = good.parse().expect("it is TOML");
     // The mistake goes where the settings have it, the rest stands for itself.
     for (key, value) in settings.parse::<toml::Table>().expect("it is TOML") {
         table.insert(key, value);
@@ -186,8 +184,8 @@ fn scenario_keys(settings: &str) -> Vec<String> {
 fn every_key_and_metric_of_a_scenario_is_documented() {
     let document = read("docs/scenarios.md");
     let parts = [
-        "no_such_thing = 1\ntitle = \"t\"\nprotocol = \"p\"",
-        "figure = { metric = \"makespan\", no_such_thing = 1 }\ntitle = \"t\"\nprotocol = \"p\"",
+        "no_such_thing = 1",
+        "figure = { no_such_thing = 1 }",
         "network = { no_such_thing = 1 }",
         "forwarders = { no_such_thing = 1 }",
         "fault = [{ no_such_thing = 1 }]",

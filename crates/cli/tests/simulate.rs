@@ -18,7 +18,8 @@ network = { preset = "gigabit-ethernet" }
 forwarders = { count = 2, stripe = "64 KiB" }
 device = { model = "hdd-7200", rotation_seed = 1 }
 application = [
-    { name = "reader", workload = "ior", processes = 2, processes_per_node = 1, request = "1 MiB", requests = 8 },
+    { name = "reader", workload = "ior", processes = 2, processes_per_node = 1, request = "1 MiB",
+      requests = 8 },
     { name = "writer", workload = "ior", request = "256 KiB", requests = 8, direction = "write" },
 ]
 notes = "A note."
@@ -238,7 +239,7 @@ fn a_report_of_traces_shows_their_summary() {
     ]);
     assert_eq!(parsed(&said)["written"][0], "t.html");
     let page = scratch.read("t.html");
-    for part in ["reader", "writer", "service mean", "144 requests"] {
+    for part in ["reader", "writer", "service mean", "288 requests"] {
         assert!(page.contains(part), "{part}: {page}");
     }
 }

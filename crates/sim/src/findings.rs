@@ -120,7 +120,7 @@ impl Findings {
             count => format!(
                 "Means over {count} seeds, {} to {}.",
                 self.seed,
-                self.seed + u64::from(count) - 1
+                self.seed.saturating_add(u64::from(count).saturating_sub(1))
             ),
         });
         facts

@@ -69,8 +69,9 @@ fn name(scenario: &Scenario, run: &Recorded<'_>) -> String {
     format!("{name}.trace")
 }
 
-/// Letters, digits, dots and underscores; a run of anything else is one hyphen.
-fn safe(text: &str) -> String {
+/// A part of a file's name: letters, digits, dots and underscores; a run of anything else is one
+/// hyphen.
+pub fn safe(text: &str) -> String {
     let kept = |character: char| character.is_ascii_alphanumeric() || "._".contains(character);
     let words = text.split(|character: char| !kept(character));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();

@@ -37,7 +37,13 @@ pub struct Replay {
     )]
     network: String,
     /// With --trace: accesses come at their recorded times, or as answers come
-    #[arg(long, value_name = "PACE", default_value = "recorded", requires = "traces", value_parser = ["recorded", "closed"])]
+    #[arg(
+        long,
+        value_name = "PACE",
+        default_value = "recorded",
+        requires = "traces",
+        value_parser = ["recorded", "closed"]
+    )]
     pace: String,
     /// With --trace: recorded times pass so much faster
     #[arg(long, value_name = "X", default_value_t = 1.0, requires = "traces")]

@@ -1,3 +1,5 @@
+//! What is shown of a scenario's runs, and that it can be written and read again.
+
 use super::*;
 use crate::chart::Kind;
 
