@@ -1,7 +1,7 @@
 # The commands of this repository; `make help` lists them.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test test-long bench build fmt lint clean
+.PHONY: help demo test test-long bench figures build fmt lint clean
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
@@ -28,6 +28,10 @@ bench: ## write the tables of docs/performance.md from this machine
 	@tools/need demo
 	cargo build --release -p tidegate-cli
 	$(TARGET)/release/tidegate bench performance --write docs/performance.md
+
+figures: ## write docs/figures.md: all scenarios beside their papers
+	cargo build --release -p tidegate-cli
+	$(TARGET)/release/tidegate report --all --markdown docs/figures.md
 
 build: ## the release build of the command `tidegate`
 	cargo build --release -p tidegate-cli

@@ -7,6 +7,7 @@ mod fail;
 mod mount;
 mod policy;
 mod processes;
+mod report;
 mod run;
 mod serve;
 mod sim;
@@ -41,6 +42,7 @@ enum Command {
     Stat(stat::Stat),
     Policy(policy::Policy),
     Sim(sim::Sim),
+    Report(report::Report),
     Trace(trace::Trace),
     Bench(bench::Bench),
     Demo(demo::Demo),
@@ -78,6 +80,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Stat(stat) => stat.perform(),
         Command::Policy(policy) => policy.perform(),
         Command::Sim(sim) => sim.perform(),
+        Command::Report(report) => report.perform(),
         Command::Trace(trace) => trace.perform(),
         Command::Bench(bench) => bench.perform(),
         Command::Demo(demo) => demo.perform(),

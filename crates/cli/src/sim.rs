@@ -1,13 +1,16 @@
 //! `tidegate sim`: scenarios in virtual time, and what they say of the policies.
 
-mod text;
+pub mod record;
+mod replay;
+pub mod text;
 
 use crate::fail::Fail;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tidegate_sim::result::{Metric, Outcome};
+use tidegate_sim::findings::Findings;
+use tidegate_sim::runner::Recorded;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::{library, runner};
 
@@ -20,11 +23,14 @@ use tidegate_sim::{library, runner};
 ///   tidegate sim --list
 ///   tidegate sim song-2011-fig5
 ///   tidegate sim my-site.toml --repetitions 5 --json
+///   tidegate sim song-2011-fig5 --record traces/
+///   tidegate sim --trace traces/ --policies fifo,window --device ssd-pcie
+///   tidegate sim --trace climate.trace --trace render.trace --pace closed
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Sim {
     /// Files, or names of the scenarios that come with tidegate
-    #[arg(value_name = "SCENARIO", required_unless_present = "list")]
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["list", "traces"])]
     scenarios: Vec<String>,
     /// List the scenarios that come with tidegate
     #[arg(long)]
@@ -32,6 +38,11 @@ pub struct Sim {
     /// Print a scenario's text instead of running it, to begin one of your own
     #[arg(long)]
     show: bool,
+    #[command(flatten)]
+    replay: replay::Replay,
+    /// Write the requests of each series, point and policy under the first seed into a trace
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
     /// Threads; all cores otherwise. The output does not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
@@ -76,19 +87,28 @@ impl Sim {
         }
         let mut scenarios = Vec::new();
         for name in &self.scenarios {
-            let mut scenario = find(name)?;
-            scenario.repetitions = self.repetitions.unwrap_or(scenario.repetitions);
-            scenario.seed = self.seed.unwrap_or(scenario.seed);
-            scenarios.push(scenario);
+            scenarios.push(find(name)?);
+        }
+        if self.replay.is_wanted() {
+            let text = self.replay.scenario()?;
+            let replay = Scenario::parse(&text, "--trace", "replay");
+            scenarios.push(replay.map_err(Fail::usage)?);
+        }
+        if let Some(folder) = &self.record {
+            record::folder(folder)?;
         }
         let mut holds = true;
-        for scenario in &scenarios {
-            let outcome = run(scenario, self.threads)?;
-            holds &= outcome.holds();
-            match self.json {
-                true => println!("{}", document(scenario, &outcome)),
-                false => print!("{}", text::page(scenario, &outcome)),
-            }
+        for mut scenario in scenarios {
+            scenario.repetitions = self.repetitions.unwrap_or(scenario.repetitions);
+            scenario.seed = self.seed.unwrap_or(scenario.seed);
+            let findings = run(&scenario, self.threads, self.record.as_deref())?;
+            holds &= findings.holds;
+            let text = match self.json {
+                true => json_line(&findings)?,
+                false => text::page(&findings),
+            };
+            // A closed pipe is the reader's choice.
+            let _ = std::io::stdout().write_all(text.as_bytes());
         }
         Ok(match self.check && !holds {
             true => ExitCode::FAILURE,
@@ -122,12 +142,19 @@ impl Sim {
                 }
             }
         }
+        if self.replay.is_wanted() {
+            print!("{}", self.replay.scenario()?);
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Runs a scenario, with a progress bar where somebody looks.
-pub fn run(scenario: &Scenario, threads: Option<u32>) -> Result<Outcome, Fail> {
+/// Runs a scenario, with a progress bar where somebody looks. `record`: where traces go.
+pub fn run(
+    scenario: &Scenario,
+    threads: Option<u32>,
+    record: Option<&Path>,
+) -> Result<Findings, Fail> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = threads.map_or(cores, |threads| threads as usize);
     let shows = std::io::stderr().is_terminal();
@@ -144,36 +171,15 @@ pub fn run(scenario: &Scenario, threads: Option<u32>) -> Result<Outcome, Fail> {
             let _ = std::io::stderr().flush();
         }
     };
-    runner::run(scenario, threads, &progress).map_err(Fail::runtime)
+    let sink = record
+        .map(|folder| move |recorded: &Recorded<'_>| record::write(folder, scenario, recorded));
+    let sink = sink.as_ref().map(|sink| sink as runner::Sink<'_>);
+    let outcome = runner::run_recorded(scenario, threads, &progress, sink);
+    Ok(Findings::of(scenario, &outcome.map_err(Fail::runtime)?))
 }
 
-/// What came of a scenario, for other programs.
-pub fn document(scenario: &Scenario, outcome: &Outcome) -> Value {
-    let metrics = |series: usize, point: usize, policy: usize| -> Value {
-        let pairs = Metric::ALL.iter().map(|metric| {
-            let value = outcome.get(series, point, policy, *metric);
-            (metric.name(), json!(value))
-        });
-        Value::Object(pairs.collect())
-    };
-    let series = scenario.series.iter().enumerate().map(|(at, series)| {
-        let points = series.points.iter().enumerate().map(|(number, point)| {
-            let policies = scenario.policies.iter().enumerate();
-            let policies =
-                policies.map(|(which, policy)| (policy.label.clone(), metrics(at, number, which)));
-            json!({ "x": point.x, "policies": Value::Object(policies.collect()) })
-        });
-        json!({ "name": series.name, "points": points.collect::<Vec<_>>() })
-    });
-    json!({
-        "scenario": scenario.name,
-        "title": scenario.title,
-        "paper": scenario.paper,
-        "protocol": scenario.protocol,
-        "repetitions": scenario.repetitions,
-        "seed": scenario.seed,
-        "series": series.collect::<Vec<_>>(),
-        "claims": outcome.verdicts,
-        "holds": outcome.holds(),
-    })
+/// Findings for other programs, and for `tidegate report --from`.
+fn json_line(findings: &Findings) -> Result<String, Fail> {
+    let text = serde_json::to_string(findings).map_err(Fail::runtime)?;
+    Ok(format!("{text}\n"))
 }

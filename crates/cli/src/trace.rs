@@ -1,6 +1,6 @@
 //! `tidegate trace`: what recorded requests say, and traces made of other tools' logs.
 
-mod summarise;
+pub mod summarise;
 
 use crate::fail::Fail;
 use serde_json::json;
@@ -14,6 +14,7 @@ const EXAMPLES: &str = "\
 Record:     tidegate up DIR --trace traces/        (a file for each forwarder)
             tidegate serve --trace FILE ...        (one forwarder)
 Summarise:  tidegate trace summarise traces/*.trace
+Replay:     tidegate sim --trace traces/ --policies fifo,window
 Import:     tidegate trace import job.darshan --output job.trace
 docs/traces.md explains what is recorded, and the format.";
 

@@ -3,7 +3,7 @@
 //!
 //! [`world`] runs loads through forwarders, over a network, to devices; [`metrics`] says what came
 //! of it, [`bounds`] what could have come of it at best, and [`song`] what a paper's formulas say.
-//! [`chart`] and [`page`] show it.
+//! [`findings`] are what came of a scenario, [`chart`] and [`page`] show them.
 //! [`faults`] is the fault test: clients do random operations through forwarders that die, pause
 //! and return, over connections that delay, stall and cut, and every answer and the resulting tree
 //! are checked against what must be.
@@ -13,6 +13,7 @@ pub mod bounds;
 pub mod chart;
 pub mod events;
 pub mod faults;
+pub mod findings;
 pub mod library;
 pub mod metrics;
 pub mod page;

@@ -58,12 +58,16 @@ body{color:#e6edf3;background:#14181d}a{color:#4ba6f0}summary{color:#9da7b1}\
 th,td{border-color:#30363d}}\
 @media print{details{display:none}h2{break-after:avoid}figure{break-inside:avoid}}";
 
+/// Stands in every page, so that one can be told from other files.
+pub const GENERATOR: &str = "<meta name=\"generator\" content=\"tidegate report\">";
+
 impl Page {
     /// The page as a file.
     pub fn html(&self) -> String {
         let title = escape(&self.title);
         let mut out = format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             {GENERATOR}\n\
              <meta http-equiv=\"Content-Security-Policy\" \
              content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

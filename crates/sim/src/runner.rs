@@ -1,10 +1,11 @@
 //! Runs all points of a scenario, over several threads, and puts the results in order.
 
-use crate::result::{Outcome, PointResult, measure};
+use crate::result::{Given, Outcome, PointResult, measure};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::{self, Setup};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tidegate_trace::{Header, Origin, Record};
 
 /// One run of a scenario: where it belongs.
 #[derive(Clone, Copy, Debug)]
@@ -15,12 +16,42 @@ struct Place {
     repetition: u32,
 }
 
+/// The requests of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    /// Number of the series.
+    pub series: usize,
+    /// Number of the point.
+    pub point: usize,
+    /// Number of the policy.
+    pub policy: usize,
+    /// What holds for all of them.
+    pub header: &'a Header,
+    /// Names of the applications.
+    pub names: &'a [&'a str],
+    /// As forwarders served them.
+    pub records: &'a [Record],
+}
+
+/// Takes the requests of a run; an error ends the scenario with these words.
+pub type Sink<'a> = &'a (dyn Fn(&Recorded<'_>) -> Result<(), String> + Sync);
+
 /// Runs a scenario. `progress` is told how many of how many runs have ended. Results do not depend
 /// on the number of threads.
 pub fn run(
     scenario: &Scenario,
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Outcome, ScenarioError> {
+    run_recorded(scenario, threads, progress, None)
+}
+
+/// The same; `sink` takes the requests of each series, point and policy under the first seed.
+pub fn run_recorded(
+    scenario: &Scenario,
+    threads: usize,
+    progress: &(dyn Fn(usize, usize) + Sync),
+    sink: Option<Sink<'_>>,
 ) -> Result<Outcome, ScenarioError> {
     let places = places(scenario);
     let next = AtomicUsize::new(0);
@@ -34,7 +65,8 @@ pub fn run(
             let Some(place) = places.get(number) else {
                 return;
             };
-            let result = one(scenario, *place);
+            let sink = sink.filter(|_| place.repetition == 0);
+            let result = one(scenario, *place, sink);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             if let Ok(mut slot) = results[number].lock() {
                 *slot = Some(result);
@@ -93,19 +125,44 @@ fn places(scenario: &Scenario) -> Vec<Place> {
     places
 }
 
-fn one(scenario: &Scenario, place: Place) -> Result<PointResult, String> {
+fn one(scenario: &Scenario, place: Place, sink: Option<Sink<'_>>) -> Result<PointResult, String> {
+    let figure = &scenario.figure;
     let machine = &scenario.series[place.series].points[place.point].machine;
     let policy = &scenario.policies[place.policy];
     let seed = scenario.seed + u64::from(place.repetition);
-    let setup = |alone| machine.setup(policy, seed, alone);
-    let outcome = run_one(setup(None))?;
-    let mut alone_ns = Vec::new();
-    if scenario.figure.alone {
-        for number in 0..outcome.ends_ns.len() as u32 {
-            alone_ns.push(run_one(setup(Some(number)))?.end_ns);
+    let mut setup = machine.setup(policy, seed, None);
+    let mut given = Given {
+        operations: figure.operations,
+        requests: figure.requests,
+        bound: figure.optimum && place.policy == 0,
+        ..Given::of(&setup)
+    };
+    setup.record = given.requests || given.bound || sink.is_some();
+    let header = Header {
+        forwarders: setup.forwarders.count,
+        stripe: setup.forwarders.stripe,
+        origin: Origin::Simulation,
+        ..Header::default()
+    };
+    let outcome = run_one(setup)?;
+    if figure.alone {
+        for (number, app) in (0..).zip(&mut given.applications) {
+            let end_ns = run_one(machine.setup(policy, seed, Some(number)))?.end_ns;
+            app.alone_ns = Some(end_ns.saturating_sub(app.starts_ns));
         }
     }
-    Ok(measure(&outcome, scenario.figure.operations, &alone_ns))
+    if let Some(sink) = sink {
+        let names = given.applications.iter().map(|app| app.name.as_str());
+        sink(&Recorded {
+            series: place.series,
+            point: place.point,
+            policy: place.policy,
+            header: &header,
+            names: &names.collect::<Vec<_>>(),
+            records: &outcome.records,
+        })?;
+    }
+    Ok(measure(&outcome, &given))
 }
 
 fn run_one(setup: Setup) -> Result<world::Outcome, String> {

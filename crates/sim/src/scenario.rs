@@ -12,7 +12,7 @@ pub use source::ScenarioError;
 
 use crate::result::Metric;
 use machine::{policies, tables};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use source::Source;
 use std::path::Path;
 
@@ -62,7 +62,7 @@ pub struct Point {
 }
 
 /// `[figure]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FigureOptions {
     /// What is drawn.
@@ -82,10 +82,16 @@ pub struct FigureOptions {
     /// Every application is run alone too, for stretch.
     #[serde(default)]
     pub alone: bool,
+    /// Requests are measured too, for latency, wait and lag.
+    #[serde(default)]
+    pub requests: bool,
+    /// The lower bound of the applications' mean completion is found, and each policy's distance.
+    #[serde(default)]
+    pub optimum: bool,
 }
 
 /// What counts as an operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operations {
     /// Each process's call.
@@ -195,6 +201,7 @@ impl Scenario {
         let source = Source::parse(text, file)?;
         let mut table = source.table.clone();
         let policies = policies(&source, &mut table)?;
+        check_labels(&source, &policies)?;
         let claims = entries::<Claim>(&source, &mut table, "claim")?;
         let series = entries::<SeriesEntry>(&source, &mut table, "series")?;
         let mut points = entries::<PointEntry>(&source, &mut table, "point")?;
@@ -297,6 +304,20 @@ fn entries<T: for<'de> Deserialize<'de>>(
                 .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))
         })
         .collect()
+}
+
+/// Results go by the policies' labels.
+fn check_labels(source: &Source, policies: &[Policy]) -> Result<(), ScenarioError> {
+    for (number, policy) in policies.iter().enumerate() {
+        if policies[..number].iter().any(|it| it.label == policy.label) {
+            let reason = format!(
+                "two policies are called {:?}; give one a label",
+                policy.label
+            );
+            return Err(source.wrong("policy", reason));
+        }
+    }
+    Ok(())
 }
 
 fn varied(source: &Source, vary: toml::Value) -> Result<Vec<PointEntry>, ScenarioError> {

@@ -1,12 +1,13 @@
 //! `tidegate trace summarise`: what each application did, and how long it waited.
 
 use crate::fail::Fail;
+use crate::sim::text::lay;
 use crate::table;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tidegate_sim::page::Table;
 use tidegate_trace::{AppId, Merged, Part, Spread, Summary, summarise};
 
 const EXAMPLES: &str = "\
@@ -34,24 +35,7 @@ pub struct Summarise {
 impl Summarise {
     /// Reads the traces and prints.
     pub fn perform(self) -> Result<ExitCode, Fail> {
-        let mut traces = Merged::open(&self.files).map_err(Fail::usage)?;
-        let mut summary = summarise(&mut traces).map_err(Fail::runtime)?;
-        for name in &self.app {
-            if let Some(part) = summary.applications.get_mut(&AppId::from_name(name).0) {
-                part.name.get_or_insert_with(|| name.clone());
-            }
-        }
-        let mut warnings = Vec::new();
-        for (file, ending) in self.files.iter().zip(traces.endings()) {
-            let warning = ending.warning();
-            warnings.extend(warning.map(|text| format!("{}: {text}", file.display())));
-        }
-        if summary.dropped > 0 {
-            warnings.push(format!(
-                "{} requests are missing: the recorder had no room for them; see buffer_records",
-                summary.dropped
-            ));
-        }
+        let (summary, warnings) = read(&self.files, &self.app)?;
         let text = match self.json {
             true => format!("{}\n", as_json(&summary, self.files.len(), &warnings)),
             false => as_text(&summary, self.files.len()),
@@ -63,6 +47,30 @@ impl Summarise {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Reads traces as one; `names` are looked for where traces know numbers only. Also what a reader
+/// should know of the traces.
+pub fn read(files: &[PathBuf], names: &[String]) -> Result<(Summary, Vec<String>), Fail> {
+    let mut traces = Merged::open(files).map_err(Fail::usage)?;
+    let mut summary = summarise(&mut traces).map_err(Fail::runtime)?;
+    for name in names {
+        if let Some(part) = summary.applications.get_mut(&AppId::from_name(name).0) {
+            part.name.get_or_insert_with(|| name.clone());
+        }
+    }
+    let mut warnings = Vec::new();
+    for (file, ending) in files.iter().zip(traces.endings()) {
+        let warning = ending.warning();
+        warnings.extend(warning.map(|text| format!("{}: {text}", file.display())));
+    }
+    if summary.dropped > 0 {
+        warnings.push(format!(
+            "{} requests are missing: the recorder had no room for them; see buffer_records",
+            summary.dropped
+        ));
+    }
+    Ok((summary, warnings))
 }
 
 /// The parts of a summary with the names to show, the busiest first, and the total if there are
@@ -85,26 +93,38 @@ fn parts(summary: &Summary) -> Vec<(String, &Part)> {
 type Cells = fn(&Part) -> Vec<String>;
 
 fn as_text(summary: &Summary, files: usize) -> String {
-    let parts = parts(summary);
-    let total = &summary.total;
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "{} requests in {files} {}, {} of I/O, {} missing",
-        total.requests,
-        if files == 1 { "trace" } else { "traces" },
-        table::time(total.span_ns()),
-        summary.dropped
-    );
-    let tables: [(_, Cells); 3] = [(DID, did), (HOW, how), (TIMES, times)];
-    for (heading, row) in tables {
-        let whole = |(name, part): &(String, &Part)| [vec![name.clone()], row(part)].concat();
-        let rows: Vec<_> = parts.iter().map(whole).collect();
+    let mut text = format!("{}\n", headline(summary, files));
+    for table in tables(summary) {
         text.push('\n');
-        text.push_str(&table::lay_out(heading, &rows));
+        text.push_str(&lay(&table));
     }
     text
+}
+
+/// How much there is.
+pub fn headline(summary: &Summary, files: usize) -> String {
+    format!(
+        "{} requests in {files} {}, {} of I/O, {} missing",
+        summary.total.requests,
+        if files == 1 { "trace" } else { "traces" },
+        table::time(summary.total.span_ns()),
+        summary.dropped
+    )
+}
+
+/// What each application did, how, and how long it waited.
+pub fn tables(summary: &Summary) -> Vec<Table> {
+    let parts = parts(summary);
+    let tables: [(_, Cells); 3] = [(DID, did), (HOW, how), (TIMES, times)];
+    let table = |(columns, row): (&[&str], Cells)| {
+        let whole = |(name, part): &(String, &Part)| [vec![name.clone()], row(part)].concat();
+        Table {
+            caption: String::new(),
+            columns: columns.iter().map(|column| column.to_string()).collect(),
+            rows: parts.iter().map(whole).collect(),
+        }
+    };
+    tables.into_iter().map(table).collect()
 }
 
 const DID: &[&str] = &[

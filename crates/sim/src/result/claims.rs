@@ -1,0 +1,176 @@
+//! Whether what was claimed of a scenario holds.
+
+use super::{Metric, Outcome, number};
+use crate::scenario::{Claim, Scenario};
+use serde::{Deserialize, Serialize};
+
+/// A claim at one place, judged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What was claimed, in words.
+    pub text: String,
+    /// What is measured.
+    pub metric: Metric,
+    /// Under which policy.
+    pub policy: String,
+    /// The policy against which the change is meant, in percent.
+    pub against: Option<String>,
+    /// In which series.
+    pub series: String,
+    /// At which point; None: over several of them.
+    pub x: Option<f64>,
+    /// What the paper says.
+    pub paper: Option<f64>,
+    /// What came of the runs.
+    #[serde(with = "number")]
+    pub ours: f64,
+    /// The claimed band.
+    pub min: Option<f64>,
+    /// The claimed band.
+    pub max: Option<f64>,
+    /// Whether the value lies in the band.
+    pub holds: bool,
+    /// Why the paper's number is another one.
+    pub why: Option<String>,
+}
+
+/// Judges all claims of a scenario.
+pub(super) fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for claim in &scenario.claims {
+        for series in 0..scenario.series.len() {
+            let name = &scenario.series[series].name;
+            if claim.series.as_ref().is_none_or(|wanted| wanted == name) {
+                let judge = Judge::new(scenario, outcome, claim, series);
+                verdicts.extend(judge.verdicts());
+            }
+        }
+    }
+    verdicts
+}
+
+/// A claim and one series.
+struct Judge<'a> {
+    scenario: &'a Scenario,
+    outcome: &'a Outcome,
+    claim: &'a Claim,
+    series: usize,
+    policy: usize,
+    against: Option<usize>,
+}
+
+impl Judge<'_> {
+    fn new<'a>(
+        scenario: &'a Scenario,
+        outcome: &'a Outcome,
+        claim: &'a Claim,
+        series: usize,
+    ) -> Judge<'a> {
+        let number = |label: &String| {
+            let mut labels = scenario.policies.iter();
+            labels.position(|policy| policy.label == *label)
+        };
+        Judge {
+            scenario,
+            outcome,
+            claim,
+            series,
+            policy: number(&claim.policy).expect("it was checked"),
+            against: claim.against.as_ref().and_then(number),
+        }
+    }
+
+    fn at(&self, point: usize, policy: usize) -> f64 {
+        let metric = self.claim.metric;
+        self.outcome.get(self.series, point, policy, metric)
+    }
+
+    fn change(&self, point: usize) -> f64 {
+        match self.against {
+            Some(other) => 100.0 * (self.at(point, self.policy) / self.at(point, other) - 1.0),
+            None => self.at(point, self.policy),
+        }
+    }
+
+    fn spread(&self, policy: usize) -> f64 {
+        let points = 0..self.scenario.series[self.series].points.len();
+        spread(points.map(|point| self.at(point, policy)))
+    }
+
+    fn verdicts(&self) -> Vec<Verdict> {
+        let claim = self.claim;
+        let points = &self.scenario.series[self.series].points;
+        let of = self.words();
+        if claim.spread {
+            let (text, ours) = match (&claim.against, self.against) {
+                (Some(label), Some(other)) => (
+                    format!("{of}: growth over the points, as a share of {label}'s"),
+                    self.spread(self.policy) / self.spread(other).max(f64::MIN_POSITIVE),
+                ),
+                _ => (
+                    format!("{of}: largest above smallest over the points, in %"),
+                    self.spread(self.policy),
+                ),
+            };
+            return vec![self.verdict(text, None, ours)];
+        }
+        if claim.mean {
+            let sum: f64 = (0..points.len()).map(|point| self.change(point)).sum();
+            let text = format!("{of}, mean over the points");
+            return vec![self.verdict(text, None, sum / points.len() as f64)];
+        }
+        let here = points.iter().enumerate();
+        let here = here.filter(|(_, point)| claim.x.is_none_or(|wanted| wanted == point.x));
+        let judged = here.map(|(number, point)| {
+            let text = match points.len() {
+                1 => of.clone(),
+                _ => format!("{of}, at {}", point.x),
+            };
+            self.verdict(text, Some(point.x), self.change(number))
+        });
+        judged.collect()
+    }
+
+    fn words(&self) -> String {
+        let (words, policy) = (self.claim.metric.words(), &self.claim.policy);
+        let words = match (&self.claim.against, self.claim.spread) {
+            (Some(other), false) => format!("{words} under {policy}, change against {other} in %"),
+            _ => format!("{words} under {policy}"),
+        };
+        match self.scenario.series[self.series].name.as_str() {
+            "" => words,
+            name => format!("{name}: {words}"),
+        }
+    }
+
+    fn verdict(&self, text: String, x: Option<f64>, ours: f64) -> Verdict {
+        let claim = self.claim;
+        Verdict {
+            text,
+            metric: claim.metric,
+            policy: claim.policy.clone(),
+            against: claim.against.clone(),
+            series: self.scenario.series[self.series].name.clone(),
+            x,
+            paper: claim.paper,
+            ours,
+            min: claim.min,
+            max: claim.max,
+            // Not a number lies in no band.
+            holds: claim.min.is_none_or(|min| ours >= min)
+                && claim.max.is_none_or(|max| ours <= max)
+                && !ours.is_nan(),
+            why: claim.why.clone(),
+        }
+    }
+}
+
+/// How far the largest lies above the smallest, in percent.
+fn spread(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut smallest, mut largest) = (f64::INFINITY, 0.0f64);
+    for value in values {
+        smallest = smallest.min(value);
+        largest = largest.max(value);
+    }
+    100.0 * (largest / smallest - 1.0)
+}

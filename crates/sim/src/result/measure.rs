@@ -1,0 +1,253 @@
+//! Measures one run: operations, applications, forwarders.
+
+use super::requests;
+use super::{Metric, number};
+use crate::metrics::{Progress, Quantiles, Ratios, Run, operations, sys_efficiency};
+use crate::scenario::Operations;
+use crate::world::{self, Setup};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use tidegate_sched::AppId;
+
+/// The metrics of one run or, as means, of several; not a number where something was not measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PointResult(Vec<f64>);
+
+impl PointResult {
+    /// The value of a metric.
+    pub fn get(&self, metric: Metric) -> f64 {
+        place(metric).map_or(f64::NAN, |at| self.0[at])
+    }
+
+    pub(super) fn set(&mut self, metric: Metric, value: f64) {
+        if let Some(at) = place(metric) {
+            self.0[at] = value;
+        }
+    }
+
+    /// The mean of several runs; what one of them did not measure has none.
+    pub(super) fn mean(runs: &[PointResult]) -> PointResult {
+        let mean = |at: usize| {
+            let mean = runs.iter().map(|run| run.0[at]).sum::<f64>() / runs.len() as f64;
+            // The bits of what is not a number differ between machines.
+            if mean.is_nan() { f64::NAN } else { mean }
+        };
+        PointResult((0..Metric::ALL.len()).map(mean).collect())
+    }
+}
+
+fn place(metric: Metric) -> Option<usize> {
+    Metric::ALL.iter().position(|it| *it == metric)
+}
+
+#[derive(Serialize, Deserialize)]
+struct Value(#[serde(with = "number")] f64);
+
+impl Serialize for PointResult {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let values = Metric::ALL.iter().zip(&self.0);
+        to.collect_map(values.map(|(metric, value)| (metric, Value(*value))))
+    }
+}
+
+impl<'de> Deserialize<'de> for PointResult {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<PointResult, D::Error> {
+        let values: BTreeMap<String, Value> = Deserialize::deserialize(from)?;
+        let value = |metric: &Metric| values.get(&metric.name()).map_or(f64::NAN, |it| it.0);
+        Ok(PointResult(Metric::ALL.iter().map(value).collect()))
+    }
+}
+
+const MS: f64 = 1e6;
+
+/// What a run was given.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// The applications, in the run's order.
+    pub applications: Vec<GivenApplication>,
+    /// What counts as an operation.
+    pub operations: Operations,
+    /// Measure requests; the run records them.
+    pub requests: bool,
+    /// Find the lower bound of completion; the run records requests.
+    pub bound: bool,
+}
+
+/// An application that a run was given.
+#[derive(Clone, Debug)]
+pub struct GivenApplication {
+    /// The hash of its name.
+    pub id: AppId,
+    /// Its name.
+    pub name: String,
+    /// Its processes.
+    pub processes: u32,
+    /// When its first process starts, ns after the run.
+    pub starts_ns: u64,
+    /// How long it takes by itself, ns, if that is known.
+    pub alone_ns: Option<u64>,
+}
+
+impl Given {
+    /// What a setup gives.
+    pub fn of(setup: &Setup) -> Given {
+        let application = |it: &world::Application| GivenApplication {
+            id: AppId::from_name(&it.name),
+            name: it.name.clone(),
+            processes: it.processes.len() as u32,
+            starts_ns: it
+                .processes
+                .iter()
+                .map(|one| one.starts_ns)
+                .min()
+                .unwrap_or(0),
+            alone_ns: None,
+        };
+        Given {
+            applications: setup.applications.iter().map(application).collect(),
+            ..Given::default()
+        }
+    }
+}
+
+/// Measures a run.
+pub fn measure(outcome: &world::Outcome, given: &Given) -> PointResult {
+    let mut result = PointResult(vec![f64::NAN; Metric::ALL.len()]);
+    of_operations(&mut result, outcome, given.operations);
+    of_applications(&mut result, outcome, given);
+    of_forwarders(&mut result, outcome);
+    if given.requests {
+        requests::measure(&mut result, outcome);
+    }
+    if given.bound {
+        let bound = requests::completion_bound_ns(outcome, given);
+        result.set(Metric::OptimumBoundMs, bound.map_or(f64::NAN, |ns| ns / MS));
+    }
+    result
+}
+
+fn of_operations(result: &mut PointResult, outcome: &world::Outcome, kind: Operations) {
+    let mut flow = Quantiles::new();
+    let took = |it: &world::Operation| it.completed_ns - it.issued_ns;
+    match kind {
+        Operations::Accesses => outcome.accesses.iter().for_each(|it| flow.add(took(it))),
+        Operations::Marked => outcome.operations.iter().for_each(|it| flow.add(took(it))),
+        Operations::Applications => outcome.ends_ns.iter().for_each(|end| flow.add(*end)),
+    }
+    result.set(Metric::CompletionMean, flow.mean() / MS);
+    result.set(Metric::CompletionMax, flow.max() as f64 / MS);
+    let [p50, p95, p99] = flow.quantiles([500, 950, 990]);
+    result.set(Metric::CompletionP50, p50 as f64 / MS);
+    result.set(Metric::CompletionP95, p95 as f64 / MS);
+    result.set(Metric::CompletionP99, p99 as f64 / MS);
+    let waits: f64 = outcome.accesses.iter().map(|it| took(it) as f64).sum();
+    result.set(Metric::WeightedIoTime, waits / 3.6e12);
+    let (ratio, first_ns) = spreads(outcome);
+    result.set(Metric::LastToFirst, ratio);
+    result.set(Metric::FirstForwarder, first_ns / MS);
+}
+
+fn of_applications(result: &mut PointResult, outcome: &world::Outcome, given: &Given) {
+    let ends: f64 = outcome.ends_ns.iter().map(|end| *end as f64).sum();
+    let count = outcome.ends_ns.len() as f64;
+    result.set(Metric::ApplicationCompletionMean, over(ends, count) / MS);
+    let mut bytes = vec![0; outcome.ends_ns.len()];
+    for access in &outcome.accesses {
+        bytes[access.app as usize] += access.bytes;
+    }
+    // Applications by their place: two of a name are two.
+    let whole = given.applications.iter().zip(&outcome.ends_ns).zip(&bytes);
+    let whole = whole.enumerate();
+    let whole: Vec<_> = whole
+        .map(|(number, ((app, end), bytes))| operations::Operation {
+            app: AppId(number as u64),
+            issued_ns: app.starts_ns,
+            completed_ns: *end,
+            bytes: *bytes,
+            processes: app.processes,
+        })
+        .collect();
+    let run = Run::new(&whole);
+    result.set(Metric::Jain, run.jain(&BTreeMap::new()));
+    let alone = given.applications.iter().enumerate();
+    let alone = alone.filter_map(|(number, app)| Some((AppId(number as u64), app.alone_ns?)));
+    let stretch: Ratios = run.stretch(&alone.collect());
+    if stretch.count > 0 {
+        result.set(Metric::StretchMean, stretch.mean());
+        result.set(Metric::StretchMax, stretch.max);
+    }
+    result.set(Metric::SysEfficiency, 100.0 * working(outcome, given));
+}
+
+/// The share of the processes' time in which no I/O of their application is under way.
+fn working(outcome: &world::Outcome, given: &Given) -> f64 {
+    let accesses = outcome.accesses.iter().map(|it| operations::Operation {
+        app: AppId(u64::from(it.app)),
+        issued_ns: it.issued_ns,
+        completed_ns: it.completed_ns,
+        bytes: it.bytes,
+        processes: 1,
+    });
+    let accesses = Run::new(&accesses.collect::<Vec<_>>());
+    let io_ns = accesses.io_by_application();
+    let each = given.applications.iter().zip(&outcome.ends_ns).enumerate();
+    let progress: Vec<Progress> = each
+        .map(|(number, (app, end))| {
+            let elapsed_ns = end.saturating_sub(app.starts_ns);
+            let io_ns = io_ns.get(&AppId(number as u64)).copied().unwrap_or(0);
+            Progress {
+                nodes: u64::from(app.processes),
+                worked_ns: elapsed_ns.saturating_sub(io_ns),
+                elapsed_ns,
+                alone_ns: app.alone_ns.unwrap_or(0),
+            }
+        })
+        .collect();
+    sys_efficiency(progress.iter().map(|it| it.nodes).sum(), &progress)
+}
+
+fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
+    let makespan = outcome.end_ns as f64;
+    let work = &outcome.work;
+    let bytes: u64 = outcome.accesses.iter().map(|access| access.bytes).sum();
+    let calls: u64 = work.iter().map(|work| work.calls).sum();
+    let requests: u64 = work.iter().map(|work| work.requests).sum();
+    let moved: u64 = work.iter().map(|work| work.bytes).sum();
+    let busy: u64 = work.iter().map(|work| work.busy_ns).sum();
+    let possible = makespan * work.len() as f64;
+    let calls = calls as f64;
+    result.set(Metric::Makespan, makespan / MS);
+    result.set(Metric::Bandwidth, over(bytes as f64 * 1000.0, makespan));
+    result.set(Metric::Utilisation, over(busy as f64 * 100.0, possible));
+    result.set(Metric::BackEndCalls, calls);
+    result.set(Metric::AggregationRequests, over(requests as f64, calls));
+    result.set(Metric::AggregationKib, over(moved as f64 / 1024.0, calls));
+    result.set(Metric::Events, outcome.events as f64);
+}
+
+fn over(value: f64, by: f64) -> f64 {
+    if by > 0.0 { value / by } else { 0.0 }
+}
+
+/// Means over accesses: last forwarder's time over the first one's, and the first one's time.
+fn spreads(outcome: &world::Outcome) -> (f64, f64) {
+    let (mut ratios, mut firsts, mut count) = (0.0, 0.0, 0.0);
+    for (access, served) in outcome.accesses.iter().zip(&outcome.served_ns) {
+        let since = |at: &u64| at.saturating_sub(access.issued_ns);
+        let (Some(first), Some(last)) = (
+            served.iter().map(since).min(),
+            served.iter().map(since).max(),
+        ) else {
+            continue;
+        };
+        if first > 0 {
+            ratios += last as f64 / first as f64;
+            firsts += first as f64;
+            count += 1.0;
+        }
+    }
+    match count {
+        0.0 => (0.0, 0.0),
+        count => (ratios / count, firsts / count),
+    }
+}
