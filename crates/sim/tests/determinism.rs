@@ -77,7 +77,7 @@ fn another_seed_gives_other_numbers() {
 
 #[test]
 fn built_in_scenarios_of_one_point_run() {
-    for name in ["song-2011-fig5"] {
+    for name in ["song-2011-fig5", "song-2011-fig3"] {
         let mut scenario = library::find(name).expect("known").expect("right");
         scenario.repetitions = 2;
         let outcome = runner::run(&scenario, 2, &|_, _| {}).expect("it ends");
