@@ -89,7 +89,7 @@ fn a_scenario_with_a_mistake_says_where() {
             "whole number",
         ),
         ("workload = \"ior\"", "workload = \"iorr\"", "ior"),
-        ("request = \"4 MiB\"", "request = \"4 GiB\"", "64 MiB"),
+        ("request = \"4 MiB\"", "request = \"4 GiB\"", "67108864"),
         ("jitter = \"13.84 ms\"", "jitter = 13", "no unit"),
         (
             "preset = \"gigabit-ethernet\"",
