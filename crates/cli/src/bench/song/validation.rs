@@ -114,8 +114,8 @@ impl Validation {
             "# The simulator beside real forwarders\n\nWritten by `tidegate bench {SCENARIO} \
              --simulate --write {}`: ten applications read 4 MiB each, at once, from eight \
              forwarders on emulated 7200 rpm disks; then the scenario `{SCENARIO}` (series \
-             {SERIES}) in virtual time. Live: medians of {repetitions} rounds on this machine; simulated: \
-             means over {} seeds.\n\n| | live | simulated | difference |\n\
+             {SERIES}) in virtual time. Live: medians of {repetitions} rounds on this machine; \
+             simulated: means over {} seeds.\n\n| | live | simulated | difference |\n\
              |---|---|---|---|\n",
             path.display(),
             self.repetitions,
