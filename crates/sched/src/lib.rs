@@ -37,6 +37,7 @@ mod overlap;
 pub mod policy;
 mod requests;
 mod scheduler;
+mod sorted;
 #[cfg(test)]
 mod test;
 mod types;

@@ -7,8 +7,8 @@
 
 use crate::options::Options;
 use crate::requests::{Requests, Slot};
+use crate::sorted::Sorted;
 use crate::types::{Direction, Request};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Group, file, direction, first byte, arrival: neighbours in the file are neighbours here.
@@ -20,7 +20,7 @@ pub(crate) struct Merge {
     on: bool,
     bytes_max: u64,
     requests_max: usize,
-    by_place: BTreeMap<Place, Slot>,
+    by_place: Sorted<Place, Slot>,
     /// The batch being built: its ranges, and their bytes.
     ranges: Vec<(u64, u64)>,
     bytes: u64,
@@ -33,7 +33,7 @@ impl Merge {
             on: options.merge.unwrap_or(default),
             bytes_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max as usize,
-            by_place: BTreeMap::new(),
+            by_place: Sorted::new(),
             ranges: Vec::new(),
             bytes: 0,
         }
@@ -126,7 +126,7 @@ impl Merge {
         into: &[Slot],
     ) -> Option<Slot> {
         let &(_, end) = self.ranges.last()?;
-        let (&place, &slot) = self.by_place.range(at(group, like, end)..).next()?;
+        let (place, slot) = self.by_place.at_or_after(&at(group, like, end))?;
         let touches =
             (place.0, place.1, place.2, place.3) == (group, like.file.0, like.direction, end);
         (touches && self.fits(&requests[slot].request, into)).then_some(slot)
@@ -135,7 +135,7 @@ impl Merge {
     /// A request that ends where the last range begins.
     fn left(&self, requests: &Requests, group: u32, like: &Request, into: &[Slot]) -> Option<Slot> {
         let &(start, _) = self.ranges.last()?;
-        let (&place, &slot) = self.by_place.range(..at(group, like, start)).next_back()?;
+        let (place, slot) = self.by_place.before(&at(group, like, start))?;
         let beside = (place.0, place.1, place.2) == (group, like.file.0, like.direction);
         let touches = beside && requests[slot].request.end() == start;
         (touches && self.fits(&requests[slot].request, into)).then_some(slot)

@@ -16,8 +16,8 @@ use super::{Bound, Pick, Policy};
 use crate::merge::Merge;
 use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
+use crate::sorted::Sorted;
 use crate::types::{AppId, Request, Time, mix64};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// The paper's width for disks; it recommends 250 for SSDs.
@@ -42,7 +42,7 @@ pub(super) struct Window {
     rotated: bool,
     rotation_seed: u64,
     merge: Merge,
-    by_key: BTreeMap<Key, u32>,
+    by_key: Sorted<Key, u32>,
     turns: Vec<Turn>,
     turns_free: Vec<u32>,
 }
@@ -87,7 +87,7 @@ impl Window {
             rotated: table.word("order", &["rotated", "id"])? == 0,
             rotation_seed: table.integer("rotation_seed", 0, 0, u64::MAX)?,
             merge: Merge::new(options, false),
-            by_key: BTreeMap::new(),
+            by_key: Sorted::new(),
             turns: Vec::new(),
             turns_free: Vec::new(),
         })
@@ -117,23 +117,28 @@ impl Window {
     }
 
     fn turn_for(&mut self, key: Key) -> u32 {
-        *self.by_key.entry(key).or_insert_with(|| {
-            let turn = Turn {
-                key,
-                queue: List::new(),
-                at: (0, 0),
-            };
-            match self.turns_free.pop() {
-                Some(number) => {
-                    self.turns[number as usize] = turn;
-                    number
-                }
-                None => {
-                    self.turns.push(turn);
-                    self.turns.len() as u32 - 1
-                }
+        if let Some((found, number)) = self.by_key.at_or_after(&key)
+            && found == key
+        {
+            return number;
+        }
+        let turn = Turn {
+            key,
+            queue: List::new(),
+            at: (0, 0),
+        };
+        let number = match self.turns_free.pop() {
+            Some(number) => {
+                self.turns[number as usize] = turn;
+                number
             }
-        })
+            None => {
+                self.turns.push(turn);
+                self.turns.len() as u32 - 1
+            }
+        };
+        self.by_key.insert(key, number);
+        number
     }
 
     /// Forgets a turn when nothing is left in it.
@@ -160,10 +165,7 @@ impl Policy for Window {
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
-        let (_, &number) = self
-            .by_key
-            .first_key_value()
-            .expect("pick on an empty policy");
+        let (_, number) = self.by_key.first().expect("pick on an empty policy");
         let Turn { queue, at, .. } = &mut self.turns[number as usize];
         let slot = requests
             .pop_front(queue)
