@@ -83,7 +83,9 @@ fn measure(options: &Options, queued: u64, writes: bool, requests: u64) -> (f64,
         let now = Time(arrived * 10_000);
         if arrived < finished + queued {
             let request = load.request(arrived, now);
-            scheduler.handle(now, Input::Arrived(request)).expect("there is room");
+            scheduler
+                .handle(now, Input::Arrived(request))
+                .expect("there is room");
             arrived += 1;
             continue;
         }
@@ -92,13 +94,19 @@ fn measure(options: &Options, queued: u64, writes: bool, requests: u64) -> (f64,
             output => panic!("{output:?} with {} queued", scheduler.queued()),
         }
         for request in &batch {
-            scheduler.handle(now, Input::Finished(request.id)).expect("it ran");
+            scheduler
+                .handle(now, Input::Finished(request.id))
+                .expect("it ran");
         }
         let before = finished;
         finished += batch.len() as u64;
         batches += 1;
         if before < warm && finished >= warm {
-            from = (Instant::now(), finished, ALLOCATIONS.load(Ordering::Relaxed));
+            from = (
+                Instant::now(),
+                finished,
+                ALLOCATIONS.load(Ordering::Relaxed),
+            );
             batches = 0;
         }
     }
@@ -115,11 +123,15 @@ fn main() {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let options: Vec<String> = args.extract_if(.., |arg| arg.contains('=')).collect();
     if args.len() < 2 {
-        eprintln!("usage: cost POLICY[,...] QUEUED[,...] [reads|mixed] [REQUESTS] [OPTION=VALUE ...]");
+        eprintln!(
+            "usage: cost POLICY[,...] QUEUED[,...] [reads|mixed] [REQUESTS] [OPTION=VALUE ...]"
+        );
         std::process::exit(2);
     }
     let writes = args.get(2).is_some_and(|mix| mix == "mixed");
-    let requests = args.get(3).map_or(300_000, |text| text.parse().expect("REQUESTS"));
+    let requests = args
+        .get(3)
+        .map_or(300_000, |text| text.parse().expect("REQUESTS"));
     println!("policy           queued  mix    ns a request  allocations  requests a batch");
     for policy in args[0].split(',') {
         for queued in args[1].split(',') {
@@ -142,7 +154,9 @@ fn main() {
             runs.sort_by(|one, other| one.0.total_cmp(&other.0));
             let (ns, allocations, batch) = runs[2];
             let mix = if writes { "mixed" } else { "reads" };
-            println!("{policy:<12} {queued:>10}  {mix}  {ns:>12.0}  {allocations:>11.4}  {batch:.2}");
+            println!(
+                "{policy:<12} {queued:>10}  {mix}  {ns:>12.0}  {allocations:>11.4}  {batch:.2}"
+            );
         }
     }
 }

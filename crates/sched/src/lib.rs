@@ -28,6 +28,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod ages;
+mod cost;
+mod fair;
 mod index;
 #[cfg(test)]
 mod invariants;
@@ -36,12 +39,14 @@ mod options;
 mod overlap;
 pub mod policy;
 mod requests;
+mod runs;
 mod scheduler;
 mod sorted;
 #[cfg(test)]
 mod test;
 mod types;
 
+pub use cost::{AccessCost, CostModel, CostModelError};
 pub use options::{OptionValue, Options, OptionsError, PolicyOptions};
 pub use policy::Bound;
 pub use scheduler::{Scheduler, Stats};

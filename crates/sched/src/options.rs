@@ -1,5 +1,6 @@
 //! What a scheduler is told at the start or when its policy changes, and why that may be refused.
 
+use crate::cost::CostModel;
 use crate::policy;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -26,6 +27,8 @@ pub struct Options {
     pub batch_bytes_max: u64,
     /// Requests in a batch.
     pub batch_requests_max: u32,
+    /// What accesses cost the device.
+    pub cost: CostModel,
     /// The chosen policy's own options.
     pub table: PolicyOptions,
 }
@@ -40,6 +43,7 @@ impl Default for Options {
             merge: None,
             batch_bytes_max: 8 << 20,
             batch_requests_max: 256,
+            cost: CostModel::default(),
             table: PolicyOptions::default(),
         }
     }
@@ -182,6 +186,18 @@ impl PolicyOptions {
         }
     }
 
+    /// The text called `option`, or nothing.
+    pub(crate) fn text(&self, option: &'static str) -> Result<&str, OptionsError> {
+        match self.values.get(option) {
+            None => Ok(""),
+            Some(OptionValue::Text(text)) => Ok(text),
+            Some(_) => Err(OptionsError::WrongType {
+                option,
+                expected: "a text",
+            }),
+        }
+    }
+
     /// The position in `words` of the word called `option`, or 0.
     pub(crate) fn word(
         &self,
@@ -239,6 +255,15 @@ pub enum OptionsError {
         word: String,
         /// What it takes.
         known: &'static [&'static str],
+    },
+    /// The text of the option makes no sense.
+    Malformed {
+        /// The option.
+        option: &'static str,
+        /// The part that was not understood.
+        part: String,
+        /// What it takes.
+        expected: &'static str,
     },
     /// The value has another type than the option.
     WrongType {
@@ -302,6 +327,11 @@ impl fmt::Display for OptionsError {
                     known.join(", ")
                 )
             }
+            OptionsError::Malformed {
+                option,
+                part,
+                expected,
+            } => write!(f, "{option}: \"{part}\" is not {expected}"),
             OptionsError::WrongType { option, expected } => {
                 write!(f, "{option} must be {expected}")
             }

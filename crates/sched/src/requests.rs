@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) request: Request,
     /// When it arrived.
     pub(crate) arrived: Time,
+    /// When the policy got it: later than `arrived` if an overlapping request held it back.
+    pub(crate) ready: Time,
     /// Its number in order of arrival, over all requests of this scheduler.
     pub(crate) arrival: u64,
     /// Where it stands.
@@ -45,23 +47,40 @@ pub(crate) struct Entry {
     pub(crate) file_prev: Slot,
     /// For the policy: which of its queues the request is in.
     pub(crate) tag: u32,
+    /// By the number of a list's chain.
+    links: [Links; 2],
+}
+
+/// Neighbours in a list.
+#[derive(Clone, Copy)]
+struct Links {
     next: Slot,
     prev: Slot,
 }
 
-/// A queue of requests that lies in their slots. A request is in at most one.
+/// A queue of requests that lies in their slots. A request is in at most one of each chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: Slot,
     tail: Slot,
+    chain: usize,
 }
 
 impl List {
-    /// An empty list.
+    /// An empty list of the first chain.
     pub(crate) const fn new() -> List {
         List {
             head: NONE,
             tail: NONE,
+            chain: 0,
+        }
+    }
+
+    /// An empty list of the second chain, for requests that are in another list as well.
+    pub(crate) const fn second() -> List {
+        List {
+            chain: 1,
+            ..List::new()
         }
     }
 
@@ -110,6 +129,7 @@ impl Requests {
         let entry = Entry {
             request,
             arrived: now,
+            ready: now,
             arrival: self.arrivals,
             stage: Stage::Held,
             batch: NONE,
@@ -118,8 +138,10 @@ impl Requests {
             file_next: NONE,
             file_prev: NONE,
             tag: 0,
-            next: NONE,
-            prev: NONE,
+            links: [Links {
+                next: NONE,
+                prev: NONE,
+            }; 2],
         };
         self.arrivals += 1;
         match self.free.pop() {
@@ -166,17 +188,17 @@ impl Requests {
     /// Puts a request that is in no list behind another one of a list; behind `None` is its front.
     #[inline]
     pub(crate) fn insert_behind(&mut self, list: &mut List, other: Option<Slot>, slot: Slot) {
+        let chain = list.chain;
         let prev = other.unwrap_or(NONE);
-        let next = other.map_or(list.head, |other| self[other].next);
-        let entry = &mut self[slot];
-        (entry.prev, entry.next) = (prev, next);
+        let next = other.map_or(list.head, |other| self[other].links[chain].next);
+        self[slot].links[chain] = Links { next, prev };
         match prev {
             NONE => list.head = slot,
-            _ => self[prev].next = slot,
+            _ => self[prev].links[chain].next = slot,
         }
         match next {
             NONE => list.tail = slot,
-            _ => self[next].prev = slot,
+            _ => self[next].links[chain].prev = slot,
         }
     }
 
@@ -186,30 +208,31 @@ impl Requests {
         (list.tail != NONE).then_some(list.tail)
     }
 
-    /// The request before one that is in a list.
-    #[inline]
-    pub(crate) fn before(&self, slot: Slot) -> Option<Slot> {
-        let prev = self[slot].prev;
-        (prev != NONE).then_some(prev)
-    }
-
     /// The first request of a list.
     #[inline]
     pub(crate) fn front(&self, list: &List) -> Option<Slot> {
         (list.head != NONE).then_some(list.head)
     }
 
+    /// The request after one that is in a list.
+    #[inline]
+    pub(crate) fn after(&self, list: &List, slot: Slot) -> Option<Slot> {
+        let next = self[slot].links[list.chain].next;
+        (next != NONE).then_some(next)
+    }
+
     /// Takes a request out of the list that it is in.
     #[inline]
     pub(crate) fn unlink(&mut self, list: &mut List, slot: Slot) {
-        let (prev, next) = (self[slot].prev, self[slot].next);
+        let chain = list.chain;
+        let Links { next, prev } = self[slot].links[chain];
         match prev {
             NONE => list.head = next,
-            _ => self[prev].next = next,
+            _ => self[prev].links[chain].next = next,
         }
         match next {
             NONE => list.tail = prev,
-            _ => self[next].prev = prev,
+            _ => self[next].links[chain].prev = prev,
         }
     }
 
@@ -219,5 +242,40 @@ impl Requests {
         let slot = self.front(list)?;
         self.unlink(list, slot);
         Some(slot)
+    }
+
+    /// Appends all of `other`, a list of the same chain, and leaves it empty.
+    pub(crate) fn append(&mut self, list: &mut List, other: &mut List) {
+        let chain = list.chain;
+        if other.is_empty() {
+            return;
+        }
+        match list.tail {
+            NONE => list.head = other.head,
+            tail => {
+                self[tail].links[chain].next = other.head;
+                self[other.head].links[chain].prev = tail;
+            }
+        }
+        list.tail = other.tail;
+        (other.head, other.tail) = (NONE, NONE);
+    }
+
+    /// Cuts a list behind a request that is in it; returns what follows.
+    pub(crate) fn split_behind(&mut self, list: &mut List, slot: Slot) -> List {
+        let chain = list.chain;
+        let head = core::mem::replace(&mut self[slot].links[chain].next, NONE);
+        let tail = core::mem::replace(&mut list.tail, slot);
+        match head {
+            NONE => List {
+                head,
+                tail: NONE,
+                chain,
+            },
+            _ => {
+                self[head].links[chain].prev = NONE;
+                List { head, tail, chain }
+            }
+        }
     }
 }

@@ -104,7 +104,7 @@ impl Scheduler {
         let result = match input {
             Input::Arrived(request) => self.arrived(now, request),
             Input::Finished(id) => self.finished(now, id),
-            Input::Cancelled(id) => self.cancelled(id),
+            Input::Cancelled(id) => self.cancelled(now, id),
         };
         if result.is_err() {
             self.stats.rejected += 1;
@@ -201,7 +201,7 @@ impl Scheduler {
         self.stats.queued += 1;
         self.stats.queued_peak = self.stats.queued_peak.max(self.stats.queued);
         if self.overlap.arrived(&mut self.requests, slot) {
-            self.make_ready(slot);
+            self.make_ready(now, slot);
         } else {
             self.stats.held += 1;
             self.stats.held_now += 1;
@@ -210,7 +210,8 @@ impl Scheduler {
     }
 
     /// Gives a request that conflicts with nothing before it to the policy.
-    fn make_ready(&mut self, slot: Slot) {
+    fn make_ready(&mut self, now: Time, slot: Slot) {
+        self.requests[slot].ready = now;
         self.requests[slot].stage = Stage::Queued;
         self.ready += 1;
         self.policy.arrived(&mut self.requests, slot);
@@ -260,11 +261,11 @@ impl Scheduler {
         self.policy.finished(&self.requests, slot, now);
         self.stats.running -= 1;
         self.stats.finished += 1;
-        self.forget(slot);
+        self.forget(now, slot);
         Ok(())
     }
 
-    fn cancelled(&mut self, id: RequestId) -> Result<(), Rejected> {
+    fn cancelled(&mut self, now: Time, id: RequestId) -> Result<(), Rejected> {
         let slot = self.slot_of(id)?;
         match self.requests[slot].stage {
             Stage::Running => return Ok(()),
@@ -277,19 +278,19 @@ impl Scheduler {
         }
         self.stats.queued -= 1;
         self.stats.cancelled += 1;
-        self.forget(slot);
+        self.forget(now, slot);
         Ok(())
     }
 
     /// Frees the slot of a request that is done, and those that were held back for it alone.
-    fn forget(&mut self, slot: Slot) {
+    fn forget(&mut self, now: Time, slot: Slot) {
         self.ids.remove(self.requests[slot].request.id.0, slot);
         let mut freed = core::mem::take(&mut self.freed);
         self.overlap.gone(&mut self.requests, slot, &mut freed);
         self.requests.release(slot);
         for slot in freed.drain(..) {
             self.stats.held_now -= 1;
-            self.make_ready(slot);
+            self.make_ready(now, slot);
         }
         self.freed = freed;
     }

@@ -114,7 +114,11 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         let next = left_leaf.next;
         (right_leaf.prev, right_leaf.next, left_leaf.next) = (way.leaf, next, right);
         // At the very end keys count up: the full leaf stays full.
-        let cut = if next == NONE && way.at == WIDTH { WIDTH } else { WIDTH / 2 };
+        let cut = if next == NONE && way.at == WIDTH {
+            WIDTH
+        } else {
+            WIDTH / 2
+        };
         let moved = WIDTH - cut;
         right_leaf.keys[..moved].copy_from_slice(&left_leaf.keys[cut..]);
         right_leaf.values[..moved].copy_from_slice(&left_leaf.values[cut..]);
@@ -154,6 +158,16 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
     pub(crate) fn first(&self) -> Option<(K, V)> {
         let leaf = &self.leaves[self.first as usize];
         (leaf.len > 0).then(|| (leaf.keys[0], leaf.values[0]))
+    }
+
+    /// The greatest key.
+    pub(crate) fn last(&self) -> Option<(K, V)> {
+        let mut number = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inner[number as usize];
+            number = inner.children[inner.len as usize - 1];
+        }
+        self.entry_until(number, self.leaves[number as usize].len as usize)
     }
 
     /// The least key that is not below `key`.
@@ -236,7 +250,10 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
             number = inner.children[inner.child(key)];
         }
         let leaf = &self.leaves[number as usize];
-        (number, rank(&leaf.keys[..leaf.len as usize], |other| other < key))
+        (
+            number,
+            rank(&leaf.keys[..leaf.len as usize], |other| other < key),
+        )
     }
 
     /// As `place`, and remembers the way.
@@ -252,7 +269,11 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         }
         let leaf = &self.leaves[number as usize];
         let at = rank(&leaf.keys[..leaf.len as usize], |other| other < key);
-        Way { steps, leaf: number, at }
+        Way {
+            steps,
+            leaf: number,
+            at,
+        }
     }
 
     /// Hangs a new child behind the last one of a way; splits upwards what is full.
@@ -446,8 +467,15 @@ mod tests {
                 }
             }
             let after = map.range(at..).next().map(|(&key, &value)| (key, value));
-            let before = map.range(..at).next_back().map(|(&key, &value)| (key, value));
-            assert_eq!(sorted.around(&at), (before, after), "seed {seed}, step {step}");
+            let before = map
+                .range(..at)
+                .next_back()
+                .map(|(&key, &value)| (key, value));
+            assert_eq!(
+                sorted.around(&at),
+                (before, after),
+                "seed {seed}, step {step}"
+            );
             assert_eq!(sorted.find(&at), map.get(&at).copied());
             assert_eq!(sorted.len(), map.len());
         }
@@ -481,7 +509,11 @@ mod tests {
                 assert_eq!(sorted.remove(&(key - 1000)), Some(()));
             }
         }
-        assert!(sorted.leaves.len() < 1000 / WIDTH + 10, "{}", sorted.leaves.len());
+        assert!(
+            sorted.leaves.len() < 1000 / WIDTH + 10,
+            "{}",
+            sorted.leaves.len()
+        );
         sorted.clear();
         assert!(sorted.is_empty());
         sorted.insert(7, ());

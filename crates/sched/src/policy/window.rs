@@ -26,12 +26,12 @@ const WINDOW_MS: u64 = 1000;
 /// How far a client's clock may run ahead before its stamps are cut.
 const AHEAD_NS_MAX: u64 = 5_000_000;
 
-/// How many requests an arrival may go ahead of because of its place, so that a long queue does not
-/// make arrivals expensive.
-const OVERTAKES_MAX: usize = 64;
+/// How many requests of a turn are kept in order of place, so that a long queue does not make
+/// arrivals expensive. What comes beyond waits in order of arrival until there is room.
+const SWEEP_MAX: usize = 256;
 
-/// File and offset.
-type Place = (u64, u64);
+/// File, offset, slot.
+type Place = (u64, u64, Slot);
 
 /// Epoch, rank, application. The application decides where two ranks are equal.
 type Key = (u64, u64, u64);
@@ -50,31 +50,44 @@ pub(super) struct Window {
 /// The requests of one application in one window.
 struct Turn {
     key: Key,
-    queue: List,
+    /// In order of place.
+    sweep: Sorted<Place, ()>,
     /// Where the sweep is: the place of the last one that was picked.
     at: Place,
+    /// In order of arrival; empty unless the sweep is full.
+    rest: List,
 }
 
 impl Turn {
-    /// Puts a request where the sweep will come by, as far as it may overtake others.
     fn push(&mut self, requests: &mut Requests, slot: Slot) {
-        // What the sweep has passed comes after all that lies ahead of it.
-        let order = |slot: Slot| (place(requests, slot) < self.at, place(requests, slot));
-        let own = order(slot);
-        let mut other = requests.back(&self.queue);
-        for _ in 0..OVERTAKES_MAX {
-            match other {
-                Some(later) if order(later) > own => other = requests.before(later),
-                _ => break,
-            }
+        if self.rest.is_empty() && self.sweep.len() < SWEEP_MAX {
+            self.sweep.insert(place(requests, slot), ());
+        } else {
+            requests.push_back(&mut self.rest, slot);
         }
-        requests.insert_behind(&mut self.queue, other, slot);
+    }
+
+    /// The next upwards, or the lowest again.
+    fn next(&self) -> Slot {
+        let ahead = self.sweep.at_or_after(&self.at);
+        let (next, ()) = ahead
+            .or_else(|| self.sweep.first())
+            .expect("an empty turn is released at once");
+        next.2
+    }
+
+    fn remove(&mut self, requests: &mut Requests, slot: Slot) {
+        if self.sweep.remove(&place(requests, slot)).is_none() {
+            requests.unlink(&mut self.rest, slot);
+        } else if let Some(slot) = requests.pop_front(&mut self.rest) {
+            self.sweep.insert(place(requests, slot), ());
+        }
     }
 }
 
 fn place(requests: &Requests, slot: Slot) -> Place {
     let request = &requests[slot].request;
-    (request.file.0, request.offset)
+    (request.file.0, request.offset, slot)
 }
 
 impl Window {
@@ -122,18 +135,19 @@ impl Window {
         {
             return number;
         }
-        let turn = Turn {
-            key,
-            queue: List::new(),
-            at: (0, 0),
-        };
         let number = match self.turns_free.pop() {
             Some(number) => {
-                self.turns[number as usize] = turn;
+                let turn = &mut self.turns[number as usize];
+                (turn.key, turn.at) = (key, (0, 0, 0));
                 number
             }
             None => {
-                self.turns.push(turn);
+                self.turns.push(Turn {
+                    key,
+                    sweep: Sorted::new(),
+                    at: (0, 0, 0),
+                    rest: List::new(),
+                });
                 self.turns.len() as u32 - 1
             }
         };
@@ -144,7 +158,7 @@ impl Window {
     /// Forgets a turn when nothing is left in it.
     fn release_if_empty(&mut self, number: u32) {
         let turn = &self.turns[number as usize];
-        if turn.queue.is_empty() {
+        if turn.sweep.is_empty() {
             self.by_key.remove(&turn.key);
             self.turns_free.push(number);
         }
@@ -166,24 +180,27 @@ impl Policy for Window {
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
         let (_, number) = self.by_key.first().expect("pick on an empty policy");
-        let Turn { queue, at, .. } = &mut self.turns[number as usize];
-        let slot = requests
-            .pop_front(queue)
-            .expect("an empty turn is released at once");
-        *at = place(requests, slot);
-        self.merge.begin();
-        self.merge
-            .take(requests, number, slot, into, |requests, slot| {
-                requests.unlink(queue, slot);
-            });
-        self.merge.end(requests, into);
+        let turn = &mut self.turns[number as usize];
+        let slot = turn.next();
+        turn.at = place(requests, slot);
+        if self.merge.take_alone(slot, into) {
+            turn.remove(requests, slot);
+        } else {
+            self.merge.begin();
+            self.merge
+                .take(requests, number, slot, into, |requests, slot| {
+                    turn.remove(requests, slot);
+                });
+            turn.remove(requests, slot);
+            self.merge.end(requests, into);
+        }
         self.release_if_empty(number);
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         let number = requests[slot].tag;
-        requests.unlink(&mut self.turns[number as usize].queue, slot);
+        self.turns[number as usize].remove(requests, slot);
         self.merge.cancelled(requests, number, slot);
         self.release_if_empty(number);
     }

@@ -1,0 +1,202 @@
+//! aIOLi, the base algorithm of AGIOS (Boito et al., ICPADS'13, section III).
+//!
+//! One queue for each file and direction. Inside a queue requests go by offset; between queues the
+//! one whose next request is the oldest goes first. Touching requests are one virtual request, a
+//! run. All quanta grow by `quantum_bytes` worth of device time at each step, a run has the sum of
+//! its requests' quanta, and only a run whose quantum covers its cost is chosen. See `runs`.
+//!
+//! The public code of AGIOS goes on with a queue while the queue's own quantum lasts, and adapts
+//! that by use; `quantum = "adaptive"` does so here.
+
+use super::{Bound, Pick, Policy};
+use crate::ages::{self, Ages};
+use crate::options::{Options, OptionsError};
+use crate::requests::{Requests, Slot};
+use crate::runs::{Growth, Order, Runs};
+use crate::types::{Direction, Time};
+use alloc::vec::Vec;
+
+/// AGIOS's: what a request of this length costs is the quantum of a step.
+const QUANTUM_BYTES: u64 = 65_536;
+
+/// An adaptive quantum grows to so many times the first one.
+const QUANTUM_GROWTH_MAX: u64 = 64;
+
+pub(super) struct Aioli {
+    runs: Runs,
+    ages: Ages,
+    adaptive: Option<Adaptive>,
+}
+
+/// The quantum of the queue that is being served.
+struct Adaptive {
+    first_ns: u64,
+    /// By number of a queue: what it may use in a turn.
+    quanta_ns: Vec<u64>,
+    /// Whose turn it is, and what is left of it.
+    turn: Option<(u32, u64)>,
+}
+
+impl Adaptive {
+    /// Goes on with the same queue as long as something is left.
+    fn stays(&mut self, runs: &Runs) -> Option<u32> {
+        let (queue, left_ns) = self.turn?;
+        let next = runs.next_of(queue).filter(|_| left_ns > 0);
+        if next.is_none() {
+            self.ends(queue, left_ns);
+        }
+        next
+    }
+
+    /// The next quantum follows from how much of this one was used, as in AGIOS's code.
+    fn ends(&mut self, queue: u32, left_ns: u64) {
+        self.turn = None;
+        let quantum = &mut self.quanta_ns[queue as usize];
+        let percent = (*quantum - left_ns.min(*quantum)).saturating_mul(100) / *quantum;
+        *quantum = match percent {
+            100.. => quantum.saturating_mul(2),
+            75.. => *quantum,
+            _ => *quantum / 2,
+        };
+        let most = self.first_ns.saturating_mul(QUANTUM_GROWTH_MAX);
+        *quantum = (*quantum).clamp(self.first_ns, most);
+    }
+
+    fn used(&mut self, queue: u32, cost_ns: u64) {
+        if queue as usize >= self.quanta_ns.len() {
+            self.quanta_ns.resize(queue as usize + 1, self.first_ns);
+        }
+        let left_ns = match self.turn {
+            Some((same, left_ns)) if same == queue => left_ns,
+            _ => self.quanta_ns[queue as usize],
+        };
+        self.turn = Some((queue, left_ns.saturating_sub(cost_ns)));
+    }
+}
+
+impl Aioli {
+    pub(super) fn new(options: &Options) -> Result<Aioli, OptionsError> {
+        let table = &options.table;
+        table.only("aioli", &[ages::OPTION, "quantum", "quantum_bytes"])?;
+        let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
+        let quantum_ns = options.cost.access(Direction::Read, false).ns(bytes);
+        let adaptive = table.word("quantum", &["fixed", "adaptive"])? == 1;
+        Ok(Aioli {
+            runs: Runs::new(options, Growth::Linear, Order::Oldest, quantum_ns),
+            ages: Ages::new(options)?,
+            adaptive: adaptive.then(|| Adaptive {
+                first_ns: quantum_ns,
+                quanta_ns: Vec::new(),
+                turn: None,
+            }),
+        })
+    }
+}
+
+impl Policy for Aioli {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        self.runs.arrived(requests, slot);
+        self.ages.arrived(requests, slot);
+    }
+
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+        let run = match self.ages.overdue(requests, now) {
+            Some(slot) => requests[slot].tag,
+            None => {
+                self.runs.step(now);
+                let stays = self.adaptive.as_mut();
+                let same = stays.and_then(|adaptive| adaptive.stays(&self.runs));
+                let run = same.or_else(|| self.runs.next());
+                run.expect("a step makes one eligible")
+            }
+        };
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.used(self.runs.run(run).queue, self.runs.cost_ns(run));
+        }
+        self.runs.remove(requests, run, into);
+        for &slot in into.iter() {
+            self.ages.gone(requests, slot);
+        }
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        self.runs.cancelled(requests, slot);
+        self.ages.gone(requests, slot);
+    }
+
+    fn bound(&self) -> Bound {
+        self.ages.bound()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{drain, read, write};
+    use crate::{AccessCost, CostModel, Options, PolicyOptions, Scheduler};
+    use std::vec;
+
+    fn options() -> Options {
+        // A nanosecond for a byte and nothing else, so that quanta count bytes.
+        let free = AccessCost {
+            base_ns: 0,
+            ns_per_mib: 1 << 20,
+        };
+        Options {
+            cost: CostModel {
+                read_random: free,
+                write_random: free,
+                ..CostModel::default()
+            },
+            table: PolicyOptions::default().with("quantum_bytes", 1000),
+            ..Options::for_policy("aioli")
+        }
+    }
+
+    #[test]
+    fn offsets_inside_a_queue_and_age_between_queues() {
+        let mut scheduler = Scheduler::new(&options()).unwrap();
+        let input = [
+            read(1, 9000, 1000),
+            write(2, 5000, 1000),
+            read(1, 3000, 1000),
+            write(2, 0, 1000),
+            read(1, 6000, 1000),
+        ];
+        // The lowest of file 1 is younger than that of file 2's first; then 1 and 2 in turn as
+        // their next ones came.
+        assert_eq!(drain(&mut scheduler, &input), [[2], [3], [1], [4], [0]]);
+    }
+
+    #[test]
+    fn a_run_needs_a_quantum_for_its_cost_and_its_requests_earn_together() {
+        let mut scheduler = Scheduler::new(&options()).unwrap();
+        // Alone 4000 bytes need four steps; four requests of 1000 that touch need one.
+        let input = [
+            read(1, 0, 4000),
+            read(2, 1000, 1000),
+            read(2, 0, 1000),
+            read(2, 3000, 1000),
+            read(2, 2000, 1000),
+            read(3, 0, 1000),
+            read(3, 8000, 1000),
+        ];
+        let batches = drain(&mut scheduler, &input);
+        assert_eq!(batches, [vec![2, 1, 4, 3], vec![5], vec![6], vec![0]]);
+    }
+
+    #[test]
+    fn an_adaptive_quantum_stays_with_a_queue_that_uses_it() {
+        let mut options = options();
+        options.table.set("quantum", "adaptive");
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        // Two files, interleaved: the turns of each take 1, then 2, then 4 requests.
+        let input: std::vec::Vec<_> = (0..28).map(|i| read(1 + i % 2, i * 10_000, 1000)).collect();
+        let files: std::vec::Vec<u64> = drain(&mut scheduler, &input)
+            .iter()
+            .map(|batch| 1 + batch[0] % 2)
+            .collect();
+        let turns: std::vec::Vec<usize> = files.chunk_by(|a, b| a == b).map(|t| t.len()).collect();
+        assert_eq!(turns, [1, 1, 2, 2, 4, 4, 7, 7]);
+    }
+}

@@ -1,0 +1,646 @@
+//! Virtual requests: touching requests of one file and direction, joined as they arrive, in one
+//! queue for each file and direction.
+//!
+//! The shared block of the policies that come from aIOLi (Lebre et al., 2006): AGIOS's `aioli` and
+//! `mlf`. A virtual request, here a *run*, must earn its turn: a run has a quantum of device time
+//! that grows with each step (a decision of the scheduler), and is eligible when that covers what
+//! it costs. The paper visits every request at every step; here the step at which a run becomes
+//! eligible is computed once, when it is made or grows, so a step costs the same however many
+//! requests wait. If no run is eligible, time jumps to the step at which one is.
+//!
+//! Inside a queue the next run is the one upwards of the last, and from the lowest again at the
+//! end. Which queue is next the policy chooses, by [`Order`].
+
+use crate::cost::CostModel;
+use crate::index::{Index, NONE};
+use crate::options::Options;
+use crate::requests::{List, Requests, Slot};
+use crate::sorted::Sorted;
+use crate::types::{Direction, Request, Time};
+use alloc::vec::Vec;
+
+/// How the quantum of a request grows with its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// By one quantum each step; a run has the sum of its requests' quanta.
+    Linear,
+    /// Doubles each step; a run has that of its oldest request.
+    Doubling,
+}
+
+/// Which queue is next, of those with an eligible run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The one whose next run has the oldest request.
+    Oldest,
+    /// They take turns.
+    Turns,
+}
+
+/// The most steps that a run must earn, whatever it costs, so that steps never end.
+const STEPS_MAX: u64 = 1 << 20;
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Eligible at a later step.
+    Waiting { step: u64 },
+    /// Eligible, but a request that belongs to it is expected until then.
+    Parked { until: Time },
+    /// Can be chosen.
+    Eligible,
+}
+
+/// Queue, first byte, number of the run, packed so that they compare at once.
+type Key = u128;
+
+fn key(queue: u32, start: u64, run: u32) -> Key {
+    u128::from(queue) << 96 | u128::from(start) << 32 | u128::from(run)
+}
+
+fn run_of(key: Key) -> u32 {
+    key as u32
+}
+
+fn queue_of(key: Key) -> u32 {
+    (key >> 96) as u32
+}
+
+/// Touching requests.
+pub(crate) struct Run {
+    /// Number of its queue.
+    pub(crate) queue: u32,
+    /// First byte.
+    pub(crate) start: u64,
+    /// One past the last byte.
+    pub(crate) end: u64,
+    /// Number of requests.
+    pub(crate) count: u32,
+    /// When the first of them to come became free.
+    pub(crate) since: Time,
+    /// Whether it was parked before; nothing is waited for twice.
+    pub(crate) waited: bool,
+    /// Whether nothing may join it.
+    pub(crate) closed: bool,
+    /// An operation on the file as a whole, which moves no data.
+    whole: bool,
+    /// The arrival number of the oldest.
+    oldest: u64,
+    /// The steps at which its requests came: their sum, and the first.
+    steps_sum: u64,
+    step_first: u64,
+    stage: Stage,
+    /// In order of place.
+    requests: List,
+}
+
+/// The runs of one file and direction.
+pub(crate) struct Queue {
+    /// The file.
+    pub(crate) file: u64,
+    /// Read or write.
+    pub(crate) direction: Direction,
+    /// The order among queues, the least first.
+    rank: u64,
+    runs: u32,
+    /// Where the sweep is.
+    at: Key,
+    /// The next run, if one is eligible.
+    next: Option<Key>,
+}
+
+/// All runs.
+pub(crate) struct Runs {
+    growth: Growth,
+    order: Order,
+    quantum_ns: u64,
+    cost: CostModel,
+    on: bool,
+    bytes_max: u64,
+    requests_max: u32,
+    step: u64,
+    /// Ranks given to queues that take turns.
+    ranks: u64,
+    runs: Vec<Run>,
+    runs_free: Vec<u32>,
+    queues: Vec<Queue>,
+    queues_free: Vec<u32>,
+    by_file: [Index; 2],
+    /// Not eligible; and eligible ones.
+    pending: Sorted<Key, ()>,
+    eligible: Sorted<Key, ()>,
+    /// Waiting ones by step; parked ones by time.
+    due: Sorted<(u64, u32), ()>,
+    parked: Sorted<(u64, u32), ()>,
+    /// Queues with an eligible run, by rank.
+    turns: Sorted<(u64, u32), ()>,
+}
+
+impl Runs {
+    /// No runs. `quantum_ns`: what a step adds to a request's quantum, at least 1.
+    pub(crate) fn new(options: &Options, growth: Growth, order: Order, quantum_ns: u64) -> Runs {
+        Runs {
+            growth,
+            order,
+            quantum_ns,
+            cost: options.cost,
+            on: options.merge.unwrap_or(true),
+            bytes_max: options.batch_bytes_max,
+            requests_max: options.batch_requests_max,
+            step: 0,
+            ranks: 0,
+            runs: Vec::new(),
+            runs_free: Vec::new(),
+            queues: Vec::new(),
+            queues_free: Vec::new(),
+            by_file: [Index::new(), Index::new()],
+            pending: Sorted::new(),
+            eligible: Sorted::new(),
+            due: Sorted::new(),
+            parked: Sorted::new(),
+            turns: Sorted::new(),
+        }
+    }
+
+    /// A run, by the number that requests carry as their tag.
+    pub(crate) fn run(&self, run: u32) -> &Run {
+        &self.runs[run as usize]
+    }
+
+    /// The queue of a run.
+    pub(crate) fn queue(&self, queue: u32) -> &Queue {
+        &self.queues[queue as usize]
+    }
+
+    /// Device time of a run as one access elsewhere.
+    pub(crate) fn cost_ns(&self, run: u32) -> u64 {
+        let run = &self.runs[run as usize];
+        let direction = self.queues[run.queue as usize].direction;
+        let bytes = if run.whole { 0 } else { run.end - run.start };
+        self.cost.access(direction, false).ns(bytes)
+    }
+
+    /// Takes a request into a run. Returns the run.
+    pub(crate) fn arrived(&mut self, requests: &mut Requests, slot: Slot) -> u32 {
+        let request = requests[slot].request;
+        let queue = self.queue_for(&request);
+        let (left, right) = match self.on && can_join(&request) {
+            true => self.neighbours(queue, &request),
+            false => (None, None),
+        };
+        let run = match (left, right) {
+            (Some(left), Some(right)) => self.join(requests, left, right, slot),
+            (Some(run), None) => {
+                let old = &mut self.runs[run as usize];
+                old.end = request.end();
+                requests.push_back(&mut old.requests, slot);
+                run
+            }
+            (None, Some(run)) => {
+                self.unplace(run);
+                let old = &mut self.runs[run as usize];
+                old.start = request.offset;
+                requests.insert_behind(&mut old.requests, None, slot);
+                self.place(run);
+                run
+            }
+            (None, None) => return self.make(requests, queue, slot),
+        };
+        requests[slot].tag = run;
+        let entry = &mut self.runs[run as usize];
+        entry.count += 1;
+        entry.steps_sum = entry.steps_sum.saturating_add(self.step);
+        self.review(run);
+        run
+    }
+
+    /// A request leaves without having run.
+    pub(crate) fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        let number = requests[slot].tag;
+        if self.runs[number as usize].count == 1 {
+            self.remove(requests, number, &mut Vec::new());
+            return;
+        }
+        self.unplace(number);
+        let run = &mut self.runs[number as usize];
+        // Which step it came at is not known any more: the mean of its run.
+        run.steps_sum -= run.steps_sum / u64::from(run.count);
+        run.count -= 1;
+        let mut rest = requests.split_behind(&mut run.requests, slot);
+        requests.unlink(&mut run.requests, slot);
+        let entry = &requests[slot].request;
+        let after = core::mem::replace(&mut run.end, entry.offset);
+        if run.requests.is_empty() {
+            run.requests = rest;
+            (run.start, run.end) = (entry.end(), after);
+        } else if !rest.is_empty() {
+            self.cut_off(requests, number, &mut rest, after);
+        }
+        self.place(number);
+        self.review(number);
+    }
+
+    /// One step: whatever has earned its turn by now can be chosen.
+    pub(crate) fn step(&mut self, now: Time) {
+        self.step += 1;
+        self.wake(now);
+        if self.turns.is_empty()
+            && let Some(((step, _), ())) = self.due.first()
+        {
+            self.step = self.step.max(step);
+            self.wake(now);
+        }
+    }
+
+    /// The next run of the queue whose turn it is.
+    pub(crate) fn next(&self) -> Option<u32> {
+        let ((_, queue), ()) = self.turns.first()?;
+        self.next_of(queue)
+    }
+
+    /// The next run of one queue.
+    pub(crate) fn next_of(&self, queue: u32) -> Option<u32> {
+        self.queues[queue as usize].next.map(run_of)
+    }
+
+    /// When the first parked run can be chosen, if any is parked.
+    pub(crate) fn parked_until(&self) -> Option<Time> {
+        self.parked.first().map(|((until, _), ())| Time(until))
+    }
+
+    /// Waits for more of an eligible run, once.
+    pub(crate) fn park(&mut self, run: u32, until: Time) {
+        self.unplace(run);
+        let entry = &mut self.runs[run as usize];
+        (entry.stage, entry.waited) = (Stage::Parked { until }, true);
+        self.place(run);
+    }
+
+    /// Ends a wait before its time. False if the run is not parked.
+    pub(crate) fn unpark(&mut self, run: u32) -> bool {
+        let is_parked = matches!(self.runs[run as usize].stage, Stage::Parked { .. });
+        if is_parked {
+            self.make_eligible(run);
+        }
+        is_parked
+    }
+
+    /// Moves the requests of a run to `into`, in order of place, and forgets it. The sweep of its
+    /// queue goes on from here.
+    pub(crate) fn remove(&mut self, requests: &mut Requests, number: u32, into: &mut Vec<Slot>) {
+        let run = &self.runs[number as usize];
+        let (queue, at) = (run.queue, key(run.queue, run.start, number));
+        let entry = &mut self.queues[queue as usize];
+        let was_next = entry.next == Some(at);
+        entry.at = at;
+        entry.runs -= 1;
+        if self.order == Order::Turns {
+            self.take_turn(queue);
+        }
+        self.unplace(number);
+        if !was_next {
+            self.find_next(queue);
+        }
+        let run = &mut self.runs[number as usize];
+        while let Some(slot) = requests.pop_front(&mut run.requests) {
+            into.push(slot);
+        }
+        self.runs_free.push(number);
+        let entry = &self.queues[queue as usize];
+        if entry.runs == 0 {
+            self.by_file[entry.direction as usize].remove(entry.file, queue);
+            self.queues_free.push(queue);
+        }
+    }
+
+    /// A queue that had its turn comes after all others.
+    fn take_turn(&mut self, queue: u32) {
+        self.ranks += 1;
+        let entry = &mut self.queues[queue as usize];
+        let old = core::mem::replace(&mut entry.rank, self.ranks);
+        if entry.next.is_some() {
+            self.turns.remove(&(old, queue));
+            self.turns.insert((self.ranks, queue), ());
+        }
+    }
+
+    /// Runs that end where a request begins, and begin where it ends, and have room for it.
+    fn neighbours(&self, queue: u32, request: &Request) -> (Option<u32>, Option<u32>) {
+        let place = key(queue, request.offset, 0);
+        let (mut left, mut right) = (None, None);
+        for tree in [&self.eligible, &self.pending] {
+            let (before, after) = tree.around(&place);
+            let before = before.filter(|(key, ())| queue_of(*key) == queue);
+            if let Some(run) = before.map(|(key, ())| run_of(key))
+                && self.runs[run as usize].end == request.offset
+                && self.has_room(run, request.len, 1)
+            {
+                left = Some(run);
+            }
+            let after = after.filter(|(key, ())| queue_of(*key) == queue);
+            if let Some(run) = after.map(|(key, ())| run_of(key))
+                && self.runs[run as usize].start == request.end()
+                && self.has_room(run, request.len, 1)
+            {
+                right = Some(run);
+            }
+        }
+        if let (Some(first), Some(second)) = (left, right) {
+            let Run {
+                start, end, count, ..
+            } = self.runs[second as usize];
+            if !self.has_room(first, (end - start).saturating_add(request.len), count + 1) {
+                right = None;
+            }
+        }
+        (left, right)
+    }
+
+    fn has_room(&self, run: u32, bytes: u64, count: u32) -> bool {
+        let run = &self.runs[run as usize];
+        !run.closed
+            && run.count + count <= self.requests_max
+            && (run.end - run.start).saturating_add(bytes) <= self.bytes_max
+    }
+
+    /// Two runs and the request between them become one; the larger keeps its number.
+    fn join(&mut self, requests: &mut Requests, left: u32, right: u32, slot: Slot) -> u32 {
+        self.unplace(left);
+        self.unplace(right);
+        let [first, second] = self
+            .runs
+            .get_disjoint_mut([left as usize, right as usize])
+            .expect("a run is not its own neighbour");
+        requests.push_back(&mut first.requests, slot);
+        requests.append(&mut first.requests, &mut second.requests);
+        let joined = first.requests;
+        let (start, end) = (first.start, second.end);
+        let (keeps, goes) = match first.count >= second.count {
+            true => (left, right),
+            false => (right, left),
+        };
+        let [kept, gone] = self
+            .runs
+            .get_disjoint_mut([keeps as usize, goes as usize])
+            .expect("they are two");
+        // Only the smaller part is told, so each request is told at most log2(requests_max) times.
+        let (from, mut left_to_tell) = match goes == right {
+            true => (requests.after(&joined, slot), gone.count),
+            false => (requests.front(&joined), gone.count),
+        };
+        let mut next = from;
+        while let Some(member) = next.filter(|_| left_to_tell > 0) {
+            requests[member].tag = keeps;
+            left_to_tell -= 1;
+            next = requests.after(&joined, member);
+        }
+        kept.requests = joined;
+        (kept.start, kept.end) = (start, end);
+        kept.count += gone.count;
+        kept.oldest = kept.oldest.min(gone.oldest);
+        kept.since = kept.since.min(gone.since);
+        kept.waited |= gone.waited;
+        kept.steps_sum = kept.steps_sum.saturating_add(gone.steps_sum);
+        kept.step_first = kept.step_first.min(gone.step_first);
+        kept.stage = match (kept.stage, gone.stage) {
+            (Stage::Parked { until }, _) | (_, Stage::Parked { until }) => Stage::Parked { until },
+            (Stage::Eligible, _) | (_, Stage::Eligible) => Stage::Eligible,
+            (stage, _) => stage,
+        };
+        gone.requests = List::new();
+        let queue = kept.queue;
+        self.runs_free.push(goes);
+        self.queues[queue as usize].runs -= 1;
+        self.place(keeps);
+        keeps
+    }
+
+    /// A run of one request.
+    fn make(&mut self, requests: &mut Requests, queue: u32, slot: Slot) -> u32 {
+        let entry = &requests[slot];
+        let closed = !self.on || !can_join(&entry.request);
+        let number = self.add(Run {
+            queue,
+            start: entry.request.offset,
+            end: entry.request.end(),
+            count: 1,
+            since: entry.ready,
+            waited: closed,
+            closed,
+            whole: !entry.request.mergeable,
+            oldest: entry.arrival,
+            steps_sum: self.step,
+            step_first: self.step,
+            stage: Stage::Eligible,
+            requests: List::new(),
+        });
+        requests[slot].tag = number;
+        requests.push_back(&mut self.runs[number as usize].requests, slot);
+        let step = self.eligible_at(number);
+        if step > self.step + 1 {
+            self.runs[number as usize].stage = Stage::Waiting { step };
+        }
+        self.place(number);
+        number
+    }
+
+    fn add(&mut self, run: Run) -> u32 {
+        self.queues[run.queue as usize].runs += 1;
+        match self.runs_free.pop() {
+            Some(number) => {
+                self.runs[number as usize] = run;
+                number
+            }
+            None => {
+                self.runs.push(run);
+                self.runs.len() as u32 - 1
+            }
+        }
+    }
+
+    /// What lay behind a cancelled request becomes a run of its own.
+    fn cut_off(&mut self, requests: &mut Requests, number: u32, rest: &mut List, end: u64) {
+        let first = requests.front(rest).expect("checked by the caller");
+        let start = requests[first].request.offset;
+        let old = &mut self.runs[number as usize];
+        let mut run = Run {
+            start,
+            end,
+            count: 0,
+            requests: List::new(),
+            ..*old
+        };
+        requests.append(&mut run.requests, rest);
+        let steps = old.steps_sum / u64::from(old.count);
+        let list = run.requests;
+        let made = self.add(run);
+        let mut next = Some(first);
+        let mut count = 0;
+        while let Some(member) = next {
+            requests[member].tag = made;
+            count += 1;
+            next = requests.after(&list, member);
+        }
+        let old = &mut self.runs[number as usize];
+        old.count -= count;
+        old.steps_sum -= steps * u64::from(count);
+        let run = &mut self.runs[made as usize];
+        (run.count, run.steps_sum) = (count, steps * u64::from(count));
+        self.place(made);
+    }
+
+    /// Eligible by now? A run that was stays so.
+    fn review(&mut self, run: u32) {
+        let Stage::Waiting { step: old } = self.runs[run as usize].stage else {
+            return;
+        };
+        let step = self.eligible_at(run);
+        if step <= self.step + 1 {
+            self.make_eligible(run);
+        } else if step != old {
+            self.due.remove(&(old, run));
+            self.due.insert((step, run), ());
+            self.runs[run as usize].stage = Stage::Waiting { step };
+        }
+    }
+
+    /// The step at which the quantum of a run covers its cost.
+    fn eligible_at(&self, number: u32) -> u64 {
+        let run = &self.runs[number as usize];
+        let quanta = self.cost_ns(number).div_ceil(self.quantum_ns);
+        let quanta = quanta.min(STEPS_MAX);
+        match self.growth {
+            // Sum over the requests of (step - its step) * quantum >= cost.
+            Growth::Linear => {
+                let sum = run.steps_sum.saturating_add(quanta);
+                sum.div_ceil(u64::from(run.count))
+            }
+            // quantum * 2^(steps - 1) >= cost.
+            Growth::Doubling => {
+                let doublings = quanta.next_power_of_two().trailing_zeros();
+                run.step_first + 1 + u64::from(doublings)
+            }
+        }
+    }
+
+    fn make_eligible(&mut self, run: u32) {
+        self.unplace(run);
+        self.runs[run as usize].stage = Stage::Eligible;
+        self.place(run);
+    }
+
+    /// What is due by step or time becomes eligible.
+    fn wake(&mut self, now: Time) {
+        while let Some(((_, run), ())) = self.due.first().filter(|((at, _), ())| *at <= self.step) {
+            self.make_eligible(run);
+        }
+        while let Some(((_, run), ())) = self.parked.first().filter(|((at, _), ())| *at <= now.0) {
+            self.make_eligible(run);
+        }
+    }
+
+    /// Puts a run where its stage says.
+    fn place(&mut self, number: u32) {
+        let run = &self.runs[number as usize];
+        let (queue, at) = (run.queue, key(run.queue, run.start, number));
+        match run.stage {
+            Stage::Eligible => {
+                self.eligible.insert(at, ());
+                let entry = &self.queues[queue as usize];
+                let order = |key: Key| (key < entry.at, key);
+                if entry.next.is_none_or(|next| order(at) < order(next)) {
+                    self.set_next(queue, Some(at));
+                }
+            }
+            Stage::Waiting { step } => {
+                self.pending.insert(at, ());
+                self.due.insert((step, number), ());
+            }
+            Stage::Parked { until } => {
+                self.pending.insert(at, ());
+                self.parked.insert((until.0, number), ());
+            }
+        }
+    }
+
+    fn unplace(&mut self, number: u32) {
+        let run = &self.runs[number as usize];
+        let (queue, at) = (run.queue, key(run.queue, run.start, number));
+        match run.stage {
+            Stage::Eligible => {
+                self.eligible.remove(&at);
+                if self.queues[queue as usize].next == Some(at) {
+                    self.find_next(queue);
+                }
+            }
+            Stage::Waiting { step } => {
+                self.pending.remove(&at);
+                self.due.remove(&(step, number));
+            }
+            Stage::Parked { until } => {
+                self.pending.remove(&at);
+                self.parked.remove(&(until.0, number));
+            }
+        }
+    }
+
+    fn find_next(&mut self, queue: u32) {
+        let of_queue = |found: Option<(Key, ())>| {
+            let key = found.map(|(key, ())| key);
+            key.filter(|key| queue_of(*key) == queue)
+        };
+        let at = self.queues[queue as usize].at;
+        let ahead = of_queue(self.eligible.at_or_after(&at));
+        let lowest = || of_queue(self.eligible.at_or_after(&key(queue, 0, 0)));
+        self.set_next(queue, ahead.or_else(lowest));
+    }
+
+    fn set_next(&mut self, queue: u32, next: Option<Key>) {
+        let entry = &mut self.queues[queue as usize];
+        let rank = match (self.order, next) {
+            (Order::Oldest, Some(next)) => self.runs[run_of(next) as usize].oldest,
+            _ => entry.rank,
+        };
+        let had = entry.next.is_some();
+        if had && (rank != entry.rank || next.is_none()) {
+            self.turns.remove(&(entry.rank, queue));
+        }
+        if next.is_some() && (rank != entry.rank || !had) {
+            self.turns.insert((rank, queue), ());
+        }
+        (entry.rank, entry.next) = (rank, next);
+    }
+
+    fn queue_for(&mut self, request: &Request) -> u32 {
+        let found = self.by_file[request.direction as usize].find(request.file.0);
+        if found != NONE {
+            return found;
+        }
+        self.ranks += 1;
+        let queue = Queue {
+            file: request.file.0,
+            direction: request.direction,
+            rank: self.ranks,
+            runs: 0,
+            at: 0,
+            next: None,
+        };
+        let number = match self.queues_free.pop() {
+            Some(number) => {
+                self.queues[number as usize] = queue;
+                number
+            }
+            None => {
+                self.queues.push(queue);
+                self.queues.len() as u32 - 1
+            }
+        };
+        self.by_file[request.direction as usize].insert(request.file.0, number);
+        number
+    }
+}
+
+/// Whole-file operations say that they cannot; an empty range would touch without end.
+fn can_join(request: &Request) -> bool {
+    request.mergeable && request.offset < request.end()
+}
