@@ -6,8 +6,10 @@
 
 use crate::options::{Options, OptionsError};
 use crate::policy::Bound;
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Requests, Slot};
 use crate::types::Time;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// The policy's option.
 pub(crate) const OPTION: &str = "age_ms_max";
@@ -16,9 +18,17 @@ pub(crate) const OPTION: &str = "age_ms_max";
 const DEFAULT_MS: u64 = 5000;
 
 /// What a policy holds, in the order in which it got it.
+///
+/// Who leaves is only marked, in an array that is small beside the requests; marks are cleared
+/// away when they reach the front, or are more than what is left.
 pub(crate) struct Ages {
-    list: List,
     max_ns: u64,
+    /// Slot and number.
+    order: VecDeque<(Slot, u32)>,
+    /// By slot: the number under which it is in `order`; 0 when it left.
+    numbers: Vec<u32>,
+    number: u32,
+    held: usize,
 }
 
 impl Ages {
@@ -26,28 +36,50 @@ impl Ages {
     pub(crate) fn new(options: &Options) -> Result<Ages, OptionsError> {
         let ms = options.table.integer(OPTION, DEFAULT_MS, 1, 3_600_000)?;
         Ok(Ages {
-            list: List::second(),
             max_ns: ms * 1_000_000,
+            order: VecDeque::new(),
+            numbers: Vec::new(),
+            number: 0,
+            held: 0,
         })
     }
 
     /// Takes a request that the policy got.
     #[inline]
-    pub(crate) fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        requests.push_back(&mut self.list, slot);
+    pub(crate) fn arrived(&mut self, slot: Slot) {
+        if self.order.len() > 2 * self.held + 64 {
+            let numbers = &self.numbers;
+            self.order
+                .retain(|&(slot, number)| numbers[slot as usize] == number);
+        }
+        // A number comes again after 2^32 requests, when nothing in `order` can have it any more.
+        self.number = self.number.wrapping_add(1).max(1);
+        if slot as usize >= self.numbers.len() {
+            self.numbers.resize(slot as usize + 1, 0);
+        }
+        self.numbers[slot as usize] = self.number;
+        self.order.push_back((slot, self.number));
+        self.held += 1;
     }
 
     /// Forgets a request that leaves the policy.
     #[inline]
-    pub(crate) fn gone(&mut self, requests: &mut Requests, slot: Slot) {
-        requests.unlink(&mut self.list, slot);
+    pub(crate) fn gone(&mut self, slot: Slot) {
+        self.numbers[slot as usize] = 0;
+        self.held -= 1;
     }
 
     /// The request that must go now, whatever the policy prefers.
     #[inline]
-    pub(crate) fn overdue(&self, requests: &Requests, now: Time) -> Option<Slot> {
-        let oldest = requests.front(&self.list)?;
-        (now.since(requests[oldest].ready) >= self.max_ns).then_some(oldest)
+    pub(crate) fn overdue(&mut self, requests: &Requests, now: Time) -> Option<Slot> {
+        while let Some(&(slot, number)) = self.order.front() {
+            if self.numbers[slot as usize] == number {
+                let is_overdue = now.since(requests[slot].ready) >= self.max_ns;
+                return is_overdue.then_some(slot);
+            }
+            self.order.pop_front();
+        }
+        None
     }
 
     /// What a policy with this guard promises.

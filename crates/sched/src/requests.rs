@@ -1,7 +1,9 @@
 //! The requests that a scheduler holds, in slots, and the lists that run through them.
 //!
 //! Every request has one slot from its arrival until it has finished. Policies keep requests in
-//! [`List`]s, whose links lie in the slots, so moving a request between queues allocates nothing.
+//! [`List`]s, whose links go by slot, so moving a request between queues allocates nothing. Links
+//! lie apart from the requests: who leaves the middle of a long queue touches its neighbours, and
+//! those should not be far away in memory.
 
 use crate::index::NONE;
 use crate::types::{Request, Time};
@@ -41,46 +43,37 @@ pub(crate) struct Entry {
     pub(crate) file: u32,
     /// Its node in the order of overlapping requests, if it needs one.
     pub(crate) node: u32,
-    /// Neighbours among all pending requests of its file, in order of arrival.
-    pub(crate) file_next: Slot,
-    /// See `file_next`.
-    pub(crate) file_prev: Slot,
     /// For the policy: which of its queues the request is in.
     pub(crate) tag: u32,
-    /// By the number of a list's chain.
-    links: [Links; 2],
 }
 
 /// Neighbours in a list.
 #[derive(Clone, Copy)]
-struct Links {
-    next: Slot,
-    prev: Slot,
+pub(crate) struct Links {
+    /// The next one.
+    pub(crate) next: Slot,
+    /// The one before.
+    pub(crate) prev: Slot,
 }
 
-/// A queue of requests that lies in their slots. A request is in at most one of each chain.
+const ALONE: Links = Links {
+    next: NONE,
+    prev: NONE,
+};
+
+/// A queue of requests. A request is in at most one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: Slot,
     tail: Slot,
-    chain: usize,
 }
 
 impl List {
-    /// An empty list of the first chain.
+    /// An empty list.
     pub(crate) const fn new() -> List {
         List {
             head: NONE,
             tail: NONE,
-            chain: 0,
-        }
-    }
-
-    /// An empty list of the second chain, for requests that are in another list as well.
-    pub(crate) const fn second() -> List {
-        List {
-            chain: 1,
-            ..List::new()
         }
     }
 
@@ -93,6 +86,10 @@ impl List {
 /// All slots.
 pub(crate) struct Requests {
     entries: Vec<Entry>,
+    /// By slot: neighbours in the policy's list.
+    links: Vec<Links>,
+    /// By slot: neighbours among all pending requests of its file, in order of arrival.
+    pub(crate) file_links: Vec<Links>,
     free: Vec<Slot>,
     arrivals: u64,
 }
@@ -118,6 +115,8 @@ impl Requests {
     pub(crate) fn new() -> Requests {
         Requests {
             entries: Vec::new(),
+            links: Vec::new(),
+            file_links: Vec::new(),
             free: Vec::new(),
             arrivals: 0,
         }
@@ -135,13 +134,7 @@ impl Requests {
             batch: NONE,
             file: NONE,
             node: NONE,
-            file_next: NONE,
-            file_prev: NONE,
             tag: 0,
-            links: [Links {
-                next: NONE,
-                prev: NONE,
-            }; 2],
         };
         self.arrivals += 1;
         match self.free.pop() {
@@ -152,6 +145,8 @@ impl Requests {
             None => {
                 let slot = Slot::try_from(self.entries.len()).expect("queued_max is below 2^32");
                 self.entries.push(entry);
+                self.links.push(ALONE);
+                self.file_links.push(ALONE);
                 slot
             }
         }
@@ -188,17 +183,16 @@ impl Requests {
     /// Puts a request that is in no list behind another one of a list; behind `None` is its front.
     #[inline]
     pub(crate) fn insert_behind(&mut self, list: &mut List, other: Option<Slot>, slot: Slot) {
-        let chain = list.chain;
         let prev = other.unwrap_or(NONE);
-        let next = other.map_or(list.head, |other| self[other].links[chain].next);
-        self[slot].links[chain] = Links { next, prev };
+        let next = other.map_or(list.head, |other| self.links[other as usize].next);
+        self.links[slot as usize] = Links { next, prev };
         match prev {
             NONE => list.head = slot,
-            _ => self[prev].links[chain].next = slot,
+            _ => self.links[prev as usize].next = slot,
         }
         match next {
             NONE => list.tail = slot,
-            _ => self[next].links[chain].prev = slot,
+            _ => self.links[next as usize].prev = slot,
         }
     }
 
@@ -216,23 +210,22 @@ impl Requests {
 
     /// The request after one that is in a list.
     #[inline]
-    pub(crate) fn after(&self, list: &List, slot: Slot) -> Option<Slot> {
-        let next = self[slot].links[list.chain].next;
+    pub(crate) fn after(&self, slot: Slot) -> Option<Slot> {
+        let next = self.links[slot as usize].next;
         (next != NONE).then_some(next)
     }
 
     /// Takes a request out of the list that it is in.
     #[inline]
     pub(crate) fn unlink(&mut self, list: &mut List, slot: Slot) {
-        let chain = list.chain;
-        let Links { next, prev } = self[slot].links[chain];
+        let Links { next, prev } = self.links[slot as usize];
         match prev {
             NONE => list.head = next,
-            _ => self[prev].links[chain].next = next,
+            _ => self.links[prev as usize].next = next,
         }
         match next {
             NONE => list.tail = prev,
-            _ => self[next].links[chain].prev = prev,
+            _ => self.links[next as usize].prev = prev,
         }
     }
 
@@ -244,17 +237,16 @@ impl Requests {
         Some(slot)
     }
 
-    /// Appends all of `other`, a list of the same chain, and leaves it empty.
+    /// Appends all of `other` and leaves it empty.
     pub(crate) fn append(&mut self, list: &mut List, other: &mut List) {
-        let chain = list.chain;
         if other.is_empty() {
             return;
         }
         match list.tail {
             NONE => list.head = other.head,
             tail => {
-                self[tail].links[chain].next = other.head;
-                self[other.head].links[chain].prev = tail;
+                self.links[tail as usize].next = other.head;
+                self.links[other.head as usize].prev = tail;
             }
         }
         list.tail = other.tail;
@@ -263,18 +255,13 @@ impl Requests {
 
     /// Cuts a list behind a request that is in it; returns what follows.
     pub(crate) fn split_behind(&mut self, list: &mut List, slot: Slot) -> List {
-        let chain = list.chain;
-        let head = core::mem::replace(&mut self[slot].links[chain].next, NONE);
+        let head = core::mem::replace(&mut self.links[slot as usize].next, NONE);
         let tail = core::mem::replace(&mut list.tail, slot);
         match head {
-            NONE => List {
-                head,
-                tail: NONE,
-                chain,
-            },
+            NONE => List::new(),
             _ => {
-                self[head].links[chain].prev = NONE;
-                List { head, tail, chain }
+                self.links[head as usize].prev = NONE;
+                List { head, tail }
             }
         }
     }

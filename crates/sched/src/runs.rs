@@ -385,14 +385,14 @@ impl Runs {
             .expect("they are two");
         // Only the smaller part is told, so each request is told at most log2(requests_max) times.
         let (from, mut left_to_tell) = match goes == right {
-            true => (requests.after(&joined, slot), gone.count),
+            true => (requests.after(slot), gone.count),
             false => (requests.front(&joined), gone.count),
         };
         let mut next = from;
         while let Some(member) = next.filter(|_| left_to_tell > 0) {
             requests[member].tag = keeps;
             left_to_tell -= 1;
-            next = requests.after(&joined, member);
+            next = requests.after(member);
         }
         kept.requests = joined;
         (kept.start, kept.end) = (start, end);
@@ -472,14 +472,13 @@ impl Runs {
         };
         requests.append(&mut run.requests, rest);
         let steps = old.steps_sum / u64::from(old.count);
-        let list = run.requests;
         let made = self.add(run);
         let mut next = Some(first);
         let mut count = 0;
         while let Some(member) = next {
             requests[member].tag = made;
             count += 1;
-            next = requests.after(&list, member);
+            next = requests.after(member);
         }
         let old = &mut self.runs[number as usize];
         old.count -= count;

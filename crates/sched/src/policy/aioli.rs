@@ -96,7 +96,7 @@ impl Aioli {
 impl Policy for Aioli {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.arrived(requests, slot);
-        self.ages.arrived(requests, slot);
+        self.ages.arrived(slot);
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
@@ -115,14 +115,14 @@ impl Policy for Aioli {
         }
         self.runs.remove(requests, run, into);
         for &slot in into.iter() {
-            self.ages.gone(requests, slot);
+            self.ages.gone(slot);
         }
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
-        self.ages.gone(requests, slot);
+        self.ages.gone(slot);
     }
 
     fn bound(&self) -> Bound {

@@ -38,7 +38,7 @@ impl Mlf {
 impl Policy for Mlf {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.arrived(requests, slot);
-        self.ages.arrived(requests, slot);
+        self.ages.arrived(slot);
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
@@ -51,14 +51,14 @@ impl Policy for Mlf {
         };
         self.runs.remove(requests, run, into);
         for &slot in into.iter() {
-            self.ages.gone(requests, slot);
+            self.ages.gone(slot);
         }
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
-        self.ages.gone(requests, slot);
+        self.ages.gone(slot);
     }
 
     fn bound(&self) -> Bound {

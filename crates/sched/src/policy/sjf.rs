@@ -40,14 +40,14 @@ impl Sjf {
 
     fn left(&mut self, requests: &mut Requests, slot: Slot) {
         self.queue.remove(&self.key(requests, slot));
-        self.ages.gone(requests, slot);
+        self.ages.gone(slot);
     }
 }
 
 impl Policy for Sjf {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         self.queue.insert(self.key(requests, slot), slot);
-        self.ages.arrived(requests, slot);
+        self.ages.arrived(slot);
         self.merge.arrived(requests, 0, slot);
     }
 

@@ -81,7 +81,7 @@ impl Twins {
         if queue.is_empty() {
             self.busy.remove(&server);
         }
-        self.ages.gone(requests, slot);
+        self.ages.gone(slot);
     }
 }
 
@@ -94,7 +94,7 @@ impl Policy for Twins {
             self.busy.insert(server, ());
         }
         requests.push_back(queue, slot);
-        self.ages.arrived(requests, slot);
+        self.ages.arrived(slot);
         self.merge.arrived(requests, server, slot);
     }
 
