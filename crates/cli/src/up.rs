@@ -31,32 +31,35 @@ pub struct Up {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     forwarders: u16,
-    /// Where to mount; the state directory's mnt if not given
+    /// Where to mount [default: mnt in the state directory]
     #[arg(long, value_name = "MNT")]
     mount: Option<PathBuf>,
-    /// Where sockets, configurations, process ids and logs go
+    /// Where sockets, configurations, process ids and logs go [default: $TIDEGATE_STATE_DIR, else
+    /// $XDG_RUNTIME_DIR/tidegate, else /run/tidegate for root, else tidegate-UID in the temporary
+    /// directory]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Bytes of one stripe, such as 64KiB
+    /// Bytes of one stripe, such as 64KiB [default: 1MiB]
     #[arg(long, value_name = "BYTES")]
     stripe: Option<String>,
-    /// Scheduling policy of the forwarders
+    /// Scheduling policy of the forwarders; `tidegate policy list` lists them [default: fifo]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Emulated device of each forwarder: none, hdd-7200, ssd-sata, ssd-pcie or ideal
+    /// [default: none]
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
     /// Whether forwarders stand in for others that died
     #[arg(long, value_name = "true|false", default_value_t = true,
           num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     fail_over: bool,
-    /// Storage threads of each forwarder
+    /// Storage threads of each forwarder [default: 8]
     #[arg(long, value_name = "N")]
     threads: Option<i64>,
-    /// Record each request: every forwarder into a file of this folder
+    /// Record each request: every forwarder into a file of this folder [default: do not record]
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// What the forwarders log: error, warn, info, debug or trace
+    /// What the forwarders log: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
     /// Do not mount
