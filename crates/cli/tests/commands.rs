@@ -107,11 +107,24 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
     ]);
     let address = format!("unix:{}", shown(&scratch.0.join("run/forwarder.0.sock")));
     let policy = scratch.run(&["policy", "get", "--forwarders", &address]);
-    assert_eq!(policy, "forwarder 0: window\n");
+    // What was set, and what else is in force, as `policy set` takes it.
+    let options = policy.strip_prefix("forwarder 0: window ").expect(&policy);
+    let options: Vec<&str> = options.split_whitespace().collect();
+    for option in [
+        "window_ms=250",
+        "order=rotated",
+        "rotation_seed=0",
+        "merge=false",
+    ] {
+        assert!(options.contains(&option), "{policy}");
+    }
+    let again = [&["policy", "set", "window"], &options[..]].concat();
+    assert_eq!(scratch.run(&again).lines().next(), Some(policy.trim_end()));
     let policies: serde_json::Value =
         serde_json::from_str(&scratch.run(&["policy", "--json"])).expect("it is JSON");
     assert_eq!(policies[0]["policy"], "window");
     assert_eq!(policies[1]["policy"], "window");
+    assert_eq!(policies[1]["options"]["window_ms"], 250);
     let refused = scratch.refusal(&["policy", "set", "best"]);
     assert!(
         refused.contains("\"best\"") && refused.contains("fifo"),
@@ -209,7 +222,7 @@ fn a_forwarder_that_does_not_answer_delays_no_other() {
         scratch.signal(index, Signal::CONT);
     }
     scratch.run(&["policy", "set", "window"]);
-    assert_eq!(scratch.run(&["policy"]).matches("window").count(), 3);
+    assert_eq!(scratch.run(&["policy"]).matches(": window ").count(), 3);
 }
 
 #[test]
