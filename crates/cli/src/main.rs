@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod down;
 mod fail;
+mod holders;
 mod mount;
 mod policy;
 mod processes;

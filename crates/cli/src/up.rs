@@ -4,7 +4,7 @@ mod plan;
 mod seats;
 mod stop;
 
-pub use stop::{detach, stop};
+pub use stop::{Busy, cut_off, detach, stop, take_killed};
 
 use crate::fail::Fail;
 use crate::processes;
@@ -209,12 +209,11 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
         report_ended(plan, &mut started);
     }
     started.stopped = true;
-    if !stop(&plan.state) {
-        return Err(Fail::runtime(
-            "something had to be killed; its requests were cut off",
-        ));
+    let killed = stop(&plan.state);
+    match killed.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Fail::runtime(cut_off(&killed))),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn wait_for_forwarder(plan: &Plan, index: usize, child: &mut Child) -> Result<(), Fail> {
