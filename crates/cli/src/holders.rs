@@ -49,8 +49,8 @@ pub fn list(holders: &[Holder]) -> String {
     text
 }
 
-/// The processes, but for this one, that use what is mounted at a place. Looks at no file of it: its
-/// forwarders may hang.
+/// The processes, but for this one, that use what is mounted at a place. Looks at no file of it:
+/// its forwarders may hang.
 pub fn find(point: &Path) -> Vec<Holder> {
     let point = spelled(point);
     let (found, holders) = mpsc::channel();

@@ -6,6 +6,7 @@ mod down;
 mod fail;
 mod holders;
 mod mount;
+mod names;
 mod policy;
 mod processes;
 mod report;
