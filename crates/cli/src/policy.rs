@@ -21,7 +21,7 @@ pub struct Policy {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Show the policy of each forwarder (what is done when nothing is said)
+    /// Show the policy of each forwarder and its options (what is done when nothing is said)
     Get,
     /// Change it at all forwarders; no request is lost
     Set {
@@ -59,7 +59,8 @@ impl Policy {
             .map(|state| {
                 let error = state.get("error").cloned().unwrap_or_default();
                 json!({
-                    "forwarder": state["forwarder"], "policy": state["policy"], "error": error,
+                    "forwarder": state["forwarder"], "policy": state["policy"],
+                    "options": state["options"], "error": error,
                 })
             })
             .collect();
@@ -72,7 +73,8 @@ impl Policy {
                 .as_str()
                 .or(one["error"].as_str())
                 .unwrap_or("unknown");
-            println!("forwarder {}: {policy}", one["forwarder"]);
+            let options = options(&one["options"]);
+            println!("forwarder {}: {policy}{options}", one["forwarder"]);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -118,6 +120,18 @@ impl Policy {
             "the policy may be the old one at {failed}; set it again"
         )))
     }
+}
+
+/// Options as `policy set` takes them, each after a space.
+fn options(table: &serde_json::Value) -> String {
+    let table = table.as_object().into_iter().flatten();
+    let word = |value: &serde_json::Value| match value.as_str() {
+        Some(text) => text.to_string(),
+        None => value.to_string(),
+    };
+    table
+        .map(|(key, value)| format!(" {key}={}", word(value)))
+        .collect()
 }
 
 fn plain(value: &Value) -> toml::Value {

@@ -33,7 +33,8 @@ const DEFAULT: &str = "report.html";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Report {
-    /// Scenarios (names, or files ending in .toml), and traces (files ending in .trace)
+    /// Scenarios (names, or files ending in .toml), and traces (files ending in .trace, or folders
+    /// of them)
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["all", "from"])]
     subjects: Vec<String>,
     /// All scenarios that come with tidegate
@@ -118,7 +119,7 @@ impl Report {
         let (traces, named): (Vec<_>, Vec<_>) = self
             .subjects
             .iter()
-            .partition(|name| name.ends_with(".trace"));
+            .partition(|name| name.ends_with(".trace") || Path::new(name).is_dir());
         let builtin = library::SCENARIOS.iter().filter(|_| self.all);
         let builtin = builtin.map(|(name, _)| *name);
         let named = named.into_iter().map(String::as_str);
@@ -131,13 +132,16 @@ impl Report {
             subjects.extend(read.map(Subject::Findings));
         }
         if !traces.is_empty() {
-            let files: Vec<PathBuf> = traces.into_iter().map(PathBuf::from).collect();
+            let named = traces
+                .into_iter()
+                .map(|name| crate::trace::files(Path::new(name)));
+            let files = named.collect::<Result<Vec<_>, Fail>>()?.concat();
             subjects.push(Subject::Traces(of_traces(&files)?));
         }
         for mut scenario in scenarios {
             scenario.repetitions = self.repetitions.unwrap_or(scenario.repetitions);
             scenario.seed = self.seed.unwrap_or(scenario.seed);
-            let findings = sim::run(&scenario, self.threads, None)?;
+            let (findings, _) = sim::run(&scenario, self.threads, None)?;
             subjects.push(Subject::Findings(Box::new(findings)));
         }
         Ok(subjects)

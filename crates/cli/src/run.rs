@@ -2,6 +2,7 @@
 
 use crate::fail::Fail;
 use crate::mount;
+use crate::names;
 use crate::processes;
 use crate::state::ClientFile;
 use crate::target::{Target, connect};
@@ -21,7 +22,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The program finds the files under TIDEGATE_MOUNT. If the working directory lies in the exported
 /// directory, the program runs in the same place of the mount. There TIDEGATE_APP names the
 /// application: the one given, else the one set already, else the batch system's job, else a new
-/// one.
+/// one. `tidegate stat` shows it by this name.
 #[derive(clap::Args)]
 pub struct Run {
     #[command(flatten)]
@@ -29,6 +30,9 @@ pub struct Run {
     /// Name of the application
     #[arg(long, value_name = "NAME")]
     app: Option<String>,
+    /// Say on standard error which application the program is, and where it finds the files
+    #[arg(long)]
+    verbose: bool,
     /// The program and its arguments
     #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true)]
     program: Vec<String>,
@@ -39,6 +43,10 @@ impl Run {
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let found = self.target.find()?;
         let client = connect(&found, None)?;
+        let app = application(self.app.as_deref());
+        if let Some(file) = self.target.names_file() {
+            names::remember(&file, &app);
+        }
         let existing = found
             .mount
             .clone()
@@ -47,22 +55,25 @@ impl Run {
             client.shutdown();
             drop(client);
             // Nothing is left for us to do: the program takes our place, with signals and all.
-            let error = self.command(&found, &point).exec();
+            let error = self.command(&found, &point, &app).exec();
             return Err(cannot_run(&self.program[0], &error));
         }
         let private = PrivateDir::make()?;
         let mounted = mount::mount(&client, &private.path, false)?;
-        let result = self.supervise(&found, &private.path);
+        let result = self.supervise(&found, &private.path, &app);
         mounted.unmount();
         client.shutdown();
         result.map(exit_code)
     }
 
-    fn command(&self, found: &ClientFile, point: &Path) -> Command {
+    fn command(&self, found: &ClientFile, point: &Path, app: &str) -> Command {
+        if self.verbose {
+            eprintln!("tidegate: application {app}, files in {}", point.display());
+        }
         let mut command = Command::new(&self.program[0]);
         command.args(&self.program[1..]);
         command.env("TIDEGATE_MOUNT", point);
-        command.env("TIDEGATE_APP", application(self.app.as_deref()));
+        command.env("TIDEGATE_APP", app);
         if let Some(place) = same_place(found.export.as_deref(), point) {
             command.env("PWD", &place);
             command.current_dir(place);
@@ -71,13 +82,13 @@ impl Run {
     }
 
     /// Runs the program as a child and passes signals on to it.
-    fn supervise(&self, found: &ClientFile, point: &Path) -> Result<ExitStatus, Fail> {
+    fn supervise(&self, found: &ClientFile, point: &Path, app: &str) -> Result<ExitStatus, Fail> {
         let passed = [
             SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH, SIGCHLD,
         ];
         let mut signals = Signals::new(passed).map_err(Fail::runtime)?;
         let mut child = self
-            .command(found, point)
+            .command(found, point, app)
             .spawn()
             .map_err(|error| cannot_run(&self.program[0], &error))?;
         // A terminal sends its signals to the child as well, which is in our process group.

@@ -9,6 +9,7 @@ use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 use tidegate_sim::findings::Findings;
 use tidegate_sim::runner::Recorded;
 use tidegate_sim::scenario::Scenario;
@@ -30,7 +31,7 @@ use tidegate_sim::{library, runner};
 #[command(verbatim_doc_comment)]
 pub struct Sim {
     /// Files, or names of the scenarios that come with tidegate
-    #[arg(value_name = "SCENARIO", required_unless_present_any = ["list", "traces"])]
+    #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
     /// List the scenarios that come with tidegate
     #[arg(long)]
@@ -58,6 +59,10 @@ pub struct Sim {
     /// Print JSON, one line for each scenario
     #[arg(long)]
     json: bool,
+    /// Say on standard error how many events were simulated, how long that took, and how many
+    /// those are for each second and thread
+    #[arg(long)]
+    timing: bool,
 }
 
 /// A scenario by name, or from a file.
@@ -82,6 +87,12 @@ impl Sim {
         if self.list {
             return self.print_list();
         }
+        if self.scenarios.is_empty() && !self.replay.is_wanted() {
+            return Err(Fail::usage(
+                "name a scenario (`tidegate sim --list` lists those that come with tidegate, a \
+                 file's name ends with .toml), or a trace with --trace",
+            ));
+        }
         if self.show {
             return self.print_texts();
         }
@@ -101,7 +112,11 @@ impl Sim {
         for mut scenario in scenarios {
             scenario.repetitions = self.repetitions.unwrap_or(scenario.repetitions);
             scenario.seed = self.seed.unwrap_or(scenario.seed);
-            let findings = run(&scenario, self.threads, self.record.as_deref())?;
+            let start = Instant::now();
+            let (findings, effort) = run(&scenario, self.threads, self.record.as_deref())?;
+            if self.timing {
+                eprintln!("{}: {}", scenario.name, effort.over(start.elapsed()));
+            }
             holds &= findings.holds;
             let text = match self.json {
                 true => json_line(&findings)?,
@@ -149,12 +164,37 @@ impl Sim {
     }
 }
 
+/// What running a scenario took.
+pub struct Effort {
+    /// Simulated events of all its runs.
+    events: u64,
+    /// Threads that had a run.
+    threads: usize,
+}
+
+impl Effort {
+    /// One line of it, with the time that has passed.
+    fn over(&self, time: Duration) -> String {
+        let Effort { events, threads } = self;
+        let seconds = time.as_secs_f64();
+        let speed = *events as f64 / seconds.max(1e-9) / *threads as f64 / 1e6;
+        let threads = match threads {
+            1 => "1 thread".to_string(),
+            many => format!("{many} threads"),
+        };
+        format!(
+            "{events} events in {seconds:.2} s on {threads}: {speed:.2} million each second and \
+             thread"
+        )
+    }
+}
+
 /// Runs a scenario, with a progress bar where somebody looks. `record`: where traces go.
 pub fn run(
     scenario: &Scenario,
     threads: Option<u32>,
     record: Option<&Path>,
-) -> Result<Findings, Fail> {
+) -> Result<(Findings, Effort), Fail> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = threads.map_or(cores, |threads| threads as usize);
     let shows = std::io::stderr().is_terminal();
@@ -175,7 +215,12 @@ pub fn run(
         .map(|folder| move |recorded: &Recorded<'_>| record::write(folder, scenario, recorded));
     let sink = sink.as_ref().map(|sink| sink as runner::Sink<'_>);
     let outcome = runner::run_recorded(scenario, threads, &progress, sink);
-    Ok(Findings::of(scenario, &outcome.map_err(Fail::runtime)?))
+    let outcome = outcome.map_err(Fail::runtime)?;
+    let effort = Effort {
+        events: outcome.events,
+        threads: threads.min(outcome.runs),
+    };
+    Ok((Findings::of(scenario, &outcome), effort))
 }
 
 /// Findings for other programs, and for `tidegate report --from`.

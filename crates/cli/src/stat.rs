@@ -1,6 +1,9 @@
 //! `tidegate stat`: what the forwarders do now.
 
+mod applications;
+
 use crate::fail::Fail;
+use crate::names;
 use crate::table;
 use crate::target::Target;
 use serde_json::{Value, json};
@@ -18,7 +21,7 @@ const SILENT: &str = "no answer";
 /// Forwarders that are asked at once.
 const ASKED_MAX: usize = 256;
 
-/// Show what each forwarder does now.
+/// Show what each forwarder does now, and what each application did since the forwarders started.
 #[derive(clap::Args)]
 pub struct Stat {
     #[command(flatten)]
@@ -36,10 +39,13 @@ impl Stat {
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
         loop {
-            let states = states(&client, &found.forwarders);
+            let mut states = states(&client, &found.forwarders);
+            if let Some(file) = self.target.names_file() {
+                applications::name(&mut states, &names::read(&file));
+            }
             let text = match self.json {
                 true => format!("{}\n", Value::Array(states)),
-                false => lay_out(&states),
+                false => lay_out(&states) + &applications::lay_out(&states),
             };
             let mut out = std::io::stdout().lock();
             if out

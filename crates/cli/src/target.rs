@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::{Client, ConnectError, Options};
 
+/// Beside `client.toml`.
+const NAMES: &str = "applications";
+
 /// Which forwarders to use: those named, else those of a file, else those of `tidegate up`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Target {
@@ -61,6 +64,16 @@ impl Target {
             tidegate_server::check_secret(path).map_err(Fail::usage)?;
         }
         Ok(found)
+    }
+
+    /// Where the names of applications on these forwarders are kept; nowhere where the forwarders
+    /// are only named.
+    pub fn names_file(&self) -> Option<PathBuf> {
+        match &self.client {
+            _ if !self.forwarders.is_empty() => None,
+            Some(client) => Some(client.with_file_name(NAMES)),
+            None => Some(StateDir::choose(self.state_dir.as_deref()).file(NAMES)),
+        }
     }
 
     /// A client of them, whose calls end after so long; its own default if None.

@@ -6,14 +6,14 @@ use crate::fail::Fail;
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidegate_trace::darshan::{self, Log, Module};
 
 const EXAMPLES: &str = "\
 Record:     tidegate up DIR --trace traces/        (a file for each forwarder)
             tidegate serve --trace FILE ...        (one forwarder)
-Summarise:  tidegate trace summarise traces/*.trace
+Summarise:  tidegate trace summarise traces/
 Replay:     tidegate sim --trace traces/ --policies fifo,window
 Import:     tidegate trace import job.darshan --output job.trace
 docs/traces.md explains what is recorded, and the format.";
@@ -117,6 +117,34 @@ impl Import {
         // A closed pipe is the reader's choice.
         let _ = writeln!(std::io::stdout(), "{text}");
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A trace, or those of a folder by their names.
+pub fn files(trace: &Path) -> Result<Vec<PathBuf>, Fail> {
+    // Without what `traces/` and `traces//` have too much, for these names are shown.
+    let trace: PathBuf = trace.components().collect();
+    if !trace.is_dir() {
+        return Ok(vec![trace]);
+    }
+    let wrong = |error: std::io::Error| Fail::usage(format!("{}: {error}", trace.display()));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&trace).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "trace")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    match files.is_empty() {
+        true => Err(Fail::usage(format!(
+            "{}: there is no file in it whose name ends with .trace",
+            trace.display()
+        ))),
+        false => Ok(files),
     }
 }
 

@@ -4,7 +4,7 @@ mod plan;
 mod seats;
 mod stop;
 
-pub use stop::{detach, stop};
+pub use stop::{Busy, cut_off, detach, stop, take_killed};
 
 use crate::fail::Fail;
 use crate::processes;
@@ -31,32 +31,35 @@ pub struct Up {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     forwarders: u16,
-    /// Where to mount; the state directory's mnt if not given
+    /// Where to mount [default: mnt in the state directory]
     #[arg(long, value_name = "MNT")]
     mount: Option<PathBuf>,
-    /// Where sockets, configurations, process ids and logs go
+    /// Where sockets, configurations, process ids and logs go [default: $TIDEGATE_STATE_DIR, else
+    /// $XDG_RUNTIME_DIR/tidegate, else /run/tidegate for root, else tidegate-UID in the temporary
+    /// directory]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Bytes of one stripe, such as 64KiB
+    /// Bytes of one stripe, such as 64KiB [default: 1MiB]
     #[arg(long, value_name = "BYTES")]
     stripe: Option<String>,
-    /// Scheduling policy of the forwarders
+    /// Scheduling policy of the forwarders; `tidegate policy list` lists them [default: fifo]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Emulated device of each forwarder: none, hdd-7200, ssd-sata, ssd-pcie or ideal
+    /// [default: none]
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
     /// Whether forwarders stand in for others that died
     #[arg(long, value_name = "true|false", default_value_t = true,
           num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     fail_over: bool,
-    /// Storage threads of each forwarder
+    /// Storage threads of each forwarder [default: 8]
     #[arg(long, value_name = "N")]
     threads: Option<i64>,
-    /// Record each request: every forwarder into a file of this folder
+    /// Record each request: every forwarder into a file of this folder [default: do not record]
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// What the forwarders log: error, warn, info, debug or trace
+    /// What the forwarders log: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
     /// Do not mount
@@ -206,12 +209,11 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
         report_ended(plan, &mut started);
     }
     started.stopped = true;
-    if !stop(&plan.state) {
-        return Err(Fail::runtime(
-            "something had to be killed; its requests were cut off",
-        ));
+    let killed = stop(&plan.state);
+    match killed.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Fail::runtime(cut_off(&killed))),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn wait_for_forwarder(plan: &Plan, index: usize, child: &mut Child) -> Result<(), Fail> {

@@ -97,6 +97,20 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
     assert_eq!(states[1]["policy"], "fifo");
     assert_eq!(states[1]["forwarder"], 1);
 
+    check_policies(&scratch);
+
+    scratch.run(&["down"]);
+    let log = std::fs::read_to_string(scratch.0.join("run/forwarder.0.log")).expect("it stays");
+    assert!(!log.contains("WARN"), "clients went in order: {log}");
+    assert!(!scratch.0.join("run/client.toml").exists());
+    assert!(!scratch.0.join("run/forwarder.0.sock").exists());
+    assert!(!scratch.0.join("run/forwarder.0.pid").exists());
+    let nothing = scratch.refusal(&["down"]);
+    assert!(nothing.contains("nothing is up"), "{nothing}");
+}
+
+/// Changes the policy, and looks at it in each way.
+fn check_policies(scratch: &Scratch) {
     scratch.run(&[
         "policy",
         "set",
@@ -107,11 +121,24 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
     ]);
     let address = format!("unix:{}", shown(&scratch.0.join("run/forwarder.0.sock")));
     let policy = scratch.run(&["policy", "get", "--forwarders", &address]);
-    assert_eq!(policy, "forwarder 0: window\n");
+    // What was set, and what else is in force, as `policy set` takes it.
+    let options = policy.strip_prefix("forwarder 0: window ").expect(&policy);
+    let options: Vec<&str> = options.split_whitespace().collect();
+    for option in [
+        "window_ms=250",
+        "order=rotated",
+        "rotation_seed=0",
+        "merge=false",
+    ] {
+        assert!(options.contains(&option), "{policy}");
+    }
+    let again = [&["policy", "set", "window"], &options[..]].concat();
+    assert_eq!(scratch.run(&again).lines().next(), Some(policy.trim_end()));
     let policies: serde_json::Value =
         serde_json::from_str(&scratch.run(&["policy", "--json"])).expect("it is JSON");
     assert_eq!(policies[0]["policy"], "window");
     assert_eq!(policies[1]["policy"], "window");
+    assert_eq!(policies[1]["options"]["window_ms"], 250);
     let refused = scratch.refusal(&["policy", "set", "best"]);
     assert!(
         refused.contains("\"best\"") && refused.contains("fifo"),
@@ -128,15 +155,6 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
             .lines()
             .any(|line| line == "round-robin")
     );
-
-    scratch.run(&["down"]);
-    let log = std::fs::read_to_string(scratch.0.join("run/forwarder.0.log")).expect("it stays");
-    assert!(!log.contains("WARN"), "clients went in order: {log}");
-    assert!(!scratch.0.join("run/client.toml").exists());
-    assert!(!scratch.0.join("run/forwarder.0.sock").exists());
-    assert!(!scratch.0.join("run/forwarder.0.pid").exists());
-    let nothing = scratch.refusal(&["down"]);
-    assert!(nothing.contains("nothing is up"), "{nothing}");
 }
 
 #[test]
@@ -209,7 +227,7 @@ fn a_forwarder_that_does_not_answer_delays_no_other() {
         scratch.signal(index, Signal::CONT);
     }
     scratch.run(&["policy", "set", "window"]);
-    assert_eq!(scratch.run(&["policy"]).matches("window").count(), 3);
+    assert_eq!(scratch.run(&["policy"]).matches(": window ").count(), 3);
 }
 
 #[test]
@@ -239,6 +257,43 @@ fn a_mount_covers_no_files_and_no_mount() {
     let seen = std::fs::read_to_string(scratch.0.join("second/seen"));
     assert_eq!(seen.expect("it is mounted"), "bytes");
     scratch.run(&["umount", "second"]);
+    scratch.run(&["down"]);
+}
+
+#[test]
+fn a_program_is_shown_by_the_name_that_run_gave_it() {
+    let scratch = Scratch::new();
+    let up = scratch.tidegate(&["up", "data", "--forwarders", "2"]);
+    if !up.status.success() {
+        println!("SKIP: {}", String::from_utf8_lossy(&up.stderr));
+        return;
+    }
+    let program = ["--", "sh", "-c", "echo bytes > $TIDEGATE_MOUNT/$$"];
+    let quiet = scratch.tidegate(&[&["run", "--app", "climate"], &program[..]].concat());
+    assert!(
+        quiet.status.success() && quiet.stderr.is_empty(),
+        "{quiet:?}"
+    );
+    let told = scratch.tidegate(&[&["run", "--verbose"], &program[..]].concat());
+    let said = String::from_utf8(told.stderr).expect("it prints text");
+    let made_up = said.strip_prefix("tidegate: application ").expect(&said);
+    let (made_up, place) = made_up.split_once(", files in ").expect(&said);
+    assert!(
+        made_up.starts_with("run-") && place.ends_with("run/mnt\n"),
+        "{said}"
+    );
+    let table = scratch.run(&["stat"]);
+    for name in ["climate", made_up] {
+        let row = table.lines().find(|line| line.starts_with(name));
+        let cells: Vec<_> = row.expect(&table).split_whitespace().collect();
+        assert_eq!(cells[1..5], ["0", "0", "1", "6"], "{table}");
+    }
+    let states = scratch.run(&["stat", "--json"]);
+    assert!(states.contains("\"name\":\"climate\""), "{states}");
+    // Somebody who only knows the address sees hashes.
+    let address = format!("unix:{}", shown(&scratch.0.join("run/forwarder.0.sock")));
+    let table = scratch.run(&["stat", "--forwarders", &address]);
+    assert!(!table.contains("climate"), "{table}");
     scratch.run(&["down"]);
 }
 

@@ -96,14 +96,18 @@ fn every_key_is_documented() {
     );
 }
 
-/// The long flags that a command's help lists.
-fn flags(command: &str) -> Vec<String> {
+fn help(command: &str) -> String {
     let help = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(command.split(' '))
         .arg("--help")
         .output()
         .expect("the command is built");
-    let help = String::from_utf8(help.stdout).expect("help is text");
+    String::from_utf8(help.stdout).expect("help is text")
+}
+
+/// The long flags that a command's help lists.
+fn flags(command: &str) -> Vec<String> {
+    let help = help(command);
     let found = help.lines().filter_map(|line| {
         let line = line.trim_start();
         let flag = line.strip_prefix("-h, ").unwrap_or(line);
@@ -147,6 +151,19 @@ fn every_flag_is_documented() {
         "docs/configuration.md: add {}",
         missing.join(", ")
     );
+}
+
+#[test]
+fn every_option_of_up_says_its_default() {
+    let help = help("up");
+    let (_, options) = help.split_once("Options:").expect("it has some");
+    let told = options.split("\n      --").skip(1);
+    let with_value = told.filter(|one| one.lines().next().is_some_and(|line| line.contains('<')));
+    let silent: Vec<_> = with_value
+        .filter(|one| !one.contains("[default: ") && !one.contains("For tests: "))
+        .collect();
+    assert!(silent.is_empty(), "{silent:?}");
+    assert!(options.matches("[default: ").count() > 7, "{options}");
 }
 
 #[test]
@@ -198,7 +215,8 @@ fn every_key_and_metric_of_a_scenario_is_documented() {
     let mut missing: Vec<_> = names
         .into_iter()
         .filter(|name| {
-            let mentions = ["`{}`", "`{} = ", "`[{}]`"].map(|mention| mention.replace("{}", name));
+            let mentions =
+                ["`{}`", "`{} = ", "`[{}]`", "`[[{}]]`"].map(|mention| mention.replace("{}", name));
             !mentions.iter().any(|text| document.contains(text))
         })
         .collect();

@@ -186,6 +186,36 @@ fn traces_are_replayed_without_a_scenario() {
 }
 
 #[test]
+fn the_speed_of_a_run_is_said_apart_from_its_output() {
+    let scratch = Scratch::new();
+    let plain = scratch.run(&["sim", "two.toml", "--json"]);
+    let timed = scratch.tidegate(&["sim", "two.toml", "--json", "--timing", "--threads", "1"]);
+    assert!(timed.status.success());
+    assert_eq!(String::from_utf8_lossy(&timed.stdout), plain);
+    let said = String::from_utf8(timed.stderr).expect("it prints text");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let events = said.strip_prefix("two: ").and_then(|it| it.split_once(' '));
+    let events: u64 = events.expect(&said).0.parse().expect(&said);
+    assert!(events > 1000, "{said}");
+    assert!(
+        said.contains(" s on 1 thread: ") && said.contains("million each second and thread"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_a_scenario_one_is_told_how_to_find_them() {
+    let scratch = Scratch::new();
+    for arguments in [&["sim"][..], &["sim", "--show"], &["sim", "--json"]] {
+        let (code, line) = scratch.refusal(arguments);
+        assert!(
+            code == 2 && line.contains("`tidegate sim --list`"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
 fn a_report_shows_what_came_of_a_scenario() {
     let scratch = Scratch::new();
     let said = scratch.run(&["report", "two.toml"]);
@@ -242,6 +272,9 @@ fn a_report_of_traces_shows_their_summary() {
     for part in ["reader", "writer", "service mean", "288 requests"] {
         assert!(page.contains(part), "{part}: {page}");
     }
+    scratch.run(&["report", "traces/", "--markdown", "folder.md"]);
+    let page = scratch.read("folder.md");
+    assert!(page.contains("576 requests in 2 traces"), "{page}");
 }
 
 #[test]

@@ -99,10 +99,11 @@ fn what_forwarders_recorded_is_summarised() {
         "2",
         "--no-mount",
         "--trace",
-        "traces",
+        "traces//",
     ];
     let (text, _) = scratch.run(&arguments);
     assert!(text.contains("tidegate trace summarise"), "{text}");
+    assert!(!text.contains("//") && !text.contains("traces/"), "{text}");
     work(&scratch.0.join("run"));
     let (table, _) = scratch.run(&["stat"]);
     let heading = table.lines().next().unwrap_or_default();
@@ -162,6 +163,14 @@ fn check_summary(scratch: &Scratch) {
     assert_eq!(total["size"]["max"], 65_536);
     assert_eq!(total["service_ns"]["requests"], 128);
     assert!(total["sequential"].as_f64() > Some(0.9), "{total}");
+    // A folder stands for the traces in it.
+    let folder = ["trace", "summarise", "traces/", "--json"];
+    assert_eq!(scratch.json(&folder), summary);
+    let refused = scratch.refusal(&["trace", "summarise", "data/"]);
+    assert!(
+        refused.contains("data: there is no file in it whose name ends with .trace"),
+        "{refused}"
+    );
     let applications = summary["applications"].as_array().expect("a list");
     assert_eq!(applications.len(), 1);
     assert_eq!(

@@ -40,6 +40,11 @@ impl Merge {
         }
     }
 
+    /// Whether touching requests are looked for.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
+    }
+
     /// Remembers a request that the policy took. Only those of one `group` are merged.
     pub(crate) fn arrived(&mut self, requests: &Requests, group: u32, slot: Slot) {
         if self.on && can_merge(&requests[slot].request) {

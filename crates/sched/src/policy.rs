@@ -63,6 +63,9 @@ pub(crate) trait Policy: Send {
     /// Feedback for policies that adapt; the others need not write it.
     fn finished(&mut self, _requests: &Requests, _slot: Slot, _now: Time) {}
 
+    /// Writes what it follows into `options`, defaults too: `merge`, and all of its own table.
+    fn in_force(&self, options: &mut Options);
+
     /// The number of the current window, for policies that have windows.
     fn epoch(&self, _now: Time) -> u64 {
         0

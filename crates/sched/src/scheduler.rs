@@ -10,12 +10,12 @@ use crate::policy::{self, Bound, Pick, Policy};
 use crate::requests::{Requests, Slot, Stage};
 use crate::types::{Input, Output, Rejected, Request, RequestId, Time};
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Decides which request goes next. See the crate's first page for an example.
 pub struct Scheduler {
-    name: String,
+    /// As they are in force, defaults too.
+    options: Options,
     policy: Box<dyn Policy>,
     requests: Requests,
     ids: Index,
@@ -24,8 +24,6 @@ pub struct Scheduler {
     batches: Vec<u32>,
     batches_free: Vec<u32>,
     batches_running: u32,
-    depth: u32,
-    queued_max: u32,
     /// With the policy; the rest of `stats.queued` is held back by the overlap rule.
     ready: u32,
     picked: Vec<Slot>,
@@ -69,7 +67,7 @@ impl Scheduler {
 
     pub(crate) fn with_policy(options: &Options, policy: Box<dyn Policy>) -> Scheduler {
         Scheduler {
-            name: options.policy.clone(),
+            options: in_force(options, &*policy),
             policy,
             requests: Requests::new(),
             ids: Index::new(),
@@ -77,8 +75,6 @@ impl Scheduler {
             batches: Vec::new(),
             batches_free: Vec::new(),
             batches_running: 0,
-            depth: options.depth,
-            queued_max: options.queued_max,
             ready: 0,
             picked: Vec::new(),
             freed: Vec::new(),
@@ -116,7 +112,7 @@ impl Scheduler {
     /// with the requests of one batch when the answer is [`Output::Dispatch`].
     pub fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
         into.clear();
-        if self.ready == 0 || self.batches_running == self.depth {
+        if self.ready == 0 || self.batches_running == self.options.depth {
             return Output::Idle;
         }
         self.picked.clear();
@@ -146,16 +142,19 @@ impl Scheduler {
         for slot in self.requests.at_stage(Stage::Queued) {
             policy.arrived(&mut self.requests, slot);
         }
+        self.options = in_force(options, &*policy);
         self.policy = policy;
-        self.name.clone_from(&options.policy);
-        self.depth = options.depth;
-        self.queued_max = options.queued_max;
         Ok(())
     }
 
     /// The name of the current policy.
     pub fn policy(&self) -> &str {
-        &self.name
+        &self.options.policy
+    }
+
+    /// The options in force: also those of the policy's own that were not given.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// What the current policy promises.
@@ -189,7 +188,7 @@ impl Scheduler {
     }
 
     fn arrived(&mut self, now: Time, request: Request) -> Result<(), Rejected> {
-        if self.stats.queued >= self.queued_max {
+        if self.stats.queued >= self.options.queued_max {
             return Err(Rejected::QueueFull);
         }
         if self.ids.find(request.id.0) != NONE {
@@ -303,6 +302,12 @@ impl Scheduler {
     }
 }
 
+fn in_force(options: &Options, policy: &dyn Policy) -> Options {
+    let mut options = options.clone();
+    policy.in_force(&mut options);
+    options
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,6 +317,35 @@ mod tests {
     fn a_scheduler_can_move_to_another_thread() {
         fn assert_send<T: Send>() {}
         assert_send::<Scheduler>();
+    }
+
+    #[test]
+    fn the_options_in_force_are_all_there_and_make_the_same_policy() {
+        for name in policy::NAMES {
+            let mut scheduler = Scheduler::new(&Options::for_policy(name)).unwrap();
+            let told = scheduler.options().clone();
+            // The policy's names of its own, by a mistake that it answers with them.
+            let mut wrong = Options::for_policy(name);
+            wrong.table.set("mistake", 1);
+            let Err(OptionsError::UnknownOption { known, .. }) = Scheduler::new(&wrong) else {
+                panic!("{name} takes anything");
+            };
+            let mut known = known.to_vec();
+            known.sort_unstable();
+            let names: Vec<&str> = told.table.iter().map(|(name, _)| name).collect();
+            assert_eq!(names, known, "{name}");
+            assert!(told.merge.is_some(), "{name}");
+            scheduler.set_policy(Time(0), &told).unwrap();
+            assert_eq!(scheduler.options(), &told, "{name}");
+        }
+        let mut given = Options::for_policy("window");
+        given.merge = Some(true);
+        given.table.set("window_ms", 250);
+        given.table.set("order", "id");
+        let scheduler = Scheduler::new(&given).unwrap();
+        let told = scheduler.options();
+        given.table.set("rotation_seed", 0);
+        assert_eq!(told, &given);
     }
 
     #[test]

@@ -19,11 +19,16 @@ pub struct Outcome {
     means: Vec<Vec<Vec<PointResult>>>,
     /// The claims, judged.
     pub verdicts: Vec<Verdict>,
+    /// How many runs this is of.
+    pub runs: usize,
+    /// Events that were simulated for it, over all runs and those of applications alone.
+    pub events: u64,
 }
 
 impl Outcome {
-    /// Puts runs together: by series, point, policy, repetition, as the runner makes them.
-    pub fn of(scenario: &Scenario, runs: &[PointResult]) -> Outcome {
+    /// Puts runs together: by series, point, policy, repetition, as the runner makes them; `events`
+    /// were simulated for them.
+    pub fn of(scenario: &Scenario, runs: &[PointResult], events: u64) -> Outcome {
         let repetitions = scenario.repetitions as usize;
         let mut groups = runs.chunks(repetitions).map(PointResult::mean);
         let mut next = || groups.next().expect("every run is there");
@@ -38,6 +43,8 @@ impl Outcome {
         let mut outcome = Outcome {
             means: means.collect(),
             verdicts: Vec::new(),
+            runs: runs.len(),
+            events,
         };
         outcome.verdicts = claims::judge(scenario, &outcome);
         outcome

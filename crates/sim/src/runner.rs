@@ -4,7 +4,7 @@ use crate::result::{Given, Outcome, PointResult, measure};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::{self, Setup};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tidegate_trace::{Header, Origin, Record};
 
 /// One run of a scenario: where it belongs.
@@ -56,6 +56,7 @@ pub fn run_recorded(
     let places = places(scenario);
     let next = AtomicUsize::new(0);
     let ended = AtomicUsize::new(0);
+    let events = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
     let results: Vec<Mutex<Option<Result<PointResult, String>>>> =
         places.iter().map(|_| Mutex::new(None)).collect();
@@ -66,7 +67,7 @@ pub fn run_recorded(
                 return;
             };
             let sink = sink.filter(|_| place.repetition == 0);
-            let result = one(scenario, *place, sink);
+            let result = one(scenario, *place, sink, &events);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             if let Ok(mut slot) = results[number].lock() {
                 *slot = Some(result);
@@ -89,7 +90,7 @@ pub fn run_recorded(
             None => {}
         }
     }
-    Ok(Outcome::of(scenario, &done))
+    Ok(Outcome::of(scenario, &done, events.into_inner()))
 }
 
 fn wrong(scenario: &Scenario, place: Place, reason: String) -> ScenarioError {
@@ -125,7 +126,12 @@ fn places(scenario: &Scenario) -> Vec<Place> {
     places
 }
 
-fn one(scenario: &Scenario, place: Place, sink: Option<Sink<'_>>) -> Result<PointResult, String> {
+fn one(
+    scenario: &Scenario,
+    place: Place,
+    sink: Option<Sink<'_>>,
+    events: &AtomicU64,
+) -> Result<PointResult, String> {
     let figure = &scenario.figure;
     let machine = &scenario.series[place.series].points[place.point].machine;
     let policy = &scenario.policies[place.policy];
@@ -144,10 +150,10 @@ fn one(scenario: &Scenario, place: Place, sink: Option<Sink<'_>>) -> Result<Poin
         origin: Origin::Simulation,
         ..Header::default()
     };
-    let outcome = run_one(setup)?;
+    let outcome = run_one(setup, events)?;
     if figure.alone {
         for (number, app) in (0..).zip(&mut given.applications) {
-            let end_ns = run_one(machine.setup(policy, seed, Some(number)))?.end_ns;
+            let end_ns = run_one(machine.setup(policy, seed, Some(number)), events)?.end_ns;
             app.alone_ns = Some(end_ns.saturating_sub(app.starts_ns));
         }
     }
@@ -165,8 +171,10 @@ fn one(scenario: &Scenario, place: Place, sink: Option<Sink<'_>>) -> Result<Poin
     Ok(measure(&outcome, &given))
 }
 
-fn run_one(setup: Setup) -> Result<world::Outcome, String> {
+/// Runs once, and adds what it simulated to `events`.
+fn run_one(setup: Setup, events: &AtomicU64) -> Result<world::Outcome, String> {
     let outcome = world::run(setup).map_err(|error| error.0)?;
+    events.fetch_add(outcome.events, Ordering::Relaxed);
     match &outcome.failures {
         (0, _) => Ok(outcome),
         (count, reason) => {

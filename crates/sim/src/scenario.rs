@@ -4,6 +4,7 @@
 //! run under several policies with several seeds. `[[claim]]`s compare what came of it with what a
 //! paper says, and with a band of our own.
 
+mod keys;
 mod machine;
 mod source;
 
@@ -11,6 +12,7 @@ pub use machine::{Machine, Policy};
 pub use source::ScenarioError;
 
 use crate::result::Metric;
+use keys::MACHINE as MACHINE_KEYS;
 use machine::{policies, tables};
 use serde::{Deserialize, Serialize};
 use source::Source;
@@ -199,6 +201,7 @@ impl Scenario {
     /// Reads a scenario from text; `file` stands in messages.
     pub fn parse(text: &str, file: &str, name: &str) -> Result<Scenario, ScenarioError> {
         let source = Source::parse(text, file)?;
+        keys::check(&source)?;
         let mut table = source.table.clone();
         let policies = policies(&source, &mut table)?;
         check_labels(&source, &policies)?;
@@ -279,16 +282,6 @@ impl Scenario {
         Ok(())
     }
 }
-
-const MACHINE_KEYS: &[&str] = &[
-    "network",
-    "forwarders",
-    "device",
-    "application",
-    "fault",
-    "clock_skew",
-    "time_limit",
-];
 
 fn entries<T: for<'de> Deserialize<'de>>(
     source: &Source,

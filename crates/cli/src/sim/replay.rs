@@ -61,7 +61,7 @@ impl Replay {
         let mut headers = Vec::new();
         let mut applications = Vec::new();
         for trace in &self.traces {
-            let files = files(trace)?;
+            let files = crate::trace::files(trace)?;
             let traces = Merged::open(&files).map_err(Fail::usage)?;
             headers.extend(traces.headers().cloned());
             applications.push(Value::Table(self.application(trace, &files)));
@@ -160,32 +160,6 @@ impl Replay {
                 self.speed
             ),
         }
-    }
-}
-
-/// A trace, or those of a folder by their names.
-fn files(trace: &Path) -> Result<Vec<PathBuf>, Fail> {
-    if !trace.is_dir() {
-        return Ok(vec![trace.to_path_buf()]);
-    }
-    let wrong = |error: std::io::Error| Fail::usage(format!("{}: {error}", trace.display()));
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(trace).map_err(wrong)? {
-        let path = entry.map_err(wrong)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "trace")
-        {
-            files.push(path);
-        }
-    }
-    files.sort();
-    match files.is_empty() {
-        true => Err(Fail::usage(format!(
-            "{}: there is no file in it whose name ends with .trace",
-            trace.display()
-        ))),
-        false => Ok(files),
     }
 }
 

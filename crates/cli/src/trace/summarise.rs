@@ -12,7 +12,7 @@ use tidegate_trace::{AppId, Merged, Part, Spread, Summary, summarise};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate trace summarise traces/*.trace
+  tidegate trace summarise traces/
   tidegate trace summarise --app climate --app render --json traces/forwarder.0.trace
 Traces of forwarders hold the hashes of applications' names only: --app tells the names to look for,
 as TIDEGATE_APP or the batch system made them (such as slurm-1234.0).";
@@ -21,7 +21,7 @@ as TIDEGATE_APP or the batch system made them (such as slurm-1234.0).";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Summarise {
-    /// The traces, such as those of all forwarders; they are taken as one
+    /// The traces, such as those of all forwarders, or folders of them; they are taken as one
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Name of an application that the traces may know by its number only; may be repeated
@@ -35,10 +35,14 @@ pub struct Summarise {
 impl Summarise {
     /// Reads the traces and prints.
     pub fn perform(self) -> Result<ExitCode, Fail> {
-        let (summary, warnings) = read(&self.files, &self.app)?;
+        let mut files = Vec::new();
+        for named in &self.files {
+            files.extend(super::files(named)?);
+        }
+        let (summary, warnings) = read(&files, &self.app)?;
         let text = match self.json {
-            true => format!("{}\n", as_json(&summary, self.files.len(), &warnings)),
-            false => as_text(&summary, self.files.len()),
+            true => format!("{}\n", as_json(&summary, files.len(), &warnings)),
+            false => as_text(&summary, files.len()),
         };
         // A closed pipe is the reader's choice.
         let _ = std::io::stdout().write_all(text.as_bytes());

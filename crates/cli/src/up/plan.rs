@@ -86,10 +86,7 @@ impl Plan {
             mount: (!up.no_mount).then_some(mount),
             export,
             settings,
-            trace: up
-                .trace
-                .as_deref()
-                .map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf())),
+            trace: up.trace.as_deref().map(plain_path),
             kill_at_request: up.kill_at_request.clone(),
             kill_after_effect: up.kill_after_effect.clone(),
         };
@@ -201,7 +198,7 @@ impl Plan {
         let _ = writeln!(text, "Look:      tidegate stat --state-dir {state}");
         if let Some(dir) = &self.trace {
             let dir = dir.display();
-            let _ = writeln!(text, "Recorded:  tidegate trace summarise {dir}/*.trace");
+            let _ = writeln!(text, "Recorded:  tidegate trace summarise {dir}");
         }
         text
     }
@@ -260,6 +257,12 @@ impl Plan {
         }
         tables.to_string()
     }
+}
+
+/// The absolute path, without a slash too much.
+fn plain_path(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    path.components().collect()
 }
 
 /// `I:REST`.

@@ -1,22 +1,86 @@
 //! Stopping what `tidegate up` started: the mount first, so that what it still has reaches the
 //! forwarders, then these.
 
+use crate::holders::{self, Holder};
 use crate::processes;
 use crate::state::{ClientFile, StateDir};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// For the mount to end by itself.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(15);
 /// For forwarders to drain: longer than their own bound.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(35);
 
-/// Stops what the state directory knows of. False if something had to be killed.
-pub fn stop(state: &StateDir) -> bool {
-    let mut gently = true;
+/// The file of the state directory that says what had to be killed, a line each.
+const KILLED: &str = "killed";
+
+/// A mount that processes use while it is to be taken away.
+pub struct Busy {
+    point: PathBuf,
+    holders: Vec<Holder>,
+    since: Instant,
+}
+
+impl Busy {
+    /// Looks who uses the mount of a state directory; says on standard error who does, and how
+    /// long they are waited for.
+    pub fn look(state: &StateDir) -> Option<Busy> {
+        let point = ClientFile::read(&state.client_file()).ok()?.mount?;
+        if !processes::is_mounted(&point) {
+            return None;
+        }
+        let holders = holders::find(&point);
+        if holders.is_empty() {
+            return None;
+        }
+        eprintln!(
+            "tidegate: the mount {} is in use by {}; waiting up to {} s until they let go of it",
+            point.display(),
+            holders::list(&holders),
+            MOUNT_PATIENCE.as_secs()
+        );
+        Some(Busy {
+            point,
+            holders,
+            since: Instant::now(),
+        })
+    }
+
+    /// Says that they did let go.
+    pub fn say_free(&self) {
+        let seconds = self.since.elapsed().as_secs_f64();
+        let point = self.point.display();
+        eprintln!("tidegate: {point} was let go of and taken away after {seconds:.1} s");
+    }
+
+    /// Those that are still there, for a message.
+    fn still(&self) -> String {
+        let there = self.holders.iter().filter(|holder| holder.is_there());
+        let there: Vec<Holder> = there.cloned().collect();
+        match there.is_empty() {
+            true => String::new(),
+            false => format!(" in use by {}", holders::list(&there)),
+        }
+    }
+}
+
+/// Stops what the state directory knows of. What had to be killed, in words.
+pub fn stop(state: &StateDir) -> Vec<String> {
+    let mut killed = Vec::new();
     if let Some(pid) = processes::find(&state.file("mount.pid"), "mount") {
-        gently &= processes::end(pid, "mount", MOUNT_PATIENCE);
+        let busy = Busy::look(state);
+        let gently = processes::end(pid, "mount", MOUNT_PATIENCE);
+        match &busy {
+            _ if !gently => {
+                let still = busy.map_or(String::new(), |busy| busy.still());
+                let seconds = MOUNT_PATIENCE.as_secs();
+                killed.push(format!("the mount{still}, after {seconds} s"));
+            }
+            Some(busy) => busy.say_free(),
+            None => {}
+        }
     }
     let client = ClientFile::read(&state.client_file()).ok();
     if let Some(point) = client.as_ref().and_then(|client| client.mount.as_ref())
@@ -25,23 +89,7 @@ pub fn stop(state: &StateDir) -> bool {
         detach(point);
     }
     let configs = client.map_or(0, |client| client.forwarders.len());
-    let running: Vec<_> = (0..configs)
-        .filter_map(|index| {
-            let mark = state.forwarder(index, "toml").display().to_string();
-            let pid = processes::find(&state.forwarder(index, "pid"), &mark)?;
-            Some((pid, mark))
-        })
-        .collect();
-    // All at once: each waits for its own work only.
-    std::thread::scope(|scope| {
-        let ends: Vec<_> = running
-            .iter()
-            .map(|(pid, mark)| scope.spawn(move || processes::end(*pid, mark, DRAIN_PATIENCE)))
-            .collect();
-        for end in ends {
-            gently &= end.join().unwrap_or(false);
-        }
-    });
+    killed.extend(stop_forwarders(state, configs));
     for name in ["mount.pid", "up.pid", "client.toml"] {
         // Left from an earlier run, or already gone.
         let _ = std::fs::remove_file(state.file(name));
@@ -49,7 +97,51 @@ pub fn stop(state: &StateDir) -> bool {
     for index in 0..configs {
         let _ = std::fs::remove_file(state.forwarder(index, "pid"));
     }
-    gently
+    if !killed.is_empty() {
+        // For a `tidegate down` that waits for this; without the file, the log still says it.
+        let _ = std::fs::write(state.file(KILLED), killed.join("\n"));
+    }
+    killed
+}
+
+/// What the [`stop`] of another process has killed; it is forgotten with this.
+pub fn take_killed(state: &StateDir) -> Vec<String> {
+    let path = state.file(KILLED);
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    // Not there if nothing was killed.
+    let _ = std::fs::remove_file(path);
+    text.lines().map(str::to_string).collect()
+}
+
+/// What to say when something had to be killed.
+pub fn cut_off(killed: &[String]) -> String {
+    let what = killed.join("; ");
+    format!("stopped, but this had to be killed: {what}; its requests were cut off")
+}
+
+/// Those that had to be killed.
+fn stop_forwarders(state: &StateDir, configs: usize) -> Vec<String> {
+    let running: Vec<_> = (0..configs)
+        .filter_map(|index| {
+            let mark = state.forwarder(index, "toml").display().to_string();
+            let pid = processes::find(&state.forwarder(index, "pid"), &mark)?;
+            Some((index, pid, mark))
+        })
+        .collect();
+    // All at once: each waits for its own work only.
+    std::thread::scope(|scope| {
+        let ends = running.iter().map(|(index, pid, mark)| {
+            let end = scope.spawn(move || processes::end(*pid, mark, DRAIN_PATIENCE));
+            (index, end)
+        });
+        let ends: Vec<_> = ends.collect();
+        let killed = ends.into_iter().filter_map(|(index, end)| {
+            let gently = end.join().unwrap_or(false);
+            let seconds = DRAIN_PATIENCE.as_secs();
+            (!gently).then(|| format!("forwarder {index}, after {seconds} s"))
+        });
+        killed.collect()
+    })
 }
 
 /// Takes a mount away whose process is gone.

@@ -41,6 +41,8 @@ pub(super) struct Pending {
     /// None while a job has it.
     pub(super) op: Option<Op>,
     pub(super) path: Path,
+    /// It asks for a name or an attribute; that there is none is an ordinary answer.
+    pub(super) looks_up: bool,
     pub(super) slot: Option<SlotId>,
     pub(super) payload_len: u32,
     /// For its own seat: until when it waits for the lock.
@@ -79,6 +81,7 @@ impl Pending {
             caller: request.caller,
             hints: request.hints.unwrap_or_default(),
             path: path(&request.op),
+            looks_up: matches!(request.op, Op::Lookup { .. } | Op::Getxattr { .. }),
             op: Some(request.op),
             slot,
             payload_len: request.payload_len,

@@ -6,13 +6,17 @@
 //!   "policy": "window",             the scheduler's policy
 //!   "epoch": 17,                    its current window, 0 without windows
 //!   "draining": false,
+//!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "depth": 8, "merge": false,
+//!               "queued_max": 65536, "window_ms": 250},       in force; last the policy's own
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
 //!                 "connected": true, "unanswered": 1, "opens": 4, "locks": 0}],
 //!   "scheduler": {"queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
 //!                 "arrived": 100, "finished": 99, "cancelled": 0, "rejected": 0},
 //!   "pool": {"bytes": 4096, "bytes_peak": 1048576, "bytes_max": 67108864},
-//!   "requests": {"answered": 200, "errors": 3, "replays": 0, "read": 50, "write": 49},
+//!   "requests": {"answered": 200, "errors": 3,       with an errno, but for those that are
+//!                "absent": 40,                       look-ups of names and attributes not there
+//!                "replays": 0, "read": 50, "write": 49},
 //!   "bytes": {"read": 204800, "write": 200704},
 //!   "calls": {"read": 40, "write": 39},      calls to the back end that move data
 //!   "batches": 80,
@@ -28,12 +32,13 @@
 
 use super::Forwarder;
 use super::request::{Path, Pending};
+use crate::files::Errno;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt::Write;
-use tidegate_sched::Direction;
-use tidegate_wire::{Outcome, Reply};
+use tidegate_sched::{Direction, OptionValue};
+use tidegate_wire::{Outcome, Reply, Status};
 
 /// Applications that are counted apart; later ones are counted together under id 0.
 const APPLICATIONS_MAX: usize = 4096;
@@ -42,7 +47,10 @@ const APPLICATIONS_MAX: usize = 4096;
 #[derive(Default)]
 pub(super) struct Counters {
     answered: u64,
+    /// With an errno, but for the absent.
     errors: u64,
+    /// Look-ups of what is not there: ordinary answers, most programs' first ones.
+    absent: u64,
     /// Requests answered from a row.
     pub(super) replays: u64,
     pub(super) batches: u64,
@@ -75,8 +83,15 @@ impl Forwarder {
         let bytes = match &reply.result {
             Ok(Outcome::Written { len }) | Ok(Outcome::Appended { len, .. }) => *len,
             Ok(_) => u64::from(reply.payload_len),
-            Err(_) => {
-                counters.errors += 1;
+            Err(status) => {
+                match status {
+                    Status::Errno(errno) if pending.looks_up && is_absence(*errno) => {
+                        counters.absent += 1;
+                    }
+                    Status::Errno(_) => counters.errors += 1,
+                    // Clients ask elsewhere, or again; programs do not see it.
+                    _ => {}
+                }
                 return;
             }
         };
@@ -112,6 +127,7 @@ impl Forwarder {
             self.scheduler.epoch(self.now),
             self.draining
         )?;
+        self.write_options(out)?;
         self.write_seats(out)?;
         self.write_sessions(out, trusted)?;
         let stats = self.scheduler.stats();
@@ -135,6 +151,30 @@ impl Forwarder {
             ",\"pool\":{{\"bytes\":{bytes},\"bytes_peak\":{peak},\"bytes_max\":{max}}}"
         )?;
         self.write_counters(out)?;
+        out.write_str("}")
+    }
+
+    /// The scheduler's options by name, as the configuration calls them; the policy's own last.
+    fn write_options(&self, out: &mut String) -> core::fmt::Result {
+        let options = self.scheduler.options();
+        write!(
+            out,
+            ",\"options\":{{\"batch_bytes_max\":{},\"batch_requests_max\":{},\"depth\":{},\
+             \"merge\":{},\"queued_max\":{}",
+            options.batch_bytes_max,
+            options.batch_requests_max,
+            options.depth,
+            options.merge.unwrap_or_default(),
+            options.queued_max
+        )?;
+        for (name, value) in options.table.iter() {
+            write!(out, ",{}:", Quoted(name))?;
+            match value {
+                OptionValue::Integer(number) => write!(out, "{number}")?,
+                OptionValue::Bool(flag) => write!(out, "{flag}")?,
+                OptionValue::Text(text) => write!(out, "{}", Quoted(text))?,
+            }
+        }
         out.write_str("}")
     }
 
@@ -173,9 +213,9 @@ impl Forwarder {
         let [read, write] = counters.total.requests;
         write!(
             out,
-            ",\"requests\":{{\"answered\":{},\"errors\":{},\"replays\":{},\
-             \"read\":{read},\"write\":{write}}}",
-            counters.answered, counters.errors, counters.replays
+            ",\"requests\":{{\"answered\":{},\"errors\":{},\"absent\":{},\
+             \"replays\":{},\"read\":{read},\"write\":{write}}}",
+            counters.answered, counters.errors, counters.absent, counters.replays
         )?;
         let [read, write] = counters.total.bytes;
         write!(out, ",\"bytes\":{{\"read\":{read},\"write\":{write}}}")?;
@@ -204,6 +244,11 @@ impl Forwarder {
             },
         )
     }
+}
+
+/// Whether an errno says that there is no such name, or no such attribute.
+fn is_absence(errno: u16) -> bool {
+    [Errno::ENOENT.0, Errno::ENODATA.0].contains(&errno)
 }
 
 fn write_list<T>(

@@ -28,12 +28,30 @@ fn the_status_is_json_and_counts_what_was_done() {
         .call_with(&mut host, read(file, 0, 9), &[])
         .0
         .expect("read");
+    // What is not there is no error; what cannot be removed is one.
+    let lookup = Op::Lookup {
+        parent: tester.root(),
+        name: b"absent"[..].into(),
+    };
+    let attribute = Op::Getxattr {
+        handle: file,
+        name: b"user.absent"[..].into(),
+    };
+    let unlink = Op::Unlink {
+        parent: tester.root(),
+        name: b"absent"[..].into(),
+    };
+    assert_eq!(errno(tester.call(&mut host, lookup)), Errno::ENOENT.0);
+    assert_eq!(errno(tester.call(&mut host, attribute)), Errno::ENODATA.0);
+    assert_eq!(errno(tester.call(&mut host, unlink)), Errno::ENOENT.0);
     let text = String::from_utf8(host.forwarder_status()).expect("text");
     let expected = [
+        r#","options":{"batch_bytes_max":8388608,"batch_requests_max":256,"depth":"#,
+        r#""merge":false,"queued_max":"#,
         r#"{"forwarder":0,"policy":"fifo","epoch":0,"draining":false,"#,
         r#""seats":[{"seat":0,"state":"serving","generation":1,"clients":1}]"#,
         r#"{"client":"0000000000000077","name":"node:1","uid":0,"connected":true,"unanswered":0,"#,
-        r#""requests":{"answered":3,"errors":0,"replays":0,"read":1,"write":1}"#,
+        r#""requests":{"answered":6,"errors":1,"absent":2,"replays":0,"read":1,"write":1}"#,
         r#""bytes":{"read":4,"write":4},"calls":{"read":1,"write":1},"batches":2"#,
         r#""applications":[{"app":"0000000000000000","read_requests":1,"read_bytes":4,"#,
     ];
@@ -80,6 +98,7 @@ fn a_policy_is_changed_by_trusted_peers_and_only_if_it_makes_sense() {
     assert!(tester.take(&mut host, &request).0.is_ok());
     let status = String::from_utf8(host.forwarder_status()).expect("text");
     assert!(status.contains("\"policy\":\"window\""));
+    assert!(status.contains(r#","order":"rotated","rotation_seed":0,"window_ms":1000}"#));
 
     let refusals = [
         Ok(Options::for_policy("no such policy")),

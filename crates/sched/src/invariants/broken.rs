@@ -115,6 +115,8 @@ std::thread_local! {
 }
 
 impl Policy for Broken {
+    fn in_force(&self, _options: &mut Options) {}
+
     fn arrived(&mut self, _requests: &mut Requests, slot: Slot) {
         self.arrivals += 1;
         if self.fault != Fault::Loses || !self.arrivals.is_multiple_of(7) {

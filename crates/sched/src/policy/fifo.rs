@@ -50,6 +50,10 @@ impl Policy for Fifo {
         self.merge.cancelled(requests, 0, slot);
     }
 
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+    }
+
     fn bound(&self) -> Bound {
         Bound::Ahead
     }

@@ -159,6 +159,11 @@ impl Policy for RoundRobin {
         }
     }
 
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        options.table.set("quantum", self.quantum);
+    }
+
     fn bound(&self) -> Bound {
         Bound::Turns(1)
     }

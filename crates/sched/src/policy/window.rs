@@ -23,6 +23,9 @@ use alloc::vec::Vec;
 /// The paper's width for disks; it recommends 250 for SSDs.
 const WINDOW_MS: u64 = 1000;
 
+/// How the applications of one window are ranked; the first is the default.
+const ORDERS: &[&str] = &["rotated", "id"];
+
 /// How far a client's clock may run ahead before its stamps are cut.
 const AHEAD_NS_MAX: u64 = 5_000_000;
 
@@ -97,7 +100,7 @@ impl Window {
         Ok(Window {
             width_ns: table.integer("window_ms", WINDOW_MS, 1, 3_600_000)? * 1_000_000,
             wall_offset_ns: options.wall_offset_ns,
-            rotated: table.word("order", &["rotated", "id"])? == 0,
+            rotated: table.word("order", ORDERS)? == 0,
             rotation_seed: table.integer("rotation_seed", 0, 0, u64::MAX)?,
             merge: Merge::new(options, false),
             by_key: Sorted::new(),
@@ -212,6 +215,14 @@ impl Policy for Window {
     /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
     /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
     /// before it has b - 1 <= a + ahead.
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        let table = &mut options.table;
+        table.set("window_ms", self.width_ns / 1_000_000);
+        table.set("order", ORDERS[usize::from(!self.rotated)]);
+        table.set("rotation_seed", self.rotation_seed);
+    }
+
     fn bound(&self) -> Bound {
         Bound::Windows(1 + AHEAD_NS_MAX.div_ceil(self.width_ns))
     }

@@ -1,0 +1,199 @@
+//! Which processes use a mount: by open files, maps, working directory and root, as far as /proc
+//! tells this user.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
+
+/// For the look: /proc can block on a process that is stuck itself, and then some are not found.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// Holders that are named; the others are counted.
+const NAMED_MAX: usize = 5;
+
+/// A process that uses a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pid: u32,
+    /// As in /proc/PID/comm.
+    name: String,
+    /// One of the ways in which it uses it.
+    how: &'static str,
+    path: PathBuf,
+}
+
+impl Holder {
+    /// Whether the process is still there.
+    pub fn is_there(&self) -> bool {
+        let process = PathBuf::from(format!("/proc/{}", self.pid));
+        fs::read_to_string(process.join("comm")).is_ok_and(|name| name.trim_end() == self.name)
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Holder { pid, name, how, .. } = self;
+        write!(f, "{name} (pid {pid}, {how} {})", self.path.display())
+    }
+}
+
+/// Several of them in words.
+pub fn list(holders: &[Holder]) -> String {
+    let named = holders.iter().take(NAMED_MAX).map(Holder::to_string);
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if holders.len() > NAMED_MAX {
+        text.push_str(&format!(" and {} more", holders.len() - NAMED_MAX));
+    }
+    text
+}
+
+/// The processes, but for this one, that use what is mounted at a place. Looks at no file of it:
+/// its forwarders may hang.
+pub fn find(point: &Path) -> Vec<Holder> {
+    let point = spelled(point);
+    let (found, holders) = mpsc::channel();
+    // On its own, so that it may be left behind.
+    std::thread::spawn(move || look(&point, &found));
+    let until = Instant::now() + LOOK_MAX;
+    let rest = || until.saturating_duration_since(Instant::now());
+    std::iter::from_fn(|| holders.recv_timeout(rest()).ok()).collect()
+}
+
+/// A mount point without links on the way, as /proc shows it; the point itself is not looked at.
+fn spelled(point: &Path) -> PathBuf {
+    let parent = point.parent().and_then(|parent| parent.canonicalize().ok());
+    match (parent, point.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => point.to_path_buf(),
+    }
+}
+
+fn look(point: &Path, found: &Sender<Holder>) {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return;
+    };
+    for process in processes.flatten() {
+        let pid = process.file_name().to_string_lossy().parse();
+        let Ok(pid) = pid else { continue };
+        if pid == std::process::id() {
+            continue;
+        }
+        if let Some((how, path)) = way(&process.path(), point) {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            let name = name.trim_end().to_string();
+            let holder = Holder {
+                pid,
+                name,
+                how,
+                path,
+            };
+            if found.send(holder).is_err() {
+                // Nobody waits any longer.
+                return;
+            }
+        }
+    }
+}
+
+/// How a process uses the mount, and which file; what would lose data first.
+fn way(process: &Path, point: &Path) -> Option<(&'static str, PathBuf)> {
+    let inside = |link: PathBuf| {
+        let path = fs::read_link(link).ok()?;
+        path.starts_with(point).then_some(path)
+    };
+    let opened = || {
+        let files = fs::read_dir(process.join("fd")).ok()?;
+        files.flatten().find_map(|file| inside(file.path()))
+    };
+    let mapped = || {
+        let maps = fs::read(process.join("maps")).ok()?;
+        let maps = String::from_utf8_lossy(&maps);
+        // Range, rights, offset, device and inode come before the path, which may hold spaces.
+        let paths = maps
+            .lines()
+            .filter_map(|line| line.find('/').map(|at| &line[at..]));
+        let mut inside = paths.map(Path::new).filter(|path| path.starts_with(point));
+        inside.next().map(Path::to_path_buf)
+    };
+    (opened().map(|path| ("open file", path)))
+        .or_else(|| mapped().map(|path| ("mapped file", path)))
+        .or_else(|| inside(process.join("cwd")).map(|path| ("working directory", path)))
+        .or_else(|| inside(process.join("root")).map(|path| ("root directory", path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processes::wait_until;
+    use std::fs::File;
+    use std::process::{Child, Command, Stdio};
+
+    fn ended(mut child: Child) {
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+    }
+
+    #[test]
+    fn those_that_use_a_folder_are_found_and_say_how() {
+        let name = format!("tidegate-holders-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("in side")).expect("the temporary directory is ours");
+        fs::write(folder.join("file"), "bytes").expect("ours");
+        fs::copy("/bin/sleep", folder.join("a program")).expect("ours");
+        let sleep = |program: &Path| {
+            let mut command = Command::new(program);
+            command.arg("60").stdin(Stdio::null());
+            command
+        };
+        let plain = || sleep(Path::new("sleep"));
+        let works = plain().current_dir(folder.join("in side")).spawn();
+        let file = File::open(folder.join("file")).expect("it is there");
+        let opens = plain().stdin(file).spawn();
+        let maps = sleep(&folder.join("a program")).spawn();
+        let children = [works, opens, maps].map(|child| child.expect("it starts"));
+        let expected = [
+            ("working directory", "in side"),
+            ("open file", "file"),
+            ("mapped file", "a program"),
+        ];
+        // A child runs another program only a moment later.
+        let all_found = wait_until(Duration::from_secs(20), || {
+            let holders = find(&folder);
+            let mut pairs = children.iter().zip(expected);
+            pairs.all(|(child, (how, name))| {
+                holders.iter().any(|holder| {
+                    let path = spelled(&folder).join(name);
+                    (holder.pid, holder.how, &holder.path) == (child.id(), how, &path)
+                })
+            })
+        });
+        let holders = find(&folder);
+        assert!(all_found, "{holders:?}");
+        assert!(holders.iter().all(Holder::is_there), "{holders:?}");
+        children.into_iter().for_each(ended);
+        assert_eq!(find(&folder), []);
+        assert!(!holders.iter().any(Holder::is_there));
+        fs::remove_dir_all(&folder).expect("ours");
+    }
+
+    #[test]
+    fn many_are_counted() {
+        let holder = |pid| Holder {
+            pid,
+            name: "dd".into(),
+            how: "open file",
+            path: "/mnt/a".into(),
+        };
+        let few: Vec<_> = (1..3).map(holder).collect();
+        let text = "dd (pid 1, open file /mnt/a), dd (pid 2, open file /mnt/a)";
+        assert_eq!(list(&few), text);
+        let many: Vec<_> = (1..20).map(holder).collect();
+        assert!(
+            list(&many).ends_with("/mnt/a) and 14 more"),
+            "{}",
+            list(&many)
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! The applications in the forwarders' states: by name where it is known, over all forwarders.
+
+use super::number;
+use crate::table;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Applications that are shown; the JSON has all.
+const SHOWN_MAX: usize = 20;
+
+/// The counts of an application that are added up: requests, bytes, requests, bytes, time.
+const COUNTS: [&str; 5] = [
+    "read_requests",
+    "read_bytes",
+    "write_requests",
+    "write_bytes",
+    "charged_ns",
+];
+
+/// Puts the names that are known beside the hashes.
+pub fn name(states: &mut [Value], names: &BTreeMap<String, String>) {
+    let lists = states.iter_mut().map(|state| state.get_mut("applications"));
+    let lists = lists.flatten().filter_map(Value::as_array_mut);
+    for application in lists.flatten() {
+        let name = application["app"].as_str().and_then(|app| names.get(app));
+        if let Some(name) = name.cloned() {
+            application["name"] = name.into();
+        }
+    }
+}
+
+/// What each application did, that with the most device time first; nothing if there is none.
+pub fn lay_out(states: &[Value]) -> String {
+    let mut sums: BTreeMap<&str, [u64; 5]> = BTreeMap::new();
+    let lists = states
+        .iter()
+        .filter_map(|state| state["applications"].as_array());
+    for application in lists.flatten() {
+        let name = application["name"].as_str();
+        let Some(name) = name.or(application["app"].as_str()) else {
+            continue;
+        };
+        let sum = sums.entry(name).or_default();
+        for (sum, key) in sum.iter_mut().zip(COUNTS) {
+            *sum = sum.saturating_add(number(&application[key]));
+        }
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    if sums.is_empty() {
+        return String::new();
+    }
+    sums.sort_by_key(|(_, [.., charged_ns])| u64::MAX - charged_ns);
+    let rows = sums.iter().take(SHOWN_MAX).map(|(name, sum)| {
+        let [reads, read, writes, written, charged_ns] = *sum;
+        vec![
+            name.to_string(),
+            reads.to_string(),
+            table::bytes(read),
+            writes.to_string(),
+            table::bytes(written),
+            table::time(charged_ns),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let heading = [
+        "application",
+        "reads",
+        "read",
+        "writes",
+        "written",
+        "device time",
+    ];
+    let mut text = format!("\n{}", table::lay_out(&heading, &rows));
+    if sums.len() > SHOWN_MAX {
+        let more = sums.len() - SHOWN_MAX;
+        text.push_str(&format!("and {more} more; --json shows all\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn applications_are_named_and_added_up_over_forwarders() {
+        let one = |app: &str, bytes: u64| {
+            json!({
+                "app": app, "read_requests": 1, "read_bytes": bytes, "write_requests": 2,
+                "write_bytes": 0, "charged_ns": bytes * 1000,
+            })
+        };
+        let mut states = vec![
+            json!({ "applications": [one("0a", 5), one("0b", 7)] }),
+            json!({ "error": "no answer" }),
+            json!({ "applications": [one("0a", 6)] }),
+        ];
+        let names = BTreeMap::from([("0a".to_string(), "climate".to_string())]);
+        name(&mut states, &names);
+        assert_eq!(states[2]["applications"][0]["name"], "climate");
+        assert_eq!(states[0]["applications"][1]["name"], Value::Null);
+        assert_eq!(
+            lay_out(&states),
+            "\n\
+             application  reads  read  writes  written  device time\n\
+             climate          2    11       4        0         11us\n\
+             0b               1     7       2        0        7.0us\n"
+        );
+        assert_eq!(lay_out(&[json!({ "applications": [] })]), "");
+    }
+
+    #[test]
+    fn many_are_counted() {
+        let many = (0..30).map(|app: u32| json!({ "app": format!("{app:016x}") }));
+        let text = lay_out(&[json!({ "applications": many.collect::<Vec<_>>() })]);
+        assert_eq!(text.lines().count(), 1 + 1 + SHOWN_MAX + 1, "{text}");
+        assert!(text.ends_with("and 10 more; --json shows all\n"), "{text}");
+    }
+}
