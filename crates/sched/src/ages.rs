@@ -82,6 +82,11 @@ impl Ages {
         None
     }
 
+    /// Writes its option.
+    pub(crate) fn in_force(&self, options: &mut Options) {
+        options.table.set(OPTION, self.max_ns / 1_000_000);
+    }
+
     /// What a policy with this guard promises.
     pub(crate) fn bound(&self) -> Bound {
         Bound::Overtaking(self.max_ns)

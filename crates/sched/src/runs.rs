@@ -162,6 +162,11 @@ impl Runs {
         }
     }
 
+    /// Whether touching requests join.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
+    }
+
     /// A run, by the number that requests carry as their tag.
     pub(crate) fn run(&self, run: u32) -> &Run {
         &self.runs[run as usize]

@@ -19,12 +19,16 @@ use alloc::vec::Vec;
 /// AGIOS's: what a request of this length costs is the quantum of a step.
 const QUANTUM_BYTES: u64 = 65_536;
 
+/// The paper's rule, and that of the public code.
+const QUANTUM: &[&str] = &["fixed", "adaptive"];
+
 /// An adaptive quantum grows to so many times the first one.
 const QUANTUM_GROWTH_MAX: u64 = 64;
 
 pub(super) struct Aioli {
     runs: Runs,
     ages: Ages,
+    quantum_bytes: u64,
     adaptive: Option<Adaptive>,
 }
 
@@ -80,10 +84,11 @@ impl Aioli {
         table.only("aioli", &[ages::OPTION, "quantum", "quantum_bytes"])?;
         let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
         let quantum_ns = options.cost.access(Direction::Read, false).ns(bytes);
-        let adaptive = table.word("quantum", &["fixed", "adaptive"])? == 1;
+        let adaptive = table.word("quantum", QUANTUM)? == 1;
         Ok(Aioli {
             runs: Runs::new(options, Growth::Linear, Order::Oldest, quantum_ns),
             ages: Ages::new(options)?,
+            quantum_bytes: bytes,
             adaptive: adaptive.then(|| Adaptive {
                 first_ns: quantum_ns,
                 quanta_ns: Vec::new(),
@@ -123,6 +128,15 @@ impl Policy for Aioli {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
         self.ages.gone(slot);
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.runs.is_on());
+        self.ages.in_force(options);
+        options
+            .table
+            .set("quantum", QUANTUM[usize::from(self.adaptive.is_some())]);
+        options.table.set("quantum_bytes", self.quantum_bytes);
     }
 
     fn bound(&self) -> Bound {

@@ -20,6 +20,7 @@ const QUANTUM_BYTES: u64 = 8192;
 pub(super) struct Mlf {
     runs: Runs,
     ages: Ages,
+    quantum_bytes: u64,
 }
 
 impl Mlf {
@@ -31,6 +32,7 @@ impl Mlf {
         Ok(Mlf {
             runs: Runs::new(options, Growth::Doubling, Order::Turns, quantum_ns),
             ages: Ages::new(options)?,
+            quantum_bytes: bytes,
         })
     }
 }
@@ -59,6 +61,12 @@ impl Policy for Mlf {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
         self.ages.gone(slot);
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.runs.is_on());
+        self.ages.in_force(options);
+        options.table.set("quantum_bytes", self.quantum_bytes);
     }
 
     fn bound(&self) -> Bound {

@@ -74,6 +74,11 @@ impl Policy for Sjf {
         self.merge.cancelled(requests, 0, slot);
     }
 
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        self.ages.in_force(options);
+    }
+
     fn bound(&self) -> Bound {
         self.ages.bound()
     }

@@ -80,6 +80,10 @@ impl Policy for TimeOrder {
         self.merge.cancelled(requests, 0, slot);
     }
 
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+    }
+
     /// The latest that runs before a request arrived `BEFORE_NS_MAX` after its time, and that is
     /// at most `AHEAD_NS_MAX` after its arrival.
     fn bound(&self) -> Bound {

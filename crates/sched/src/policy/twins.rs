@@ -125,6 +125,16 @@ impl Policy for Twins {
         self.merge.cancelled(requests, server, slot);
     }
 
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        self.ages.in_force(options);
+        let table = &mut options.table;
+        table.set("servers", u64::from(self.servers));
+        table.set("start", self.start);
+        table.set("stripe_bytes", self.stripe_bytes);
+        table.set("window_us", self.window_ns / 1000);
+    }
+
     fn bound(&self) -> Bound {
         self.ages.bound()
     }

@@ -15,11 +15,15 @@ use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
 use crate::types::{AppId, Request, Time};
 use alloc::collections::BTreeMap;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+
+/// What a share belongs to.
+const BY: &[&str] = &["app", "queue"];
 
 pub(super) struct Wfq {
     by_queue: bool,
+    weights_text: String,
     weights: BTreeMap<u64, u64>,
     cost: CostModel,
     merge: Merge,
@@ -32,9 +36,10 @@ impl Wfq {
     pub(super) fn new(options: &Options) -> Result<Wfq, OptionsError> {
         let table = &options.table;
         table.only("wfq", &["by", "weights"])?;
-        let by_queue = table.word("by", &["app", "queue"])? == 1;
+        let by_queue = table.word("by", BY)? == 1;
         Ok(Wfq {
             by_queue,
+            weights_text: table.text("weights")?.to_string(),
             weights: weights(table.text("weights")?, by_queue)?,
             cost: options.cost,
             merge: Merge::new(options, false),
@@ -125,6 +130,12 @@ impl Policy for Wfq {
         requests.unlink(&mut self.queues[number as usize], slot);
         self.fair.cancelled(number);
         self.merge.cancelled(requests, number, slot);
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        options.table.set("by", BY[usize::from(self.by_queue)]);
+        options.table.set("weights", &*self.weights_text);
     }
 
     fn bound(&self) -> Bound {

@@ -212,9 +212,6 @@ impl Policy for Window {
         self.wall_ns(now) / self.width_ns
     }
 
-    /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
-    /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
-    /// before it has b - 1 <= a + ahead.
     fn in_force(&self, options: &mut Options) {
         options.merge = Some(self.merge.is_on());
         let table = &mut options.table;
@@ -223,6 +220,9 @@ impl Policy for Window {
         table.set("rotation_seed", self.rotation_seed);
     }
 
+    /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
+    /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
+    /// before it has b - 1 <= a + ahead.
     fn bound(&self) -> Bound {
         Bound::Windows(1 + AHEAD_NS_MAX.div_ceil(self.width_ns))
     }
