@@ -62,6 +62,10 @@ fn run_of(key: Key) -> u32 {
     key as u32
 }
 
+fn start_of(key: Key) -> u64 {
+    (key >> 32) as u64
+}
+
 fn queue_of(key: Key) -> u32 {
     (key >> 96) as u32
 }
@@ -126,9 +130,10 @@ pub(crate) struct Runs {
     queues: Vec<Queue>,
     queues_free: Vec<u32>,
     by_file: [Index; 2],
-    /// Not eligible; and eligible ones.
-    pending: Sorted<Key, ()>,
-    eligible: Sorted<Key, ()>,
+    /// Not eligible, and eligible ones; with the end of each, so that a look at neighbours need
+    /// not fetch them.
+    pending: Sorted<Key, u64>,
+    eligible: Sorted<Key, u64>,
     /// Waiting ones by step; parked ones by time.
     due: Sorted<(u64, u32), ()>,
     parked: Sorted<(u64, u32), ()>,
@@ -199,6 +204,11 @@ impl Runs {
                 let old = &mut self.runs[run as usize];
                 old.end = request.end();
                 requests.push_back(&mut old.requests, slot);
+                let key = key(queue, old.start, run);
+                match old.stage {
+                    Stage::Eligible => self.eligible.insert(key, request.end()),
+                    _ => self.pending.insert(key, request.end()),
+                }
                 run
             }
             (None, Some(run)) => {
@@ -335,19 +345,19 @@ impl Runs {
         let (mut left, mut right) = (None, None);
         for tree in [&self.eligible, &self.pending] {
             let (before, after) = tree.around(&place);
-            let before = before.filter(|(key, ())| queue_of(*key) == queue);
-            if let Some(run) = before.map(|(key, ())| run_of(key))
-                && self.runs[run as usize].end == request.offset
-                && self.has_room(run, request.len, 1)
+            if let Some((key, end)) = before
+                && queue_of(key) == queue
+                && end == request.offset
+                && self.has_room(run_of(key), request.len, 1)
             {
-                left = Some(run);
+                left = Some(run_of(key));
             }
-            let after = after.filter(|(key, ())| queue_of(*key) == queue);
-            if let Some(run) = after.map(|(key, ())| run_of(key))
-                && self.runs[run as usize].start == request.end()
-                && self.has_room(run, request.len, 1)
+            if let Some((key, _)) = after
+                && queue_of(key) == queue
+                && start_of(key) == request.end()
+                && self.has_room(run_of(key), request.len, 1)
             {
-                right = Some(run);
+                right = Some(run_of(key));
             }
         }
         if let (Some(first), Some(second)) = (left, right) {
@@ -546,10 +556,10 @@ impl Runs {
     /// Puts a run where its stage says.
     fn place(&mut self, number: u32) {
         let run = &self.runs[number as usize];
-        let (queue, at) = (run.queue, key(run.queue, run.start, number));
+        let (queue, at, end) = (run.queue, key(run.queue, run.start, number), run.end);
         match run.stage {
             Stage::Eligible => {
-                self.eligible.insert(at, ());
+                self.eligible.insert(at, end);
                 let entry = &self.queues[queue as usize];
                 let order = |key: Key| (key < entry.at, key);
                 if entry.next.is_none_or(|next| order(at) < order(next)) {
@@ -557,11 +567,11 @@ impl Runs {
                 }
             }
             Stage::Waiting { step } => {
-                self.pending.insert(at, ());
+                self.pending.insert(at, end);
                 self.due.insert((step, number), ());
             }
             Stage::Parked { until } => {
-                self.pending.insert(at, ());
+                self.pending.insert(at, end);
                 self.parked.insert((until.0, number), ());
             }
         }
@@ -589,8 +599,8 @@ impl Runs {
     }
 
     fn find_next(&mut self, queue: u32) {
-        let of_queue = |found: Option<(Key, ())>| {
-            let key = found.map(|(key, ())| key);
+        let of_queue = |found: Option<(Key, u64)>| {
+            let key = found.map(|(key, _)| key);
             key.filter(|key| queue_of(*key) == queue)
         };
         let at = self.queues[queue as usize].at;

@@ -8,6 +8,7 @@
 
 use crate::index::NONE;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 /// Entries of a node.
 const WIDTH: usize = 24;
@@ -42,6 +43,8 @@ pub(crate) struct Sorted<K, V> {
     height: usize,
     len: usize,
     first: u32,
+    /// The leaf of the last search: the next one is often beside it.
+    recent: Cell<u32>,
 }
 
 /// A place in the map: the way from the root, and the position in the leaf.
@@ -64,6 +67,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
             height: 0,
             len: 0,
             first: 0,
+            recent: Cell::new(0),
         };
         map.root = map.leaf();
         map
@@ -90,10 +94,23 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         (self.height, self.len) = (0, 0);
         self.root = self.leaf();
         self.first = self.root;
+        self.recent.set(self.root);
     }
 
     /// Adds a key; if it is present its value is replaced.
     pub(crate) fn insert(&mut self, key: K, value: V) {
+        if let Some((number, at)) = self.near(&key) {
+            let leaf = &mut self.leaves[number as usize];
+            if leaf.keys[at] == key {
+                leaf.values[at] = value;
+                return;
+            }
+            if (leaf.len as usize) < WIDTH {
+                leaf.put(at, key, value);
+                self.len += 1;
+                return;
+            }
+        }
         let way = self.way(&key);
         let leaf = &mut self.leaves[way.leaf as usize];
         let len = leaf.len as usize;
@@ -143,6 +160,18 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
 
     /// Removes a key; its value if it was there.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        if let Some((number, at)) = self.near(key) {
+            let leaf = &mut self.leaves[number as usize];
+            if leaf.keys[at] != *key {
+                return None;
+            }
+            if leaf.len > 1 {
+                let value = leaf.values[at];
+                leaf.cut(at);
+                self.len -= 1;
+                return Some(value);
+            }
+        }
         let way = self.way(key);
         let leaf = &self.leaves[way.leaf as usize];
         if way.at >= leaf.len as usize || leaf.keys[way.at] != *key {
@@ -244,16 +273,31 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
     /// The leaf where a key belongs, and the position of the first key that is not below it.
     #[inline]
     fn place(&self, key: &K) -> (u32, usize) {
+        if let Some(place) = self.near(key) {
+            return place;
+        }
         let mut number = self.root;
         for _ in 0..self.height {
             let inner = &self.inner[number as usize];
             number = inner.children[inner.child(key)];
         }
+        self.recent.set(number);
         let leaf = &self.leaves[number as usize];
         (
             number,
             rank(&leaf.keys[..leaf.len as usize], |other| other < key),
         )
+    }
+
+    /// As `place`, if the key lies between two of the leaf of the last search. That leaf may have
+    /// been freed since, or have another place; then it is empty, or holds what it says.
+    #[inline]
+    fn near(&self, key: &K) -> Option<(u32, usize)> {
+        let number = self.recent.get();
+        let leaf = &self.leaves[number as usize];
+        let keys = &leaf.keys[..leaf.len as usize];
+        let is_inside = keys.first()? <= key && key <= keys.last()?;
+        is_inside.then(|| (number, rank(keys, |other| other < key)))
     }
 
     /// As `place`, and remembers the way.
@@ -267,6 +311,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
             *step = (number, child as u32);
             number = inner.children[child];
         }
+        self.recent.set(number);
         let leaf = &self.leaves[number as usize];
         let at = rank(&leaf.keys[..leaf.len as usize], |other| other < key);
         Way {
