@@ -74,6 +74,8 @@ impl Shape {
                 table.set("quantum_bytes", random.pick(&[1u64, 4096, 1 << 20]));
                 if name == "aioli" {
                     table.set("quantum", random.pick(&["fixed", "adaptive"]));
+                    table.set("prediction", random.pick(&["off", "online"]));
+                    table.set("idle_percent_max", random.pick(&[2u64, 100]));
                 }
             }
             "twins" => {
@@ -94,6 +96,7 @@ impl Shape {
             merge: random.pick(&[None, Some(false), Some(true)]),
             batch_bytes_max: random.pick(&[4096, 65_536, 8 << 20]),
             batch_requests_max: random.pick(&[1, 3, 256]),
+            prediction: None,
             cost: match random.chance(50) {
                 true => CostModel::default(),
                 false => cheap(),

@@ -38,6 +38,7 @@ mod merge;
 mod options;
 mod overlap;
 pub mod policy;
+mod prediction;
 mod requests;
 mod runs;
 mod scheduler;
@@ -49,6 +50,7 @@ mod types;
 pub use cost::{AccessCost, CostModel, CostModelError};
 pub use options::{OptionValue, Options, OptionsError, PolicyOptions};
 pub use policy::Bound;
+pub use prediction::{Observed, Prediction};
 pub use scheduler::{Scheduler, Stats};
 pub use types::{
     AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time, mix64,

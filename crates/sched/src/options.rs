@@ -2,8 +2,10 @@
 
 use crate::cost::CostModel;
 use crate::policy;
+use crate::prediction::Prediction;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use core::fmt;
 
 /// The most requests a scheduler can be asked to queue: keeps slot numbers within 32 bits and a
@@ -29,6 +31,8 @@ pub struct Options {
     pub batch_requests_max: u32,
     /// What accesses cost the device.
     pub cost: CostModel,
+    /// What traces of earlier runs foretell, for `prediction = "recorded"`.
+    pub prediction: Option<Arc<Prediction>>,
     /// The chosen policy's own options.
     pub table: PolicyOptions,
 }
@@ -44,6 +48,7 @@ impl Default for Options {
             batch_bytes_max: 8 << 20,
             batch_requests_max: 256,
             cost: CostModel::default(),
+            prediction: None,
             table: PolicyOptions::default(),
         }
     }
@@ -256,6 +261,8 @@ pub enum OptionsError {
         /// What it takes.
         known: &'static [&'static str],
     },
+    /// `prediction = "recorded"` without a prediction.
+    NoPrediction,
     /// The text of the option makes no sense.
     Malformed {
         /// The option.
@@ -326,6 +333,9 @@ impl fmt::Display for OptionsError {
                     "{option} cannot be \"{word}\"; known: {}",
                     known.join(", ")
                 )
+            }
+            OptionsError::NoPrediction => {
+                write!(f, "prediction = \"recorded\" needs traces of earlier runs")
             }
             OptionsError::Malformed {
                 option,

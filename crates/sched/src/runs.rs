@@ -178,8 +178,13 @@ impl Runs {
     }
 
     /// The queue of a run.
-    pub(crate) fn queue(&self, queue: u32) -> &Queue {
-        &self.queues[queue as usize]
+    pub(crate) fn queue_of(&self, run: u32) -> &Queue {
+        &self.queues[self.runs[run as usize].queue as usize]
+    }
+
+    /// The request of a run with the lowest place.
+    pub(crate) fn first_of(&self, requests: &Requests, run: u32) -> Option<Slot> {
+        requests.front(&self.runs[run as usize].requests)
     }
 
     /// Device time of a run as one access elsewhere.
@@ -291,13 +296,16 @@ impl Runs {
         self.place(run);
     }
 
-    /// Ends a wait before its time. False if the run is not parked.
-    pub(crate) fn unpark(&mut self, run: u32) -> bool {
-        let is_parked = matches!(self.runs[run as usize].stage, Stage::Parked { .. });
-        if is_parked {
+    /// Ends a wait before its time, if the run waits.
+    pub(crate) fn unpark(&mut self, run: u32) {
+        if matches!(self.runs[run as usize].stage, Stage::Parked { .. }) {
             self.make_eligible(run);
         }
-        is_parked
+    }
+
+    /// The run whose wait ends next.
+    pub(crate) fn first_parked(&self) -> Option<u32> {
+        self.parked.first().map(|((_, run), ())| run)
     }
 
     /// Moves the requests of a run to `into`, in order of place, and forgets it. The sweep of its

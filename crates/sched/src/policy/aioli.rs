@@ -6,11 +6,13 @@
 //! its requests' quanta, and only a run whose quantum covers its cost is chosen. See `runs`.
 //!
 //! The public code of AGIOS goes on with a queue while the queue's own quantum lasts, and adapts
-//! that by use; `quantum = "adaptive"` does so here.
+//! that by use; `quantum = "adaptive"` does so here. With `prediction` a run may wait for more of
+//! it; see `prediction`.
 
 use super::{Bound, Pick, Policy};
 use crate::ages::{self, Ages};
 use crate::options::{Options, OptionsError};
+use crate::prediction::{self, Predictor};
 use crate::requests::{Requests, Slot};
 use crate::runs::{Growth, Order, Runs};
 use crate::types::{Direction, Time};
@@ -22,6 +24,15 @@ const QUANTUM_BYTES: u64 = 65_536;
 /// The paper's rule, and that of the public code.
 const QUANTUM: &[&str] = &["fixed", "adaptive"];
 
+const KNOWN: &[&str] = &[
+    ages::OPTION,
+    prediction::OPTIONS[0],
+    prediction::OPTIONS[1],
+    prediction::OPTIONS[2],
+    "quantum",
+    "quantum_bytes",
+];
+
 /// An adaptive quantum grows to so many times the first one.
 const QUANTUM_GROWTH_MAX: u64 = 64;
 
@@ -29,6 +40,7 @@ pub(super) struct Aioli {
     runs: Runs,
     ages: Ages,
     quantum_bytes: u64,
+    predictor: Predictor,
     adaptive: Option<Adaptive>,
 }
 
@@ -81,7 +93,7 @@ impl Adaptive {
 impl Aioli {
     pub(super) fn new(options: &Options) -> Result<Aioli, OptionsError> {
         let table = &options.table;
-        table.only("aioli", &[ages::OPTION, "quantum", "quantum_bytes"])?;
+        table.only("aioli", KNOWN)?;
         let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
         let quantum_ns = options.cost.access(Direction::Read, false).ns(bytes);
         let adaptive = table.word("quantum", QUANTUM)? == 1;
@@ -89,6 +101,7 @@ impl Aioli {
             runs: Runs::new(options, Growth::Linear, Order::Oldest, quantum_ns),
             ages: Ages::new(options)?,
             quantum_bytes: bytes,
+            predictor: Predictor::new(options)?,
             adaptive: adaptive.then(|| Adaptive {
                 first_ns: quantum_ns,
                 quanta_ns: Vec::new(),
@@ -98,22 +111,49 @@ impl Aioli {
     }
 }
 
+impl Aioli {
+    /// The next run, or until when to wait for more of one.
+    fn choose(&mut self, requests: &Requests, now: Time) -> Result<u32, Time> {
+        self.runs.step(now);
+        loop {
+            let stays = self.adaptive.as_mut();
+            let same = stays.and_then(|adaptive| adaptive.stays(&self.runs));
+            let Some(run) = same.or_else(|| self.runs.next()) else {
+                // Whatever there is waits for more.
+                let until = self.runs.parked_until();
+                let until = until.expect("a step makes one eligible, or all are parked");
+                if let Some(until) = self.predictor.may_hold(now, until) {
+                    return Err(until);
+                }
+                let first = self.runs.first_parked().expect("one is parked");
+                self.runs.unpark(first);
+                continue;
+            };
+            let waited = self.runs.run(run).waited;
+            match (!waited).then(|| self.predictor.waits(requests, &self.runs, run, now)) {
+                Some(Some(until)) => self.runs.park(run, until),
+                _ => return Ok(run),
+            }
+        }
+    }
+}
+
 impl Policy for Aioli {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        self.runs.arrived(requests, slot);
+        let run = self.runs.arrived(requests, slot);
         self.ages.arrived(slot);
+        if self.predictor.arrived(requests, slot, &self.runs) {
+            self.runs.unpark(run);
+        }
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
         let run = match self.ages.overdue(requests, now) {
             Some(slot) => requests[slot].tag,
-            None => {
-                self.runs.step(now);
-                let stays = self.adaptive.as_mut();
-                let same = stays.and_then(|adaptive| adaptive.stays(&self.runs));
-                let run = same.or_else(|| self.runs.next());
-                run.expect("a step makes one eligible")
-            }
+            None => match self.choose(requests, now) {
+                Ok(run) => run,
+                Err(until) => return Pick::Hold(until),
+            },
         };
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.used(self.runs.run(run).queue, self.runs.cost_ns(run));
@@ -122,17 +162,28 @@ impl Policy for Aioli {
         for &slot in into.iter() {
             self.ages.gone(slot);
         }
+        self.predictor.dispatched(into.len(), now);
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
         self.ages.gone(slot);
+        self.predictor.cancelled(slot);
+    }
+
+    fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
+        self.predictor.finished(slot, now);
+    }
+
+    fn wait_ns_max(&self) -> u64 {
+        self.predictor.wait_ns_max()
     }
 
     fn in_force(&self, options: &mut Options) {
         options.merge = Some(self.runs.is_on());
         self.ages.in_force(options);
+        self.predictor.in_force(options);
         options
             .table
             .set("quantum", QUANTUM[usize::from(self.adaptive.is_some())]);
