@@ -47,7 +47,7 @@ impl Load {
     fn request(&mut self, number: u64, now: Time) -> Request {
         let random = mix64(number + 1);
         let file = random % FILES;
-        let offset = if (random >> 8) % 4 == 0 {
+        let offset = if (random >> 8).is_multiple_of(4) {
             let at = &mut self.at[file as usize];
             *at += BYTES;
             // Behind what random requests touch.
@@ -55,7 +55,7 @@ impl Load {
         } else {
             (random >> 16) % BLOCKS * BYTES
         };
-        let direction = match self.writes && (random >> 10) % 2 == 0 {
+        let direction = match self.writes && (random >> 10).is_multiple_of(2) {
             true => Direction::Write,
             false => Direction::Read,
         };
@@ -130,7 +130,8 @@ fn main() {
     let options: Vec<String> = args.extract_if(.., |arg| arg.contains('=')).collect();
     if args.len() < 2 {
         eprintln!(
-            "usage: cost POLICY[,...] QUEUED[,...] [reads|mixed] [REQUESTS] [OPTION=VALUE ...]"
+            "usage: cost POLICY[,...] QUEUED[,...] [reads|mixed] [REQUESTS] \
+             [OPTION=VALUE ...]"
         );
         std::process::exit(2);
     }

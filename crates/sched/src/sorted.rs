@@ -32,6 +32,9 @@ struct Leaf<K, V> {
     values: [V; WIDTH],
 }
 
+/// A key and its value, if there is one.
+type Found<K, V> = Option<(K, V)>;
+
 /// Values by unique keys, in order.
 pub(crate) struct Sorted<K, V> {
     leaves: Vec<Leaf<K, V>>,
@@ -215,7 +218,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
 
     /// Both neighbours of a place, for the price of one search: `before` and `at_or_after`.
     #[inline]
-    pub(crate) fn around(&self, key: &K) -> (Option<(K, V)>, Option<(K, V)>) {
+    pub(crate) fn around(&self, key: &K) -> (Found<K, V>, Found<K, V>) {
         let (leaf, at) = self.place(key);
         (self.entry_until(leaf, at), self.entry_from(leaf, at))
     }
@@ -333,8 +336,10 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
                 return;
             }
             let cut = if at == WIDTH { WIDTH - 1 } else { WIDTH / 2 };
-            let mut right = Inner::default();
-            right.len = (WIDTH - cut) as u32;
+            let mut right = Inner {
+                len: (WIDTH - cut) as u32,
+                ..Inner::default()
+            };
             right.keys[..WIDTH - cut].copy_from_slice(&inner.keys[cut..]);
             right.children[..WIDTH - cut].copy_from_slice(&inner.children[cut..]);
             inner.len = cut as u32;
