@@ -2,7 +2,7 @@
 //! long queue. Eight files, 4 KiB, a quarter of the requests sequential.
 //!
 //! `cargo run --release -p tidegate-sched --example cost -- POLICY QUEUED [reads|mixed] [REQUESTS]`
-//! `[OPTION=VALUE ...]`; several POLICY and QUEUED are given as `fifo,window` and `1000,100000`.
+//! `[runs=N] [OPTION=VALUE ...]`; several POLICY and QUEUED are given as `fifo,window` and `1000,100000`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -136,6 +136,8 @@ fn main() {
         std::process::exit(2);
     }
     let writes = args.get(2).is_some_and(|mix| mix == "mixed");
+    let runs = options.iter().find_map(|option| option.strip_prefix("runs="));
+    let runs: u64 = runs.map_or(5, |text| text.parse().expect("runs=NUMBER"));
     let requests = args
         .get(3)
         .map_or(300_000, |text| text.parse().expect("REQUESTS"));
@@ -150,16 +152,17 @@ fn main() {
             for option in &options {
                 let (name, value) = option.split_once('=').expect("it has a sign");
                 match (name, value.parse::<u64>()) {
+                    ("runs", _) => {}
                     ("merge", _) => chosen.merge = Some(value == "true"),
                     (_, Ok(number)) => chosen.table.set(name, number),
                     (_, Err(_)) => chosen.table.set(name, value),
                 }
             }
-            let mut runs: Vec<_> = (0..5)
+            let mut results: Vec<_> = (0..runs)
                 .map(|_| measure(&chosen, queued, writes, requests))
                 .collect();
-            runs.sort_by(|one, other| one.0.total_cmp(&other.0));
-            let (ns, allocations, batch) = runs[2];
+            results.sort_by(|one, other| one.0.total_cmp(&other.0));
+            let (ns, allocations, batch) = results[results.len() / 2];
             let mix = if writes { "mixed" } else { "reads" };
             println!(
                 "{policy:<12} {queued:>10}  {mix}  {ns:>12.0}  {allocations:>11.4}  {batch:.2}"
