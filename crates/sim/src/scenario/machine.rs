@@ -6,7 +6,8 @@ use crate::rng::Rng;
 use crate::units::{Bytes, Duration};
 use crate::workload::Workload;
 use crate::world::{
-    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, Program, Setup,
+    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, Program, RECORDS_MAX,
+    Setup,
 };
 use serde::Deserialize;
 use tidegate_device::DeviceOptions;
@@ -254,7 +255,9 @@ impl Machine {
             turns_disks: self.turns_disks,
             open_sessions: self.open_sessions,
             note_served: true,
+            keep_accesses: false,
             record: false,
+            records_max: RECORDS_MAX,
             applications,
             faults: self.faults.clone(),
             limit_ns: self.limit_ns,

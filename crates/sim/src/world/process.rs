@@ -160,6 +160,7 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.in_flight += 1;
         let (node, app) = (process.node, self.apps[process.app as usize].id);
+        self.recorder.access_begins(process.app, now);
         self.nodes[node as usize].access(now, number, app, access);
         self.pump_node(node);
     }

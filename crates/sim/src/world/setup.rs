@@ -103,10 +103,14 @@ pub struct Setup {
     /// Every node opens a session with every forwarder before the programs start; otherwise at
     /// the first use.
     pub open_sessions: bool,
-    /// Record when each forwarder has served its part of each access.
+    /// Measure when each forwarder has served its part of each access ([`super::Spreads`]).
     pub note_served: bool,
+    /// Keep each access by itself ([`super::Outcome::accesses`]): memory for every one.
+    pub keep_accesses: bool,
     /// Write every request down as a trace does ([`super::Outcome::records`]).
     pub record: bool,
+    /// A run of more requests than this ends with an error, if they are written down.
+    pub records_max: usize,
     /// The load.
     pub applications: Vec<Application>,
     /// Faults.
