@@ -126,6 +126,11 @@ impl Replay {
         self.apps.iter().map(|(name, _)| name.as_str())
     }
 
+    /// How many clients each application has.
+    pub fn clients(&self) -> impl Iterator<Item = u32> {
+        self.apps.iter().map(|(_, clients)| clients.len() as u32)
+    }
+
     /// The programs of an application's clients, each started `start_ns` after the run. Files are
     /// numbered as recorded.
     pub fn programs(&self, app: usize, start_ns: u64) -> Vec<Box<dyn Program>> {

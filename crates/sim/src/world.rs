@@ -137,7 +137,8 @@ impl World {
             let mut device = setup.forwarders.device.clone();
             if setup.turns_disks {
                 // Devices without platters have no such option.
-                let _ = device.set("rotation_seed", setup.seed.wrapping_mul(0x1_0001) + number);
+                let turn = setup.seed.wrapping_mul(0x1_0001).wrapping_add(number);
+                let _ = device.set("rotation_seed", turn);
             }
             Host::new(&device, layout)
         };
