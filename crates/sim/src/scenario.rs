@@ -53,6 +53,8 @@ pub struct Scenario {
     pub claims: Vec<Claim>,
     /// What a reader should know of the result.
     pub notes: Option<String>,
+    /// What is missing in the traces that are replayed.
+    pub warnings: Vec<String>,
 }
 
 /// Points that are drawn as one line for each policy.
@@ -224,11 +226,12 @@ impl Scenario {
             points = varied(&source, vary)?;
         }
         check::places(&source, &series, &points)?;
+        let variations = variations(&source, &table, &series, &points)?;
         let figure = match table.contains_key("figure") {
             true => section(&source, &mut table, "figure")?,
             false => return Err(source.wrong("", check::NO_FIGURE)),
         };
-        let variations = variations(&source, &table, &series, &points)?;
+        let warnings = warnings(&variations);
         // Once as it stands, to find out what is left.
         let mut first = table.clone();
         if let (None, None) = (series.first(), points.first()) {
@@ -257,6 +260,7 @@ impl Scenario {
             policies,
             claims,
             notes: head.notes,
+            warnings,
         };
         check::figure(&source, &scenario.figure)?;
         check::claims(&source, &scenario)?;
@@ -278,6 +282,19 @@ fn entries<T: for<'de> Deserialize<'de>>(
                 .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))
         })
         .collect()
+}
+
+/// What is missing in the traces of any machine, each once.
+fn warnings(series: &[Series]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for point in series.iter().flat_map(|series| &series.points) {
+        for warning in point.machine.warnings() {
+            if !warnings.contains(warning) {
+                warnings.push(warning.clone());
+            }
+        }
+    }
+    warnings
 }
 
 fn varied(source: &Source, vary: toml::Value) -> Result<Vec<PointEntry>, ScenarioError> {

@@ -63,6 +63,16 @@ pub(super) enum Load {
     Replayed(Replay),
 }
 
+impl Load {
+    /// What a reader should know of the traces behind it.
+    pub(super) fn warnings(&self) -> &[String] {
+        match self {
+            Load::Made(_) => &[],
+            Load::Replayed(replay) => replay.warnings(),
+        }
+    }
+}
+
 /// An application and the programs of its processes.
 pub(super) type Programs = (String, Vec<Box<dyn Program>>);
 

@@ -156,6 +156,11 @@ impl Machine {
         Ok(machine)
     }
 
+    /// What a reader of results should know of the load.
+    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+        self.groups.iter().flat_map(|(_, load)| load.warnings())
+    }
+
     /// A run of this machine. `alone`: only the application of this number.
     pub fn setup(&self, policy: &Policy, seed: u64, alone: Option<u32>) -> Setup {
         let mut rng = Rng::new(seed).split();
