@@ -115,6 +115,8 @@ pub struct Claim {
     pub policy: String,
     /// The policy that it is compared with: the change against it in percent.
     pub against: Option<String>,
+    /// The series of the other value, point by point: the change against it in percent.
+    pub against_series: Option<String>,
     /// In which series; all.
     pub series: Option<String>,
     /// At which x; at all of them, each by itself.
@@ -263,11 +265,14 @@ impl Scenario {
                     return wrong(key, reason);
                 }
             }
-            let series = claim.series.as_ref();
-            if let Some(name) =
-                series.filter(|name| !self.series.iter().any(|it| it.name == **name))
-            {
-                return wrong("series", format!("there is no series {name:?}"));
+            for (key, name) in [
+                ("series", &claim.series),
+                ("against_series", &claim.against_series),
+            ] {
+                let known = |name: &String| self.series.iter().any(|it| it.name == *name);
+                if let Some(name) = name.as_ref().filter(|name| !known(name)) {
+                    return wrong(key, format!("there is no series {name:?}"));
+                }
             }
             let is_x = |x: f64| {
                 self.series
