@@ -127,6 +127,8 @@ pub struct Claim {
     pub policy: String,
     /// The policy that it is compared with: the change against it in percent.
     pub against: Option<String>,
+    /// The series of the other value, point by point: the change against it in percent.
+    pub against_series: Option<String>,
     /// In which series; all.
     pub series: Option<String>,
     /// At which x; at all of them, each by itself.
