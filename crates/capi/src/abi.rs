@@ -185,7 +185,7 @@ fn queue_of(_request: &Request) -> u32 {
 }
 
 #[inline]
-fn with_queue(request: Request, _queue: u32) -> Request {
+pub(crate) fn with_queue(request: Request, _queue: u32) -> Request {
     request
 }
 

@@ -14,12 +14,12 @@ mod options;
 mod slots;
 mod worker;
 
-use abi::{read_sized, same_size, write_sized};
 pub use abi::{
     TG_SCHED_ALONE, TG_SCHED_CANCEL, TG_SCHED_DISPATCH, TG_SCHED_DRAIN, TG_SCHED_IDLE,
     TG_SCHED_READ, TG_SCHED_WAIT, TG_SCHED_WRITE, tg_sched_callbacks, tg_sched_entry,
     tg_sched_request, tg_sched_statistics,
 };
+use abi::{read_sized, same_size, write_sized};
 use failure::Failure;
 use instance::{Instance, Next};
 use options::Settings;

@@ -50,7 +50,9 @@ pub(crate) fn with<R>(
     call: impl FnOnce(&mut Settings) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    live.objects.get_mut(&id).map_or_else(|| Err(unknown()), call)
+    live.objects
+        .get_mut(&id)
+        .map_or_else(|| Err(unknown()), call)
 }
 
 /// A copy of an object; 0 stands for the defaults.
@@ -167,7 +169,10 @@ mod tests {
         settings
             .parse("depth=3  merge=true\twindow_ms=250 order=id")
             .unwrap();
-        assert_eq!((settings.options.depth, settings.options.merge), (3, Some(true)));
+        assert_eq!(
+            (settings.options.depth, settings.options.merge),
+            (3, Some(true))
+        );
         assert!(settings.parse("depth=5 depth=no").is_err());
         assert!(settings.parse("depth=5 nothing").is_err());
         assert_eq!(settings.options.depth, 3);

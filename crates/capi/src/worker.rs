@@ -8,9 +8,10 @@ use crate::failure::Failure;
 use crate::instance::{Instance, Next};
 use crate::slots::{self, Slot};
 use std::ffi::c_int;
+use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Whom the thread calls.
@@ -34,7 +35,6 @@ pub(crate) struct Thread {
     pub(crate) waits: bool,
     stop: Option<Stop>,
     ended: bool,
-    id: ThreadId,
     joined: JoinHandle<()>,
 }
 
@@ -95,7 +95,6 @@ pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Failure> {
             waits: false,
             stop: None,
             ended: false,
-            id: joined.thread().id(),
             joined,
         });
         Ok(())
@@ -118,7 +117,8 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Fai
         let Some(thread) = &mut instance.thread else {
             return Err(Failure::State("the scheduler was not started"));
         };
-        if thread.id == thread::current().id() {
+        // SAFETY: nothing is asked of the caller. The thread is not joined yet, so its id is its own.
+        if unsafe { libc::pthread_self() } == thread.joined.as_pthread_t() {
             return Err(Failure::State(
                 "stop was called from a callback, and would wait for itself",
             ));
