@@ -12,12 +12,13 @@ mod trace;
 use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN, tg_sched_entry};
 use crate::failure::{self, Failure};
 use crate::instance::Instance;
+use crate::lock::{Guard, Lock};
 use crate::{caught, hash, slots, text_of, worker};
 use config::{ALGORITHMS, Config};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use table::{Key, Table};
 use tidegate_sched::{AppId, Direction, FileId, Request, RequestId};
 use trace::Trace;
@@ -39,16 +40,15 @@ struct Agios {
     ends: bool,
 }
 
-static STATE: Mutex<Option<Agios>> = Mutex::new(None);
+static STATE: Lock<Option<Agios>> = Lock::new(None);
 
 /// The number of the algorithm in use, as programs of AGIOS may read it.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static config_agios_default_algorithm: AtomicI32 = AtomicI32::new(2);
 
-/// The state. A panic under its lock is caught further out, and leaves it as usable as it was.
-fn state() -> MutexGuard<'static, Option<Agios>> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+fn state() -> Guard<'static, Option<Agios>> {
+    STATE.lock()
 }
 
 fn not_initialised() -> Failure {

@@ -10,6 +10,7 @@ pub mod abi;
 pub mod agios;
 mod failure;
 mod instance;
+mod lock;
 mod options;
 mod slots;
 mod worker;

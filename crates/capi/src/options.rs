@@ -1,8 +1,8 @@
 //! Options objects: what a scheduler shall be, collected as names and values.
 
 use crate::failure::Failure;
+use crate::lock::Lock;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use tidegate_sched::{OptionValue, Options};
 
 /// Options under construction.
@@ -22,14 +22,14 @@ struct Live {
     objects: BTreeMap<usize, Settings>,
 }
 
-static LIVE: Mutex<Live> = Mutex::new(Live {
+static LIVE: Lock<Live> = Lock::new(Live {
     next: 1,
     objects: BTreeMap::new(),
 });
 
 /// Makes an object.
 pub(crate) fn insert(settings: Settings) -> usize {
-    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut live = LIVE.lock();
     let id = live.next << 4 | MARK;
     live.next += 1;
     live.objects.insert(id, settings);
@@ -38,7 +38,7 @@ pub(crate) fn insert(settings: Settings) -> usize {
 
 /// Ends an object.
 pub(crate) fn remove(id: usize) -> Result<(), Failure> {
-    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut live = LIVE.lock();
     live.objects
         .remove(&id)
         .map_or_else(|| Err(unknown()), |_| Ok(()))
@@ -49,7 +49,7 @@ pub(crate) fn with<R>(
     id: usize,
     call: impl FnOnce(&mut Settings) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut live = LIVE.lock();
     live.objects
         .get_mut(&id)
         .map_or_else(|| Err(unknown()), call)

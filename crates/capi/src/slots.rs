@@ -8,11 +8,11 @@
 
 use crate::failure::Failure;
 use crate::instance::Instance;
+use crate::lock::{Condition, Guard, Lock};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Schedulers that a process can have at a time.
 pub(crate) const SLOTS: usize = 4096;
@@ -32,11 +32,11 @@ pub(crate) struct Slot {
     /// Whether a call is using `alone`.
     busy: AtomicBool,
     alone: UnsafeCell<Option<Box<Instance>>>,
-    shared: Mutex<Option<Box<Instance>>>,
+    shared: Lock<Option<Box<Instance>>>,
     /// Wakes the library's own thread.
-    pub(crate) wake: Condvar,
+    pub(crate) wake: Condition,
     /// Wakes who waits for that thread to end.
-    pub(crate) ended: Condvar,
+    pub(crate) ended: Condition,
 }
 
 // SAFETY: `alone` is touched only by the call that has set `busy`, and the host of such a scheduler
@@ -46,7 +46,7 @@ unsafe impl Sync for Slot {}
 static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// The first slot that was never used, and those that are free again.
-static FREE: Mutex<(usize, Vec<usize>)> = Mutex::new((0, Vec::new()));
+static FREE: Lock<(usize, Vec<usize>)> = Lock::new((0, Vec::new()));
 
 impl Slot {
     const fn new() -> Slot {
@@ -55,16 +55,15 @@ impl Slot {
             single: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             alone: UnsafeCell::new(None),
-            shared: Mutex::new(None),
-            wake: Condvar::new(),
-            ended: Condvar::new(),
+            shared: Lock::new(None),
+            wake: Condition::new(),
+            ended: Condition::new(),
         }
     }
 
-    /// The scheduler that many threads share. A panic under this lock is caught under it, so the
-    /// lock's own poison tells nothing.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Box<Instance>>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The scheduler that many threads share.
+    pub(crate) fn lock(&'static self) -> Guard<'static, Option<Box<Instance>>> {
+        self.shared.lock()
     }
 }
 
@@ -105,11 +104,14 @@ pub(crate) fn shared(handle: usize) -> Result<&'static Slot, Failure> {
 
 /// Makes a scheduler live. Many threads may use it at a time unless it is for a `single` one.
 pub(crate) fn insert(instance: Instance, single: bool) -> Result<usize, Failure> {
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = FREE.lock();
     let index = match free.1.pop() {
         Some(index) => index,
         None if free.0 < SLOTS => {
             free.0 += 1;
+            let slot = &TABLE[free.0 - 1];
+            slot.wake.use_monotonic_clock();
+            slot.ended.use_monotonic_clock();
             free.0 - 1
         }
         None => {
@@ -178,7 +180,7 @@ pub(crate) fn remove(handle: usize) -> Result<(), Failure> {
     // Dropping what a panic left half done may panic again.
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(instance)));
     let index = (handle as u64 >> MARK_BITS) as usize % SLOTS;
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = FREE.lock();
     free.1.push(index);
     dropped.map_err(|panic| Failure::Poisoned(panic_text(&*panic)))
 }
@@ -220,7 +222,7 @@ fn with_place<R>(
     // Waking before the lock is free would let the thread run into it.
     drop(shared);
     if poke {
-        slot.wake.notify_one();
+        slot.wake.tell_one();
     }
     result
 }

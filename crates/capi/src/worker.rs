@@ -10,9 +10,7 @@ use crate::slots::{self, Slot};
 use std::ffi::c_int;
 use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
 /// Whom the thread calls.
 pub(crate) trait Host: Send {
@@ -130,8 +128,8 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Fai
         instance.poke = true;
         Ok(())
     })?;
-    let deadline = Instant::now().checked_add(Duration::from_nanos(timeout_ns));
-    let joined = wait_for_end(slot, handle, deadline)?;
+    let deadline_ns = clock_ns().checked_add(timeout_ns);
+    let joined = wait_for_end(slot, handle, deadline_ns)?;
     // It has ended but for its last few instructions.
     joined.map_or(Ok(()), |joined| {
         joined
@@ -144,7 +142,7 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Fai
 fn wait_for_end(
     slot: &'static Slot,
     handle: usize,
-    deadline: Option<Instant>,
+    deadline_ns: Option<u64>,
 ) -> Result<Option<JoinHandle<()>>, Failure> {
     let mut shared = slot.lock();
     loop {
@@ -162,22 +160,14 @@ fn wait_for_end(
             }
             Some(_) => {}
         }
-        let Some(left) = deadline.map(|deadline| deadline.duration_since(Instant::now())) else {
-            shared = slot
-                .ended
-                .wait(shared)
-                .unwrap_or_else(PoisonError::into_inner);
-            continue;
-        };
-        if left.is_zero() {
+        if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= clock_ns()) {
             let stats = instance.stats();
             return Err(Failure::Timeout(format!(
                 "the thread has not ended: {} requests wait, {} run; complete them, or stop again",
                 stats.queued, stats.running
             )));
         }
-        let waited = slot.ended.wait_timeout(shared, left);
-        shared = waited.unwrap_or_else(PoisonError::into_inner).0;
+        slot.ended.wait(&mut shared, deadline_ns);
     }
 }
 
@@ -209,7 +199,7 @@ fn work(slot: &'static Slot, mut host: Box<dyn Host>) {
             thread.ended = true;
         }
     }
-    slot.ended.notify_all();
+    slot.ended.tell_all();
 }
 
 /// Waits for something to do. The requests of it are put in `batch`.
@@ -225,17 +215,7 @@ fn next_work(slot: &'static Slot, batch: &mut Vec<tg_sched_entry>) -> Work {
             Err(until_ns) => until_ns,
         };
         set_waits(instance, true);
-        shared = match until_ns {
-            None => slot.wake.wait(shared),
-            Some(until_ns) => {
-                let left = Duration::from_nanos(until_ns.saturating_sub(clock_ns()));
-                let waited = slot.wake.wait_timeout(shared, left);
-                waited
-                    .map(|(shared, _)| shared)
-                    .map_err(|error| PoisonError::new(error.into_inner().0))
-            }
-        }
-        .unwrap_or_else(PoisonError::into_inner);
+        slot.wake.wait(&mut shared, until_ns);
         if let Some(instance) = shared.as_mut() {
             set_waits(instance, false);
         }
