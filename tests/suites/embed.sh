@@ -67,7 +67,7 @@ round changing
 check "every change was taken" alive $changer
 kill $changer; wait $changer 2> /dev/null || true
 check "wrong policies are refused" not client policy "no-such-policy" 2> /dev/null
-check "and told" grep -q 'there is no policy "no-such-policy"; known: fifo' "$WORK/server.err"
+check "and told" grep -q 'there is no policy "no-such-policy"; known: aioli' "$WORK/server.err"
 
 note "a full queue"
 client policy "fifo queued_max=8"

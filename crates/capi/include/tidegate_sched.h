@@ -172,6 +172,7 @@ int tg_sched_options_new(const char *policy, tg_sched_options **options);
  *   merge               whether touching requests share a batch: true, false, auto (the policy's)
  *   batch_bytes_max     bytes in a batch of several requests. 8388608
  *   batch_requests_max  requests in a batch. 256; 1 to 65536
+ *   cost_file           the path of a cost model, as `tidegate calibrate` writes it
  *   wall_offset_ns      wall clock minus the clock of now_ns, for policies that use stamps. 0
  *   single_thread       true: calls come from one thread at a time, and no lock is taken. false
  * Every other name is an option of the policy's own (docs/policies.md), and is checked by

@@ -140,7 +140,7 @@ impl From<&Request> for tg_sched_entry {
             offset: request.offset,
             len: request.len,
             direction: request.direction as u32,
-            queue: queue_of(request),
+            queue: request.queue,
         }
     }
 }
@@ -157,7 +157,7 @@ impl tg_sched_request {
         if self.flags & !TG_SCHED_ALONE != 0 {
             return Err(Failure::Flags(self.flags));
         }
-        let request = Request {
+        Ok(Request {
             id: RequestId(self.id),
             app: AppId(self.app),
             file: FileId(self.file),
@@ -171,22 +171,11 @@ impl tg_sched_request {
             operation_bytes_max: self.operation_bytes_max,
             deadline: (self.deadline_ns != 0).then_some(Time(self.deadline_ns)),
             tail_us: self.tail_us,
+            queue: self.queue,
             charged_elsewhere_ns: self.charged_elsewhere_ns,
             mergeable: self.flags & TG_SCHED_ALONE == 0,
-        };
-        Ok(with_queue(request, self.queue))
+        })
     }
-}
-
-/// The queue of the host that a request goes to.
-#[inline]
-fn queue_of(_request: &Request) -> u32 {
-    0
-}
-
-#[inline]
-pub(crate) fn with_queue(request: Request, _queue: u32) -> Request {
-    request
 }
 
 impl From<Stats> for tg_sched_statistics {

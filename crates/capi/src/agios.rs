@@ -258,7 +258,8 @@ pub unsafe extern "C" fn agios_add_request(
             let (app, file) = (AppId(queue.into()), FileId(key.file));
             let mut request = Request::new(id, app, file, direction, offset as u64, len as u64);
             request.stamp_ns = now_ns.saturating_add(instance.options().wall_offset_ns);
-            instance.submit(now_ns, crate::abi::with_queue(request, queue))
+            request.queue = queue;
+            instance.submit(now_ns, request)
         });
         if submitted.is_err() {
             agios.table.remove(number);

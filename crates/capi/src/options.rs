@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::lock::Lock;
 use std::collections::BTreeMap;
-use tidegate_sched::{OptionValue, Options};
+use tidegate_sched::{CostModel, OptionValue, Options};
 
 /// Options under construction.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +94,7 @@ impl Settings {
             "wall_offset_ns" => options.wall_offset_ns = number(name, value)?,
             "merge" if value == "auto" => options.merge = None,
             "merge" => options.merge = Some(flag(name, value, ", or auto")?),
+            "cost_file" => options.cost = cost_model(value)?,
             "single_thread" => self.single_thread = flag(name, value, "")?,
             _ => match value_of(value) {
                 OptionValue::Integer(number) => options.table.set(name, number),
@@ -119,6 +120,13 @@ impl Settings {
         *self = changed;
         Ok(())
     }
+}
+
+/// Reads what `tidegate calibrate` has written.
+fn cost_model(path: &str) -> Result<CostModel, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Options(format!("cost_file: {path}: {error}")))?;
+    CostModel::parse(&text).map_err(|error| Failure::Options(format!("cost_file: {path}: {error}")))
 }
 
 fn number<N: TryFrom<u64>>(name: &str, value: &str) -> Result<N, Failure> {

@@ -182,7 +182,7 @@ static void options_are_checked(void) {
     CHECK(tg_sched_options_new("\xff\xfe", &options) == TG_SCHED_E_ARGUMENT);
     CHECK(tg_sched_options_new("no-such-policy", &options) == 0);
     CHECK(tg_sched_new(options, &handle) == TG_SCHED_E_OPTION && handle == NULL);
-    CHECK(said(NULL, "there is no policy \"no-such-policy\"; known: fifo"));
+    CHECK(said(NULL, "there is no policy \"no-such-policy\"; known: aioli"));
     CHECK(tg_sched_new(options, NULL) == TG_SCHED_E_ARGUMENT);
     static const char *const wrong[][3] = {
         {"depth", "0", "depth = 0 is outside of 1 to 65536"},
@@ -193,6 +193,8 @@ static void options_are_checked(void) {
         {"merge", "yes", "not true or false, or auto"},
         {"single_thread", "auto", "not true or false"},
         {"", "1", "without a name"},
+        {"cost_file", "/nowhere/cost", "cost_file: /nowhere/cost: No such file"},
+        {"cost_file", "/dev/null", "cost_file: /dev/null: read_random_base_ns is missing"},
         {"window_ms", "soon", "window_ms must be a whole number"},
         {"window_ms", "0", "window_ms = 0 is outside"},
         {"order", "up", "order cannot be \"up\"; known: rotated, id"},
@@ -314,7 +316,7 @@ static void errors_are_those_of_the_thread(void) {
 
 static void about_the_library(void) {
     CHECK(strncmp(tg_sched_version(), "0.1", 3) == 0);
-    CHECK(strcmp(tg_sched_policy_name(0), "fifo") == 0);
+    CHECK(strcmp(tg_sched_policy_name(0), "aioli") == 0);
     CHECK(tg_sched_policy_name(1000) == NULL);
     CHECK(tg_sched_hash("job.1", 5) != tg_sched_hash("job.2", 5));
     CHECK(tg_sched_hash("job.1", 5) == tg_sched_hash("job.1 ", 5));
