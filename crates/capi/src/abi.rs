@@ -2,7 +2,7 @@
 //! words. `include/tidegate_sched.h` declares the same; a test compares sizes and offsets.
 #![allow(non_camel_case_types)]
 
-use crate::failure::Failure;
+use crate::failure::{Failure, fail};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use tidegate_sched::{AppId, Direction, FileId, Request, RequestId, Stats, Time};
@@ -146,22 +146,30 @@ impl From<&Request> for tg_sched_entry {
 }
 
 impl tg_sched_request {
-    /// The request in the scheduler's words.
+    /// Whether it makes sense.
     #[inline(always)]
-    pub(crate) fn request(&self) -> Result<Request, Failure> {
-        let direction = match self.direction {
-            TG_SCHED_READ => Direction::Read,
-            TG_SCHED_WRITE => Direction::Write,
-            _ => return Err(Failure::Direction(self.direction)),
-        };
-        if self.flags & !TG_SCHED_ALONE != 0 {
-            return Err(Failure::Flags(self.flags));
+    pub(crate) fn check(&self) -> Result<(), Box<Failure>> {
+        if self.direction > TG_SCHED_WRITE {
+            return fail(Failure::Direction(self.direction));
         }
-        Ok(Request {
+        if self.flags & !TG_SCHED_ALONE != 0 {
+            return fail(Failure::Flags(self.flags));
+        }
+        Ok(())
+    }
+
+    /// The request in the scheduler's words. It is made where it is needed, because copies of it
+    /// would be a good part of a call.
+    #[inline(always)]
+    pub(crate) fn request(&self) -> Request {
+        Request {
             id: RequestId(self.id),
             app: AppId(self.app),
             file: FileId(self.file),
-            direction,
+            direction: match self.direction {
+                TG_SCHED_WRITE => Direction::Write,
+                _ => Direction::Read,
+            },
             offset: self.offset,
             len: self.len,
             stamp_ns: self.stamp_ns,
@@ -174,7 +182,7 @@ impl tg_sched_request {
             queue: self.queue,
             charged_elsewhere_ns: self.charged_elsewhere_ns,
             mergeable: self.flags & TG_SCHED_ALONE == 0,
-        })
+        }
     }
 }
 
@@ -221,21 +229,21 @@ pub(crate) unsafe fn read_sized<T: Copy>(
     what: &'static str,
     from: *const T,
     size_min: usize,
-) -> Result<T, Failure> {
+) -> Result<T, Box<Failure>> {
     if from.is_null() {
-        return Err(Failure::Null(what));
+        return fail(Failure::Null(what));
     }
     // SAFETY: the caller's word; every such structure begins with its size.
     let size = unsafe { from.cast::<usize>().read_unaligned() };
     // A structure that nobody initialised has a wild size, so it is not believed far.
     if size < size_min || size > 4096 {
-        return Err(Failure::Size { what, size });
+        return fail(Failure::Size { what, size });
     }
     let known = size.min(size_of::<T>());
     // SAFETY: the caller's word: `size` bytes are readable.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
     if bytes[known..].iter().any(|&byte| byte != 0) {
-        return Err(Failure::Newer { what });
+        return fail(Failure::Newer { what });
     }
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
     // SAFETY: `known` bytes fit into `value`, and all its fields may be 0.
@@ -256,15 +264,15 @@ pub(crate) unsafe fn write_sized<T: Copy>(
     what: &'static str,
     into: *mut T,
     value: &T,
-) -> Result<(), Failure> {
+) -> Result<(), Box<Failure>> {
     if into.is_null() {
-        return Err(Failure::Null(what));
+        return fail(Failure::Null(what));
     }
     let field = size_of::<usize>();
     // SAFETY: the caller's word.
     let size = unsafe { into.cast::<usize>().read_unaligned() };
     if size <= field || size > 4096 {
-        return Err(Failure::Size { what, size });
+        return fail(Failure::Size { what, size });
     }
     let known = size.min(size_of::<T>());
     let from = std::ptr::from_ref(value).cast::<u8>();
@@ -311,6 +319,9 @@ mod tests {
         let at = longer.as_ptr().cast::<tg_sched_request>();
         // SAFETY: as above.
         let newer = unsafe { read_sized("request", at, 48) };
-        assert!(matches!(newer, Err(Failure::Newer { .. })));
+        assert!(matches!(
+            newer.map_err(|failure| *failure),
+            Err(Failure::Newer { .. })
+        ));
     }
 }

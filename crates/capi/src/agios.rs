@@ -10,7 +10,7 @@ mod table;
 mod trace;
 
 use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN, tg_sched_entry};
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, fail};
 use crate::instance::Instance;
 use crate::lock::{Guard, Lock};
 use crate::{caught, hash, slots, text_of, worker};
@@ -56,7 +56,7 @@ fn not_initialised() -> Failure {
 }
 
 /// Whether the call succeeded; if not, why is kept for `agios_error`.
-fn done(call: &'static str, run: impl FnOnce() -> Result<(), Failure>) -> bool {
+fn done(call: &'static str, run: impl FnOnce() -> Result<(), Box<Failure>>) -> bool {
     caught(call, 0, || run().map(|()| 0)) == 0
 }
 
@@ -92,10 +92,10 @@ fn init(
     run_many: Option<RunMany>,
     config: Config,
     queues: u32,
-) -> Result<(), Failure> {
+) -> Result<(), Box<Failure>> {
     let mut state = state();
     if state.is_some() {
-        return Err(Failure::State(
+        return fail(Failure::State(
             "agios_init was called before; call agios_exit first",
         ));
     }
@@ -105,18 +105,20 @@ fn init(
         true => Trace::create(&config).map(Some),
         false => Ok(None),
     };
-    let started = trace.map_err(Failure::System).and_then(|trace| {
-        let ids = Vec::new();
-        worker::start(
-            handle,
-            Box::new(Program {
-                run_one,
-                run_many,
-                ids,
-            }),
-        )
-        .map(|()| trace)
-    });
+    let started = trace
+        .map_err(|text| Box::new(Failure::System(text)))
+        .and_then(|trace| {
+            let ids = Vec::new();
+            worker::start(
+                handle,
+                Box::new(Program {
+                    run_one,
+                    run_many,
+                    ids,
+                }),
+            )
+            .map(|()| trace)
+        });
     let trace = match started {
         Ok(trace) => trace,
         Err(failure) => {
@@ -198,19 +200,19 @@ unsafe fn key<'a>(
     kind: i32,
     len: i64,
     offset: i64,
-) -> Result<(Key, &'a [u8]), Failure> {
+) -> Result<(Key, &'a [u8]), Box<Failure>> {
     if file_id.is_null() {
-        return Err(Failure::Null("file_id"));
+        return fail(Failure::Null("file_id"));
     }
     // SAFETY: the caller's word.
     let name = unsafe { std::ffi::CStr::from_ptr(file_id) }.to_bytes();
     if !(0..=1).contains(&kind) {
-        return Err(Failure::Argument(format!(
+        return fail(Failure::Argument(format!(
             "type = {kind} is neither RT_READ nor RT_WRITE"
         )));
     }
     if offset < 0 || len < 0 {
-        return Err(Failure::Argument(format!(
+        return fail(Failure::Argument(format!(
             "offset = {offset} or len = {len} is negative"
         )));
     }
@@ -240,7 +242,7 @@ pub unsafe extern "C" fn agios_add_request(
         let agios = state.as_mut().filter(|agios| !agios.ends);
         let agios = agios.ok_or_else(not_initialised)?;
         if agios.queues > 0 && u32::try_from(queue_id).map_or(true, |queue| queue >= agios.queues) {
-            return Err(Failure::Argument(format!(
+            return fail(Failure::Argument(format!(
                 "queue_id = {queue_id} is not from 0 to {}, below the max_queue_id of agios_init",
                 agios.queues - 1
             )));
@@ -259,7 +261,7 @@ pub unsafe extern "C" fn agios_add_request(
             let mut request = Request::new(id, app, file, direction, offset as u64, len as u64);
             request.stamp_ns = now_ns.saturating_add(instance.options().wall_offset_ns);
             request.queue = queue;
-            instance.submit(now_ns, request)
+            instance.submit(now_ns, || request)
         });
         if submitted.is_err() {
             agios.table.remove(number);
@@ -308,13 +310,13 @@ unsafe fn end(
     len: i64,
     offset: i64,
     dispatched: bool,
-) -> Result<(), Failure> {
+) -> Result<(), Box<Failure>> {
     // SAFETY: the caller's word.
     let (key, _) = unsafe { key(file_id, kind, len, offset) }?;
     let mut state = state();
     let agios = state.as_mut().ok_or_else(not_initialised)?;
     let Some(number) = agios.table.find(key, dispatched) else {
-        return Err(Failure::Argument(match dispatched {
+        return fail(Failure::Argument(match dispatched {
             true => "no such request was given to a callback and not yet released".to_string(),
             false => "no such request waits; it may have been given to a callback".to_string(),
         }));
@@ -325,7 +327,7 @@ unsafe fn end(
         false => instance.cancel(0, number.into()).and_then(|waited| {
             waited
                 .then_some(())
-                .ok_or(Failure::State("the request is on its way to a callback"))
+                .ok_or_else(|| Box::new(Failure::State("the request is on its way to a callback")))
         }),
     })?;
     agios.table.remove(number);
@@ -344,7 +346,7 @@ pub extern "C" fn agios_exit() {
             agios.handle
         };
         let stopped = worker::stop(handle, TG_SCHED_DRAIN, EXIT_NS_MAX).or_else(|drained| {
-            if !matches!(drained, Failure::Timeout(_)) {
+            if !matches!(*drained, Failure::Timeout(_)) {
                 return Err(drained);
             }
             eprintln!("agios: agios_exit cancels what waits: {drained}");
@@ -415,7 +417,7 @@ pub extern "C" fn get_algorithm_name_from_index(index: i32) -> *mut c_char {
 pub unsafe extern "C" fn get_algorithm_from_string(name: *const c_char, index: *mut c_int) -> bool {
     done("get_algorithm_from_string", || {
         if index.is_null() {
-            return Err(Failure::Null("index"));
+            return fail(Failure::Null("index"));
         }
         // SAFETY: the header's words: a string and a place for a number.
         let name = unsafe { text_of("name", name) }?;
@@ -423,6 +425,6 @@ pub unsafe extern "C" fn get_algorithm_from_string(name: *const c_char, index: *
         // SAFETY: as above.
         unsafe { index.write(number.unwrap_or(2) as c_int) };
         let unknown = || Failure::Options(format!("there is no algorithm \"{name}\""));
-        number.map(|_| ()).ok_or_else(unknown)
+        number.map(|_| ()).ok_or_else(unknown).map_err(Box::new)
     })
 }

@@ -40,6 +40,12 @@ pub(crate) enum Failure {
     Timeout(String),
 }
 
+/// A call's failure. Boxed, so that results of the data path fit into a register.
+#[cold]
+pub(crate) fn fail<T>(failure: Failure) -> Result<T, Box<Failure>> {
+    Err(Box::new(failure))
+}
+
 impl Failure {
     /// The number that the header gives it.
     pub(crate) fn code(&self) -> c_int {
@@ -112,7 +118,7 @@ impl fmt::Display for Failure {
 struct Last {
     call: &'static str,
     handle: usize,
-    failure: Failure,
+    failure: Box<Failure>,
     text: CString,
 }
 
@@ -122,7 +128,7 @@ thread_local! {
 
 /// Keeps why a call of this thread failed; returns the code.
 #[cold]
-pub(crate) fn keep(call: &'static str, handle: usize, failure: Failure) -> c_int {
+pub(crate) fn keep(call: &'static str, handle: usize, failure: Box<Failure>) -> c_int {
     let code = failure.code();
     // Gone only while the thread ends.
     let _ = LAST.try_with(|last| {

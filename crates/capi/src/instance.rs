@@ -1,7 +1,7 @@
 //! One scheduler behind a handle: the scheduler itself, and what the C ABI needs around it.
 
 use crate::abi::tg_sched_entry;
-use crate::failure::Failure;
+use crate::failure::{Failure, fail};
 use crate::worker::Thread;
 use tidegate_sched::{Input, Options, Output, Request, RequestId, Scheduler, Stats, Time};
 
@@ -29,7 +29,7 @@ pub(crate) enum Next {
 }
 
 impl Instance {
-    pub(crate) fn new(options: Options) -> Result<Instance, Failure> {
+    pub(crate) fn new(options: Options) -> Result<Instance, Box<Failure>> {
         let scheduler =
             Scheduler::new(&options).map_err(|error| Failure::Options(error.to_string()))?;
         Ok(Instance {
@@ -65,26 +65,29 @@ impl Instance {
     }
 
     #[inline(always)]
-    pub(crate) fn submit(&mut self, now_ns: u64, request: Request) -> Result<(), Failure> {
+    pub(crate) fn submit(
+        &mut self,
+        now_ns: u64,
+        request: impl FnOnce() -> Request,
+    ) -> Result<(), Box<Failure>> {
         if self.thread.as_ref().is_some_and(|thread| thread.stops()) {
-            return Err(Failure::State("the scheduler is being stopped"));
+            return fail(Failure::State("the scheduler is being stopped"));
         }
         let now = self.at(now_ns);
-        let arrived = Input::Arrived(request);
         self.scheduler
-            .handle(now, arrived)
+            .handle(now, Input::Arrived(request()))
             .map_err(Failure::Rejected)?;
         self.happened();
         Ok(())
     }
 
     #[inline(always)]
-    pub(crate) fn complete(&mut self, now_ns: u64, id: u64) -> Result<(), Failure> {
+    pub(crate) fn complete(&mut self, now_ns: u64, id: u64) -> Result<(), Box<Failure>> {
         let id = RequestId(id);
         if self.kept && self.batch.iter().any(|request| request.id == id) {
             // The scheduler has dispatched it; its host has not seen it yet.
             let refused = tidegate_sched::Rejected::NotRunning(id);
-            return Err(Failure::Rejected(refused));
+            return fail(Failure::Rejected(refused));
         }
         let now = self.at(now_ns);
         self.scheduler
@@ -95,7 +98,7 @@ impl Instance {
     }
 
     /// Whether the request was still waiting, and so will never run.
-    pub(crate) fn cancel(&mut self, now_ns: u64, id: u64) -> Result<bool, Failure> {
+    pub(crate) fn cancel(&mut self, now_ns: u64, id: u64) -> Result<bool, Box<Failure>> {
         let now = self.at(now_ns);
         let before = self.scheduler.queued();
         self.scheduler
@@ -135,7 +138,7 @@ impl Instance {
         self.kept
     }
 
-    pub(crate) fn set_policy(&mut self, now_ns: u64, options: Options) -> Result<(), Failure> {
+    pub(crate) fn set_policy(&mut self, now_ns: u64, options: Options) -> Result<(), Box<Failure>> {
         let now = self.at(now_ns);
         self.scheduler
             .set_policy(now, &options)

@@ -21,7 +21,7 @@ pub use abi::{
     tg_sched_request, tg_sched_statistics,
 };
 use abi::{read_sized, same_size, write_sized};
-use failure::Failure;
+use failure::{Failure, fail};
 use instance::{Instance, Next};
 use options::Settings;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -42,7 +42,7 @@ pub struct tg_sched_options {
 
 /// The answer of a call: its number, or the code of its failure, whose text is kept.
 #[inline]
-fn answer(call: &'static str, handle: usize, result: Result<c_int, Failure>) -> c_int {
+fn answer(call: &'static str, handle: usize, result: Result<c_int, Box<Failure>>) -> c_int {
     match result {
         Ok(value) => value,
         Err(failure) => failure::keep(call, handle, failure),
@@ -53,33 +53,33 @@ fn answer(call: &'static str, handle: usize, result: Result<c_int, Failure>) -> 
 fn caught(
     call: &'static str,
     handle: usize,
-    run: impl FnOnce() -> Result<c_int, Failure>,
+    run: impl FnOnce() -> Result<c_int, Box<Failure>>,
 ) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|panic| Err(Failure::Poisoned(slots::panic_text(&*panic))));
+        .unwrap_or_else(|panic| fail(Failure::Poisoned(slots::panic_text(&*panic))));
     answer(call, handle, result)
 }
 
 /// # Safety
 /// `text` is NULL or a string.
-unsafe fn text_of<'a>(what: &'static str, text: *const c_char) -> Result<&'a str, Failure> {
+unsafe fn text_of<'a>(what: &'static str, text: *const c_char) -> Result<&'a str, Box<Failure>> {
     if text.is_null() {
-        return Err(Failure::Null(what));
+        return fail(Failure::Null(what));
     }
     // SAFETY: the caller's word.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str()
-        .map_err(|_| Failure::Argument(format!("{what} is not UTF-8")))
+        .or_else(|_| fail(Failure::Argument(format!("{what} is not UTF-8"))))
 }
 
 /// Writes a new handle where the caller wants it, which is NULL until then.
 unsafe fn put<T>(
     what: &'static str,
     into: *mut *mut T,
-    make: impl FnOnce() -> Result<usize, Failure>,
-) -> Result<c_int, Failure> {
+    make: impl FnOnce() -> Result<usize, Box<Failure>>,
+) -> Result<c_int, Box<Failure>> {
     if into.is_null() {
-        return Err(Failure::Null(what));
+        return fail(Failure::Null(what));
     }
     // SAFETY: the caller's word: a place for a pointer.
     unsafe {
@@ -253,7 +253,8 @@ pub unsafe extern "C" fn tg_sched_submit(
         }
     };
     let result = slots::with(handle as usize, |instance| {
-        instance.submit(now_ns, request.request()?)
+        request.check()?;
+        instance.submit(now_ns, || request.request())
     });
     answer("submit", handle as usize, result.map(|()| 0))
 }
@@ -277,11 +278,11 @@ pub unsafe extern "C" fn tg_sched_poll(
 ) -> c_int {
     if entries.is_null() || count.is_null() {
         let what = if count.is_null() { "count" } else { "entries" };
-        return answer("poll", handle as usize, Err(Failure::Null(what)));
+        return answer("poll", handle as usize, fail(Failure::Null(what)));
     }
     let result = slots::with(handle as usize, |instance| {
         if instance.thread.is_some() {
-            return Err(Failure::State("the scheduler's own thread polls it"));
+            return fail(Failure::State("the scheduler's own thread polls it"));
         }
         // SAFETY: the header's words: `count` and `wake_ns` are places, `entries` an array of
         // `room`.
@@ -299,7 +300,7 @@ unsafe fn poll(
     (entries, room): (*mut tg_sched_entry, usize),
     count: *mut usize,
     wake_ns: *mut u64,
-) -> Result<c_int, Failure> {
+) -> Result<c_int, Box<Failure>> {
     let (answer, found, until) = match instance.next(now_ns) {
         Next::Batch => (TG_SCHED_DISPATCH, instance.batch().len(), u64::MAX),
         Next::WaitUntil(until) => (TG_SCHED_WAIT, 0, until.0),
@@ -314,7 +315,7 @@ unsafe fn poll(
     }
     if found > room {
         instance.keep_batch(true);
-        return Err(Failure::Room {
+        return fail(Failure::Room {
             needed: found,
             room,
         });
@@ -364,7 +365,7 @@ pub unsafe extern "C" fn tg_sched_policy(
 ) -> c_int {
     let result = slots::with(handle as usize, |instance| {
         if buffer.is_null() && len > 0 {
-            return Err(Failure::Null("buffer"));
+            return fail(Failure::Null("buffer"));
         }
         let name = instance.policy();
         if len > 0 {
@@ -403,7 +404,7 @@ pub unsafe extern "C" fn tg_sched_epoch(
 ) -> c_int {
     let result = slots::with(handle as usize, |instance| {
         if epoch.is_null() {
-            return Err(Failure::Null("epoch"));
+            return fail(Failure::Null("epoch"));
         }
         // SAFETY: the header's word: a place for a number.
         unsafe { epoch.write(instance.epoch(now_ns)) };

@@ -1,6 +1,6 @@
 //! Options objects: what a scheduler shall be, collected as names and values.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, fail};
 use crate::lock::Lock;
 use std::collections::BTreeMap;
 use tidegate_sched::{CostModel, OptionValue, Options};
@@ -37,26 +37,26 @@ pub(crate) fn insert(settings: Settings) -> usize {
 }
 
 /// Ends an object.
-pub(crate) fn remove(id: usize) -> Result<(), Failure> {
+pub(crate) fn remove(id: usize) -> Result<(), Box<Failure>> {
     let mut live = LIVE.lock();
     live.objects
         .remove(&id)
-        .map_or_else(|| Err(unknown()), |_| Ok(()))
+        .map_or_else(|| fail(unknown()), |_| Ok(()))
 }
 
 /// Changes or reads an object.
 pub(crate) fn with<R>(
     id: usize,
-    call: impl FnOnce(&mut Settings) -> Result<R, Failure>,
-) -> Result<R, Failure> {
+    call: impl FnOnce(&mut Settings) -> Result<R, Box<Failure>>,
+) -> Result<R, Box<Failure>> {
     let mut live = LIVE.lock();
     live.objects
         .get_mut(&id)
-        .map_or_else(|| Err(unknown()), call)
+        .map_or_else(|| fail(unknown()), call)
 }
 
 /// A copy of an object; 0 stands for the defaults.
-pub(crate) fn copy(id: usize) -> Result<Settings, Failure> {
+pub(crate) fn copy(id: usize) -> Result<Settings, Box<Failure>> {
     if id == 0 {
         return Ok(Settings::default());
     }
@@ -78,10 +78,10 @@ impl Settings {
 
     /// Sets one option. Names that are not general are the policy's own, and are checked when a
     /// scheduler is made.
-    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), Box<Failure>> {
         let options = &mut self.options;
         match name {
-            "" => return Err(Failure::Options("an option without a name".to_string())),
+            "" => return fail(Failure::Options("an option without a name".to_string())),
             "policy" => {
                 options.policy = value.to_string();
                 // The old policy's own options mean nothing to the new one.
@@ -106,12 +106,12 @@ impl Settings {
     }
 
     /// Sets the options of a line of `name=value` with white space between them.
-    pub(crate) fn parse(&mut self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn parse(&mut self, line: &str) -> Result<(), Box<Failure>> {
         // All or none of a line.
         let mut changed = self.clone();
         for pair in line.split_whitespace() {
             let Some((name, value)) = pair.split_once('=') else {
-                return Err(Failure::Options(format!(
+                return fail(Failure::Options(format!(
                     "\"{pair}\" is not of the form name=value"
                 )));
             };
@@ -123,33 +123,37 @@ impl Settings {
 }
 
 /// Reads what `tidegate calibrate` has written.
-fn cost_model(path: &str) -> Result<CostModel, Failure> {
+fn cost_model(path: &str) -> Result<CostModel, Box<Failure>> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Options(format!("cost_file: {path}: {error}")))?;
-    CostModel::parse(&text).map_err(|error| Failure::Options(format!("cost_file: {path}: {error}")))
+    CostModel::parse(&text)
+        .or_else(|error| fail(Failure::Options(format!("cost_file: {path}: {error}"))))
 }
 
-fn number<N: TryFrom<u64>>(name: &str, value: &str) -> Result<N, Failure> {
+fn number<N: TryFrom<u64>>(name: &str, value: &str) -> Result<N, Box<Failure>> {
     let parsed = value.parse::<u64>().ok();
     parsed
         .and_then(|number| N::try_from(number).ok())
-        .ok_or_else(|| {
-            let max = if size_of::<N>() == 4 {
-                u64::from(u32::MAX)
-            } else {
-                u64::MAX
-            };
-            Failure::Options(format!(
-                "{name} = \"{value}\" is not a whole number from 0 to {max}"
-            ))
-        })
+        .map_or_else(
+            || {
+                let max = if size_of::<N>() == 4 {
+                    u64::from(u32::MAX)
+                } else {
+                    u64::MAX
+                };
+                fail(Failure::Options(format!(
+                    "{name} = \"{value}\" is not a whole number from 0 to {max}"
+                )))
+            },
+            Ok,
+        )
 }
 
-fn flag(name: &str, value: &str, or: &str) -> Result<bool, Failure> {
+fn flag(name: &str, value: &str, or: &str) -> Result<bool, Box<Failure>> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(Failure::Options(format!(
+        _ => fail(Failure::Options(format!(
             "{name} = \"{value}\" is not true or false{or}"
         ))),
     }

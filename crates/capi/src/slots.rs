@@ -6,7 +6,7 @@
 //! needs anyway. The slots lie in static memory, so that a call which races with `free` finds a
 //! slot, takes its lock, sees another generation, and leaves.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, fail};
 use crate::instance::Instance;
 use crate::lock::{Condition, Guard, Lock};
 use std::any::Any;
@@ -78,24 +78,24 @@ impl Drop for Use<'_> {
 
 /// The handle's slot, and the generation that it must have there.
 #[inline(always)]
-fn locate(handle: usize) -> Result<(&'static Slot, u64), Failure> {
+fn locate(handle: usize) -> Result<(&'static Slot, u64), Box<Failure>> {
     let handle = handle as u64;
     let index = (handle >> MARK_BITS) as usize % SLOTS;
     let generation = handle >> (MARK_BITS + INDEX_BITS);
     if handle % (1 << MARK_BITS) != MARK || generation == 0 {
-        return Err(Failure::Handle(KIND));
+        return fail(Failure::Handle(KIND));
     }
     Ok((&TABLE[index], generation))
 }
 
 /// The slot of a live scheduler that many threads share.
-pub(crate) fn shared(handle: usize) -> Result<&'static Slot, Failure> {
+pub(crate) fn shared(handle: usize) -> Result<&'static Slot, Box<Failure>> {
     let (slot, generation) = locate(handle)?;
     if slot.generation.load(Ordering::Acquire) != generation {
-        return Err(Failure::Handle(KIND));
+        return fail(Failure::Handle(KIND));
     }
     if slot.single.load(Ordering::Relaxed) {
-        return Err(Failure::State(
+        return fail(Failure::State(
             "the handle was made with single_thread=true, so it cannot have a thread of its own",
         ));
     }
@@ -103,7 +103,7 @@ pub(crate) fn shared(handle: usize) -> Result<&'static Slot, Failure> {
 }
 
 /// Makes a scheduler live. Many threads may use it at a time unless it is for a `single` one.
-pub(crate) fn insert(instance: Instance, single: bool) -> Result<usize, Failure> {
+pub(crate) fn insert(instance: Instance, single: bool) -> Result<usize, Box<Failure>> {
     let mut free = FREE.lock();
     let index = match free.1.pop() {
         Some(index) => index,
@@ -115,7 +115,7 @@ pub(crate) fn insert(instance: Instance, single: bool) -> Result<usize, Failure>
             free.0 - 1
         }
         None => {
-            return Err(Failure::System(format!(
+            return fail(Failure::System(format!(
                 "{SLOTS} schedulers are alive; free some first"
             )));
         }
@@ -145,31 +145,31 @@ pub(crate) fn insert(instance: Instance, single: bool) -> Result<usize, Failure>
 #[inline(always)]
 pub(crate) fn with<R>(
     handle: usize,
-    call: impl FnOnce(&mut Instance) -> Result<R, Failure>,
-) -> Result<R, Failure> {
+    call: impl FnOnce(&mut Instance) -> Result<R, Box<Failure>>,
+) -> Result<R, Box<Failure>> {
     with_place(handle, |place| match place {
         Some(instance) => guarded(instance, call),
-        None => Err(Failure::Handle(KIND)),
+        None => fail(Failure::Handle(KIND)),
     })
 }
 
 /// As `with`, also on a scheduler that has panicked: for what does not touch it.
 pub(crate) fn with_poisoned<R>(
     handle: usize,
-    call: impl FnOnce(&mut Instance) -> Result<R, Failure>,
-) -> Result<R, Failure> {
+    call: impl FnOnce(&mut Instance) -> Result<R, Box<Failure>>,
+) -> Result<R, Box<Failure>> {
     with_place(handle, |place| match place {
         Some(instance) => call(instance),
-        None => Err(Failure::Handle(KIND)),
+        None => fail(Failure::Handle(KIND)),
     })
 }
 
 /// Ends the scheduler that `handle` names.
-pub(crate) fn remove(handle: usize) -> Result<(), Failure> {
+pub(crate) fn remove(handle: usize) -> Result<(), Box<Failure>> {
     let (slot, generation) = locate(handle)?;
     let instance = with_place(handle, |place| {
         if place.as_ref().is_some_and(|live| live.thread.is_some()) {
-            return Err(Failure::State(
+            return fail(Failure::State(
                 "the scheduler was started: call tg_sched_stop first, and not from a callback",
             ));
         }
@@ -182,38 +182,38 @@ pub(crate) fn remove(handle: usize) -> Result<(), Failure> {
     let index = (handle as u64 >> MARK_BITS) as usize % SLOTS;
     let mut free = FREE.lock();
     free.1.push(index);
-    dropped.map_err(|panic| Failure::Poisoned(panic_text(&*panic)))
+    dropped.or_else(|panic| fail(Failure::Poisoned(panic_text(&*panic))))
 }
 
 /// The place of a live scheduler, while nobody else uses it.
 #[inline(always)]
 fn with_place<R>(
     handle: usize,
-    call: impl FnOnce(&mut Option<Box<Instance>>) -> Result<R, Failure>,
-) -> Result<R, Failure> {
+    call: impl FnOnce(&mut Option<Box<Instance>>) -> Result<R, Box<Failure>>,
+) -> Result<R, Box<Failure>> {
     let (slot, generation) = locate(handle)?;
     let stale = || slot.generation.load(Ordering::Acquire) != generation;
     if stale() {
-        return Err(Failure::Handle(KIND));
+        return fail(Failure::Handle(KIND));
     }
     if slot.single.load(Ordering::Relaxed) {
         // Not one atomic exchange: it would cost as much as the rest of the call. Two threads that
         // break the host's promise at the very same moment are not noticed.
         if slot.busy.load(Ordering::Acquire) {
-            return Err(Failure::Busy);
+            return fail(Failure::Busy);
         }
         slot.busy.store(true, Ordering::Relaxed);
         let _use = Use(slot);
         // It may have been freed before `busy` was ours.
         if stale() {
-            return Err(Failure::Handle(KIND));
+            return fail(Failure::Handle(KIND));
         }
         // SAFETY: `busy` was free and is ours, by the host's promise of `single_thread`.
         return call(unsafe { &mut *slot.alone.get() });
     }
     let mut shared = slot.lock();
     if stale() {
-        return Err(Failure::Handle(KIND));
+        return fail(Failure::Handle(KIND));
     }
     let result = call(&mut shared);
     let poke = shared
@@ -231,10 +231,10 @@ fn with_place<R>(
 #[inline(always)]
 pub(crate) fn guarded<R>(
     instance: &mut Instance,
-    call: impl FnOnce(&mut Instance) -> Result<R, Failure>,
-) -> Result<R, Failure> {
+    call: impl FnOnce(&mut Instance) -> Result<R, Box<Failure>>,
+) -> Result<R, Box<Failure>> {
     if let Some(text) = &instance.poison {
-        return Err(Failure::Poisoned(text.clone()));
+        return fail(Failure::Poisoned(text.clone()));
     }
     // What a panic may leave half done is never looked at again.
     match catch_unwind(AssertUnwindSafe(|| call(instance))) {
@@ -242,7 +242,7 @@ pub(crate) fn guarded<R>(
         Err(panic) => {
             let text = panic_text(&*panic);
             instance.poison = Some(text.clone());
-            Err(Failure::Poisoned(text))
+            fail(Failure::Poisoned(text))
         }
     }
 }
@@ -275,8 +275,14 @@ mod tests {
             let wild = [0, 1, 8, MARK as usize, usize::MAX, first, first ^ 16];
             for handle in wild.into_iter().chain([(&raw const place) as usize]) {
                 let refused = with(handle, |_| Ok(()));
-                assert!(matches!(refused, Err(Failure::Handle(_))), "{handle:x}");
-                assert!(matches!(remove(handle), Err(Failure::Handle(_))));
+                assert!(
+                    matches!(refused.map_err(|failure| *failure), Err(Failure::Handle(_))),
+                    "{handle:x}"
+                );
+                assert!(matches!(
+                    remove(handle).map_err(|failure| *failure),
+                    Err(Failure::Handle(_))
+                ));
             }
             remove(second).unwrap();
         }
@@ -287,7 +293,9 @@ mod tests {
         for single in [false, true] {
             let (spoilt, other) = (insert(instance(), single), insert(instance(), single));
             let (spoilt, other) = (spoilt.unwrap(), other.unwrap());
-            let panicked = with(spoilt, |_| -> Result<(), Failure> { panic!("on purpose") });
+            let panicked = with(spoilt, |_| -> Result<(), Box<Failure>> {
+                panic!("on purpose")
+            });
             let again = with(spoilt, |_| Ok(()));
             for refused in [panicked, again] {
                 let refused = refused.unwrap_err();
@@ -304,7 +312,7 @@ mod tests {
     fn a_second_user_of_a_single_thread_handle_is_told() {
         let handle = insert(instance(), true).unwrap();
         let inner = with(handle, |_| {
-            Ok(matches!(with(handle, |_| Ok(())), Err(Failure::Busy)))
+            Ok(with(handle, |_| Ok(())).is_err_and(|failure| failure.code() == -9))
         });
         assert!(inner.unwrap());
         remove(handle).unwrap();

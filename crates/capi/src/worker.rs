@@ -4,7 +4,7 @@
 //! is free while it waits and while the host's callbacks run.
 
 use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN, tg_sched_entry};
-use crate::failure::Failure;
+use crate::failure::{Failure, fail};
 use crate::instance::{Instance, Next};
 use crate::slots::{self, Slot};
 use std::ffi::c_int;
@@ -66,14 +66,14 @@ fn read_clock(clock: libc::clockid_t) -> u64 {
 }
 
 /// Gives a scheduler a thread.
-pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Failure> {
+pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Box<Failure>> {
     let slot = slots::shared(handle)?;
     slots::with(handle, |instance| {
         if instance.thread.is_some() {
-            return Err(Failure::State("the scheduler was started already"));
+            return fail(Failure::State("the scheduler was started already"));
         }
         if instance.has_kept_batch() {
-            return Err(Failure::State(
+            return fail(Failure::State(
                 "a batch was polled without room for it; poll it before the start",
             ));
         }
@@ -100,12 +100,12 @@ pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Failure> {
 }
 
 /// Ends a scheduler's thread: after what waits has run, or with what waits cancelled.
-pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Failure> {
+pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Box<Failure>> {
     let how = match how {
         TG_SCHED_DRAIN => Stop::Drain,
         TG_SCHED_CANCEL => Stop::Cancel,
         _ => {
-            return Err(Failure::Argument(format!(
+            return fail(Failure::Argument(format!(
                 "how = {how} is neither TG_SCHED_DRAIN nor TG_SCHED_CANCEL"
             )));
         }
@@ -113,11 +113,11 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Fai
     let slot = slots::shared(handle)?;
     slots::with_poisoned(handle, |instance| {
         let Some(thread) = &mut instance.thread else {
-            return Err(Failure::State("the scheduler was not started"));
+            return fail(Failure::State("the scheduler was not started"));
         };
         // SAFETY: nothing is asked of the caller. The thread is not joined yet, so its id is its own.
         if unsafe { libc::pthread_self() } == thread.joined.as_pthread_t() {
-            return Err(Failure::State(
+            return fail(Failure::State(
                 "stop was called from a callback, and would wait for itself",
             ));
         }
@@ -134,7 +134,7 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Fai
     joined.map_or(Ok(()), |joined| {
         joined
             .join()
-            .map_err(|panic| Failure::Poisoned(slots::panic_text(&*panic)))
+            .or_else(|panic| fail(Failure::Poisoned(slots::panic_text(&*panic))))
     })
 }
 
@@ -143,7 +143,7 @@ fn wait_for_end(
     slot: &'static Slot,
     handle: usize,
     deadline_ns: Option<u64>,
-) -> Result<Option<JoinHandle<()>>, Failure> {
+) -> Result<Option<JoinHandle<()>>, Box<Failure>> {
     let mut shared = slot.lock();
     loop {
         // Somebody else may have stopped it, and even have freed the handle.
@@ -162,7 +162,7 @@ fn wait_for_end(
         }
         if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= clock_ns()) {
             let stats = instance.stats();
-            return Err(Failure::Timeout(format!(
+            return fail(Failure::Timeout(format!(
                 "the thread has not ended: {} requests wait, {} run; complete them, or stop again",
                 stats.queued, stats.running
             )));
