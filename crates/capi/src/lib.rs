@@ -425,11 +425,11 @@ unsafe impl Send for CHost {}
 impl worker::Host for CHost {
     fn run(&mut self, batch: &[tg_sched_entry]) {
         let context = self.callbacks.context;
-        // SAFETY: the header's words: functions of these types, for any thread.
         match self.callbacks.run_list {
-            Some(run_list) if batch.len() > 1 => unsafe {
-                run_list(context, batch.as_ptr(), batch.len());
-            },
+            Some(run_list) if batch.len() > 1 => {
+                // SAFETY: the header's words: functions of these types, for any thread.
+                unsafe { run_list(context, batch.as_ptr(), batch.len()) };
+            }
             _ => {
                 for entry in batch {
                     // SAFETY: as above.
