@@ -17,10 +17,10 @@ use crate::{caught, hash, slots, text_of, worker};
 use config::{ALGORITHMS, Config};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use table::{Key, Table};
-use tidegate_sched::{AppId, Direction, FileId, Request, RequestId};
+use tidegate_sched::{AppId, CostModel, Direction, FileId, Prediction, Request, RequestId};
 use trace::Trace;
 
 /// How long `agios_exit` waits for the program to take what waits, and again for the rest.
@@ -34,6 +34,8 @@ struct Agios {
     handle: usize,
     config: Config,
     queues: u32,
+    /// Made of the traces that were there at the start.
+    prediction: Option<Arc<Prediction>>,
     table: Table,
     trace: Option<Trace>,
     /// `agios_exit` has begun.
@@ -99,7 +101,20 @@ fn init(
             "agios_init was called before; call agios_exit first",
         ));
     }
-    let options = mapping::options(config.default_algorithm, &config, queues);
+    let traces = match config.predict {
+        true => trace::earlier(&config).or_else(|text| fail(Failure::Options(text)))?,
+        false => Vec::new(),
+    };
+    let prediction = match traces.is_empty() {
+        true => None,
+        false => Some(Arc::new(Prediction::new(&traces, &CostModel::default()))),
+    };
+    let options = mapping::options(
+        config.default_algorithm,
+        &config,
+        queues,
+        prediction.as_ref(),
+    );
     let handle = slots::insert(Instance::new(options)?, false)?;
     let trace = match config.trace {
         true => Trace::create(&config).map(Some),
@@ -131,6 +146,7 @@ fn init(
         handle,
         config,
         queues,
+        prediction,
         table: Table::new(),
         trace,
         ends: false,
@@ -382,7 +398,8 @@ pub unsafe extern "C" fn agios_set_algorithm(name: *const c_char) -> bool {
         })?;
         let mut state = state();
         let agios = state.as_mut().ok_or_else(not_initialised)?;
-        let mut options = mapping::options(name, &agios.config, agios.queues);
+        let prediction = agios.prediction.as_ref();
+        let mut options = mapping::options(name, &agios.config, agios.queues, prediction);
         slots::with(agios.handle, |instance| {
             options.wall_offset_ns = instance.options().wall_offset_ns;
             instance.set_policy(0, options)

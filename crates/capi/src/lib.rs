@@ -10,6 +10,7 @@ pub mod abi;
 pub mod agios;
 mod callbacks;
 mod failure;
+mod history;
 mod instance;
 mod lock;
 mod options;
@@ -217,7 +218,8 @@ pub unsafe extern "C" fn tg_sched_new(
         unsafe {
             put("handle", handle, || {
                 let settings = options::copy(options as usize)?;
-                slots::insert(Instance::new(settings.options)?, settings.single_thread)
+                let single = settings.single_thread;
+                slots::insert(Instance::new(settings.finish())?, single)
             })
         }
     })
@@ -348,7 +350,7 @@ pub extern "C" fn tg_sched_set_policy(
 ) -> c_int {
     let result = options::copy(options as usize).and_then(|settings| {
         slots::with(handle as usize, |instance| {
-            let mut changed = settings.options;
+            let mut changed = settings.finish();
             if changed.wall_offset_ns == 0 {
                 changed.wall_offset_ns = instance.options().wall_offset_ns;
             }

@@ -1,9 +1,11 @@
 //! Options objects: what a scheduler shall be, collected as names and values.
 
 use crate::failure::{Failure, fail};
+use crate::history;
 use crate::lock::Lock;
 use std::collections::BTreeMap;
-use tidegate_sched::{CostModel, OptionValue, Options};
+use std::sync::Arc;
+use tidegate_sched::{CostModel, Observed, OptionValue, Options, Prediction};
 
 /// Options under construction.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) options: Options,
     /// Calls come from one thread at a time.
     pub(crate) single_thread: bool,
+    /// Traces of earlier runs.
+    traces: Vec<Vec<Observed>>,
 }
 
 /// Ids are never used twice. They end unlike pointers and unlike handles of schedulers.
@@ -72,8 +76,18 @@ impl Settings {
     pub(crate) fn for_policy(name: &str) -> Settings {
         Settings {
             options: Options::for_policy(name),
-            single_thread: false,
+            ..Settings::default()
         }
+    }
+
+    /// The scheduler's options, with what the traces foretell at the costs that were set.
+    pub(crate) fn finish(self) -> Options {
+        let mut options = self.options;
+        if !self.traces.is_empty() {
+            let prediction = Prediction::new(&self.traces, &options.cost);
+            options.prediction = Some(Arc::new(prediction));
+        }
+        options
     }
 
     /// Sets one option. Names that are not general are the policy's own, and are checked when a
@@ -94,6 +108,11 @@ impl Settings {
             "wall_offset_ns" => options.wall_offset_ns = number(name, value)?,
             "merge" if value == "auto" => options.merge = None,
             "merge" => options.merge = Some(flag(name, value, ", or auto")?),
+            "trace_file" => {
+                let trace = history::read(value);
+                let trace = trace.or_else(|text| fail(Failure::Options(text)))?;
+                self.traces.push(trace);
+            }
             "cost_file" => options.cost = cost_model(value)?,
             "single_thread" => self.single_thread = flag(name, value, "")?,
             _ => match value_of(value) {

@@ -308,6 +308,25 @@ static void a_trace_has_every_request(void) {
     CHECK(strstr(first, "\tfile.3\tW\t4096\t4096\n") != NULL);
 }
 
+/* What the public AGIOS has no more: traces of earlier runs foretell which aggregations to wait for. */
+static void traces_foretell(void) {
+    char settings[4200], name[4200];
+    snprintf(settings, sizeof settings,
+             "predict = true trace_file_prefix = \"%s/t\" trace_file_sufix = \"out\"", folder);
+    reset();
+    start("aIOLi", settings, 0);
+    for (int i = 0; i < 500; i++) CHECK(add(i, 3, i % 2, i * 4096, 0));
+    wait_for_calls(500);
+    CHECK(agios_set_algorithm("MLF") && agios_set_algorithm("aIOLi"));
+    agios_exit();
+    snprintf(name, sizeof name, "%s/t.2.out", folder);
+    FILE *file = fopen(name, "a");
+    CHECK(file != NULL && fputs("x\n", file) >= 0 && fclose(file) == 0);
+    char text[5000];
+    snprintf(text, sizeof text, "default_algorithm = \"aIOLi\" %s", settings);
+    CHECK(!agios_init(run_one, NULL, config(text), 0) && said("t.2.out:501: not nanoseconds"));
+}
+
 static void *exits_inside(int64_t id) {
     agios_exit();
     return run_one(id);
@@ -336,6 +355,7 @@ int main(int argc, char **argv) {
     alike_requests_are_told_apart();
     touching_requests_come_as_a_list();
     a_trace_has_every_request();
+    traces_foretell();
     an_exit_from_a_callback_is_refused();
     puts("agios: ok");
     return 0;

@@ -194,6 +194,7 @@ static void options_are_checked(void) {
         {"single_thread", "auto", "not true or false"},
         {"", "1", "without a name"},
         {"cost_file", "/nowhere/cost", "cost_file: /nowhere/cost: No such file"},
+        {"trace_file", "/nowhere/trace", "/nowhere/trace: No such file"},
         {"cost_file", "/dev/null", "cost_file: /dev/null: read_random_base_ns is missing"},
         {"window_ms", "soon", "window_ms must be a whole number"},
         {"window_ms", "0", "window_ms = 0 is outside"},

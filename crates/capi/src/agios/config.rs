@@ -34,6 +34,8 @@ pub(super) struct Config {
     pub(super) default_algorithm: &'static str,
     /// By queue.
     pub(super) weights: Vec<u64>,
+    /// Ours: whether the traces that are there foretell what comes, for `aIOLi`.
+    pub(super) predict: bool,
     /// Ours: requests that may wait.
     pub(super) queued_max: u64,
     /// Ours: batches that may be with the program at once.
@@ -54,6 +56,7 @@ impl Default for Config {
             twins_window: 1000,
             default_algorithm: "SJF",
             weights: Vec::new(),
+            predict: false,
             queued_max: 1 << 20,
             depth: 1 << 16,
         }
@@ -91,6 +94,7 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
     let mut wfq_conf = None;
     let mut ignored = 0;
     file.flag("trace", &mut config.trace)?;
+    file.flag("predict", &mut config.predict)?;
     file.text("trace_file_prefix", &mut config.trace_file_prefix)?;
     file.text("trace_file_sufix", &mut config.trace_file_sufix)?;
     let int_max = i32::MAX as u64;
@@ -120,9 +124,9 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
     file.flag("enable_SW", &mut false)?;
     file.period()?;
     file.optional_text("wfq_conf", &mut wfq_conf)?;
-    if config.trace && config.trace_file_prefix.is_empty() {
+    if (config.trace || config.predict) && config.trace_file_prefix.is_empty() {
         return Err(format!(
-            "{}: trace = true needs trace_file_prefix",
+            "{}: trace or predict = true needs trace_file_prefix",
             path.display()
         ));
     }
@@ -298,7 +302,7 @@ mod tests {
             ("default_algorithm = 3", "one of MLF"),
             ("select_algorithm_period = -2", "a whole number from -1"),
             ("trace_file_prefix = 3", "double quotes"),
-            ("trace = true", "needs trace_file_prefix"),
+            ("predict = true", "needs trace_file_prefix"),
             ("default_algorithm = \"WFQ\"", "needs wfq_conf"),
             (
                 "default_algorithm = \"WFQ\" wfq_conf = \"/nowhere/w.conf\"",

@@ -1,7 +1,8 @@
 //! The algorithms of AGIOS as policies of ours.
 
 use super::config::Config;
-use tidegate_sched::{Options, PolicyOptions};
+use std::sync::Arc;
+use tidegate_sched::{Options, PolicyOptions, Prediction};
 
 /// As many requests as AGIOS puts into one aggregation.
 const AGGREGATED_MAX: u32 = 16;
@@ -10,7 +11,13 @@ const AGGREGATED_MAX: u32 = 16;
 const WEIGHT_MAX: u64 = 65_536;
 
 /// Our policy and its options for an algorithm of AGIOS. `queues` is the program's `max_queue_id`.
-pub(super) fn options(algorithm: &str, config: &Config, queues: u32) -> Options {
+/// With a prediction, `aIOLi` waits for what is foretold, as in the paper.
+pub(super) fn options(
+    algorithm: &str,
+    config: &Config,
+    queues: u32,
+    prediction: Option<&Arc<Prediction>>,
+) -> Options {
     let table = PolicyOptions::default();
     let (policy, merge, table) = match algorithm {
         "MLF" => ("mlf", true, table.with("quantum_bytes", config.mlf_quantum)),
@@ -18,7 +25,12 @@ pub(super) fn options(algorithm: &str, config: &Config, queues: u32) -> Options 
             // The rule of AGIOS's code, not of its paper.
             let table = table.with("quantum", "adaptive");
             let table = table.with("quantum_bytes", config.aioli_quantum);
-            ("aioli", true, table)
+            let kind = if prediction.is_some() {
+                "recorded"
+            } else {
+                "off"
+            };
+            ("aioli", true, table.with("prediction", kind))
         }
         "SJF" => ("sjf", true, table),
         "TO" => ("time-order", false, table),
@@ -45,6 +57,7 @@ pub(super) fn options(algorithm: &str, config: &Config, queues: u32) -> Options 
         depth: config.depth as u32,
         batch_bytes_max: u64::MAX,
         batch_requests_max: AGGREGATED_MAX,
+        prediction: prediction.cloned(),
         table,
         ..Options::for_policy(policy)
     }
@@ -76,7 +89,7 @@ mod tests {
             ..Config::default()
         };
         for algorithm in ALGORITHMS {
-            let options = options(algorithm, &config, 3);
+            let options = options(algorithm, &config, 3, None);
             let made = Scheduler::new(&options).map(|_| ());
             assert_eq!(made, Ok(()), "{algorithm}");
         }
