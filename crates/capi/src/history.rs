@@ -1,5 +1,5 @@
-//! Reads what was traced in earlier runs, for policies that predict: text as AGIOS writes it, a line
-//! for each request, with nanoseconds since the start, file, R or W, offset and length.
+//! Reads what was traced in earlier runs, for policies that predict: text as AGIOS writes it, a
+//! line for each request, with nanoseconds since the start, file, R or W, offset and length.
 
 use crate::hash;
 use std::fs;

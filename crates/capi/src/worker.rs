@@ -115,7 +115,7 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Box
         let Some(thread) = &mut instance.thread else {
             return fail(Failure::State("the scheduler was not started"));
         };
-        // SAFETY: nothing is asked of the caller. The thread is not joined yet, so its id is its own.
+        // SAFETY: nothing is asked of the caller. The thread is not joined yet, so its id is its.
         if unsafe { libc::pthread_self() } == thread.joined.as_pthread_t() {
             return fail(Failure::State(
                 "stop was called from a callback, and would wait for itself",

@@ -30,8 +30,7 @@ fn field_size<T>(of: impl Fn(&T) -> usize) -> usize {
     of(unsafe { zero.assume_init_ref() })
 }
 
-fn assertions() -> Result<String, std::fmt::Error> {
-    let mut text = "#include <tidegate_sched.h>\n".to_string();
+fn structures(text: &mut String) -> std::fmt::Result {
     structure!(
         text,
         tg_sched_request {
@@ -93,6 +92,10 @@ fn assertions() -> Result<String, std::fmt::Error> {
             cancelled
         }
     );
+    Ok(())
+}
+
+fn constants(text: &mut String) -> std::fmt::Result {
     for (name, value) in [
         ("DISPATCH", TG_SCHED_DISPATCH),
         ("WAIT", TG_SCHED_WAIT),
@@ -117,13 +120,16 @@ fn assertions() -> Result<String, std::fmt::Error> {
             "_Static_assert(TG_SCHED_VERSION_{part} == {number}, \"version\");"
         )?;
     }
-    Ok(text)
+    Ok(())
 }
 
 #[test]
 fn the_header_is_what_the_code_says() {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layout.c");
-    std::fs::write(&source, assertions().expect("strings take all")).expect("it can be written");
+    let mut text = "#include <tidegate_sched.h>\n".to_string();
+    structures(&mut text).expect("strings take all");
+    constants(&mut text).expect("strings take all");
+    std::fs::write(&source, text).expect("it can be written");
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let output = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-I"])
