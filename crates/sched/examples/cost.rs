@@ -1,8 +1,9 @@
-//! What a request costs a host: nanoseconds of processor time and allocations of submit, poll and complete, with a
-//! long queue. Eight files, 4 KiB, a quarter of the requests sequential.
+//! What a request costs a host: nanoseconds of processor time and allocations of submit, poll and
+//! complete, with a long queue. Eight files, 4 KiB, a quarter of the requests sequential.
 //!
 //! `cargo run --release -p tidegate-sched --example cost -- POLICY QUEUED [reads|mixed] [REQUESTS]`
-//! `[runs=N] [OPTION=VALUE ...]`; several POLICY and QUEUED are given as `fifo,window` and `1000,100000`.
+//! `[runs=N] [OPTION=VALUE ...]`; several POLICY and QUEUED are given as `fifo,window` and
+//! `1000,100000`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
