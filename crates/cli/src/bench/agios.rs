@@ -232,7 +232,7 @@ impl Agios {
              reads.\n",
             self.processes,
             self.calls,
-            u64::from(self.pieces) * PIECE >> 10,
+            (u64::from(self.pieces) * PIECE) >> 10,
             if self.read { "read" } else { "written" },
             f64::from(self.jitter_us) / 1000.0,
             self.repetitions,
