@@ -132,6 +132,10 @@ impl Policy for Wfq {
         self.merge.cancelled(requests, number, slot);
     }
 
+    fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
     fn in_force(&self, options: &mut Options) {
         options.merge = Some(self.merge.is_on());
         options.table.set("by", BY[usize::from(self.by_queue)]);
