@@ -3,14 +3,14 @@
 //!
 //! Each kind of access (read or write, random or sequential) has two factors: what its base and its
 //! price of a MiB are of those that were configured. They are fitted by least squares to the times
-//! of about the last 128 batches of the kind, as parts of the time that was expected, so that short
+//! of about the last 200 batches of the kind, as parts of the time that was expected, so that short
 //! and long ones count alike. The configured model counts as an eighth of a batch that was as
 //! expected: what no batch tells apart, such as the price where all have one length, stays near
 //! it. A factor stays from 1/16 to 16.
 //!
 //! With several batches at a time the device's time is shared out: a batch has what passed since it
 //! was dispatched, or since the batch before it finished, whichever is later. One that took more
-//! than 20 times what was expected counts as 20 times, and an eighth: a device that stalls says
+//! than 20 times what was expected counts as 20 times, and little: a device that stalls says
 //! little about the next access, and a device that became slow says it again.
 
 use crate::cost::{AccessCost, CostModel, NS_MAX};
@@ -19,8 +19,8 @@ use crate::types::{Direction, FileId, Request, Time, mix64};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What is left of a batch's weight after the next one.
-const KEEP: f64 = 1.0 - 1.0 / 128.0;
+/// So many batches later what is known counts half.
+const WINDOW: f64 = 128.0;
 
 /// The weight of the configured model, in batches.
 const PRIOR: f64 = 1.0 / 8.0;
@@ -31,7 +31,8 @@ const FACTOR_MIN: f64 = 1.0 / FACTOR_MAX;
 
 /// Beyond so many times what was expected a batch is an outlier, and of this weight.
 const OUTLIER: f64 = 20.0;
-const OUTLIER_WEIGHT: f64 = 1.0 / 8.0;
+const OUTLIER_BY: f64 = 0.375;
+const OUTLIER_WEIGHT: f64 = OUTLIER_BY * OUTLIER_BY;
 
 /// The factors are computed anew after so many batches.
 const BATCHES: u32 = 64;
@@ -115,10 +116,12 @@ impl Estimate {
         if !self.on {
             return;
         }
-        if self.batches.len() <= batch as usize {
-            self.batches.resize(batch as usize + 1, UNKNOWN);
+        let begins = self.begins(now, requests);
+        match self.batches.get_mut(batch as usize) {
+            Some(place) => *place = begins,
+            // Numbers are given out in order.
+            None => self.batches.resize(batch as usize + 1, begins),
         }
-        self.batches[batch as usize] = self.begins(now, requests);
     }
 
     /// A batch has ended. The new model, if it is time for one and it differs enough.
@@ -127,8 +130,7 @@ impl Estimate {
         if !self.on {
             return None;
         }
-        let known = self.batches.get_mut(batch as usize)?;
-        let Batch { began, len, kind } = core::mem::replace(known, UNKNOWN);
+        let &Batch { began, len, kind } = self.batches.get(batch as usize)?;
         let took_ns = now.since(began.max(self.last_finished));
         self.last_finished = self.last_finished.max(now);
         // A host whose clock stands still tells nothing.
@@ -174,6 +176,7 @@ impl Estimate {
         for (direction, sequential) in KINDS {
             let kind = &mut self.kinds[number(direction, sequential)];
             kind.fit();
+            kind.age();
             let new = kind.cost();
             let old = self.in_force.access(direction, sequential);
             differs |= far(old.base_ns, new.base_ns) || far(old.ns_per_mib, new.ns_per_mib);
@@ -216,6 +219,8 @@ struct Kind {
     gg: f64,
     fz: f64,
     gz: f64,
+    /// Batches since the last `age`.
+    count: f64,
     /// The factors.
     base_by: f64,
     price_by: f64,
@@ -231,6 +236,7 @@ impl Kind {
             gg: 0.0,
             fz: 0.0,
             gz: 0.0,
+            count: 0.0,
             base_by: 1.0,
             price_by: 1.0,
         }
@@ -238,19 +244,42 @@ impl Kind {
 
     #[inline]
     fn took(&mut self, len: u64, ns: u64) {
-        let price_ns = len as f64 * self.ns_per_byte;
+        let price_ns = float(len) * self.ns_per_byte;
         let scale = 1.0 / (self.base_ns + price_ns).max(1.0);
-        let (f, g, z) = (self.base_ns * scale, price_ns * scale, ns as f64 * scale);
+        let (f, g, z) = (self.base_ns * scale, price_ns * scale, float(ns) * scale);
         let most = OUTLIER * (self.base_by * f + self.price_by * g);
-        let (z, weight) = match z > most {
-            true => (most, OUTLIER_WEIGHT),
-            false => (z, 1.0),
+        let (f, g, z, weight) = match z > most {
+            // Weights are those of squares.
+            true => (
+                f * OUTLIER_BY,
+                g * OUTLIER_BY,
+                most * OUTLIER_BY,
+                OUTLIER_WEIGHT,
+            ),
+            false => (f, g, z, 1.0),
         };
-        self.ff = self.ff * KEEP + weight * f * f;
-        self.fg = self.fg * KEEP + weight * f * g;
-        self.gg = self.gg * KEEP + weight * g * g;
-        self.fz = self.fz * KEEP + weight * f * z;
-        self.gz = self.gz * KEEP + weight * g * z;
+        self.count += weight;
+        self.ff += f * f;
+        self.fg += f * g;
+        self.gg += g * g;
+        self.fz += f * z;
+        self.gz += g * z;
+    }
+
+    /// What is known counts less by what came since this was asked last.
+    fn age(&mut self) {
+        let keep = WINDOW / (WINDOW + self.count);
+        self.count = 0.0;
+        let sums = [
+            &mut self.ff,
+            &mut self.fg,
+            &mut self.gg,
+            &mut self.fz,
+            &mut self.gz,
+        ];
+        for sum in sums {
+            *sum *= keep;
+        }
     }
 
     /// The factors x and y for which a x^2 + 2 b x y + c y^2 - 2 d x - 2 e y is least.
@@ -284,6 +313,12 @@ impl Kind {
             ns_per_mib: whole(self.ns_per_byte * (1 << 20) as f64 * self.price_by),
         }
     }
+}
+
+/// A number of nanoseconds or bytes; signed ones are cheaper to convert.
+#[inline]
+fn float(number: u64) -> f64 {
+    number.min(i64::MAX as u64) as i64 as f64
 }
 
 fn allowed(factor: f64) -> f64 {
