@@ -15,7 +15,7 @@
 
 use crate::cost::{AccessCost, CostModel, NS_MAX};
 use crate::options::Options;
-use crate::types::{Direction, FileId, Request, Time, mix64};
+use crate::types::{Direction, FileId, Request, Time};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -35,13 +35,14 @@ const OUTLIER_BY: f64 = 0.375;
 const OUTLIER_WEIGHT: f64 = OUTLIER_BY * OUTLIER_BY;
 
 /// The factors are computed anew after so many batches.
-const BATCHES: u32 = 64;
+const BATCHES: usize = 64;
 
 /// A change of less than one part in so many is not worth telling.
 const CHANGE: u64 = 20;
 
-/// Files whose last end is remembered; a power of two.
-const FILES: usize = 64;
+/// Files whose last end is remembered.
+const FILES: usize = 1 << (64 - FILES_SHIFT);
+const FILES_SHIFT: u32 = 58;
 
 /// The kind of batches that tell nothing.
 const NOTHING: u8 = 4;
@@ -61,8 +62,17 @@ const UNKNOWN: Batch = Batch {
     kind: NOTHING,
 };
 
+/// What a batch took.
+#[derive(Clone, Copy)]
+struct Took {
+    len: u64,
+    ns: u64,
+    kind: u8,
+}
+
 /// Watches batches begin and end.
 pub(crate) struct Estimate {
+    /// Whether the options ask for it, and the policy prices requests.
     on: bool,
     configured: CostModel,
     /// What was told last.
@@ -70,38 +80,43 @@ pub(crate) struct Estimate {
     kinds: [Kind; 4],
     /// By number of a batch.
     batches: Vec<Batch>,
+    /// What the batches since the last review took: up to `BATCHES`.
+    took: Vec<Took>,
     /// By hash of a file: the file, and where its last batch ended.
     ends: Vec<(FileId, u64)>,
     last_finished: Time,
-    batches_left: u32,
 }
 
 impl Estimate {
-    pub(crate) fn new(options: &Options) -> Estimate {
+    /// `prices`: whether the policy asks what requests cost.
+    pub(crate) fn new(options: &Options, prices: bool) -> Estimate {
         Estimate {
-            on: options.estimate,
+            on: options.estimate && prices,
             configured: options.cost,
             in_force: options.cost,
             kinds: kinds(&options.cost),
             batches: Vec::new(),
+            took: Vec::with_capacity(BATCHES),
             ends: vec![(FileId(0), u64::MAX); FILES],
             last_finished: Time(0),
-            batches_left: BATCHES,
         }
     }
 
-    /// New options. What was learned stays unless they have another cost model.
-    pub(crate) fn configure(&mut self, options: &Options) {
-        if options.estimate && options.cost == self.configured && self.on {
-            return;
+    /// New options, or another policy. What was learned stays unless they have another cost model
+    /// or do not want it.
+    pub(crate) fn configure(&mut self, options: &Options, prices: bool) {
+        let on = options.estimate && prices;
+        if on != self.on {
+            // Batches that begin while this is off are not known.
+            self.batches.clear();
+            self.ends.fill((FileId(0), u64::MAX));
         }
-        // Batches that began while this was off are not known.
-        let batches = core::mem::take(&mut self.batches);
-        *self = Estimate {
-            batches: if self.on { batches } else { Vec::new() },
-            last_finished: self.last_finished,
-            ..Estimate::new(options)
-        };
+        self.on = on;
+        if !options.estimate || options.cost != self.configured {
+            self.took.clear();
+            (self.configured, self.in_force) = (options.cost, options.cost);
+            self.kinds = kinds(&options.cost);
+        }
     }
 
     /// The model that policies were told.
@@ -119,8 +134,10 @@ impl Estimate {
         let begins = self.begins(now, requests);
         match self.batches.get_mut(batch as usize) {
             Some(place) => *place = begins,
-            // Numbers are given out in order.
-            None => self.batches.resize(batch as usize + 1, begins),
+            None => {
+                self.batches.resize(batch as usize, UNKNOWN);
+                self.batches.push(begins);
+            }
         }
     }
 
@@ -131,15 +148,14 @@ impl Estimate {
             return None;
         }
         let &Batch { began, len, kind } = self.batches.get(batch as usize)?;
-        let took_ns = now.since(began.max(self.last_finished));
+        let ns = now.since(began.max(self.last_finished));
         self.last_finished = self.last_finished.max(now);
         // A host whose clock stands still tells nothing.
-        if now <= began {
+        if now <= began || kind == NOTHING {
             return None;
         }
-        self.kinds.get_mut(usize::from(kind))?.took(len, took_ns);
-        self.batches_left -= 1;
-        if self.batches_left > 0 {
+        self.took.push(Took { len, ns, kind });
+        if self.took.len() < BATCHES {
             return None;
         }
         self.review()
@@ -147,7 +163,8 @@ impl Estimate {
 
     fn begins(&mut self, now: Time, requests: &[Request]) -> Batch {
         let first = &requests[0];
-        let place = (mix64(first.file.0) as usize) & (FILES - 1);
+        // The upper bits of a product mix well enough: a clash only forgets an end.
+        let place = (first.file.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> FILES_SHIFT) as usize;
         let mut end = first.offset;
         for request in requests {
             // What the back end does about a whole file, or about pieces apart, is no one access.
@@ -170,7 +187,10 @@ impl Estimate {
 
     #[cold]
     fn review(&mut self) -> Option<&CostModel> {
-        self.batches_left = BATCHES;
+        for &Took { len, ns, kind } in &self.took {
+            self.kinds[usize::from(kind)].took(len, ns);
+        }
+        self.took.clear();
         let mut model = self.configured;
         let mut differs = false;
         for (direction, sequential) in KINDS {

@@ -64,6 +64,11 @@ pub(crate) trait Policy: Send {
     /// Feedback for policies that adapt; the others need not write it.
     fn finished(&mut self, _requests: &Requests, _slot: Slot, _now: Time) {}
 
+    /// Whether it asks what requests cost; for those that do not, nobody learns it.
+    fn prices(&self) -> bool {
+        false
+    }
+
     /// What accesses cost from now on. Requests that it holds keep the places they have.
     fn costs(&mut self, _cost: &CostModel) {}
 

@@ -71,11 +71,11 @@ impl Scheduler {
     pub(crate) fn with_policy(options: &Options, policy: Box<dyn Policy>) -> Scheduler {
         Scheduler {
             options: in_force(options, &*policy),
+            estimate: Estimate::new(options, policy.prices()),
             policy,
             requests: Requests::new(),
             ids: Index::new(),
             overlap: Overlap::new(),
-            estimate: Estimate::new(options),
             batches: Vec::new(),
             batches_free: Vec::new(),
             batches_running: 0,
@@ -143,7 +143,7 @@ impl Scheduler {
     pub fn set_policy(&mut self, _now: Time, options: &Options) -> Result<(), OptionsError> {
         options.check()?;
         let mut policy = policy::build(options)?;
-        self.estimate.configure(options);
+        self.estimate.configure(options, policy.prices());
         policy.costs(self.estimate.in_force());
         for slot in self.requests.at_stage(Stage::Queued) {
             policy.arrived(&mut self.requests, slot);
@@ -164,7 +164,7 @@ impl Scheduler {
     }
 
     /// What accesses are taken to cost now: [`Options::cost`], corrected by what batches took
-    /// unless [`Options::estimate`] is off.
+    /// under policies that price requests, unless [`Options::estimate`] is off.
     pub fn cost(&self) -> CostModel {
         *self.estimate.in_force()
     }

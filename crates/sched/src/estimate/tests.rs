@@ -97,7 +97,7 @@ fn a_model_wrong_by_ten_times_is_right_after_512_batches() {
     for wrong in [scaled(&truth, |ns| ns * 10), scaled(&truth, |ns| ns / 10)] {
         let options = Options {
             cost: wrong,
-            ..Options::default()
+            ..Options::for_policy("wfq")
         };
         let mut device = Device::new(&options, truth);
         device.mix(512);
@@ -140,14 +140,14 @@ fn bounds_hold() {
         (scaled(&prior, |ns| ns * 1000), scaled(&prior, |ns| ns * 16)),
         (scaled(&prior, |ns| ns / 1000), scaled(&prior, |ns| ns / 16)),
     ] {
-        let mut device = Device::new(&Options::default(), factor);
+        let mut device = Device::new(&Options::for_policy("wfq"), factor);
         device.mix(8000);
         assert_eq!(error_percent(&device.scheduler.cost(), &bound), 0);
     }
     let free = scaled(&prior, |_| 0);
     let options = Options {
         cost: free,
-        ..Options::default()
+        ..Options::for_policy("wfq")
     };
     let mut device = Device::new(&options, prior);
     device.mix(1000);
@@ -157,7 +157,7 @@ fn bounds_hold() {
 #[test]
 fn stalls_do_not_ruin_it() {
     let truth = CostModel::default();
-    let mut device = Device::new(&Options::default(), truth);
+    let mut device = Device::new(&Options::for_policy("wfq"), truth);
     device.mix(512);
     for round in 0..50 {
         // Ten seconds and more, about once a hundred batches.
@@ -173,7 +173,7 @@ fn random_and_sequential_are_told_apart_and_reads_from_writes() {
     let mut truth = CostModel::default();
     truth.read_sequential.base_ns *= 5;
     truth.write_random.base_ns /= 5;
-    let mut device = Device::new(&Options::default(), truth);
+    let mut device = Device::new(&Options::for_policy("wfq"), truth);
     device.mix(2000);
     let error = error_percent(&device.scheduler.cost(), &truth);
     assert!(error <= 20, "{error} %: {}", device.scheduler.cost());
@@ -182,7 +182,7 @@ fn random_and_sequential_are_told_apart_and_reads_from_writes() {
 #[test]
 fn one_length_tells_its_cost() {
     let truth = scaled(&CostModel::default(), |ns| ns / 5);
-    let mut device = Device::new(&Options::default(), truth);
+    let mut device = Device::new(&Options::for_policy("wfq"), truth);
     for at in 0..1000 {
         device.run(read(1, (at * 7919 % 1000) << 20, 65_536), 1);
     }
@@ -196,7 +196,7 @@ fn batches_that_run_together_share_the_device_s_time() {
     let prior = CostModel::default();
     let options = Options {
         depth: 8,
-        ..Options::default()
+        ..Options::for_policy("wfq")
     };
     let mut scheduler = Scheduler::new(&options).unwrap();
     let (mut now, mut batch) = (0, Vec::new());
@@ -229,7 +229,7 @@ fn batches_that_run_together_share_the_device_s_time() {
 #[test]
 fn what_was_learned_outlives_a_change_of_policy_but_not_of_the_model() {
     let truth = scaled(&CostModel::default(), |ns| ns * 5);
-    let mut device = Device::new(&Options::default(), truth);
+    let mut device = Device::new(&Options::for_policy("wfq"), truth);
     device.mix(1000);
     let learned = device.scheduler.cost();
     assert_ne!(learned, CostModel::default());
@@ -240,7 +240,7 @@ fn what_was_learned_outlives_a_change_of_policy_but_not_of_the_model() {
     }
     let other = Options {
         cost: scaled(&truth, |ns| ns * 2),
-        ..Options::default()
+        ..Options::for_policy("wfq")
     };
     device.scheduler.set_policy(Time(0), &other).unwrap();
     assert_eq!(device.scheduler.cost(), other.cost);

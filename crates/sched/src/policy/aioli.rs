@@ -186,6 +186,10 @@ impl Policy for Aioli {
         self.predictor.wait_ns_max()
     }
 
+    fn prices(&self) -> bool {
+        true
+    }
+
     fn costs(&mut self, cost: &CostModel) {
         let quantum_ns = quantum_ns(cost, self.quantum_bytes);
         self.runs.costs(cost, quantum_ns);

@@ -69,6 +69,10 @@ impl Policy for Mlf {
         self.ages.gone(slot);
     }
 
+    fn prices(&self) -> bool {
+        true
+    }
+
     fn costs(&mut self, cost: &CostModel) {
         self.runs.costs(cost, quantum_ns(cost, self.quantum_bytes));
     }

@@ -80,6 +80,10 @@ impl Policy for Sjf {
         self.merge.cancelled(requests, 0, slot);
     }
 
+    fn prices(&self) -> bool {
+        true
+    }
+
     fn costs(&mut self, cost: &CostModel) {
         self.cost = *cost;
     }

@@ -132,6 +132,10 @@ impl Policy for Wfq {
         self.merge.cancelled(requests, number, slot);
     }
 
+    fn prices(&self) -> bool {
+        true
+    }
+
     fn costs(&mut self, cost: &CostModel) {
         self.cost = *cost;
     }
