@@ -173,6 +173,7 @@ int tg_sched_options_new(const char *policy, tg_sched_options **options);
  *   batch_bytes_max     bytes in a batch of several requests. 8388608
  *   batch_requests_max  requests in a batch. 256; 1 to 65536
  *   cost_file           the path of a cost model, as `tidegate calibrate` writes it
+ *   cost_estimate       whether that is corrected by what batches take. true
  *   trace_file          the path of an earlier run's trace, for prediction=recorded; may be set
  *                       several times. Lines of nanoseconds, file name, R or W, offset and length
  *                       with tabs between; the file's id is tg_sched_hash of that name

@@ -114,6 +114,7 @@ impl Settings {
                 self.traces.push(trace);
             }
             "cost_file" => options.cost = cost_model(value)?,
+            "cost_estimate" => options.estimate = flag(name, value, "")?,
             "single_thread" => self.single_thread = flag(name, value, "")?,
             _ => match value_of(value) {
                 OptionValue::Integer(number) => options.table.set(name, number),

@@ -100,9 +100,11 @@ fn measure(options: &Options, queued: u64, writes: bool, requests: u64) -> (f64,
             Output::Dispatch => {}
             output => panic!("{output:?} with {} queued", scheduler.queued()),
         }
+        // Takes time, so that costs are learned from it.
+        let done = now + 5000;
         for request in &batch {
             scheduler
-                .handle(now, Input::Finished(request.id))
+                .handle(done, Input::Finished(request.id))
                 .expect("it ran");
         }
         let before = finished;

@@ -10,7 +10,7 @@ use alloc::string::String;
 use core::fmt;
 
 /// The largest base and the largest price of a MiB: an hour, so that sums stay within 64 bits.
-const NS_MAX: u64 = 3_600_000_000_000;
+pub(crate) const NS_MAX: u64 = 3_600_000_000_000;
 
 /// The cost of one kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -101,6 +101,7 @@ impl Shape {
                 true => CostModel::default(),
                 false => cheap(),
             },
+            estimate: random.chance(50),
             table,
         };
         Shape {

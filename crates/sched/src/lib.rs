@@ -30,6 +30,7 @@ extern crate std;
 
 mod ages;
 mod cost;
+mod estimate;
 mod fair;
 mod index;
 #[cfg(test)]

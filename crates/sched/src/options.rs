@@ -31,6 +31,8 @@ pub struct Options {
     pub batch_requests_max: u32,
     /// What accesses cost the device.
     pub cost: CostModel,
+    /// Whether that is corrected by what batches take, within 1/16 to 16 times of it.
+    pub estimate: bool,
     /// What traces of earlier runs foretell, for `prediction = "recorded"`.
     pub prediction: Option<Arc<Prediction>>,
     /// The chosen policy's own options.
@@ -48,6 +50,7 @@ impl Default for Options {
             batch_bytes_max: 8 << 20,
             batch_requests_max: 256,
             cost: CostModel::default(),
+            estimate: true,
             prediction: None,
             table: PolicyOptions::default(),
         }

@@ -10,6 +10,7 @@ mod twins;
 mod wfq;
 mod window;
 
+use crate::cost::CostModel;
 use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
 use crate::types::Time;
@@ -62,6 +63,14 @@ pub(crate) trait Policy: Send {
 
     /// Feedback for policies that adapt; the others need not write it.
     fn finished(&mut self, _requests: &Requests, _slot: Slot, _now: Time) {}
+
+    /// Whether it asks what requests cost; for those that do not, nobody learns it.
+    fn prices(&self) -> bool {
+        false
+    }
+
+    /// What accesses cost from now on. Requests that it holds keep the places they have.
+    fn costs(&mut self, _cost: &CostModel) {}
 
     /// Writes what it follows into `options`, defaults too: `merge`, and all of its own table.
     fn in_force(&self, options: &mut Options);

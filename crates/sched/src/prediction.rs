@@ -107,6 +107,11 @@ impl Predictor {
         table.set("idle_percent_max", self.idle_percent_max);
     }
 
+    /// What accesses cost from now on.
+    pub(crate) fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
     /// The longest for which it makes the device idle at a time.
     pub(crate) fn wait_ns_max(&self) -> u64 {
         match self.kind {

@@ -169,6 +169,11 @@ impl Runs {
         }
     }
 
+    /// What accesses cost from now on, and the quantum; who waits for a step keeps it.
+    pub(crate) fn costs(&mut self, cost: &CostModel, quantum_ns: u64) {
+        (self.cost, self.quantum_ns) = (*cost, quantum_ns);
+    }
+
     /// Whether touching requests join.
     pub(crate) fn is_on(&self) -> bool {
         self.on

@@ -3,6 +3,8 @@
 //! Here, once, and not in each policy: bounded memory, one dispatch for each request, the order
 //! of overlapping requests, the number of batches that run at once.
 
+use crate::cost::CostModel;
+use crate::estimate::Estimate;
 use crate::index::{Index, NONE};
 use crate::options::{Options, OptionsError};
 use crate::overlap::Overlap;
@@ -20,6 +22,7 @@ pub struct Scheduler {
     requests: Requests,
     ids: Index,
     pub(crate) overlap: Overlap,
+    estimate: Estimate,
     /// By batch number: its requests that have not finished; 0 when the number is free.
     batches: Vec<u32>,
     batches_free: Vec<u32>,
@@ -68,6 +71,7 @@ impl Scheduler {
     pub(crate) fn with_policy(options: &Options, policy: Box<dyn Policy>) -> Scheduler {
         Scheduler {
             options: in_force(options, &*policy),
+            estimate: Estimate::new(options, policy.prices()),
             policy,
             requests: Requests::new(),
             ids: Index::new(),
@@ -118,7 +122,7 @@ impl Scheduler {
         self.picked.clear();
         match self.policy.pick(&mut self.requests, now, &mut self.picked) {
             Pick::Run => {
-                self.dispatch(into);
+                self.dispatch(now, into);
                 Output::Dispatch
             }
             Pick::Hold(until) => {
@@ -139,6 +143,8 @@ impl Scheduler {
     pub fn set_policy(&mut self, _now: Time, options: &Options) -> Result<(), OptionsError> {
         options.check()?;
         let mut policy = policy::build(options)?;
+        self.estimate.configure(options, policy.prices());
+        policy.costs(self.estimate.in_force());
         for slot in self.requests.at_stage(Stage::Queued) {
             policy.arrived(&mut self.requests, slot);
         }
@@ -155,6 +161,12 @@ impl Scheduler {
     /// The options in force: also those of the policy's own that were not given.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What accesses are taken to cost now: [`Options::cost`], corrected by what batches took
+    /// under policies that price requests, unless [`Options::estimate`] is off.
+    pub fn cost(&self) -> CostModel {
+        *self.estimate.in_force()
     }
 
     /// What the current policy promises.
@@ -225,7 +237,7 @@ impl Scheduler {
         self.policy.arrived(&mut self.requests, slot);
     }
 
-    fn dispatch(&mut self, into: &mut Vec<Request>) {
+    fn dispatch(&mut self, now: Time, into: &mut Vec<Request>) {
         let count = self.picked.len() as u32;
         assert!(
             count > 0 && count <= self.ready,
@@ -246,6 +258,7 @@ impl Scheduler {
             entry.batch = batch;
             into.push(entry.request);
         }
+        self.estimate.dispatched(batch, now, into);
         self.batches_running += 1;
         self.ready -= count;
         self.stats.queued -= count;
@@ -265,6 +278,9 @@ impl Scheduler {
         if *left == 0 {
             self.batches_free.push(batch);
             self.batches_running -= 1;
+            if let Some(cost) = self.estimate.finished(batch, now) {
+                self.policy.costs(cost);
+            }
         }
         self.policy.finished(&self.requests, slot, now);
         self.stats.running -= 1;

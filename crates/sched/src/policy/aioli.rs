@@ -11,6 +11,7 @@
 
 use super::{Bound, Pick, Policy};
 use crate::ages::{self, Ages};
+use crate::cost::CostModel;
 use crate::options::{Options, OptionsError};
 use crate::prediction::{self, Predictor};
 use crate::requests::{Requests, Slot};
@@ -90,12 +91,17 @@ impl Adaptive {
     }
 }
 
+/// What a read of a step's quantum costs.
+fn quantum_ns(cost: &CostModel, bytes: u64) -> u64 {
+    cost.access(Direction::Read, false).ns(bytes)
+}
+
 impl Aioli {
     pub(super) fn new(options: &Options) -> Result<Aioli, OptionsError> {
         let table = &options.table;
         table.only("aioli", KNOWN)?;
         let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
-        let quantum_ns = options.cost.access(Direction::Read, false).ns(bytes);
+        let quantum_ns = quantum_ns(&options.cost, bytes);
         let adaptive = table.word("quantum", QUANTUM)? == 1;
         Ok(Aioli {
             runs: Runs::new(options, Growth::Linear, Order::Oldest, quantum_ns),
@@ -178,6 +184,19 @@ impl Policy for Aioli {
 
     fn wait_ns_max(&self) -> u64 {
         self.predictor.wait_ns_max()
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        let quantum_ns = quantum_ns(cost, self.quantum_bytes);
+        self.runs.costs(cost, quantum_ns);
+        self.predictor.costs(cost);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.first_ns = quantum_ns;
+        }
     }
 
     fn in_force(&self, options: &mut Options) {

@@ -8,6 +8,7 @@
 
 use super::{Bound, Pick, Policy};
 use crate::ages::{self, Ages};
+use crate::cost::CostModel;
 use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
 use crate::runs::{Growth, Order, Runs};
@@ -28,13 +29,18 @@ impl Mlf {
         let table = &options.table;
         table.only("mlf", &[ages::OPTION, "quantum_bytes"])?;
         let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
-        let quantum_ns = options.cost.access(Direction::Read, false).ns(bytes);
+        let quantum_ns = quantum_ns(&options.cost, bytes);
         Ok(Mlf {
             runs: Runs::new(options, Growth::Doubling, Order::Turns, quantum_ns),
             ages: Ages::new(options)?,
             quantum_bytes: bytes,
         })
     }
+}
+
+/// What a read of the first quantum costs.
+fn quantum_ns(cost: &CostModel, bytes: u64) -> u64 {
+    cost.access(Direction::Read, false).ns(bytes)
 }
 
 impl Policy for Mlf {
@@ -61,6 +67,14 @@ impl Policy for Mlf {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
         self.ages.gone(slot);
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        self.runs.costs(cost, quantum_ns(cost, self.quantum_bytes));
     }
 
     fn in_force(&self, options: &mut Options) {

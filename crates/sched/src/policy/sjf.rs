@@ -18,6 +18,8 @@ pub(super) struct Sjf {
     cost: CostModel,
     ages: Ages,
     merge: Merge,
+    /// By slot: what the request was taken to cost when it came.
+    costs_ns: Vec<u64>,
     /// By cost and arrival, in one number.
     queue: Sorted<u128, Slot>,
 }
@@ -29,13 +31,13 @@ impl Sjf {
             cost: options.cost,
             ages: Ages::new(options)?,
             merge: Merge::new(options, false),
+            costs_ns: Vec::new(),
             queue: Sorted::new(),
         })
     }
 
     fn key(&self, requests: &Requests, slot: Slot) -> u128 {
-        let entry = &requests[slot];
-        u128::from(self.cost.request_ns(&entry.request)) << 64 | u128::from(entry.arrival)
+        u128::from(self.costs_ns[slot as usize]) << 64 | u128::from(requests[slot].arrival)
     }
 
     fn left(&mut self, requests: &mut Requests, slot: Slot) {
@@ -46,6 +48,10 @@ impl Sjf {
 
 impl Policy for Sjf {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        if slot as usize >= self.costs_ns.len() {
+            self.costs_ns.resize(slot as usize + 1, 0);
+        }
+        self.costs_ns[slot as usize] = self.cost.request_ns(&requests[slot].request);
         self.queue.insert(self.key(requests, slot), slot);
         self.ages.arrived(slot);
         self.merge.arrived(requests, 0, slot);
@@ -72,6 +78,14 @@ impl Policy for Sjf {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.left(requests, slot);
         self.merge.cancelled(requests, 0, slot);
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
     }
 
     fn in_force(&self, options: &mut Options) {

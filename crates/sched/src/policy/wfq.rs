@@ -132,6 +132,14 @@ impl Policy for Wfq {
         self.merge.cancelled(requests, number, slot);
     }
 
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
     fn in_force(&self, options: &mut Options) {
         options.merge = Some(self.merge.is_on());
         options.table.set("by", BY[usize::from(self.by_queue)]);
