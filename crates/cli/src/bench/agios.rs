@@ -39,9 +39,9 @@ const POLICIES: [(&str, &str); 3] = [
 /// of 8 KiB (Boito et al., ICPADS'13, figures 5 and 6).
 ///
 /// Every forwarder has an emulated 7200 rpm disk that does one thing at a time. A program has
-/// several processes; call n of process p is number n P + p of the program's file. A process makes its next
-/// call when all pieces of the last one are answered. Pieces are delayed on their way by a random
-/// time, as on a network. Measured is when the slowest program is done: under `fifo`, under
+/// several processes; call n of process p is number n P + p of the program's file. A process makes
+/// its next call when all pieces of the last one are answered. Pieces are delayed on their way by a
+/// random time, as on a network. Measured is when the slowest program is done: under `fifo`, under
 /// `aioli`, which joins pieces that are there, and under `aioli` with online prediction, which may
 /// wait for a piece that it expects. Each round uses new files, so what the predictor knows it
 /// learned within the round.
