@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tidegate_sched::{CostModel, Direction};
 use tidegate_server::calibrate::{
-    Access, BYTES_MIN, CalibrateError, Fitted, Measured, Plan, Route, measure,
+    Access, BYTES_MIN, CalibrateError, Depth, Fitted, Measured, Plan, Route, measure,
 };
 use tidegate_server::config::parse_bytes;
 
@@ -280,23 +280,26 @@ fn page(measured: &Measured, fitted: &Fitted) -> String {
         ));
     }
     text.push('\n');
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for one in &measured.depths {
-        rows.push(vec![
+    text.push_str(&page_of_depths(measured));
+    text
+}
+
+/// How throughput grows with what is asked for at a time.
+fn page_of_depths(measured: &Measured) -> String {
+    let row = |one: &Depth| {
+        vec![
             format!("{} random, 4 KiB", word(one.direction)),
             one.depth.to_string(),
             format!("{:.0}", one.per_second),
-        ]);
-    }
-    text.push_str(&table::lay_out(
-        &["access", "at a time", "each second"],
-        &rows,
-    ));
+        ]
+    };
+    let rows: Vec<Vec<String>> = measured.depths.iter().map(row).collect();
+    let heading = ["access", "at a time", "each second"];
     let (read, write) = depths(measured);
-    text.push_str(&format!(
-        "Throughput stops growing at {read} reads and {write} writes at a time.\n"
-    ));
-    text
+    format!(
+        "{}Throughput stops growing at {read} reads and {write} writes at a time.\n",
+        table::lay_out(&heading, &rows)
+    )
 }
 
 fn name(direction: Direction, sequential: bool) -> String {
