@@ -41,6 +41,16 @@ echo > "$WORK/file"
 refused "a file as the directory" "$WORK/file" \
   "$TIDEGATE" serve --export "$WORK/file" --forwarder 0 --seats 1 --listen "unix:$WORK/s"
 
+note "cost models"
+echo 'speed = 1' > "$WORK/cost"
+{ cat "$config"; echo '[scheduler]'; echo "cost_file = '$WORK/cost'"; } > "$other"
+grep -q '^\[scheduler\]' "$config" && sed "s|^\[scheduler\]|&\ncost_file = '$WORK/cost'|" "$config" > "$other"
+refused "a broken cost model" "other.toml:[0-9]+: cost_file .*line 1: .*speed" "$TIDEGATE" serve --config "$other"
+refused "calibrate in a file" "$WORK/file.*not a directory" "$TIDEGATE" calibrate "$WORK/file"
+refused "calibrate in a directory that is not there" "$WORK/none" "$TIDEGATE" calibrate "$WORK/none"
+refused "calibrate in too little" "1MiB" "$TIDEGATE" calibrate "$served" --size 4096
+refused "calibrate over another file" "no cost model" "$TIDEGATE" calibrate "$served" --output "$config"
+
 note "addresses"
 refused "a socket in use" "forwarder.0.sock" "$TIDEGATE" serve --config "$config"
 python3 -c 'import socket, time

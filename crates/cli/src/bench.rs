@@ -4,6 +4,7 @@
 //! ends. What is compared is measured in one run, in turns, so that a busy machine is busy for
 //! both.
 
+mod agios;
 pub mod cluster;
 mod hbrr;
 mod performance;
@@ -21,6 +22,7 @@ Examples:
   tidegate bench song-2011-fig5                        ten readers, in arrival order and in windows
   tidegate bench song-2011-fig5 --ssd --repetitions 5 --json
   tidegate bench song-2011-fig5 --simulate             live and in virtual time, side by side
+  tidegate bench agios-2013-fig6 --read                strided calls in pieces, and prediction
   tidegate bench hbrr --clients 16                     how many calls merging saves
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
 `tidegate bench COMMAND --help` tells what is measured and how.";
@@ -37,6 +39,8 @@ pub struct Bench {
 enum Workload {
     #[command(name = "song-2011-fig5", visible_alias = "song-2011-fig3")]
     Song(song::Song),
+    #[command(name = "agios-2013-fig6", visible_alias = "agios-2013-fig5")]
+    Agios(agios::Agios),
     Hbrr(hbrr::Hbrr),
     Performance(performance::Performance),
 }
@@ -46,6 +50,7 @@ impl Bench {
     pub fn perform(self) -> Result<ExitCode, Fail> {
         match self.workload {
             Workload::Song(song) => song.perform(),
+            Workload::Agios(agios) => agios.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
             Workload::Performance(performance) => performance.perform(),
         }

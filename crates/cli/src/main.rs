@@ -1,6 +1,7 @@
 //! The `tidegate` command: forwarders, mounts, programs run through them, and what they do now.
 
 mod bench;
+mod calibrate;
 mod demo;
 mod down;
 mod fail;
@@ -45,6 +46,7 @@ enum Command {
     Policy(policy::Policy),
     Sim(sim::Sim),
     Report(report::Report),
+    Calibrate(calibrate::Calibrate),
     Trace(trace::Trace),
     Bench(bench::Bench),
     Demo(demo::Demo),
@@ -83,6 +85,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Policy(policy) => policy.perform(),
         Command::Sim(sim) => sim.perform(),
         Command::Report(report) => report.perform(),
+        Command::Calibrate(calibrate) => calibrate.perform(),
         Command::Trace(trace) => trace.perform(),
         Command::Bench(bench) => bench.perform(),
         Command::Demo(demo) => demo.perform(),

@@ -83,11 +83,13 @@ impl Policy {
         let mut table = toml::Table::new();
         // What is wrong is told here, in words; forwarders answer with an errno only.
         let mut source = Source::empty("policy");
-        let mut set = |key: &str, value: Value, place: &str| {
+        let mut set = |key: &str, value: Value, place: &str, checks: bool| {
             table.insert(key.to_string(), plain(&value));
-            source.set("scheduler", key, value, place);
+            if checks {
+                source.set("scheduler", key, value, place);
+            }
         };
-        set("policy", Value::Text(name.to_string()), "policy set");
+        set("policy", Value::Text(name.to_string()), "policy set", true);
         for option in options {
             let Some((key, value)) = option.split_once('=') else {
                 return Err(Fail::usage(format!(
@@ -99,7 +101,15 @@ impl Policy {
                 (_, Ok(flag)) => Value::Bool(flag),
                 _ => Value::Text(value.to_string()),
             };
-            set(key, value, option);
+            match (key, value) {
+                ("cost_file", Value::Text(path)) => {
+                    // Forwarders have another working directory, and perhaps another node's disk.
+                    let path = std::path::absolute(&path).unwrap_or(path.into());
+                    let value = Value::Text(path.display().to_string());
+                    set(key, value, option, path.exists());
+                }
+                (key, value) => set(key, value, option, true),
+            }
         }
         check_scheduler(source, 1)?;
         let text = table.to_string();

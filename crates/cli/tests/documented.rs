@@ -128,6 +128,7 @@ fn every_flag_is_documented() {
         "run",
         "stat",
         "policy",
+        "calibrate",
         "trace summarise",
         "trace import",
     ];

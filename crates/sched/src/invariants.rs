@@ -10,7 +10,7 @@ mod model;
 
 use crate::test::Random;
 use crate::types::{AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
-use crate::{Bound, Options, PolicyOptions, Scheduler, policy};
+use crate::{AccessCost, Bound, CostModel, Options, PolicyOptions, Scheduler, policy};
 use model::Model;
 use std::borrow::ToOwned;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,6 +68,24 @@ impl Shape {
                 table.set("order", random.pick(&["rotated", "id"]));
                 table.set("rotation_seed", random.below(9));
             }
+            "sjf" => table.set("age_ms_max", random.pick(&[1u64, 50, 5000])),
+            "aioli" | "mlf" => {
+                table.set("age_ms_max", random.pick(&[1u64, 50, 5000]));
+                table.set("quantum_bytes", random.pick(&[1u64, 4096, 1 << 20]));
+                if name == "aioli" {
+                    table.set("quantum", random.pick(&["fixed", "adaptive"]));
+                    table.set("prediction", random.pick(&["off", "online"]));
+                    table.set("idle_percent_max", random.pick(&[2u64, 100]));
+                }
+            }
+            "twins" => {
+                table.set("age_ms_max", random.pick(&[1u64, 50, 5000]));
+                table.set("servers", 1 + random.below(5));
+                table.set("window_us", random.pick(&[1u64, 500, 2000]));
+                if random.chance(30) {
+                    table.set("stripe_bytes", 8192u64);
+                }
+            }
             _ => {}
         }
         let options = Options {
@@ -78,6 +96,12 @@ impl Shape {
             merge: random.pick(&[None, Some(false), Some(true)]),
             batch_bytes_max: random.pick(&[4096, 65_536, 8 << 20]),
             batch_requests_max: random.pick(&[1, 3, 256]),
+            prediction: None,
+            cost: match random.chance(50) {
+                true => CostModel::default(),
+                false => cheap(),
+            },
+            estimate: random.chance(50),
             table,
         };
         Shape {
@@ -116,12 +140,27 @@ impl Shape {
             1 => u64::MAX,
             _ => WALL + now.0 - now.0.min(random.below(30_000_000)),
         };
+        request.queue = random.below(7) as u32;
         request.epoch_seen = random.pick(&[0, 0, u64::MAX]);
         if write && random.chance(5) {
             (request.offset, request.len, request.mergeable) = (0, u64::MAX, false);
         }
         request
     }
+}
+
+/// A device whose accesses cost what they move and little else.
+fn cheap() -> CostModel {
+    let mut model = CostModel::default();
+    for direction in [Direction::Read, Direction::Write] {
+        for sequential in [false, true] {
+            *model.access_mut(direction, sequential) = AccessCost {
+                base_ns: 10,
+                ns_per_mib: 1 << 20,
+            };
+        }
+    }
+    model
 }
 
 /// One run. Returns all that came out, or what was wrong.
@@ -269,7 +308,8 @@ fn refused_options_change_nothing() {
     let unknown = Options::for_policy("lifo");
     assert_eq!(
         text(scheduler.set_policy(Time(0), &unknown)),
-        "there is no policy \"lifo\"; known: fifo, round-robin, window"
+        "there is no policy \"lifo\"; known: aioli, fifo, mlf, round-robin, sjf, time-order, \
+         twins, wfq, window"
     );
     let mut window = Options::for_policy("window");
     window.table.set("width", 5u64);

@@ -28,6 +28,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod ages;
+mod cost;
+mod estimate;
+mod fair;
 mod index;
 #[cfg(test)]
 mod invariants;
@@ -35,14 +39,19 @@ mod merge;
 mod options;
 mod overlap;
 pub mod policy;
+mod prediction;
 mod requests;
+mod runs;
 mod scheduler;
+mod sorted;
 #[cfg(test)]
 mod test;
 mod types;
 
+pub use cost::{AccessCost, CostModel, CostModelError};
 pub use options::{OptionValue, Options, OptionsError, PolicyOptions};
 pub use policy::Bound;
+pub use prediction::{Observed, Prediction};
 pub use scheduler::{Scheduler, Stats};
 pub use types::{
     AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time, mix64,

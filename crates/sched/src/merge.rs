@@ -7,12 +7,13 @@
 
 use crate::options::Options;
 use crate::requests::{Requests, Slot};
+use crate::sorted::Sorted;
 use crate::types::{Direction, Request};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Group, file, direction, first byte, arrival: neighbours in the file are neighbours here.
-type Place = (u32, u64, Direction, u64, u64);
+/// Group, file and direction in one number; first byte; slot. Neighbours in the file are neighbours
+/// here.
+type Place = (u64, u64, Slot);
 
 /// Builds one batch at a time, out of requests that it was told of.
 pub(crate) struct Merge {
@@ -20,7 +21,7 @@ pub(crate) struct Merge {
     on: bool,
     bytes_max: u64,
     requests_max: usize,
-    by_place: BTreeMap<Place, Slot>,
+    by_place: Sorted<Place, ()>,
     /// The batch being built: its ranges, and their bytes.
     ranges: Vec<(u64, u64)>,
     bytes: u64,
@@ -33,7 +34,7 @@ impl Merge {
             on: options.merge.unwrap_or(default),
             bytes_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max as usize,
-            by_place: BTreeMap::new(),
+            by_place: Sorted::new(),
             ranges: Vec::new(),
             bytes: 0,
         }
@@ -47,7 +48,7 @@ impl Merge {
     /// Remembers a request that the policy took. Only those of one `group` are merged.
     pub(crate) fn arrived(&mut self, requests: &Requests, group: u32, slot: Slot) {
         if self.on && can_merge(&requests[slot].request) {
-            self.by_place.insert(place(requests, group, slot), slot);
+            self.by_place.insert(place(requests, group, slot), ());
         }
     }
 
@@ -103,7 +104,7 @@ impl Merge {
             return;
         }
         for side in [Self::right, Self::left] {
-            while let Some(next) = side(self, requests, group, &request, into) {
+            while let Some(next) = side(self, requests, group, slot, into) {
                 let (offset, end) = (requests[next].request.offset, requests[next].request.end());
                 self.by_place.remove(&place(requests, group, next));
                 let range = self.ranges.last_mut().expect("pushed above");
@@ -123,26 +124,22 @@ impl Merge {
     }
 
     /// A request that begins where the last range ends.
-    fn right(
-        &self,
-        requests: &Requests,
-        group: u32,
-        like: &Request,
-        into: &[Slot],
-    ) -> Option<Slot> {
+    fn right(&self, requests: &Requests, group: u32, like: Slot, into: &[Slot]) -> Option<Slot> {
         let &(_, end) = self.ranges.last()?;
-        let (&place, &slot) = self.by_place.range(at(group, like, end)..).next()?;
-        let touches =
-            (place.0, place.1, place.2, place.3) == (group, like.file.0, like.direction, end);
+        let from = (stream(requests, group, like), end, 0);
+        let (place, ()) = self.by_place.at_or_after(&from)?;
+        let slot = place.2;
+        let touches = (place.0, place.1) == (from.0, end);
         (touches && self.fits(&requests[slot].request, into)).then_some(slot)
     }
 
     /// A request that ends where the last range begins.
-    fn left(&self, requests: &Requests, group: u32, like: &Request, into: &[Slot]) -> Option<Slot> {
+    fn left(&self, requests: &Requests, group: u32, like: Slot, into: &[Slot]) -> Option<Slot> {
         let &(start, _) = self.ranges.last()?;
-        let (&place, &slot) = self.by_place.range(..at(group, like, start)).next_back()?;
-        let beside = (place.0, place.1, place.2) == (group, like.file.0, like.direction);
-        let touches = beside && requests[slot].request.end() == start;
+        let below = (stream(requests, group, like), start, 0);
+        let (place, ()) = self.by_place.before(&below)?;
+        let slot = place.2;
+        let touches = place.0 == below.0 && requests[slot].request.end() == start;
         (touches && self.fits(&requests[slot].request, into)).then_some(slot)
     }
 
@@ -161,19 +158,14 @@ fn can_merge(request: &Request) -> bool {
     request.mergeable && request.offset < request.end()
 }
 
-/// The first place at which a request like this one could begin at `offset`.
-fn at(group: u32, like: &Request, offset: u64) -> Place {
-    (group, like.file.0, like.direction, offset, 0)
+/// Group, file and direction of a request. The file goes by its number among the pending ones.
+fn stream(requests: &Requests, group: u32, slot: Slot) -> u64 {
+    let entry = &requests[slot];
+    let write = u64::from(entry.request.direction == Direction::Write);
+    u64::from(group) << 32 | u64::from(entry.file) << 1 | write
 }
 
 fn place(requests: &Requests, group: u32, slot: Slot) -> Place {
-    let entry = &requests[slot];
-    let request = &entry.request;
-    (
-        group,
-        request.file.0,
-        request.direction,
-        request.offset,
-        entry.arrival,
-    )
+    let offset = requests[slot].request.offset;
+    (stream(requests, group, slot), offset, slot)
 }

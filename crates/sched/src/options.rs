@@ -1,8 +1,11 @@
 //! What a scheduler is told at the start or when its policy changes, and why that may be refused.
 
+use crate::cost::CostModel;
 use crate::policy;
+use crate::prediction::Prediction;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use core::fmt;
 
 /// The most requests a scheduler can be asked to queue: keeps slot numbers within 32 bits and a
@@ -26,6 +29,12 @@ pub struct Options {
     pub batch_bytes_max: u64,
     /// Requests in a batch.
     pub batch_requests_max: u32,
+    /// What accesses cost the device.
+    pub cost: CostModel,
+    /// Whether that is corrected by what batches take, within 1/16 to 16 times of it.
+    pub estimate: bool,
+    /// What traces of earlier runs foretell, for `prediction = "recorded"`.
+    pub prediction: Option<Arc<Prediction>>,
     /// The chosen policy's own options.
     pub table: PolicyOptions,
 }
@@ -40,6 +49,9 @@ impl Default for Options {
             merge: None,
             batch_bytes_max: 8 << 20,
             batch_requests_max: 256,
+            cost: CostModel::default(),
+            estimate: true,
+            prediction: None,
             table: PolicyOptions::default(),
         }
     }
@@ -182,6 +194,18 @@ impl PolicyOptions {
         }
     }
 
+    /// The text called `option`, or nothing.
+    pub(crate) fn text(&self, option: &'static str) -> Result<&str, OptionsError> {
+        match self.values.get(option) {
+            None => Ok(""),
+            Some(OptionValue::Text(text)) => Ok(text),
+            Some(_) => Err(OptionsError::WrongType {
+                option,
+                expected: "a text",
+            }),
+        }
+    }
+
     /// The position in `words` of the word called `option`, or 0.
     pub(crate) fn word(
         &self,
@@ -239,6 +263,17 @@ pub enum OptionsError {
         word: String,
         /// What it takes.
         known: &'static [&'static str],
+    },
+    /// `prediction = "recorded"` without a prediction.
+    NoPrediction,
+    /// The text of the option makes no sense.
+    Malformed {
+        /// The option.
+        option: &'static str,
+        /// The part that was not understood.
+        part: String,
+        /// What it takes.
+        expected: &'static str,
     },
     /// The value has another type than the option.
     WrongType {
@@ -302,6 +337,14 @@ impl fmt::Display for OptionsError {
                     known.join(", ")
                 )
             }
+            OptionsError::NoPrediction => {
+                write!(f, "prediction = \"recorded\" needs traces of earlier runs")
+            }
+            OptionsError::Malformed {
+                option,
+                part,
+                expected,
+            } => write!(f, "{option}: \"{part}\" is not {expected}"),
             OptionsError::WrongType { option, expected } => {
                 write!(f, "{option} must be {expected}")
             }

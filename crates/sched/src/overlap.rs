@@ -10,7 +10,7 @@ mod graph;
 mod segments;
 
 use crate::index::{Index, NONE};
-use crate::requests::{Requests, Slot, Stage};
+use crate::requests::{Links, Requests, Slot, Stage};
 use crate::types::Direction;
 use alloc::vec::Vec;
 use graph::Graph;
@@ -55,10 +55,13 @@ impl Overlap {
         let file = &mut self.files[number as usize];
         let conflict = !empty && file.pending > 0 && (write || file.writes > 0);
         requests[slot].file = number;
-        requests[slot].file_prev = file.tail;
+        requests.file_links[slot as usize] = Links {
+            next: NONE,
+            prev: file.tail,
+        };
         match file.tail {
             NONE => file.head = slot,
-            tail => requests[tail].file_next = slot,
+            tail => requests.file_links[tail as usize].next = slot,
         }
         file.tail = slot;
         file.pending += 1;
@@ -73,7 +76,7 @@ impl Overlap {
         let mut next = core::mem::replace(&mut file.unknown, NONE);
         while next != slot {
             self.learn(requests, number, next, false);
-            next = requests[next].file_next;
+            next = requests.file_links[next as usize].next;
         }
         self.learn(requests, number, slot, true);
         let node = requests[slot].node;
@@ -161,7 +164,7 @@ impl Overlap {
                 // In order of arrival nothing is left that this one could wait for.
                 self.graph.done(node, freed, |_| file.segments.nodes -= 1);
             }
-            slot = requests[slot].file_next;
+            slot = requests.file_links[slot as usize].next;
         }
         file.segments.clear();
         if file.writes == 0 {
@@ -177,13 +180,13 @@ impl Overlap {
             if held && (node == NONE || !self.graph.is_waiting(node)) {
                 freed.push(slot);
             }
-            slot = requests[slot].file_next;
+            slot = requests.file_links[slot as usize].next;
         }
     }
 
     fn unlink(&mut self, requests: &mut Requests, slot: Slot) {
         let entry = &requests[slot];
-        let (prev, next) = (entry.file_prev, entry.file_next);
+        let Links { next, prev } = requests.file_links[slot as usize];
         let write = entry.request.direction == Direction::Write;
         let file = &mut self.files[entry.file as usize];
         if file.unknown == slot {
@@ -191,11 +194,11 @@ impl Overlap {
         }
         match prev {
             NONE => file.head = next,
-            _ => requests[prev].file_next = next,
+            _ => requests.file_links[prev as usize].next = next,
         }
         match next {
             NONE => file.tail = prev,
-            _ => requests[next].file_prev = prev,
+            _ => requests.file_links[next as usize].prev = prev,
         }
         file.pending -= 1;
         file.writes -= u32::from(write);

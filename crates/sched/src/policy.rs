@@ -1,9 +1,16 @@
 //! The policies, by name, and the trait that each of them implements. One policy is one file.
 
+mod aioli;
 mod fifo;
+mod mlf;
 mod round_robin;
+mod sjf;
+mod time_order;
+mod twins;
+mod wfq;
 mod window;
 
+use crate::cost::CostModel;
 use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
 use crate::types::Time;
@@ -11,13 +18,29 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The names of all policies.
-pub const NAMES: &[&str] = &["fifo", "round-robin", "window"];
+pub const NAMES: &[&str] = &[
+    "aioli",
+    "fifo",
+    "mlf",
+    "round-robin",
+    "sjf",
+    "time-order",
+    "twins",
+    "wfq",
+    "window",
+];
 
 /// Makes the policy that `options` name.
 pub(crate) fn build(options: &Options) -> Result<Box<dyn Policy>, OptionsError> {
     match options.policy.as_str() {
+        "aioli" => Ok(Box::new(aioli::Aioli::new(options)?)),
         "fifo" => Ok(Box::new(fifo::Fifo::new(options)?)),
+        "mlf" => Ok(Box::new(mlf::Mlf::new(options)?)),
         "round-robin" => Ok(Box::new(round_robin::RoundRobin::new(options)?)),
+        "sjf" => Ok(Box::new(sjf::Sjf::new(options)?)),
+        "time-order" => Ok(Box::new(time_order::TimeOrder::new(options)?)),
+        "twins" => Ok(Box::new(twins::Twins::new(options)?)),
+        "wfq" => Ok(Box::new(wfq::Wfq::new(options)?)),
         "window" => Ok(Box::new(window::Window::new(options)?)),
         _ => Err(OptionsError::UnknownPolicy(options.policy.clone())),
     }
@@ -40,6 +63,14 @@ pub(crate) trait Policy: Send {
 
     /// Feedback for policies that adapt; the others need not write it.
     fn finished(&mut self, _requests: &Requests, _slot: Slot, _now: Time) {}
+
+    /// Whether it asks what requests cost; for those that do not, nobody learns it.
+    fn prices(&self) -> bool {
+        false
+    }
+
+    /// What accesses cost from now on. Requests that it holds keep the places they have.
+    fn costs(&mut self, _cost: &CostModel) {}
 
     /// Writes what it follows into `options`, defaults too: `merge`, and all of its own table.
     fn in_force(&self, options: &mut Options);
@@ -84,4 +115,11 @@ pub enum Bound {
     Turns(u64),
     /// Only requests that arrive at most this many windows after it can run before it.
     Windows(u64),
+    /// Only requests that arrive at most this many nanoseconds after it became free, and those
+    /// that share a batch with one of them, can run before it.
+    Overtaking(u64),
+    /// Requests of one application, or queue, start in order of arrival; and of two that both wait
+    /// all the time, neither is served more than the other, in device time divided by weight,
+    /// beyond one request of each for every batch that may run at once.
+    Weighted,
 }

@@ -1,7 +1,9 @@
 //! The requests that a scheduler holds, in slots, and the lists that run through them.
 //!
 //! Every request has one slot from its arrival until it has finished. Policies keep requests in
-//! [`List`]s, whose links lie in the slots, so moving a request between queues allocates nothing.
+//! [`List`]s, whose links go by slot, so moving a request between queues allocates nothing. Links
+//! lie apart from the requests: who leaves the middle of a long queue touches its neighbours, and
+//! those should not be far away in memory.
 
 use crate::index::NONE;
 use crate::types::{Request, Time};
@@ -29,6 +31,8 @@ pub(crate) struct Entry {
     pub(crate) request: Request,
     /// When it arrived.
     pub(crate) arrived: Time,
+    /// When the policy got it: later than `arrived` if an overlapping request held it back.
+    pub(crate) ready: Time,
     /// Its number in order of arrival, over all requests of this scheduler.
     pub(crate) arrival: u64,
     /// Where it stands.
@@ -39,17 +43,25 @@ pub(crate) struct Entry {
     pub(crate) file: u32,
     /// Its node in the order of overlapping requests, if it needs one.
     pub(crate) node: u32,
-    /// Neighbours among all pending requests of its file, in order of arrival.
-    pub(crate) file_next: Slot,
-    /// See `file_next`.
-    pub(crate) file_prev: Slot,
     /// For the policy: which of its queues the request is in.
     pub(crate) tag: u32,
-    next: Slot,
-    prev: Slot,
 }
 
-/// A queue of requests that lies in their slots. A request is in at most one.
+/// Neighbours in a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Links {
+    /// The next one.
+    pub(crate) next: Slot,
+    /// The one before.
+    pub(crate) prev: Slot,
+}
+
+const ALONE: Links = Links {
+    next: NONE,
+    prev: NONE,
+};
+
+/// A queue of requests. A request is in at most one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: Slot,
@@ -74,6 +86,10 @@ impl List {
 /// All slots.
 pub(crate) struct Requests {
     entries: Vec<Entry>,
+    /// By slot: neighbours in the policy's list.
+    links: Vec<Links>,
+    /// By slot: neighbours among all pending requests of its file, in order of arrival.
+    pub(crate) file_links: Vec<Links>,
     free: Vec<Slot>,
     arrivals: u64,
 }
@@ -99,6 +115,8 @@ impl Requests {
     pub(crate) fn new() -> Requests {
         Requests {
             entries: Vec::new(),
+            links: Vec::new(),
+            file_links: Vec::new(),
             free: Vec::new(),
             arrivals: 0,
         }
@@ -110,16 +128,13 @@ impl Requests {
         let entry = Entry {
             request,
             arrived: now,
+            ready: now,
             arrival: self.arrivals,
             stage: Stage::Held,
             batch: NONE,
             file: NONE,
             node: NONE,
-            file_next: NONE,
-            file_prev: NONE,
             tag: 0,
-            next: NONE,
-            prev: NONE,
         };
         self.arrivals += 1;
         match self.free.pop() {
@@ -130,6 +145,8 @@ impl Requests {
             None => {
                 let slot = Slot::try_from(self.entries.len()).expect("queued_max is below 2^32");
                 self.entries.push(entry);
+                self.links.push(ALONE);
+                self.file_links.push(ALONE);
                 slot
             }
         }
@@ -167,16 +184,15 @@ impl Requests {
     #[inline]
     pub(crate) fn insert_behind(&mut self, list: &mut List, other: Option<Slot>, slot: Slot) {
         let prev = other.unwrap_or(NONE);
-        let next = other.map_or(list.head, |other| self[other].next);
-        let entry = &mut self[slot];
-        (entry.prev, entry.next) = (prev, next);
+        let next = other.map_or(list.head, |other| self.links[other as usize].next);
+        self.links[slot as usize] = Links { next, prev };
         match prev {
             NONE => list.head = slot,
-            _ => self[prev].next = slot,
+            _ => self.links[prev as usize].next = slot,
         }
         match next {
             NONE => list.tail = slot,
-            _ => self[next].prev = slot,
+            _ => self.links[next as usize].prev = slot,
         }
     }
 
@@ -186,30 +202,30 @@ impl Requests {
         (list.tail != NONE).then_some(list.tail)
     }
 
-    /// The request before one that is in a list.
-    #[inline]
-    pub(crate) fn before(&self, slot: Slot) -> Option<Slot> {
-        let prev = self[slot].prev;
-        (prev != NONE).then_some(prev)
-    }
-
     /// The first request of a list.
     #[inline]
     pub(crate) fn front(&self, list: &List) -> Option<Slot> {
         (list.head != NONE).then_some(list.head)
     }
 
+    /// The request after one that is in a list.
+    #[inline]
+    pub(crate) fn after(&self, slot: Slot) -> Option<Slot> {
+        let next = self.links[slot as usize].next;
+        (next != NONE).then_some(next)
+    }
+
     /// Takes a request out of the list that it is in.
     #[inline]
     pub(crate) fn unlink(&mut self, list: &mut List, slot: Slot) {
-        let (prev, next) = (self[slot].prev, self[slot].next);
+        let Links { next, prev } = self.links[slot as usize];
         match prev {
             NONE => list.head = next,
-            _ => self[prev].next = next,
+            _ => self.links[prev as usize].next = next,
         }
         match next {
             NONE => list.tail = prev,
-            _ => self[next].prev = prev,
+            _ => self.links[next as usize].prev = prev,
         }
     }
 
@@ -219,5 +235,34 @@ impl Requests {
         let slot = self.front(list)?;
         self.unlink(list, slot);
         Some(slot)
+    }
+
+    /// Appends all of `other` and leaves it empty.
+    pub(crate) fn append(&mut self, list: &mut List, other: &mut List) {
+        if other.is_empty() {
+            return;
+        }
+        match list.tail {
+            NONE => list.head = other.head,
+            tail => {
+                self.links[tail as usize].next = other.head;
+                self.links[other.head as usize].prev = tail;
+            }
+        }
+        list.tail = other.tail;
+        (other.head, other.tail) = (NONE, NONE);
+    }
+
+    /// Cuts a list behind a request that is in it; returns what follows.
+    pub(crate) fn split_behind(&mut self, list: &mut List, slot: Slot) -> List {
+        let head = core::mem::replace(&mut self.links[slot as usize].next, NONE);
+        let tail = core::mem::replace(&mut list.tail, slot);
+        match head {
+            NONE => List::new(),
+            _ => {
+                self.links[head as usize].prev = NONE;
+                List { head, tail }
+            }
+        }
     }
 }

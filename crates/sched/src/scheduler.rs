@@ -3,6 +3,8 @@
 //! Here, once, and not in each policy: bounded memory, one dispatch for each request, the order
 //! of overlapping requests, the number of batches that run at once.
 
+use crate::cost::CostModel;
+use crate::estimate::Estimate;
 use crate::index::{Index, NONE};
 use crate::options::{Options, OptionsError};
 use crate::overlap::Overlap;
@@ -20,6 +22,7 @@ pub struct Scheduler {
     requests: Requests,
     ids: Index,
     pub(crate) overlap: Overlap,
+    estimate: Estimate,
     /// By batch number: its requests that have not finished; 0 when the number is free.
     batches: Vec<u32>,
     batches_free: Vec<u32>,
@@ -68,6 +71,7 @@ impl Scheduler {
     pub(crate) fn with_policy(options: &Options, policy: Box<dyn Policy>) -> Scheduler {
         Scheduler {
             options: in_force(options, &*policy),
+            estimate: Estimate::new(options, policy.prices()),
             policy,
             requests: Requests::new(),
             ids: Index::new(),
@@ -100,7 +104,7 @@ impl Scheduler {
         let result = match input {
             Input::Arrived(request) => self.arrived(now, request),
             Input::Finished(id) => self.finished(now, id),
-            Input::Cancelled(id) => self.cancelled(id),
+            Input::Cancelled(id) => self.cancelled(now, id),
         };
         if result.is_err() {
             self.stats.rejected += 1;
@@ -118,7 +122,7 @@ impl Scheduler {
         self.picked.clear();
         match self.policy.pick(&mut self.requests, now, &mut self.picked) {
             Pick::Run => {
-                self.dispatch(into);
+                self.dispatch(now, into);
                 Output::Dispatch
             }
             Pick::Hold(until) => {
@@ -139,6 +143,8 @@ impl Scheduler {
     pub fn set_policy(&mut self, _now: Time, options: &Options) -> Result<(), OptionsError> {
         options.check()?;
         let mut policy = policy::build(options)?;
+        self.estimate.configure(options, policy.prices());
+        policy.costs(self.estimate.in_force());
         for slot in self.requests.at_stage(Stage::Queued) {
             policy.arrived(&mut self.requests, slot);
         }
@@ -155,6 +161,12 @@ impl Scheduler {
     /// The options in force: also those of the policy's own that were not given.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What accesses are taken to cost now: [`Options::cost`], corrected by what batches took
+    /// under policies that price requests, unless [`Options::estimate`] is off.
+    pub fn cost(&self) -> CostModel {
+        *self.estimate.in_force()
     }
 
     /// What the current policy promises.
@@ -182,6 +194,15 @@ impl Scheduler {
         self.stats.running
     }
 
+    /// The requests that wait, in order of arrival. Looks at every slot, so not for the data path.
+    pub fn waiting(&self) -> Vec<Request> {
+        let mut slots = self.requests.at_stage(Stage::Queued);
+        slots.extend(self.requests.at_stage(Stage::Held));
+        slots.sort_unstable_by_key(|&slot| self.requests[slot].arrival);
+        let request = |slot| self.requests[slot].request;
+        slots.into_iter().map(request).collect()
+    }
+
     /// Counts since the start.
     pub fn stats(&self) -> Stats {
         self.stats
@@ -200,7 +221,7 @@ impl Scheduler {
         self.stats.queued += 1;
         self.stats.queued_peak = self.stats.queued_peak.max(self.stats.queued);
         if self.overlap.arrived(&mut self.requests, slot) {
-            self.make_ready(slot);
+            self.make_ready(now, slot);
         } else {
             self.stats.held += 1;
             self.stats.held_now += 1;
@@ -209,13 +230,14 @@ impl Scheduler {
     }
 
     /// Gives a request that conflicts with nothing before it to the policy.
-    fn make_ready(&mut self, slot: Slot) {
+    fn make_ready(&mut self, now: Time, slot: Slot) {
+        self.requests[slot].ready = now;
         self.requests[slot].stage = Stage::Queued;
         self.ready += 1;
         self.policy.arrived(&mut self.requests, slot);
     }
 
-    fn dispatch(&mut self, into: &mut Vec<Request>) {
+    fn dispatch(&mut self, now: Time, into: &mut Vec<Request>) {
         let count = self.picked.len() as u32;
         assert!(
             count > 0 && count <= self.ready,
@@ -236,6 +258,7 @@ impl Scheduler {
             entry.batch = batch;
             into.push(entry.request);
         }
+        self.estimate.dispatched(batch, now, into);
         self.batches_running += 1;
         self.ready -= count;
         self.stats.queued -= count;
@@ -255,15 +278,18 @@ impl Scheduler {
         if *left == 0 {
             self.batches_free.push(batch);
             self.batches_running -= 1;
+            if let Some(cost) = self.estimate.finished(batch, now) {
+                self.policy.costs(cost);
+            }
         }
         self.policy.finished(&self.requests, slot, now);
         self.stats.running -= 1;
         self.stats.finished += 1;
-        self.forget(slot);
+        self.forget(now, slot);
         Ok(())
     }
 
-    fn cancelled(&mut self, id: RequestId) -> Result<(), Rejected> {
+    fn cancelled(&mut self, now: Time, id: RequestId) -> Result<(), Rejected> {
         let slot = self.slot_of(id)?;
         match self.requests[slot].stage {
             Stage::Running => return Ok(()),
@@ -276,19 +302,19 @@ impl Scheduler {
         }
         self.stats.queued -= 1;
         self.stats.cancelled += 1;
-        self.forget(slot);
+        self.forget(now, slot);
         Ok(())
     }
 
     /// Frees the slot of a request that is done, and those that were held back for it alone.
-    fn forget(&mut self, slot: Slot) {
+    fn forget(&mut self, now: Time, slot: Slot) {
         self.ids.remove(self.requests[slot].request.id.0, slot);
         let mut freed = core::mem::take(&mut self.freed);
         self.overlap.gone(&mut self.requests, slot, &mut freed);
         self.requests.release(slot);
         for slot in freed.drain(..) {
             self.stats.held_now -= 1;
-            self.make_ready(slot);
+            self.make_ready(now, slot);
         }
         self.freed = freed;
     }

@@ -105,6 +105,9 @@ pub struct Request {
     pub deadline: Option<Time>,
     /// Work that follows the request before its operation is done, in microseconds.
     pub tail_us: u32,
+    /// The data server, or other queue of the host, that the request goes to; for policies that
+    /// tell them apart.
+    pub queue: u32,
     /// Device time that other forwarders charged this application since its last request here.
     pub charged_elsewhere_ns: u64,
     /// Whether the request may share a batch with others. Whole-file operations may not.

@@ -60,13 +60,8 @@ fn allocations(policy: &str, count: u64) -> u64 {
 }
 
 #[test]
-fn fifo_allocates_nothing_for_a_request() {
-    assert_eq!(allocations("fifo", 100_000), 0);
-}
-
-#[test]
-fn window_allocates_at_most_for_a_window() {
-    // 100,000 requests in ten windows of eight applications; the tree of turns is small.
-    let count = allocations("window", 100_000);
-    assert!(count <= 100, "{count}");
+fn no_policy_allocates_for_a_request() {
+    for policy in tidegate_sched::policy::NAMES {
+        assert_eq!(allocations(policy, 100_000), 0, "{policy}");
+    }
 }

@@ -11,6 +11,7 @@
 //! 1000 arrived 1 app=7 file=3 write 0+4096 stamp=900     time, id, application, file, range
 //! 1000 poll                                               until nothing more is dispatched
 //! 2000 finished 1
+//! 2000 finished all                                       everything that runs
 //! 2000 cancelled 2
 //! ```
 
@@ -50,6 +51,7 @@ fn every_trace_replays_byte_for_byte() {
 fn replay(trace: &str) -> String {
     let mut text = String::new();
     let mut scheduler = None;
+    let mut running = Vec::new();
     for line in trace.lines().filter(|line| !line.starts_with('>')) {
         writeln!(text, "{line}").expect("a string takes all");
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -60,7 +62,7 @@ fn replay(trace: &str) -> String {
             [time, ..] => {
                 let now = Time(number(time));
                 let scheduler = scheduler.as_mut().expect("the first line names the policy");
-                step(scheduler, now, &words[1..], &mut text);
+                step(scheduler, now, &words[1..], &mut running, &mut text);
             }
         }
     }
@@ -96,12 +98,28 @@ fn change_policy(scheduler: &mut Option<Scheduler>, words: &[&str]) {
     }
 }
 
-fn step(scheduler: &mut Scheduler, now: Time, words: &[&str], text: &mut String) {
+fn step(
+    scheduler: &mut Scheduler,
+    now: Time,
+    words: &[&str],
+    running: &mut Vec<u64>,
+    text: &mut String,
+) {
     let input = match words {
         ["arrived", id, rest @ ..] => Input::Arrived(request(number(id), rest)),
-        ["finished", id] => Input::Finished(RequestId(number(id))),
+        ["finished", "all"] => {
+            for id in running.drain(..) {
+                let finished = Input::Finished(RequestId(id));
+                scheduler.handle(now, finished).expect("it runs");
+            }
+            return;
+        }
+        ["finished", id] => {
+            running.retain(|running| *running != number(id));
+            Input::Finished(RequestId(number(id)))
+        }
         ["cancelled", id] => Input::Cancelled(RequestId(number(id))),
-        ["poll"] => return poll(scheduler, now, text),
+        ["poll"] => return poll(scheduler, now, running, text),
         _ => panic!("no such command: {words:?}"),
     };
     if let Err(rejected) = scheduler.handle(now, input) {
@@ -109,10 +127,11 @@ fn step(scheduler: &mut Scheduler, now: Time, words: &[&str], text: &mut String)
     }
 }
 
-fn poll(scheduler: &mut Scheduler, now: Time, text: &mut String) {
+fn poll(scheduler: &mut Scheduler, now: Time, running: &mut Vec<u64>, text: &mut String) {
     let mut batch = Vec::new();
     loop {
         let output = scheduler.poll(now, &mut batch);
+        running.extend(batch.iter().map(|request| request.id.0));
         let ids: Vec<String> = batch
             .iter()
             .map(|request| request.id.0.to_string())
@@ -147,6 +166,7 @@ fn request(id: u64, words: &[&str]) -> Request {
                 "app" => request.app = AppId(number(value)),
                 "file" => request.file = FileId(number(value)),
                 "stamp" => request.stamp_ns = number(value),
+                "queue" => request.queue = number(value) as u32,
                 "seen" => request.epoch_seen = number(value),
                 _ => panic!("no such field: {name}"),
             }

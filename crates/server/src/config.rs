@@ -360,6 +360,37 @@ mod tests {
     }
 
     #[test]
+    fn a_cost_model_is_read_from_its_file() {
+        let path = std::env::temp_dir().join(format!("tidegate-cost-{}", std::process::id()));
+        let mut model = tidegate_sched::CostModel::default();
+        model.read_random.base_ns = 77;
+        let line = format!("cost_file = \"{}\"\n", path.display());
+        let text = format!("{GOOD}[scheduler]\n{line}");
+        let error = refusal(&text);
+        assert!(error.starts_with("f.toml:4: cost_file /"), "{error}");
+        assert!(error.contains("cannot be read: No such file"), "{error}");
+        std::fs::write(&path, "# mine\nspeed = 1\n").expect("it is ours");
+        let error = refusal(&text);
+        assert!(
+            error.contains(": line 2: a cost model has no \"speed\";"),
+            "{error}"
+        );
+        std::fs::write(&path, model.to_string()).expect("it is ours");
+        let mut options = parse(&text).expect("it is valid").scheduler;
+        assert!(options.estimate && options.cost == model);
+        // A change of policy keeps model and choice unless it names others.
+        options.estimate = false;
+        let changed = scheduler_options("policy = \"sjf\"\n", &options).expect("it is valid");
+        assert_eq!((changed.cost, changed.estimate), (model, false));
+        model.read_random.base_ns = 78;
+        std::fs::write(&path, model.to_string()).expect("it is ours");
+        let changed = format!("policy = \"sjf\"\n{line}cost_estimate = true\n");
+        let changed = scheduler_options(&changed, &options).expect("it is valid");
+        assert_eq!((changed.cost, changed.estimate), (model, true));
+        std::fs::remove_file(&path).expect("it is ours");
+    }
+
+    #[test]
     fn windows_on_solid_state_devices_are_250_ms_wide_unless_said_otherwise() {
         let with = |window_ms: u64| {
             let mut options = tidegate_sched::Options::for_policy("window");

@@ -72,7 +72,7 @@ fn a_claim_can_compare_series() {
     let error = Scenario::parse(&wrong, "t.toml", "t").expect_err("there is no such series");
     assert_eq!(
         error.to_string(),
-        "t.toml:20: claim[0].against_series: there is no series \"no\""
+        "t.toml:21: claim[0].against_series: there is no series \"no\""
     );
     let wrong = TEXT.replace("copy_mb_s\" = 1000 ", "copy_mb_s\" = 0 ");
     let error = Scenario::parse(&wrong, "t.toml", "t").expect_err("it must be positive");

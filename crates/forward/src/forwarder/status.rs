@@ -6,8 +6,10 @@
 //!   "policy": "window",             the scheduler's policy
 //!   "epoch": 17,                    its current window, 0 without windows
 //!   "draining": false,
-//!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "depth": 8, "merge": false,
-//!               "queued_max": 65536, "window_ms": 250},       in force; last the policy's own
+//!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "cost_estimate": true,
+//!               "depth": 8, "merge": false, "queued_max": 65536,
+//!               "window_ms": 250},       in force; last the policy's own
+//!   "cost": {"read_random_base_ns": 8000000, ...},     the cost model in force, as in its file
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
 //!                 "connected": true, "unanswered": 1, "opens": 4, "locks": 0}],
@@ -35,7 +37,7 @@ use super::request::{Path, Pending};
 use crate::files::Errno;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use core::fmt::Write;
 use tidegate_sched::{Direction, OptionValue};
 use tidegate_wire::{Outcome, Reply, Status};
@@ -128,6 +130,7 @@ impl Forwarder {
             self.draining
         )?;
         self.write_options(out)?;
+        self.write_cost(out)?;
         self.write_seats(out)?;
         self.write_sessions(out, trusted)?;
         let stats = self.scheduler.stats();
@@ -159,10 +162,11 @@ impl Forwarder {
         let options = self.scheduler.options();
         write!(
             out,
-            ",\"options\":{{\"batch_bytes_max\":{},\"batch_requests_max\":{},\"depth\":{},\
-             \"merge\":{},\"queued_max\":{}",
+            ",\"options\":{{\"batch_bytes_max\":{},\"batch_requests_max\":{},\
+             \"cost_estimate\":{},\"depth\":{},\"merge\":{},\"queued_max\":{}",
             options.batch_bytes_max,
             options.batch_requests_max,
+            options.estimate,
             options.depth,
             options.merge.unwrap_or_default(),
             options.queued_max
@@ -174,6 +178,18 @@ impl Forwarder {
                 OptionValue::Bool(flag) => write!(out, "{flag}")?,
                 OptionValue::Text(text) => write!(out, "{}", Quoted(text))?,
             }
+        }
+        out.write_str("}")
+    }
+
+    /// What accesses cost, as the scheduler takes it now.
+    fn write_cost(&self, out: &mut String) -> core::fmt::Result {
+        let lines = self.scheduler.cost().to_string();
+        let pairs = lines.lines().filter_map(|line| line.split_once(" = "));
+        out.write_str(",\"cost\":{")?;
+        for (at, (name, value)) in pairs.enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            write!(out, "{comma}\"{name}\":{value}")?;
         }
         out.write_str("}")
     }

@@ -46,7 +46,8 @@ fn the_status_is_json_and_counts_what_was_done() {
     assert_eq!(errno(tester.call(&mut host, unlink)), Errno::ENOENT.0);
     let text = String::from_utf8(host.forwarder_status()).expect("text");
     let expected = [
-        r#","options":{"batch_bytes_max":8388608,"batch_requests_max":256,"depth":"#,
+        r#","options":{"batch_bytes_max":8388608,"batch_requests_max":256,"cost_estimate":true,"#,
+        r#","cost":{"read_random_base_ns":8000000,"read_random_ns_per_mib":10000000,"#,
         r#""merge":false,"queued_max":"#,
         r#"{"forwarder":0,"policy":"fifo","epoch":0,"draining":false,"#,
         r#""seats":[{"seat":0,"state":"serving","generation":1,"clients":1}]"#,

@@ -3,7 +3,7 @@
 
 use super::Subject;
 use crate::types::{Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
-use crate::{Bound, Options};
+use crate::{Bound, CostModel, Options, Scheduler};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::format;
@@ -26,6 +26,7 @@ struct Ready {
     /// Requests that the policy had already, and batches dispatched until then.
     ahead: u64,
     batches: u64,
+    at: Time,
 }
 
 /// See the file's first sentence.
@@ -39,6 +40,10 @@ pub(super) struct Model {
     /// For each file and direction that waits: turns of each other one since its own.
     turns: BTreeMap<Turn, BTreeMap<Turn, u64>>,
     batches: u64,
+    /// Device time of each application since it waits, all weights being equal.
+    served: BTreeMap<u64, u128>,
+    /// The most device time of a batch.
+    cost_max: u64,
     running_max: usize,
     batch: Vec<Request>,
     /// Everything that came out, as text.
@@ -54,6 +59,8 @@ impl Model {
             ready: Vec::new(),
             turns: BTreeMap::new(),
             batches: 0,
+            served: BTreeMap::new(),
+            cost_max: 0,
             running_max: 0,
             batch: Vec::new(),
             outputs: String::new(),
@@ -63,6 +70,7 @@ impl Model {
     /// After a change of policy promises count from now.
     pub(super) fn forget_bounds(&mut self) {
         self.turns.clear();
+        self.served.clear();
         let waiting = |item: &&Item| item.ready.is_some() && item.batch.is_none();
         self.ready = self
             .items
@@ -72,7 +80,9 @@ impl Model {
             .collect();
         for (ahead, id) in (0..).zip(self.ready.clone()) {
             let batches = self.batches;
-            self.item(id).expect("it is ready").ready = Some(Ready { ahead, batches });
+            let item = self.item(id).expect("it is ready");
+            let at = item.ready.expect("it is ready").at;
+            item.ready = Some(Ready { ahead, batches, at });
         }
     }
 
@@ -107,7 +117,7 @@ impl Model {
         if subject.handle(now, Input::Arrived(request)).is_ok() {
             return Err(format!("exactly once: id {} was taken twice", request.id.0));
         }
-        self.note_ready(subject);
+        self.note_ready(now, subject);
         Ok(())
     }
 
@@ -127,7 +137,7 @@ impl Model {
             self.items.remove(position);
             self.leave(id);
         }
-        self.note_ready(subject);
+        self.note_ready(now, subject);
         Ok(())
     }
 
@@ -156,7 +166,7 @@ impl Model {
             .request
             .id;
         let answer = subject.handle(now, Input::Finished(id));
-        self.note_ready(subject);
+        self.note_ready(now, subject);
         answer.map_err(|error| format!("exactly once: finishing: {error}"))
     }
 
@@ -221,7 +231,7 @@ impl Model {
     }
 
     /// Notes which requests the policy has got.
-    fn note_ready(&mut self, subject: &dyn Subject) {
+    fn note_ready(&mut self, now: Time, subject: &dyn Subject) {
         for item in &mut self.items {
             let id = item.request.id;
             if item.ready.is_none() && item.batch.is_none() && subject.inner().is_ready(id) {
@@ -229,6 +239,7 @@ impl Model {
                 item.ready = Some(Ready {
                     ahead,
                     batches: self.batches,
+                    at: now,
                 });
                 self.ready.push(id);
                 self.turns
@@ -261,6 +272,7 @@ impl Model {
         for request in &batch {
             self.check_one(request, subject)?;
         }
+        self.check_order(&batch, subject.inner())?;
         if let Bound::Turns(most) = subject.inner().bound() {
             if !first_of_turn.is_some_and(|id| batch.iter().any(|request| request.id == id)) {
                 return Err(format!("bound: {turn:?} runs out of its order of arrival"));
@@ -346,8 +358,71 @@ impl Model {
                     _ => Ok(()),
                 }
             }
-            Bound::Ahead | Bound::Turns(_) => Ok(()),
+            _ => Ok(()),
         }
+    }
+
+    /// What holds of a batch as a whole: its earliest request leads it.
+    fn check_order(&mut self, batch: &[Request], inner: &Scheduler) -> Result<(), String> {
+        match inner.bound() {
+            Bound::Overtaking(most_ns) => {
+                let ids: Vec<RequestId> = batch.iter().map(|request| request.id).collect();
+                let led = |item: &&Item| ids.contains(&item.request.id);
+                let arrived = self.items.iter().filter(led).map(|item| item.arrived).min();
+                let arrived = arrived.expect("checked before");
+                let waiting = self.items.iter().filter(|item| item.batch.is_none());
+                let passed = waiting
+                    .filter(|item| !ids.contains(&item.request.id))
+                    .filter_map(|item| item.ready.map(|ready| (item.request.id, ready.at)))
+                    .find(|(_, ready)| arrived.since(*ready) > most_ns);
+                match passed {
+                    Some((id, ready)) => Err(format!(
+                        "bound: one of {arrived:?} passes {}, free since {ready:?}",
+                        id.0
+                    )),
+                    None => Ok(()),
+                }
+            }
+            Bound::Weighted => self.check_shares(batch, &inner.cost()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The applications' device time while they wait, and the order of an application's own.
+    fn check_shares(&mut self, batch: &[Request], cost: &CostModel) -> Result<(), String> {
+        let first = self.ready.iter().find(|&&id| {
+            let item = self.items.iter().find(|item| item.request.id == id);
+            item.is_some_and(|item| item.request.app == batch[0].app)
+        });
+        if !batch.iter().any(|request| Some(&request.id) == first) {
+            return Err(format!("bound: {} passes its own", batch[0].id.0));
+        }
+        let cost = |request: &Request| cost.request_ns(request);
+        let charged: u64 = batch.iter().map(cost).fold(0, u64::saturating_add);
+        self.cost_max = self.cost_max.max(charged);
+        let ids: Vec<RequestId> = batch.iter().map(|request| request.id).collect();
+        let mut waiting: Vec<u64> = Vec::new();
+        for id in self.ready.iter().filter(|id| !ids.contains(id)) {
+            let item = self.items.iter().find(|item| item.request.id == *id);
+            waiting.extend(item.map(|item| item.request.app.0));
+        }
+        // Whoever waits now is compared since the last time that it did not.
+        self.served
+            .retain(|app, _| waiting.contains(app) || *app == batch[0].app.0);
+        let low = self.served.values().min().copied().unwrap_or(0);
+        for app in waiting {
+            self.served.entry(app).or_insert(low);
+        }
+        *self.served.entry(batch[0].app.0).or_insert(low) += u128::from(charged);
+        let (low, high) = (self.served.values().min(), self.served.values().max());
+        let spread = high.expect("just added") - low.expect("just added");
+        // Who joins begins here with what the last was served, which the policy does not count; it
+        // adds up where prices rise.
+        let most = if self.options.estimate { 6 } else { 4 };
+        if spread > most * u128::from(self.cost_max) {
+            return Err(format!("bound: served {:?}", self.served));
+        }
+        Ok(())
     }
 
     /// An earlier request that the one at `position` must wait for.

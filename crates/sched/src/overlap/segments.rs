@@ -9,8 +9,7 @@
 
 use super::graph::{Graph, Ref};
 use crate::index::NONE;
-use alloc::collections::BTreeMap;
-use core::ops::Bound::Excluded;
+use crate::sorted::Sorted;
 
 /// Readers that a segment lists before it joins them.
 const READERS: usize = 4;
@@ -25,17 +24,31 @@ struct Segment {
     reads: [Ref; READERS],
 }
 
+impl Default for Segment {
+    fn default() -> Segment {
+        EMPTY
+    }
+}
+
 const EMPTY: Segment = Segment {
     write: Ref::NONE,
     reads: [Ref::NONE; READERS],
 };
 
 /// The segments of one file, by first byte; each ends where the next begins.
-#[derive(Default)]
 pub(super) struct Segments {
-    by_start: BTreeMap<u64, Segment>,
+    by_start: Sorted<u64, Segment>,
     /// Nodes that were made for this file, minus those that are done.
     pub(super) nodes: usize,
+}
+
+impl Default for Segments {
+    fn default() -> Segments {
+        Segments {
+            by_start: Sorted::new(),
+            nodes: 0,
+        }
+    }
 }
 
 /// A request as this structure sees it.
@@ -80,7 +93,7 @@ impl Segments {
         let write = graph.refer(access.node);
         let mut last = Ref::NONE;
         let mut pieces = 0;
-        for (_, segment) in self.by_start.range_mut(access.start..access.end) {
+        self.by_start.walk(&access.start, &access.end, |segment| {
             if access.waits {
                 // Neighbours were often cut from one segment: wait for its write once.
                 if segment.write != last {
@@ -93,26 +106,27 @@ impl Segments {
             }
             *segment = Segment { write, ..EMPTY };
             pieces += 1;
-        }
+        });
         if pieces > 1 {
             self.remove_between(access.start, access.end);
         }
     }
 
     fn insert_read(&mut self, graph: &mut Graph, access: Access) {
-        let range = access.start..access.end;
-        if self.by_start.range(range.clone()).nth(PIECES).is_some() {
+        let (start, end) = (access.start, access.end);
+        if self.by_start.has_more_than(PIECES, &start, &end) {
             self.join_pieces(graph, access);
         }
         let read = graph.refer(access.node);
-        for (_, segment) in self.by_start.range_mut(range) {
+        let nodes = &mut self.nodes;
+        self.by_start.walk(&start, &end, |segment| {
             if access.waits {
                 graph.wait_for(access.node, segment.write);
             }
             let place = segment.reads.iter().position(|&read| !graph.is_live(read));
             let place = place.unwrap_or_else(|| {
                 let join = graph.add(NONE, access.file);
-                self.nodes += 1;
+                *nodes += 1;
                 for read in &mut segment.reads {
                     graph.wait_for(join, *read);
                     *read = Ref::NONE;
@@ -121,23 +135,19 @@ impl Segments {
                 1
             });
             segment.reads[place] = read;
-        }
+        });
     }
 
     /// Makes one segment of all in the range of a read.
     fn join_pieces(&mut self, graph: &mut Graph, access: Access) {
         let writes = graph.add(NONE, access.file);
         let reads = graph.add(NONE, access.file);
-        for segment in self
-            .by_start
-            .range(access.start..access.end)
-            .map(|(_, s)| s)
-        {
+        self.by_start.walk(&access.start, &access.end, |segment| {
             graph.wait_for(writes, segment.write);
             for &read in &segment.reads {
                 graph.wait_for(reads, read);
             }
-        }
+        });
         let mut segment = EMPTY;
         for (join, place) in [(writes, &mut segment.write), (reads, &mut segment.reads[0])] {
             if graph.is_waiting(join) {
@@ -158,17 +168,20 @@ impl Segments {
 
     /// Joins the segments that begin after `start` and before `end` to the one that begins there.
     fn remove_between(&mut self, start: u64, end: u64) {
-        let rest = (Excluded(start), Excluded(end));
-        while let Some((&key, _)) = self.by_start.range(rest).next() {
+        while let Some((key, _)) = self.by_start.at_or_after(&(start + 1)) {
+            if key >= end {
+                break;
+            }
             self.by_start.remove(&key);
         }
     }
 
     fn split(&mut self, at: u64) {
-        let before = self.by_start.range(..=at).next_back();
-        let (&start, &segment) = before.expect("the first segment begins at 0");
-        if start != at {
-            self.by_start.insert(at, segment);
+        let (before, from) = self.by_start.around(&at);
+        if from.is_some_and(|(start, _)| start == at) {
+            return;
         }
+        let (_, segment) = before.expect("the first segment begins at 0");
+        self.by_start.insert(at, segment);
     }
 }

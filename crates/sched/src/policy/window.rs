@@ -16,8 +16,8 @@ use super::{Bound, Pick, Policy};
 use crate::merge::Merge;
 use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
+use crate::sorted::Sorted;
 use crate::types::{AppId, Request, Time, mix64};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// The paper's width for disks; it recommends 250 for SSDs.
@@ -29,12 +29,12 @@ const ORDERS: &[&str] = &["rotated", "id"];
 /// How far a client's clock may run ahead before its stamps are cut.
 const AHEAD_NS_MAX: u64 = 5_000_000;
 
-/// How many requests an arrival may go ahead of because of its place, so that a long queue does not
-/// make arrivals expensive.
-const OVERTAKES_MAX: usize = 64;
+/// How many requests of a turn are kept in order of place, so that a long queue does not make
+/// arrivals expensive. What comes beyond waits in order of arrival until there is room.
+const SWEEP_MAX: usize = 256;
 
-/// File and offset.
-type Place = (u64, u64);
+/// File, offset, slot.
+type Place = (u64, u64, Slot);
 
 /// Epoch, rank, application. The application decides where two ranks are equal.
 type Key = (u64, u64, u64);
@@ -45,7 +45,7 @@ pub(super) struct Window {
     rotated: bool,
     rotation_seed: u64,
     merge: Merge,
-    by_key: BTreeMap<Key, u32>,
+    by_key: Sorted<Key, u32>,
     turns: Vec<Turn>,
     turns_free: Vec<u32>,
 }
@@ -53,31 +53,44 @@ pub(super) struct Window {
 /// The requests of one application in one window.
 struct Turn {
     key: Key,
-    queue: List,
+    /// In order of place.
+    sweep: Sorted<Place, ()>,
     /// Where the sweep is: the place of the last one that was picked.
     at: Place,
+    /// In order of arrival; empty unless the sweep is full.
+    rest: List,
 }
 
 impl Turn {
-    /// Puts a request where the sweep will come by, as far as it may overtake others.
     fn push(&mut self, requests: &mut Requests, slot: Slot) {
-        // What the sweep has passed comes after all that lies ahead of it.
-        let order = |slot: Slot| (place(requests, slot) < self.at, place(requests, slot));
-        let own = order(slot);
-        let mut other = requests.back(&self.queue);
-        for _ in 0..OVERTAKES_MAX {
-            match other {
-                Some(later) if order(later) > own => other = requests.before(later),
-                _ => break,
-            }
+        if self.rest.is_empty() && self.sweep.len() < SWEEP_MAX {
+            self.sweep.insert(place(requests, slot), ());
+        } else {
+            requests.push_back(&mut self.rest, slot);
         }
-        requests.insert_behind(&mut self.queue, other, slot);
+    }
+
+    /// The next upwards, or the lowest again.
+    fn next(&self) -> Slot {
+        let ahead = self.sweep.at_or_after(&self.at);
+        let (next, ()) = ahead
+            .or_else(|| self.sweep.first())
+            .expect("an empty turn is released at once");
+        next.2
+    }
+
+    fn remove(&mut self, requests: &mut Requests, slot: Slot) {
+        if self.sweep.remove(&place(requests, slot)).is_none() {
+            requests.unlink(&mut self.rest, slot);
+        } else if let Some(slot) = requests.pop_front(&mut self.rest) {
+            self.sweep.insert(place(requests, slot), ());
+        }
     }
 }
 
 fn place(requests: &Requests, slot: Slot) -> Place {
     let request = &requests[slot].request;
-    (request.file.0, request.offset)
+    (request.file.0, request.offset, slot)
 }
 
 impl Window {
@@ -90,7 +103,7 @@ impl Window {
             rotated: table.word("order", ORDERS)? == 0,
             rotation_seed: table.integer("rotation_seed", 0, 0, u64::MAX)?,
             merge: Merge::new(options, false),
-            by_key: BTreeMap::new(),
+            by_key: Sorted::new(),
             turns: Vec::new(),
             turns_free: Vec::new(),
         })
@@ -120,29 +133,35 @@ impl Window {
     }
 
     fn turn_for(&mut self, key: Key) -> u32 {
-        *self.by_key.entry(key).or_insert_with(|| {
-            let turn = Turn {
-                key,
-                queue: List::new(),
-                at: (0, 0),
-            };
-            match self.turns_free.pop() {
-                Some(number) => {
-                    self.turns[number as usize] = turn;
-                    number
-                }
-                None => {
-                    self.turns.push(turn);
-                    self.turns.len() as u32 - 1
-                }
+        if let Some((found, number)) = self.by_key.at_or_after(&key)
+            && found == key
+        {
+            return number;
+        }
+        let number = match self.turns_free.pop() {
+            Some(number) => {
+                let turn = &mut self.turns[number as usize];
+                (turn.key, turn.at) = (key, (0, 0, 0));
+                number
             }
-        })
+            None => {
+                self.turns.push(Turn {
+                    key,
+                    sweep: Sorted::new(),
+                    at: (0, 0, 0),
+                    rest: List::new(),
+                });
+                self.turns.len() as u32 - 1
+            }
+        };
+        self.by_key.insert(key, number);
+        number
     }
 
     /// Forgets a turn when nothing is left in it.
     fn release_if_empty(&mut self, number: u32) {
         let turn = &self.turns[number as usize];
-        if turn.queue.is_empty() {
+        if turn.sweep.is_empty() {
             self.by_key.remove(&turn.key);
             self.turns_free.push(number);
         }
@@ -163,28 +182,28 @@ impl Policy for Window {
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
-        let (_, &number) = self
-            .by_key
-            .first_key_value()
-            .expect("pick on an empty policy");
-        let Turn { queue, at, .. } = &mut self.turns[number as usize];
-        let slot = requests
-            .pop_front(queue)
-            .expect("an empty turn is released at once");
-        *at = place(requests, slot);
-        self.merge.begin();
-        self.merge
-            .take(requests, number, slot, into, |requests, slot| {
-                requests.unlink(queue, slot);
-            });
-        self.merge.end(requests, into);
+        let (_, number) = self.by_key.first().expect("pick on an empty policy");
+        let turn = &mut self.turns[number as usize];
+        let slot = turn.next();
+        turn.at = place(requests, slot);
+        if self.merge.take_alone(slot, into) {
+            turn.remove(requests, slot);
+        } else {
+            self.merge.begin();
+            self.merge
+                .take(requests, number, slot, into, |requests, slot| {
+                    turn.remove(requests, slot);
+                });
+            turn.remove(requests, slot);
+            self.merge.end(requests, into);
+        }
         self.release_if_empty(number);
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         let number = requests[slot].tag;
-        requests.unlink(&mut self.turns[number as usize].queue, slot);
+        self.turns[number as usize].remove(requests, slot);
         self.merge.cancelled(requests, number, slot);
         self.release_if_empty(number);
     }
@@ -193,9 +212,6 @@ impl Policy for Window {
         self.wall_ns(now) / self.width_ns
     }
 
-    /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
-    /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
-    /// before it has b - 1 <= a + ahead.
     fn in_force(&self, options: &mut Options) {
         options.merge = Some(self.merge.is_on());
         let table = &mut options.table;
@@ -204,6 +220,9 @@ impl Policy for Window {
         table.set("rotation_seed", self.rotation_seed);
     }
 
+    /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
+    /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
+    /// before it has b - 1 <= a + ahead.
     fn bound(&self) -> Bound {
         Bound::Windows(1 + AHEAD_NS_MAX.div_ceil(self.width_ns))
     }

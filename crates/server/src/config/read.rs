@@ -5,9 +5,11 @@ use super::{
     Address, Config, ConfigError, Emulation, Faults, LogLevel, Source, TraceOptions, Value,
 };
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
-use tidegate_sched::{Options, OptionsError, PolicyOptions, Scheduler};
+use tidegate_sched::{CostModel, Options, OptionsError, PolicyOptions, Scheduler};
 use tidegate_wire::{Layout, PAYLOAD_LIMIT};
 
 /// Width of a window on solid-state devices where the configuration names none, as in Song et al.
@@ -28,7 +30,11 @@ impl Config {
         let mut top = source.section("");
         let threads = top.number("threads", 8, (1, 1024))? as u32;
         let depth = device.as_ref().map_or(threads, DeviceOptions::depth);
-        let scheduler = options(scheduler, depth, window_ms)?;
+        let defaults = Options {
+            depth,
+            ..Options::default()
+        };
+        let scheduler = options(scheduler, defaults, window_ms)?;
         let config = Config {
             export: export(&mut top)?,
             layout: layout(&mut top)?,
@@ -111,7 +117,7 @@ fn finish_top(mut top: Section) -> Result<(), ConfigError> {
 }
 
 /// Reads a `[scheduler]` table that came at run time, as text without the heading. What it leaves
-/// out gets its default, but for the depth, which stays as it is `now`.
+/// out gets its default, but for the depth and the cost model, which stay as they are `now`.
 pub fn scheduler_options(text: &str, now: &Options) -> Result<Options, ConfigError> {
     scheduler_options_on(text, now, None)
 }
@@ -127,14 +133,23 @@ pub fn scheduler_options_on(
     for (key, entry) in parsed.section("").rest() {
         source.set("scheduler", &key, entry.value, &entry.place);
     }
-    let mut options = options(source.section("scheduler"), now.depth, window_ms)?;
-    options.wall_offset_ns = now.wall_offset_ns;
-    Ok(options)
+    let defaults = Options {
+        depth: now.depth,
+        cost: now.cost,
+        estimate: now.estimate,
+        wall_offset_ns: now.wall_offset_ns,
+        ..Options::default()
+    };
+    options(source.section("scheduler"), defaults, window_ms)
 }
 
 /// Checks the section `scheduler` of settings.
 pub fn check_scheduler(mut source: Source, depth: u32) -> Result<Options, ConfigError> {
-    options(source.section("scheduler"), depth, None)
+    let defaults = Options {
+        depth,
+        ..Options::default()
+    };
+    options(source.section("scheduler"), defaults, None)
 }
 
 fn export(top: &mut Section) -> Result<PathBuf, ConfigError> {
@@ -272,13 +287,36 @@ fn device(mut section: Section) -> Result<(Option<DeviceOptions>, Option<u64>), 
     }
 }
 
+/// Bytes of a cost model beyond which it is none.
+const COST_BYTES_MAX: u64 = 1 << 16;
+
+/// The cost model in the file that is named, or the one there is.
+fn cost(section: &mut Section, default: CostModel) -> Result<CostModel, ConfigError> {
+    let Some((path, place)) = section.text("cost_file")? else {
+        return Ok(default);
+    };
+    let refused = |what: &dyn std::fmt::Display| {
+        let what =
+            format!("cost_file {path}: {what}; `tidegate calibrate DIR --output FILE` writes one");
+        ConfigError::new(&place, what)
+    };
+    let mut text = String::new();
+    let read = File::open(&path).and_then(|file| {
+        let mut file = file.take(COST_BYTES_MAX);
+        file.read_to_string(&mut text)
+    });
+    match read {
+        Err(error) => Err(refused(&format_args!("cannot be read: {error}"))),
+        Ok(_) => CostModel::parse(&text).map_err(|error| refused(&error)),
+    }
+}
+
 /// The scheduler's options; `window_ms` stands where the policy `window` is given no width.
 fn options(
     mut section: Section,
-    depth: u32,
+    defaults: Options,
     window_ms: Option<u64>,
 ) -> Result<Options, ConfigError> {
-    let defaults = Options::default();
     let policy = section.text("policy")?;
     let (policy, place) = policy.unwrap_or((defaults.policy.clone(), String::new()));
     let merge = match section.take("merge") {
@@ -300,8 +338,10 @@ fn options(
     let mut options = Options {
         policy,
         queued_max: queued_max as u32,
-        depth: section.number("depth", depth.into(), (1, 1 << 16))? as u32,
+        depth: section.number("depth", defaults.depth.into(), (1, 1 << 16))? as u32,
         merge,
+        cost: cost(&mut section, defaults.cost)?,
+        estimate: section.bool("cost_estimate", defaults.estimate)?,
         batch_bytes_max: bytes_max,
         batch_requests_max: section.number("batch_requests_max", requests_max, (1, 1 << 16))?
             as u32,

@@ -1,0 +1,322 @@
+//! `tidegate calibrate`: measures a directory's device, and writes its cost model.
+
+use crate::fail::Fail;
+use crate::table;
+use serde_json::json;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tidegate_sched::{CostModel, Direction};
+use tidegate_server::calibrate::{
+    Access, BYTES_MIN, CalibrateError, Depth, Fitted, Measured, Plan, Route, measure,
+};
+use tidegate_server::config::parse_bytes;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate calibrate /scratch --output scratch.cost
+  tidegate calibrate /scratch --size 4GiB --seconds 120 --output scratch.cost
+Then, in the configuration of the forwarders:
+  [scheduler]
+  cost_file = \"scratch.cost\"
+docs/cost-model.md explains what is measured, and the file.";
+
+/// No cost model is longer.
+const COST_BYTES_MAX: u64 = 1 << 16;
+
+/// Measure what accesses of a directory's files cost, and write a cost model.
+///
+/// Reads and writes a file without a name in DIR, which is gone at the end, however that comes.
+/// Measure a directory that nobody uses meanwhile.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Calibrate {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Where the cost model goes; printed if not given
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Size of the file to measure in, such as 4GiB; more than a storage system's cache is best
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = size)]
+    size: u64,
+    /// Seconds that it may take
+    #[arg(long, value_name = "N", default_value_t = 20,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).filter(|bytes| (BYTES_MIN..=1 << 50).contains(bytes));
+    bytes.ok_or_else(|| "must be a number of bytes from 1MiB on, such as 256MiB".to_string())
+}
+
+impl Calibrate {
+    /// Measures, fits, prints and writes.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        if let Some(output) = &self.output {
+            check_output(output)?;
+        }
+        let plan = Plan {
+            bytes: self.size,
+            time: Duration::from_secs(self.seconds),
+        };
+        let measured = measure(&self.dir, &plan, &self.progress());
+        let measured = measured.map_err(|error| match error {
+            CalibrateError::Directory(_) | CalibrateError::TooSmall(_) => Fail::usage(error),
+            error => Fail::runtime(error),
+        })?;
+        let fitted = measured.fit();
+        let text = self.text(&measured, &fitted);
+        if let Some(output) = &self.output {
+            write(output, &text)?;
+        }
+        let shown = match (self.json, &self.output) {
+            (true, _) => format!("{}\n", self.json(&measured, &fitted)),
+            (false, None) => format!("{}\n{text}", page(&measured, &fitted)),
+            (false, Some(output)) => {
+                format!(
+                    "{}\nwritten: {}\n",
+                    page(&measured, &fitted),
+                    output.display()
+                )
+            }
+        };
+        // A closed pipe is the reader's choice.
+        let _ = std::io::stdout().write_all(shown.as_bytes());
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A bar where somebody looks.
+    fn progress(&self) -> impl Fn(f64) {
+        let shows = std::io::stderr().is_terminal();
+        let name = self.dir.display().to_string();
+        move |done: f64| {
+            if shows {
+                const WIDTH: usize = 30;
+                let bar = "#".repeat((done * WIDTH as f64) as usize);
+                let end = if done >= 1.0 { "\r\x1b[K" } else { "" };
+                let percent = done * 100.0;
+                eprint!("\rmeasuring {name} [{bar:<WIDTH$}] {percent:.0} %{end}");
+                // A terminal that is gone sees no progress.
+                let _ = std::io::stderr().flush();
+            }
+        }
+    }
+
+    /// The file: the model, and in comments where it comes from.
+    fn text(&self, measured: &Measured, fitted: &Fitted) -> String {
+        let dir = std::path::absolute(&self.dir).unwrap_or(self.dir.clone());
+        // A name with a line break must stay a comment.
+        let dir = dir.display().to_string().replace(char::is_control, "?");
+        let (read, write) = depths(measured);
+        format!(
+            "# What accesses cost on {dir}, measured by tidegate calibrate\n\
+             # in a file of {} bytes, {}, one access at a time.\n\
+             # Random 4 KiB accesses gain by up to {read} reads or {write} writes at a time.\n\
+             {}",
+            measured.bytes,
+            match measured.by() {
+                Route::Direct => "past the page cache",
+                Route::Buffered =>
+                    "through the page cache, which was emptied before reads; \
+                                    writes include fdatasync",
+            },
+            fitted.model
+        )
+    }
+
+    fn json(&self, measured: &Measured, fitted: &Fitted) -> serde_json::Value {
+        let (read, write) = depths(measured);
+        let points = measured.points.iter().map(|point| {
+            let Access {
+                direction,
+                sequential,
+                len,
+                by,
+            } = point.access;
+            json!({
+                "access": name(direction, sequential), "bytes": len, "route": route(by),
+                "ns": point.ns, "count": point.count,
+                "model_ns": fitted.model.access(direction, sequential).ns(len),
+            })
+        });
+        let points: Vec<_> = points.collect();
+        let depths = measured.depths.iter().map(|one| {
+            json!({
+                "direction": word(one.direction), "depth": one.depth,
+                "per_second": one.per_second,
+            })
+        });
+        let depths: Vec<_> = depths.collect();
+        let text = fitted.model.to_string();
+        let model: serde_json::Map<_, _> = text
+            .lines()
+            .filter_map(|line| line.split_once(" = "))
+            .map(|(name, value)| (name.to_string(), json!(value.parse::<u64>().unwrap_or(0))))
+            .collect();
+        let errors: serde_json::Map<_, _> = fitted
+            .fits
+            .iter()
+            .map(|fit| {
+                (
+                    name(fit.direction, fit.sequential),
+                    json!(fit.error_percent),
+                )
+            })
+            .collect();
+        json!({
+            "directory": self.dir.display().to_string(), "bytes": measured.bytes,
+            "route": route(measured.by()), "no_direct": measured.no_direct,
+            "depth": { "read": read, "write": write },
+            "model": model, "error_percent": errors, "points": points, "depths": depths,
+        })
+    }
+}
+
+/// Refuses to overwrite what is no cost model, before any time is spent.
+fn check_output(path: &Path) -> Result<(), Fail> {
+    let shown = path.display();
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    if parent.is_some_and(|parent| !parent.is_dir()) {
+        return Err(Fail::usage(format!(
+            "{shown}: its directory is not there: make it first"
+        )));
+    }
+    let found = match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        found => found,
+    };
+    // Looked at before it is read: reading a pipe, or all of a large file, would be no answer.
+    let short = found.is_ok_and(|found| found.is_file() && found.len() <= COST_BYTES_MAX);
+    match short.then(|| std::fs::read_to_string(path)) {
+        Some(Ok(text)) if CostModel::parse(&text).is_ok() => Ok(()),
+        _ => Err(Fail::usage(format!(
+            "{shown} is there and is no cost model: name another file, or remove it"
+        ))),
+    }
+}
+
+/// Whole or not at all.
+fn write(path: &Path, text: &str) -> Result<(), Fail> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        Fail::runtime(format!("{} cannot be written: {error}", path.display()))
+    })
+}
+
+fn depths(measured: &Measured) -> (u32, u32) {
+    (
+        measured.depth(Direction::Read),
+        measured.depth(Direction::Write),
+    )
+}
+
+/// What was measured beside what the model says.
+fn page(measured: &Measured, fitted: &Fitted) -> String {
+    let heading = [
+        "access",
+        "bytes",
+        "times",
+        "measured",
+        "model",
+        "error",
+        "through cache",
+    ];
+    let mut points: Vec<_> = measured.points.iter().collect();
+    points.sort_by_key(|point| {
+        let access = point.access;
+        (
+            access.direction == Direction::Write,
+            access.sequential,
+            access.len,
+        )
+    });
+    let of = points
+        .iter()
+        .filter(|point| point.access.by == measured.by());
+    let rows: Vec<Vec<String>> = of
+        .map(|point| {
+            let Access {
+                direction,
+                sequential,
+                len,
+                ..
+            } = point.access;
+            let model_ns = fitted.model.access(direction, sequential).ns(len);
+            let error = 100.0 * (model_ns as f64 - point.ns as f64) / point.ns.max(1) as f64;
+            let other = points.iter().find(|other| {
+                let same = Access {
+                    by: Route::Buffered,
+                    ..point.access
+                };
+                other.access == same && measured.by() == Route::Direct
+            });
+            vec![
+                name(direction, sequential),
+                table::bytes(len),
+                point.count.to_string(),
+                table::time(point.ns),
+                table::time(model_ns),
+                format!("{error:+.0} %"),
+                other.map_or("-".to_string(), |other| table::time(other.ns)),
+            ]
+        })
+        .collect();
+    let mut text = table::lay_out(&heading, &rows);
+    if let Some(why) = &measured.no_direct {
+        text.push_str(&format!(
+            "O_DIRECT does not work here ({why}): times are through the page cache, which was \
+             emptied before reads; writes include fdatasync.\n"
+        ));
+    }
+    text.push('\n');
+    text.push_str(&page_of_depths(measured));
+    text
+}
+
+/// How throughput grows with what is asked for at a time.
+fn page_of_depths(measured: &Measured) -> String {
+    let row = |one: &Depth| {
+        vec![
+            format!("{} random, 4 KiB", word(one.direction)),
+            one.depth.to_string(),
+            format!("{:.0}", one.per_second),
+        ]
+    };
+    let rows: Vec<Vec<String>> = measured.depths.iter().map(row).collect();
+    let heading = ["access", "at a time", "each second"];
+    let (read, write) = depths(measured);
+    format!(
+        "{}Throughput stops growing at {read} reads and {write} writes at a time.\n",
+        table::lay_out(&heading, &rows)
+    )
+}
+
+fn name(direction: Direction, sequential: bool) -> String {
+    let pattern = if sequential { "sequential" } else { "random" };
+    format!("{}_{pattern}", word(direction))
+}
+
+fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
+    }
+}
+
+fn route(by: Route) -> &'static str {
+    match by {
+        Route::Direct => "direct",
+        Route::Buffered => "buffered",
+    }
+}

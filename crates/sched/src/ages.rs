@@ -1,0 +1,94 @@
+//! The guard against starving: who has waited longest, for policies whose order is not that of
+//! arrival.
+//!
+//! A shared block of the policies. A request that has waited `age_ms_max` goes before everything
+//! that the policy would rather run.
+
+use crate::options::{Options, OptionsError};
+use crate::policy::Bound;
+use crate::requests::{Requests, Slot};
+use crate::types::Time;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// The policy's option.
+pub(crate) const OPTION: &str = "age_ms_max";
+
+/// Milliseconds unless configured: longer than a busy disk makes anybody wait who is not starved.
+const DEFAULT_MS: u64 = 5000;
+
+/// What a policy holds, in the order in which it got it.
+///
+/// Who leaves is only marked, in an array that is small beside the requests; marks are cleared
+/// away when they reach the front, or are more than what is left.
+pub(crate) struct Ages {
+    max_ns: u64,
+    /// Slot and number.
+    order: VecDeque<(Slot, u32)>,
+    /// By slot: the number under which it is in `order`; 0 when it left.
+    numbers: Vec<u32>,
+    number: u32,
+    held: usize,
+}
+
+impl Ages {
+    /// The limit is the option `age_ms_max`, in milliseconds.
+    pub(crate) fn new(options: &Options) -> Result<Ages, OptionsError> {
+        let ms = options.table.integer(OPTION, DEFAULT_MS, 1, 3_600_000)?;
+        Ok(Ages {
+            max_ns: ms * 1_000_000,
+            order: VecDeque::new(),
+            numbers: Vec::new(),
+            number: 0,
+            held: 0,
+        })
+    }
+
+    /// Takes a request that the policy got.
+    #[inline]
+    pub(crate) fn arrived(&mut self, slot: Slot) {
+        if self.order.len() > 2 * self.held + 64 {
+            let numbers = &self.numbers;
+            self.order
+                .retain(|&(slot, number)| numbers[slot as usize] == number);
+        }
+        // A number comes again after 2^32 requests, when nothing in `order` can have it any more.
+        self.number = self.number.wrapping_add(1).max(1);
+        if slot as usize >= self.numbers.len() {
+            self.numbers.resize(slot as usize + 1, 0);
+        }
+        self.numbers[slot as usize] = self.number;
+        self.order.push_back((slot, self.number));
+        self.held += 1;
+    }
+
+    /// Forgets a request that leaves the policy.
+    #[inline]
+    pub(crate) fn gone(&mut self, slot: Slot) {
+        self.numbers[slot as usize] = 0;
+        self.held -= 1;
+    }
+
+    /// The request that must go now, whatever the policy prefers.
+    #[inline]
+    pub(crate) fn overdue(&mut self, requests: &Requests, now: Time) -> Option<Slot> {
+        while let Some(&(slot, number)) = self.order.front() {
+            if self.numbers[slot as usize] == number {
+                let is_overdue = now.since(requests[slot].ready) >= self.max_ns;
+                return is_overdue.then_some(slot);
+            }
+            self.order.pop_front();
+        }
+        None
+    }
+
+    /// Writes its option.
+    pub(crate) fn in_force(&self, options: &mut Options) {
+        options.table.set(OPTION, self.max_ns / 1_000_000);
+    }
+
+    /// What a policy with this guard promises.
+    pub(crate) fn bound(&self) -> Bound {
+        Bound::Overtaking(self.max_ns)
+    }
+}

@@ -1,0 +1,349 @@
+//! What accesses really cost, learned from batches that finish, so that a wrong cost model corrects
+//! itself.
+//!
+//! Each kind of access (read or write, random or sequential) has two factors: what its base and its
+//! price of a MiB are of those that were configured. They are fitted by least squares to the times
+//! of about the last 200 batches of the kind, as parts of the time that was expected, so that short
+//! and long ones count alike. The configured model counts as an eighth of a batch that was as
+//! expected: what no batch tells apart, such as the price where all have one length, stays near
+//! it. A factor stays from 1/16 to 16.
+//!
+//! With several batches at a time the device's time is shared out: a batch has what passed since it
+//! was dispatched, or since the batch before it finished, whichever is later. One that took more
+//! than 20 times what was expected counts as 20 times, and little: a device that stalls says
+//! little about the next access, and a device that became slow says it again.
+
+use crate::cost::{AccessCost, CostModel, NS_MAX};
+use crate::options::Options;
+use crate::types::{Direction, FileId, Request, Time};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// So many batches later what is known counts half.
+const WINDOW: f64 = 128.0;
+
+/// The weight of the configured model, in batches.
+const PRIOR: f64 = 1.0 / 8.0;
+
+/// How far a number may be from the configured one.
+const FACTOR_MAX: f64 = 16.0;
+const FACTOR_MIN: f64 = 1.0 / FACTOR_MAX;
+
+/// Beyond so many times what was expected a batch is an outlier, and of this weight.
+const OUTLIER: f64 = 20.0;
+const OUTLIER_BY: f64 = 0.375;
+const OUTLIER_WEIGHT: f64 = OUTLIER_BY * OUTLIER_BY;
+
+/// The factors are computed anew after so many batches.
+const BATCHES: usize = 64;
+
+/// A change of less than one part in so many is not worth telling.
+const CHANGE: u64 = 20;
+
+/// Files whose last end is remembered.
+const FILES: usize = 1 << (64 - FILES_SHIFT);
+const FILES_SHIFT: u32 = 58;
+
+/// The kind of batches that tell nothing.
+const NOTHING: u8 = 4;
+
+/// What is known of a running batch.
+#[derive(Clone, Copy)]
+struct Batch {
+    began: Time,
+    len: u64,
+    /// A number of `Estimate::kinds`, or `NOTHING`.
+    kind: u8,
+}
+
+const UNKNOWN: Batch = Batch {
+    began: Time(0),
+    len: 0,
+    kind: NOTHING,
+};
+
+/// What a batch took.
+#[derive(Clone, Copy)]
+struct Took {
+    len: u64,
+    ns: u64,
+    kind: u8,
+}
+
+/// Watches batches begin and end.
+pub(crate) struct Estimate {
+    /// Whether the options ask for it, and the policy prices requests.
+    on: bool,
+    configured: CostModel,
+    /// What was told last.
+    in_force: CostModel,
+    kinds: [Kind; 4],
+    /// By number of a batch.
+    batches: Vec<Batch>,
+    /// What the batches since the last review took: up to `BATCHES`.
+    took: Vec<Took>,
+    /// By hash of a file: the file, and where its last batch ended.
+    ends: Vec<(FileId, u64)>,
+    last_finished: Time,
+}
+
+impl Estimate {
+    /// `prices`: whether the policy asks what requests cost.
+    pub(crate) fn new(options: &Options, prices: bool) -> Estimate {
+        Estimate {
+            on: options.estimate && prices,
+            configured: options.cost,
+            in_force: options.cost,
+            kinds: kinds(&options.cost),
+            batches: Vec::new(),
+            took: Vec::with_capacity(BATCHES),
+            ends: vec![(FileId(0), u64::MAX); FILES],
+            last_finished: Time(0),
+        }
+    }
+
+    /// New options, or another policy. What was learned stays unless they have another cost model
+    /// or do not want it.
+    pub(crate) fn configure(&mut self, options: &Options, prices: bool) {
+        let on = options.estimate && prices;
+        if on != self.on {
+            // Batches that begin while this is off are not known.
+            self.batches.clear();
+            self.ends.fill((FileId(0), u64::MAX));
+        }
+        self.on = on;
+        if !options.estimate || options.cost != self.configured {
+            self.took.clear();
+            (self.configured, self.in_force) = (options.cost, options.cost);
+            self.kinds = kinds(&options.cost);
+        }
+    }
+
+    /// The model that policies were told.
+    #[inline]
+    pub(crate) fn in_force(&self) -> &CostModel {
+        &self.in_force
+    }
+
+    /// A batch runs: `requests`, at least one, of one file and direction.
+    #[inline]
+    pub(crate) fn dispatched(&mut self, batch: u32, now: Time, requests: &[Request]) {
+        if !self.on {
+            return;
+        }
+        let begins = self.begins(now, requests);
+        match self.batches.get_mut(batch as usize) {
+            Some(place) => *place = begins,
+            None => {
+                self.batches.resize(batch as usize, UNKNOWN);
+                self.batches.push(begins);
+            }
+        }
+    }
+
+    /// A batch has ended. The new model, if it is time for one and it differs enough.
+    #[inline]
+    pub(crate) fn finished(&mut self, batch: u32, now: Time) -> Option<&CostModel> {
+        if !self.on {
+            return None;
+        }
+        let &Batch { began, len, kind } = self.batches.get(batch as usize)?;
+        let ns = now.since(began.max(self.last_finished));
+        self.last_finished = self.last_finished.max(now);
+        // A host whose clock stands still tells nothing.
+        if now <= began || kind == NOTHING {
+            return None;
+        }
+        self.took.push(Took { len, ns, kind });
+        if self.took.len() < BATCHES {
+            return None;
+        }
+        self.review()
+    }
+
+    fn begins(&mut self, now: Time, requests: &[Request]) -> Batch {
+        let first = &requests[0];
+        // The upper bits of a product mix well enough: a clash only forgets an end.
+        let place = (first.file.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> FILES_SHIFT) as usize;
+        let mut end = first.offset;
+        for request in requests {
+            // What the back end does about a whole file, or about pieces apart, is no one access.
+            if !request.mergeable || request.offset != end {
+                return Batch {
+                    began: now,
+                    ..UNKNOWN
+                };
+            }
+            end = request.end();
+        }
+        let goes_on = self.ends[place] == (first.file, first.offset);
+        self.ends[place] = (first.file, end);
+        Batch {
+            began: now,
+            len: end - first.offset,
+            kind: number(first.direction, goes_on) as u8,
+        }
+    }
+
+    #[cold]
+    fn review(&mut self) -> Option<&CostModel> {
+        for &Took { len, ns, kind } in &self.took {
+            self.kinds[usize::from(kind)].took(len, ns);
+        }
+        self.took.clear();
+        let mut model = self.configured;
+        let mut differs = false;
+        for (direction, sequential) in KINDS {
+            let kind = &mut self.kinds[number(direction, sequential)];
+            kind.fit();
+            kind.age();
+            let new = kind.cost();
+            let old = self.in_force.access(direction, sequential);
+            differs |= far(old.base_ns, new.base_ns) || far(old.ns_per_mib, new.ns_per_mib);
+            *model.access_mut(direction, sequential) = new;
+        }
+        if !differs {
+            return None;
+        }
+        self.in_force = model;
+        Some(&self.in_force)
+    }
+}
+
+const KINDS: [(Direction, bool); 4] = [
+    (Direction::Read, false),
+    (Direction::Read, true),
+    (Direction::Write, false),
+    (Direction::Write, true),
+];
+
+fn number(direction: Direction, sequential: bool) -> usize {
+    2 * usize::from(direction == Direction::Write) + usize::from(sequential)
+}
+
+fn kinds(model: &CostModel) -> [Kind; 4] {
+    KINDS.map(|(direction, sequential)| Kind::new(model.access(direction, sequential)))
+}
+
+fn far(old: u64, new: u64) -> bool {
+    old.abs_diff(new).saturating_mul(CHANGE) > old
+}
+
+/// One kind of access. `f` is the base's part of what was configured for an access, `g` the rest,
+/// `z` what it took, as a part of the same; sums are of products of them.
+struct Kind {
+    base_ns: f64,
+    ns_per_byte: f64,
+    ff: f64,
+    fg: f64,
+    gg: f64,
+    fz: f64,
+    gz: f64,
+    /// Batches since the last `age`.
+    count: f64,
+    /// The factors.
+    base_by: f64,
+    price_by: f64,
+}
+
+impl Kind {
+    fn new(cost: AccessCost) -> Kind {
+        Kind {
+            base_ns: cost.base_ns as f64,
+            ns_per_byte: cost.ns_per_mib as f64 / (1 << 20) as f64,
+            ff: 0.0,
+            fg: 0.0,
+            gg: 0.0,
+            fz: 0.0,
+            gz: 0.0,
+            count: 0.0,
+            base_by: 1.0,
+            price_by: 1.0,
+        }
+    }
+
+    #[inline]
+    fn took(&mut self, len: u64, ns: u64) {
+        let price_ns = float(len) * self.ns_per_byte;
+        let scale = 1.0 / (self.base_ns + price_ns).max(1.0);
+        let (f, g, z) = (self.base_ns * scale, price_ns * scale, float(ns) * scale);
+        let most = OUTLIER * (self.base_by * f + self.price_by * g);
+        let (f, g, z, weight) = match z > most {
+            // Weights are those of squares.
+            true => (
+                f * OUTLIER_BY,
+                g * OUTLIER_BY,
+                most * OUTLIER_BY,
+                OUTLIER_WEIGHT,
+            ),
+            false => (f, g, z, 1.0),
+        };
+        self.count += weight;
+        self.ff += f * f;
+        self.fg += f * g;
+        self.gg += g * g;
+        self.fz += f * z;
+        self.gz += g * z;
+    }
+
+    /// What is known counts less by what came since this was asked last.
+    fn age(&mut self) {
+        let keep = WINDOW / (WINDOW + self.count);
+        self.count = 0.0;
+        let sums = [
+            &mut self.ff,
+            &mut self.fg,
+            &mut self.gg,
+            &mut self.fz,
+            &mut self.gz,
+        ];
+        for sum in sums {
+            *sum *= keep;
+        }
+    }
+
+    /// The factors x and y for which a x^2 + 2 b x y + c y^2 - 2 d x - 2 e y is least.
+    fn fit(&mut self) {
+        let (a, b, c) = (self.ff + PRIOR, self.fg, self.gg + PRIOR);
+        let (d, e) = (self.fz + PRIOR, self.gz + PRIOR);
+        // Positive, since ff gg >= fg^2.
+        let determinant = a * c - b * b;
+        let x = (d * c - e * b) / determinant;
+        let y = (a * e - b * d) / determinant;
+        if allowed(x) == x && allowed(y) == y {
+            (self.base_by, self.price_by) = (x, y);
+            return;
+        }
+        // The least within the bounds lies where one of the two is at its bound.
+        let x_at_bound = (allowed(x), allowed((e - b * allowed(x)) / c));
+        let y_at_bound = (allowed((d - b * allowed(y)) / a), allowed(y));
+        let error = |(x, y): (f64, f64)| {
+            a * x * x + 2.0 * b * x * y + c * y * y - 2.0 * d * x - 2.0 * e * y
+        };
+        (self.base_by, self.price_by) = match error(x_at_bound) <= error(y_at_bound) {
+            true => x_at_bound,
+            false => y_at_bound,
+        };
+    }
+
+    fn cost(&self) -> AccessCost {
+        let whole = |ns: f64| ((ns + 0.5) as u64).min(NS_MAX);
+        AccessCost {
+            base_ns: whole(self.base_ns * self.base_by),
+            ns_per_mib: whole(self.ns_per_byte * (1 << 20) as f64 * self.price_by),
+        }
+    }
+}
+
+/// A number of nanoseconds or bytes; signed ones are cheaper to convert.
+#[inline]
+fn float(number: u64) -> f64 {
+    number.min(i64::MAX as u64) as i64 as f64
+}
+
+fn allowed(factor: f64) -> f64 {
+    factor.clamp(FACTOR_MIN, FACTOR_MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Start-time fair queueing: gives each flow its weight's share of the device's time.
+//!
+//! A shared block of the policies (Goyal, Vin and Cheng, 1996). A flow is an application, or
+//! whatever the policy shares between. Each of its requests has a start tag, S = max(v, F), where
+//! F = S + cost / weight is that of the request before it, and v the start tag of what ran last.
+//! The least start tag runs next. With requests of one flow in their own order only the first
+//! of each needs its tag, so a flow has one, and requests have none.
+
+use crate::sorted::Sorted;
+use alloc::vec::Vec;
+
+/// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
+const SCALE: u128 = 1 << 16;
+
+/// The largest weight.
+pub(crate) const WEIGHT_MAX: u64 = 1 << 16;
+
+#[derive(Clone, Copy)]
+struct Flow {
+    id: u64,
+    weight: u64,
+    /// The start tag of its first request; the finish tag of its last one when it has none.
+    tag: u128,
+    waiting: u32,
+}
+
+/// The flows that have requests, and those whose share is used up for now.
+pub(crate) struct Fair {
+    flows: Vec<Flow>,
+    flows_free: Vec<u32>,
+    /// By id: the number of a flow.
+    by_id: Sorted<u64, u32>,
+    /// With requests, by start tag and number.
+    active: Sorted<(u128, u32), ()>,
+    /// Without, by finish tag and number; forgotten when the virtual time has passed it.
+    resting: Sorted<(u128, u32), ()>,
+    now: u128,
+}
+
+impl Fair {
+    pub(crate) fn new() -> Fair {
+        Fair {
+            flows: Vec::new(),
+            flows_free: Vec::new(),
+            by_id: Sorted::new(),
+            active: Sorted::new(),
+            resting: Sorted::new(),
+            now: 0,
+        }
+    }
+
+    /// A request of flow `id` came; returns the flow's number, which it keeps while it has
+    /// requests. `weight` (1 to [`WEIGHT_MAX`]) counts when it is new.
+    pub(crate) fn arrived(&mut self, id: u64, weight: u64) -> u32 {
+        let found = self.by_id.at_or_after(&id);
+        let number = match found.filter(|&(found, _)| found == id) {
+            Some((_, number)) => number,
+            None => self.make(id, weight),
+        };
+        let flow = &mut self.flows[number as usize];
+        flow.waiting += 1;
+        if flow.waiting == 1 {
+            self.resting.remove(&(flow.tag, number));
+            flow.tag = flow.tag.max(self.now);
+            self.active.insert((flow.tag, number), ());
+        }
+        number
+    }
+
+    /// The flow whose turn it is.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<u32> {
+        self.active.first().map(|((_, number), ())| number)
+    }
+
+    /// The first request of a flow runs, and costs so much device time.
+    pub(crate) fn charge(&mut self, number: u32, cost_ns: u64) {
+        let flow = self.flows[number as usize];
+        self.now = self.now.max(flow.tag);
+        self.rest(
+            number,
+            flow.tag + u128::from(cost_ns) * SCALE / u128::from(flow.weight),
+        );
+        self.forget();
+    }
+
+    /// A request of a flow was cancelled, which costs nothing.
+    pub(crate) fn cancelled(&mut self, number: u32) {
+        let tag = self.flows[number as usize].tag;
+        self.rest(number, tag);
+        self.forget();
+    }
+
+    /// One request less, and a new tag.
+    fn rest(&mut self, number: u32, tag: u128) {
+        let flow = &mut self.flows[number as usize];
+        self.active.remove(&(flow.tag, number));
+        flow.tag = tag;
+        flow.waiting -= 1;
+        match flow.waiting {
+            0 => self.resting.insert((tag, number), ()),
+            _ => self.active.insert((tag, number), ()),
+        }
+    }
+
+    /// Forgets flows that a new one would not differ from.
+    fn forget(&mut self) {
+        if self.active.is_empty()
+            && let Some(((tag, _), ())) = self.resting.last()
+        {
+            // Nothing waits: the next request finds every flow equal.
+            self.now = self.now.max(tag);
+        }
+        while let Some(((tag, number), ())) = self.resting.first() {
+            if tag > self.now {
+                break;
+            }
+            self.resting.remove(&(tag, number));
+            self.by_id.remove(&self.flows[number as usize].id);
+            self.flows_free.push(number);
+        }
+    }
+
+    fn make(&mut self, id: u64, weight: u64) -> u32 {
+        let flow = Flow {
+            id,
+            weight,
+            tag: self.now,
+            waiting: 0,
+        };
+        let number = match self.flows_free.pop() {
+            Some(number) => {
+                self.flows[number as usize] = flow;
+                number
+            }
+            None => {
+                self.flows.push(flow);
+                self.flows.len() as u32 - 1
+            }
+        };
+        self.by_id.insert(id, number);
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn flows_that_wait_get_their_weights() {
+        let mut fair = Fair::new();
+        let weights = [1, 2, 5];
+        for id in [0, 1, 2] {
+            for _ in 0..1000 {
+                fair.arrived(id, weights[id as usize]);
+            }
+        }
+        let mut served = [0; 3];
+        for _ in 0..800 {
+            let number = fair.next().unwrap();
+            served[fair.flows[number as usize].id as usize] += 1;
+            fair.charge(number, 1_000_000);
+        }
+        assert_eq!(served, [100, 200, 500]);
+    }
+
+    #[test]
+    fn what_was_not_used_is_not_saved() {
+        let mut fair = Fair::new();
+        for _ in 0..100 {
+            fair.arrived(1, 1);
+        }
+        for _ in 0..50 {
+            fair.charge(fair.next().unwrap(), 1000);
+        }
+        // The second flow comes late: from now on they alternate.
+        (0..50).for_each(|_| {
+            fair.arrived(2, 1);
+        });
+        let mut order = vec![];
+        for _ in 0..10 {
+            let number = fair.next().unwrap();
+            order.push(fair.flows[number as usize].id);
+            fair.charge(number, 1000);
+        }
+        assert_eq!(order.iter().filter(|&&id| id == 2).count(), 5);
+        while let Some(number) = fair.next() {
+            fair.charge(number, 1000);
+        }
+        assert!(fair.by_id.is_empty());
+    }
+}

@@ -1,0 +1,286 @@
+//! aIOLi, the base algorithm of AGIOS (Boito et al., ICPADS'13, section III).
+//!
+//! One queue for each file and direction. Inside a queue requests go by offset; between queues the
+//! one whose next request is the oldest goes first. Touching requests are one virtual request, a
+//! run. All quanta grow by `quantum_bytes` worth of device time at each step, a run has the sum of
+//! its requests' quanta, and only a run whose quantum covers its cost is chosen. See `runs`.
+//!
+//! The public code of AGIOS goes on with a queue while the queue's own quantum lasts, and adapts
+//! that by use; `quantum = "adaptive"` does so here. With `prediction` a run may wait for more of
+//! it; see `prediction`.
+
+use super::{Bound, Pick, Policy};
+use crate::ages::{self, Ages};
+use crate::cost::CostModel;
+use crate::options::{Options, OptionsError};
+use crate::prediction::{self, Predictor};
+use crate::requests::{Requests, Slot};
+use crate::runs::{Growth, Order, Runs};
+use crate::types::{Direction, Time};
+use alloc::vec::Vec;
+
+/// AGIOS's: what a request of this length costs is the quantum of a step.
+const QUANTUM_BYTES: u64 = 65_536;
+
+/// The paper's rule, and that of the public code.
+const QUANTUM: &[&str] = &["fixed", "adaptive"];
+
+const KNOWN: &[&str] = &[
+    ages::OPTION,
+    prediction::OPTIONS[0],
+    prediction::OPTIONS[1],
+    prediction::OPTIONS[2],
+    "quantum",
+    "quantum_bytes",
+];
+
+/// An adaptive quantum grows to so many times the first one.
+const QUANTUM_GROWTH_MAX: u64 = 64;
+
+pub(super) struct Aioli {
+    runs: Runs,
+    ages: Ages,
+    quantum_bytes: u64,
+    predictor: Predictor,
+    adaptive: Option<Adaptive>,
+}
+
+/// The quantum of the queue that is being served.
+struct Adaptive {
+    first_ns: u64,
+    /// By number of a queue: what it may use in a turn.
+    quanta_ns: Vec<u64>,
+    /// Whose turn it is, and what is left of it.
+    turn: Option<(u32, u64)>,
+}
+
+impl Adaptive {
+    /// Goes on with the same queue as long as something is left.
+    fn stays(&mut self, runs: &Runs) -> Option<u32> {
+        let (queue, left_ns) = self.turn?;
+        let next = runs.next_of(queue).filter(|_| left_ns > 0);
+        if next.is_none() {
+            self.ends(queue, left_ns);
+        }
+        next
+    }
+
+    /// The next quantum follows from how much of this one was used, as in AGIOS's code.
+    fn ends(&mut self, queue: u32, left_ns: u64) {
+        self.turn = None;
+        let quantum = &mut self.quanta_ns[queue as usize];
+        let percent = (*quantum - left_ns.min(*quantum)).saturating_mul(100) / *quantum;
+        *quantum = match percent {
+            100.. => quantum.saturating_mul(2),
+            75.. => *quantum,
+            _ => *quantum / 2,
+        };
+        let most = self.first_ns.saturating_mul(QUANTUM_GROWTH_MAX);
+        *quantum = (*quantum).clamp(self.first_ns, most);
+    }
+
+    fn used(&mut self, queue: u32, cost_ns: u64) {
+        if queue as usize >= self.quanta_ns.len() {
+            self.quanta_ns.resize(queue as usize + 1, self.first_ns);
+        }
+        let left_ns = match self.turn {
+            Some((same, left_ns)) if same == queue => left_ns,
+            _ => self.quanta_ns[queue as usize],
+        };
+        self.turn = Some((queue, left_ns.saturating_sub(cost_ns)));
+    }
+}
+
+/// What a read of a step's quantum costs.
+fn quantum_ns(cost: &CostModel, bytes: u64) -> u64 {
+    cost.access(Direction::Read, false).ns(bytes)
+}
+
+impl Aioli {
+    pub(super) fn new(options: &Options) -> Result<Aioli, OptionsError> {
+        let table = &options.table;
+        table.only("aioli", KNOWN)?;
+        let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
+        let quantum_ns = quantum_ns(&options.cost, bytes);
+        let adaptive = table.word("quantum", QUANTUM)? == 1;
+        Ok(Aioli {
+            runs: Runs::new(options, Growth::Linear, Order::Oldest, quantum_ns),
+            ages: Ages::new(options)?,
+            quantum_bytes: bytes,
+            predictor: Predictor::new(options)?,
+            adaptive: adaptive.then(|| Adaptive {
+                first_ns: quantum_ns,
+                quanta_ns: Vec::new(),
+                turn: None,
+            }),
+        })
+    }
+}
+
+impl Aioli {
+    /// The next run, or until when to wait for more of one.
+    fn choose(&mut self, requests: &Requests, now: Time) -> Result<u32, Time> {
+        self.runs.step(now);
+        loop {
+            let stays = self.adaptive.as_mut();
+            let same = stays.and_then(|adaptive| adaptive.stays(&self.runs));
+            let Some(run) = same.or_else(|| self.runs.next()) else {
+                // Whatever there is waits for more.
+                let until = self.runs.parked_until();
+                let until = until.expect("a step makes one eligible, or all are parked");
+                if let Some(until) = self.predictor.may_hold(now, until) {
+                    return Err(until);
+                }
+                let first = self.runs.first_parked().expect("one is parked");
+                self.runs.unpark(first);
+                continue;
+            };
+            let waited = self.runs.run(run).waited;
+            match (!waited).then(|| self.predictor.waits(requests, &self.runs, run, now)) {
+                Some(Some(until)) => self.runs.park(run, until),
+                _ => return Ok(run),
+            }
+        }
+    }
+}
+
+impl Policy for Aioli {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        let run = self.runs.arrived(requests, slot);
+        self.ages.arrived(slot);
+        if self.predictor.arrived(requests, slot, &self.runs) {
+            self.runs.unpark(run);
+        }
+    }
+
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+        let run = match self.ages.overdue(requests, now) {
+            Some(slot) => requests[slot].tag,
+            None => match self.choose(requests, now) {
+                Ok(run) => run,
+                Err(until) => return Pick::Hold(until),
+            },
+        };
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.used(self.runs.run(run).queue, self.runs.cost_ns(run));
+        }
+        self.runs.remove(requests, run, into);
+        for &slot in into.iter() {
+            self.ages.gone(slot);
+        }
+        self.predictor.dispatched(into.len(), now);
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        self.runs.cancelled(requests, slot);
+        self.ages.gone(slot);
+        self.predictor.cancelled(slot);
+    }
+
+    fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
+        self.predictor.finished(slot, now);
+    }
+
+    fn wait_ns_max(&self) -> u64 {
+        self.predictor.wait_ns_max()
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        let quantum_ns = quantum_ns(cost, self.quantum_bytes);
+        self.runs.costs(cost, quantum_ns);
+        self.predictor.costs(cost);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.first_ns = quantum_ns;
+        }
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.runs.is_on());
+        self.ages.in_force(options);
+        self.predictor.in_force(options);
+        options
+            .table
+            .set("quantum", QUANTUM[usize::from(self.adaptive.is_some())]);
+        options.table.set("quantum_bytes", self.quantum_bytes);
+    }
+
+    fn bound(&self) -> Bound {
+        self.ages.bound()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{drain, read, write};
+    use crate::{AccessCost, CostModel, Options, PolicyOptions, Scheduler};
+    use std::vec;
+
+    fn options() -> Options {
+        // A nanosecond for a byte and nothing else, so that quanta count bytes.
+        let free = AccessCost {
+            base_ns: 0,
+            ns_per_mib: 1 << 20,
+        };
+        Options {
+            cost: CostModel {
+                read_random: free,
+                write_random: free,
+                ..CostModel::default()
+            },
+            table: PolicyOptions::default().with("quantum_bytes", 1000),
+            ..Options::for_policy("aioli")
+        }
+    }
+
+    #[test]
+    fn offsets_inside_a_queue_and_age_between_queues() {
+        let mut scheduler = Scheduler::new(&options()).unwrap();
+        let input = [
+            read(1, 9000, 1000),
+            write(2, 5000, 1000),
+            read(1, 3000, 1000),
+            write(2, 0, 1000),
+            read(1, 6000, 1000),
+        ];
+        // The lowest of file 1 is younger than that of file 2's first; then 1 and 2 in turn as
+        // their next ones came.
+        assert_eq!(drain(&mut scheduler, &input), [[2], [3], [1], [4], [0]]);
+    }
+
+    #[test]
+    fn a_run_needs_a_quantum_for_its_cost_and_its_requests_earn_together() {
+        let mut scheduler = Scheduler::new(&options()).unwrap();
+        // Alone 4000 bytes need four steps; four requests of 1000 that touch need one.
+        let input = [
+            read(1, 0, 4000),
+            read(2, 1000, 1000),
+            read(2, 0, 1000),
+            read(2, 3000, 1000),
+            read(2, 2000, 1000),
+            read(3, 0, 1000),
+            read(3, 8000, 1000),
+        ];
+        let batches = drain(&mut scheduler, &input);
+        assert_eq!(batches, [vec![2, 1, 4, 3], vec![5], vec![6], vec![0]]);
+    }
+
+    #[test]
+    fn an_adaptive_quantum_stays_with_a_queue_that_uses_it() {
+        let mut options = options();
+        options.table.set("quantum", "adaptive");
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        // Two files, interleaved: the turns of each take 1, then 2, then 4 requests.
+        let input: std::vec::Vec<_> = (0..28).map(|i| read(1 + i % 2, i * 10_000, 1000)).collect();
+        let files: std::vec::Vec<u64> = drain(&mut scheduler, &input)
+            .iter()
+            .map(|batch| 1 + batch[0] % 2)
+            .collect();
+        let turns: std::vec::Vec<usize> = files.chunk_by(|a, b| a == b).map(|t| t.len()).collect();
+        assert_eq!(turns, [1, 1, 2, 2, 4, 4, 7, 7]);
+    }
+}

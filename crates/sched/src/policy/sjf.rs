@@ -1,0 +1,156 @@
+//! Shortest job first: the request that costs the device least.
+//!
+//! The cost comes from the cost model, so a short read may go before a shorter write. Equal costs
+//! keep their order of arrival. A request that has waited `age_ms_max` goes before shorter ones,
+//! without which large ones would starve. Touching requests join only when told to.
+
+use super::{Bound, Pick, Policy};
+use crate::ages::{self, Ages};
+use crate::cost::CostModel;
+use crate::merge::Merge;
+use crate::options::{Options, OptionsError};
+use crate::requests::{Requests, Slot};
+use crate::sorted::Sorted;
+use crate::types::Time;
+use alloc::vec::Vec;
+
+pub(super) struct Sjf {
+    cost: CostModel,
+    ages: Ages,
+    merge: Merge,
+    /// By slot: what the request was taken to cost when it came.
+    costs_ns: Vec<u64>,
+    /// By cost and arrival, in one number.
+    queue: Sorted<u128, Slot>,
+}
+
+impl Sjf {
+    pub(super) fn new(options: &Options) -> Result<Sjf, OptionsError> {
+        options.table.only("sjf", &[ages::OPTION])?;
+        Ok(Sjf {
+            cost: options.cost,
+            ages: Ages::new(options)?,
+            merge: Merge::new(options, false),
+            costs_ns: Vec::new(),
+            queue: Sorted::new(),
+        })
+    }
+
+    fn key(&self, requests: &Requests, slot: Slot) -> u128 {
+        u128::from(self.costs_ns[slot as usize]) << 64 | u128::from(requests[slot].arrival)
+    }
+
+    fn left(&mut self, requests: &mut Requests, slot: Slot) {
+        self.queue.remove(&self.key(requests, slot));
+        self.ages.gone(slot);
+    }
+}
+
+impl Policy for Sjf {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        if slot as usize >= self.costs_ns.len() {
+            self.costs_ns.resize(slot as usize + 1, 0);
+        }
+        self.costs_ns[slot as usize] = self.cost.request_ns(&requests[slot].request);
+        self.queue.insert(self.key(requests, slot), slot);
+        self.ages.arrived(slot);
+        self.merge.arrived(requests, 0, slot);
+    }
+
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+        let slot = self.ages.overdue(requests, now).unwrap_or_else(|| {
+            let (_, slot) = self.queue.first().expect("pick on an empty policy");
+            slot
+        });
+        if self.merge.take_alone(slot, into) {
+            self.left(requests, slot);
+            return Pick::Run;
+        }
+        self.merge.begin();
+        self.merge.take(requests, 0, slot, into, |_, _| {});
+        for &slot in into.iter() {
+            self.left(requests, slot);
+        }
+        self.merge.end(requests, into);
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        self.left(requests, slot);
+        self.merge.cancelled(requests, 0, slot);
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        self.ages.in_force(options);
+    }
+
+    fn bound(&self) -> Bound {
+        self.ages.bound()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{drain, read, write};
+    use crate::{
+        AccessCost, CostModel, Input, Options, Output, Request, RequestId, Scheduler, Time,
+    };
+    use std::vec::Vec;
+
+    #[test]
+    fn what_costs_least_goes_first() {
+        let free = AccessCost {
+            base_ns: 0,
+            ns_per_mib: 1,
+        };
+        let options = Options {
+            cost: CostModel {
+                read_random: free,
+                ..CostModel::default()
+            },
+            ..Options::for_policy("sjf")
+        };
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        let input = [
+            read(1, 0, 2 << 20),
+            write(2, 0, 512),
+            read(1, 0, 1 << 20),
+            write(3, 0, 4096),
+            read(4, 0, 1 << 20),
+        ];
+        assert_eq!(drain(&mut scheduler, &input), [[2], [4], [0], [1], [3]]);
+    }
+
+    #[test]
+    fn a_large_request_waits_no_longer_than_the_limit() {
+        let mut scheduler = Scheduler::new(&Options::for_policy("sjf")).unwrap();
+        let (mut batch, mut order) = (Vec::new(), Vec::new());
+        for step in 0..100 {
+            let now = Time(step * 100_000_000);
+            let len = if step == 0 { 1 << 20 } else { 4096 };
+            for id in [2 * step, 2 * step + 1] {
+                let request = Request {
+                    id: RequestId(id),
+                    ..read(id, 0, len)
+                };
+                scheduler.handle(now, Input::Arrived(request)).unwrap();
+            }
+            if step > 0 {
+                assert_eq!(scheduler.poll(now, &mut batch), Output::Dispatch);
+                order.push(batch[0].id.0);
+                scheduler.handle(now, Input::Finished(batch[0].id)).unwrap();
+            }
+        }
+        // Five seconds are fifty steps; step 1 is the first that picks.
+        assert_eq!(order.iter().position(|&id| id == 0), Some(49));
+    }
+}

@@ -1,0 +1,145 @@
+//! Time order: first come, first served, where the client's clock says who came first.
+//!
+//! AGIOS calls it TO, and TO-agg with aggregation. Forwarders that see the requests of an
+//! operation at different times still agree on the order, because the time is the client's stamp;
+//! a request without one counts from its arrival. Stamps are cut to a second before and 5 ms after
+//! the arrival, so that a wrong clock moves its owner by no more. Touching requests join unless
+//! told otherwise.
+
+use super::{Bound, Pick, Policy};
+use crate::merge::Merge;
+use crate::options::{Options, OptionsError};
+use crate::requests::{Requests, Slot};
+use crate::sorted::Sorted;
+use crate::types::Time;
+use alloc::vec::Vec;
+
+/// How far before its arrival a stamp may lie.
+const BEFORE_NS_MAX: u64 = 1_000_000_000;
+
+/// How far a client's clock may run ahead before its stamps are cut.
+const AHEAD_NS_MAX: u64 = 5_000_000;
+
+pub(super) struct TimeOrder {
+    wall_offset_ns: u64,
+    merge: Merge,
+    /// By time and arrival, in one number.
+    queue: Sorted<u128, Slot>,
+}
+
+impl TimeOrder {
+    pub(super) fn new(options: &Options) -> Result<TimeOrder, OptionsError> {
+        options.table.only("time-order", &[])?;
+        Ok(TimeOrder {
+            wall_offset_ns: options.wall_offset_ns,
+            merge: Merge::new(options, true),
+            queue: Sorted::new(),
+        })
+    }
+
+    fn key(&self, requests: &Requests, slot: Slot) -> u128 {
+        let entry = &requests[slot];
+        let arrived_ns = entry.arrived.0.saturating_add(self.wall_offset_ns);
+        let began_ns = match entry.request.stamp_ns {
+            0 => arrived_ns,
+            stamp_ns => stamp_ns.clamp(
+                arrived_ns.saturating_sub(BEFORE_NS_MAX),
+                arrived_ns.saturating_add(AHEAD_NS_MAX),
+            ),
+        };
+        u128::from(began_ns) << 64 | u128::from(entry.arrival)
+    }
+}
+
+impl Policy for TimeOrder {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        self.queue.insert(self.key(requests, slot), slot);
+        self.merge.arrived(requests, 0, slot);
+    }
+
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
+        let (key, slot) = self.queue.first().expect("pick on an empty policy");
+        self.queue.remove(&key);
+        if self.merge.take_alone(slot, into) {
+            return Pick::Run;
+        }
+        self.merge.begin();
+        // What leaves with it has a place in the queue as well.
+        let first = into.len();
+        self.merge.take(requests, 0, slot, into, |_, _| {});
+        for &slot in &into[first + 1..] {
+            let key = self.key(requests, slot);
+            self.queue.remove(&key);
+        }
+        self.merge.end(requests, into);
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        self.queue.remove(&self.key(requests, slot));
+        self.merge.cancelled(requests, 0, slot);
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+    }
+
+    /// The latest that runs before a request arrived `BEFORE_NS_MAX` after its time, and that is
+    /// at most `AHEAD_NS_MAX` after its arrival.
+    fn bound(&self) -> Bound {
+        Bound::Overtaking(BEFORE_NS_MAX + AHEAD_NS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{drain_at, read};
+    use crate::{Options, Request, Scheduler, Time};
+    use std::vec;
+
+    const NOW: Time = Time(10_000_000_000);
+
+    fn at(offset: u64, ms_ago: i64) -> Request {
+        let stamp_ns = NOW.0.saturating_add_signed(-ms_ago * 1_000_000);
+        Request {
+            stamp_ns,
+            ..read(1, offset, 4096)
+        }
+    }
+
+    #[test]
+    fn the_client_s_time_decides_within_limits() {
+        let options = Options {
+            merge: Some(false),
+            ..Options::for_policy("time-order")
+        };
+        let mut scheduler = Scheduler::new(&options).unwrap();
+        // The last has no stamp; those far off are cut, and then the first to arrive is first.
+        let input = [
+            at(0, 10),
+            at(1 << 20, 30),
+            at(2 << 20, -7000),
+            at(3 << 20, 7000),
+            at(4 << 20, 1000),
+            read(1, 5 << 20, 1),
+        ];
+        assert_eq!(
+            drain_at(&mut scheduler, NOW, &input),
+            [[3], [4], [1], [0], [5], [2]]
+        );
+    }
+
+    #[test]
+    fn touching_requests_leave_with_the_oldest() {
+        let mut scheduler = Scheduler::new(&Options::for_policy("time-order")).unwrap();
+        let input = [
+            at(4096, 1),
+            at(65_536, 2),
+            at(8192, 3),
+            at(0, 4),
+            at(69_632, 5),
+        ];
+        let batches = drain_at(&mut scheduler, NOW, &input);
+        assert_eq!(batches, [vec![1, 4], vec![3, 0, 2]]);
+    }
+}

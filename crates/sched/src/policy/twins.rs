@@ -1,0 +1,208 @@
+//! TWINS (Bez et al., PDP'17): one data server at a time, so that those in front of the same
+//! servers do not all ask each of them at once.
+//!
+//! Time is cut into windows of `window_us`, and the servers take turns: in the window w it is the
+//! turn of server w mod `servers`. Only the clock decides, so forwarders with equal clocks go
+//! round together; each begins with another server, its `start`. The paper sleeps through a window
+//! for which it has no requests; here the next server that has some goes on, and the device is
+//! never idle beside requests.
+//!
+//! The data server is `queue` of the request, or, with `stripe_bytes`, follows from file and
+//! offset as files are striped round robin. Requests of one server run in order of arrival.
+
+use super::{Bound, Pick, Policy};
+use crate::ages::{self, Ages};
+use crate::merge::Merge;
+use crate::options::{Options, OptionsError};
+use crate::requests::{List, Requests, Slot};
+use crate::sorted::Sorted;
+use crate::types::{Request, Time};
+use alloc::vec::Vec;
+
+/// The paper's window.
+const WINDOW_US: u64 = 2000;
+
+pub(super) struct Twins {
+    window_ns: u64,
+    wall_offset_ns: u64,
+    servers: u32,
+    start: u64,
+    stripe_bytes: u64,
+    ages: Ages,
+    merge: Merge,
+    queues: Vec<List>,
+    /// The servers that have requests.
+    busy: Sorted<u32, ()>,
+}
+
+impl Twins {
+    pub(super) fn new(options: &Options) -> Result<Twins, OptionsError> {
+        let table = &options.table;
+        const KNOWN: &[&str] = &[
+            ages::OPTION,
+            "servers",
+            "start",
+            "stripe_bytes",
+            "window_us",
+        ];
+        table.only("twins", KNOWN)?;
+        let servers = table.integer("servers", 4, 1, 65_536)? as u32;
+        Ok(Twins {
+            window_ns: table.integer("window_us", WINDOW_US, 1, 60_000_000)? * 1000,
+            wall_offset_ns: options.wall_offset_ns,
+            servers,
+            start: table.integer("start", 0, 0, u64::from(servers) - 1)?,
+            stripe_bytes: table.integer("stripe_bytes", 0, 0, u64::MAX)?,
+            ages: Ages::new(options)?,
+            merge: Merge::new(options, true),
+            queues: (0..servers).map(|_| List::new()).collect(),
+            busy: Sorted::new(),
+        })
+    }
+
+    /// The data server of a request. A number beyond the last one counts round.
+    fn server(&self, request: &Request) -> u32 {
+        let stripe = match self.stripe_bytes {
+            0 => u64::from(request.queue),
+            bytes => request.file.0.wrapping_add(request.offset / bytes),
+        };
+        (stripe % u64::from(self.servers)) as u32
+    }
+
+    /// Whose turn it is.
+    fn turn(&self, now: Time) -> u32 {
+        let window = now.0.saturating_add(self.wall_offset_ns) / self.window_ns;
+        (window.wrapping_add(self.start) % u64::from(self.servers)) as u32
+    }
+
+    fn left(&mut self, requests: &mut Requests, server: u32, slot: Slot) {
+        let queue = &mut self.queues[server as usize];
+        requests.unlink(queue, slot);
+        if queue.is_empty() {
+            self.busy.remove(&server);
+        }
+        self.ages.gone(slot);
+    }
+}
+
+impl Policy for Twins {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        let server = self.server(&requests[slot].request);
+        requests[slot].tag = server;
+        let queue = &mut self.queues[server as usize];
+        if queue.is_empty() {
+            self.busy.insert(server, ());
+        }
+        requests.push_back(queue, slot);
+        self.ages.arrived(slot);
+        self.merge.arrived(requests, server, slot);
+    }
+
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+        let slot = self.ages.overdue(requests, now).unwrap_or_else(|| {
+            let turn = self.busy.at_or_after(&self.turn(now));
+            let (server, ()) = turn
+                .or_else(|| self.busy.first())
+                .expect("pick on an empty policy");
+            let front = requests.front(&self.queues[server as usize]);
+            front.expect("a server without requests is not busy")
+        });
+        let server = requests[slot].tag;
+        if !self.merge.take_alone(slot, into) {
+            self.merge.begin();
+            self.merge.take(requests, server, slot, into, |_, _| {});
+        }
+        for &slot in into.iter() {
+            self.left(requests, server, slot);
+        }
+        self.merge.end(requests, into);
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        let server = requests[slot].tag;
+        self.left(requests, server, slot);
+        self.merge.cancelled(requests, server, slot);
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        self.ages.in_force(options);
+        let table = &mut options.table;
+        table.set("servers", u64::from(self.servers));
+        table.set("start", self.start);
+        table.set("stripe_bytes", self.stripe_bytes);
+        table.set("window_us", self.window_ns / 1000);
+    }
+
+    fn bound(&self) -> Bound {
+        self.ages.bound()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::read;
+    use crate::{Input, Options, Output, PolicyOptions, Request, RequestId, Scheduler, Time};
+    use std::vec::Vec;
+
+    fn scheduler(table: PolicyOptions) -> Scheduler {
+        Scheduler::new(&Options {
+            table: table.with("servers", 4).with("window_us", 1000),
+            ..Options::for_policy("twins")
+        })
+        .unwrap()
+    }
+
+    /// The ids that run, one at each of the given microseconds.
+    fn order(scheduler: &mut Scheduler, input: &[Request], at_us: &[u64]) -> Vec<u64> {
+        for (id, request) in (0..).zip(input) {
+            let id = RequestId(id);
+            scheduler
+                .handle(Time(0), Input::Arrived(Request { id, ..*request }))
+                .unwrap();
+        }
+        let mut batch = Vec::new();
+        let mut order = Vec::new();
+        for us in at_us {
+            let now = Time(us * 1000);
+            assert_eq!(scheduler.poll(now, &mut batch), Output::Dispatch);
+            order.push(batch[0].id.0);
+            scheduler.handle(now, Input::Finished(batch[0].id)).unwrap();
+        }
+        order
+    }
+
+    #[test]
+    fn servers_take_turns_by_the_clock_and_an_empty_turn_is_passed_on() {
+        let to = |queue: u32, offset| Request {
+            queue,
+            ..read(1, offset, 4096)
+        };
+        let input = [
+            to(2, 0),
+            to(0, 1 << 20),
+            to(2, 2 << 20),
+            to(3, 3 << 20),
+            to(6, 4 << 20),
+        ];
+        let mut first = scheduler(PolicyOptions::default());
+        // In the turns of 0, 1 (nothing there: goes on to 2), 3, 2 (where 6 is one of 2), 1.
+        let times = [100, 1100, 3100, 6100, 9100];
+        assert_eq!(order(&mut first, &input, &times), [1, 0, 3, 2, 4]);
+        let mut second = scheduler(PolicyOptions::default().with("start", 2));
+        assert_eq!(order(&mut second, &input, &times)[0], 0);
+    }
+
+    #[test]
+    fn stripes_tell_the_server() {
+        let mut scheduler = scheduler(PolicyOptions::default().with("stripe_bytes", 65_536));
+        let input = [
+            read(1, 0, 4096),
+            read(1, 65_536, 4096),
+            read(2, 131_072, 4096),
+        ];
+        // File 1 begins at server 1, file 2 at 2: servers 1, 2 and 0.
+        assert_eq!(order(&mut scheduler, &input, &[0, 1000, 2000]), [2, 0, 1]);
+    }
+}

@@ -1,0 +1,199 @@
+//! Weighted fair queueing: each application, or queue of the host, gets its share of device time.
+//!
+//! Requests of one flow run in order of arrival; between flows `fair` decides. The cost of a
+//! request comes from the cost model, so a share is one of the device's time, not of requests or
+//! bytes. Touching requests of a flow join only when told to, and are charged one by one.
+//!
+//! Options: `by` (`app` or `queue`), and `weights`, such as `render=3, climate=1` with names of
+//! applications or `1=3, 2=1` with numbers of queues. Who is not listed has weight 1.
+
+use super::{Bound, Pick, Policy};
+use crate::cost::CostModel;
+use crate::fair::{Fair, WEIGHT_MAX};
+use crate::merge::Merge;
+use crate::options::{Options, OptionsError};
+use crate::requests::{List, Requests, Slot};
+use crate::types::{AppId, Request, Time};
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// What a share belongs to.
+const BY: &[&str] = &["app", "queue"];
+
+pub(super) struct Wfq {
+    by_queue: bool,
+    weights_text: String,
+    weights: BTreeMap<u64, u64>,
+    cost: CostModel,
+    merge: Merge,
+    fair: Fair,
+    /// By number of a flow: its requests.
+    queues: Vec<List>,
+}
+
+impl Wfq {
+    pub(super) fn new(options: &Options) -> Result<Wfq, OptionsError> {
+        let table = &options.table;
+        table.only("wfq", &["by", "weights"])?;
+        let by_queue = table.word("by", BY)? == 1;
+        Ok(Wfq {
+            by_queue,
+            weights_text: table.text("weights")?.to_string(),
+            weights: weights(table.text("weights")?, by_queue)?,
+            cost: options.cost,
+            merge: Merge::new(options, false),
+            fair: Fair::new(),
+            queues: Vec::new(),
+        })
+    }
+
+    fn flow_of(&self, request: &Request) -> u64 {
+        match self.by_queue {
+            true => request.queue.into(),
+            false => request.app.0,
+        }
+    }
+
+    /// Takes a request out of its flow's queue and charges it.
+    fn runs(&mut self, requests: &mut Requests, number: u32, slot: Slot) {
+        requests.unlink(&mut self.queues[number as usize], slot);
+        let cost_ns = self.cost.request_ns(&requests[slot].request);
+        self.fair.charge(number, cost_ns);
+    }
+}
+
+/// Reads `name=weight, ...`.
+fn weights(text: &str, by_queue: bool) -> Result<BTreeMap<u64, u64>, OptionsError> {
+    let mut weights = BTreeMap::new();
+    for part in text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let malformed = || OptionsError::Malformed {
+            option: "weights",
+            part: part.to_string(),
+            expected: match by_queue {
+                true => "of the form QUEUE=WEIGHT, a number and a weight from 1 to 65536",
+                false => "of the form APPLICATION=WEIGHT with a weight from 1 to 65536",
+            },
+        };
+        let (name, weight) = part.rsplit_once('=').ok_or_else(malformed)?;
+        let (name, weight) = (name.trim(), weight.trim());
+        let flow = match by_queue {
+            true => name.parse::<u32>().ok().map(u64::from),
+            false => (!name.is_empty()).then(|| AppId::from_name(name).0),
+        };
+        let flow = flow.ok_or_else(malformed)?;
+        let weight = weight.parse().ok();
+        let weight = weight
+            .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
+            .ok_or_else(malformed)?;
+        if weights.insert(flow, weight).is_some() {
+            return Err(malformed());
+        }
+    }
+    Ok(weights)
+}
+
+impl Policy for Wfq {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        let flow = self.flow_of(&requests[slot].request);
+        let weight = self.weights.get(&flow).copied().unwrap_or(1);
+        let number = self.fair.arrived(flow, weight);
+        if number as usize >= self.queues.len() {
+            self.queues.resize(number as usize + 1, List::new());
+        }
+        requests[slot].tag = number;
+        requests.push_back(&mut self.queues[number as usize], slot);
+        self.merge.arrived(requests, number, slot);
+    }
+
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
+        let number = self.fair.next().expect("pick on an empty policy");
+        let front = requests.front(&self.queues[number as usize]);
+        let slot = front.expect("a flow without requests is not active");
+        if !self.merge.take_alone(slot, into) {
+            self.merge.begin();
+            self.merge.take(requests, number, slot, into, |_, _| {});
+        }
+        for &slot in into.iter() {
+            self.runs(requests, number, slot);
+        }
+        self.merge.end(requests, into);
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        let number = requests[slot].tag;
+        requests.unlink(&mut self.queues[number as usize], slot);
+        self.fair.cancelled(number);
+        self.merge.cancelled(requests, number, slot);
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        options.table.set("by", BY[usize::from(self.by_queue)]);
+        options.table.set("weights", &*self.weights_text);
+    }
+
+    fn bound(&self) -> Bound {
+        Bound::Weighted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{drain, read};
+    use crate::{AppId, Options, PolicyOptions, Request, Scheduler};
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    fn scheduler(by: &str, weights: &str) -> Result<Scheduler, crate::OptionsError> {
+        let table = PolicyOptions::default()
+            .with("by", by)
+            .with("weights", weights);
+        Scheduler::new(&Options {
+            table,
+            ..Options::for_policy("wfq")
+        })
+    }
+
+    #[test]
+    fn the_weights_of_applications_and_queues_decide() {
+        for (by, weights) in [("app", "small=1, large = 3"), ("queue", "4=1,9=3")] {
+            let input: Vec<Request> = (0..400)
+                .map(|i| Request {
+                    app: AppId::from_name(["small", "large"][i as usize % 2]),
+                    queue: [4, 9][i as usize % 2],
+                    ..read(1, i * 65_536, 4096)
+                })
+                .collect();
+            let order: Vec<u64> = drain(&mut scheduler(by, weights).unwrap(), &input).concat();
+            // While both wait, three of four are of the second.
+            let large = order[..200].iter().filter(|&&id| id % 2 == 1).count();
+            assert!((149..=151).contains(&large), "{large} of 200");
+        }
+    }
+
+    #[test]
+    fn malformed_weights_are_refused() {
+        let error = |by, weights: &str| scheduler(by, weights).err().unwrap().to_string();
+        let form = "of the form APPLICATION=WEIGHT with a weight from 1 to 65536";
+        for part in ["a", "a=0", "a=x", "=1", "a=65537", "a=-1"] {
+            let text = error("app", part);
+            assert_eq!(text, std::format!("weights: \"{part}\" is not {form}"));
+        }
+        assert!(error("app", "a=1, a=2").contains("\"a=2\""));
+        assert!(error("queue", "a=1").contains("QUEUE=WEIGHT"));
+    }
+}

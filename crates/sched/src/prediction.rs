@@ -1,0 +1,377 @@
+//! What is still to come: predictors that tell the policy when a run of touching requests will be
+//! longer if it waits, and what that may cost.
+//!
+//! A shared block of the policies that keep `runs`. Two predictors: `recorded` is AGIOS's (Boito et
+//! al., ICPADS'13, section IV), from traces of earlier runs; `online` needs none, and learns while
+//! it looks on. Both only propose; here, once, is what holds for every wait: it is shorter than the
+//! gain, a run waits once, and never beyond `wait_us_max`; and time for which the device idles
+//! because of waits stays below `idle_percent_max` of the time that it works.
+
+mod online;
+mod recorded;
+
+pub use recorded::{Observed, Prediction};
+
+use crate::cost::CostModel;
+use crate::options::{Options, OptionsError};
+use crate::requests::{Requests, Slot};
+use crate::runs::Runs;
+use crate::types::Time;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use online::Online;
+use recorded::Recorded;
+
+/// The policy's options.
+pub(crate) const OPTIONS: [&str; 3] = ["idle_percent_max", "prediction", "wait_us_max"];
+
+const KINDS: &[&str] = &["off", "recorded", "online"];
+
+/// The paper's trace tells how long; this only keeps a wrong one from stopping the device.
+const WAIT_US_MAX: u64 = 100_000;
+
+/// Percent of the time that the device works.
+const IDLE_PERCENT_MAX: u64 = 2;
+
+/// What a predictor expects of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    /// Bytes that it will have.
+    pub(crate) len: u64,
+    /// Nanoseconds from now until then.
+    pub(crate) wait_ns: u64,
+}
+
+enum Kind {
+    Recorded(Recorded),
+    Online(Box<Online>),
+}
+
+/// The predictor of a policy, or none.
+pub(crate) struct Predictor {
+    kind: Option<Kind>,
+    cost: CostModel,
+    wait_ns_max: u64,
+    idle_percent_max: u64,
+    /// Time that the device worked, and that it idled for a wait.
+    busy_ns: u64,
+    idle_ns: u64,
+    /// Requests that run, and until when this was counted.
+    running: u32,
+    counted: Time,
+    holding: bool,
+    /// By run: the length at which its wait ends.
+    goals: Vec<u64>,
+    /// Of 256: how much of a wait other work hides, as seen so far (the paper's alpha).
+    hidden: u64,
+}
+
+impl Predictor {
+    /// The options `prediction`, `wait_us_max` and `idle_percent_max`.
+    pub(crate) fn new(options: &Options) -> Result<Predictor, OptionsError> {
+        let table = &options.table;
+        let kind = match table.word("prediction", KINDS)? {
+            0 => None,
+            1 => {
+                let prediction = options.prediction.clone();
+                let prediction = prediction.ok_or(OptionsError::NoPrediction)?;
+                Some(Kind::Recorded(Recorded::new(prediction)))
+            }
+            _ => Some(Kind::Online(Box::new(Online::new()))),
+        };
+        Ok(Predictor {
+            kind,
+            cost: options.cost,
+            wait_ns_max: table.integer("wait_us_max", WAIT_US_MAX, 1, 10_000_000)? * 1000,
+            idle_percent_max: table.integer("idle_percent_max", IDLE_PERCENT_MAX, 0, 100)?,
+            busy_ns: 0,
+            idle_ns: 0,
+            running: 0,
+            counted: Time(0),
+            holding: false,
+            goals: Vec::new(),
+            hidden: 0,
+        })
+    }
+
+    /// Writes its options.
+    pub(crate) fn in_force(&self, options: &mut Options) {
+        let table = &mut options.table;
+        let kind = match &self.kind {
+            None => 0,
+            Some(Kind::Recorded(_)) => 1,
+            Some(Kind::Online(_)) => 2,
+        };
+        table.set("prediction", KINDS[kind]);
+        table.set("wait_us_max", self.wait_ns_max / 1000);
+        table.set("idle_percent_max", self.idle_percent_max);
+    }
+
+    /// What accesses cost from now on.
+    pub(crate) fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
+    /// The longest for which it makes the device idle at a time.
+    pub(crate) fn wait_ns_max(&self) -> u64 {
+        match self.kind {
+            None => 0,
+            Some(_) => self.wait_ns_max,
+        }
+    }
+
+    /// A request came, and is in a run. True if that run waited for it and need not wait longer.
+    pub(crate) fn arrived(&mut self, requests: &Requests, slot: Slot, runs: &Runs) -> bool {
+        let entry = &requests[slot];
+        match &mut self.kind {
+            None => return false,
+            Some(Kind::Recorded(recorded)) => recorded.arrived(entry, slot),
+            Some(Kind::Online(online)) => online.arrived(entry, slot),
+        }
+        let run = runs.run(entry.tag);
+        let goal = self.goals.get(entry.tag as usize);
+        run.waited && goal.is_some_and(|&goal| run.end - run.start >= goal)
+    }
+
+    /// Whether an eligible run should wait, and until when.
+    pub(crate) fn waits(
+        &mut self,
+        requests: &Requests,
+        runs: &Runs,
+        run: u32,
+        now: Time,
+    ) -> Option<Time> {
+        let expected = match self.kind.as_mut()? {
+            Kind::Recorded(recorded) => recorded.expected(requests, runs, run, now),
+            Kind::Online(online) => online.expected(runs, run, now),
+        }?;
+        self.count(now);
+        if !self.may_idle(expected.wait_ns) {
+            return None;
+        }
+        let len = runs.run(run).end - runs.run(run).start;
+        let access = self.cost.access(runs.queue_of(run).direction, false);
+        let apart = access.ns(len) + access.ns(expected.len.saturating_sub(len));
+        let gain = apart.saturating_sub(access.ns(expected.len));
+        // What other work hides costs nothing: (1 - alpha) of the wait against the gain.
+        let price = expected.wait_ns.saturating_mul(256 - self.hidden) / 256;
+        if price >= gain || expected.wait_ns > self.wait_ns_max {
+            return None;
+        }
+        if self.goals.len() <= run as usize {
+            self.goals.resize(run as usize + 1, u64::MAX);
+        }
+        self.goals[run as usize] = expected.len;
+        // Ski rental: if the rest does not come, what was waited is what it could have brought.
+        Some(now + gain.min(2 * expected.wait_ns).max(1).min(self.wait_ns_max))
+    }
+
+    /// Nothing but parked runs is left: may the device idle until `until`? If not, or not so long,
+    /// the time that it may, or nothing.
+    pub(crate) fn may_hold(&mut self, now: Time, until: Time) -> Option<Time> {
+        self.count(now);
+        if self.running == 0 && !self.may_idle(until.since(now)) {
+            return None;
+        }
+        self.holding = true;
+        Some(until)
+    }
+
+    /// A batch of so many requests runs.
+    pub(crate) fn dispatched(&mut self, count: usize, now: Time) {
+        if self.kind.is_some() {
+            self.count(now);
+            self.holding = false;
+            self.running += count as u32;
+        }
+    }
+
+    /// A request that ran has finished.
+    pub(crate) fn finished(&mut self, slot: Slot, now: Time) {
+        if let Some(kind) = &mut self.kind {
+            if let Kind::Online(online) = kind {
+                online.left(slot);
+            }
+            self.count(now);
+            self.running = self.running.saturating_sub(1);
+        }
+    }
+
+    /// A request left without having run.
+    pub(crate) fn cancelled(&mut self, slot: Slot) {
+        if let Some(Kind::Online(online)) = &mut self.kind {
+            online.left(slot);
+        }
+    }
+
+    fn may_idle(&self, wait_ns: u64) -> bool {
+        match self.kind {
+            // The paper has no such limit.
+            Some(Kind::Recorded(_)) => true,
+            _ => self.idle_ns.saturating_add(wait_ns) <= self.busy_ns / 100 * self.idle_percent_max,
+        }
+    }
+
+    /// Counts the time since the last call as worked, idled for a wait, or neither.
+    fn count(&mut self, now: Time) {
+        let passed = now.since(self.counted);
+        self.counted = self.counted.max(now);
+        let hidden = if self.running > 0 {
+            self.busy_ns += passed;
+            256
+        } else if self.holding {
+            self.idle_ns += passed;
+            0
+        } else {
+            return;
+        };
+        // A moving mean over about the last 16 ms.
+        let weight = passed.min(16_000_000);
+        self.hidden = (self.hidden * (16_000_000 - weight) + hidden * weight) / 16_000_000;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Observed, Prediction};
+    use crate::{
+        CostModel, FileId, Input, Options, Output, PolicyOptions, Request, RequestId, Scheduler,
+        Time,
+    };
+    use alloc::sync::Arc;
+    use std::string::ToString;
+    use std::vec;
+    use std::vec::Vec;
+
+    const MS: u64 = 1_000_000;
+
+    /// The n-th call of a program: two requests that touch, the second 2 ms later; and where a
+    /// call begins the next is not near it.
+    fn requests(calls: u64) -> Vec<(u64, Request)> {
+        let call = |n: u64| {
+            let at = n * 40 * MS;
+            [
+                (at, 2 * n, n * 65_536),
+                (at + 2 * MS, 2 * n + 1, n * 65_536 + 8192),
+            ]
+        };
+        let request = |(at, id, offset): (u64, u64, u64)| {
+            let request = crate::test::read(1, offset, 8192);
+            (
+                at,
+                Request {
+                    id: RequestId(id),
+                    ..request
+                },
+            )
+        };
+        (0..calls).flat_map(call).map(request).collect()
+    }
+
+    /// Runs them on a device of the default cost; returns batches, and the time it idled beside
+    /// requests.
+    fn run(options: &Options, input: &[(u64, Request)]) -> (Vec<usize>, u64) {
+        let mut scheduler = Scheduler::new(options).unwrap();
+        let (mut batches, mut batch, mut idle_ns) = (Vec::new(), Vec::new(), 0);
+        let mut input = input.iter().copied().peekable();
+        let (mut now, mut busy_until, mut running) = (0, u64::MAX, Vec::new());
+        loop {
+            let wake = match scheduler.poll(Time(now), &mut batch) {
+                Output::Dispatch => {
+                    let bytes = batch.iter().map(|request| request.len).sum();
+                    busy_until = now + options.cost.read_random.ns(bytes);
+                    running.extend(batch.iter().map(|request| request.id));
+                    batches.push(batch.len());
+                    continue;
+                }
+                Output::WaitUntil(until) => until.0,
+                Output::Idle => u64::MAX,
+            };
+            let arrival = input.peek().map_or(u64::MAX, |(at, _)| *at);
+            let next = wake.min(busy_until).min(arrival);
+            if next == u64::MAX {
+                return (batches, idle_ns);
+            }
+            if running.is_empty() && scheduler.queued() > 0 {
+                idle_ns += next - now;
+            }
+            now = next;
+            if now == busy_until {
+                busy_until = u64::MAX;
+                for id in running.drain(..) {
+                    scheduler.handle(Time(now), Input::Finished(id)).unwrap();
+                }
+            }
+            if now == arrival {
+                let (_, request) = input.next().unwrap();
+                scheduler
+                    .handle(Time(now), Input::Arrived(request))
+                    .unwrap();
+            }
+        }
+    }
+
+    fn options(kind: &str) -> Options {
+        let table = PolicyOptions::default().with("prediction", kind);
+        Options {
+            table,
+            ..Options::for_policy("aioli")
+        }
+    }
+
+    #[test]
+    fn without_prediction_each_request_is_a_batch_of_its_own() {
+        assert_eq!(run(&options("off"), &requests(20)), (vec![1; 40], 0));
+    }
+
+    #[test]
+    fn a_recorded_trace_makes_each_call_one_batch_from_the_first() {
+        let trace = |shift: u64| -> Vec<Observed> {
+            let observed = |&(at_ns, request): &(u64, Request)| Observed {
+                file: request.file,
+                direction: request.direction,
+                offset: request.offset,
+                len: request.len,
+                at_ns: at_ns + shift,
+            };
+            requests(20).iter().map(observed).collect()
+        };
+        let mut options = options("recorded");
+        let error = Scheduler::new(&options).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "prediction = \"recorded\" needs traces of earlier runs"
+        );
+        let prediction = Prediction::new(&[trace(0), trace(9000)], &options.cost);
+        assert_eq!(prediction.len(), (40, 20));
+        options.prediction = Some(Arc::new(prediction));
+        assert_eq!(run(&options, &requests(20)).0, [2; 20]);
+        // Another program: nothing is linked, nothing waits.
+        let mut other = requests(20);
+        for (_, request) in &mut other {
+            request.file = FileId(9);
+        }
+        assert_eq!(run(&options, &other), (vec![1; 40], 0));
+    }
+
+    #[test]
+    fn online_it_is_learned_and_the_device_idles_no_more_than_allowed() {
+        let mut options = options("online");
+        options.table.set("idle_percent_max", 100);
+        let (batches, _) = run(&options, &requests(40));
+        let (first, later) = batches.split_at(12);
+        assert_eq!(first[..8], [1; 8], "nothing is known yet");
+        assert!(later.iter().all(|&count| count == 2), "{batches:?}");
+        options.table.set("idle_percent_max", 2);
+        let calls = 400;
+        let (batches, idle_ns) = run(&options, &requests(calls));
+        let busy_ns: u64 = batches
+            .iter()
+            .map(|&count| CostModel::default().read_random.ns(8192 * count as u64))
+            .sum();
+        assert!(
+            batches.contains(&2) && 50 * idle_ns <= busy_ns,
+            "{idle_ns} of {busy_ns}"
+        );
+    }
+}

@@ -1,0 +1,354 @@
+//! Prediction without a trace: learns, for each file and direction, how long chains of touching
+//! requests get and how fast.
+//!
+//! A *chain* is what waiting could have joined: requests that touch, each of which came before the
+//! ones it touches had finished. (What comes only after its neighbour was answered, as from a
+//! program that waits for each call, can be joined by no wait.) Chains are seen whether or not
+//! they were served as one, so the predictor learns from its own omissions too. For each power of
+//! two of bytes it counts how many chains that got so far grew on, and how soon: the size
+//! detector. Chains whose starts lie a fixed stride apart, as those of programs that take turns in
+//! a file, tell also where a chain begins and ends: the stride detector; it decides when it is
+//! sure, else the sizes do.
+
+use super::Expected;
+use crate::index::Index;
+use crate::index::NONE;
+use crate::requests::{Entry, Slot};
+use crate::runs::Runs;
+use crate::sorted::Sorted;
+use crate::types::{Direction, Time};
+use alloc::vec::Vec;
+
+/// Chains of a length that must have been seen before they count.
+const SEEN_MIN: u32 = 4;
+
+/// Counts beyond this are halved, so that a change of the load is learned soon.
+const SEEN_MAX: u32 = 64;
+
+/// Equal strides and lengths in a row that make the stride detector sure.
+const SURE: u32 = 3;
+
+/// Streams that are remembered; a stream that is not is learned again.
+const STREAMS_MAX: usize = 4096;
+
+/// A file and direction.
+struct Stream {
+    file: u64,
+    direction: Direction,
+    /// By log2 of bytes.
+    sizes: [Size; 40],
+    /// Start and length of the last chain that ended, the distance of its start to that of the one
+    /// before, and how often that and the length were the same.
+    start: u64,
+    len: u64,
+    stride: u64,
+    sure: u32,
+    /// Nanoseconds from the first to the last request of such a chain, as a moving mean.
+    span_ns: u64,
+}
+
+/// Chains that got so far.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    ended: u32,
+    grew: u32,
+    /// Nanoseconds until the next request came, as a moving mean.
+    delay_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Chain {
+    stream: u32,
+    start: u64,
+    end: u64,
+    /// Requests of it that have not finished.
+    live: u32,
+    /// Requests that name this chain, and chains that became part of it: until there are none,
+    /// its number is not given to another.
+    refs: u32,
+    /// The chain that it became part of, or its own number.
+    became: u32,
+    first: Time,
+    last: Time,
+}
+
+/// What was learned.
+pub(super) struct Online {
+    streams: Vec<Stream>,
+    by_file: [Index; 2],
+    /// The next stream to be forgotten when there are too many.
+    oldest: u32,
+    chains: Vec<Chain>,
+    chains_free: Vec<u32>,
+    /// By stream and first byte of a live chain: its end, and its number.
+    chains_at: Sorted<Place, (u64, u32)>,
+    /// By slot: its chain.
+    chain_of: Vec<u32>,
+}
+
+/// Stream and byte, in one number.
+type Place = u128;
+
+fn place(stream: u32, byte: u64) -> Place {
+    u128::from(stream) << 64 | u128::from(byte)
+}
+
+fn is_of(stream: u32, place: Place) -> bool {
+    place >> 64 == u128::from(stream)
+}
+
+fn log2(len: u64) -> usize {
+    (63 - len.max(1).leading_zeros() as usize).min(39)
+}
+
+/// Moves a mean by an eighth.
+fn moved(mean: u64, value: u64) -> u64 {
+    match mean {
+        0 => value,
+        _ => mean - mean / 8 + value / 8,
+    }
+}
+
+impl Online {
+    pub(super) fn new() -> Online {
+        Online {
+            streams: Vec::new(),
+            by_file: [Index::new(), Index::new()],
+            oldest: 0,
+            chains: Vec::new(),
+            chains_free: Vec::new(),
+            chains_at: Sorted::new(),
+            chain_of: Vec::new(),
+        }
+    }
+
+    pub(super) fn arrived(&mut self, entry: &Entry, slot: Slot) {
+        if self.chain_of.len() <= slot as usize {
+            self.chain_of.resize(slot as usize + 1, NONE);
+        }
+        self.chain_of[slot as usize] = NONE;
+        let request = &entry.request;
+        if !request.mergeable || request.offset >= request.end() {
+            return;
+        }
+        let stream = self.stream_for(request.file.0, request.direction);
+        let (start, end, now) = (request.offset, request.end(), entry.ready);
+        let (before, after) = self.chains_at.around(&place(stream, start));
+        let left = before.filter(|(at, (until, _))| is_of(stream, *at) && *until == start);
+        let after = after.filter(|(at, _)| is_of(stream, *at));
+        if after.is_some_and(|(at, _)| at == place(stream, start)) {
+            // The same again: nothing is joined to it.
+            return;
+        }
+        let right = after.filter(|(at, _)| *at == place(stream, end));
+        let chain = match (left, right) {
+            (Some((_, (_, chain))), right) => {
+                self.grows(chain, now);
+                self.chains[chain as usize].end = end;
+                if let Some((at, (_, other))) = right {
+                    self.chains_at.remove(&at);
+                    self.absorb(chain, other);
+                }
+                chain
+            }
+            (None, Some((at, (_, chain)))) => {
+                self.chains_at.remove(&at);
+                self.grows(chain, now);
+                self.chains[chain as usize].start = start;
+                chain
+            }
+            (None, None) => self.make(stream, start, end, now),
+        };
+        let entry = &mut self.chains[chain as usize];
+        entry.live += 1;
+        entry.refs += 1;
+        let whole = (place(stream, entry.start), (entry.end, chain));
+        self.chains_at.insert(whole.0, whole.1);
+        self.chain_of[slot as usize] = chain;
+    }
+
+    /// A request finished, or was cancelled.
+    pub(super) fn left(&mut self, slot: Slot) {
+        let Some(chain) = self.chain_of.get(slot as usize).copied() else {
+            return;
+        };
+        if chain == NONE {
+            return;
+        }
+        self.chain_of[slot as usize] = NONE;
+        let root = self.root(chain);
+        self.chains[root as usize].live -= 1;
+        self.release(chain);
+        if self.chains[root as usize].live == 0 {
+            self.ends(root);
+        }
+    }
+
+    /// What this run will be, by the stride of its stream or by what chains of its length did.
+    pub(super) fn expected(&self, runs: &Runs, number: u32, now: Time) -> Option<Expected> {
+        let run = runs.run(number);
+        let queue = runs.queue_of(number);
+        let found = self.by_file[queue.direction as usize].find(queue.file);
+        let stream = self.streams.get(found as usize)?;
+        let len = run.end - run.start;
+        if stream.sure >= SURE && stream.stride > 0 && stream.len > len {
+            // Where in its row the run lies tells how much of it is missing.
+            let phase = stream.start % stream.stride;
+            let into = (run.start % stream.stride + stream.stride - phase) % stream.stride;
+            let wait_ns = stream.span_ns.saturating_sub(now.since(run.since));
+            let is_part = into.saturating_add(len) <= stream.len && wait_ns > 0;
+            return is_part.then_some(Expected {
+                len: stream.len,
+                wait_ns,
+            });
+        }
+        let mut expected = Expected { len, wait_ns: 0 };
+        for size in log2(len)..39 {
+            let Size {
+                ended,
+                grew,
+                delay_ns,
+            } = stream.sizes[size];
+            if grew + ended < SEEN_MIN || 4 * grew < 3 * (grew + ended) {
+                break;
+            }
+            expected.len = 2 << size;
+            expected.wait_ns = expected.wait_ns.saturating_add(delay_ns);
+        }
+        (expected.len > len).then_some(expected)
+    }
+
+    /// A chain got one more.
+    fn grows(&mut self, chain: u32, now: Time) {
+        let Chain {
+            stream,
+            start,
+            end,
+            last,
+            ..
+        } = self.chains[chain as usize];
+        let size = &mut self.streams[stream as usize].sizes[log2(end - start)];
+        size.grew += 1;
+        size.delay_ns = moved(size.delay_ns, now.since(last));
+        size.age();
+        self.chains[chain as usize].last = now;
+    }
+
+    /// A chain goes on with what was another one.
+    fn absorb(&mut self, chain: u32, other: u32) {
+        let gone = self.chains[other as usize];
+        let kept = &mut self.chains[chain as usize];
+        kept.end = gone.end;
+        kept.live += gone.live;
+        kept.refs += 1;
+        kept.first = kept.first.min(gone.first);
+        kept.last = kept.last.max(gone.last);
+        self.chains[other as usize].became = chain;
+    }
+
+    /// The chain that this one is part of by now.
+    fn root(&self, chain: u32) -> u32 {
+        let mut chain = chain;
+        while self.chains[chain as usize].became != chain {
+            chain = self.chains[chain as usize].became;
+        }
+        chain
+    }
+
+    /// One reference less; a part of another chain that nothing names any more is forgotten.
+    fn release(&mut self, chain: u32) {
+        let mut chain = chain;
+        loop {
+            let entry = &mut self.chains[chain as usize];
+            entry.refs -= 1;
+            if entry.refs > 0 || entry.became == chain {
+                return;
+            }
+            self.chains_free.push(chain);
+            chain = entry.became;
+        }
+    }
+
+    /// All of a chain have finished: nothing could have joined it any more.
+    fn ends(&mut self, chain: u32) {
+        let ended = self.chains[chain as usize];
+        self.chains_at.remove(&place(ended.stream, ended.start));
+        self.chains_free.push(chain);
+        let stream = &mut self.streams[ended.stream as usize];
+        let len = ended.end - ended.start;
+        let size = &mut stream.sizes[log2(len)];
+        size.ended += 1;
+        size.age();
+        let stride = ended.start.abs_diff(stream.start);
+        // A row is a stride from the last one, or several when rows do not end in order.
+        let is_same = stream.len == len && (stride == stream.stride || stream.stride == 0);
+        stream.sure = if is_same { stream.sure + 1 } else { 0 };
+        stream.span_ns = match is_same {
+            true => moved(stream.span_ns, ended.last.since(ended.first)),
+            false => ended.last.since(ended.first),
+        };
+        (stream.start, stream.len, stream.stride) = (ended.start, len, stride);
+    }
+
+    fn make(&mut self, stream: u32, start: u64, end: u64, now: Time) -> u32 {
+        let number = self.chains_free.pop().unwrap_or(self.chains.len() as u32);
+        let chain = Chain {
+            stream,
+            start,
+            end,
+            live: 0,
+            refs: 0,
+            became: number,
+            first: now,
+            last: now,
+        };
+        match self.chains.get_mut(number as usize) {
+            Some(old) => *old = chain,
+            None => self.chains.push(chain),
+        }
+        number
+    }
+
+    fn stream_for(&mut self, file: u64, direction: Direction) -> u32 {
+        let found = self.by_file[direction as usize].find(file);
+        if found != NONE {
+            return found;
+        }
+        let stream = Stream {
+            file,
+            direction,
+            sizes: [Size::default(); 40],
+            start: 0,
+            len: 0,
+            stride: 0,
+            sure: 0,
+            span_ns: 0,
+        };
+        let number = match self.streams.len() < STREAMS_MAX {
+            true => {
+                self.streams.push(stream);
+                self.streams.len() as u32 - 1
+            }
+            false => {
+                // Its live chains go on under the new owner's name, and teach it a little nonsense.
+                let number = self.oldest;
+                self.oldest = (number + 1) % STREAMS_MAX as u32;
+                let old = core::mem::replace(&mut self.streams[number as usize], stream);
+                self.by_file[old.direction as usize].remove(old.file, number);
+                number
+            }
+        };
+        self.by_file[direction as usize].insert(file, number);
+        number
+    }
+}
+
+impl Size {
+    /// Forgets slowly.
+    fn age(&mut self) {
+        if self.ended + self.grew > SEEN_MAX {
+            self.ended /= 2;
+            self.grew /= 2;
+        }
+    }
+}

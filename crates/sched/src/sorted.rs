@@ -1,0 +1,575 @@
+//! A sorted map in one block of memory: what the standard tree does, without an allocation for
+//! each node that comes and goes.
+//!
+//! A B+ tree whose nodes lie in a vector and are used again. A node that becomes empty is freed;
+//! nodes are not joined before that, because queues fill and drain at their ends, where nodes run
+//! empty by themselves. A leaf that is full at the end of the map is left full, for keys that count
+//! up.
+
+use crate::index::NONE;
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+/// Entries of a node.
+const WIDTH: usize = 24;
+
+/// Levels of the largest tree. A level more needs nodes that were full: 12 times the inserts.
+const HEIGHT_MAX: usize = 16;
+
+#[derive(Clone, Copy)]
+struct Inner<K> {
+    len: u32,
+    /// Lower bounds of the children; the first child takes what is below as well.
+    keys: [K; WIDTH],
+    children: [u32; WIDTH],
+}
+
+struct Leaf<K, V> {
+    len: u32,
+    next: u32,
+    prev: u32,
+    keys: [K; WIDTH],
+    values: [V; WIDTH],
+}
+
+/// A key and its value, if there is one.
+type Found<K, V> = Option<(K, V)>;
+
+/// Values by unique keys, in order.
+pub(crate) struct Sorted<K, V> {
+    leaves: Vec<Leaf<K, V>>,
+    leaves_free: Vec<u32>,
+    inner: Vec<Inner<K>>,
+    inner_free: Vec<u32>,
+    /// An inner node, or the only leaf when `height` is 0.
+    root: u32,
+    height: usize,
+    len: usize,
+    first: u32,
+    /// The leaf of the last search: the next one is often beside it.
+    recent: Cell<u32>,
+}
+
+/// A place in the map: the way from the root, and the position in the leaf.
+struct Way {
+    /// By level from the root: inner node, and which child.
+    steps: [(u32, u32); HEIGHT_MAX],
+    leaf: u32,
+    at: usize,
+}
+
+impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
+    /// An empty map.
+    pub(crate) fn new() -> Sorted<K, V> {
+        let mut map = Sorted {
+            leaves: Vec::new(),
+            leaves_free: Vec::new(),
+            inner: Vec::new(),
+            inner_free: Vec::new(),
+            root: 0,
+            height: 0,
+            len: 0,
+            first: 0,
+            recent: Cell::new(0),
+        };
+        map.root = map.leaf();
+        map
+    }
+
+    /// Keys present.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Removes all keys, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.leaves_free.clear();
+        self.leaves_free.extend(0..self.leaves.len() as u32);
+        self.inner_free.clear();
+        self.inner_free.extend(0..self.inner.len() as u32);
+        (self.height, self.len) = (0, 0);
+        self.root = self.leaf();
+        self.first = self.root;
+        self.recent.set(self.root);
+    }
+
+    /// Adds a key; if it is present its value is replaced.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        if let Some((number, at)) = self.near(&key) {
+            let leaf = &mut self.leaves[number as usize];
+            if leaf.keys[at] == key {
+                leaf.values[at] = value;
+                return;
+            }
+            if (leaf.len as usize) < WIDTH {
+                leaf.put(at, key, value);
+                self.len += 1;
+                return;
+            }
+        }
+        let way = self.way(&key);
+        let leaf = &mut self.leaves[way.leaf as usize];
+        let len = leaf.len as usize;
+        if way.at < len && leaf.keys[way.at] == key {
+            leaf.values[way.at] = value;
+            return;
+        }
+        self.len += 1;
+        if len < WIDTH {
+            leaf.put(way.at, key, value);
+            return;
+        }
+        let right = self.leaf();
+        let [left_leaf, right_leaf] = self
+            .leaves
+            .get_disjoint_mut([way.leaf as usize, right as usize])
+            .expect("a new leaf is another one");
+        let next = left_leaf.next;
+        (right_leaf.prev, right_leaf.next, left_leaf.next) = (way.leaf, next, right);
+        // At the very end keys count up: the full leaf stays full.
+        let cut = if next == NONE && way.at == WIDTH {
+            WIDTH
+        } else {
+            WIDTH / 2
+        };
+        let moved = WIDTH - cut;
+        right_leaf.keys[..moved].copy_from_slice(&left_leaf.keys[cut..]);
+        right_leaf.values[..moved].copy_from_slice(&left_leaf.values[cut..]);
+        (left_leaf.len, right_leaf.len) = (cut as u32, moved as u32);
+        match way.at <= cut && cut < WIDTH {
+            true => left_leaf.put(way.at, key, value),
+            false => right_leaf.put(way.at - cut, key, value),
+        }
+        let bound = right_leaf.keys[0];
+        if next != NONE {
+            self.leaves[next as usize].prev = right;
+        }
+        self.adopt(&way, bound, right);
+    }
+
+    /// The value of a key.
+    #[cfg(test)]
+    pub(crate) fn find(&self, key: &K) -> Option<V> {
+        let (found, value) = self.at_or_after(key)?;
+        (found == *key).then_some(value)
+    }
+
+    /// Removes a key; its value if it was there.
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        if let Some((number, at)) = self.near(key) {
+            let leaf = &mut self.leaves[number as usize];
+            if leaf.keys[at] != *key {
+                return None;
+            }
+            if leaf.len > 1 {
+                let value = leaf.values[at];
+                leaf.cut(at);
+                self.len -= 1;
+                return Some(value);
+            }
+        }
+        let way = self.way(key);
+        let leaf = &self.leaves[way.leaf as usize];
+        if way.at >= leaf.len as usize || leaf.keys[way.at] != *key {
+            return None;
+        }
+        let value = leaf.values[way.at];
+        self.take(&way);
+        Some(value)
+    }
+
+    /// The least key.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<(K, V)> {
+        let leaf = &self.leaves[self.first as usize];
+        (leaf.len > 0).then(|| (leaf.keys[0], leaf.values[0]))
+    }
+
+    /// The greatest key.
+    pub(crate) fn last(&self) -> Option<(K, V)> {
+        let mut number = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inner[number as usize];
+            number = inner.children[inner.len as usize - 1];
+        }
+        self.entry_until(number, self.leaves[number as usize].len as usize)
+    }
+
+    /// The least key that is not below `key`.
+    #[inline]
+    pub(crate) fn at_or_after(&self, key: &K) -> Option<(K, V)> {
+        let (leaf, at) = self.place(key);
+        self.entry_from(leaf, at)
+    }
+
+    /// The greatest key below `key`.
+    #[inline]
+    pub(crate) fn before(&self, key: &K) -> Option<(K, V)> {
+        let (leaf, at) = self.place(key);
+        self.entry_until(leaf, at)
+    }
+
+    /// Both neighbours of a place, for the price of one search: `before` and `at_or_after`.
+    #[inline]
+    pub(crate) fn around(&self, key: &K) -> (Found<K, V>, Found<K, V>) {
+        let (leaf, at) = self.place(key);
+        (self.entry_until(leaf, at), self.entry_from(leaf, at))
+    }
+
+    /// Visits the values of the keys from `from` to below `below`, in order.
+    pub(crate) fn walk(&mut self, from: &K, below: &K, mut visit: impl FnMut(&mut V)) {
+        let (mut number, mut at) = self.place(from);
+        while let Some(leaf) = self.leaves.get_mut(number as usize) {
+            let len = leaf.len as usize;
+            for (key, value) in leaf.keys[at..len].iter().zip(&mut leaf.values[at..len]) {
+                if key >= below {
+                    return;
+                }
+                visit(value);
+            }
+            (number, at) = (leaf.next, 0);
+        }
+    }
+
+    /// Whether more than `count` keys lie from `from` to below `below`.
+    pub(crate) fn has_more_than(&self, count: usize, from: &K, below: &K) -> bool {
+        let (number, at) = self.place(from);
+        let (mut number, mut at) = (number, at + count);
+        while let Some(leaf) = self.leaves.get(number as usize) {
+            match leaf.keys[..leaf.len as usize].get(at) {
+                Some(key) => return key < below,
+                None => (number, at) = (leaf.next, at - leaf.len as usize),
+            }
+        }
+        false
+    }
+
+    #[inline]
+    fn entry_from(&self, leaf: u32, at: usize) -> Option<(K, V)> {
+        let leaf = &self.leaves[leaf as usize];
+        if at < leaf.len as usize {
+            return Some((leaf.keys[at], leaf.values[at]));
+        }
+        // No leaf is empty but the only one.
+        let next = self.leaves.get(leaf.next as usize)?;
+        Some((next.keys[0], next.values[0]))
+    }
+
+    #[inline]
+    fn entry_until(&self, leaf: u32, at: usize) -> Option<(K, V)> {
+        let leaf = &self.leaves[leaf as usize];
+        if at > 0 {
+            return Some((leaf.keys[at - 1], leaf.values[at - 1]));
+        }
+        let before = self.leaves.get(leaf.prev as usize)?;
+        let last = before.len as usize - 1;
+        Some((before.keys[last], before.values[last]))
+    }
+
+    /// The leaf where a key belongs, and the position of the first key that is not below it.
+    #[inline]
+    fn place(&self, key: &K) -> (u32, usize) {
+        if let Some(place) = self.near(key) {
+            return place;
+        }
+        let mut number = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inner[number as usize];
+            number = inner.children[inner.child(key)];
+        }
+        self.recent.set(number);
+        let leaf = &self.leaves[number as usize];
+        (
+            number,
+            rank(&leaf.keys[..leaf.len as usize], |other| other < key),
+        )
+    }
+
+    /// As `place`, if the key lies between two of the leaf of the last search. That leaf may have
+    /// been freed since, or have another place; then it is empty, or holds what it says.
+    #[inline]
+    fn near(&self, key: &K) -> Option<(u32, usize)> {
+        let number = self.recent.get();
+        let leaf = &self.leaves[number as usize];
+        let keys = &leaf.keys[..leaf.len as usize];
+        let is_inside = keys.first()? <= key && key <= keys.last()?;
+        is_inside.then(|| (number, rank(keys, |other| other < key)))
+    }
+
+    /// As `place`, and remembers the way.
+    #[inline]
+    fn way(&self, key: &K) -> Way {
+        let mut steps = [(0, 0); HEIGHT_MAX];
+        let mut number = self.root;
+        for step in &mut steps[..self.height] {
+            let inner = &self.inner[number as usize];
+            let child = inner.child(key);
+            *step = (number, child as u32);
+            number = inner.children[child];
+        }
+        self.recent.set(number);
+        let leaf = &self.leaves[number as usize];
+        let at = rank(&leaf.keys[..leaf.len as usize], |other| other < key);
+        Way {
+            steps,
+            leaf: number,
+            at,
+        }
+    }
+
+    /// Hangs a new child behind the last one of a way; splits upwards what is full.
+    fn adopt(&mut self, way: &Way, bound: K, child: u32) {
+        let (mut bound, mut child) = (bound, child);
+        for level in (0..self.height).rev() {
+            let (number, position) = way.steps[level];
+            let at = position as usize + 1;
+            let inner = &mut self.inner[number as usize];
+            if (inner.len as usize) < WIDTH {
+                inner.put(at, bound, child);
+                return;
+            }
+            let cut = if at == WIDTH { WIDTH - 1 } else { WIDTH / 2 };
+            let mut right = Inner {
+                len: (WIDTH - cut) as u32,
+                ..Inner::default()
+            };
+            right.keys[..WIDTH - cut].copy_from_slice(&inner.keys[cut..]);
+            right.children[..WIDTH - cut].copy_from_slice(&inner.children[cut..]);
+            inner.len = cut as u32;
+            match at <= cut {
+                true => inner.put(at, bound, child),
+                false => right.put(at - cut, bound, child),
+            }
+            bound = right.keys[0];
+            child = self.inner_node(right);
+        }
+        let mut root = Inner::default();
+        root.put(0, bound, self.root);
+        root.put(1, bound, child);
+        self.root = self.inner_node(root);
+        self.height += 1;
+        assert!(
+            self.height <= HEIGHT_MAX,
+            "a tree of more inserts than anybody makes"
+        );
+    }
+
+    /// Removes the entry at a place, and the nodes that become empty.
+    fn take(&mut self, way: &Way) {
+        self.len -= 1;
+        let leaf = &mut self.leaves[way.leaf as usize];
+        leaf.cut(way.at);
+        if leaf.len > 0 || self.height == 0 {
+            return;
+        }
+        let (next, prev) = (leaf.next, leaf.prev);
+        match prev {
+            NONE => self.first = next,
+            _ => self.leaves[prev as usize].next = next,
+        }
+        if next != NONE {
+            self.leaves[next as usize].prev = prev;
+        }
+        self.leaves_free.push(way.leaf);
+        for level in (0..self.height).rev() {
+            let (number, position) = way.steps[level];
+            let inner = &mut self.inner[number as usize];
+            inner.cut(position as usize);
+            if inner.len > 0 {
+                break;
+            }
+            self.inner_free.push(number);
+        }
+        // A root with one child is no root.
+        while self.height > 0 && self.inner[self.root as usize].len == 1 {
+            self.inner_free.push(self.root);
+            self.root = self.inner[self.root as usize].children[0];
+            self.height -= 1;
+        }
+    }
+
+    /// An empty leaf.
+    fn leaf(&mut self) -> u32 {
+        let leaf = Leaf {
+            len: 0,
+            next: NONE,
+            prev: NONE,
+            keys: [K::default(); WIDTH],
+            values: [V::default(); WIDTH],
+        };
+        match self.leaves_free.pop() {
+            Some(number) => {
+                let old = &mut self.leaves[number as usize];
+                (old.len, old.next, old.prev) = (0, NONE, NONE);
+                number
+            }
+            None => {
+                self.leaves.push(leaf);
+                self.leaves.len() as u32 - 1
+            }
+        }
+    }
+
+    fn inner_node(&mut self, node: Inner<K>) -> u32 {
+        match self.inner_free.pop() {
+            Some(number) => {
+                self.inner[number as usize] = node;
+                number
+            }
+            None => {
+                self.inner.push(node);
+                self.inner.len() as u32 - 1
+            }
+        }
+    }
+}
+
+/// How many keys at the front satisfy `below`, of keys of which all that do are at the front.
+#[inline]
+fn rank<K>(keys: &[K], below: impl Fn(&K) -> bool) -> usize {
+    keys.partition_point(below)
+}
+
+impl<K: Copy + Default> Default for Inner<K> {
+    fn default() -> Inner<K> {
+        Inner {
+            len: 0,
+            keys: [K::default(); WIDTH],
+            children: [0; WIDTH],
+        }
+    }
+}
+
+impl<K: Ord + Copy> Inner<K> {
+    /// The position of the child in whose part a key lies.
+    #[inline]
+    fn child(&self, key: &K) -> usize {
+        rank(&self.keys[1..self.len as usize], |bound| bound <= key)
+    }
+
+    fn put(&mut self, at: usize, key: K, child: u32) {
+        let len = self.len as usize;
+        self.keys.copy_within(at..len, at + 1);
+        self.children.copy_within(at..len, at + 1);
+        (self.keys[at], self.children[at]) = (key, child);
+        self.len += 1;
+    }
+
+    fn cut(&mut self, at: usize) {
+        let len = self.len as usize;
+        self.keys.copy_within(at + 1..len, at);
+        self.children.copy_within(at + 1..len, at);
+        self.len -= 1;
+    }
+}
+
+impl<K: Copy, V: Copy> Leaf<K, V> {
+    #[inline]
+    fn put(&mut self, at: usize, key: K, value: V) {
+        let len = self.len as usize;
+        self.keys.copy_within(at..len, at + 1);
+        self.values.copy_within(at..len, at + 1);
+        (self.keys[at], self.values[at]) = (key, value);
+        self.len += 1;
+    }
+
+    #[inline]
+    fn cut(&mut self, at: usize) {
+        let len = self.len as usize;
+        self.keys.copy_within(at + 1..len, at);
+        self.values.copy_within(at + 1..len, at);
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::Random;
+    use std::collections::BTreeMap;
+
+    /// Compares with the standard map after each of many steps.
+    fn agrees(seed: u64, steps: u64, mut key: impl FnMut(&mut Random, u64) -> u64, grow: u64) {
+        let mut random = Random::new(seed);
+        let mut map = BTreeMap::new();
+        let mut sorted: Sorted<u64, u64> = Sorted::new();
+        for step in 0..steps {
+            let at = key(&mut random, step);
+            match random.below(100) {
+                chance if chance < grow => {
+                    map.insert(at, step);
+                    sorted.insert(at, step);
+                }
+                chance if chance < grow + (100 - grow) / 2 => {
+                    let first = map.pop_first();
+                    assert_eq!(sorted.first(), first, "seed {seed}, step {step}");
+                    if let Some((first, value)) = first {
+                        assert_eq!(sorted.remove(&first), Some(value));
+                    }
+                }
+                _ => {
+                    let near = map.range(at..).next().map_or(at, |(&near, _)| near);
+                    assert_eq!(sorted.remove(&near), map.remove(&near));
+                }
+            }
+            let after = map.range(at..).next().map(|(&key, &value)| (key, value));
+            let before = map
+                .range(..at)
+                .next_back()
+                .map(|(&key, &value)| (key, value));
+            assert_eq!(
+                sorted.around(&at),
+                (before, after),
+                "seed {seed}, step {step}"
+            );
+            assert_eq!(sorted.find(&at), map.get(&at).copied());
+            assert_eq!(sorted.len(), map.len());
+        }
+        while let Some((first, value)) = map.pop_first() {
+            assert_eq!(sorted.first(), Some((first, value)));
+            assert_eq!(sorted.remove(&first), Some(value));
+        }
+        assert!(sorted.is_empty() && sorted.first().is_none());
+        assert_eq!(sorted.leaves.len(), sorted.leaves_free.len() + 1);
+        assert_eq!(sorted.inner.len(), sorted.inner_free.len());
+    }
+
+    #[test]
+    fn agrees_with_the_standard_map() {
+        for seed in 0..20 {
+            for grow in [30, 50, 52, 70] {
+                agrees(seed, 4000, |random, _| random.below(1 << 40), grow);
+                agrees(seed, 4000, |random, _| random.below(300), grow);
+                agrees(seed, 4000, |_, step| step, grow);
+                agrees(seed, 4000, |_, step| u64::MAX - step, grow);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let mut sorted: Sorted<u64, ()> = Sorted::new();
+        for key in 0..100_000 {
+            sorted.insert(key, ());
+            if key >= 1000 {
+                assert_eq!(sorted.remove(&(key - 1000)), Some(()));
+            }
+        }
+        assert!(
+            sorted.leaves.len() < 1000 / WIDTH + 10,
+            "{}",
+            sorted.leaves.len()
+        );
+        sorted.clear();
+        assert!(sorted.is_empty());
+        sorted.insert(7, ());
+        assert_eq!(sorted.first(), Some((7, ())));
+    }
+}
