@@ -19,7 +19,7 @@ use tidegate_client::{Bytes, Context};
 const PATIENCE: Duration = Duration::from_millis(400);
 /// For how long a whole-file lock that this mount holds, and that somebody else here was refused,
 /// may turn out to be of an open file that is already closed: the kernel does not wait for a
-/// release, and the thread that was given it may be slower than the one that was given the question.
+/// release, and the thread that got it may be slower than the one that got the question.
 const OVERTAKEN: Duration = Duration::from_millis(20);
 /// For how long no close waits after one has waited in vain.
 const SULK: Duration = Duration::from_secs(5);
