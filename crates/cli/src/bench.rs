@@ -16,8 +16,18 @@ use crate::fail::Fail;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  tidegate bench song-2011-fig5                        ten readers, in arrival order and in windows
+  tidegate bench song-2011-fig5 --ssd --repetitions 5 --json
+  tidegate bench song-2011-fig5 --simulate             live and in virtual time, side by side
+  tidegate bench hbrr --clients 16                     how many calls merging saves
+  tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
+`tidegate bench COMMAND --help` tells what is measured and how.";
+
 /// Drive real forwarders with a paper's workload, and compare policies in one run.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Bench {
     #[command(subcommand)]
     workload: Workload,

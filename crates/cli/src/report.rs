@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use tidegate_sim::findings::Findings;
 use tidegate_sim::library;
 use tidegate_sim::page::{Page, Section};
+use tidegate_sim::scenario::{REPETITIONS_MAX, SEED_MAX};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,10 +60,10 @@ pub struct Report {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Seeds of each point, instead of the scenario's own number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPETITIONS_MAX)))]
     repetitions: Option<u32>,
     /// First seed, instead of the scenario's own
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=SEED_MAX))]
     seed: Option<u64>,
     /// Print what was written as JSON
     #[arg(long)]

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tidegate_sim::findings::Findings;
 use tidegate_sim::runner::Recorded;
-use tidegate_sim::scenario::Scenario;
+use tidegate_sim::scenario::{REPETITIONS_MAX, SEED_MAX, Scenario};
 use tidegate_sim::{library, runner};
 
 /// Run a scenario in virtual time and compare policies.
@@ -48,10 +48,10 @@ pub struct Sim {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Seeds of each point, instead of the scenario's own number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPETITIONS_MAX)))]
     repetitions: Option<u32>,
     /// First seed, instead of the scenario's own
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=SEED_MAX))]
     seed: Option<u64>,
     /// Exit with 1 if a claim does not hold
     #[arg(long)]
@@ -195,6 +195,9 @@ pub fn run(
     threads: Option<u32>,
     record: Option<&Path>,
 ) -> Result<(Findings, Effort), Fail> {
+    for warning in &scenario.warnings {
+        eprintln!("tidegate: {}: {warning}", scenario.name);
+    }
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = threads.map_or(cores, |threads| threads as usize);
     let shows = std::io::stderr().is_terminal();

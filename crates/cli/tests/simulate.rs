@@ -26,6 +26,7 @@ notes = "A note."
 [figure]
 metric = "application_completion_mean"
 also = ["makespan", "bandwidth", "stretch_max"]
+alone = true
 [[claim]]
 metric = "makespan"
 policy = "window"
@@ -253,7 +254,34 @@ fn a_report_shows_what_came_of_a_scenario() {
     assert_eq!(figures.count(), 2);
     let text = without("a.md");
     assert!(text.contains("| -5 |"), "{text}");
-    assert!(text.contains("| - |"), "stretch was not measured: {text}");
+}
+
+#[test]
+fn a_cut_trace_is_replayed_with_a_warning_that_a_report_shows() {
+    let scratch = Scratch::new();
+    scratch.run(&["sim", "two.toml", "--record", "traces"]);
+    let path = scratch.0.join("traces/two-fifo.trace");
+    let bytes = std::fs::read(&path).expect("it was recorded");
+    std::fs::write(&path, &bytes[..bytes.len() / 2 - 3]).expect("it is ours");
+    let arguments = ["sim", "--trace", "traces/two-fifo.trace", "--json"];
+    let output = scratch.tidegate(&arguments);
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let warning = "traces/two-fifo.trace: the trace is cut short amid a record";
+    assert!(
+        said.starts_with("tidegate: replay: ") && said.contains(warning),
+        "{said}"
+    );
+    let json = String::from_utf8(output.stdout).expect("it prints text");
+    let said = parsed(&json)["warnings"][0].to_string();
+    assert!(said.contains(warning), "{said}");
+    scratch.write("cut.json", &json);
+    scratch.run(&["report", "--from", "cut.json", "--markdown", "cut.md"]);
+    let text = scratch.read("cut.md");
+    assert!(
+        text.contains("- Warning: traces/two-fifo.trace: "),
+        "{text}"
+    );
 }
 
 #[test]

@@ -90,7 +90,9 @@ fn main() {
             turns_disks: true,
             open_sessions: false,
             note_served: false,
+            keep_accesses: false,
             record: false,
+            records_max: 0,
             applications: applications.collect(),
             faults: Vec::new(),
             limit_ns: 100_000_000_000_000,
@@ -104,7 +106,7 @@ fn main() {
              {:.1} s virtual",
             outcome.events,
             outcome.events as f64 / seconds / 1e6,
-            outcome.accesses.len(),
+            outcome.totals.accesses.count(),
             outcome.end_ns as f64 / 1e9,
         );
     }

@@ -26,6 +26,9 @@ pub struct Findings {
     pub protocol: String,
     /// What a reader should know of the result.
     pub notes: Option<String>,
+    /// What is missing in the traces that were replayed.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Seeds of each point; results are means over them.
     pub repetitions: u32,
     /// The first seed.
@@ -85,6 +88,7 @@ impl Findings {
             paper: scenario.paper.clone(),
             protocol: scenario.protocol.clone(),
             notes: scenario.notes.clone(),
+            warnings: scenario.warnings.clone(),
             repetitions: scenario.repetitions,
             seed: scenario.seed,
             figure: scenario.figure.clone(),
@@ -110,7 +114,7 @@ impl Findings {
         }
     }
 
-    /// Paper, protocol and seeds, a line each.
+    /// Paper, protocol, seeds and what is missing in traces, a line each.
     pub fn facts(&self) -> Vec<String> {
         let paper = self.paper.iter().map(|paper| format!("Paper: {paper}."));
         let mut facts: Vec<String> = paper.collect();
@@ -123,6 +127,8 @@ impl Findings {
                 self.seed.saturating_add(u64::from(count).saturating_sub(1))
             ),
         });
+        let warnings = self.warnings.iter();
+        facts.extend(warnings.map(|text| format!("Warning: {text}.")));
         facts
     }
 

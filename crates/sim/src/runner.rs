@@ -1,7 +1,7 @@
 //! Runs all points of a scenario, over several threads, and puts the results in order.
 
 use crate::result::{Given, Outcome, PointResult, measure};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::{REPETITIONS_MAX, SEED_MAX, Scenario, ScenarioError};
 use crate::world::{self, Setup};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -53,6 +53,7 @@ pub fn run_recorded(
     progress: &(dyn Fn(usize, usize) + Sync),
     sink: Option<Sink<'_>>,
 ) -> Result<Outcome, ScenarioError> {
+    check(scenario)?;
     let places = places(scenario);
     let next = AtomicUsize::new(0);
     let ended = AtomicUsize::new(0);
@@ -91,6 +92,19 @@ pub fn run_recorded(
         }
     }
     Ok(Outcome::of(scenario, &done, events.into_inner()))
+}
+
+/// What a caller can have changed since the scenario was read.
+fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let reason = if !(1..=REPETITIONS_MAX).contains(&scenario.repetitions) {
+        format!("repetitions: 1 to {REPETITIONS_MAX} are possible")
+    } else if scenario.seed > SEED_MAX {
+        format!("seed: 0 to {SEED_MAX} are possible")
+    } else {
+        return Ok(());
+    };
+    let place = scenario.name.clone();
+    Err(ScenarioError { place, reason })
 }
 
 fn wrong(scenario: &Scenario, place: Place, reason: String) -> ScenarioError {

@@ -4,19 +4,29 @@
 //! run under several policies with several seeds. `[[claim]]`s compare what came of it with what a
 //! paper says, and with a band of our own.
 
+mod check;
 mod keys;
+mod load;
 mod machine;
+mod policies;
 mod source;
 
-pub use machine::{Machine, Policy};
+pub use machine::Machine;
+pub use policies::Policy;
 pub use source::ScenarioError;
 
 use crate::result::Metric;
 use keys::MACHINE as MACHINE_KEYS;
-use machine::{policies, tables};
+use machine::{section, tables};
+use policies::policies;
 use serde::{Deserialize, Serialize};
 use source::Source;
 use std::path::Path;
+
+/// Most seeds of a point.
+pub const REPETITIONS_MAX: u32 = 10_000;
+/// The largest first seed: what a whole number of TOML can be.
+pub const SEED_MAX: u64 = i64::MAX as u64;
 
 /// A scenario, checked.
 #[derive(Clone, Debug)]
@@ -43,6 +53,8 @@ pub struct Scenario {
     pub claims: Vec<Claim>,
     /// What a reader should know of the result.
     pub notes: Option<String>,
+    /// What is missing in the traces that are replayed.
+    pub warnings: Vec<String>,
 }
 
 /// Points that are drawn as one line for each policy.
@@ -174,7 +186,6 @@ struct Head {
     #[serde(default = "seed")]
     seed: u64,
     notes: Option<String>,
-    figure: FigureOptions,
 }
 
 fn repetitions() -> u32 {
@@ -204,7 +215,7 @@ impl Scenario {
         keys::check(&source)?;
         let mut table = source.table.clone();
         let policies = policies(&source, &mut table)?;
-        check_labels(&source, &policies)?;
+        check::labels(&source, &policies)?;
         let claims = entries::<Claim>(&source, &mut table, "claim")?;
         let series = entries::<SeriesEntry>(&source, &mut table, "series")?;
         let mut points = entries::<PointEntry>(&source, &mut table, "point")?;
@@ -214,7 +225,13 @@ impl Scenario {
             }
             points = varied(&source, vary)?;
         }
+        check::places(&source, &series, &points)?;
         let variations = variations(&source, &table, &series, &points)?;
+        let figure = match table.contains_key("figure") {
+            true => section(&source, &mut table, "figure")?,
+            false => return Err(source.wrong("", check::NO_FIGURE)),
+        };
+        let warnings = warnings(&variations);
         // Once as it stands, to find out what is left.
         let mut first = table.clone();
         if let (None, None) = (series.first(), points.first()) {
@@ -227,8 +244,9 @@ impl Scenario {
         let head: Head = toml::Value::Table(first)
             .try_into()
             .map_err(|e: toml::de::Error| source.wrong_shape("", &e.to_string()))?;
-        if head.repetitions == 0 {
-            return Err(source.wrong("repetitions", "must be positive"));
+        if !(1..=REPETITIONS_MAX).contains(&head.repetitions) {
+            let reason = format!("1 to {REPETITIONS_MAX} are possible");
+            return Err(source.wrong("repetitions", reason));
         }
         let scenario = Scenario {
             name: name.to_string(),
@@ -237,49 +255,16 @@ impl Scenario {
             protocol: head.protocol,
             repetitions: head.repetitions,
             seed: head.seed,
-            figure: head.figure,
+            figure,
             series: variations,
             policies,
             claims,
             notes: head.notes,
+            warnings,
         };
-        scenario.check_claims(&source)?;
+        check::figure(&source, &scenario.figure)?;
+        check::claims(&source, &scenario)?;
         Ok(scenario)
-    }
-
-    fn check_claims(&self, source: &Source) -> Result<(), ScenarioError> {
-        for (number, claim) in self.claims.iter().enumerate() {
-            let wrong = |key: &str, reason: String| {
-                Err(source.wrong(&format!("claim[{number}].{key}"), reason))
-            };
-            let labels: Vec<&str> = self.policies.iter().map(|it| it.label.as_str()).collect();
-            let named = [
-                ("policy", Some(&claim.policy)),
-                ("against", claim.against.as_ref()),
-            ];
-            for (key, label) in named {
-                if let Some(label) = label.filter(|label| !labels.contains(&label.as_str())) {
-                    let reason = format!("there is no {label:?}; there are {}", labels.join(", "));
-                    return wrong(key, reason);
-                }
-            }
-            let series = claim.series.as_ref();
-            if let Some(name) =
-                series.filter(|name| !self.series.iter().any(|it| it.name == **name))
-            {
-                return wrong("series", format!("there is no series {name:?}"));
-            }
-            let is_x = |x: f64| {
-                self.series
-                    .iter()
-                    .flat_map(|it| &it.points)
-                    .any(|it| it.x == x)
-            };
-            if let Some(x) = claim.x.filter(|x| !is_x(*x)) {
-                return wrong("x", format!("there is no point at {x}"));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -299,18 +284,17 @@ fn entries<T: for<'de> Deserialize<'de>>(
         .collect()
 }
 
-/// Results go by the policies' labels.
-fn check_labels(source: &Source, policies: &[Policy]) -> Result<(), ScenarioError> {
-    for (number, policy) in policies.iter().enumerate() {
-        if policies[..number].iter().any(|it| it.label == policy.label) {
-            let reason = format!(
-                "two policies are called {:?}; give one a label",
-                policy.label
-            );
-            return Err(source.wrong("policy", reason));
+/// What is missing in the traces of any machine, each once.
+fn warnings(series: &[Series]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for point in series.iter().flat_map(|series| &series.points) {
+        for warning in point.machine.warnings() {
+            if !warnings.contains(warning) {
+                warnings.push(warning.clone());
+            }
         }
     }
-    Ok(())
+    warnings
 }
 
 fn varied(source: &Source, vary: toml::Value) -> Result<Vec<PointEntry>, ScenarioError> {
@@ -321,6 +305,9 @@ fn varied(source: &Source, vary: toml::Value) -> Result<Vec<PointEntry>, Scenari
         x: *value as f64,
         set: toml::Table::from_iter([(vary.key.clone(), toml::Value::Integer(*value))]),
     };
+    if vary.values.is_empty() {
+        return Err(source.wrong("vary.values", "there is no value: nothing would be run"));
+    }
     Ok(vary.values.iter().map(point).collect())
 }
 
@@ -398,3 +385,6 @@ fn apply(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,9 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(pub u64);
 
+/// The longest time of a scenario, ns: 365 days. Sums of a few of them are no overflow.
+pub const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;
+
 const BYTES: &[(&str, u64)] = &[
     ("B", 1),
     ("KiB", 1 << 10),
@@ -77,7 +80,10 @@ impl std::str::FromStr for Duration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Duration, String> {
-        parse(text, TIMES).map(Duration)
+        match parse(text, TIMES)? {
+            ns if ns > TIME_MAX_NS => Err(format!("{text:?} is too long: at most a year (8760 h)")),
+            ns => Ok(Duration(ns)),
+        }
     }
 }
 
@@ -134,6 +140,11 @@ mod tests {
             "1.1.1 KB",
         ] {
             assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
+        }
+        assert_eq!("8760 h".parse(), Ok(Duration(TIME_MAX_NS)));
+        for long in ["8760.001 h", "18446744073709551615 ns", "99999999999999 h"] {
+            let error = long.parse::<Duration>().unwrap_err();
+            assert!(error.contains("is too l"), "{error}");
         }
         let error = "3 parsecs".parse::<Duration>().unwrap_err();
         assert!(error.contains("ns, us, ms, s, min, h"), "{error}");

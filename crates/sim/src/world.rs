@@ -13,13 +13,15 @@ mod process;
 mod program;
 mod seats;
 mod setup;
+mod totals;
 
 pub use host::Work;
 pub use node::CALL_BYTES_MAX;
-pub use outcome::{Operation, Outcome};
+pub use outcome::{Operation, Outcome, RECORDS_MAX};
 pub use port::NetworkOptions;
 pub use program::{Access, Program, Step};
 pub use setup::{Application, Fault, FaultKind, ForwarderOptions, Process, Setup, SetupError};
+pub use totals::{ApplicationTotals, Spreads, Totals};
 
 use crate::events::Events;
 use crate::rng::Rng;
@@ -93,6 +95,13 @@ pub fn run(setup: Setup) -> Result<Outcome, SetupError> {
             return Err(world.stuck("the time limit is over"));
         }
         world.step(event);
+        if world.recorder.is_full() {
+            return Err(SetupError(format!(
+                "more than {} requests, which are all kept in memory: make the run shorter, or \
+                 leave out what needs each of them (requests, optimum, --record)",
+                world.recorder.records_max
+            )));
+        }
     }
     Ok(world.into_outcome())
 }
@@ -128,7 +137,8 @@ impl World {
             let mut device = setup.forwarders.device.clone();
             if setup.turns_disks {
                 // Devices without platters have no such option.
-                let _ = device.set("rotation_seed", setup.seed.wrapping_mul(0x1_0001) + number);
+                let turn = setup.seed.wrapping_mul(0x1_0001).wrapping_add(number);
+                let _ = device.set("rotation_seed", turn);
             }
             Host::new(&device, layout)
         };
@@ -160,7 +170,13 @@ impl World {
             seats: Seats::new(forwarders),
             hosts,
             running: processes.len(),
-            recorder: Recorder::new(setup.open_sessions, setup.note_served, wall_ns),
+            recorder: Recorder::new(
+                setup.open_sessions,
+                setup.keep_accesses,
+                setup.records_max,
+                apps.len(),
+                wall_ns,
+            ),
             nodes,
             apps,
             processes,

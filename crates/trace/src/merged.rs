@@ -20,6 +20,8 @@ const HELD_MAX: usize = 1 << 14;
 pub struct Merged<R: Read> {
     traces: Vec<One<R>>,
     zero_wall_ns: u64,
+    /// Trace and number of the last record.
+    last: (usize, u64),
 }
 
 struct One<R: Read> {
@@ -90,6 +92,7 @@ impl<R: Read> Merged<R> {
         };
         Merged {
             zero_wall_ns,
+            last: (0, 0),
             traces: readers.into_iter().map(one).collect(),
         }
     }
@@ -110,6 +113,12 @@ impl<R: Read> Merged<R> {
         names.flat_map(|names| names.clone()).collect()
     }
 
+    /// Where the record that came last stands: in which trace, in the order in which they were
+    /// named, and as which of its records, counted from 1.
+    pub fn place(&self) -> (usize, u64) {
+        self.last
+    }
+
     /// Requests that are not in the traces, as far as they were read.
     pub fn dropped(&self) -> u64 {
         self.traces.iter().map(|one| one.reader.dropped()).sum()
@@ -118,6 +127,23 @@ impl<R: Read> Merged<R> {
     /// Recordings in the traces, as far as they were read.
     pub fn recordings(&self) -> u64 {
         self.traces.iter().map(|one| one.reader.recordings()).sum()
+    }
+
+    /// What a reader should know of the traces, once the iterator has ended: how they end if not in
+    /// order, and requests that are missing.
+    pub fn warnings(&self) -> Vec<String> {
+        let ending = |one: &One<R>| {
+            let text = one.reader.ending().warning()?;
+            Some(format!("{}: {text}", one.reader.name()))
+        };
+        let mut warnings: Vec<String> = self.traces.iter().filter_map(ending).collect();
+        if self.dropped() > 0 {
+            warnings.push(format!(
+                "{} requests are missing: the recorder had no room for them; see buffer_records",
+                self.dropped()
+            ));
+        }
+        warnings
     }
 
     /// How each trace ends, in the order in which they were named, once the iterator has.
@@ -168,7 +194,9 @@ impl<R: Read> Iterator for Merged<R> {
                 first = Some(index);
             }
         }
-        let held = self.traces[first?].held.pop();
-        held.map(|held| Ok(held.0.record))
+        let trace = first?;
+        let held = self.traces[trace].held.pop()?.0;
+        self.last = (trace, held.key.number);
+        Some(Ok(held.record))
     }
 }

@@ -163,6 +163,11 @@ impl<R: Read> Reader<R> {
         self.ended_ns
     }
 
+    /// What messages call it: the file's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How the trace ends, once the iterator has.
     pub fn ending(&self) -> &Ending {
         &self.ending

@@ -63,18 +63,7 @@ pub fn read(files: &[PathBuf], names: &[String]) -> Result<(Summary, Vec<String>
             part.name.get_or_insert_with(|| name.clone());
         }
     }
-    let mut warnings = Vec::new();
-    for (file, ending) in files.iter().zip(traces.endings()) {
-        let warning = ending.warning();
-        warnings.extend(warning.map(|text| format!("{}: {text}", file.display())));
-    }
-    if summary.dropped > 0 {
-        warnings.push(format!(
-            "{} requests are missing: the recorder had no room for them; see buffer_records",
-            summary.dropped
-        ));
-    }
-    Ok((summary, warnings))
+    Ok((summary, traces.warnings()))
 }
 
 /// The parts of a summary with the names to show, the busiest first, and the total if there are

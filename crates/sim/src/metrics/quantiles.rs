@@ -15,7 +15,7 @@ const BUCKETS: usize = ((64 - OCTAVE_BITS as usize) + 1) << OCTAVE_BITS;
 /// Up to [`EXACT_MAX`] values the answers are exact. Beyond, a value of 128 or more is known to
 /// its bucket only, and the middle of the bucket is at most 1/256 (0.4 %) away from it. Count, sum,
 /// minimum and maximum are always exact.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantiles {
     values: Values,
     count: u64,
@@ -24,7 +24,7 @@ pub struct Quantiles {
     max: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Values {
     Kept(Vec<u64>),
     Counted(Vec<u64>),

@@ -127,22 +127,22 @@ pub fn measure(outcome: &world::Outcome, given: &Given) -> PointResult {
 }
 
 fn of_operations(result: &mut PointResult, outcome: &world::Outcome, kind: Operations) {
-    let mut flow = Quantiles::new();
-    let took = |it: &world::Operation| it.completed_ns - it.issued_ns;
-    match kind {
-        Operations::Accesses => outcome.accesses.iter().for_each(|it| flow.add(took(it))),
-        Operations::Marked => outcome.operations.iter().for_each(|it| flow.add(took(it))),
-        Operations::Applications => outcome.ends_ns.iter().for_each(|end| flow.add(*end)),
-    }
+    let totals = &outcome.totals;
+    let mut ends = Quantiles::new();
+    outcome.ends_ns.iter().for_each(|end| ends.add(*end));
+    let flow = match kind {
+        Operations::Accesses => &totals.accesses,
+        Operations::Marked => &totals.operations,
+        Operations::Applications => &ends,
+    };
     result.set(Metric::CompletionMean, flow.mean() / MS);
     result.set(Metric::CompletionMax, flow.max() as f64 / MS);
     let [p50, p95, p99] = flow.quantiles([500, 950, 990]);
     result.set(Metric::CompletionP50, p50 as f64 / MS);
     result.set(Metric::CompletionP95, p95 as f64 / MS);
     result.set(Metric::CompletionP99, p99 as f64 / MS);
-    let waits: f64 = outcome.accesses.iter().map(|it| took(it) as f64).sum();
-    result.set(Metric::WeightedIoTime, waits / 3.6e12);
-    let (ratio, first_ns) = spreads(outcome);
+    result.set(Metric::WeightedIoTime, totals.waited_ns / 3.6e12);
+    let (ratio, first_ns) = totals.spreads.means();
     result.set(Metric::LastToFirst, ratio);
     result.set(Metric::FirstForwarder, first_ns / MS);
 }
@@ -151,19 +151,16 @@ fn of_applications(result: &mut PointResult, outcome: &world::Outcome, given: &G
     let ends: f64 = outcome.ends_ns.iter().map(|end| *end as f64).sum();
     let count = outcome.ends_ns.len() as f64;
     result.set(Metric::ApplicationCompletionMean, over(ends, count) / MS);
-    let mut bytes = vec![0; outcome.ends_ns.len()];
-    for access in &outcome.accesses {
-        bytes[access.app as usize] += access.bytes;
-    }
+    let totals = &outcome.totals.applications;
     // Applications by their place: two of a name are two.
-    let whole = given.applications.iter().zip(&outcome.ends_ns).zip(&bytes);
+    let whole = given.applications.iter().zip(&outcome.ends_ns).zip(totals);
     let whole = whole.enumerate();
     let whole: Vec<_> = whole
-        .map(|(number, ((app, end), bytes))| operations::Operation {
+        .map(|(number, ((app, end), totals))| operations::Operation {
             app: AppId(number as u64),
             issued_ns: app.starts_ns,
             completed_ns: *end,
-            bytes: *bytes,
+            bytes: totals.bytes,
             processes: app.processes,
         })
         .collect();
@@ -181,23 +178,14 @@ fn of_applications(result: &mut PointResult, outcome: &world::Outcome, given: &G
 
 /// The share of the processes' time in which no I/O of their application is under way.
 fn working(outcome: &world::Outcome, given: &Given) -> f64 {
-    let accesses = outcome.accesses.iter().map(|it| operations::Operation {
-        app: AppId(u64::from(it.app)),
-        issued_ns: it.issued_ns,
-        completed_ns: it.completed_ns,
-        bytes: it.bytes,
-        processes: 1,
-    });
-    let accesses = Run::new(&accesses.collect::<Vec<_>>());
-    let io_ns = accesses.io_by_application();
-    let each = given.applications.iter().zip(&outcome.ends_ns).enumerate();
+    let each = given.applications.iter().zip(&outcome.ends_ns);
+    let each = each.zip(&outcome.totals.applications);
     let progress: Vec<Progress> = each
-        .map(|(number, (app, end))| {
+        .map(|((app, end), totals)| {
             let elapsed_ns = end.saturating_sub(app.starts_ns);
-            let io_ns = io_ns.get(&AppId(number as u64)).copied().unwrap_or(0);
             Progress {
                 nodes: u64::from(app.processes),
-                worked_ns: elapsed_ns.saturating_sub(io_ns),
+                worked_ns: elapsed_ns.saturating_sub(totals.io_ns),
                 elapsed_ns,
                 alone_ns: app.alone_ns.unwrap_or(0),
             }
@@ -209,7 +197,7 @@ fn working(outcome: &world::Outcome, given: &Given) -> f64 {
 fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
     let makespan = outcome.end_ns as f64;
     let work = &outcome.work;
-    let bytes: u64 = outcome.accesses.iter().map(|access| access.bytes).sum();
+    let bytes = outcome.totals.bytes();
     let calls: u64 = work.iter().map(|work| work.calls).sum();
     let requests: u64 = work.iter().map(|work| work.requests).sum();
     let moved: u64 = work.iter().map(|work| work.bytes).sum();
@@ -227,27 +215,4 @@ fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
 
 fn over(value: f64, by: f64) -> f64 {
     if by > 0.0 { value / by } else { 0.0 }
-}
-
-/// Means over accesses: last forwarder's time over the first one's, and the first one's time.
-fn spreads(outcome: &world::Outcome) -> (f64, f64) {
-    let (mut ratios, mut firsts, mut count) = (0.0, 0.0, 0.0);
-    for (access, served) in outcome.accesses.iter().zip(&outcome.served_ns) {
-        let since = |at: &u64| at.saturating_sub(access.issued_ns);
-        let (Some(first), Some(last)) = (
-            served.iter().map(since).min(),
-            served.iter().map(since).max(),
-        ) else {
-            continue;
-        };
-        if first > 0 {
-            ratios += last as f64 / first as f64;
-            firsts += first as f64;
-            count += 1.0;
-        }
-    }
-    match count {
-        0.0 => (0.0, 0.0),
-        count => (ratios / count, firsts / count),
-    }
 }

@@ -131,6 +131,20 @@ impl Metric {
         }
     }
 
+    /// The key of `[figure]` without which it is not measured; None: it always is.
+    pub fn needs(self) -> Option<&'static str> {
+        match self {
+            Metric::StretchMean | Metric::StretchMax => Some("alone"),
+            Metric::LatencyP50
+            | Metric::LatencyP95
+            | Metric::LatencyP99
+            | Metric::WaitMean
+            | Metric::LagMax => Some("requests"),
+            Metric::OptimumDistance | Metric::OptimumBoundMs => Some("optimum"),
+            _ => None,
+        }
+    }
+
     /// The name in scenarios and in JSON.
     pub fn name(self) -> String {
         match serde_json::to_value(self) {

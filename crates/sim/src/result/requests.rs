@@ -148,9 +148,9 @@ mod tests {
             ..Work::default()
         };
         world::Outcome {
+            totals: world::Totals::default(),
             accesses: Vec::new(),
             operations: Vec::new(),
-            served_ns: Vec::new(),
             records,
             ends_ns: vec![0; 2],
             work: busy_ns.iter().map(work).collect(),

@@ -3,15 +3,7 @@
 use super::source::{ScenarioError, Source};
 
 /// What describes the scenario as a whole.
-const HEAD: &[&str] = &[
-    "title",
-    "paper",
-    "protocol",
-    "repetitions",
-    "seed",
-    "notes",
-    "figure",
-];
+const HEAD: &[&str] = &["title", "paper", "protocol", "repetitions", "seed", "notes"];
 
 /// What a run is made of, and may vary from point to point.
 pub(super) const MACHINE: &[&str] = &[
@@ -24,8 +16,10 @@ pub(super) const MACHINE: &[&str] = &[
     "time_limit",
 ];
 
-/// What is run of it, and what must come of that.
-const RUNS: &[&str] = &["policies", "policy", "series", "point", "vary", "claim"];
+/// What is run and measured of it, and what must come of that.
+const RUNS: &[&str] = &[
+    "policies", "policy", "series", "point", "vary", "figure", "claim",
+];
 
 /// Refuses a key at the top that means nothing.
 pub(super) fn check(source: &Source) -> Result<(), ScenarioError> {

@@ -1,19 +1,16 @@
 //! From a scenario's tables to a run: machine, load, policy.
 
+use super::load::{Group, Load, groups};
+use super::policies::Policy;
 use super::source::{ScenarioError, Source};
-use crate::replay::Replay;
 use crate::rng::Rng;
 use crate::units::{Bytes, Duration};
-use crate::workload::Workload;
 use crate::world::{
-    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, Program, Setup,
+    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, RECORDS_MAX, Setup,
 };
 use serde::Deserialize;
 use tidegate_device::DeviceOptions;
-use tidegate_sched::{AppId, Options, Scheduler};
-
-/// Files of one copy of an application.
-const FILES_MAX: u64 = 1 << 20;
+use tidegate_sched::Options;
 
 /// `[network]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -82,46 +79,6 @@ struct FaultEntry {
     percent: Option<u64>,
 }
 
-/// The keys of `[[application]]` that are not the workload's.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Group {
-    name: Option<String>,
-    workload: String,
-    #[serde(default = "one")]
-    copies: u32,
-    #[serde(default = "one")]
-    processes: u32,
-    #[serde(default = "processes_per_node")]
-    processes_per_node: u32,
-    #[serde(default)]
-    start: Duration,
-    /// Each copy starts later by up to this.
-    #[serde(default)]
-    start_spread: Duration,
-    /// Each process of a copy starts later by up to this.
-    #[serde(default)]
-    process_spread: Duration,
-}
-
-fn one() -> u32 {
-    1
-}
-fn processes_per_node() -> u32 {
-    8
-}
-
-const GROUP_KEYS: &[&str] = &[
-    "name",
-    "workload",
-    "copies",
-    "processes",
-    "processes_per_node",
-    "start",
-    "start_spread",
-    "process_spread",
-];
-
 /// What a run needs besides policy and seed, checked.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -135,24 +92,11 @@ pub struct Machine {
     turns_disks: bool,
 }
 
-/// What the processes of an application do.
-#[derive(Clone, Debug)]
-enum Load {
-    Made(Workload),
-    Replayed(Replay),
-}
-
-/// A policy of a scenario.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// What reports call it.
-    pub label: String,
-    /// The scheduler's options.
-    pub options: Options,
-}
+/// Slowest that a device can be made, in percent of its time: ten thousand times.
+const PERCENT_MAX: u64 = 1_000_000;
 
 /// Reads `T` from a table at `key`, which must be there unless `T` has a default for an empty one.
-fn section<T: for<'de> Deserialize<'de>>(
+pub(super) fn section<T: for<'de> Deserialize<'de>>(
     source: &Source,
     table: &mut toml::Table,
     key: &str,
@@ -212,6 +156,11 @@ impl Machine {
         Ok(machine)
     }
 
+    /// What a reader of results should know of the load.
+    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+        self.groups.iter().flat_map(|(_, load)| load.warnings())
+    }
+
     /// A run of this machine. `alone`: only the application of this number.
     pub fn setup(&self, policy: &Policy, seed: u64, alone: Option<u32>) -> Setup {
         let mut rng = Rng::new(seed).split();
@@ -254,51 +203,12 @@ impl Machine {
             turns_disks: self.turns_disks,
             open_sessions: self.open_sessions,
             note_served: true,
+            keep_accesses: false,
             record: false,
+            records_max: RECORDS_MAX,
             applications,
             faults: self.faults.clone(),
             limit_ns: self.limit_ns,
-        }
-    }
-}
-
-/// An application and the programs of its processes.
-type Programs = (String, Vec<Box<dyn Program>>);
-
-impl Load {
-    /// The applications of one copy: a trace can hold several.
-    fn programs(&self, group: &Group, name: &str, start_ns: u64, rng: &mut Rng) -> Vec<Programs> {
-        match self {
-            Load::Made(workload) => {
-                // No two applications share a file.
-                let file_base = (1 + AppId::from_name(name).0 % (1 << 40)) * FILES_MAX;
-                let programs = workload.programs(group.processes, file_base, rng);
-                vec![(name.to_string(), programs)]
-            }
-            Load::Replayed(replay) => {
-                let apps = replay.names().enumerate();
-                let named = |(app, recorded): (usize, &str)| {
-                    let name = match &group.name {
-                        None if group.copies == 1 => recorded.to_string(),
-                        _ => format!("{name}/{recorded}"),
-                    };
-                    (name, replay.programs(app, start_ns))
-                };
-                apps.map(named).collect()
-            }
-        }
-    }
-}
-
-impl Group {
-    fn copy_name(&self, number: usize, copy: u32) -> String {
-        let name = match &self.name {
-            Some(name) => name.clone(),
-            None => format!("{}-{number}", self.workload),
-        };
-        match self.copies {
-            1 => name,
-            _ => format!("{name}.{copy}"),
         }
     }
 }
@@ -380,8 +290,14 @@ fn faults(
             return Err(source.wrong(&format!("{place}.forwarder"), reason));
         }
         let kind = match (entry.kind.as_str(), entry.percent) {
-            ("slow", Some(percent)) if percent > 0 => FaultKind::Slow { percent },
-            ("slow", _) => return Err(source.wrong(&place, "slow needs a positive percent")),
+            ("slow", Some(percent)) if (1..=PERCENT_MAX).contains(&percent) => {
+                FaultKind::Slow { percent }
+            }
+            ("slow", Some(_)) => {
+                let reason = format!("1 to {PERCENT_MAX} are possible; 100: as it should be");
+                return Err(source.wrong(&format!("{place}.percent"), reason));
+            }
+            ("slow", None) => return Err(source.wrong(&place, "slow needs a percent")),
             ("dead", None) => FaultKind::Dead,
             ("back", None) => FaultKind::Back,
             _ => {
@@ -396,57 +312,6 @@ fn faults(
         });
     }
     Ok(faults)
-}
-
-fn groups(source: &Source, table: &mut toml::Table) -> Result<Vec<(Group, Load)>, ScenarioError> {
-    let mut groups = Vec::new();
-    for (number, mut entry) in tables(source, table, "application")?
-        .into_iter()
-        .enumerate()
-    {
-        let place = format!("application[{number}]");
-        let mut own = toml::Table::new();
-        for key in GROUP_KEYS {
-            if let Some(value) = entry.remove(*key) {
-                own.insert((*key).to_string(), value);
-            }
-        }
-        let group: Group = toml::Value::Table(own)
-            .try_into()
-            .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))?;
-        for (key, count) in [
-            ("copies", group.copies),
-            ("processes", group.processes),
-            ("processes_per_node", group.processes_per_node),
-        ] {
-            if count == 0 {
-                return Err(source.wrong(&format!("{place}.{key}"), "must be positive"));
-            }
-        }
-        let at_key =
-            |(key, reason): (String, String)| source.wrong(&format!("{place}.{key}"), reason);
-        if group.workload != "trace" && !Workload::NAMES.contains(&&*group.workload) {
-            let known = Workload::NAMES.join(", ");
-            let reason = format!("there is no {:?}; there are {known}, trace", group.workload);
-            return Err(source.wrong(&format!("{place}.workload"), reason));
-        }
-        let load = if group.workload == "trace" {
-            let options = toml::Value::Table(entry)
-                .try_into()
-                .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))?;
-            Load::Replayed(Replay::read(options, &source.folder()).map_err(at_key)?)
-        } else {
-            let workload = Workload::read(&group.workload, entry)
-                .map_err(|message| source.wrong_shape(&place, &message))?;
-            workload.check(group.processes).map_err(at_key)?;
-            Load::Made(workload)
-        };
-        groups.push((group, load));
-    }
-    if groups.is_empty() {
-        return Err(source.wrong("", "no [[application]]: there is nothing to run"));
-    }
-    Ok(groups)
 }
 
 /// Takes an array of tables out of a table; none if it is not there.
@@ -465,81 +330,4 @@ pub(super) fn tables(
         _ => Err(source.wrong(key, format!("write it as [[{key}]]"))),
     });
     tables.collect()
-}
-
-/// The policies: names in `policies`, or tables `[[policy]]` with options and a label.
-pub(super) fn policies(
-    source: &Source,
-    table: &mut toml::Table,
-) -> Result<Vec<Policy>, ScenarioError> {
-    let mut policies = Vec::new();
-    if let Some(names) = table.remove("policies") {
-        let names: Vec<String> = names
-            .try_into()
-            .map_err(|e: toml::de::Error| source.wrong("policies", e.message()))?;
-        for name in names {
-            let options = Options::for_policy(&name);
-            policies.push(policy(source, "policies", name, options)?);
-        }
-    }
-    for (number, entry) in tables(source, table, "policy")?.into_iter().enumerate() {
-        let place = format!("policy[{number}]");
-        policies.push(read_policy(source, &place, entry)?);
-    }
-    if policies.is_empty() {
-        return Err(source.wrong("", "no policies: write policies = [\"fifo\", \"window\"]"));
-    }
-    Ok(policies)
-}
-
-fn read_policy(
-    source: &Source,
-    place: &str,
-    mut entry: toml::Table,
-) -> Result<Policy, ScenarioError> {
-    let text = |entry: &mut toml::Table, key: &str| match entry.remove(key) {
-        None => Ok(None),
-        Some(toml::Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(source.wrong(&format!("{place}.{key}"), "takes text")),
-    };
-    let Some(name) = text(&mut entry, "policy")? else {
-        return Err(source.wrong(place, "its policy is missing"));
-    };
-    let label = text(&mut entry, "label")?.unwrap_or_else(|| name.clone());
-    let mut options = Options::for_policy(&name);
-    for (key, value) in entry {
-        let wrong = |reason: &str| source.wrong(&format!("{place}.{key}"), reason);
-        let number = value
-            .as_integer()
-            .and_then(|value| u64::try_from(value).ok());
-        match (key.as_str(), &value, number) {
-            ("merge", toml::Value::Boolean(merge), _) => options.merge = Some(*merge),
-            ("batch_bytes_max", _, Some(bytes)) => options.batch_bytes_max = bytes,
-            ("batch_requests_max", _, Some(count)) => {
-                options.batch_requests_max =
-                    u32::try_from(count).map_err(|_| wrong("is too large"))?;
-            }
-            ("queued_max", _, Some(count)) => {
-                options.queued_max = u32::try_from(count).map_err(|_| wrong("is too large"))?;
-            }
-            ("merge" | "batch_bytes_max" | "batch_requests_max" | "queued_max", ..) => {
-                return Err(wrong("has a value of the wrong type"));
-            }
-            (_, _, Some(number)) => options.table.set(&key, number),
-            (_, toml::Value::Boolean(value), _) => options.table.set(&key, *value),
-            (_, toml::Value::String(word), _) => options.table.set(&key, word.as_str()),
-            _ => return Err(wrong("takes a whole number, true or false, or a word")),
-        }
-    }
-    policy(source, place, label, options)
-}
-
-fn policy(
-    source: &Source,
-    place: &str,
-    label: String,
-    options: Options,
-) -> Result<Policy, ScenarioError> {
-    Scheduler::new(&options).map_err(|e| source.wrong(place, e.to_string()))?;
-    Ok(Policy { label, options })
 }

@@ -28,17 +28,32 @@ impl Source {
             place: format!("{file}:{}", line_of(at)),
             reason: reason.trim().replace('\n', "; "),
         };
-        let parsed = DeTable::parse(text)
-            .map_err(|e| wrong(e.span().map_or(0, |span| span.start), e.message()))?;
+        let parsed = DeTable::parse(text).map_err(|e| {
+            let span = e.span().unwrap_or(0..0);
+            let key = text
+                .get(span.clone())
+                .filter(|_| e.message() == "duplicate key");
+            let key = key.map_or(String::new(), |key| format!(": {key}"));
+            wrong(span.start, &format!("{}{key}", e.message()))
+        })?;
         let mut lines = BTreeMap::new();
         note_lines(parsed.get_ref(), "", &line_of, &mut lines);
-        let table = toml::from_str(text)
-            .map_err(|e| wrong(e.span().map_or(0, |span| span.start), e.message()))?;
-        Ok(Source {
+        let mut source = Source {
             file: file.to_string(),
-            table,
+            table: toml::Table::new(),
             lines,
-        })
+        };
+        if let Some(key) = too_large(parsed.get_ref(), "") {
+            return Err(source.wrong(&key, format!("is too large: at most {}", i64::MAX)));
+        }
+        source.table = toml::from_str(text)
+            .map_err(|e| wrong(e.span().map_or(0, |span| span.start), e.message()))?;
+        Ok(source)
+    }
+
+    /// Whether a key was written.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.lines.contains_key(key)
     }
 
     /// The folder of the file, where names of other files begin.
@@ -126,6 +141,31 @@ fn note_value(
     }
 }
 
+/// The first key with a whole number that has no room in 64 bits.
+fn too_large(table: &DeTable<'_>, under: &str) -> Option<String> {
+    table.iter().find_map(|(key, value)| match under {
+        "" => too_large_value(value.get_ref(), key.get_ref()),
+        _ => too_large_value(value.get_ref(), &format!("{under}.{}", key.get_ref())),
+    })
+}
+
+fn too_large_value(value: &DeValue<'_>, name: &str) -> Option<String> {
+    match value {
+        DeValue::Integer(number) => {
+            let fits = i64::from_str_radix(number.as_str(), number.radix()).is_ok();
+            (!fits).then(|| name.to_string())
+        }
+        DeValue::Table(inner) => too_large(inner, name),
+        DeValue::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| {
+                too_large_value(item.get_ref(), &format!("{name}[{index}]"))
+            })
+        }
+        _ => None,
+    }
+}
+
 /// Sets a value deep in a table: `forwarders.count`, `application.request` (of all applications),
 /// `application[1].request`. Tables on the way are made. The message says what is not there.
 pub(super) fn set(table: &mut toml::Table, key: &str, value: &toml::Value) -> Result<(), String> {
@@ -187,6 +227,24 @@ mod tests {
         assert_eq!(place("nothing"), "x.toml:1");
         let error = Source::parse("a = 1\nb = = 2\n", "y.toml").err().unwrap();
         assert_eq!(error.place, "y.toml:2");
+        for (text, said) in [
+            ("a = 1\n\na = 2\n", "y.toml:3: duplicate key: a"),
+            (
+                "a = 1\nb = [{ c = 1, c = 2 }]\n",
+                "y.toml:2: duplicate key: c",
+            ),
+            (
+                "a = 1\nb = [{ c = 18446744073709551615 }]\n",
+                "y.toml:2: b[0].c: is too large: at most 9223372036854775807",
+            ),
+            (
+                "a = 0xffff_ffff_ffff_ffff\n",
+                "y.toml:1: a: is too large: at most 9223372036854775807",
+            ),
+        ] {
+            let error = Source::parse(text, "y.toml").err().unwrap();
+            assert_eq!(error.to_string(), said);
+        }
     }
 
     #[test]

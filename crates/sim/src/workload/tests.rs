@@ -147,7 +147,9 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
         turns_disks: false,
         open_sessions: true,
         note_served: false,
+        keep_accesses: true,
         record: false,
+        records_max: 0,
         applications: vec![Application {
             name: "app".into(),
             processes: programs.enumerate().map(process).collect(),

@@ -219,7 +219,7 @@ impl Host {
             100 => self.device.serve(now, &self.accesses),
             percent => {
                 let ends = self.device.serve(begun, &self.accesses);
-                begun + (ends - begun) * percent / 100
+                begun.saturating_add((ends - begun).saturating_mul(percent) / 100)
             }
         };
         self.work.busy_ns += ends.saturating_sub(self.busy_until.max(now));

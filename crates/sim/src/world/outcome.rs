@@ -2,6 +2,7 @@
 
 use super::host::Work;
 use super::node::Answered;
+use super::totals::Totals;
 use super::{SetupError, World};
 use std::collections::BTreeMap;
 use tidegate_forward::Served;
@@ -24,16 +25,19 @@ pub struct Operation {
     pub bytes: u64,
 }
 
+/// Most requests that a scenario's run writes down ([`super::Setup::record`]): 2 GiB of them.
+pub const RECORDS_MAX: usize = 1 << 24;
+
 /// What a run came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Accesses, in the order of their ends.
+    /// What the accesses add up to.
+    pub totals: Totals,
+    /// Accesses, in the order of their ends, if [`super::Setup::keep_accesses`].
     pub accesses: Vec<Operation>,
-    /// Operations of whole applications ([`super::Step::Begin`]), in the order of their ends.
+    /// Operations of whole applications ([`super::Step::Begin`]), in the order of their ends, if
+    /// [`super::Setup::keep_accesses`].
     pub operations: Vec<Operation>,
-    /// When each forwarder was done with each access, in the order of `accesses`; empty unless
-    /// [`super::Setup::note_served`].
-    pub served_ns: Vec<Vec<u64>>,
     /// Requests as forwarders served them, if [`super::Setup::record`]; time zero is the start of
     /// the programs.
     pub records: Vec<Record>,
@@ -58,36 +62,42 @@ struct Group {
 /// Writes a run down.
 pub(super) struct Recorder {
     pub(super) opens_sessions: bool,
-    notes_served: bool,
+    keeps_accesses: bool,
     /// When the programs started; None: they have not.
     begun_ns: Option<u64>,
     pub(super) events: u64,
+    totals: Totals,
     accesses: Vec<Operation>,
     operations: Vec<Operation>,
     groups: BTreeMap<(u32, u64), Group>,
-    bytes: BTreeMap<u32, u64>,
-    served_ns: Vec<Vec<u64>>,
     ends_ns: BTreeMap<u32, u64>,
     records: Vec<Record>,
+    pub(super) records_max: usize,
     wall_ns: u64,
     failures: (u64, Option<String>),
 }
 
 impl Recorder {
-    /// `wall_ns`: the forwarders' wall clock at virtual time 0.
-    pub(super) fn new(opens_sessions: bool, notes_served: bool, wall_ns: u64) -> Recorder {
+    /// Of so many applications. `wall_ns`: the forwarders' wall clock at virtual time 0.
+    pub(super) fn new(
+        opens_sessions: bool,
+        keeps_accesses: bool,
+        records_max: usize,
+        applications: usize,
+        wall_ns: u64,
+    ) -> Recorder {
         Recorder {
             opens_sessions,
-            notes_served,
+            keeps_accesses,
             begun_ns: None,
             events: 0,
+            totals: Totals::new(applications),
             accesses: Vec::new(),
             operations: Vec::new(),
             groups: BTreeMap::new(),
-            bytes: BTreeMap::new(),
-            served_ns: Vec::new(),
             ends_ns: BTreeMap::new(),
             records: Vec::new(),
+            records_max,
             wall_ns,
             failures: (0, None),
         }
@@ -108,25 +118,33 @@ impl Recorder {
         self.failures.1.get_or_insert(reason);
     }
 
+    pub(super) fn access_begins(&mut self, app: u32, now: u64) {
+        self.totals.access_begins(app, now);
+    }
+
     pub(super) fn access_ends(&mut self, app: u32, process: u32, answered: &Answered, now: u64) {
         let begun = self.begun_ns();
         let asked = &answered.asked;
-        self.accesses.push(Operation {
+        let access = Operation {
             app,
             process,
             issued_ns: asked.at - begun,
             completed_ns: now - begun,
             bytes: asked.bytes,
-        });
-        *self.bytes.entry(app).or_default() += asked.bytes;
-        if self.notes_served {
-            let served = answered.served.iter().map(|served| served.at_ns - begun);
-            self.served_ns.push(served.collect());
+        };
+        let served = answered.served.iter().map(|served| served.at_ns - begun);
+        self.totals.access_ends(&access, now, served);
+        if self.keeps_accesses {
+            self.accesses.push(access);
         }
     }
 
+    fn bytes_of(&self, app: u32) -> u64 {
+        self.totals.applications[app as usize].bytes
+    }
+
     pub(super) fn operation_begins(&mut self, app: u32, operation: u64, now: u64) {
-        let bytes_before = self.bytes.get(&app).copied().unwrap_or(0);
+        let bytes_before = self.bytes_of(app);
         self.groups.entry((app, operation)).or_insert(Group {
             begun_ns: now,
             ended: 0,
@@ -144,14 +162,18 @@ impl Recorder {
         if group.ended < processes {
             return;
         }
-        self.operations.push(Operation {
-            app,
-            process: 0,
-            issued_ns: group.begun_ns - begun,
-            completed_ns: now - begun,
-            bytes: self.bytes.get(&app).copied().unwrap_or(0) - group.bytes_before,
-        });
+        let (begun_ns, bytes_before) = (group.begun_ns, group.bytes_before);
         self.groups.remove(&(app, operation));
+        self.totals.operations.add(now - begun_ns);
+        if self.keeps_accesses {
+            self.operations.push(Operation {
+                app,
+                process: 0,
+                issued_ns: begun_ns - begun,
+                completed_ns: now - begun,
+                bytes: self.bytes_of(app) - bytes_before,
+            });
+        }
     }
 
     /// A forwarder has served a request.
@@ -182,6 +204,11 @@ impl Recorder {
         });
     }
 
+    /// Whether more requests were written down than may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.records.len() > self.records_max
+    }
+
     pub(super) fn process_ends(&mut self, app: u32, now: u64) {
         let begun = self.begun_ns();
         self.ends_ns.insert(app, now - begun);
@@ -210,9 +237,9 @@ impl World {
         let ends = (0..self.apps.len() as u32).map(|app| recorder.ends_ns.get(&app).copied());
         Outcome {
             ends_ns: ends.map(|end| end.unwrap_or(0)).collect(),
+            totals: recorder.totals,
             accesses: recorder.accesses,
             operations: recorder.operations,
-            served_ns: recorder.served_ns,
             records: recorder.records,
             work: self.hosts.iter().map(|host| host.work).collect(),
             end_ns,

@@ -113,11 +113,13 @@ impl World {
                 false
             }
             Step::Think(ns) => {
-                self.events.push(now + ns, Event::Resume(number));
+                self.events
+                    .push(now.saturating_add(ns), Event::Resume(number));
                 false
             }
-            Step::Until(at) if begun + at > now => {
-                self.events.push(begun + at, Event::Resume(number));
+            Step::Until(at) if begun.saturating_add(at) > now => {
+                let at = begun.saturating_add(at);
+                self.events.push(at, Event::Resume(number));
                 false
             }
             Step::Until(_) => true,
@@ -160,6 +162,7 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.in_flight += 1;
         let (node, app) = (process.node, self.apps[process.app as usize].id);
+        self.recorder.access_begins(process.app, now);
         self.nodes[node as usize].access(now, number, app, access);
         self.pump_node(node);
     }

@@ -2,10 +2,14 @@
 
 use super::port::NetworkOptions;
 use super::program::Program;
+use crate::units::TIME_MAX_NS;
 use tidegate_device::{Device, DeviceOptions};
 use tidegate_forward::{CLIENTS_MAX, Config};
 use tidegate_sched::{Options, Scheduler};
 use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT};
+
+/// The longest time of a setup: a start is a sum of three.
+const TIMES_MAX_NS: u64 = 3 * TIME_MAX_NS;
 
 /// Why a setup cannot be run, or a run came to no end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,10 +107,14 @@ pub struct Setup {
     /// Every node opens a session with every forwarder before the programs start; otherwise at
     /// the first use.
     pub open_sessions: bool,
-    /// Record when each forwarder has served its part of each access.
+    /// Measure when each forwarder has served its part of each access ([`super::Spreads`]).
     pub note_served: bool,
+    /// Keep each access by itself ([`super::Outcome::accesses`]): memory for every one.
+    pub keep_accesses: bool,
     /// Write every request down as a trace does ([`super::Outcome::records`]).
     pub record: bool,
+    /// A run of more requests than this ends with an error, if they are written down.
+    pub records_max: usize,
     /// The load.
     pub applications: Vec<Application>,
     /// Faults.
@@ -162,6 +170,9 @@ impl Setup {
                 ));
             }
         }
+        if self.times().any(|ns| ns > TIMES_MAX_NS) {
+            return wrong(format!("a time of more than {TIMES_MAX_NS} ns"));
+        }
         for fault in &self.faults {
             if fault.forwarder >= forwarders.count || fault.kind == (FaultKind::Slow { percent: 0 })
             {
@@ -169,6 +180,20 @@ impl Setup {
             }
         }
         Ok(())
+    }
+
+    /// Every time that is added to others.
+    fn times(&self) -> impl Iterator<Item = u64> {
+        let processes = self.applications.iter().flat_map(|it| &it.processes);
+        let network = [self.network.latency_ns, self.network.jitter_ns];
+        let own = [
+            self.clock_skew_ns,
+            self.limit_ns,
+            self.forwarders.request_ns,
+        ];
+        let faults = self.faults.iter().map(|fault| fault.at_ns);
+        let starts = processes.map(|process| process.starts_ns);
+        network.into_iter().chain(own).chain(faults).chain(starts)
     }
 
     /// The forwarders' configuration; `wall_ns` is the wall clock at virtual time 0.

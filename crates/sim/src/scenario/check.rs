@@ -1,0 +1,153 @@
+//! Checks of a scenario as a whole: what would be measured, drawn or judged as nothing is refused.
+
+use super::policies::Policy;
+use super::source::{ScenarioError, Source};
+use super::{Claim, FigureOptions, PointEntry, Scenario, SeriesEntry};
+use crate::result::Metric;
+
+/// Why there must be a `[figure]`.
+pub(super) const NO_FIGURE: &str =
+    "no [figure]: say what is measured, such as figure = { metric = \"completion_mean\" }";
+
+/// Results go by the policies' labels.
+pub(super) fn labels(source: &Source, policies: &[Policy]) -> Result<(), ScenarioError> {
+    for (number, policy) in policies.iter().enumerate() {
+        if policies[..number].iter().any(|it| it.label == policy.label) {
+            let reason = format!(
+                "two policies are called {:?}; give one a label",
+                policy.label
+            );
+            return Err(source.wrong("policy", reason));
+        }
+    }
+    Ok(())
+}
+
+/// Results go by the names of series and the x of points.
+pub(super) fn places(
+    source: &Source,
+    series: &[SeriesEntry],
+    points: &[PointEntry],
+) -> Result<(), ScenarioError> {
+    for (number, one) in series.iter().enumerate() {
+        if series[..number].iter().any(|it| it.name == one.name) {
+            let reason = format!("two series are called {:?}", one.name);
+            return Err(source.wrong(&format!("series[{number}].name"), reason));
+        }
+    }
+    for (number, point) in points.iter().enumerate() {
+        let place = match source.has("vary") {
+            true => format!("vary.values[{number}]"),
+            false => format!("point[{number}].x"),
+        };
+        if !point.x.is_finite() {
+            return Err(source.wrong(&place, format!("{} is no place on an axis", point.x)));
+        }
+        if points[..number].iter().any(|it| it.x == point.x) {
+            return Err(source.wrong(&place, format!("there are two points at {}", point.x)));
+        }
+    }
+    Ok(())
+}
+
+/// Every metric that is shown is measured.
+pub(super) fn figure(source: &Source, figure: &FigureOptions) -> Result<(), ScenarioError> {
+    measured(source, figure, figure.metric, "figure.metric")?;
+    for (number, metric) in figure.also.iter().enumerate() {
+        measured(source, figure, *metric, &format!("figure.also[{number}]"))?;
+    }
+    Ok(())
+}
+
+fn measured(
+    source: &Source,
+    figure: &FigureOptions,
+    metric: Metric,
+    place: &str,
+) -> Result<(), ScenarioError> {
+    let is_on = match metric.needs() {
+        Some("alone") => figure.alone,
+        Some("requests") => figure.requests,
+        Some("optimum") => figure.optimum,
+        _ => true,
+    };
+    match (is_on, metric.needs()) {
+        (false, Some(key)) => {
+            let reason = format!("{} needs {key} = true in [figure]", metric.name());
+            Err(source.wrong(place, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Claims name what there is, and say something that can be true.
+pub(super) fn claims(source: &Source, scenario: &Scenario) -> Result<(), ScenarioError> {
+    for (number, claim) in scenario.claims.iter().enumerate() {
+        let place = format!("claim[{number}]");
+        measured(
+            source,
+            &scenario.figure,
+            claim.metric,
+            &format!("{place}.metric"),
+        )?;
+        let checked = names(scenario, claim).and_then(|()| band(claim));
+        checked.map_err(|(key, reason)| match key {
+            "" => source.wrong(&place, reason),
+            key => source.wrong(&format!("{place}.{key}"), reason),
+        })?;
+    }
+    Ok(())
+}
+
+/// A key of a claim, and what is wrong with it.
+type Wrong = (&'static str, String);
+
+fn names(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
+    let labels = scenario.policies.iter().map(|it| it.label.as_str());
+    let labels: Vec<&str> = labels.collect();
+    let named = [
+        ("policy", Some(&claim.policy)),
+        ("against", claim.against.as_ref()),
+    ];
+    for (key, label) in named {
+        if let Some(label) = label.filter(|label| !labels.contains(&label.as_str())) {
+            let reason = format!("there is no {label:?}; there are {}", labels.join(", "));
+            return Err((key, reason));
+        }
+    }
+    let mut series = scenario.series.iter();
+    if let Some(name) = &claim.series
+        && !series.any(|it| it.name == *name)
+    {
+        return Err(("series", format!("there is no series {name:?}")));
+    }
+    let mut points = scenario.series.iter().flat_map(|it| &it.points);
+    match claim.x {
+        Some(x) if !points.any(|it| it.x == x) => Err(("x", format!("there is no point at {x}"))),
+        _ => Ok(()),
+    }
+}
+
+fn band(claim: &Claim) -> Result<(), Wrong> {
+    let numbers = [
+        ("paper", claim.paper),
+        ("min", claim.min),
+        ("max", claim.max),
+    ];
+    for (key, number) in numbers {
+        if let Some(number) = number.filter(|number| !number.is_finite()) {
+            return Err((key, format!("{number} is no number to compare with")));
+        }
+    }
+    match (claim.min, claim.max) {
+        (None, None) => Err(("", "claims nothing: give min, max or both".to_string())),
+        (Some(min), Some(max)) if min > max => Err((
+            "min",
+            format!("no number is {min} at least and {max} at most"),
+        )),
+        _ if claim.mean && claim.spread => {
+            Err(("mean", "either mean or spread, not both".to_string()))
+        }
+        _ => Ok(()),
+    }
+}
