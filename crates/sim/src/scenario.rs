@@ -12,7 +12,7 @@ mod policies;
 mod source;
 
 pub use machine::Machine;
-pub use policies::Policy;
+pub use policies::{Policy, Training};
 pub use source::ScenarioError;
 
 use crate::result::Metric;
@@ -227,6 +227,7 @@ impl Scenario {
         }
         check::places(&source, &series, &points)?;
         let variations = variations(&source, &table, &series, &points)?;
+        check::training(&source, &policies, &variations)?;
         let figure = match table.contains_key("figure") {
             true => section(&source, &mut table, "figure")?,
             false => return Err(source.wrong("", check::NO_FIGURE)),

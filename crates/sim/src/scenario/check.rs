@@ -2,7 +2,7 @@
 
 use super::policies::Policy;
 use super::source::{ScenarioError, Source};
-use super::{Claim, FigureOptions, PointEntry, Scenario, SeriesEntry};
+use super::{Claim, FigureOptions, PointEntry, Scenario, Series, SeriesEntry};
 use crate::result::Metric;
 
 /// Why there must be a `[figure]`.
@@ -18,6 +18,23 @@ pub(super) fn labels(source: &Source, policies: &[Policy]) -> Result<(), Scenari
                 policy.label
             );
             return Err(source.wrong("policy", reason));
+        }
+    }
+    Ok(())
+}
+
+/// What policies are trained with is there.
+pub(super) fn training(
+    source: &Source,
+    policies: &[Policy],
+    series: &[Series],
+) -> Result<(), ScenarioError> {
+    for policy in policies {
+        if let Some(name) = &policy.training.traces_of
+            && !series.iter().any(|it| it.name == *name)
+        {
+            let reason = format!("{}: there is no series {name:?}", policy.label);
+            return Err(source.wrong("policy.traces_of", reason));
         }
     }
     Ok(())
