@@ -1,7 +1,9 @@
 # The commands of this repository; `make help` lists them.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo test test-long bench figures build fmt lint clean
+PREFIX ?= /usr/local
+
+.PHONY: help demo test test-long bench figures build install uninstall fmt lint clean
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
@@ -35,6 +37,15 @@ figures: ## write docs/figures.md: all scenarios beside their papers
 
 build: ## the release build of the command `tidegate`
 	cargo build --release -p tidegate-cli
+
+install: ## the scheduler's C library: PREFIX=/usr/local LIBDIR= INCLUDEDIR= DESTDIR=
+	cargo build --release -p tidegate-capi
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' DESTDIR='$(DESTDIR)' \
+		tools/install-capi install
+
+uninstall: ## take it away again, with the same settings
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' DESTDIR='$(DESTDIR)' \
+		tools/install-capi uninstall
 
 fmt: ## format the Rust sources
 	cargo fmt --all

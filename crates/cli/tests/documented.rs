@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidegate_server::config::{Config, Source};
-use tidegate_sim::library;
 use tidegate_sim::result::Metric;
 use tidegate_sim::scenario::Scenario;
 
@@ -224,21 +223,6 @@ fn every_key_and_metric_of_a_scenario_is_documented() {
     assert!(
         missing.is_empty(),
         "docs/scenarios.md: add {}",
-        missing.join(", ")
-    );
-}
-
-#[test]
-fn every_scenario_has_its_figures() {
-    let document = read("docs/figures.md");
-    let missing: Vec<_> = library::SCENARIOS
-        .iter()
-        .map(|(name, _)| *name)
-        .filter(|name| !document.contains(&format!("\n## {name}: ")))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/figures.md lacks {}; `make figures` writes it",
         missing.join(", ")
     );
 }

@@ -1,8 +1,9 @@
-//! What a request costs a host: nanoseconds of processor time and allocations of submit, poll and complete, with a
-//! long queue. Eight files, 4 KiB, a quarter of the requests sequential.
+//! What a request costs a host: nanoseconds of processor time and allocations of submit, poll and
+//! complete, with a long queue. Eight files, 4 KiB, a quarter of the requests sequential.
 //!
 //! `cargo run --release -p tidegate-sched --example cost -- POLICY QUEUED [reads|mixed] [REQUESTS]`
-//! `[OPTION=VALUE ...]`; several POLICY and QUEUED are given as `fifo,window` and `1000,100000`.
+//! `[runs=N] [OPTION=VALUE ...]`; several POLICY and QUEUED are given as `fifo,window` and
+//! `1000,100000`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +48,7 @@ impl Load {
     fn request(&mut self, number: u64, now: Time) -> Request {
         let random = mix64(number + 1);
         let file = random % FILES;
-        let offset = if (random >> 8) % 4 == 0 {
+        let offset = if (random >> 8).is_multiple_of(4) {
             let at = &mut self.at[file as usize];
             *at += BYTES;
             // Behind what random requests touch.
@@ -55,7 +56,7 @@ impl Load {
         } else {
             (random >> 16) % BLOCKS * BYTES
         };
-        let direction = match self.writes && (random >> 10) % 2 == 0 {
+        let direction = match self.writes && (random >> 10).is_multiple_of(2) {
             true => Direction::Write,
             false => Direction::Read,
         };
@@ -130,11 +131,14 @@ fn main() {
     let options: Vec<String> = args.extract_if(.., |arg| arg.contains('=')).collect();
     if args.len() < 2 {
         eprintln!(
-            "usage: cost POLICY[,...] QUEUED[,...] [reads|mixed] [REQUESTS] [OPTION=VALUE ...]"
+            "usage: cost POLICY[,...] QUEUED[,...] [reads|mixed] [REQUESTS] \
+             [OPTION=VALUE ...]"
         );
         std::process::exit(2);
     }
     let writes = args.get(2).is_some_and(|mix| mix == "mixed");
+    let runs = options.iter().find_map(|option| option.strip_prefix("runs="));
+    let runs: u64 = runs.map_or(5, |text| text.parse().expect("runs=NUMBER"));
     let requests = args
         .get(3)
         .map_or(300_000, |text| text.parse().expect("REQUESTS"));
@@ -149,16 +153,17 @@ fn main() {
             for option in &options {
                 let (name, value) = option.split_once('=').expect("it has a sign");
                 match (name, value.parse::<u64>()) {
+                    ("runs", _) => {}
                     ("merge", _) => chosen.merge = Some(value == "true"),
                     (_, Ok(number)) => chosen.table.set(name, number),
                     (_, Err(_)) => chosen.table.set(name, value),
                 }
             }
-            let mut runs: Vec<_> = (0..5)
+            let mut results: Vec<_> = (0..runs)
                 .map(|_| measure(&chosen, queued, writes, requests))
                 .collect();
-            runs.sort_by(|one, other| one.0.total_cmp(&other.0));
-            let (ns, allocations, batch) = runs[2];
+            results.sort_by(|one, other| one.0.total_cmp(&other.0));
+            let (ns, allocations, batch) = results[results.len() / 2];
             let mix = if writes { "mixed" } else { "reads" };
             println!(
                 "{policy:<12} {queued:>10}  {mix}  {ns:>12.0}  {allocations:>11.4}  {batch:.2}"

@@ -307,7 +307,8 @@ fn refused_options_change_nothing() {
     let unknown = Options::for_policy("lifo");
     assert_eq!(
         text(scheduler.set_policy(Time(0), &unknown)),
-        "there is no policy \"lifo\"; known: aioli, fifo, mlf, round-robin, sjf, time-order, twins, wfq, window"
+        "there is no policy \"lifo\"; known: aioli, fifo, mlf, round-robin, sjf, time-order, \
+         twins, wfq, window"
     );
     let mut window = Options::for_policy("window");
     window.table.set("width", 5u64);

@@ -17,6 +17,8 @@ use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
 use crate::runs::Runs;
 use crate::types::Time;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use online::Online;
 use recorded::Recorded;
 
@@ -42,7 +44,7 @@ pub(crate) struct Expected {
 
 enum Kind {
     Recorded(Recorded),
-    Online(Online),
+    Online(Box<Online>),
 }
 
 /// The predictor of a policy, or none.
@@ -59,7 +61,7 @@ pub(crate) struct Predictor {
     counted: Time,
     holding: bool,
     /// By run: the length at which its wait ends.
-    goals: alloc::vec::Vec<u64>,
+    goals: Vec<u64>,
     /// Of 256: how much of a wait other work hides, as seen so far (the paper's alpha).
     hidden: u64,
 }
@@ -75,7 +77,7 @@ impl Predictor {
                 let prediction = prediction.ok_or(OptionsError::NoPrediction)?;
                 Some(Kind::Recorded(Recorded::new(prediction)))
             }
-            _ => Some(Kind::Online(Online::new())),
+            _ => Some(Kind::Online(Box::new(Online::new()))),
         };
         Ok(Predictor {
             kind,
@@ -87,7 +89,7 @@ impl Predictor {
             running: 0,
             counted: Time(0),
             holding: false,
-            goals: alloc::vec::Vec::new(),
+            goals: Vec::new(),
             hidden: 0,
         })
     }

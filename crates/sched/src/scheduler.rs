@@ -182,6 +182,15 @@ impl Scheduler {
         self.stats.running
     }
 
+    /// The requests that wait, in order of arrival. Looks at every slot, so not for the data path.
+    pub fn waiting(&self) -> Vec<Request> {
+        let mut slots = self.requests.at_stage(Stage::Queued);
+        slots.extend(self.requests.at_stage(Stage::Held));
+        slots.sort_unstable_by_key(|&slot| self.requests[slot].arrival);
+        let request = |slot| self.requests[slot].request;
+        slots.into_iter().map(request).collect()
+    }
+
     /// Counts since the start.
     pub fn stats(&self) -> Stats {
         self.stats

@@ -13,8 +13,8 @@ use core::cell::Cell;
 /// Entries of a node.
 const WIDTH: usize = 24;
 
-/// Levels of the largest tree: even with two entries a node more keys than slots.
-const HEIGHT_MAX: usize = 32;
+/// Levels of the largest tree. A level more needs nodes that were full: 12 times the inserts.
+const HEIGHT_MAX: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Inner<K> {
@@ -31,6 +31,9 @@ struct Leaf<K, V> {
     keys: [K; WIDTH],
     values: [V; WIDTH],
 }
+
+/// A key and its value, if there is one.
+type Found<K, V> = Option<(K, V)>;
 
 /// Values by unique keys, in order.
 pub(crate) struct Sorted<K, V> {
@@ -215,7 +218,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
 
     /// Both neighbours of a place, for the price of one search: `before` and `at_or_after`.
     #[inline]
-    pub(crate) fn around(&self, key: &K) -> (Option<(K, V)>, Option<(K, V)>) {
+    pub(crate) fn around(&self, key: &K) -> (Found<K, V>, Found<K, V>) {
         let (leaf, at) = self.place(key);
         (self.entry_until(leaf, at), self.entry_from(leaf, at))
     }
@@ -333,8 +336,10 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
                 return;
             }
             let cut = if at == WIDTH { WIDTH - 1 } else { WIDTH / 2 };
-            let mut right = Inner::default();
-            right.len = (WIDTH - cut) as u32;
+            let mut right = Inner {
+                len: (WIDTH - cut) as u32,
+                ..Inner::default()
+            };
             right.keys[..WIDTH - cut].copy_from_slice(&inner.keys[cut..]);
             right.children[..WIDTH - cut].copy_from_slice(&inner.children[cut..]);
             inner.len = cut as u32;
@@ -350,7 +355,10 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         root.put(1, bound, child);
         self.root = self.inner_node(root);
         self.height += 1;
-        assert!(self.height <= HEIGHT_MAX, "a tree of more keys than slots");
+        assert!(
+            self.height <= HEIGHT_MAX,
+            "a tree of more inserts than anybody makes"
+        );
     }
 
     /// Removes the entry at a place, and the nodes that become empty.

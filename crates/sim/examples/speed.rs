@@ -83,6 +83,8 @@ fn main() {
                 credits: 64,
                 merge_blocks: true,
                 request_ns: 5_000,
+                copy_mb_s: None,
+                contention_percent: 0,
                 memory_mb_s: 3000,
                 device: DeviceOptions::preset("hdd-7200").expect("it is one"),
                 scheduler: Options::for_policy(policy),

@@ -127,6 +127,8 @@ pub struct Claim {
     pub policy: String,
     /// The policy that it is compared with: the change against it in percent.
     pub against: Option<String>,
+    /// The series of the other value, point by point: the change against it in percent.
+    pub against_series: Option<String>,
     /// In which series; all.
     pub series: Option<String>,
     /// At which x; at all of them, each by itself.
@@ -358,7 +360,8 @@ fn variations(
             )?;
             machines.push(Point {
                 x: point.x,
-                machine: Machine::read(source, &mut of_point)?,
+                machine: Machine::read(source, &mut of_point)
+                    .map_err(|error| varied_too(error, entry, point))?,
             });
         }
         made.push(Series {
@@ -367,6 +370,24 @@ fn variations(
         });
     }
     Ok(made)
+}
+
+/// Says at which series and point something is wrong, if they set a part of what is.
+fn varied_too(error: ScenarioError, series: &SeriesEntry, point: &PointEntry) -> ScenarioError {
+    let top = |text: &str| text.split(['.', '[', ':']).next().map(str::to_string);
+    let wrong = top(&error.reason);
+    let mut set = series.set.keys().chain(point.set.keys());
+    if !set.any(|key| top(key) == wrong) {
+        return error;
+    }
+    let series = match series.name.as_str() {
+        "" => String::new(),
+        name => format!("series {name:?}, "),
+    };
+    ScenarioError {
+        reason: format!("{} ({series}x = {})", error.reason, point.x),
+        ..error
+    }
 }
 
 fn apply(

@@ -26,7 +26,7 @@ pub use totals::{ApplicationTotals, Spreads, Totals};
 
 use crate::events::Events;
 use crate::rng::Rng;
-use fabric::{Body, Fabric, Link, LinkId, Sending, reply_bytes, request_bytes};
+use fabric::{Body, Fabric, Link, LinkId, Sending, moved_bytes, reply_bytes, request_bytes};
 use host::{Host, Started};
 use node::Node;
 use outcome::Recorder;
@@ -147,7 +147,7 @@ impl World {
                 let turn = setup.seed.wrapping_mul(0x1_0001).wrapping_add(number);
                 let _ = device.set("rotation_seed", turn);
             }
-            Host::new(&device, layout)
+            Host::new(&device, layout, setup.forwarders.contention_percent)
         };
         let hosts = (0..forwarders as u64).map(host).collect();
         let skews = (0..setup.nodes).map(|_| match setup.clock_skew_ns {
@@ -336,10 +336,10 @@ impl World {
         let now = self.now();
         let there = self.fabric.receive(now, message);
         let there = match self.fabric.message(message).body {
-            Body::Request(link, _) => {
-                let forwarder = self.fabric.link(link).forwarder;
-                let request_ns = self.forwarding.request_ns;
-                self.hosts[forwarder as usize].takes(there, request_ns)
+            Body::Request(link, ref request) => {
+                let bytes = moved_bytes(request);
+                let host = &mut self.hosts[self.fabric.link(link).forwarder as usize];
+                host.takes(there, self.forwarding.process_ns(bytes))
             }
             Body::Reply(..) | Body::Word(_) => there,
         };

@@ -18,8 +18,8 @@ pub(super) struct Sjf {
     cost: CostModel,
     ages: Ages,
     merge: Merge,
-    /// By cost and arrival.
-    queue: Sorted<(u64, u64), Slot>,
+    /// By cost and arrival, in one number.
+    queue: Sorted<u128, Slot>,
 }
 
 impl Sjf {
@@ -33,9 +33,9 @@ impl Sjf {
         })
     }
 
-    fn key(&self, requests: &Requests, slot: Slot) -> (u64, u64) {
+    fn key(&self, requests: &Requests, slot: Slot) -> u128 {
         let entry = &requests[slot];
-        (self.cost.request_ns(&entry.request), entry.arrival)
+        u128::from(self.cost.request_ns(&entry.request)) << 64 | u128::from(entry.arrival)
     }
 
     fn left(&mut self, requests: &mut Requests, slot: Slot) {

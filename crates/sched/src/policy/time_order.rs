@@ -23,8 +23,8 @@ const AHEAD_NS_MAX: u64 = 5_000_000;
 pub(super) struct TimeOrder {
     wall_offset_ns: u64,
     merge: Merge,
-    /// By time and arrival.
-    queue: Sorted<(u64, u64), Slot>,
+    /// By time and arrival, in one number.
+    queue: Sorted<u128, Slot>,
 }
 
 impl TimeOrder {
@@ -37,7 +37,7 @@ impl TimeOrder {
         })
     }
 
-    fn key(&self, requests: &Requests, slot: Slot) -> (u64, u64) {
+    fn key(&self, requests: &Requests, slot: Slot) -> u128 {
         let entry = &requests[slot];
         let arrived_ns = entry.arrived.0.saturating_add(self.wall_offset_ns);
         let began_ns = match entry.request.stamp_ns {
@@ -47,7 +47,7 @@ impl TimeOrder {
                 arrived_ns.saturating_add(AHEAD_NS_MAX),
             ),
         };
-        (began_ns, entry.arrival)
+        u128::from(began_ns) << 64 | u128::from(entry.arrival)
     }
 }
 

@@ -80,11 +80,21 @@ pub(super) struct Online {
     oldest: u32,
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
-    /// Live chains by stream and end, and by stream and start.
-    by_end: Sorted<(u32, u64), u32>,
-    by_start: Sorted<(u32, u64), u32>,
+    /// By stream and first byte of a live chain: its end, and its number.
+    chains_at: Sorted<Place, (u64, u32)>,
     /// By slot: its chain.
     chain_of: Vec<u32>,
+}
+
+/// Stream and byte, in one number.
+type Place = u128;
+
+fn place(stream: u32, byte: u64) -> Place {
+    u128::from(stream) << 64 | u128::from(byte)
+}
+
+fn is_of(stream: u32, place: Place) -> bool {
+    place >> 64 == u128::from(stream)
 }
 
 fn log2(len: u64) -> usize {
@@ -107,8 +117,7 @@ impl Online {
             oldest: 0,
             chains: Vec::new(),
             chains_free: Vec::new(),
-            by_end: Sorted::new(),
-            by_start: Sorted::new(),
+            chains_at: Sorted::new(),
             chain_of: Vec::new(),
         }
     }
@@ -123,30 +132,39 @@ impl Online {
             return;
         }
         let stream = self.stream_for(request.file.0, request.direction);
-        let before = find(&self.by_end, (stream, request.offset));
-        let chain = match before {
-            Some(chain) => {
-                self.by_end.remove(&(stream, request.offset));
-                self.grows(chain, entry.ready);
-                self.chains[chain as usize].end = request.end();
+        let (start, end, now) = (request.offset, request.end(), entry.ready);
+        let (before, after) = self.chains_at.around(&place(stream, start));
+        let left = before.filter(|(at, (until, _))| is_of(stream, *at) && *until == start);
+        let after = after.filter(|(at, _)| is_of(stream, *at));
+        if after.is_some_and(|(at, _)| at == place(stream, start)) {
+            // The same again: nothing is joined to it.
+            return;
+        }
+        let right = after.filter(|(at, _)| *at == place(stream, end));
+        let chain = match (left, right) {
+            (Some((_, (_, chain))), right) => {
+                self.grows(chain, now);
+                self.chains[chain as usize].end = end;
+                if let Some((at, (_, other))) = right {
+                    self.chains_at.remove(&at);
+                    self.absorb(chain, other);
+                }
                 chain
             }
-            None => match find(&self.by_start, (stream, request.end())) {
-                Some(chain) => {
-                    self.by_start.remove(&(stream, request.end()));
-                    self.by_end
-                        .remove(&(stream, self.chains[chain as usize].end));
-                    self.grows(chain, entry.ready);
-                    self.chains[chain as usize].start = request.offset;
-                    chain
-                }
-                None => self.make(stream, request.offset, request.end(), entry.ready),
-            },
+            (None, Some((at, (_, chain)))) => {
+                self.chains_at.remove(&at);
+                self.grows(chain, now);
+                self.chains[chain as usize].start = start;
+                chain
+            }
+            (None, None) => self.make(stream, start, end, now),
         };
-        self.chains[chain as usize].live += 1;
-        self.chains[chain as usize].refs += 1;
+        let entry = &mut self.chains[chain as usize];
+        entry.live += 1;
+        entry.refs += 1;
+        let whole = (place(stream, entry.start), (entry.end, chain));
+        self.chains_at.insert(whole.0, whole.1);
         self.chain_of[slot as usize] = chain;
-        self.absorb(chain);
     }
 
     /// A request finished, or was cancelled.
@@ -216,39 +234,16 @@ impl Online {
         self.chains[chain as usize].last = now;
     }
 
-    /// Two chains that touch now are one; and it is found where it begins and ends.
-    fn absorb(&mut self, chain: u32) {
-        let Chain {
-            stream, start, end, ..
-        } = self.chains[chain as usize];
-        let mut whole = (start, end);
-        let mut joined = [None, None];
-        if let Some(other) = find(&self.by_end, (stream, start)).filter(|other| *other != chain) {
-            whole.0 = self.chains[other as usize].start;
-            joined[0] = Some(other);
-        }
-        if let Some(other) = find(&self.by_start, (stream, end)).filter(|other| *other != chain) {
-            whole.1 = self.chains[other as usize].end;
-            joined[1] = Some(other);
-        }
-        for other in joined.into_iter().flatten() {
-            let gone = self.chains[other as usize];
-            self.by_start.remove(&(stream, gone.start));
-            self.by_end.remove(&(stream, gone.end));
-            let kept = &mut self.chains[chain as usize];
-            kept.live += gone.live;
-            kept.first = kept.first.min(gone.first);
-            kept.last = kept.last.max(gone.last);
-            kept.refs += 1;
-            self.chains[other as usize].became = chain;
-        }
-        if whole.0 != start {
-            self.by_start.remove(&(stream, start));
-        }
+    /// A chain goes on with what was another one.
+    fn absorb(&mut self, chain: u32, other: u32) {
+        let gone = self.chains[other as usize];
         let kept = &mut self.chains[chain as usize];
-        (kept.start, kept.end) = whole;
-        self.by_start.insert((stream, whole.0), chain);
-        self.by_end.insert((stream, whole.1), chain);
+        kept.end = gone.end;
+        kept.live += gone.live;
+        kept.refs += 1;
+        kept.first = kept.first.min(gone.first);
+        kept.last = kept.last.max(gone.last);
+        self.chains[other as usize].became = chain;
     }
 
     /// The chain that this one is part of by now.
@@ -277,8 +272,7 @@ impl Online {
     /// All of a chain have finished: nothing could have joined it any more.
     fn ends(&mut self, chain: u32) {
         let ended = self.chains[chain as usize];
-        self.by_start.remove(&(ended.stream, ended.start));
-        self.by_end.remove(&(ended.stream, ended.end));
+        self.chains_at.remove(&place(ended.stream, ended.start));
         self.chains_free.push(chain);
         let stream = &mut self.streams[ended.stream as usize];
         let len = ended.end - ended.start;
@@ -357,9 +351,4 @@ impl Size {
             self.grew /= 2;
         }
     }
-}
-
-fn find(map: &Sorted<(u32, u64), u32>, key: (u32, u64)) -> Option<u32> {
-    let (found, chain) = map.at_or_after(&key)?;
-    (found == key).then_some(chain)
 }

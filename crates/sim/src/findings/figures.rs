@@ -179,9 +179,9 @@ impl Findings {
     }
 }
 
-/// Whether the paper has a number for one point.
+/// Whether the paper has a number for one point of one series.
 fn is_point(claim: &Verdict) -> bool {
-    claim.paper.is_some() && claim.x.is_some()
+    claim.paper.is_some() && claim.x.is_some() && claim.against_series.is_none()
 }
 
 fn measured(policy: &str, points: Vec<(f64, f64)>) -> Series {

@@ -15,6 +15,9 @@ pub struct Verdict {
     pub policy: String,
     /// The policy against which the change is meant, in percent.
     pub against: Option<String>,
+    /// The series against which the change is meant, in percent.
+    #[serde(default)]
+    pub against_series: Option<String>,
     /// In which series.
     pub series: String,
     /// At which point; None: over several of them.
@@ -56,7 +59,8 @@ struct Judge<'a> {
     claim: &'a Claim,
     series: usize,
     policy: usize,
-    against: Option<usize>,
+    /// Series and policy of the other value.
+    against: Option<(usize, usize)>,
 }
 
 impl Judge<'_> {
@@ -70,31 +74,44 @@ impl Judge<'_> {
             let mut labels = scenario.policies.iter();
             labels.position(|policy| policy.label == *label)
         };
+        let policy = number(&claim.policy).expect("it was checked");
+        let named = |name: &String| scenario.series.iter().position(|it| it.name == *name);
+        let other_series = claim.against_series.as_ref().and_then(named);
+        let other_policy = claim.against.as_ref().and_then(number);
+        let is_compared = other_series.is_some() || other_policy.is_some();
+        let against = (
+            other_series.unwrap_or(series),
+            other_policy.unwrap_or(policy),
+        );
         Judge {
             scenario,
             outcome,
             claim,
             series,
-            policy: number(&claim.policy).expect("it was checked"),
-            against: claim.against.as_ref().and_then(number),
+            policy,
+            against: is_compared.then_some(against),
         }
     }
 
-    fn at(&self, point: usize, policy: usize) -> f64 {
+    fn at(&self, point: usize, (series, policy): (usize, usize)) -> f64 {
         let metric = self.claim.metric;
-        self.outcome.get(self.series, point, policy, metric)
+        self.outcome.get(series, point, policy, metric)
+    }
+
+    fn own(&self) -> (usize, usize) {
+        (self.series, self.policy)
     }
 
     fn change(&self, point: usize) -> f64 {
         match self.against {
-            Some(other) => 100.0 * (self.at(point, self.policy) / self.at(point, other) - 1.0),
-            None => self.at(point, self.policy),
+            Some(other) => 100.0 * (self.at(point, self.own()) / self.at(point, other) - 1.0),
+            None => self.at(point, self.own()),
         }
     }
 
-    fn spread(&self, policy: usize) -> f64 {
-        let points = 0..self.scenario.series[self.series].points.len();
-        spread(points.map(|point| self.at(point, policy)))
+    fn spread(&self, of: (usize, usize)) -> f64 {
+        let points = 0..self.scenario.series[of.0].points.len();
+        spread(points.map(|point| self.at(point, of)))
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -102,14 +119,17 @@ impl Judge<'_> {
         let points = &self.scenario.series[self.series].points;
         let of = self.words();
         if claim.spread {
-            let (text, ours) = match (&claim.against, self.against) {
-                (Some(label), Some(other)) => (
-                    format!("{of}: growth over the points, as a share of {label}'s"),
-                    self.spread(self.policy) / self.spread(other).max(f64::MIN_POSITIVE),
+            let (text, ours) = match self.against {
+                Some(other) => (
+                    format!(
+                        "{of}: growth over the points, as a share of {}'s",
+                        self.other()
+                    ),
+                    self.spread(self.own()) / self.spread(other).max(f64::MIN_POSITIVE),
                 ),
-                _ => (
+                None => (
                     format!("{of}: largest above smallest over the points, in %"),
-                    self.spread(self.policy),
+                    self.spread(self.own()),
                 ),
             };
             return vec![self.verdict(text, None, ours)];
@@ -133,13 +153,28 @@ impl Judge<'_> {
 
     fn words(&self) -> String {
         let (words, policy) = (self.claim.metric.words(), &self.claim.policy);
-        let words = match (&self.claim.against, self.claim.spread) {
-            (Some(other), false) => format!("{words} under {policy}, change against {other} in %"),
+        let words = match (self.against, self.claim.spread) {
+            (Some(_), false) => {
+                format!(
+                    "{words} under {policy}, change against {} in %",
+                    self.other()
+                )
+            }
             _ => format!("{words} under {policy}"),
         };
         match self.scenario.series[self.series].name.as_str() {
             "" => words,
             name => format!("{name}: {words}"),
+        }
+    }
+
+    /// What it is compared with.
+    fn other(&self) -> String {
+        let claim = self.claim;
+        match (&claim.against, &claim.against_series) {
+            (Some(policy), Some(series)) => format!("{policy} in \"{series}\""),
+            (None, Some(series)) => format!("\"{series}\""),
+            (policy, None) => policy.clone().unwrap_or_default(),
         }
     }
 
@@ -150,6 +185,7 @@ impl Judge<'_> {
             metric: claim.metric,
             policy: claim.policy.clone(),
             against: claim.against.clone(),
+            against_series: claim.against_series.clone(),
             series: self.scenario.series[self.series].name.clone(),
             x,
             paper: claim.paper,

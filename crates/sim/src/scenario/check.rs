@@ -132,11 +132,14 @@ fn names(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
             return Err((key, reason));
         }
     }
-    let mut series = scenario.series.iter();
-    if let Some(name) = &claim.series
-        && !series.any(|it| it.name == *name)
-    {
-        return Err(("series", format!("there is no series {name:?}")));
+    for (key, name) in [
+        ("series", &claim.series),
+        ("against_series", &claim.against_series),
+    ] {
+        let known = |name: &String| scenario.series.iter().any(|it| it.name == *name);
+        if let Some(name) = name.as_ref().filter(|name| !known(name)) {
+            return Err((key, format!("there is no series {name:?}")));
+        }
     }
     let mut points = scenario.series.iter().flat_map(|it| &it.points);
     match claim.x {

@@ -41,6 +41,9 @@ struct Forwarders {
     merge_blocks: bool,
     #[serde(default = "request_time")]
     request_time: Duration,
+    copy_mb_s: Option<u64>,
+    #[serde(default)]
+    contention_percent: u64,
     #[serde(default = "memory_mb_s")]
     memory_mb_s: u64,
     /// Sessions are opened before the programs start.
@@ -146,6 +149,8 @@ impl Machine {
                 credits: forwarders.credits,
                 merge_blocks: forwarders.merge_blocks,
                 request_ns: forwarders.request_time.0,
+                copy_mb_s: forwarders.copy_mb_s,
+                contention_percent: forwarders.contention_percent,
                 memory_mb_s: forwarders.memory_mb_s,
                 device,
                 scheduler: Options::default(),

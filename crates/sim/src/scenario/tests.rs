@@ -137,6 +137,11 @@ fn points_and_series_are_told_apart() {
             "t.toml:12: vary.values[1]: there are two points at 1",
         ),
         (
+            "[vary]\nkey = \"application.copies\"\nvalues = [1, 1025]\n",
+            "t.toml:7: application[0].copies: that makes 1025 nodes of all applications; at most \
+             1024 (x = 1025)",
+        ),
+        (
             "[[point]]\nx = nan\n",
             "t.toml:10: point[0].x: NaN is no place",
         ),

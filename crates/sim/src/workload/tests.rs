@@ -140,6 +140,8 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
             credits: 64,
             merge_blocks: true,
             request_ns: 1000,
+            copy_mb_s: None,
+            contention_percent: 0,
             memory_mb_s: 3000,
             device: DeviceOptions::preset("ideal").expect("it is one"),
             scheduler: Options::for_policy("fifo"),

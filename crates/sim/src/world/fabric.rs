@@ -67,6 +67,14 @@ pub(super) fn request_bytes(request: &Request) -> u64 {
     HEAD_BYTES + extents * EXTENT_BYTES + u64::from(request.payload_len)
 }
 
+/// Bytes that a request reads or writes.
+pub(super) fn moved_bytes(request: &Request) -> u64 {
+    match &request.op {
+        Op::Read { extents, .. } | Op::Write { extents, .. } => extents.bytes(),
+        _ => 0,
+    }
+}
+
 /// Bytes of a reply on the wire.
 pub(super) fn reply_bytes(reply: &Reply) -> u64 {
     HEAD_BYTES + u64::from(reply.payload_len)

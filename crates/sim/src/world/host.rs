@@ -40,6 +40,9 @@ pub(super) struct Host {
     blocked: VecDeque<(LinkId, Request)>,
     /// Requests are taken from the wire one after the other.
     taken_until: u64,
+    /// When those of them that wait will be taken, if that makes a difference.
+    taking: VecDeque<u64>,
+    contention_percent: u64,
     device: Device,
     mapping: Mapping,
     layout: Layout,
@@ -59,13 +62,15 @@ pub(super) enum Started {
 }
 
 impl Host {
-    pub(super) fn new(device: &DeviceOptions, layout: Layout) -> Host {
+    pub(super) fn new(device: &DeviceOptions, layout: Layout, contention_percent: u64) -> Host {
         Host {
             core: None,
             life: 0,
             wakes_at: u64::MAX,
             blocked: VecDeque::new(),
             taken_until: 0,
+            taking: VecDeque::new(),
+            contention_percent,
             mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
             device: Device::new(device).expect("the options were checked"),
             layout,
@@ -112,10 +117,23 @@ impl Host {
         }
     }
 
-    /// When a request that has come at `now` is in the process's hands, if each takes `request_ns`
-    /// of its time.
-    pub(super) fn takes(&mut self, now: u64, request_ns: u64) -> u64 {
-        self.taken_until = now.max(self.taken_until) + request_ns;
+    /// When a request that has come at `now` is in the process's hands, if it takes `own_ns` of
+    /// its time. Threads that wait for a core slow the one that has it: as many as may have a call
+    /// at the device.
+    pub(super) fn takes(&mut self, now: u64, own_ns: u64) -> u64 {
+        let mut percent = 100;
+        if self.contention_percent > 0 {
+            while self.taking.front().is_some_and(|at| *at <= now) {
+                self.taking.pop_front();
+            }
+            let waiting = (self.taking.len() as u64).min(u64::from(self.device.depth()));
+            percent += self.contention_percent.saturating_mul(waiting);
+        }
+        let takes_ns = own_ns.saturating_mul(percent) / 100;
+        self.taken_until = now.max(self.taken_until).saturating_add(takes_ns);
+        if self.contention_percent > 0 {
+            self.taking.push_back(self.taken_until);
+        }
         self.taken_until
     }
 

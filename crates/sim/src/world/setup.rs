@@ -34,6 +34,11 @@ pub struct ForwarderOptions {
     pub merge_blocks: bool,
     /// Time of the process that each request takes, ns.
     pub request_ns: u64,
+    /// Megabytes per second at which the process copies payload; none: it copies nothing.
+    pub copy_mb_s: Option<u64>,
+    /// Percent by which each request that waits for the process, up to the device's depth, makes
+    /// its work longer.
+    pub contention_percent: u64,
     /// Megabytes per second between two processes of one node.
     pub memory_mb_s: u64,
     /// The device behind each.
@@ -43,6 +48,13 @@ pub struct ForwarderOptions {
 }
 
 impl ForwarderOptions {
+    /// Time of the process that a request of so many bytes takes when nothing else waits, ns.
+    pub(super) fn process_ns(&self, bytes: u64) -> u64 {
+        let copy = |rate: u64| bytes.saturating_mul(1000) / rate;
+        self.request_ns
+            .saturating_add(self.copy_mb_s.map_or(0, copy))
+    }
+
     pub(super) fn memory_ns(&self, bytes: u64) -> u64 {
         bytes.saturating_mul(1000) / self.memory_mb_s
     }
@@ -135,6 +147,9 @@ impl Setup {
         let forwarders = &self.forwarders;
         if forwarders.count == 0 || forwarders.credits == 0 || forwarders.memory_mb_s == 0 {
             return wrong("forwarders, credits and memory bandwidth must be positive".into());
+        }
+        if forwarders.copy_mb_s == Some(0) {
+            return wrong("copy_mb_s must be positive; without it nothing is copied".into());
         }
         if !forwarders.stripe.is_power_of_two() || forwarders.stripe < 4096 {
             return wrong(format!(

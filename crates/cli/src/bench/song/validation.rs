@@ -115,7 +115,8 @@ impl Validation {
              --simulate --write {}`: ten applications read 4 MiB each, at once, from eight \
              forwarders on emulated 7200 rpm disks; then the scenario `{SCENARIO}` (series \
              {SERIES}) in virtual time. Live: medians of {repetitions} rounds on this machine; \
-             simulated: means over {} seeds.\n\n| | live | simulated | difference |\n\
+             simulated: means over {} seeds. The policies are those that the live benchmark runs, \
+             fifo and window: the paper's two sides.\n\n| | live | simulated | difference |\n\
              |---|---|---|---|\n",
             path.display(),
             self.repetitions,

@@ -1,0 +1,418 @@
+//! The C ABI of the scheduler: what `include/tidegate_sched.h` declares.
+//!
+//! Every call answers with a code, and keeps a text of what went wrong. Handles are numbers in the
+//! shape of pointers that are looked up and never followed; no panic goes further than the call.
+//! Other pointers are the caller's word, checked for NULL: each `unsafe` below relies on what the
+//! header asks of them. [`agios`] is the interface of AGIOS over the same.
+#![allow(non_camel_case_types, clippy::missing_safety_doc)]
+
+pub mod abi;
+pub mod agios;
+mod callbacks;
+mod failure;
+mod history;
+mod instance;
+mod lock;
+mod options;
+mod slots;
+mod worker;
+
+pub use abi::{
+    TG_SCHED_ALONE, TG_SCHED_CANCEL, TG_SCHED_DISPATCH, TG_SCHED_DRAIN, TG_SCHED_IDLE,
+    TG_SCHED_READ, TG_SCHED_WAIT, TG_SCHED_WRITE, tg_sched_callbacks, tg_sched_entry,
+    tg_sched_request, tg_sched_statistics,
+};
+use abi::{read_sized, same_size, write_sized};
+pub use callbacks::{tg_sched_start, tg_sched_stop};
+use failure::{Failure, fail};
+use instance::{Instance, Next};
+use options::Settings;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::offset_of;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use tidegate_sched::{mix64, policy};
+
+/// A scheduler.
+pub struct tg_sched {
+    _private: [u8; 0],
+}
+
+/// Options of a scheduler.
+pub struct tg_sched_options {
+    _private: [u8; 0],
+}
+
+/// The answer of a call: its number, or the code of its failure, whose text is kept.
+#[inline]
+fn answer(call: &'static str, handle: usize, result: Result<c_int, Box<Failure>>) -> c_int {
+    match result {
+        Ok(value) => value,
+        Err(failure) => failure::keep(call, handle, failure),
+    }
+}
+
+/// As `answer`, for calls that are not on a scheduler, whose panics stop there.
+fn caught(
+    call: &'static str,
+    handle: usize,
+    run: impl FnOnce() -> Result<c_int, Box<Failure>>,
+) -> c_int {
+    let result = catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|panic| fail(Failure::Poisoned(slots::panic_text(&*panic))));
+    answer(call, handle, result)
+}
+
+/// # Safety
+/// `text` is NULL or a string.
+unsafe fn text_of<'a>(what: &'static str, text: *const c_char) -> Result<&'a str, Box<Failure>> {
+    if text.is_null() {
+        return fail(Failure::Null(what));
+    }
+    // SAFETY: the caller's word.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str()
+        .or_else(|_| fail(Failure::Argument(format!("{what} is not UTF-8"))))
+}
+
+/// Writes a new handle where the caller wants it, which is NULL until then.
+unsafe fn put<T>(
+    what: &'static str,
+    into: *mut *mut T,
+    make: impl FnOnce() -> Result<usize, Box<Failure>>,
+) -> Result<c_int, Box<Failure>> {
+    if into.is_null() {
+        return fail(Failure::Null(what));
+    }
+    // SAFETY: the caller's word: a place for a pointer.
+    unsafe {
+        into.write(std::ptr::null_mut());
+        into.write(make()? as *mut T);
+    }
+    Ok(0)
+}
+
+/// Version of the library, such as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => panic!("a version has no NUL in it"),
+        };
+    VERSION.as_ptr()
+}
+
+/// The name of policy number `index`, from 0; NULL beyond the last.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_policy_name(index: usize) -> *const c_char {
+    static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        let named = |name: &&str| CString::new(*name).expect("names have no NUL in them");
+        policy::NAMES.iter().map(named).collect()
+    });
+    names
+        .get(index)
+        .map_or(std::ptr::null(), |name| name.as_ptr())
+}
+
+/// The id of an application or a file from `len` bytes of its name; 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_hash(name: *const c_void, len: usize) -> u64 {
+    if name.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's word: `len` readable bytes.
+    hash(unsafe { std::slice::from_raw_parts(name.cast::<u8>(), len) })
+}
+
+/// The hash of the scheduler's `AppId::from_name`, of any bytes.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    mix64(fnv)
+}
+
+/// Why the last failed call of this thread failed, if it was on `handle` or `handle` is NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_error(handle: *const tg_sched) -> *const c_char {
+    failure::last_text(handle as usize)
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_clock_ns() -> u64 {
+    worker::clock_ns()
+}
+
+/// CLOCK_REALTIME minus CLOCK_MONOTONIC in nanoseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_wall_offset_ns() -> u64 {
+    worker::wall_offset_ns()
+}
+
+/// Makes options for `policy`, with everything else at its default.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_options_new(
+    policy: *const c_char,
+    options: *mut *mut tg_sched_options,
+) -> c_int {
+    caught("options_new", 0, || {
+        // SAFETY: the header's words on both arguments.
+        unsafe {
+            put("options", options, || {
+                let name = text_of("policy", policy)?;
+                Ok(options::insert(Settings::for_policy(name)))
+            })
+        }
+    })
+}
+
+/// Sets one option from text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_options_set(
+    options: *mut tg_sched_options,
+    name: *const c_char,
+    value: *const c_char,
+) -> c_int {
+    caught("options_set", options as usize, || {
+        // SAFETY: the header's words on both strings.
+        let (name, value) = unsafe { (text_of("name", name)?, text_of("value", value)?) };
+        options::with(options as usize, |settings| settings.set(name, value))?;
+        Ok(0)
+    })
+}
+
+/// Sets the options of a line such as "depth=4 window_ms=250".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_options_parse(
+    options: *mut tg_sched_options,
+    line: *const c_char,
+) -> c_int {
+    caught("options_parse", options as usize, || {
+        // SAFETY: the header's words on the string.
+        let line = unsafe { text_of("line", line)? };
+        options::with(options as usize, |settings| settings.parse(line))?;
+        Ok(0)
+    })
+}
+
+/// Ends options. Schedulers made from them do not need them.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_options_free(options: *mut tg_sched_options) -> c_int {
+    caught("options_free", options as usize, || {
+        options::remove(options as usize)?;
+        Ok(0)
+    })
+}
+
+/// Makes a scheduler with nothing queued.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_new(
+    options: *const tg_sched_options,
+    handle: *mut *mut tg_sched,
+) -> c_int {
+    caught("new", options as usize, || {
+        // SAFETY: the header's word on `handle`.
+        unsafe {
+            put("handle", handle, || {
+                let settings = options::copy(options as usize)?;
+                let single = settings.single_thread;
+                slots::insert(Instance::new(settings.finish())?, single)
+            })
+        }
+    })
+}
+
+/// Ends a scheduler and forgets its requests.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_free(handle: *mut tg_sched) -> c_int {
+    let removed = slots::remove(handle as usize);
+    answer("free", handle as usize, removed.map(|()| 0))
+}
+
+/// Hands in a request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_submit(
+    handle: *mut tg_sched,
+    now_ns: u64,
+    request: *const tg_sched_request,
+) -> c_int {
+    // SAFETY: the header's word on the request.
+    let same = unsafe { same_size(request) };
+    let copied;
+    let request = match same {
+        Some(request) => request,
+        None => {
+            let min = offset_of!(tg_sched_request, stamp_ns);
+            // SAFETY: as above.
+            match unsafe { read_sized("request", request, min) } {
+                Ok(request) => {
+                    copied = request;
+                    &copied
+                }
+                Err(failure) => return answer("submit", handle as usize, Err(failure)),
+            }
+        }
+    };
+    let result = slots::with(handle as usize, |instance| {
+        request.check()?;
+        instance.submit(now_ns, || request.request())
+    });
+    answer("submit", handle as usize, result.map(|()| 0))
+}
+
+/// Tells that nobody waits for a request any more. 1: it will not run; 0: it runs already.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_cancel(handle: *mut tg_sched, now_ns: u64, id: u64) -> c_int {
+    let result = slots::with(handle as usize, |instance| instance.cancel(now_ns, id));
+    answer("cancel", handle as usize, result.map(c_int::from))
+}
+
+/// Asks what to do next.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_poll(
+    handle: *mut tg_sched,
+    now_ns: u64,
+    entries: *mut tg_sched_entry,
+    room: usize,
+    count: *mut usize,
+    wake_ns: *mut u64,
+) -> c_int {
+    if entries.is_null() || count.is_null() {
+        let what = if count.is_null() { "count" } else { "entries" };
+        return answer("poll", handle as usize, fail(Failure::Null(what)));
+    }
+    let result = slots::with(handle as usize, |instance| {
+        if instance.thread.is_some() {
+            return fail(Failure::State("the scheduler's own thread polls it"));
+        }
+        // SAFETY: the header's words: `count` and `wake_ns` are places, `entries` an array of
+        // `room`.
+        unsafe { poll(instance, now_ns, (entries, room), count, wake_ns) }
+    });
+    answer("poll", handle as usize, result)
+}
+
+/// # Safety
+/// `into` is an array with that room; `count` is a place, and `wake_ns` is one or NULL.
+#[inline]
+unsafe fn poll(
+    instance: &mut Instance,
+    now_ns: u64,
+    (entries, room): (*mut tg_sched_entry, usize),
+    count: *mut usize,
+    wake_ns: *mut u64,
+) -> Result<c_int, Box<Failure>> {
+    let (answer, found, until) = match instance.next(now_ns) {
+        Next::Batch => (TG_SCHED_DISPATCH, instance.batch().len(), u64::MAX),
+        Next::WaitUntil(until) => (TG_SCHED_WAIT, 0, until.0),
+        Next::Idle => (TG_SCHED_IDLE, 0, u64::MAX),
+    };
+    // SAFETY: the caller's word.
+    unsafe {
+        count.write(found);
+        if !wake_ns.is_null() {
+            wake_ns.write(until);
+        }
+    }
+    if found > room {
+        instance.keep_batch(true);
+        return fail(Failure::Room {
+            needed: found,
+            room,
+        });
+    }
+    if found > 0 {
+        for (index, request) in instance.batch().iter().enumerate() {
+            // SAFETY: `index` is below `room`.
+            unsafe { entries.add(index).write(tg_sched_entry::from(request)) };
+        }
+        instance.keep_batch(false);
+    }
+    Ok(answer)
+}
+
+/// Tells that a dispatched request is done, whether or not it succeeded.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_complete(handle: *mut tg_sched, now_ns: u64, id: u64) -> c_int {
+    let result = slots::with(handle as usize, |instance| instance.complete(now_ns, id));
+    answer("complete", handle as usize, result.map(|()| 0))
+}
+
+/// Changes policy and options; no request is lost.
+#[unsafe(no_mangle)]
+pub extern "C" fn tg_sched_set_policy(
+    handle: *mut tg_sched,
+    now_ns: u64,
+    options: *const tg_sched_options,
+) -> c_int {
+    let result = options::copy(options as usize).and_then(|settings| {
+        slots::with(handle as usize, |instance| {
+            let mut changed = settings.finish();
+            if changed.wall_offset_ns == 0 {
+                changed.wall_offset_ns = instance.options().wall_offset_ns;
+            }
+            instance.set_policy(now_ns, changed)
+        })
+    });
+    answer("set_policy", handle as usize, result.map(|()| 0))
+}
+
+/// Copies the name of the current policy, cut to `len` bytes with its NUL; returns its length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_policy(
+    handle: *mut tg_sched,
+    buffer: *mut c_char,
+    len: usize,
+) -> c_int {
+    let result = slots::with(handle as usize, |instance| {
+        if buffer.is_null() && len > 0 {
+            return fail(Failure::Null("buffer"));
+        }
+        let name = instance.policy();
+        if len > 0 {
+            let copied = name.len().min(len - 1);
+            // SAFETY: the header's word: the buffer has `len` bytes.
+            unsafe {
+                buffer.copy_from_nonoverlapping(name.as_ptr().cast(), copied);
+                buffer.add(copied).write(0);
+            }
+        }
+        Ok(name.len() as c_int)
+    });
+    answer("policy", handle as usize, result)
+}
+
+/// Counts since the start, and what is there now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_stats(
+    handle: *mut tg_sched,
+    statistics: *mut tg_sched_statistics,
+) -> c_int {
+    let result = slots::with(handle as usize, |instance| {
+        let counted = tg_sched_statistics::from(instance.stats());
+        // SAFETY: the header's word on the structure.
+        unsafe { write_sized("statistics", statistics, &counted) }
+    });
+    answer("stats", handle as usize, result.map(|()| 0))
+}
+
+/// The number of the current window, which goes into replies; 0 without windows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tg_sched_epoch(
+    handle: *mut tg_sched,
+    now_ns: u64,
+    epoch: *mut u64,
+) -> c_int {
+    let result = slots::with(handle as usize, |instance| {
+        if epoch.is_null() {
+            return fail(Failure::Null("epoch"));
+        }
+        // SAFETY: the header's word: a place for a number.
+        unsafe { epoch.write(instance.epoch(now_ns)) };
+        Ok(0)
+    });
+    answer("epoch", handle as usize, result)
+}

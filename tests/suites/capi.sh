@@ -1,0 +1,78 @@
+#!/bin/bash
+# The scheduler's C library as a host gets it: installed, linked in both ways, every call, under
+# valgrind, from many threads, in random sequences, with AGIOS's interface, and away again.
+. "$(dirname "$0")/../lib.sh"
+command -v valgrind > /dev/null || skip "valgrind is missing: run tools/need test"
+cd "$REPO"
+stage=$WORK/stage tests=crates/capi/tests
+make --silent install PREFIX="$stage" > "$WORK/install.log" 2>&1 || { cat "$WORK/install.log"; die "make install"; }
+export PKG_CONFIG_PATH=$stage/lib/pkgconfig
+flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 -pthread)
+
+# build NAME PACKAGE: shared, with the flags that pkg-config gives, and the folder to run it from.
+build() {
+  # shellcheck disable=SC2046
+  cc "${flags[@]}" -o "$WORK/$1" "$tests/$1.c" $(pkg-config --cflags --libs "$2") "-Wl,-rpath,$stage/lib" ||
+    die "$1.c does not compile"
+}
+build calls tidegate_sched; build threads tidegate_sched; build sequence tidegate_sched
+build agios_defects agios
+clean=(valgrind --quiet --leak-check=full --show-leak-kinds=definite,possible
+  --errors-for-leak-kinds=definite,possible --error-exitcode=9 --fair-sched=yes)
+conf=$WORK/conf; mkdir -p "$conf"
+agios() { rm -f "$conf"/*; timeout 300 "$@" 2> "$WORK/agios.err" || { tail -n 5 "$WORK/agios.err"; return 1; }; }
+
+note "headers"
+printf '#include <%s>\n' tidegate_sched.h agios/agios.h agios/scheduling_algorithms.h > "$WORK/all.c"
+takes() { "$@" -Wall -Wextra -Werror -fsyntax-only "-I$stage/include" "$WORK/all.c"; }
+check "C11 takes them" takes cc -std=c11 -pedantic
+! command -v c++ > /dev/null || check "C++ takes them" takes c++ -x c++
+check "C99 takes them" takes cc -std=c99 -pedantic
+
+note "linked with the shared library"
+check "every call" timeout 60 "$WORK/calls"
+check "many threads" timeout 120 "$WORK/threads"
+check "AGIOS: its defects, every algorithm" agios "$WORK/agios_defects" "$conf"
+check "the name at run time has the ABI's number" \
+  grep -q 'libtidegate_sched.so.0' <(objdump -p "$WORK/calls" "$WORK/agios_defects")
+
+note "linked with the static library"
+# shellcheck disable=SC2046
+cc "${flags[@]}" -o "$WORK/static" "$tests/calls.c" $(pkg-config --cflags tidegate_sched) \
+  "$stage/lib/libtidegate_sched.a" $(pkg-config --static --libs-only-l tidegate_sched | sed 's/-ltidegate_sched//')
+check "every call" timeout 60 "$WORK/static"
+
+note "under valgrind"
+check "every call: no error, no leak" timeout 300 "${clean[@]}" "$WORK/calls"
+check "many threads: no error, no leak" timeout 300 "${clean[@]}" "$WORK/threads" 3000
+check "AGIOS: no error, no leak" agios "${clean[@]}" "$WORK/agios_defects" "$conf" 2000
+check "random sequences: no error, no leak" timeout 300 "${clean[@]}" "$WORK/sequence" 1 40
+
+seconds=10; [ "$MODE" = quick ] || seconds=600
+note "random sequences for $seconds s"
+check "no seed finds anything" timeout $((seconds + 200)) "$WORK/sequence" "$(date +%s)000000" "seconds=$seconds"
+
+# With the nightly compiler, where it is installed; the pinned one has no sanitizers.
+if [ "$MODE" = long ] && command -v rustup > /dev/null && rustup toolchain list | grep -q '^nightly'; then
+  note "under ThreadSanitizer"
+  host=$(rustc -vV | sed -n 's/^host: //p') target=${CARGO_TARGET_DIR:-$REPO/target}/tsan
+  RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$target \
+    cargo +nightly build --release --quiet -p tidegate-capi --target "$host" || die "the library with ThreadSanitizer"
+  for name in threads agios_defects sequence; do
+    cc "${flags[@]}" -fsanitize=thread -Icrates/capi/include -Icrates/capi/include/agios -o "$WORK/$name.tsan" \
+      "$tests/$name.c" "$tests/tsan_names.c" "$target/$host/release/libtidegate_capi.a" \
+      -lgcc_s -lutil -lrt -lpthread -lm -ldl
+  done
+  check "many threads: no race" timeout 300 "$WORK/threads.tsan" 30000
+  check "AGIOS: no race" agios "$WORK/agios_defects.tsan" "$conf" 8000
+  check "random sequences: no race" timeout 300 "$WORK/sequence.tsan" 1 3000
+fi
+
+note "installed and taken away"
+check "DESTDIR goes before PREFIX" make --silent install PREFIX=/opt/x DESTDIR="$WORK/root"
+check "pkg-config files name PREFIX alone" grep -qx 'prefix=/opt/x' "$WORK/root/opt/x/lib/pkgconfig/agios.pc"
+check "uninstall" make --silent uninstall PREFIX=/opt/x DESTDIR="$WORK/root"
+check "nothing is left" test -z "$(find "$WORK/root" ! -type d)"
+mkdir -p "$WORK/other/lib"; echo > "$WORK/other/lib/libagios.so"
+check "another libagios.so is not replaced" not make --silent install PREFIX="$WORK/other" 2> /dev/null
+verdict
