@@ -137,7 +137,9 @@ fn main() {
         std::process::exit(2);
     }
     let writes = args.get(2).is_some_and(|mix| mix == "mixed");
-    let runs = options.iter().find_map(|option| option.strip_prefix("runs="));
+    let runs = options
+        .iter()
+        .find_map(|option| option.strip_prefix("runs="));
     let runs: u64 = runs.map_or(5, |text| text.parse().expect("runs=NUMBER"));
     let requests = args
         .get(3)

@@ -9,6 +9,7 @@
 
 mod online;
 mod recorded;
+mod trust;
 
 pub use recorded::{Observed, Prediction};
 
@@ -21,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use online::Online;
 use recorded::Recorded;
+use trust::Trust;
 
 /// The policy's options.
 pub(crate) const OPTIONS: [&str; 3] = ["idle_percent_max", "prediction", "wait_us_max"];
@@ -60,8 +62,9 @@ pub(crate) struct Predictor {
     running: u32,
     counted: Time,
     holding: bool,
-    /// By run: the length at which its wait ends.
-    goals: Vec<u64>,
+    /// By run: its length when its wait began, and the one at which it ends.
+    goals: Vec<(u64, u64)>,
+    trust: Trust,
     /// Of 256: how much of a wait other work hides, as seen so far (the paper's alpha).
     hidden: u64,
 }
@@ -90,6 +93,7 @@ impl Predictor {
             counted: Time(0),
             holding: false,
             goals: Vec::new(),
+            trust: Trust::default(),
             hidden: 0,
         })
     }
@@ -125,7 +129,7 @@ impl Predictor {
         }
         let run = runs.run(entry.tag);
         let goal = self.goals.get(entry.tag as usize);
-        run.waited && goal.is_some_and(|&goal| run.end - run.start >= goal)
+        run.waited && goal.is_some_and(|&(_, goal)| run.end - run.start >= goal)
     }
 
     /// Whether an eligible run should wait, and until when.
@@ -150,13 +154,13 @@ impl Predictor {
         let gain = apart.saturating_sub(access.ns(expected.len));
         // What other work hides costs nothing: (1 - alpha) of the wait against the gain.
         let price = expected.wait_ns.saturating_mul(256 - self.hidden) / 256;
-        if price >= gain || expected.wait_ns > self.wait_ns_max {
+        if price >= gain || expected.wait_ns > self.wait_ns_max || !self.trust.allows() {
             return None;
         }
         if self.goals.len() <= run as usize {
-            self.goals.resize(run as usize + 1, u64::MAX);
+            self.goals.resize(run as usize + 1, (0, u64::MAX));
         }
-        self.goals[run as usize] = expected.len;
+        self.goals[run as usize] = (len, expected.len);
         // Ski rental: if the rest does not come, what was waited is what it could have brought.
         Some(now + gain.min(2 * expected.wait_ns).max(1).min(self.wait_ns_max))
     }
@@ -170,6 +174,18 @@ impl Predictor {
         }
         self.holding = true;
         Some(until)
+    }
+
+    /// A run is chosen: if it waited, what that brought tells how far to believe in the next wait.
+    pub(crate) fn leaves(&mut self, runs: &Runs, run: u32) {
+        let Some(&(from, goal)) = self.goals.get(run as usize) else {
+            return;
+        };
+        let run = runs.run(run);
+        if run.waited {
+            let half = from + goal.saturating_sub(from) / 2;
+            self.trust.note(run.end - run.start >= half);
+        }
     }
 
     /// A batch of so many requests runs.
