@@ -4,12 +4,13 @@
 //! offset, are joined to predicted runs where that pays: v and the next r join if
 //! `TTP(v) + TTP(r) > TTP(v + r) + |AT_r - AT_v| (1 - alpha)`, with TTP the cost of an access, AT
 //! the time of arrival, and alpha the part of the wait that the work of other queues can hide:
-//! here the cost of what other queues get in that time, divided by the time. A real request is
+//! here the cost of what other queues get in that time, divided by the time; yet nobody waits for
+//! longer than twice the gain. A real request is
 //! linked to the predicted one of the same file, direction, offset and length whose relative time
 //! is near. If the predicted run of a chosen run is longer, it waits, once, for
 //! `(AT_last - AT_first) - (now - arrival of its first)`.
 
-use super::Expected;
+use super::{Expected, HIDDEN_MOST};
 use crate::cost::CostModel;
 use crate::index::NONE;
 use crate::requests::{Entry, Requests, Slot};
@@ -83,6 +84,7 @@ impl Prediction {
                 same && run.end == request.offset
                     && request.len > 0
                     && apart > together.saturating_add(priced)
+                    && gap <= HIDDEN_MOST * (apart - together)
             });
             match joined {
                 Some(run) => {
@@ -424,6 +426,10 @@ mod tests {
         let mut hidden = far.to_vec();
         hidden.push(seen(2, 0, 1_000_000));
         assert_eq!(runs(&hidden), 2);
+        // But what comes much later comes from a program that waited for an answer.
+        let mut later = vec![seen(1, 0, 0), seen(1, 4096, 40_000_000)];
+        later.extend((1..9).map(|n| seen(2, n << 20, n * 1_000_000)));
+        assert_eq!(runs(&later), 10);
         // The later one may come first.
         assert_eq!(runs(&[seen(1, 0, 7_000_000), seen(1, 4096, 0)]), 1);
         // What does not touch does not join, nor what is of another file.
