@@ -131,6 +131,9 @@ pub struct Claim {
     pub against_series: Option<String>,
     /// In which series; all.
     pub series: Option<String>,
+    /// Of the values in these series, at `x` or at all x, their mean.
+    #[serde(default)]
+    pub over: Vec<String>,
     /// At which x; at all of them, each by itself.
     pub x: Option<f64>,
     /// Of the values at all x, how far the largest is above the smallest, in percent.

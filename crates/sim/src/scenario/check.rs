@@ -141,6 +141,10 @@ fn names(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
             return Err((key, format!("there is no series {name:?}")));
         }
     }
+    let known = |name: &&String| scenario.series.iter().any(|it| it.name == **name);
+    if let Some(name) = claim.over.iter().find(|name| !known(name)) {
+        return Err(("over", format!("there is no series {name:?}")));
+    }
     let mut points = scenario.series.iter().flat_map(|it| &it.points);
     match claim.x {
         Some(x) if !points.any(|it| it.x == x) => Err(("x", format!("there is no point at {x}"))),
@@ -167,6 +171,10 @@ fn band(claim: &Claim) -> Result<(), Wrong> {
         )),
         _ if claim.mean && claim.spread => {
             Err(("mean", "either mean or spread, not both".to_string()))
+        }
+        _ if !claim.over.is_empty() && (claim.series.is_some() || claim.spread) => {
+            let reason = "is a mean over series: without series and spread";
+            Err(("over", reason.to_string()))
         }
         _ => Ok(()),
     }
