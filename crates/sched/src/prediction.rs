@@ -9,6 +9,7 @@
 
 mod online;
 mod recorded;
+mod trust;
 
 pub use recorded::{Observed, Prediction};
 
@@ -21,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use online::Online;
 use recorded::Recorded;
+use trust::Trust;
 
 /// The policy's options.
 pub(crate) const OPTIONS: [&str; 3] = ["idle_percent_max", "prediction", "wait_us_max"];
@@ -32,6 +34,10 @@ const WAIT_US_MAX: u64 = 100_000;
 
 /// Percent of the time that the device works.
 const IDLE_PERCENT_MAX: u64 = 2;
+
+/// However much other work hides, a wait is not longer than so many times the gain: what comes later
+/// than that comes from a program that waits for answers, and those of this run are among them.
+const HIDDEN_MOST: u64 = 2;
 
 /// What a predictor expects of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +66,9 @@ pub(crate) struct Predictor {
     running: u32,
     counted: Time,
     holding: bool,
-    /// By run: the length at which its wait ends.
-    goals: Vec<u64>,
+    /// By run: its length when its wait began, and the one at which it ends.
+    goals: Vec<(u64, u64)>,
+    trust: Trust,
     /// Of 256: how much of a wait other work hides, as seen so far (the paper's alpha).
     hidden: u64,
 }
@@ -90,6 +97,7 @@ impl Predictor {
             counted: Time(0),
             holding: false,
             goals: Vec::new(),
+            trust: Trust::new(),
             hidden: 0,
         })
     }
@@ -130,7 +138,7 @@ impl Predictor {
         }
         let run = runs.run(entry.tag);
         let goal = self.goals.get(entry.tag as usize);
-        run.waited && goal.is_some_and(|&goal| run.end - run.start >= goal)
+        run.waited && goal.is_some_and(|&(_, goal)| run.end - run.start >= goal)
     }
 
     /// Whether an eligible run should wait, and until when.
@@ -155,15 +163,19 @@ impl Predictor {
         let gain = apart.saturating_sub(access.ns(expected.len));
         // What other work hides costs nothing: (1 - alpha) of the wait against the gain.
         let price = expected.wait_ns.saturating_mul(256 - self.hidden) / 256;
-        if price >= gain || expected.wait_ns > self.wait_ns_max {
+        if price >= gain || expected.wait_ns > self.wait_ns_max || !self.trust.allows() {
             return None;
         }
         if self.goals.len() <= run as usize {
-            self.goals.resize(run as usize + 1, u64::MAX);
+            self.goals.resize(run as usize + 1, (0, u64::MAX));
         }
-        self.goals[run as usize] = expected.len;
-        // Ski rental: if the rest does not come, what was waited is what it could have brought.
-        Some(now + gain.min(2 * expected.wait_ns).max(1).min(self.wait_ns_max))
+        self.goals[run as usize] = (len, expected.len);
+        // Ski rental: if the rest does not come, what was waited is at most what it could have
+        // brought. Times of arrival vary, and to give up just before the rest comes is the worst:
+        // a quarter of the gain is always worth a try.
+        let most = gain * 256 / (256 - self.hidden).max(256 / HIDDEN_MOST);
+        let patience = (2 * expected.wait_ns).max(gain / 4).min(most);
+        Some(now + patience.clamp(1, self.wait_ns_max))
     }
 
     /// Nothing but parked runs is left: may the device idle until `until`? If not, or not so long,
@@ -175,6 +187,18 @@ impl Predictor {
         }
         self.holding = true;
         Some(until)
+    }
+
+    /// A run is chosen: if it waited, what that brought tells how far to believe in the next wait.
+    pub(crate) fn leaves(&mut self, runs: &Runs, run: u32) {
+        let Some(&(from, goal)) = self.goals.get(run as usize) else {
+            return;
+        };
+        let run = runs.run(run);
+        if run.waited {
+            let half = from + goal.saturating_sub(from) / 2;
+            self.trust.note(run.end - run.start >= half);
+        }
     }
 
     /// A batch of so many requests runs.
@@ -352,6 +376,42 @@ mod tests {
             request.file = FileId(9);
         }
         assert_eq!(run(&options, &other), (vec![1; 40], 0));
+    }
+
+    #[test]
+    fn the_trace_of_another_program_is_soon_no_longer_believed() {
+        let observed = |(at_ns, request): (u64, Request)| Observed {
+            file: request.file,
+            direction: request.direction,
+            offset: request.offset,
+            len: request.len,
+            at_ns,
+        };
+        let trace = requests(400).into_iter().map(observed).collect();
+        let mut options = options("recorded");
+        let prediction = Prediction::new(&[trace], &options.cost);
+        options.prediction = Some(Arc::new(prediction));
+        // The same places at the same times, but only the first of each two.
+        let first: Vec<_> = requests(400).into_iter().step_by(2).collect();
+        let (batches, idle_ns) = run(&options, &first);
+        assert_eq!(batches, vec![1; 400]);
+        // Each wait in vain is of twice the 2 ms that were foretold.
+        assert!((8 * 4 * MS..40 * 4 * MS).contains(&idle_ns), "{idle_ns}");
+    }
+
+    #[test]
+    fn online_rows_that_move_on_are_known_by_their_length() {
+        // Rounds of calls of four programs, each in its own part of the file.
+        let mut input = requests(160);
+        for (number, (_, request)) in (0..).zip(&mut input) {
+            let (round, program, half) = (number / 8, number / 2 % 4, number % 2);
+            request.offset = (program << 21) + 16_384 * round + 8192 * half;
+        }
+        let mut options = options("online");
+        options.table.set("idle_percent_max", 100);
+        let (batches, _) = run(&options, &input);
+        let joined = batches.iter().filter(|&&count| count == 2).count();
+        assert!(joined > 100, "{batches:?}");
     }
 
     #[test]

@@ -95,6 +95,8 @@ fn main() {
             keep_accesses: false,
             record: false,
             records_max: 0,
+            predictions: Vec::new(),
+            rehearsals: Vec::new(),
             applications: applications.collect(),
             faults: Vec::new(),
             limit_ns: 100_000_000_000_000,

@@ -11,6 +11,7 @@
 
 pub mod bounds;
 pub mod chart;
+pub mod cost;
 pub mod events;
 pub mod faults;
 pub mod findings;
@@ -23,6 +24,7 @@ pub mod rng;
 pub mod runner;
 pub mod scenario;
 pub mod song;
+pub mod training;
 pub mod units;
 pub mod workload;
 pub mod world;

@@ -12,6 +12,12 @@ macro_rules! library {
 }
 
 library! {
+    "agios-2013-fig3",
+    "agios-2013-fig5",
+    "agios-2013-fig6",
+    "agios-2013-fig7",
+    "agios-2013-overhead",
+    "agios-2013-table",
     "iofsl-2010-fig6",
     "iofsl-2010-fig8",
     "iofsl-2010-fig11",

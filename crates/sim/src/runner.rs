@@ -2,6 +2,7 @@
 
 use crate::result::{Given, Outcome, PointResult, measure};
 use crate::scenario::{REPETITIONS_MAX, SEED_MAX, Scenario, ScenarioError};
+use crate::training::Predicted;
 use crate::world::{self, Setup};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -55,6 +56,7 @@ pub fn run_recorded(
 ) -> Result<Outcome, ScenarioError> {
     check(scenario)?;
     let places = places(scenario);
+    let predicted = Predicted::new(scenario);
     let next = AtomicUsize::new(0);
     let ended = AtomicUsize::new(0);
     let events = AtomicU64::new(0);
@@ -68,7 +70,7 @@ pub fn run_recorded(
                 return;
             };
             let sink = sink.filter(|_| place.repetition == 0);
-            let result = one(scenario, *place, sink, &events);
+            let result = one(scenario, *place, &predicted, sink, &events);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             if let Ok(mut slot) = results[number].lock() {
                 *slot = Some(result);
@@ -143,6 +145,7 @@ fn places(scenario: &Scenario) -> Vec<Place> {
 fn one(
     scenario: &Scenario,
     place: Place,
+    predicted: &Predicted,
     sink: Option<Sink<'_>>,
     events: &AtomicU64,
 ) -> Result<PointResult, String> {
@@ -150,7 +153,13 @@ fn one(
     let machine = &scenario.series[place.series].points[place.point].machine;
     let policy = &scenario.policies[place.policy];
     let seed = scenario.seed + u64::from(place.repetition);
-    let mut setup = machine.setup(policy, seed, None);
+    let where_at = (place.series, place.point, place.policy);
+    let predictions = predicted.of(scenario, where_at, &|setup| run_one(setup, events))?;
+    let setup_of = |alone| Setup {
+        predictions: predictions.clone(),
+        ..machine.setup(policy, seed, alone)
+    };
+    let mut setup = setup_of(None);
     let mut given = Given {
         operations: figure.operations,
         requests: figure.requests,
@@ -167,7 +176,7 @@ fn one(
     let outcome = run_one(setup, events)?;
     if figure.alone {
         for (number, app) in (0..).zip(&mut given.applications) {
-            let end_ns = run_one(machine.setup(policy, seed, Some(number)), events)?.end_ns;
+            let end_ns = run_one(setup_of(Some(number)), events)?.end_ns;
             app.alone_ns = Some(end_ns.saturating_sub(app.starts_ns));
         }
     }

@@ -12,7 +12,7 @@ mod policies;
 mod source;
 
 pub use machine::Machine;
-pub use policies::Policy;
+pub use policies::{Policy, Training};
 pub use source::ScenarioError;
 
 use crate::result::Metric;
@@ -131,6 +131,9 @@ pub struct Claim {
     pub against_series: Option<String>,
     /// In which series; all.
     pub series: Option<String>,
+    /// Of the values in these series, at `x` or at all x, their mean.
+    #[serde(default)]
+    pub over: Vec<String>,
     /// At which x; at all of them, each by itself.
     pub x: Option<f64>,
     /// Of the values at all x, how far the largest is above the smallest, in percent.
@@ -229,6 +232,7 @@ impl Scenario {
         }
         check::places(&source, &series, &points)?;
         let variations = variations(&source, &table, &series, &points)?;
+        check::training(&source, &policies, &variations)?;
         let figure = match table.contains_key("figure") {
             true => section(&source, &mut table, "figure")?,
             false => return Err(source.wrong("", check::NO_FIGURE)),

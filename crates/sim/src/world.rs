@@ -8,6 +8,7 @@ mod faults;
 mod host;
 mod node;
 mod outcome;
+mod passes;
 mod port;
 mod process;
 mod program;
@@ -29,10 +30,13 @@ use fabric::{Body, Fabric, Link, LinkId, Sending, moved_bytes, reply_bytes, requ
 use host::{Host, Started};
 use node::Node;
 use outcome::Recorder;
+use passes::Passes;
 use process::{App, Running};
 use seats::Seats;
+use std::sync::Arc;
 use tidegate_client::core as client;
 use tidegate_forward::{Config, Input, JobId, Output};
+use tidegate_sched::Prediction;
 
 /// One second.
 const SECOND: u64 = 1_000_000_000;
@@ -86,12 +90,12 @@ pub fn run(setup: Setup) -> Result<Outcome, SetupError> {
     setup.check()?;
     let mut world = World::new(setup);
     world.begin();
-    while !world.is_done() {
+    while world.goes_on() {
         let Some(event) = world.events.pop() else {
             return Err(world.stuck("nothing is left to happen"));
         };
         world.recorder.events += 1;
-        if world.events.now() > world.limit_ns {
+        if world.events.now() > world.ends_by() {
             return Err(world.stuck("the time limit is over"));
         }
         world.step(event);
@@ -118,6 +122,9 @@ struct World {
     apps: Vec<App>,
     processes: Vec<Running>,
     faults: Vec<Fault>,
+    passes: Passes,
+    /// By forwarder, if they have any.
+    predictions: Vec<Arc<Prediction>>,
     /// Sessions that are being opened before the run.
     opening: usize,
     /// Processes whose program has not ended.
@@ -160,7 +167,8 @@ impl World {
         });
         let nodes: Vec<Node> = nodes.collect();
         let fabric = Fabric::new(setup.network, nodes.len() + forwarders, rng.split());
-        let (apps, processes) = process::launch(setup.applications, &mut rng);
+        let mut passes = Passes::new(setup.rehearsals, setup.applications, rng);
+        let (apps, processes) = passes.next();
         World {
             forwarding: setup.forwarders,
             config,
@@ -181,6 +189,8 @@ impl World {
             apps,
             processes,
             faults: setup.faults,
+            passes,
+            predictions: setup.predictions,
             opening: 0,
         }
     }
@@ -189,14 +199,10 @@ impl World {
         self.events.now()
     }
 
-    fn is_done(&self) -> bool {
-        self.running == 0 && self.opening == 0
-    }
-
     /// Starts all forwarders, and the programs once the sessions are open.
     fn begin(&mut self) {
         for forwarder in 0..self.hosts.len() {
-            self.hosts[forwarder].start(&self.config, forwarder as u16);
+            self.start_host(forwarder);
             self.pump_host(forwarder as u32);
         }
         if self.recorder.opens_sessions {
@@ -215,12 +221,12 @@ impl World {
 
     fn start_programs(&mut self) {
         let now = self.now();
-        self.recorder.begin(now);
-        self.limit_ns = self.limit_ns.saturating_add(now);
+        self.recorder.begin(now, self.apps.len());
         self.hosts
             .iter_mut()
             .for_each(|host| host.work = Work::default());
-        for (number, fault) in self.faults.iter().enumerate() {
+        let faults = self.faults.iter().enumerate();
+        for (number, fault) in faults.filter(|_| self.passes.is_last()) {
             self.events
                 .push(now + fault.at_ns, Event::Fault(number as u32));
         }

@@ -164,6 +164,7 @@ impl Policy for Aioli {
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.used(self.runs.run(run).queue, self.runs.cost_ns(run));
         }
+        self.predictor.leaves(&self.runs, run);
         self.runs.remove(requests, run, into);
         for &slot in into.iter() {
             self.ages.gone(slot);

@@ -196,11 +196,11 @@ impl Online {
             let phase = stream.start % stream.stride;
             let into = (run.start % stream.stride + stream.stride - phase) % stream.stride;
             let wait_ns = stream.span_ns.saturating_sub(now.since(run.since));
-            let is_part = into.saturating_add(len) <= stream.len && wait_ns > 0;
-            return is_part.then_some(Expected {
-                len: stream.len,
-                wait_ns,
-            });
+            // Rows can have moved on, as those of a new round of calls: then sizes decide.
+            if into.saturating_add(len) <= stream.len {
+                let len = stream.len;
+                return (wait_ns > 0).then_some(Expected { len, wait_ns });
+            }
         }
         let mut expected = Expected { len, wait_ns: 0 };
         for size in log2(len)..39 {

@@ -4,12 +4,13 @@
 //! offset, are joined to predicted runs where that pays: v and the next r join if
 //! `TTP(v) + TTP(r) > TTP(v + r) + |AT_r - AT_v| (1 - alpha)`, with TTP the cost of an access, AT
 //! the time of arrival, and alpha the part of the wait that the work of other queues can hide:
-//! here the cost of what other queues get in that time, divided by the time. A real request is
+//! here the cost of what other queues get in that time, divided by the time; yet nobody waits for
+//! longer than twice the gain. A real request is
 //! linked to the predicted one of the same file, direction, offset and length whose relative time
 //! is near. If the predicted run of a chosen run is longer, it waits, once, for
 //! `(AT_last - AT_first) - (now - arrival of its first)`.
 
-use super::Expected;
+use super::{Expected, HIDDEN_MOST};
 use crate::cost::CostModel;
 use crate::index::NONE;
 use crate::requests::{Entry, Requests, Slot};
@@ -55,6 +56,9 @@ pub struct Prediction {
     /// By request: its run.
     run_of: Vec<u32>,
     runs: Vec<PredictedRun>,
+    /// By request: its queue, of a file and direction; by queue: where its requests begin and end.
+    queue_of: Vec<u32>,
+    queues: Vec<(usize, usize)>,
 }
 
 impl Prediction {
@@ -63,14 +67,13 @@ impl Prediction {
     pub fn new(traces: &[Vec<Observed>], cost: &CostModel) -> Prediction {
         let requests = average(traces);
         let work = Work::new(&requests, cost);
+        let (queue_of, queues) = queues(&requests);
         let mut run_of = vec![0; requests.len()];
         let mut runs: Vec<PredictedRun> = Vec::new();
-        let mut queue = None;
         for (number, request) in requests.iter().enumerate() {
             let end = request.offset.saturating_add(request.len);
             let access = cost.access(request.direction, false);
-            let same = queue == Some((request.file, request.direction));
-            queue = Some((request.file, request.direction));
+            let same = number > 0 && queue_of[number] == queue_of[number - 1];
             let joined = runs.last_mut().filter(|run| {
                 let gap = distance(run.first_ns, run.last_ns, request.at_ns);
                 let from = request.at_ns.min(run.last_ns);
@@ -81,6 +84,7 @@ impl Prediction {
                 same && run.end == request.offset
                     && request.len > 0
                     && apart > together.saturating_add(priced)
+                    && gap <= HIDDEN_MOST * (apart - together)
             });
             match joined {
                 Some(run) => {
@@ -101,6 +105,8 @@ impl Prediction {
             requests,
             run_of,
             runs,
+            queue_of,
+            queues,
         }
     }
 
@@ -113,6 +119,20 @@ impl Prediction {
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
+}
+
+/// By request its queue, and by queue where its requests begin and end.
+fn queues(requests: &[Observed]) -> (Vec<u32>, Vec<(usize, usize)>) {
+    let (mut queue_of, mut queues) = (Vec::new(), Vec::new());
+    let same = |one: &Observed, other: &Observed| {
+        (one.file, one.direction) == (other.file, other.direction)
+    };
+    for queue in requests.chunk_by(same) {
+        let start = queue_of.len();
+        queue_of.extend(queue.iter().map(|_| queues.len() as u32));
+        queues.push((start, queue_of.len()));
+    }
+    (queue_of, queues)
 }
 
 /// How far a time lies from a span of times.
@@ -237,6 +257,14 @@ pub(super) struct Recorded {
     came: Vec<bool>,
     /// By slot: the predicted request it was linked to.
     links: Vec<u32>,
+    /// By queue.
+    paces: Vec<Pace>,
+}
+
+/// How a program keeps the times of the traces. Programs do not speed up together, so each queue
+/// has its own.
+#[derive(Clone, Copy, Default)]
+struct Pace {
     /// When the repetition began.
     began: Option<Time>,
     /// How much later than predicted requests come, as a moving mean.
@@ -247,10 +275,9 @@ impl Recorded {
     pub(super) fn new(prediction: Arc<Prediction>) -> Recorded {
         Recorded {
             came: vec![false; prediction.requests.len()],
+            paces: vec![Pace::default(); prediction.queues.len()],
             prediction,
             links: Vec::new(),
-            began: None,
-            late_ns: 0,
         }
     }
 
@@ -283,25 +310,32 @@ impl Recorded {
             return None;
         }
         let range = first..first + count;
+        let queue = self.prediction.queue_of[first] as usize;
+        let pace = &mut self.paces[queue];
         if self.came[range.clone()].iter().all(|came| *came) {
             // All of these came: the program runs again.
-            self.came.fill(false);
-            (self.began, self.late_ns) = (None, 0);
+            let (start, end) = self.prediction.queues[queue];
+            self.came[start..end].fill(false);
+            *pace = Pace::default();
         }
         let at_ns = |number: usize| all[number].at_ns;
         let earliest = Time(entry.ready.0.saturating_sub(at_ns(first)));
-        let began = *self.began.get_or_insert(earliest);
+        let began = *pace.began.get_or_insert(earliest);
+        let late_ns = pace.late_ns;
         let late = |number: usize| {
             let passed = entry.ready.since(began) as i64;
-            passed - self.late_ns - at_ns(number) as i64
+            passed - late_ns - at_ns(number) as i64
         };
         let free = range.filter(|&number| !self.came[number]);
         let number = free.min_by_key(|&number| late(number).unsigned_abs())?;
         let off = late(number);
         if off.unsigned_abs() > TOLERANCE_NS.max(at_ns(number) / 4) {
+            // The program has become faster or slower, by this very prediction perhaps: those that
+            // follow are compared with this one.
+            pace.late_ns += off / 2;
             return None;
         }
-        self.late_ns += off / 8;
+        pace.late_ns += off / 8;
         self.came[number] = true;
         Some(number as u32)
     }
@@ -359,6 +393,28 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_runs_faster_than_its_trace_is_found_again() {
+        // Steps of four requests, 3 s apart in the trace and 0.5 s apart now.
+        let step = |n: u64, apart_ns: u64| (0..4).map(move |i| (n, i, n * apart_ns + i * 1000));
+        let trace = (0..20).flat_map(|n| step(n, 3_000_000_000));
+        let trace = trace.map(|(n, i, at_ns)| seen(1, n * 65_536 + i * 4096, at_ns));
+        let prediction = Prediction::new(&[trace.collect()], &CostModel::default());
+        assert_eq!(prediction.len(), (80, 20));
+        let mut recorded = Recorded::new(Arc::new(prediction));
+        let mut requests = Requests::new();
+        for repetition in 0..2 {
+            let mut linked = 0;
+            for (n, i, at_ns) in (0..20).flat_map(|n| step(n, 500_000_000)) {
+                let request = crate::test::read(1, n * 65_536 + i * 4096, 4096);
+                let now = Time(repetition * 60_000_000_000 + at_ns);
+                let slot = requests.insert(now, request);
+                linked += u32::from(recorded.link(&requests[slot]).is_some());
+            }
+            assert!(linked > 50, "{linked} of 80");
+        }
+    }
+
+    #[test]
     fn requests_join_when_the_wait_costs_less_than_the_gain_unless_others_hide_it() {
         let cost = CostModel::default();
         // The gain of joining two is one base, 8 ms.
@@ -370,6 +426,10 @@ mod tests {
         let mut hidden = far.to_vec();
         hidden.push(seen(2, 0, 1_000_000));
         assert_eq!(runs(&hidden), 2);
+        // But what comes much later comes from a program that waited for an answer.
+        let mut later = vec![seen(1, 0, 0), seen(1, 4096, 40_000_000)];
+        later.extend((1..9).map(|n| seen(2, n << 20, n * 1_000_000)));
+        assert_eq!(runs(&later), 10);
         // The later one may come first.
         assert_eq!(runs(&[seen(1, 0, 7_000_000), seen(1, 4096, 0)]), 1);
         // What does not touch does not join, nor what is of another file.

@@ -41,6 +41,10 @@ pub struct Verdict {
 pub(super) fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for claim in &scenario.claims {
+        if !claim.over.is_empty() {
+            verdicts.push(over(scenario, outcome, claim));
+            continue;
+        }
         for series in 0..scenario.series.len() {
             let name = &scenario.series[series].name;
             if claim.series.as_ref().is_none_or(|wanted| wanted == name) {
@@ -50,6 +54,33 @@ pub(super) fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<Verdict> {
         }
     }
     verdicts
+}
+
+/// The mean over several series.
+fn over(scenario: &Scenario, outcome: &Outcome, claim: &Claim) -> Verdict {
+    let series = scenario.series.iter().enumerate();
+    let named = series.filter(|(_, it)| claim.over.contains(&it.name));
+    let (mut sum, mut count) = (0.0, 0);
+    for (number, series) in named {
+        let judge = Judge::new(scenario, outcome, claim, number);
+        let points = series.points.iter().enumerate();
+        for (point, _) in points.filter(|(_, it)| claim.x.is_none_or(|x| x == it.x)) {
+            sum += judge.change(point);
+            count += 1;
+        }
+    }
+    let judge = Judge::new(scenario, outcome, claim, 0);
+    let names = claim.over.join("\", \"");
+    let at = match claim.x {
+        Some(x) => format!(" at {x}"),
+        None => String::new(),
+    };
+    let text = format!("{}, mean over \"{names}\"{at}", judge.measured());
+    let verdict = judge.verdict(text, None, sum / f64::from(count));
+    Verdict {
+        series: String::new(),
+        ..verdict
+    }
 }
 
 /// A claim and one series.
@@ -152,8 +183,16 @@ impl Judge<'_> {
     }
 
     fn words(&self) -> String {
+        let words = self.measured();
+        match self.scenario.series[self.series].name.as_str() {
+            "" => words,
+            name => format!("{name}: {words}"),
+        }
+    }
+
+    fn measured(&self) -> String {
         let (words, policy) = (self.claim.metric.words(), &self.claim.policy);
-        let words = match (self.against, self.claim.spread) {
+        match (self.against, self.claim.spread) {
             (Some(_), false) => {
                 format!(
                     "{words} under {policy}, change against {} in %",
@@ -161,10 +200,6 @@ impl Judge<'_> {
                 )
             }
             _ => format!("{words} under {policy}"),
-        };
-        match self.scenario.series[self.series].name.as_str() {
-            "" => words,
-            name => format!("{name}: {words}"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::policies::Policy;
 use super::source::{ScenarioError, Source};
-use super::{Claim, FigureOptions, PointEntry, Scenario, SeriesEntry};
+use super::{Claim, FigureOptions, PointEntry, Scenario, Series, SeriesEntry};
 use crate::result::Metric;
 
 /// Why there must be a `[figure]`.
@@ -18,6 +18,23 @@ pub(super) fn labels(source: &Source, policies: &[Policy]) -> Result<(), Scenari
                 policy.label
             );
             return Err(source.wrong("policy", reason));
+        }
+    }
+    Ok(())
+}
+
+/// What policies are trained with is there.
+pub(super) fn training(
+    source: &Source,
+    policies: &[Policy],
+    series: &[Series],
+) -> Result<(), ScenarioError> {
+    for policy in policies {
+        if let Some(name) = &policy.training.traces_of
+            && !series.iter().any(|it| it.name == *name)
+        {
+            let reason = format!("{}: there is no series {name:?}", policy.label);
+            return Err(source.wrong("policy.traces_of", reason));
         }
     }
     Ok(())
@@ -124,6 +141,10 @@ fn names(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
             return Err((key, format!("there is no series {name:?}")));
         }
     }
+    let known = |name: &&String| scenario.series.iter().any(|it| it.name == **name);
+    if let Some(name) = claim.over.iter().find(|name| !known(name)) {
+        return Err(("over", format!("there is no series {name:?}")));
+    }
     let mut points = scenario.series.iter().flat_map(|it| &it.points);
     match claim.x {
         Some(x) if !points.any(|it| it.x == x) => Err(("x", format!("there is no point at {x}"))),
@@ -150,6 +171,10 @@ fn band(claim: &Claim) -> Result<(), Wrong> {
         )),
         _ if claim.mean && claim.spread => {
             Err(("mean", "either mean or spread, not both".to_string()))
+        }
+        _ if !claim.over.is_empty() && (claim.series.is_some() || claim.spread) => {
+            let reason = "is a mean over series: without series and spread";
+            Err(("over", reason.to_string()))
         }
         _ => Ok(()),
     }

@@ -10,6 +10,7 @@ pub(super) const MACHINE: &[&str] = &[
     "network",
     "forwarders",
     "device",
+    "cost",
     "application",
     "fault",
     "clock_skew",

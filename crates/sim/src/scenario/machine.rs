@@ -1,8 +1,9 @@
 //! From a scenario's tables to a run: machine, load, policy.
 
 use super::load::{Group, Load, groups};
-use super::policies::Policy;
+use super::policies::{Policy, Training};
 use super::source::{ScenarioError, Source};
+use crate::cost;
 use crate::rng::Rng;
 use crate::units::{Bytes, Duration};
 use crate::world::{
@@ -10,7 +11,7 @@ use crate::world::{
 };
 use serde::Deserialize;
 use tidegate_device::DeviceOptions;
-use tidegate_sched::Options;
+use tidegate_sched::{CostModel, Options};
 
 /// `[network]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -87,6 +88,7 @@ struct FaultEntry {
 pub struct Machine {
     network: NetworkOptions,
     forwarders: ForwarderOptions,
+    cost: CostModel,
     open_sessions: bool,
     clock_skew_ns: u64,
     limit_ns: u64,
@@ -117,6 +119,7 @@ impl Machine {
         let network: Network = section(source, table, "network")?;
         let network = network_options(source, &network)?;
         let (device, turns_disks) = device(source, table)?;
+        let cost = costs(source, table, &device)?;
         let forwarders: Forwarders = section(source, table, "forwarders")?;
         let payload_max = u32::try_from(forwarders.payload_max.0)
             .map_err(|_| source.wrong("forwarders.payload_max", "is too large"))?;
@@ -131,6 +134,7 @@ impl Machine {
         let limit_ns = time(table, "time_limit", 24 * 3600 * 1_000_000_000)?;
         let machine = Machine {
             network,
+            cost,
             open_sessions: forwarders.open_sessions,
             clock_skew_ns,
             limit_ns,
@@ -155,6 +159,7 @@ impl Machine {
         let policy = Policy {
             label: String::new(),
             options: Options::default(),
+            training: Training::default(),
         };
         let checked = machine.setup(&policy, 1, None).check();
         checked.map_err(|error| source.wrong("forwarders", error.0))?;
@@ -169,18 +174,58 @@ impl Machine {
     /// A run of this machine. `alone`: only the application of this number.
     pub fn setup(&self, policy: &Policy, seed: u64, alone: Option<u32>) -> Setup {
         let mut rng = Rng::new(seed).split();
+        let (applications, nodes) = self.load(&mut rng, alone);
+        let rehearsals = (0..policy.training.rehearsals).map(|_| self.load(&mut rng, alone).0);
+        Setup {
+            seed,
+            nodes,
+            clock_skew_ns: self.clock_skew_ns,
+            network: self.network,
+            forwarders: ForwarderOptions {
+                scheduler: Options {
+                    cost: self.cost,
+                    ..policy.options.clone()
+                },
+                ..self.forwarders.clone()
+            },
+            turns_disks: self.turns_disks,
+            open_sessions: self.open_sessions,
+            note_served: true,
+            keep_accesses: false,
+            record: false,
+            records_max: RECORDS_MAX,
+            predictions: Vec::new(),
+            rehearsals: rehearsals.collect(),
+            applications,
+            faults: self.faults.clone(),
+            limit_ns: self.limit_ns,
+        }
+    }
+
+    /// How many forwarders it has.
+    pub fn forwarders(&self) -> u16 {
+        self.forwarders.count
+    }
+
+    /// What accesses cost the device.
+    pub fn cost(&self) -> &CostModel {
+        &self.cost
+    }
+
+    /// The applications, and how many nodes they run on.
+    fn load(&self, rng: &mut Rng, alone: Option<u32>) -> (Vec<Application>, u32) {
         let (mut applications, mut nodes) = (Vec::new(), 0);
         for (index, (group, load)) in self.groups.iter().enumerate() {
             for copy in 0..group.copies {
-                let start = group.start.0 + upto(&mut rng, group.start_spread.0);
+                let start = group.start.0 + upto(rng, group.start_spread.0);
                 let name = group.copy_name(index, copy);
-                for (name, programs) in load.programs(group, &name, start, &mut rng) {
+                for (name, programs) in load.programs(group, &name, start, rng) {
                     let count = programs.len() as u32;
                     let mut processes = Vec::with_capacity(programs.len());
                     for (rank, program) in programs.into_iter().enumerate() {
                         processes.push(Process {
                             node: nodes + rank as u32 / group.processes_per_node,
-                            starts_ns: start + upto(&mut rng, group.process_spread.0),
+                            starts_ns: start + upto(rng, group.process_spread.0),
                             program,
                         });
                     }
@@ -196,26 +241,32 @@ impl Machine {
                 .take(1)
                 .collect();
         }
-        Setup {
-            seed,
-            nodes,
-            clock_skew_ns: self.clock_skew_ns,
-            network: self.network,
-            forwarders: ForwarderOptions {
-                scheduler: policy.options.clone(),
-                ..self.forwarders.clone()
-            },
-            turns_disks: self.turns_disks,
-            open_sessions: self.open_sessions,
-            note_served: true,
-            keep_accesses: false,
-            record: false,
-            records_max: RECORDS_MAX,
-            applications,
-            faults: self.faults.clone(),
-            limit_ns: self.limit_ns,
-        }
+        (applications, nodes)
     }
+}
+
+/// `[cost]`: numbers of the cost model that are others than those measured on the device's model.
+fn costs(
+    source: &Source,
+    table: &mut toml::Table,
+    device: &DeviceOptions,
+) -> Result<CostModel, ScenarioError> {
+    let written: toml::Table = section(source, table, "cost")?;
+    let measured = cost::measured(device).map_err(|e| source.wrong("device", e.to_string()))?;
+    let mut model = measured.to_string();
+    for (name, value) in &written {
+        let key = format!("cost.{name}");
+        let Some(number) = value.as_integer().filter(|number| *number >= 0) else {
+            return Err(source.wrong(&key, "takes a whole number"));
+        };
+        let others = model
+            .lines()
+            .filter(|line| !line.starts_with(&format!("{name} = ")));
+        let others: Vec<&str> = others.collect();
+        model = format!("{}\n{name} = {number}\n", others.join("\n"));
+        CostModel::parse(&model).map_err(|e| source.wrong(&key, e.to_string()))?;
+    }
+    CostModel::parse(&model).map_err(|e| source.wrong("cost", e.to_string()))
 }
 
 fn upto(rng: &mut Rng, spread: u64) -> u64 {

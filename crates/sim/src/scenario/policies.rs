@@ -2,7 +2,8 @@
 
 use super::machine::tables;
 use super::source::{ScenarioError, Source};
-use tidegate_sched::{Options, Scheduler};
+use std::sync::Arc;
+use tidegate_sched::{OptionValue, Options, Prediction, Scheduler};
 
 /// A policy of a scenario.
 #[derive(Clone, Debug)]
@@ -11,7 +12,30 @@ pub struct Policy {
     pub label: String,
     /// The scheduler's options.
     pub options: Options,
+    /// What it is shown before it is measured.
+    pub training: Training,
 }
+
+/// What a policy is shown of the load before it is measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Training {
+    /// Runs whose requests are recorded for the prediction, with other seeds and without
+    /// prediction; 0: nothing is foretold.
+    pub traces: u32,
+    /// The series whose load they run; None: the same.
+    pub traces_of: Option<String>,
+    /// How often the load runs before, in the same run.
+    pub rehearsals: u32,
+}
+
+/// The paper of AGIOS averages so many.
+const TRACES: u32 = 6;
+
+/// Most runs and repetitions of a training.
+const TRAINING_MAX: u32 = 64;
+
+/// The keys of a policy's training.
+const TRAINING: [&str; 3] = ["traces", "traces_of", "rehearsals"];
 
 /// The policies: names in `policies`, or tables `[[policy]]` with options and a label.
 pub(super) fn policies(
@@ -25,7 +49,7 @@ pub(super) fn policies(
             .map_err(|e: toml::de::Error| source.wrong("policies", e.message()))?;
         for name in names {
             let options = Options::for_policy(&name);
-            policies.push(policy(source, "policies", name, options)?);
+            policies.push(policy(source, "policies", name, options, &[])?);
         }
     }
     for (number, entry) in tables(source, table, "policy")?.into_iter().enumerate() {
@@ -53,6 +77,10 @@ fn read_policy(
     };
     let label = text(&mut entry, "label")?.unwrap_or_else(|| name.clone());
     let mut options = Options::for_policy(&name);
+    let mut training = Vec::new();
+    for key in TRAINING {
+        training.extend(entry.remove(key).map(|value| (key, value)));
+    }
     for (key, value) in entry {
         let wrong = |reason: &str| source.wrong(&format!("{place}.{key}"), reason);
         let number = value
@@ -77,15 +105,61 @@ fn read_policy(
             _ => return Err(wrong("takes a whole number, true or false, or a word")),
         }
     }
-    policy(source, place, label, options)
+    policy(source, place, label, options, &training)
 }
 
 fn policy(
     source: &Source,
     place: &str,
     label: String,
-    options: Options,
+    mut options: Options,
+    training: &[(&str, toml::Value)],
 ) -> Result<Policy, ScenarioError> {
+    let records = is_recorded(&options);
+    if records {
+        options.prediction = Some(Arc::new(Prediction::new(&[], &options.cost)));
+    }
+    let training = read_training(training, records)
+        .map_err(|(key, reason)| source.wrong(&format!("{place}.{key}"), reason))?;
     Scheduler::new(&options).map_err(|e| source.wrong(place, e.to_string()))?;
-    Ok(Policy { label, options })
+    Ok(Policy {
+        label,
+        options,
+        training,
+    })
+}
+
+/// Whether the policy foretells from traces.
+fn is_recorded(options: &Options) -> bool {
+    let mut table = options.table.iter();
+    table.any(|(key, value)| {
+        key == "prediction" && matches!(value, OptionValue::Text(word) if word == "recorded")
+    })
+}
+
+/// The training of a policy, or the key that is wrong and why.
+fn read_training<'a>(
+    entries: &[(&'a str, toml::Value)],
+    records: bool,
+) -> Result<Training, (&'a str, String)> {
+    let mut training = Training {
+        traces: if records { TRACES } else { 0 },
+        ..Training::default()
+    };
+    for (key, value) in entries {
+        if !records && *key != "rehearsals" {
+            let reason = "is for prediction = \"recorded\"".to_string();
+            return Err((key, reason));
+        }
+        let count = value.as_integer().and_then(|it| u32::try_from(it).ok());
+        match (*key, count, value) {
+            ("traces_of", _, toml::Value::String(name)) => training.traces_of = Some(name.clone()),
+            ("traces_of", ..) => return Err((key, "takes the name of a series".to_string())),
+            ("traces", Some(count @ 1..=TRAINING_MAX), _) => training.traces = count,
+            ("rehearsals", Some(count @ 0..=TRAINING_MAX), _) => training.rehearsals = count,
+            ("traces", ..) => return Err((key, format!("takes 1 to {TRAINING_MAX}"))),
+            _ => return Err((key, format!("takes 0 to {TRAINING_MAX}"))),
+        }
+    }
+    Ok(training)
 }

@@ -152,6 +152,8 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
         keep_accesses: true,
         record: false,
         records_max: 0,
+        predictions: Vec::new(),
+        rehearsals: Vec::new(),
         applications: vec![Application {
             name: "app".into(),
             processes: programs.enumerate().map(process).collect(),

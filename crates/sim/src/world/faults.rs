@@ -20,7 +20,7 @@ impl World {
             }
             FaultKind::Back => {
                 if self.hosts[index].core.is_none() {
-                    self.hosts[index].start(&self.config, fault.forwarder);
+                    self.start_host(index);
                     self.pump_host(forwarder);
                 }
             }

@@ -103,9 +103,16 @@ impl Recorder {
         }
     }
 
-    pub(super) fn begin(&mut self, now: u64) {
+    /// A load of so many applications begins; what was written down of another is forgotten.
+    pub(super) fn begin(&mut self, now: u64, applications: usize) {
         self.begun_ns = Some(now);
         self.events = 0;
+        self.totals = Totals::new(applications);
+        self.accesses.clear();
+        self.operations.clear();
+        self.groups.clear();
+        self.ends_ns.clear();
+        self.records.clear();
     }
 
     /// When the programs started.

@@ -3,9 +3,10 @@
 use super::port::NetworkOptions;
 use super::program::Program;
 use crate::units::TIME_MAX_NS;
+use std::sync::Arc;
 use tidegate_device::{Device, DeviceOptions};
 use tidegate_forward::{CLIENTS_MAX, Config};
-use tidegate_sched::{Options, Scheduler};
+use tidegate_sched::{Options, Prediction, Scheduler};
 use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT};
 
 /// The longest time of a setup: a start is a sum of three.
@@ -127,6 +128,10 @@ pub struct Setup {
     pub record: bool,
     /// A run of more requests than this ends with an error, if they are written down.
     pub records_max: usize,
+    /// By forwarder: what its policy foretells. Empty: that of `forwarders.scheduler`.
+    pub predictions: Vec<Arc<Prediction>>,
+    /// Loads that run before, one after the other, each until its end. Not measured.
+    pub rehearsals: Vec<Vec<Application>>,
     /// The load.
     pub applications: Vec<Application>,
     /// Faults.
@@ -176,7 +181,7 @@ impl Setup {
         if let Err(error) = Scheduler::new(&forwarders.scheduler) {
             return wrong(format!("scheduler: {error}"));
         }
-        for application in &self.applications {
+        for application in self.rehearsals.iter().flatten().chain(&self.applications) {
             let strays = |process: &Process| process.node >= self.nodes;
             if application.processes.iter().any(strays) {
                 return wrong(format!(
@@ -199,7 +204,8 @@ impl Setup {
 
     /// Every time that is added to others.
     fn times(&self) -> impl Iterator<Item = u64> {
-        let processes = self.applications.iter().flat_map(|it| &it.processes);
+        let loads = self.rehearsals.iter().flatten().chain(&self.applications);
+        let processes = loads.flat_map(|it| &it.processes);
         let network = [self.network.latency_ns, self.network.jitter_ns];
         let own = [
             self.clock_skew_ns,

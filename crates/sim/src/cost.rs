@@ -1,0 +1,108 @@
+//! What accesses cost a modelled device, measured on the model, so that policies know the device
+//! as `tidegate calibrate` lets them know a real one.
+
+use crate::rng::Rng;
+use tidegate_device::{Access, Device, DeviceOptions, OptionsError};
+use tidegate_sched::{AccessCost, CostModel, Direction};
+
+/// Two lengths, between which the cost is taken to be a line.
+const LENGTHS: [u64; 2] = [4096, 1 << 20];
+
+/// Accesses of each kind and length that are measured.
+const COUNT: u64 = 1000;
+
+/// Measures a device: means of accesses one after the other, all over the device and in a row.
+pub fn measured(device: &DeviceOptions) -> Result<CostModel, OptionsError> {
+    let mut model = CostModel::default();
+    for direction in [Direction::Read, Direction::Write] {
+        for sequential in [false, true] {
+            let mut means_ns = [0; 2];
+            for (mean_ns, len) in means_ns.iter_mut().zip(LENGTHS) {
+                *mean_ns = mean(device, direction, sequential, len)?;
+            }
+            *model.access_mut(direction, sequential) = line(means_ns);
+        }
+    }
+    Ok(model)
+}
+
+/// The line through two means.
+fn line([short_ns, long_ns]: [u64; 2]) -> AccessCost {
+    let [short, long] = LENGTHS;
+    let rise_ns = long_ns.saturating_sub(short_ns);
+    let ns_per_mib = u128::from(rise_ns) * (1 << 20) / u128::from(long - short);
+    let ns_per_mib = u64::try_from(ns_per_mib).unwrap_or(u64::MAX);
+    let moved = AccessCost {
+        base_ns: 0,
+        ns_per_mib,
+    };
+    AccessCost {
+        base_ns: short_ns.saturating_sub(moved.ns(short)),
+        ns_per_mib,
+    }
+}
+
+/// Mean time of an access, ns.
+fn mean(
+    device: &DeviceOptions,
+    direction: Direction,
+    sequential: bool,
+    len: u64,
+) -> Result<u64, OptionsError> {
+    let mut disk = Device::new(device)?;
+    let mut rng = Rng::new(1);
+    let len = len.min(device.capacity_bytes());
+    let places = device.capacity_bytes() / len;
+    let write = direction == Direction::Write;
+    let mut end_ns = 0;
+    for number in 0..COUNT {
+        let place = match sequential {
+            true => number % places,
+            false => rng.below(places),
+        };
+        let access = Access {
+            address: place * len,
+            len,
+            write,
+        };
+        end_ns = disk.serve(end_ns, &[access]);
+    }
+    Ok(end_ns / COUNT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str) -> CostModel {
+        measured(&DeviceOptions::preset(name).expect("it is one")).expect("it can be built")
+    }
+
+    #[test]
+    fn a_disk_costs_its_positioning_and_its_rate() {
+        let model = of("hdd-7200");
+        let random = model.read_random;
+        // Seek 8.5 ms, half a turn 4.2 ms; 72 MB/s.
+        assert!(
+            (12_000_000..13_500_000).contains(&random.base_ns),
+            "{model}"
+        );
+        assert!(
+            (13_000_000..17_000_000).contains(&random.ns_per_mib),
+            "{model}"
+        );
+        assert!(model.read_sequential.base_ns < 500_000, "{model}");
+        assert!(model.write_sequential.base_ns < 500_000, "{model}");
+    }
+
+    #[test]
+    fn an_ideal_device_has_one_price() {
+        let model = of("ideal");
+        let fixed = AccessCost {
+            base_ns: 1_000_000,
+            ns_per_mib: 0,
+        };
+        assert_eq!(model.read_random, fixed);
+        assert_eq!(model.write_sequential, fixed);
+    }
+}
