@@ -35,8 +35,8 @@ const WAIT_US_MAX: u64 = 100_000;
 /// Percent of the time that the device works.
 const IDLE_PERCENT_MAX: u64 = 2;
 
-/// However much other work hides, a wait is not longer than so many times the gain: what comes later
-/// than that comes from a program that waits for answers, and those of this run are among them.
+/// However much other work hides, a wait is not longer than so many times the gain: what comes
+/// later than that comes from a program that waits for answers, those of this run among them.
 const HIDDEN_MOST: u64 = 2;
 
 /// What a predictor expects of a run.
