@@ -9,7 +9,7 @@ use super::convert;
 use super::forwarders::Forwarders;
 use super::opens::OpenFile;
 use crate::fuse::{self, Errno};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_client::wire::{Handle, Lock, LockFamily, LockKind, Op};
@@ -17,6 +17,10 @@ use tidegate_client::{Bytes, Context};
 
 /// How long a close may take because of its locks.
 const PATIENCE: Duration = Duration::from_millis(400);
+/// For how long a whole-file lock that this mount holds, and that somebody else here was refused,
+/// may turn out to be of an open file that is already closed: the kernel does not wait for a
+/// release, and the thread that got it may be slower than the one that got the question.
+const OVERTAKEN: Duration = Duration::from_millis(20);
 /// For how long no close waits after one has waited in vain.
 const SULK: Duration = Duration::from_secs(5);
 
@@ -31,6 +35,10 @@ struct State {
     /// Who may hold ranges of a file, each with the number of the open file through which it last
     /// asked.
     ranges: HashMap<Handle, HashMap<u64, u64>>,
+    /// Who holds whole files.
+    wholes: HashMap<Handle, HashSet<u64>>,
+    /// Releases that are done.
+    releases: u64,
     /// Files on which releases are under way.
     releasing: HashMap<Handle, usize>,
     sulking_until: Option<Instant>,
@@ -47,6 +55,18 @@ impl State {
             self.ranges.remove(&handle);
         }
         held
+    }
+
+    /// Notes who holds a whole file, or no longer does.
+    fn hold_whole(&mut self, handle: Handle, owner: u64, holds: bool) {
+        let owners = self.wholes.entry(handle).or_default();
+        match holds {
+            true => owners.insert(owner),
+            false => owners.remove(&owner),
+        };
+        if owners.is_empty() {
+            self.wholes.remove(&handle);
+        }
     }
 
     /// Who last asked through this open file.
@@ -97,7 +117,19 @@ impl Locks {
             timeout,
             ..context.clone()
         };
-        self.ask(&context, file.handle, lock, wait)?;
+        let before = self.state().releases;
+        let mut asked = self.ask(&context, file.handle, lock, wait);
+        let is_whole = lock.family == LockFamily::Whole;
+        let refused = is_whole && asked == Err(Errno::AGAIN);
+        if refused && self.was_overtaken(file.handle, lock.owner, before) {
+            self.await_releases(file.handle);
+            asked = self.ask(&context, file.handle, lock, wait);
+        }
+        asked?;
+        if is_whole {
+            let holds = lock.kind != LockKind::None;
+            self.state().hold_whole(file.handle, lock.owner, holds);
+        }
         let everything = lock.start == 0 && lock.end == u64::MAX;
         if lock.family == LockFamily::Range && lock.kind == LockKind::None && everything {
             self.state().forget(file.handle, lock.owner);
@@ -131,6 +163,9 @@ impl Locks {
         let sulking = {
             let mut state = self.state();
             *state.releasing.entry(file.handle).or_default() += 1;
+            if family == LockFamily::Whole {
+                state.hold_whole(file.handle, owner, false);
+            }
             state
                 .sulking_until
                 .is_some_and(|until| Instant::now() < until)
@@ -156,6 +191,7 @@ impl Locks {
             }
         }
         let mut state = self.state();
+        state.releases += 1;
         if let Some(count) = state.releasing.get_mut(&file.handle) {
             *count -= 1;
             if *count == 0 {
@@ -163,6 +199,26 @@ impl Locks {
             }
         }
         self.released.notify_all();
+    }
+
+    /// Whether a release came after the question that was refused because of it: more than `before`
+    /// are done, or one is under way. Waits for one only if somebody else here holds the file.
+    fn was_overtaken(&self, handle: Handle, owner: u64, before: u64) -> bool {
+        let until = Instant::now() + OVERTAKEN;
+        let mut state = self.state();
+        loop {
+            if state.releases != before || state.releasing.contains_key(&handle) {
+                return true;
+            }
+            let others = state.wholes.get(&handle);
+            let is_held = others.is_some_and(|owners| owners.iter().any(|other| *other != owner));
+            let left = until.checked_duration_since(Instant::now());
+            let Some(left) = left.filter(|_| is_held) else {
+                return false;
+            };
+            let waited = self.released.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// The kernel does not wait for the release of an open file, so a process that comes after it
