@@ -104,11 +104,12 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if let Some((number, at)) = self.near(&key) {
             let leaf = &mut self.leaves[number as usize];
-            if leaf.keys[at] == key {
+            let len = leaf.len as usize;
+            if at < len && leaf.keys[at] == key {
                 leaf.values[at] = value;
                 return;
             }
-            if (leaf.len as usize) < WIDTH {
+            if len < WIDTH {
                 leaf.put(at, key, value);
                 self.len += 1;
                 return;
@@ -165,10 +166,10 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         if let Some((number, at)) = self.near(key) {
             let leaf = &mut self.leaves[number as usize];
-            if leaf.keys[at] != *key {
+            if at >= leaf.len as usize || leaf.keys[at] != *key {
                 return None;
             }
-            if leaf.len > 1 {
+            if leaf.len > 1 || self.height == 0 {
                 let value = leaf.values[at];
                 leaf.cut(at);
                 self.len -= 1;
@@ -292,15 +293,21 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         )
     }
 
-    /// As `place`, if the key lies between two of the leaf of the last search. That leaf may have
-    /// been freed since, or have another place; then it is empty, or holds what it says.
+    /// As `place`, if the key lies between two of the leaf of the last search, or behind it at the
+    /// end of the map, or there is one leaf. The leaf of the last search may have been freed since,
+    /// or have another place; then it is empty, or holds what it says.
     #[inline]
     fn near(&self, key: &K) -> Option<(u32, usize)> {
         let number = self.recent.get();
         let leaf = &self.leaves[number as usize];
         let keys = &leaf.keys[..leaf.len as usize];
-        let is_inside = keys.first()? <= key && key <= keys.last()?;
-        is_inside.then(|| (number, rank(keys, |other| other < key)))
+        if self.height > 0 {
+            let is_inside = keys.first()? <= key && (leaf.next == NONE || key <= keys.last()?);
+            if !is_inside {
+                return None;
+            }
+        }
+        Some((number, rank(keys, |other| other < key)))
     }
 
     /// As `place`, and remembers the way.
@@ -393,28 +400,26 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
             self.root = self.inner[self.root as usize].children[0];
             self.height -= 1;
         }
+        if self.height == 0 {
+            self.recent.set(self.root);
+        }
     }
 
     /// An empty leaf.
     fn leaf(&mut self) -> u32 {
-        let leaf = Leaf {
+        if let Some(number) = self.leaves_free.pop() {
+            let old = &mut self.leaves[number as usize];
+            (old.len, old.next, old.prev) = (0, NONE, NONE);
+            return number;
+        }
+        self.leaves.push(Leaf {
             len: 0,
             next: NONE,
             prev: NONE,
             keys: [K::default(); WIDTH],
             values: [V::default(); WIDTH],
-        };
-        match self.leaves_free.pop() {
-            Some(number) => {
-                let old = &mut self.leaves[number as usize];
-                (old.len, old.next, old.prev) = (0, NONE, NONE);
-                number
-            }
-            None => {
-                self.leaves.push(leaf);
-                self.leaves.len() as u32 - 1
-            }
-        }
+        });
+        self.leaves.len() as u32 - 1
     }
 
     fn inner_node(&mut self, node: Inner<K>) -> u32 {

@@ -48,6 +48,8 @@ pub(super) struct Window {
     by_key: Sorted<Key, u32>,
     turns: Vec<Turn>,
     turns_free: Vec<u32>,
+    /// The turn of the last arrival: the next one is often of the same.
+    recent: u32,
 }
 
 /// The requests of one application in one window.
@@ -106,6 +108,7 @@ impl Window {
             by_key: Sorted::new(),
             turns: Vec::new(),
             turns_free: Vec::new(),
+            recent: 0,
         })
     }
 
@@ -133,6 +136,10 @@ impl Window {
     }
 
     fn turn_for(&mut self, key: Key) -> u32 {
+        let recent = self.turns.get(self.recent as usize);
+        if recent.is_some_and(|turn| turn.key == key && !turn.sweep.is_empty()) {
+            return self.recent;
+        }
         if let Some((found, number)) = self.by_key.at_or_after(&key)
             && found == key
         {
@@ -171,12 +178,11 @@ impl Window {
 impl Policy for Window {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         let entry = &requests[slot];
-        let (app, epoch) = (
-            entry.request.app,
-            self.epoch_of(&entry.request, entry.arrived),
-        );
+        let epoch = self.epoch_of(&entry.request, entry.arrived);
+        let app = entry.request.app;
         let number = self.turn_for((epoch, self.rank(app, epoch), app.0));
         requests[slot].tag = number;
+        self.recent = number;
         self.turns[number as usize].push(requests, slot);
         self.merge.arrived(requests, number, slot);
     }
