@@ -29,10 +29,13 @@ fn band(claim: &Claim) -> String {
 
 /// What the rows of a claim say, and how many there are.
 fn rows(scenario: &Scenario, claim: &Claim) -> Vec<(String, usize)> {
+    let of = format!("{} under {}", claim.metric.words(), claim.policy);
+    if !claim.over.is_empty() {
+        return vec![(format!("| {of}"), 1)];
+    }
     let series = scenario.series.iter();
     let series = series.filter(|it| claim.series.as_ref().is_none_or(|name| *name == it.name));
     let row = |it: &tidegate_sim::scenario::Series| {
-        let of = format!("{} under {}", claim.metric.words(), claim.policy);
         let text = match it.name.as_str() {
             "" => format!("| {of}"),
             name => format!("| {name}: {of}"),
