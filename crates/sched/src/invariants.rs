@@ -78,6 +78,11 @@ impl Shape {
                     table.set("idle_percent_max", random.pick(&[2u64, 100]));
                 }
             }
+            "dsfq" | "two-level" => {
+                table.set("sync", random.pick(&["total", "local", "layout"]));
+                table.set("local_min_percent", random.pick(&[1u64, 5, 100]));
+                table.set("credit_ms", random.pick(&[1u64, 500]));
+            }
             "twins" => {
                 table.set("age_ms_max", random.pick(&[1u64, 50, 5000]));
                 table.set("servers", 1 + random.below(5));
@@ -102,6 +107,7 @@ impl Shape {
                 false => cheap(),
             },
             estimate: random.chance(50),
+            shares: crate::Shares::default(),
             table,
         };
         Shape {
@@ -308,8 +314,8 @@ fn refused_options_change_nothing() {
     let unknown = Options::for_policy("lifo");
     assert_eq!(
         text(scheduler.set_policy(Time(0), &unknown)),
-        "there is no policy \"lifo\"; known: aioli, fifo, mlf, round-robin, sjf, time-order, \
-         twins, wfq, window"
+        "there is no policy \"lifo\"; known: aioli, dsfq, edf, fifo, mlf, round-robin, sjf, \
+         time-order, twins, two-level, wfq, window"
     );
     let mut window = Options::for_policy("window");
     window.table.set("width", 5u64);

@@ -30,6 +30,7 @@ extern crate std;
 
 mod ages;
 mod cost;
+mod depth;
 mod estimate;
 mod fair;
 mod index;
@@ -43,7 +44,9 @@ mod prediction;
 mod requests;
 mod runs;
 mod scheduler;
+mod share;
 mod sorted;
+mod tags;
 #[cfg(test)]
 mod test;
 mod types;
@@ -53,6 +56,7 @@ pub use options::{OptionValue, Options, OptionsError, PolicyOptions};
 pub use policy::Bound;
 pub use prediction::{Observed, Prediction};
 pub use scheduler::{Scheduler, Stats};
+pub use share::{AppShare, Latency, Rate, Share, Shares};
 pub use types::{
     AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time, mix64,
 };

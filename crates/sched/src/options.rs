@@ -3,6 +3,7 @@
 use crate::cost::CostModel;
 use crate::policy;
 use crate::prediction::Prediction;
+use crate::share::Shares;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -35,6 +36,8 @@ pub struct Options {
     pub estimate: bool,
     /// What traces of earlier runs foretell, for `prediction = "recorded"`.
     pub prediction: Option<Arc<Prediction>>,
+    /// What applications and groups are promised, for the policies that keep it.
+    pub shares: Shares,
     /// The chosen policy's own options.
     pub table: PolicyOptions,
 }
@@ -52,6 +55,7 @@ impl Default for Options {
             cost: CostModel::default(),
             estimate: true,
             prediction: None,
+            shares: Shares::default(),
             table: PolicyOptions::default(),
         }
     }
@@ -92,7 +96,8 @@ impl Options {
             self.batch_requests_max.into(),
             1,
             1 << 16,
-        )
+        )?;
+        self.shares.check()
     }
 }
 

@@ -1,6 +1,8 @@
 //! The policies, by name, and the trait that each of them implements. One policy is one file.
 
 mod aioli;
+mod dsfq;
+mod edf;
 mod fifo;
 mod mlf;
 mod round_robin;
@@ -13,6 +15,7 @@ mod window;
 use crate::cost::CostModel;
 use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
+use crate::share::Shares;
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,12 +23,15 @@ use alloc::vec::Vec;
 /// The names of all policies.
 pub const NAMES: &[&str] = &[
     "aioli",
+    "dsfq",
+    "edf",
     "fifo",
     "mlf",
     "round-robin",
     "sjf",
     "time-order",
     "twins",
+    "two-level",
     "wfq",
     "window",
 ];
@@ -34,6 +40,8 @@ pub const NAMES: &[&str] = &[
 pub(crate) fn build(options: &Options) -> Result<Box<dyn Policy>, OptionsError> {
     match options.policy.as_str() {
         "aioli" => Ok(Box::new(aioli::Aioli::new(options)?)),
+        "dsfq" | "two-level" => Ok(Box::new(dsfq::Dsfq::new(options)?)),
+        "edf" => Ok(Box::new(edf::Edf::new(options)?)),
         "fifo" => Ok(Box::new(fifo::Fifo::new(options)?)),
         "mlf" => Ok(Box::new(mlf::Mlf::new(options)?)),
         "round-robin" => Ok(Box::new(round_robin::RoundRobin::new(options)?)),
@@ -71,6 +79,20 @@ pub(crate) trait Policy: Send {
 
     /// What accesses cost from now on. Requests that it holds keep the places they have.
     fn costs(&mut self, _cost: &CostModel) {}
+
+    /// Whether one batch more may run beside `calls`; asked before `pick`, besides the own depth. A
+    /// policy that says no has requests running, whose end makes room.
+    fn has_room(&mut self, _now: Time, _calls: u32) -> bool {
+        true
+    }
+
+    /// How many it lets run at once now, if it decides that itself.
+    fn depth(&self) -> Option<u32> {
+        None
+    }
+
+    /// What everybody is promised from now on, for policies that keep it.
+    fn shares(&mut self, _shares: &Shares, _now: Time) {}
 
     /// Writes what it follows into `options`, defaults too: `merge`, and all of its own table.
     fn in_force(&self, options: &mut Options);
@@ -120,6 +142,7 @@ pub enum Bound {
     Overtaking(u64),
     /// Requests of one application, or queue, start in order of arrival; and of two that both wait
     /// all the time, neither is served more than the other, in device time divided by weight,
-    /// beyond one request of each for every batch that may run at once.
+    /// beyond one request of each for every batch that may run at once, what other forwarders
+    /// served, and what minima and maxima ask for.
     Weighted,
 }

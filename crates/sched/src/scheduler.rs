@@ -10,6 +10,7 @@ use crate::options::{Options, OptionsError};
 use crate::overlap::Overlap;
 use crate::policy::{self, Bound, Pick, Policy};
 use crate::requests::{Requests, Slot, Stage};
+use crate::share::Shares;
 use crate::types::{Input, Output, Rejected, Request, RequestId, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -119,6 +120,10 @@ impl Scheduler {
         if self.ready == 0 || self.batches_running == self.options.depth {
             return Output::Idle;
         }
+        if !self.policy.has_room(now, self.batches_running) {
+            assert!(self.batches_running > 0, "policy leaves the device idle");
+            return Output::Idle;
+        }
         self.picked.clear();
         match self.policy.pick(&mut self.requests, now, &mut self.picked) {
             Pick::Run => {
@@ -151,6 +156,21 @@ impl Scheduler {
         self.options = in_force(options, &*policy);
         self.policy = policy;
         Ok(())
+    }
+
+    /// Changes what applications and groups are promised, and nothing else. When it is refused
+    /// nothing changes.
+    pub fn set_shares(&mut self, now: Time, shares: &Shares) -> Result<(), OptionsError> {
+        shares.check()?;
+        self.policy.shares(shares, now);
+        self.options.shares = shares.clone();
+        Ok(())
+    }
+
+    /// How many batches may run at once now: the policy's own choice, if it makes one.
+    pub fn depth(&self) -> u32 {
+        let own = self.policy.depth();
+        own.map_or(self.options.depth, |depth| depth.min(self.options.depth))
     }
 
     /// The name of the current policy.

@@ -110,6 +110,10 @@ pub struct Request {
     pub queue: u32,
     /// Device time that other forwarders charged this application since its last request here.
     pub charged_elsewhere_ns: u64,
+    /// Bytes and requests that other forwarders served this application since then.
+    pub bytes_elsewhere: u64,
+    /// See `bytes_elsewhere`.
+    pub operations_elsewhere: u32,
     /// Whether the request may share a batch with others. Whole-file operations may not.
     pub mergeable: bool,
 }

@@ -180,7 +180,7 @@ impl Model {
             self.batch = batch;
             match output {
                 Output::Dispatch => self.dispatched(subject)?,
-                Output::Idle => return self.check_idle(),
+                Output::Idle => return self.check_idle(subject.inner().depth()),
                 Output::WaitUntil(until) => {
                     let wait_ns_max = subject.inner().wait_ns_max();
                     if until <= now || until.since(now) > wait_ns_max {
@@ -435,11 +435,11 @@ impl Model {
             .next()
     }
 
-    fn check_idle(&self) -> Result<(), String> {
+    fn check_idle(&self, depth: u32) -> Result<(), String> {
         let running: std::collections::BTreeSet<u64> =
             self.items.iter().filter_map(|item| item.batch).collect();
         let mut waiting = (0..self.items.len()).filter(|&at| self.items[at].batch.is_none());
-        let depth_free = running.len() < self.options.depth as usize;
+        let depth_free = running.len() < depth as usize;
         // Where the overlap rule is exact, any place that is free must be used; else at least one.
         let idle = if self.exact {
             depth_free && waiting.any(|at| self.conflict(at).is_none())

@@ -1,0 +1,395 @@
+//! How many requests run at once, so that latency targets hold: feedback from what they took.
+//!
+//! A shared block of the policies, from the two-level scheduler's lower level (PAPERS: SARC/AVATAR,
+//! Zhang et al., TOS'06). Each window it compares what requests took in the device (T, a
+//! percentile) and in the queue before it (MT, the mean) with their target D: E = (D - MT) / T says
+//! by which factor more could run at once. What is due soon must find its place too: a depth that is
+//! too small for that (below `low`) is given up for the largest one, to get over the backlog; more
+//! than all there is (`high`) is of no use.
+//!
+//! Two rules of the original can hold at once when a class is overloaded: it leaves overload when
+//! 0.9 of what was done covers what is due, which is asked first, and stays in it when it does not
+//! cover all there is. The smallest depth is 1, also when requests wait longer than their target.
+
+use crate::index::NONE;
+use crate::share::{Latency, Shares};
+use crate::types::Time;
+use alloc::vec::Vec;
+
+/// The window of the original's figures, nanoseconds.
+const WINDOW_NS: u64 = 500_000_000;
+
+/// Arrivals are counted by these parts of a window.
+const PARTS: u64 = 8;
+const PART_NS: u64 = WINDOW_NS / PARTS;
+
+/// For so many parts: targets beyond count as that long.
+const HISTORY: usize = 256;
+
+/// Where it begins.
+const FIRST: u64 = 4;
+
+/// Depths and factors are in thousandths.
+const ONE: u64 = 1000;
+
+/// Octaves and steps of the time histogram.
+const STEPS: usize = 8;
+const TIMES: usize = 64 * STEPS;
+
+/// Requests with one target.
+struct Class {
+    target: Latency,
+    overloaded: bool,
+    queued: u64,
+    /// By part of time, as a ring: how many arrived.
+    arrivals: Vec<u32>,
+    /// By logarithm of their time in the device: how many were done in this window.
+    times: Vec<u32>,
+    done: u64,
+    /// Time before the device of those that went there in this window: sum and count.
+    waited_ns: u64,
+    went: u64,
+}
+
+/// The feedback.
+pub(crate) struct Feedback {
+    /// The largest depth.
+    most: u64,
+    /// How many may run at once, in thousandths.
+    milli: u64,
+    classes: Vec<Class>,
+    window_ends: u64,
+    /// The part of time up to which arrivals are counted.
+    part: u64,
+    /// Requests that run, and the most calls that did at once in this window.
+    running: u64,
+    calls_max: u64,
+    done: u64,
+    /// By slot: when it was dispatched, and its class.
+    slots: Vec<(u64, u32)>,
+}
+
+/// A class's window, as the rules see it.
+struct Seen {
+    /// What it would need at least, and can use at most.
+    low: u64,
+    high: u64,
+    /// Requests done, due soon, and all there are; of all classes.
+    done: u64,
+    due: u64,
+    all: u64,
+    /// (D - MT) / T, in thousandths; 0 if requests wait longer than their target.
+    factor: u64,
+}
+
+impl Feedback {
+    /// Classes are the latency targets in `shares`; `default` is that of all others.
+    pub(crate) fn new(shares: &Shares, default: Latency, most: u32) -> Feedback {
+        let mut feedback = Feedback {
+            most: most.into(),
+            milli: FIRST.min(most.into()) * ONE,
+            classes: Vec::new(),
+            window_ends: 0,
+            part: 0,
+            running: 0,
+            calls_max: 0,
+            done: 0,
+            slots: Vec::new(),
+        };
+        feedback.class_for(default);
+        for target in shares.all().filter_map(|share| share.latency) {
+            feedback.class_for(target);
+        }
+        feedback
+    }
+
+    /// The class of a target, new or known.
+    pub(crate) fn class_for(&mut self, target: Latency) -> u32 {
+        let known = self.classes.iter().position(|class| class.target == target);
+        let number = known.unwrap_or_else(|| {
+            self.classes.push(Class {
+                target,
+                overloaded: false,
+                queued: 0,
+                arrivals: alloc::vec![0; HISTORY],
+                times: alloc::vec![0; TIMES],
+                done: 0,
+                waited_ns: 0,
+                went: 0,
+            });
+            self.classes.len() - 1
+        });
+        number as u32
+    }
+
+    /// The most that may run at once now.
+    pub(crate) fn depth(&self) -> u32 {
+        (self.milli / ONE) as u32
+    }
+
+    /// Whether one more may run beside so many calls.
+    pub(crate) fn has_room(&mut self, now: Time, calls: u32) -> bool {
+        self.advance(now);
+        let has_room = calls < self.depth();
+        self.calls_max = self.calls_max.max(u64::from(calls) + u64::from(has_room));
+        has_room
+    }
+
+    /// A request came.
+    pub(crate) fn arrived(&mut self, slot: u32, class: u32, now: Time) {
+        self.advance(now);
+        if slot as usize >= self.slots.len() {
+            self.slots.resize(slot as usize + 1, (0, NONE));
+        }
+        self.slots[slot as usize] = (now.0, class);
+        let class = &mut self.classes[class as usize];
+        class.queued += 1;
+        class.arrivals[self.part as usize % HISTORY] += 1;
+    }
+
+    /// A request will not run.
+    pub(crate) fn cancelled(&mut self, slot: u32) {
+        let class = core::mem::replace(&mut self.slots[slot as usize].1, NONE);
+        self.classes[class as usize].queued -= 1;
+    }
+
+    /// A request goes to the device.
+    pub(crate) fn dispatched(&mut self, slot: u32, now: Time) {
+        let (arrived, class) = self.slots[slot as usize];
+        self.slots[slot as usize].0 = now.0;
+        let class = &mut self.classes[class as usize];
+        class.queued -= 1;
+        class.went += 1;
+        class.waited_ns = class
+            .waited_ns
+            .saturating_add(now.0.saturating_sub(arrived));
+        self.running += 1;
+    }
+
+    /// A request is done. One that was dispatched before there was feedback is not counted.
+    pub(crate) fn finished(&mut self, slot: u32, now: Time) {
+        self.advance(now);
+        let known = self.slots.get_mut(slot as usize);
+        let Some((dispatched, class)) = known.filter(|(_, class)| *class != NONE) else {
+            return;
+        };
+        let (dispatched, class) = (*dispatched, core::mem::replace(class, NONE));
+        let class = &mut self.classes[class as usize];
+        class.times[step_of(now.0.saturating_sub(dispatched))] += 1;
+        class.done += 1;
+        self.done += 1;
+        self.running -= 1;
+    }
+
+    /// Ends windows that are over.
+    fn advance(&mut self, now: Time) {
+        let part = now.0 / PART_NS;
+        if part > self.part {
+            let passed = (part - self.part).min(HISTORY as u64);
+            for class in &mut self.classes {
+                for old in (0..passed).map(|back| part - back) {
+                    class.arrivals[old as usize % HISTORY] = 0;
+                }
+            }
+            self.part = part;
+        }
+        if now.0 >= self.window_ends {
+            if self.window_ends > 0 {
+                self.review(now);
+            }
+            self.window_ends = (now.0 / WINDOW_NS + 1) * WINDOW_NS;
+        }
+    }
+
+    /// The depth of the next window. Nothing changes if nothing was done.
+    fn review(&mut self, now: Time) {
+        if self.done > 0 {
+            let mut depth = self.most * ONE;
+            for number in 0..self.classes.len() {
+                if self.classes[number].done > 0 {
+                    depth = depth.min(self.depth_of(number, now));
+                }
+            }
+            self.milli = depth.clamp(ONE, self.most * ONE);
+        }
+        for class in &mut self.classes {
+            class.times.fill(0);
+            (class.done, class.waited_ns, class.went) = (0, 0, 0);
+        }
+        (self.done, self.calls_max) = (0, 0);
+    }
+
+    /// The depth that one class asks for.
+    fn depth_of(&mut self, number: usize, now: Time) -> u64 {
+        let seen = self.seen(number, now);
+        let most = self.most * ONE;
+        let class = &mut self.classes[number];
+        if class.overloaded {
+            let wanted = seen.factor.saturating_mul(self.calls_max);
+            class.overloaded = 10 * seen.due > 9 * seen.done && 10 * seen.all > 9 * seen.done;
+            return if class.overloaded {
+                most
+            } else {
+                wanted.max(seen.low)
+            };
+        }
+        let wanted = seen.factor.saturating_mul(self.milli) / ONE;
+        class.overloaded = wanted < seen.low;
+        if class.overloaded {
+            most
+        } else if wanted > seen.high {
+            seen.high
+        } else if wanted < self.milli || self.calls_max * ONE >= self.milli {
+            wanted
+        } else {
+            self.milli
+        }
+    }
+
+    fn seen(&self, number: usize, now: Time) -> Seen {
+        let (mut due, mut all) = (self.running, self.running);
+        for class in &self.classes {
+            let part = now.0 / PART_NS;
+            // Of those that wait the last ones to come are due later: queues keep their order.
+            let later_parts = (class.target.ns / PART_NS).saturating_sub(PARTS);
+            let later = class.came(part, later_parts);
+            due += class.queued.saturating_sub(later);
+            all += class.queued;
+            let window = class.came(part, PARTS);
+            let not_yet = class.came(part, (class.target.ns / PART_NS).min(PARTS));
+            due += window - not_yet;
+            all += window;
+        }
+        let class = &self.classes[number];
+        let waited_ns = class.waited_ns.checked_div(class.went).unwrap_or(0);
+        let left_ns = class.target.ns.saturating_sub(waited_ns);
+        let took_ns = class.took_ns().max(1);
+        Seen {
+            low: self.milli * due / self.done,
+            high: self.milli * all / self.done,
+            done: self.done,
+            due,
+            all,
+            factor: (u128::from(left_ns) * u128::from(ONE) / u128::from(took_ns)) as u64,
+        }
+    }
+}
+
+impl Class {
+    /// Arrivals in the last so many parts of time, this one among them.
+    fn came(&self, part: u64, parts: u64) -> u64 {
+        let parts = parts.min(HISTORY as u64).min(part + 1);
+        let counts = (0..parts).map(|back| self.arrivals[(part - back) as usize % HISTORY]);
+        counts.map(u64::from).sum()
+    }
+
+    /// The target's percentile of times in the device, to an eighth.
+    fn took_ns(&self) -> u64 {
+        let wanted = (self.done * u64::from(self.target.percentile)).div_ceil(100);
+        let mut count = 0;
+        for (step, times) in self.times.iter().enumerate() {
+            count += u64::from(*times);
+            if count >= wanted {
+                return time_of(step);
+            }
+        }
+        u64::MAX
+    }
+}
+
+/// The step of a time in the histogram: eight for each power of two.
+fn step_of(ns: u64) -> usize {
+    let octave = ns.max(8).ilog2() as usize;
+    (octave * STEPS) + ((ns.max(8) >> (octave - 3)) & 7) as usize
+}
+
+/// The time in the middle of a step.
+fn time_of(step: usize) -> u64 {
+    let (octave, eighth) = ((step / STEPS).max(3), (step % STEPS) as u64);
+    ((8 + eighth) << (octave - 3)) + (1 << (octave - 3)) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::VecDeque;
+
+    const MS: u64 = 1_000_000;
+
+    fn target(ms: u64) -> Latency {
+        Latency {
+            ns: ms * MS,
+            percentile: 95,
+        }
+    }
+
+    /// A device that serves one request each `service_ms` in order of arrival, and so many clients
+    /// that each have one on its way all the time. Returns the depth after `seconds`.
+    fn settles(target_ms: u64, service_ms: u64, clients: u32, seconds: u64) -> u32 {
+        let mut feedback = Feedback::new(&Shares::default(), target(target_ms), 100);
+        let mut now = Time(0);
+        let mut device = VecDeque::new();
+        let mut queue: VecDeque<u32> = (0..clients).collect();
+        queue
+            .iter()
+            .for_each(|slot| feedback.arrived(*slot, 0, now));
+        while now.0 < seconds * 1000 * MS {
+            while !queue.is_empty() && feedback.has_room(now, device.len() as u32) {
+                let slot = queue.pop_front().expect("just seen");
+                feedback.dispatched(slot, now);
+                device.push_back(slot);
+            }
+            now = now + service_ms * MS;
+            let slot = device.pop_front().expect("depth is at least 1");
+            feedback.finished(slot, now);
+            feedback.arrived(slot, 0, now);
+            queue.push_back(slot);
+        }
+        feedback.depth()
+    }
+
+    #[test]
+    fn depth_follows_target_and_service_time() {
+        // Little's law: within 300 ms at 20 ms each 15 can be on their way.
+        let depth = settles(300, 20, 12, 60);
+        assert!((6..=15).contains(&depth), "{depth}");
+        let depth = settles(100, 20, 4, 60);
+        assert!((3..=5).contains(&depth), "{depth}");
+    }
+
+    #[test]
+    fn a_backlog_that_the_target_cannot_cover_opens_the_depth() {
+        assert_eq!(settles(100, 20, 60, 20), 100);
+    }
+
+    #[test]
+    fn of_the_rules_for_overload_leaving_it_is_asked_first() {
+        let mut feedback = Feedback::new(&Shares::default(), target(10_000), 100);
+        feedback.classes[0].overloaded = true;
+        // Ten were done, nothing is due soon, but far more waits: both rules hold.
+        for slot in 0..40 {
+            feedback.arrived(slot, 0, Time(1));
+        }
+        for slot in 0..10 {
+            feedback.dispatched(slot, Time(1));
+        }
+        for slot in 0..10 {
+            feedback.finished(slot, Time(20 * MS));
+        }
+        feedback.has_room(Time(WINDOW_NS), 0);
+        assert!(!feedback.classes[0].overloaded);
+        // Nothing done: nothing changes.
+        let depth = feedback.depth();
+        feedback.has_room(Time(3 * WINDOW_NS), 0);
+        assert_eq!(feedback.depth(), depth);
+    }
+
+    #[test]
+    fn times_keep_three_bits() {
+        for ns in [8, 9, 1000, 123_456_789, u64::MAX >> 1] {
+            let again = time_of(step_of(ns));
+            assert!(again.abs_diff(ns) <= ns / 8 + 1, "{ns} became {again}");
+        }
+        assert!(step_of(u64::MAX) < TIMES && step_of(0) < TIMES);
+    }
+}

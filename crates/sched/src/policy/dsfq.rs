@@ -1,0 +1,299 @@
+//! Distributed start-time fair queueing (Wang and Merchant, FAST'07; vPFS, MSST'12), and over it
+//! the two-level scheduler.
+//!
+//! Every application gets its share of all forwarders together, though they never talk: each
+//! request says what others gave its application since the last one here, and is delayed by that
+//! (`sync = "total"`). A delay is at most such that `local_min_percent` of the application's share
+//! stay to it on each forwarder (the paper's hybrid), which bounds what a wrong counter can do.
+//! `local` shares each forwarder by itself; `layout` takes what others give from how the operation
+//! is spread (vPFS's layout-driven synchronisation). Minima and maxima: see `tags`.
+//!
+//! `two-level` has shares above and deadlines below: of the applications that have not had their
+//! minimum, the one whose first request is due first goes, and when none is owed anything the
+//! weights decide, so no device idles for a promise (the credits of the original, which come back
+//! at idleness). How many run at once follows from latency targets, see `depth`.
+
+use super::edf::{self, FEEDBACK, LATENCY};
+use super::{Bound, Pick, Policy};
+use crate::cost::CostModel;
+use crate::depth::Feedback;
+use crate::merge::Merge;
+use crate::options::{Options, OptionsError};
+use crate::requests::{List, Requests, Slot};
+use crate::share::{Latency, Service, Shares};
+use crate::tags::{HOLD_NS_MAX, Next, Tags};
+use crate::types::{Request, Time};
+use alloc::vec::Vec;
+
+const SYNC: &[&str] = &["total", "local", "layout"];
+const SYNC_OPTION: &str = "sync";
+const LOCAL_MIN: &str = "local_min_percent";
+const CREDIT: &str = "credit_ms";
+
+/// Keeps somebody who is served elsewhere at a twentieth of its share here.
+const LOCAL_MIN_PERCENT: u64 = 5;
+
+/// The window of the original's figures.
+const CREDIT_MS: u64 = 500;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sync {
+    Total,
+    Local,
+    Layout,
+}
+
+pub(super) struct Dsfq {
+    sync: Sync,
+    local_min_percent: u64,
+    credit_ms: u64,
+    cost: CostModel,
+    merge: Merge,
+    tags: Tags,
+    /// By number of an application: its requests in order of arrival.
+    queues: Vec<List>,
+    /// Shares above, deadlines below.
+    below: Option<Below>,
+    now: Time,
+}
+
+/// What only `two-level` has.
+struct Below {
+    default: Latency,
+    feedback: Option<Feedback>,
+}
+
+impl Dsfq {
+    pub(super) fn new(options: &Options) -> Result<Dsfq, OptionsError> {
+        let two_levels = options.policy == "two-level";
+        let table = &options.table;
+        let below = match two_levels {
+            false => {
+                table.only("dsfq", &[CREDIT, LOCAL_MIN, SYNC_OPTION])?;
+                None
+            }
+            true => {
+                table.only(
+                    "two-level",
+                    &[CREDIT, FEEDBACK, LATENCY, LOCAL_MIN, SYNC_OPTION],
+                )?;
+                let default = edf::default_latency(options)?;
+                let feedback = edf::feedback(options, default)?;
+                Some(Below { default, feedback })
+            }
+        };
+        let credit_ms = table.integer(CREDIT, CREDIT_MS, 1, 60_000)?;
+        Ok(Dsfq {
+            sync: match table.word(SYNC_OPTION, SYNC)? {
+                0 => Sync::Total,
+                1 => Sync::Local,
+                _ => Sync::Layout,
+            },
+            local_min_percent: table.integer(LOCAL_MIN, LOCAL_MIN_PERCENT, 1, 100)?,
+            credit_ms,
+            cost: options.cost,
+            merge: Merge::new(options, false),
+            tags: Tags::new(&options.shares, credit_ms * 1_000_000, two_levels),
+            queues: Vec::new(),
+            below,
+            now: Time(0),
+        })
+    }
+
+    fn target(&self, request: &Request) -> Latency {
+        let default = self.below.as_ref().map(|below| below.default);
+        let default = default.unwrap_or(Latency {
+            ns: 0,
+            percentile: 1,
+        });
+        edf::target(self.tags.shares(), request, default)
+    }
+
+    /// What a request takes here.
+    fn service(&self, request: &Request) -> Service {
+        let whole = request.len == u64::MAX;
+        Service {
+            device_ns: self.cost.request_ns(request),
+            bytes: if whole { 0 } else { request.len },
+            operations: 1,
+        }
+    }
+
+    /// What others gave before it, as far as it delays a request that is the first of its
+    /// application, and when that should be done.
+    fn first(&self, requests: &Requests, slot: Slot) -> Next {
+        let entry = &requests[slot];
+        let request = &entry.request;
+        let cost_ns = self.cost.request_ns(request);
+        let elsewhere_ns = match self.sync {
+            Sync::Local => 0,
+            Sync::Total => request.charged_elsewhere_ns,
+            Sync::Layout => {
+                let here = request.operation_bytes_max.max(1);
+                let others = request.operation_bytes.saturating_sub(here);
+                let ns = u128::from(cost_ns) * u128::from(others) / u128::from(here);
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            }
+        };
+        let parts = 100 - self.local_min_percent;
+        let most = cost_ns.saturating_mul(parts) / self.local_min_percent;
+        Next {
+            delay_ns: elsewhere_ns.min(most),
+            deadline: edf::deadline(request, entry.ready, self.target(request)),
+        }
+    }
+
+    /// The first request of an application now.
+    fn next_of(&self, requests: &Requests, number: u32) -> Option<Next> {
+        let first = requests.front(&self.queues[number as usize])?;
+        Some(self.first(requests, first))
+    }
+
+    /// Takes requests of one application, in order, to run. The application is charged for each.
+    fn run(&mut self, requests: &mut Requests, number: u32, slot: Slot, now: Time) {
+        requests.unlink(&mut self.queues[number as usize], slot);
+        let service = self.service(&requests[slot].request);
+        let next = self.next_of(requests, number);
+        self.tags.charge(number, now, &service, next);
+        if let Some(Below {
+            feedback: Some(feedback),
+            ..
+        }) = &mut self.below
+        {
+            feedback.dispatched(slot, now);
+        }
+    }
+}
+
+impl Policy for Dsfq {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        let entry = &requests[slot];
+        let (request, now) = (entry.request, entry.ready.max(self.now));
+        self.now = now;
+        let number = self.tags.number(request.app);
+        if number as usize >= self.queues.len() {
+            self.queues.resize(number as usize + 1, List::new());
+        }
+        let first = self.first(requests, slot);
+        let elsewhere = Service {
+            device_ns: request.charged_elsewhere_ns,
+            bytes: request.bytes_elsewhere,
+            operations: request.operations_elsewhere.into(),
+        };
+        self.tags.arrived(number, now, &elsewhere, first);
+        requests[slot].tag = number;
+        requests.push_back(&mut self.queues[number as usize], slot);
+        self.merge.arrived(requests, number, slot);
+        let target = self.target(&request);
+        if let Some(Below {
+            feedback: Some(feedback),
+            ..
+        }) = &mut self.below
+        {
+            let class = feedback.class_for(target);
+            feedback.arrived(slot, class, now);
+        }
+    }
+
+    fn has_room(&mut self, now: Time, calls: u32) -> bool {
+        match &mut self.below {
+            Some(Below {
+                feedback: Some(feedback),
+                ..
+            }) => feedback.has_room(now, calls),
+            _ => true,
+        }
+    }
+
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+        self.now = now.max(self.now);
+        let number = match self.tags.next(self.now) {
+            Ok(number) => number,
+            Err(until) => return Pick::Hold(until),
+        };
+        let front = requests.front(&self.queues[number as usize]);
+        let slot = front.expect("an application without requests is not next");
+        if !self.merge.take_alone(slot, into) {
+            self.merge.begin();
+            self.merge.take(requests, number, slot, into, |_, _| {});
+        }
+        for &slot in into.iter() {
+            self.run(requests, number, slot, self.now);
+        }
+        self.merge.end(requests, into);
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        let number = requests[slot].tag;
+        requests.unlink(&mut self.queues[number as usize], slot);
+        let next = self.next_of(requests, number);
+        self.tags.cancelled(number, self.now, next);
+        self.merge.cancelled(requests, number, slot);
+        if let Some(Below {
+            feedback: Some(feedback),
+            ..
+        }) = &mut self.below
+        {
+            feedback.cancelled(slot);
+        }
+    }
+
+    fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
+        if let Some(Below {
+            feedback: Some(feedback),
+            ..
+        }) = &mut self.below
+        {
+            feedback.finished(slot, now);
+        }
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
+    fn shares(&mut self, shares: &Shares, now: Time) {
+        self.now = now.max(self.now);
+        self.tags.set_shares(shares, self.now);
+    }
+
+    fn depth(&self) -> Option<u32> {
+        let feedback = self.below.as_ref()?.feedback.as_ref()?;
+        Some(feedback.depth())
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        let table = &mut options.table;
+        table.set(SYNC_OPTION, SYNC[self.sync as usize]);
+        table.set(LOCAL_MIN, self.local_min_percent);
+        table.set(CREDIT, self.credit_ms);
+        if let Some(below) = &self.below {
+            table.set(LATENCY, below.default.ns / 1_000_000);
+            table.set(
+                FEEDBACK,
+                if below.feedback.is_some() {
+                    "on"
+                } else {
+                    "off"
+                },
+            );
+        }
+    }
+
+    fn bound(&self) -> Bound {
+        Bound::Weighted
+    }
+
+    fn wait_ns_max(&self) -> u64 {
+        match self.tags.has_maxima() {
+            true => HOLD_NS_MAX,
+            false => 0,
+        }
+    }
+}

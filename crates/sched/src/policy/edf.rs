@@ -1,0 +1,174 @@
+//! Earliest deadline first, with a depth that follows from latency targets.
+//!
+//! The lower level of the two-level scheduler (SARC/AVATAR: Zhang et al., TOS'06; in vPFS's
+//! position paper over DSFQ). A request's deadline is its arrival and its application's latency
+//! target, or what its client asked for if that is sooner. How many run at once is decided by
+//! feedback, see `depth`, up to the scheduler's own depth.
+
+use super::{Bound, Pick, Policy};
+use crate::depth::Feedback;
+use crate::merge::Merge;
+use crate::options::{Options, OptionsError};
+use crate::requests::{Requests, Slot};
+use crate::share::{Latency, Shares};
+use crate::sorted::Sorted;
+use crate::types::{Request, Time};
+use alloc::vec::Vec;
+
+/// The target of who has none.
+pub(super) const LATENCY_MS: u64 = 1000;
+
+/// The longest that can be chosen for them.
+pub(super) const LATENCY_MS_MAX: u64 = 60_000;
+
+pub(super) const LATENCY: &str = "latency_ms";
+pub(super) const FEEDBACK: &str = "feedback";
+
+/// The most that depends on the percentile of a target that was not said.
+const PERCENTILE: u8 = 95;
+
+pub(super) struct Edf {
+    shares: Shares,
+    default: Latency,
+    merge: Merge,
+    feedback: Option<Feedback>,
+    /// By deadline and arrival.
+    by_deadline: Sorted<(u64, u64, Slot), ()>,
+    /// By slot: its deadline.
+    deadlines: Vec<u64>,
+}
+
+/// The option `latency_ms`.
+pub(super) fn default_latency(options: &Options) -> Result<Latency, OptionsError> {
+    let ms = options
+        .table
+        .integer(LATENCY, LATENCY_MS, 1, LATENCY_MS_MAX)?;
+    Ok(Latency {
+        ns: ms * 1_000_000,
+        percentile: PERCENTILE,
+    })
+}
+
+/// The option `feedback`: on unless said otherwise.
+pub(super) fn feedback(
+    options: &Options,
+    default: Latency,
+) -> Result<Option<Feedback>, OptionsError> {
+    let off = options.table.word(FEEDBACK, &["on", "off"])? == 1;
+    Ok((!off).then(|| Feedback::new(&options.shares, default, options.depth)))
+}
+
+impl Edf {
+    pub(super) fn new(options: &Options) -> Result<Edf, OptionsError> {
+        options.table.only("edf", &[FEEDBACK, LATENCY])?;
+        let default = default_latency(options)?;
+        Ok(Edf {
+            shares: options.shares.clone(),
+            default,
+            merge: Merge::new(options, false),
+            feedback: feedback(options, default)?,
+            by_deadline: Sorted::new(),
+            deadlines: Vec::new(),
+        })
+    }
+
+    fn target(&self, request: &Request) -> Latency {
+        target(&self.shares, request, self.default)
+    }
+
+    fn place(&self, requests: &Requests, slot: Slot) -> (u64, u64, Slot) {
+        let deadline = self.deadlines[slot as usize];
+        (deadline, requests[slot].arrival, slot)
+    }
+}
+
+/// The latency target of a request: of its application, or its group, or the default.
+pub(super) fn target(shares: &Shares, request: &Request, default: Latency) -> Latency {
+    let app = shares.of(request.app);
+    let group = app
+        .group
+        .and_then(|group| shares.groups[group as usize].latency);
+    app.share.latency.or(group).unwrap_or(default)
+}
+
+/// When a request should be done. What its client asks for counts, but not before now.
+pub(super) fn deadline(request: &Request, ready: Time, target: Latency) -> u64 {
+    let own = ready.0.saturating_add(target.ns);
+    let asked = request.deadline.map_or(own, |asked| asked.0.max(ready.0));
+    own.min(asked)
+}
+
+impl Policy for Edf {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        let entry = &requests[slot];
+        let target = self.target(&entry.request);
+        if slot as usize >= self.deadlines.len() {
+            self.deadlines.resize(slot as usize + 1, 0);
+        }
+        self.deadlines[slot as usize] = deadline(&entry.request, entry.ready, target);
+        self.by_deadline.insert(self.place(requests, slot), ());
+        self.merge.arrived(requests, 0, slot);
+        if let Some(feedback) = &mut self.feedback {
+            let class = feedback.class_for(target);
+            feedback.arrived(slot, class, requests[slot].ready);
+        }
+    }
+
+    fn has_room(&mut self, now: Time, calls: u32) -> bool {
+        let feedback = self.feedback.as_mut();
+        feedback.is_none_or(|feedback| feedback.has_room(now, calls))
+    }
+
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+        let ((_, _, slot), ()) = self.by_deadline.first().expect("pick on an empty policy");
+        if !self.merge.take_alone(slot, into) {
+            self.merge.begin();
+            self.merge.take(requests, 0, slot, into, |_, _| {});
+            self.merge.end(requests, into);
+        }
+        for &slot in into.iter() {
+            self.by_deadline.remove(&self.place(requests, slot));
+            if let Some(feedback) = &mut self.feedback {
+                feedback.dispatched(slot, now);
+            }
+        }
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        self.by_deadline.remove(&self.place(requests, slot));
+        self.merge.cancelled(requests, 0, slot);
+        if let Some(feedback) = &mut self.feedback {
+            feedback.cancelled(slot);
+        }
+    }
+
+    fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
+        if let Some(feedback) = &mut self.feedback {
+            feedback.finished(slot, now);
+        }
+    }
+
+    fn shares(&mut self, shares: &Shares, _now: Time) {
+        // Who waits keeps its deadline.
+        self.shares = shares.clone();
+    }
+
+    fn depth(&self) -> Option<u32> {
+        self.feedback.as_ref().map(Feedback::depth)
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        let table = &mut options.table;
+        table.set(LATENCY, self.default.ns / 1_000_000);
+        table.set(FEEDBACK, if self.feedback.is_some() { "on" } else { "off" });
+    }
+
+    /// Who comes later by more than the longest target cannot have an earlier deadline.
+    fn bound(&self) -> Bound {
+        let targets = self.shares.all().filter_map(|share| share.latency);
+        let longest = targets.map(|target| target.ns).max().unwrap_or(0);
+        Bound::Overtaking(longest.max(self.default.ns))
+    }
+}

@@ -1,0 +1,277 @@
+//! Shares: what applications and groups of them are promised of the whole system.
+//!
+//! The host says it with [`Shares`], at the start in [`Options`](crate::Options) or at run time
+//! with [`Scheduler::set_shares`](crate::Scheduler::set_shares); the policies `dsfq` and
+//! `two-level` keep it, `edf` its latencies. Rates count what an application gets from all
+//! forwarders together: its clients carry what the others gave from one to the other.
+
+use crate::options::OptionsError;
+use crate::types::AppId;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// The largest weight.
+pub const WEIGHT_MAX: u32 = 1 << 16;
+
+/// The largest rate, per second: far above any device, and safe to multiply.
+pub const RATE_MAX: u64 = 1 << 50;
+
+/// The longest latency target.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Thousandths that make a whole device.
+const DEVICE_WHOLE: u64 = 1000;
+
+/// How much of the system, each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// Bytes.
+    Bytes(u64),
+    /// Requests.
+    Operations(u64),
+    /// Device time, in thousandths of what all forwarders have together.
+    Device(u64),
+}
+
+/// How soon requests should be done, from arrival to completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Latency {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// So many percent of the requests, 1 to 100.
+    pub percentile: u8,
+}
+
+/// What one application, or one group, is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its part of what is left after minima, beside the weights of the others; 1 to
+    /// [`WEIGHT_MAX`].
+    pub weight: u32,
+    /// What it gets before all others get more than their minimum.
+    pub min: Option<Rate>,
+    /// What it never gets more of.
+    pub max: Option<Rate>,
+    /// How soon requests within its minimum are done.
+    pub latency: Option<Latency>,
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share {
+            weight: 1,
+            min: None,
+            max: None,
+            latency: None,
+        }
+    }
+}
+
+/// An application's own share, and the group in which it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AppShare {
+    /// Its share: of its group if it has one, else of the system.
+    pub share: Share,
+    /// A number of [`Shares::groups`].
+    pub group: Option<u32>,
+}
+
+/// What everybody is promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Forwarders that the system has, for rates in device time. At least 1.
+    pub forwarders: u32,
+    /// Groups: users, projects. Their applications share what the group has.
+    pub groups: Vec<Share>,
+    /// Applications that are promised something, or are in a group.
+    pub apps: BTreeMap<AppId, AppShare>,
+    /// Every other application, each by itself.
+    pub others: AppShare,
+}
+
+impl Default for Shares {
+    fn default() -> Shares {
+        Shares {
+            forwarders: 1,
+            groups: Vec::new(),
+            apps: BTreeMap::new(),
+            others: AppShare::default(),
+        }
+    }
+}
+
+impl Shares {
+    /// The share of an application.
+    pub fn of(&self, app: AppId) -> AppShare {
+        self.apps.get(&app).copied().unwrap_or(self.others)
+    }
+
+    /// Every share that is named, groups first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Share> {
+        let apps = self.apps.values().map(|app| &app.share);
+        let others = core::iter::once(&self.others.share);
+        self.groups.iter().chain(apps).chain(others)
+    }
+
+    /// Refuses what makes no sense. That all of it can be met together is not asked for.
+    pub(crate) fn check(&self) -> Result<(), OptionsError> {
+        range("forwarders", self.forwarders.into(), 1, 1 << 16)?;
+        for app in self.apps.values().chain([&self.others]) {
+            if let Some(group) = app.group {
+                let groups = self.groups.len() as u64;
+                range("group", group.into(), 0, groups.saturating_sub(1))?;
+                if groups == 0 {
+                    return Err(OptionsError::OutOfRange {
+                        option: "group",
+                        value: group.into(),
+                        min: 0,
+                        max: 0,
+                    });
+                }
+            }
+        }
+        self.all().try_for_each(Share::check)
+    }
+}
+
+impl Share {
+    fn check(&self) -> Result<(), OptionsError> {
+        range("weight", self.weight.into(), 1, WEIGHT_MAX.into())?;
+        for (name, rate) in [("min", self.min), ("max", self.max)] {
+            match rate {
+                Some(Rate::Bytes(rate) | Rate::Operations(rate)) => range(name, rate, 1, RATE_MAX)?,
+                Some(Rate::Device(part)) => range(name, part, 1, DEVICE_WHOLE)?,
+                None => {}
+            }
+        }
+        let least = match (self.min, self.max) {
+            (Some(Rate::Bytes(min)), Some(Rate::Bytes(max)))
+            | (Some(Rate::Operations(min)), Some(Rate::Operations(max)))
+            | (Some(Rate::Device(min)), Some(Rate::Device(max))) => Some((min, max)),
+            _ => None,
+        };
+        if let Some((min, max)) = least {
+            range("max", max, min, RATE_MAX)?;
+        }
+        if let Some(latency) = self.latency {
+            range("latency", latency.ns, 1000, LATENCY_NS_MAX)?;
+            range("percentile", latency.percentile.into(), 1, 100)?;
+        }
+        Ok(())
+    }
+}
+
+fn range(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), OptionsError> {
+    match (min..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(OptionsError::OutOfRange {
+            option,
+            value,
+            min,
+            max,
+        }),
+    }
+}
+
+/// What a request takes, in every unit that a rate has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Service {
+    pub(crate) device_ns: u64,
+    pub(crate) bytes: u64,
+    pub(crate) operations: u64,
+}
+
+impl Rate {
+    /// How long it takes at this rate to be given so much, in nanoseconds.
+    pub(crate) fn ns(self, service: &Service, forwarders: u32) -> u64 {
+        let (amount, each_second) = match self {
+            Rate::Bytes(rate) => (service.bytes, u128::from(rate)),
+            Rate::Operations(rate) => (service.operations, u128::from(rate)),
+            Rate::Device(part) => {
+                let all = u128::from(part) * u128::from(forwarders) * 1_000_000;
+                (service.device_ns, all)
+            }
+        };
+        let ns = u128::from(amount) * 1_000_000_000 / each_second;
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut Shares)) -> std::string::String {
+        let mut shares = Shares::default();
+        shares.groups.push(Share::default());
+        shares.apps.insert(AppId(1), AppShare::default());
+        assert_eq!(shares.check(), Ok(()));
+        change(&mut shares);
+        std::format!("{}", shares.check().expect_err("it makes no sense"))
+    }
+
+    fn app(shares: &mut Shares) -> &mut AppShare {
+        shares.apps.get_mut(&AppId(1)).unwrap()
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        assert_eq!(
+            refused(|it| app(it).share.weight = 0),
+            "weight = 0 is outside of 1 to 65536"
+        );
+        assert_eq!(
+            refused(|it| app(it).share.min = Some(Rate::Device(1001))),
+            "min = 1001 is outside of 1 to 1000"
+        );
+        assert_eq!(
+            refused(|it| it.groups[0].max = Some(Rate::Bytes(0))),
+            "max = 0 is outside of 1 to 1125899906842624"
+        );
+        let crossed = Share {
+            min: Some(Rate::Bytes(9)),
+            max: Some(Rate::Bytes(8)),
+            ..Share::default()
+        };
+        assert_eq!(
+            refused(|it| it.others.share = crossed),
+            "max = 8 is outside of 9 to 1125899906842624"
+        );
+        assert_eq!(
+            refused(|it| app(it).group = Some(1)),
+            "group = 1 is outside of 0 to 0"
+        );
+        assert_eq!(
+            refused(|it| it.forwarders = 0),
+            "forwarders = 0 is outside of 1 to 65536"
+        );
+        let soon = Latency {
+            ns: 5,
+            percentile: 95,
+        };
+        assert!(refused(|it| app(it).share.latency = Some(soon)).starts_with("latency = 5 is"));
+    }
+
+    #[test]
+    fn rates_are_those_of_all_forwarders() {
+        let service = Service {
+            device_ns: 1_000_000,
+            bytes: 1 << 20,
+            operations: 1,
+        };
+        assert_eq!(Rate::Bytes(1 << 30).ns(&service, 4), 976_562);
+        assert_eq!(Rate::Operations(100).ns(&service, 4), 10_000_000);
+        // A quarter of four devices is one: a millisecond of it each millisecond.
+        assert_eq!(Rate::Device(250).ns(&service, 4), 1_000_000);
+        assert_eq!(
+            Rate::Bytes(1).ns(
+                &Service {
+                    bytes: u64::MAX,
+                    ..service
+                },
+                1
+            ),
+            u64::MAX
+        );
+    }
+}

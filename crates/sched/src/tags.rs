@@ -1,0 +1,518 @@
+//! Who is next by shares: weights, minima and maxima of applications and of groups.
+//!
+//! A shared block of the policies, of three known parts. Weights: start-time fair queueing with
+//! several requests outstanding, SFQ(D) (Jin et al. 2004), as DSFQ has it (Wang and Merchant,
+//! FAST'07): S = max(v, F + delay / weight) and F = S + cost / weight, where v is the start tag of
+//! what ran last and the delay is what other servers gave since. Minima and maxima: the tags of
+//! mClock (Gulati et al., OSDI'10), each a time at which the next request is due by its rate, and
+//! at which it may run at the soonest. What others gave moves both.
+//!
+//! An application shares with its group's other applications what the group has; one without a
+//! group stands beside the groups. Requests of an application keep their order, so it has one tag
+//! of each kind, for its first request.
+
+use crate::share::{Service, Share, Shares};
+use crate::sorted::Sorted;
+use crate::types::{AppId, Time};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
+const SCALE: u128 = 1 << 16;
+
+/// Applications without requests whose tags are kept.
+const RESTING_MAX: usize = 1024;
+
+/// The longest wait for a maximum that is told at once; then it is looked at again.
+pub(crate) const HOLD_NS_MAX: u64 = 1_000_000_000;
+
+/// What others gave counts against minimum and maximum for so long at most.
+const TOLD_NS_MAX: u64 = 1_000_000_000;
+
+/// A maximum may be passed by what it gives in this time, so that pauses are made up for.
+const BURST_NS: u64 = 20_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stands {
+    /// Nothing of it can run.
+    Resting,
+    /// At its level, by its tag.
+    Active,
+    /// Until its maximum allows more.
+    Throttled,
+}
+
+/// Where an application or group stands with its minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    None,
+    /// Has its minimum until then.
+    Later(u64),
+    /// Is owed, and due by then.
+    Due(u64),
+}
+
+/// An application, or a group.
+struct Node {
+    app: AppId,
+    /// The group in which it counts.
+    group: Option<u32>,
+    /// The group that it is.
+    is_group: Option<u32>,
+    share: Share,
+    /// Requests, for a group those of its applications.
+    waiting: u32,
+    stands: Stands,
+    /// Start tag of its first request, finish tag of the last one when it has none.
+    tag: u128,
+    /// When its minimum owes it the next request, and its maximum allows it.
+    min_at: u64,
+    max_at: u64,
+    claim: Claim,
+    /// When its first request should be done.
+    deadline: u64,
+    /// In what order it came to rest.
+    rested: u64,
+}
+
+/// The groups and single applications, or the applications of a group.
+struct Level {
+    active: Sorted<(u128, u32), ()>,
+    /// Virtual time, and the latest finish tag, to which it goes when nothing waits.
+    now: u128,
+    latest: u128,
+    waiting: u32,
+}
+
+/// What is known of an application's first request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Next {
+    /// What others gave the application before it.
+    pub(crate) delay_ns: u64,
+    /// When it should be done.
+    pub(crate) deadline: u64,
+}
+
+/// All applications that wait or did lately.
+pub(crate) struct Tags {
+    shares: Shares,
+    /// How long a minimum that was not asked for can be asked for later.
+    credit_ns: u64,
+    nodes: Vec<Node>,
+    nodes_free: Vec<u32>,
+    by_app: Sorted<u64, u32>,
+    /// By number of a group: its node.
+    groups: Vec<u32>,
+    /// Of the system; then one for each group.
+    levels: Vec<Level>,
+    /// By time: who has its minimum until then.
+    later: Sorted<(u64, u32), ()>,
+    /// Who is owed, by deadline.
+    due: Sorted<(u64, u32), ()>,
+    throttled: Sorted<(u64, u32), ()>,
+    /// Who rests, in the order in which it came to it; some do not rest any more.
+    resting: VecDeque<(u32, u64)>,
+    resting_now: usize,
+    rests: u64,
+    /// Whether who is owed comes by the deadline of its request, not by when it was owed.
+    by_deadline: bool,
+}
+
+impl Tags {
+    /// Nobody waits. `credit_ns`: how much of its minimum one can be owed at once, in time.
+    /// `by_deadline`: of those who are owed the earliest deadline goes first, else who was owed
+    /// first.
+    pub(crate) fn new(shares: &Shares, credit_ns: u64, by_deadline: bool) -> Tags {
+        let mut tags = Tags {
+            shares: shares.clone(),
+            credit_ns,
+            nodes: Vec::new(),
+            nodes_free: Vec::new(),
+            by_app: Sorted::new(),
+            groups: Vec::new(),
+            levels: Vec::new(),
+            later: Sorted::new(),
+            due: Sorted::new(),
+            throttled: Sorted::new(),
+            resting: VecDeque::new(),
+            resting_now: 0,
+            rests: 0,
+            by_deadline,
+        };
+        tags.lay_out();
+        tags
+    }
+
+    /// What is promised.
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The number of an application, new or known. It keeps it while it has requests.
+    pub(crate) fn number(&mut self, app: AppId) -> u32 {
+        if let Some(number) = self.known(app) {
+            return number;
+        }
+        let known = self.shares.of(app);
+        let mut node = Node::new(app, known.group, known.share);
+        node.tag = self.levels[level_of(&node)].now;
+        let number = self.add(node);
+        self.by_app.insert(app.0, number);
+        number
+    }
+
+    fn known(&self, app: AppId) -> Option<u32> {
+        let (found, number) = self.by_app.at_or_after(&app.0)?;
+        (found == app.0).then_some(number)
+    }
+
+    /// Whether somebody has a maximum, so that requests may have to wait for it.
+    pub(crate) fn has_maxima(&self) -> bool {
+        self.shares.all().any(|share| share.max.is_some())
+    }
+
+    /// A request came, behind the application's others. `elsewhere`: what others gave the
+    /// application since its last one; `first` counts if it has no other here.
+    pub(crate) fn arrived(&mut self, number: u32, now: Time, elsewhere: &Service, first: Next) {
+        let delay_ns = match self.node(number).waiting {
+            0 => first.delay_ns,
+            _ => 0,
+        };
+        for one in self.both(number) {
+            let is_first = self.node(one).waiting == 0;
+            if is_first || delay_ns > 0 || *elsewhere != Service::default() {
+                self.detach(one);
+                self.elsewhere(one, now, elsewhere, delay_ns);
+            }
+            let node = &mut self.nodes[one as usize];
+            if core::mem::take(&mut node.rested) > 0 {
+                self.resting_now -= 1;
+            }
+            node.waiting += 1;
+            if is_first {
+                node.deadline = first.deadline;
+            }
+            let level = level_of(node);
+            self.levels[level].waiting += 1;
+            self.place(one, now);
+        }
+    }
+
+    /// Whose first request runs next; or when to ask again, if maxima forbid all.
+    pub(crate) fn next(&mut self, now: Time) -> Result<u32, Time> {
+        self.wake(now);
+        while let Some(((_, number), ())) = self.due.first() {
+            let Some(until) = self.blocked_until(number) else {
+                return Ok(self.first_of(number));
+            };
+            self.unclaim(number);
+            self.claim(number, until.max(now.0.saturating_add(1)));
+        }
+        if let Some(((_, number), ())) = self.levels[0].active.first() {
+            return Ok(self.first_of(number));
+        }
+        let ((until, _), ()) = self.throttled.first().expect("who waits is here or there");
+        Err(Time(until).min(now + HOLD_NS_MAX))
+    }
+
+    /// The first request of an application runs, and takes so much. `next`: its first one then.
+    pub(crate) fn charge(&mut self, number: u32, now: Time, service: &Service, next: Option<Next>) {
+        for one in self.both(number) {
+            self.detach(one);
+            let node = &self.nodes[one as usize];
+            let level = &mut self.levels[level_of(node)];
+            level.now = level.now.max(node.tag);
+            let delay_ns = next.map_or(0, |next| next.delay_ns);
+            let device_ns = service.device_ns.saturating_add(delay_ns);
+            self.given(one, now, service, device_ns);
+        }
+        self.leaves(number, now, next);
+    }
+
+    /// The first request of an application is another one now, or none: one was cancelled.
+    pub(crate) fn cancelled(&mut self, number: u32, now: Time, next: Option<Next>) {
+        self.both(number).for_each(|one| self.detach(one));
+        self.leaves(number, now, next);
+    }
+
+    /// New shares. Who waits keeps its place in its own queue and what its minimum and maximum
+    /// gave it; weights count from now.
+    pub(crate) fn set_shares(&mut self, shares: &Shares, now: Time) {
+        self.shares = shares.clone();
+        for number in core::mem::take(&mut self.groups) {
+            self.nodes[number as usize].is_group = None;
+            self.nodes_free.push(number);
+        }
+        for set in [&mut self.later, &mut self.due, &mut self.throttled] {
+            set.clear();
+        }
+        self.levels.clear();
+        self.lay_out();
+        for number in 0..self.nodes.len() as u32 {
+            let node = &self.nodes[number as usize];
+            if node.is_group.is_some() || self.known(node.app) != Some(number) {
+                continue;
+            }
+            let known = self.shares.of(node.app);
+            let node = &mut self.nodes[number as usize];
+            (node.group, node.share) = (known.group, known.share);
+            (node.tag, node.stands, node.claim) = (0, Stands::Resting, Claim::None);
+            let (waiting, deadline) = (node.waiting, node.deadline);
+            for one in self.both(number) {
+                let node = &mut self.nodes[one as usize];
+                if one != number {
+                    node.waiting += waiting;
+                    node.deadline = deadline;
+                }
+                let level = level_of(node);
+                self.levels[level].waiting += waiting;
+                self.detach(one);
+                self.place(one, now);
+            }
+        }
+    }
+
+    /// The system's level, and groups without applications.
+    fn lay_out(&mut self) {
+        let level = || Level {
+            active: Sorted::new(),
+            now: 0,
+            latest: 0,
+            waiting: 0,
+        };
+        self.levels.push(level());
+        for group in 0..self.shares.groups.len() {
+            self.levels.push(level());
+            let mut node = Node::new(AppId(0), None, self.shares.groups[group]);
+            node.is_group = Some(group as u32);
+            let number = self.add(node);
+            self.groups.push(number);
+        }
+    }
+
+    fn add(&mut self, node: Node) -> u32 {
+        if let Some(number) = self.nodes_free.pop() {
+            self.nodes[number as usize] = node;
+            return number;
+        }
+        self.nodes.push(node);
+        self.nodes.len() as u32 - 1
+    }
+
+    fn node(&self, number: u32) -> &Node {
+        &self.nodes[number as usize]
+    }
+
+    /// An application, and its group if it has one.
+    fn both(&self, number: u32) -> impl Iterator<Item = u32> + use<> {
+        let group = self.node(number).group;
+        let group = group.map(|group| self.groups[group as usize]);
+        core::iter::once(number).chain(group)
+    }
+
+    /// The application whose first request it is.
+    fn first_of(&self, number: u32) -> u32 {
+        let Some(group) = self.node(number).is_group else {
+            return number;
+        };
+        let first = self.levels[group as usize + 1].active.first();
+        let ((_, first), ()) = first.expect("a group without applications is not active");
+        first
+    }
+
+    /// Until when the group of an application may not run.
+    fn blocked_until(&self, number: u32) -> Option<u64> {
+        let group = self.groups[self.node(number).group? as usize];
+        let group = self.node(group);
+        (group.stands != Stands::Active).then_some(group.max_at)
+    }
+
+    /// Time has passed.
+    fn wake(&mut self, now: Time) {
+        while let Some(((at, number), ())) = self.throttled.first() {
+            if at > now.0 {
+                break;
+            }
+            self.detach(number);
+            self.place(number, now);
+            if let Some(group) = self.node(number).group {
+                let group = self.groups[group as usize];
+                self.detach(group);
+                self.place(group, now);
+            }
+        }
+        while let Some(((at, number), ())) = self.later.first() {
+            if at > now.0 {
+                break;
+            }
+            self.later.remove(&(at, number));
+            let node = &mut self.nodes[number as usize];
+            let due = if self.by_deadline { node.deadline } else { at };
+            node.claim = Claim::Due(due);
+            self.due.insert((due, number), ());
+        }
+    }
+
+    /// What others gave. A client tells it late: after a pause, or when this forwarder was away, it
+    /// is much at once, and must not shut anybody out for longer than [`TOLD_NS_MAX`].
+    fn elsewhere(&mut self, number: u32, now: Time, service: &Service, device_ns: u64) {
+        let node = self.node(number);
+        let limit = now.0.saturating_add(TOLD_NS_MAX);
+        let (min_at, max_at) = (node.min_at.max(limit), node.max_at.max(limit));
+        self.given(number, now, service, device_ns);
+        let node = &mut self.nodes[number as usize];
+        (node.min_at, node.max_at) = (node.min_at.min(min_at), node.max_at.min(max_at));
+    }
+
+    /// Service given to a node that stands nowhere: device time by its tag, all by its rates.
+    fn given(&mut self, number: u32, now: Time, service: &Service, device_ns: u64) {
+        let forwarders = self.shares.forwarders;
+        let node = &mut self.nodes[number as usize];
+        let level = &mut self.levels[level_of(node)];
+        node.tag += u128::from(device_ns) * SCALE / u128::from(node.share.weight);
+        level.latest = level.latest.max(node.tag);
+        if let Some(min) = node.share.min {
+            let from = node.min_at.max(now.0.saturating_sub(self.credit_ns));
+            node.min_at = from.saturating_add(min.ns(service, forwarders));
+        }
+        if let Some(max) = node.share.max {
+            let from = node.max_at.max(now.0.saturating_sub(BURST_NS));
+            node.max_at = from.saturating_add(max.ns(service, forwarders));
+        }
+    }
+
+    /// A request of a detached application is gone.
+    fn leaves(&mut self, number: u32, now: Time, next: Option<Next>) {
+        for one in self.both(number) {
+            let node = &mut self.nodes[one as usize];
+            node.waiting -= 1;
+            if let Some(next) = next {
+                node.deadline = next.deadline;
+            }
+            let level = &mut self.levels[level_of(node)];
+            level.waiting -= 1;
+            if level.waiting == 0 {
+                level.now = level.latest;
+            }
+            self.place(one, now);
+        }
+        self.forget();
+    }
+
+    /// Takes a node from wherever it stands.
+    fn detach(&mut self, number: u32) {
+        self.unclaim(number);
+        let node = &mut self.nodes[number as usize];
+        match core::mem::replace(&mut node.stands, Stands::Resting) {
+            Stands::Resting => {}
+            Stands::Active => {
+                let level = &mut self.levels[level_of(node)];
+                level.active.remove(&(node.tag, number));
+            }
+            Stands::Throttled => {
+                self.throttled.remove(&(node.max_at, number));
+            }
+        }
+    }
+
+    /// Puts a node that stands nowhere, or stays, where it belongs.
+    fn place(&mut self, number: u32, now: Time) {
+        let node = &self.nodes[number as usize];
+        if node.stands != Stands::Resting {
+            return;
+        }
+        let runnable = match node.is_group {
+            Some(group) => !self.levels[group as usize + 1].active.is_empty(),
+            None => node.waiting > 0,
+        };
+        if !runnable {
+            return self.rests(number);
+        }
+        let node = &mut self.nodes[number as usize];
+        if node.share.max.is_some() && node.max_at > now.0 {
+            node.stands = Stands::Throttled;
+            self.throttled.insert((node.max_at, number), ());
+            return;
+        }
+        node.stands = Stands::Active;
+        let level = &mut self.levels[level_of(node)];
+        node.tag = node.tag.max(level.now);
+        level.latest = level.latest.max(node.tag);
+        level.active.insert((node.tag, number), ());
+        if node.share.min.is_some() {
+            let from = node.min_at.max(now.0.saturating_sub(self.credit_ns));
+            self.claim(number, from);
+        }
+    }
+
+    /// Its minimum owes it something at that time.
+    fn claim(&mut self, number: u32, at: u64) {
+        self.nodes[number as usize].claim = Claim::Later(at);
+        self.later.insert((at, number), ());
+    }
+
+    fn unclaim(&mut self, number: u32) {
+        let claim = &mut self.nodes[number as usize].claim;
+        match core::mem::replace(claim, Claim::None) {
+            Claim::None => {}
+            Claim::Later(at) => drop(self.later.remove(&(at, number))),
+            Claim::Due(at) => drop(self.due.remove(&(at, number))),
+        }
+    }
+
+    /// Notes that an application has nothing to run.
+    fn rests(&mut self, number: u32) {
+        let node = &mut self.nodes[number as usize];
+        if node.is_group.is_some() || node.rested > 0 {
+            return;
+        }
+        self.rests += 1;
+        self.resting_now += 1;
+        node.rested = self.rests;
+        self.resting.push_back((number, self.rests));
+    }
+
+    /// Forgets who has rested longest, when many do.
+    fn forget(&mut self) {
+        while self.resting_now > RESTING_MAX {
+            let first = self.resting.pop_front();
+            let (number, rested) = first.expect("there are many");
+            let node = &mut self.nodes[number as usize];
+            if node.rested == rested {
+                node.rested = 0;
+                self.resting_now -= 1;
+                self.by_app.remove(&node.app.0);
+                self.nodes_free.push(number);
+            }
+        }
+        if self.resting.len() > 2 * self.resting_now + 64 {
+            let nodes = &self.nodes;
+            let rests = |(number, rested): &(u32, u64)| nodes[*number as usize].rested == *rested;
+            self.resting.retain(rests);
+        }
+    }
+}
+
+impl Node {
+    fn new(app: AppId, group: Option<u32>, share: Share) -> Node {
+        Node {
+            app,
+            group,
+            is_group: None,
+            share,
+            waiting: 0,
+            stands: Stands::Resting,
+            tag: 0,
+            min_at: 0,
+            max_at: 0,
+            claim: Claim::None,
+            deadline: 0,
+            rested: 0,
+        }
+    }
+}
+
+/// The level at which a node stands.
+fn level_of(node: &Node) -> usize {
+    node.group.map_or(0, |group| group as usize + 1)
+}
