@@ -106,6 +106,10 @@ impl Scheduler {
             Input::Arrived(request) => self.arrived(now, request),
             Input::Finished(id) => self.finished(now, id),
             Input::Cancelled(id) => self.cancelled(now, id),
+            Input::Heard(served) => {
+                self.policy.heard(&served, now);
+                Ok(())
+            }
         };
         if result.is_err() {
             self.stats.rejected += 1;
@@ -117,6 +121,9 @@ impl Scheduler {
     /// with the requests of one batch when the answer is [`Output::Dispatch`].
     pub fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
         into.clear();
+        if let Some(served) = self.policy.tells() {
+            return Output::Tell(served);
+        }
         if self.ready == 0 || self.batches_running == self.options.depth {
             return Output::Idle;
         }

@@ -69,6 +69,10 @@ struct Node {
     min_at: u64,
     max_at: u64,
     claim: Claim,
+    /// Device time that others gave, by which no request was delayed yet.
+    debt_ns: u64,
+    /// Device time of others that clients told, less what the others told themselves.
+    told_ns: i64,
     /// When its first request should be done.
     deadline: u64,
     /// In what order it came to rest.
@@ -87,8 +91,8 @@ struct Level {
 /// What is known of an application's first request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Next {
-    /// What others gave the application before it.
-    pub(crate) delay_ns: u64,
+    /// By how much device time of others it is delayed at most.
+    pub(crate) delay_ns_max: u64,
     /// When it should be done.
     pub(crate) deadline: u64,
 }
@@ -174,28 +178,89 @@ impl Tags {
     /// A request came, behind the application's others. `elsewhere`: what others gave the
     /// application since its last one; `first` counts if it has no other here.
     pub(crate) fn arrived(&mut self, number: u32, now: Time, elsewhere: &Service, first: Next) {
-        let delay_ns = match self.node(number).waiting {
-            0 => first.delay_ns,
-            _ => 0,
-        };
+        let elsewhere = self.not_heard(number, elsewhere);
+        let is_first = self.node(number).waiting == 0;
         for one in self.both(number) {
-            let is_first = self.node(one).waiting == 0;
-            if is_first || delay_ns > 0 || *elsewhere != Service::default() {
+            let alone = self.node(one).waiting == 0;
+            let node = &mut self.nodes[one as usize];
+            node.debt_ns = (node.debt_ns.saturating_add(elsewhere.device_ns)).min(TOLD_NS_MAX);
+            let delays = is_first && node.debt_ns > 0;
+            if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
                 self.detach(one);
-                self.elsewhere(one, now, elsewhere, delay_ns);
+                let delay_ns = match is_first {
+                    true => self.delay(one, first),
+                    false => 0,
+                };
+                self.elsewhere(one, now, &elsewhere, delay_ns);
             }
             let node = &mut self.nodes[one as usize];
             if core::mem::take(&mut node.rested) > 0 {
                 self.resting_now -= 1;
             }
             node.waiting += 1;
-            if is_first {
+            if alone {
                 node.deadline = first.deadline;
             }
             let level = level_of(node);
             self.levels[level].waiting += 1;
             self.place(one, now);
         }
+    }
+
+    /// Another forwarder told what it gave an application. What clients told of it before does not
+    /// count twice.
+    pub(crate) fn heard(&mut self, app: AppId, now: Time, service: &Service) {
+        let number = self.number(app);
+        let node = &mut self.nodes[number as usize];
+        let heard = i64::try_from(service.device_ns).unwrap_or(i64::MAX);
+        let known = node.told_ns.max(0);
+        node.told_ns = node
+            .told_ns
+            .saturating_sub(heard)
+            .max(-(TOLD_NS_MAX as i64));
+        let new_ns = heard.saturating_sub(known).max(0) as u64;
+        if new_ns == 0 {
+            return;
+        }
+        let part = |amount: u64| scaled(amount, new_ns, service.device_ns);
+        let service = Service {
+            device_ns: new_ns,
+            bytes: part(service.bytes),
+            operations: part(service.operations),
+        };
+        for one in self.both(number) {
+            self.detach(one);
+            let node = &mut self.nodes[one as usize];
+            node.debt_ns = (node.debt_ns.saturating_add(new_ns)).min(TOLD_NS_MAX);
+            self.elsewhere(one, now, &service, 0);
+            self.place(one, now);
+        }
+    }
+
+    /// What a client tells and no forwarder told before.
+    fn not_heard(&mut self, number: u32, elsewhere: &Service) -> Service {
+        let node = &mut self.nodes[number as usize];
+        let told = i64::try_from(elsewhere.device_ns).unwrap_or(i64::MAX);
+        let known = (-node.told_ns).max(0);
+        node.told_ns = node.told_ns.saturating_add(told).min(TOLD_NS_MAX as i64);
+        let new_ns = told.saturating_sub(known).max(0) as u64;
+        let part = |amount: u64| match elsewhere.device_ns {
+            0 => amount,
+            all => scaled(amount, new_ns, all),
+        };
+        Service {
+            device_ns: new_ns,
+            bytes: part(elsewhere.bytes),
+            operations: part(elsewhere.operations),
+        }
+    }
+
+    /// Takes from what others gave the part that delays a request.
+    fn delay(&mut self, number: u32, next: Next) -> u64 {
+        let node = &mut self.nodes[number as usize];
+        let delay_ns = node.debt_ns.min(next.delay_ns_max);
+        node.debt_ns -= delay_ns;
+        delay_ns
     }
 
     /// Whose first request runs next; or when to ask again, if maxima forbid all.
@@ -222,7 +287,8 @@ impl Tags {
             let node = &self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
             level.now = level.now.max(node.tag);
-            let delay_ns = next.map_or(0, |next| next.delay_ns);
+            // A delay counts as if it had been given here.
+            let delay_ns = next.map_or(0, |next| self.delay(one, next));
             let device_ns = service.device_ns.saturating_add(delay_ns);
             self.given(one, now, service, device_ns);
         }
@@ -506,10 +572,17 @@ impl Node {
             min_at: 0,
             max_at: 0,
             claim: Claim::None,
+            debt_ns: 0,
+            told_ns: 0,
             deadline: 0,
             rested: 0,
         }
     }
+}
+
+/// `amount * part / whole`.
+fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(amount) * u128::from(part) / u128::from(whole.max(1))) as u64
 }
 
 /// The level at which a node stands.

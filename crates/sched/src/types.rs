@@ -163,6 +163,21 @@ pub enum Input {
     /// Nobody waits for this request any more. If it is still queued it will never be dispatched
     /// and its id is free at once; if it runs, nothing changes and `Finished` must still follow.
     Cancelled(RequestId),
+    /// Another forwarder told what it served an application.
+    Heard(Served),
+}
+
+/// What one forwarder served an application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The application.
+    pub app: AppId,
+    /// Device time, nanoseconds.
+    pub device_ns: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests.
+    pub operations: u64,
 }
 
 /// What the host should do now.
@@ -171,6 +186,9 @@ pub enum Output {
     /// Perform the batch that was put in `into`, as one call to the back end, and report every
     /// request in it as [`Input::Finished`].
     Dispatch,
+    /// Tell the other forwarders, which hear it as [`Input::Heard`]; then ask again. Only if a
+    /// policy was told to tell.
+    Tell(Served),
     /// Nothing to do before this time, which is later than `now`, unless an input arrives first.
     WaitUntil(Time),
     /// Nothing to do until an input arrives.

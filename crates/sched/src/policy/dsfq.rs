@@ -6,7 +6,10 @@
 //! (`sync = "total"`). A delay is at most such that `local_min_percent` of the application's share
 //! stay to it on each forwarder (the paper's hybrid), which bounds what a wrong counter can do.
 //! `local` shares each forwarder by itself; `layout` takes what others give from how the operation
-//! is spread (vPFS's layout-driven synchronisation). Minima and maxima: see `tags`.
+//! is spread, and `threshold` from what they tell each other whenever they have served somebody for
+//! `tell_ms` of device time (vPFS's layout-driven and threshold-driven synchronisation). With
+//! `total` and `tell_ms` what clients tell is checked by it: the larger one counts. Minima and
+//! maxima: see `tags`.
 //!
 //! `two-level` has shares above and deadlines below: of the applications that have not had their
 //! minimum, the one whose first request is due first goes, and when none is owed anything the
@@ -22,16 +25,20 @@ use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
 use crate::share::{Latency, Service, Shares};
 use crate::tags::{HOLD_NS_MAX, Next, Tags};
-use crate::types::{Request, Time};
+use crate::types::{AppId, Request, Served, Time};
 use alloc::vec::Vec;
 
-const SYNC: &[&str] = &["total", "local", "layout"];
+const SYNC: &[&str] = &["total", "local", "layout", "threshold"];
+const TELL: &str = "tell_ms";
+
+/// What is told at once under `threshold`, unless another number is named.
+const TELL_MS: u64 = 50;
 const SYNC_OPTION: &str = "sync";
 const LOCAL_MIN: &str = "local_min_percent";
 const CREDIT: &str = "credit_ms";
 
-/// Keeps somebody who is served elsewhere at a twentieth of its share here.
-const LOCAL_MIN_PERCENT: u64 = 5;
+/// Keeps somebody who is served elsewhere at a hundredth of its share here.
+const LOCAL_MIN_PERCENT: u64 = 1;
 
 /// The window of the original's figures.
 const CREDIT_MS: u64 = 500;
@@ -41,12 +48,18 @@ enum Sync {
     Total,
     Local,
     Layout,
+    Threshold,
 }
 
 pub(super) struct Dsfq {
     sync: Sync,
     local_min_percent: u64,
     credit_ms: u64,
+    /// Device time after which others are told; 0: never.
+    tell_ms: u64,
+    /// By number of an application: what others were not told yet; and who is to be told of.
+    untold: Vec<Served>,
+    to_tell: Vec<u32>,
     cost: CostModel,
     merge: Merge,
     tags: Tags,
@@ -69,13 +82,13 @@ impl Dsfq {
         let table = &options.table;
         let below = match two_levels {
             false => {
-                table.only("dsfq", &[CREDIT, LOCAL_MIN, SYNC_OPTION])?;
+                table.only("dsfq", &[CREDIT, LOCAL_MIN, SYNC_OPTION, TELL])?;
                 None
             }
             true => {
                 table.only(
                     "two-level",
-                    &[CREDIT, FEEDBACK, LATENCY, LOCAL_MIN, SYNC_OPTION],
+                    &[CREDIT, FEEDBACK, LATENCY, LOCAL_MIN, SYNC_OPTION, TELL],
                 )?;
                 let default = edf::default_latency(options)?;
                 let feedback = edf::feedback(options, default)?;
@@ -83,12 +96,17 @@ impl Dsfq {
             }
         };
         let credit_ms = table.integer(CREDIT, CREDIT_MS, 1, 60_000)?;
+        let (sync, tell_ms) = match table.word(SYNC_OPTION, SYNC)? {
+            0 => (Sync::Total, 0),
+            1 => (Sync::Local, 0),
+            2 => (Sync::Layout, 0),
+            _ => (Sync::Threshold, TELL_MS),
+        };
         Ok(Dsfq {
-            sync: match table.word(SYNC_OPTION, SYNC)? {
-                0 => Sync::Total,
-                1 => Sync::Local,
-                _ => Sync::Layout,
-            },
+            sync,
+            tell_ms: table.integer(TELL, tell_ms, tell_ms.min(1), 60_000)?,
+            untold: Vec::new(),
+            to_tell: Vec::new(),
             local_min_percent: table.integer(LOCAL_MIN, LOCAL_MIN_PERCENT, 1, 100)?,
             credit_ms,
             cost: options.cost,
@@ -119,26 +137,34 @@ impl Dsfq {
         }
     }
 
-    /// What others gave before it, as far as it delays a request that is the first of its
-    /// application, and when that should be done.
-    fn first(&self, requests: &Requests, slot: Slot) -> Next {
-        let entry = &requests[slot];
-        let request = &entry.request;
-        let cost_ns = self.cost.request_ns(request);
-        let elsewhere_ns = match self.sync {
-            Sync::Local => 0,
+    /// What others gave the application since its last request, as far as it counts here.
+    fn elsewhere(&self, request: &Request) -> Service {
+        let device_ns = match self.sync {
+            Sync::Local | Sync::Threshold => 0,
             Sync::Total => request.charged_elsewhere_ns,
             Sync::Layout => {
                 let here = request.operation_bytes_max.max(1);
                 let others = request.operation_bytes.saturating_sub(here);
+                let cost_ns = self.cost.request_ns(request);
                 let ns = u128::from(cost_ns) * u128::from(others) / u128::from(here);
                 u64::try_from(ns).unwrap_or(u64::MAX)
             }
         };
+        Service {
+            device_ns,
+            bytes: request.bytes_elsewhere,
+            operations: request.operations_elsewhere.into(),
+        }
+    }
+
+    /// A request that is the first of its application.
+    fn first(&self, requests: &Requests, slot: Slot) -> Next {
+        let entry = &requests[slot];
+        let request = &entry.request;
+        let cost_ns = self.cost.request_ns(request);
         let parts = 100 - self.local_min_percent;
-        let most = cost_ns.saturating_mul(parts) / self.local_min_percent;
         Next {
-            delay_ns: elsewhere_ns.min(most),
+            delay_ns_max: cost_ns.saturating_mul(parts) / self.local_min_percent,
             deadline: edf::deadline(request, entry.ready, self.target(request)),
         }
     }
@@ -155,12 +181,37 @@ impl Dsfq {
         let service = self.service(&requests[slot].request);
         let next = self.next_of(requests, number);
         self.tags.charge(number, now, &service, next);
+        if self.tell_ms > 0 {
+            self.note_untold(number, requests[slot].request.app, &service);
+        }
         if let Some(Below {
             feedback: Some(feedback),
             ..
         }) = &mut self.below
         {
             feedback.dispatched(slot, now);
+        }
+    }
+}
+
+impl Dsfq {
+    /// Adds to what others should hear, and tells it when it is much.
+    fn note_untold(&mut self, number: u32, app: AppId, service: &Service) {
+        if number as usize >= self.untold.len() {
+            self.untold.resize(number as usize + 1, Served::default());
+        }
+        let untold = &mut self.untold[number as usize];
+        if untold.app != app {
+            // The number had another application, of which little was left to tell.
+            *untold = Served::default();
+        }
+        let was_much = untold.device_ns >= self.tell_ms * 1_000_000;
+        untold.app = app;
+        untold.device_ns = untold.device_ns.saturating_add(service.device_ns);
+        untold.bytes = untold.bytes.saturating_add(service.bytes);
+        untold.operations += service.operations;
+        if !was_much && untold.device_ns >= self.tell_ms * 1_000_000 {
+            self.to_tell.push(number);
         }
     }
 }
@@ -175,11 +226,7 @@ impl Policy for Dsfq {
             self.queues.resize(number as usize + 1, List::new());
         }
         let first = self.first(requests, slot);
-        let elsewhere = Service {
-            device_ns: request.charged_elsewhere_ns,
-            bytes: request.bytes_elsewhere,
-            operations: request.operations_elsewhere.into(),
-        };
+        let elsewhere = self.elsewhere(&request);
         self.tags.arrived(number, now, &elsewhere, first);
         requests[slot].tag = number;
         requests.push_back(&mut self.queues[number as usize], slot);
@@ -249,6 +296,23 @@ impl Policy for Dsfq {
         }
     }
 
+    fn tells(&mut self) -> Option<Served> {
+        let number = self.to_tell.pop()?;
+        Some(core::mem::take(&mut self.untold[number as usize]))
+    }
+
+    fn heard(&mut self, served: &Served, now: Time) {
+        if matches!(self.sync, Sync::Total | Sync::Threshold) {
+            self.now = now.max(self.now);
+            let service = Service {
+                device_ns: served.device_ns,
+                bytes: served.bytes,
+                operations: served.operations,
+            };
+            self.tags.heard(served.app, self.now, &service);
+        }
+    }
+
     fn prices(&self) -> bool {
         true
     }
@@ -273,6 +337,7 @@ impl Policy for Dsfq {
         table.set(SYNC_OPTION, SYNC[self.sync as usize]);
         table.set(LOCAL_MIN, self.local_min_percent);
         table.set(CREDIT, self.credit_ms);
+        table.set(TELL, self.tell_ms);
         if let Some(below) = &self.below {
             table.set(LATENCY, below.default.ns / 1_000_000);
             table.set(
