@@ -182,6 +182,8 @@ impl tg_sched_request {
             queue: self.queue,
             charged_elsewhere_ns: self.charged_elsewhere_ns,
             mergeable: self.flags & TG_SCHED_ALONE == 0,
+            bytes_elsewhere: 0,
+            operations_elsewhere: 0,
         }
     }
 }

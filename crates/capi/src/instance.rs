@@ -115,7 +115,13 @@ impl Instance {
             return Next::Batch;
         }
         let now = self.at(now_ns);
-        match self.scheduler.poll(now, &mut self.batch) {
+        let mut output = self.scheduler.poll(now, &mut self.batch);
+        // Nobody hears it: a host of the library says itself what others gave.
+        while let Output::Tell(_) = output {
+            output = self.scheduler.poll(now, &mut self.batch);
+        }
+        match output {
+            Output::Tell(_) => unreachable!("asked until it tells no more"),
             Output::Dispatch => Next::Batch,
             Output::WaitUntil(until) => Next::WaitUntil(until),
             Output::Idle => Next::Idle,

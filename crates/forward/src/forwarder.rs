@@ -200,6 +200,12 @@ impl Forwarder {
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
             Input::Recorded(recorded) => self.recorded = Some(recorded),
+            Input::Heard(given) => {
+                let heard = self
+                    .scheduler
+                    .handle(self.now, tidegate_sched::Input::Heard(given));
+                heard.expect("what is heard is never refused");
+            }
             Input::Drain => self.drain(),
         }
     }

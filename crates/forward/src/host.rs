@@ -151,6 +151,8 @@ pub enum Input {
         /// The scheduler's new options, or what is wrong with the text (for the log).
         options: Result<tidegate_sched::Options, Box<str>>,
     },
+    /// Another forwarder told what it gave an application ([`Output::Tell`]).
+    Heard(tidegate_sched::Given),
     /// A connection is gone. Slots that [`crate::Forwarder::admit`] gave it for requests that were
     /// not received are freed here ([`Output::Free`]); slots of replies on their way still end in
     /// `Sent`.
@@ -288,6 +290,9 @@ pub enum Output {
         /// Payload.
         slot: Option<SlotId>,
     },
+    /// Tell all other forwarders, which hear it as [`Input::Heard`]. It may be lost. Only under a
+    /// policy that was told to tell.
+    Tell(tidegate_sched::Given),
     /// The slot's buffer may be reused.
     Free {
         /// Which.

@@ -230,6 +230,7 @@ impl Host {
                     self.closed.push((conn, reason.into()));
                     self.forwarder.handle(self.now, Input::Closed { conn });
                 }
+                Output::Tell(_) => {}
                 Output::Log { text } => self.logs.push(text.into()),
                 Output::ParsePolicy { policy, text } => self.policies.push((policy, text.into())),
                 Output::Reclaimed { seat } => self.reclaimed.push(seat),

@@ -58,5 +58,5 @@ pub use prediction::{Observed, Prediction};
 pub use scheduler::{Scheduler, Stats};
 pub use share::{AppShare, Latency, Rate, Share, Shares};
 pub use types::{
-    AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Served, Time, mix64,
+    AppId, Direction, FileId, Given, Input, Output, Rejected, Request, RequestId, Time, mix64,
 };

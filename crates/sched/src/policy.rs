@@ -16,7 +16,7 @@ use crate::cost::CostModel;
 use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
 use crate::share::Shares;
-use crate::types::{Served, Time};
+use crate::types::{Given, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -95,12 +95,12 @@ pub(crate) trait Policy: Send {
     fn shares(&mut self, _shares: &Shares, _now: Time) {}
 
     /// What others should hear next, for policies that were told to tell.
-    fn tells(&mut self) -> Option<Served> {
+    fn tells(&mut self) -> Option<Given> {
         None
     }
 
     /// Another forwarder told what it served.
-    fn heard(&mut self, _served: &Served, _now: Time) {}
+    fn heard(&mut self, _served: &Given, _now: Time) {}
 
     /// Writes what it follows into `options`, defaults too: `merge`, and all of its own table.
     fn in_force(&self, options: &mut Options);

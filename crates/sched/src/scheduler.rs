@@ -106,8 +106,8 @@ impl Scheduler {
             Input::Arrived(request) => self.arrived(now, request),
             Input::Finished(id) => self.finished(now, id),
             Input::Cancelled(id) => self.cancelled(now, id),
-            Input::Heard(served) => {
-                self.policy.heard(&served, now);
+            Input::Heard(given) => {
+                self.policy.heard(&given, now);
                 Ok(())
             }
         };
@@ -121,8 +121,8 @@ impl Scheduler {
     /// with the requests of one batch when the answer is [`Output::Dispatch`].
     pub fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
         into.clear();
-        if let Some(served) = self.policy.tells() {
-            return Output::Tell(served);
+        if let Some(given) = self.policy.tells() {
+            return Output::Tell(given);
         }
         if self.ready == 0 || self.batches_running == self.options.depth {
             return Output::Idle;

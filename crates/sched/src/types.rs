@@ -164,12 +164,12 @@ pub enum Input {
     /// and its id is free at once; if it runs, nothing changes and `Finished` must still follow.
     Cancelled(RequestId),
     /// Another forwarder told what it served an application.
-    Heard(Served),
+    Heard(Given),
 }
 
 /// What one forwarder served an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct Given {
     /// The application.
     pub app: AppId,
     /// Device time, nanoseconds.
@@ -188,7 +188,7 @@ pub enum Output {
     Dispatch,
     /// Tell the other forwarders, which hear it as [`Input::Heard`]; then ask again. Only if a
     /// policy was told to tell.
-    Tell(Served),
+    Tell(Given),
     /// Nothing to do before this time, which is later than `now`, unless an input arrives first.
     WaitUntil(Time),
     /// Nothing to do until an input arrives.

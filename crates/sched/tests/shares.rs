@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use tidegate_sched::{
-    AccessCost, AppId, AppShare, CostModel, Direction, FileId, Input, Latency, Options, Output,
-    Rate, Request, RequestId, Scheduler, Served, Share, Shares, Time, mix64,
+    AccessCost, AppId, AppShare, CostModel, Direction, FileId, Given, Input, Latency, Options,
+    Output, Rate, Request, RequestId, Scheduler, Share, Shares, Time, mix64,
 };
 
 const MS: u64 = 1_000_000;
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, from: usize, served: Served) {
+    fn tell(&mut self, from: usize, served: Given) {
         let at = Time(self.now);
         let others = self
             .forwarders

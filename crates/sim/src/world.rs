@@ -36,7 +36,7 @@ use seats::Seats;
 use std::sync::Arc;
 use tidegate_client::core as client;
 use tidegate_forward::{Config, Input, JobId, Output};
-use tidegate_sched::Prediction;
+use tidegate_sched::{Given, Prediction};
 
 /// One second.
 const SECOND: u64 = 1_000_000_000;
@@ -70,6 +70,11 @@ enum Event {
     WakeForwarder(u32),
     WakeNode(u32),
     Resume(u32),
+    /// What a forwarder told the others is there.
+    Told {
+        forwarder: u32,
+        given: Given,
+    },
     /// A message of its application has come to a process on the same node.
     Word(u32),
     TakeSeat {
@@ -276,6 +281,13 @@ impl World {
             }
             Event::Resume(process) => self.advance(process),
             Event::Word(process) => self.word(process),
+            Event::Told { forwarder, given } => {
+                let others = (0..self.hosts.len() as u32).filter(|other| *other != forwarder);
+                for other in others {
+                    self.hosts[other as usize].tell(now, Input::Heard(given));
+                    self.pump_host(other);
+                }
+            }
             Event::TakeSeat {
                 forwarder,
                 life,
@@ -501,6 +513,10 @@ impl World {
                     self.events.push(now + latency, Event::LostAtNode(link));
                     self.events.push(now, Event::LostAtForwarder(link));
                 }
+            }
+            Output::Tell(given) => {
+                let at = now + self.fabric.options.latency_ns;
+                self.events.push(at, Event::Told { forwarder, given });
             }
             Output::Served(served) => self.recorder.served(forwarder as u16, &served),
             Output::Free { .. }

@@ -25,7 +25,7 @@ use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
 use crate::share::{Latency, Service, Shares};
 use crate::tags::{HOLD_NS_MAX, Next, Tags};
-use crate::types::{AppId, Request, Served, Time};
+use crate::types::{AppId, Given, Request, Time};
 use alloc::vec::Vec;
 
 const SYNC: &[&str] = &["total", "local", "layout", "threshold"];
@@ -58,7 +58,7 @@ pub(super) struct Dsfq {
     /// Device time after which others are told; 0: never.
     tell_ms: u64,
     /// By number of an application: what others were not told yet; and who is to be told of.
-    untold: Vec<Served>,
+    untold: Vec<Given>,
     to_tell: Vec<u32>,
     cost: CostModel,
     merge: Merge,
@@ -198,12 +198,12 @@ impl Dsfq {
     /// Adds to what others should hear, and tells it when it is much.
     fn note_untold(&mut self, number: u32, app: AppId, service: &Service) {
         if number as usize >= self.untold.len() {
-            self.untold.resize(number as usize + 1, Served::default());
+            self.untold.resize(number as usize + 1, Given::default());
         }
         let untold = &mut self.untold[number as usize];
         if untold.app != app {
             // The number had another application, of which little was left to tell.
-            *untold = Served::default();
+            *untold = Given::default();
         }
         let was_much = untold.device_ns >= self.tell_ms * 1_000_000;
         untold.app = app;
@@ -296,12 +296,12 @@ impl Policy for Dsfq {
         }
     }
 
-    fn tells(&mut self) -> Option<Served> {
+    fn tells(&mut self) -> Option<Given> {
         let number = self.to_tell.pop()?;
         Some(core::mem::take(&mut self.untold[number as usize]))
     }
 
-    fn heard(&mut self, served: &Served, now: Time) {
+    fn heard(&mut self, served: &Given, now: Time) {
         if matches!(self.sync, Sync::Total | Sync::Threshold) {
             self.now = now.max(self.now);
             let service = Service {

@@ -47,6 +47,7 @@ impl Reactor {
                     self.mark_dirty(conn);
                 }
             }
+            Output::Tell(_) => {}
             Output::Log { text } => info!("{text}"),
             Output::ParsePolicy { policy, text } => self.parse_policy(policy, &text),
             Output::Served(served) => {

@@ -235,6 +235,7 @@ impl Process {
                 }
                 out.push(Effect::Send(conn.0, frame));
             }
+            Output::Tell(_) => {}
             Output::Free { slot } => {
                 self.slots.remove(&slot);
             }
