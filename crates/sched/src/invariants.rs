@@ -82,6 +82,7 @@ impl Shape {
                 table.set("sync", random.pick(&["total", "local", "layout"]));
                 table.set("local_min_percent", random.pick(&[1u64, 5, 100]));
                 table.set("credit_ms", random.pick(&[1u64, 500]));
+                table.set("tell_ms", random.pick(&[1u64, 20]));
             }
             "twins" => {
                 table.set("age_ms_max", random.pick(&[1u64, 50, 5000]));
