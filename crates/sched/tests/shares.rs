@@ -671,7 +671,7 @@ fn a_forwarder_that_comes_back_starves_nobody_and_lets_nobody_burst() {
     for id in lost {
         let at_first = world.forwarders[0].waiting().iter().any(|it| it.id.0 == id);
         let runs = world.busy_until[0].as_ref();
-        if !at_first && !runs.is_some_and(|(_, batch)| batch[0].id.0 == id) {
+        if !at_first && runs.is_none_or(|(_, batch)| batch[0].id.0 != id) {
             away.push(world.ways.remove(&id).expect("just seen").client);
         }
     }

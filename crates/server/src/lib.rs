@@ -6,6 +6,7 @@
 
 pub mod calibrate;
 pub mod config;
+pub mod gossip;
 mod identity;
 pub mod reactor;
 pub mod seats;

@@ -15,6 +15,7 @@ pub mod record;
 pub mod seats;
 pub mod transport;
 
+use crate::gossip::Gossip;
 use crate::reactor::auth::Secret;
 use crate::reactor::conn::Conn;
 use crate::reactor::jitter::Jitter;
@@ -99,6 +100,8 @@ pub struct Parts {
     pub zero: Instant,
     /// Where requests are recorded, if they are.
     pub trace: Option<Trace>,
+    /// What forwarders tell each other.
+    pub gossip: Gossip,
 }
 
 /// What the connections have in common.
@@ -133,6 +136,7 @@ pub struct Reactor {
     stall_ns_max: u64,
     zero: Instant,
     trace: Option<Trace>,
+    gossip: Gossip,
     core: Core,
     conns: BTreeMap<ConnId, Conn>,
     conns_made: u64,
@@ -194,6 +198,7 @@ impl Reactor {
             stall_ns_max: parts.stall_ns_max,
             zero: parts.zero,
             trace: parts.trace,
+            gossip: parts.gossip,
             core,
             conns: BTreeMap::new(),
             conns_made: 0,
@@ -285,6 +290,9 @@ impl Reactor {
             self.core
                 .forwarder
                 .handle(now, Input::Finished { job, result });
+        }
+        for given in self.gossip.heard() {
+            self.core.forwarder.handle(now, Input::Heard(given));
         }
         self.turn_seats();
         for _ in 0..self.ready.len() {

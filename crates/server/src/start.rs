@@ -1,6 +1,7 @@
 //! A forwarder from its configuration: checks, parts, threads, start and stop.
 
 use crate::config::{Address, Config};
+use crate::gossip::Gossip;
 use crate::identity;
 use crate::reactor::auth::Secret;
 use crate::reactor::jitter::Jitter;
@@ -139,6 +140,8 @@ impl Server {
         let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
         let storage = storage(config, &export, &files, &slots, &waker)?;
+        let hidden = files.hidden().try_clone_to_owned();
+        let hidden = hidden.map_err(StartError::system("the hidden folder"))?;
         let addresses = listeners.iter().map(|one| one.address().clone()).collect();
         let parts = Parts {
             listeners,
@@ -156,6 +159,7 @@ impl Server {
             window_ms: config.window_ms,
             zero,
             trace: trace(config, wall_offset_ns)?,
+            gossip: Gossip::new(hidden, config.forwarder, config.layout.seats, waker.clone()),
         };
         let reactor = Reactor::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
         Ok(Server {

@@ -47,7 +47,7 @@ impl Reactor {
                     self.mark_dirty(conn);
                 }
             }
-            Output::Tell(_) => {}
+            Output::Tell(given) => self.gossip.tell(given),
             Output::Log { text } => info!("{text}"),
             Output::ParsePolicy { policy, text } => self.parse_policy(policy, &text),
             Output::Served(served) => {

@@ -1,0 +1,346 @@
+//! What forwarders tell each other of the service they give, through files of the hidden folder.
+//!
+//! Off unless the policy was told to tell (`tell_ms`): then a thread writes what this forwarder has
+//! given each application since it started into `.tidegate/given.N`, and reads the files of the
+//! others, a few times a second. The reactor never waits for it. What is lost, torn or late is told
+//! by the next reading, because the files hold sums.
+
+use crate::storage::posix::open_hidden_file;
+use mio::Waker;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidegate_sched::{AppId, Given};
+use tracing::warn;
+
+/// How often files are written and read.
+const ROUND: Duration = Duration::from_millis(200);
+
+/// Rounds without anything to tell after which the thread sleeps until there is.
+const QUIET_ROUNDS: u32 = 25;
+
+/// Applications of a file: those that were given most.
+const APPS_MAX: usize = 1024;
+
+/// The largest file of that many.
+const FILE_BYTES_MAX: usize = APPS_MAX * 100;
+
+/// First word of a file, and the version of its form.
+const HEAD: &str = "tidegate-given 1";
+
+/// Sums by application.
+type Sums = BTreeMap<u64, Given>;
+
+/// What reactor and thread have in common.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    given: Sums,
+    changed: bool,
+    heard: Vec<Given>,
+    ends: bool,
+}
+
+/// The telling of one forwarder.
+pub struct Gossip {
+    shared: Arc<Shared>,
+    /// What the thread needs; it starts when there is something to tell.
+    waiting: Option<Rounds>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Gossip {
+    /// Nothing to tell yet. `folder` is the hidden folder, `own` this forwarder's number of `seats`;
+    /// `waker` wakes the reactor when something was heard.
+    pub fn new(folder: OwnedFd, own: u16, seats: u16, waker: Arc<Waker>) -> Gossip {
+        let shared = Arc::<Shared>::default();
+        let rounds = Rounds {
+            folder,
+            own,
+            seats,
+            // Tells this process from the last one, whose sums were others.
+            life: u64::from(std::process::id()) << 32 | u64::from(started()),
+            shared: shared.clone(),
+            waker,
+            others: BTreeMap::new(),
+            fails: false,
+        };
+        Gossip {
+            shared,
+            waiting: Some(rounds),
+            thread: None,
+        }
+    }
+
+    /// This forwarder gave so much more.
+    pub fn tell(&mut self, given: Given) {
+        if let Some(rounds) = self.waiting.take() {
+            let thread = std::thread::Builder::new().name("gossip".to_string());
+            match thread.spawn(move || rounds.run()) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(error) => warn!(%error, "others are not told what this forwarder gives"),
+            }
+        }
+        let mut state = self.shared.lock();
+        add(&mut state.given, &given);
+        state.changed = true;
+        self.shared.told.notify_one();
+    }
+
+    /// What others told since the last call.
+    pub fn heard(&mut self) -> Vec<Given> {
+        match self.thread {
+            None => Vec::new(),
+            Some(_) => std::mem::take(&mut self.shared.lock().heard),
+        }
+    }
+}
+
+impl Drop for Gossip {
+    fn drop(&mut self) {
+        self.shared.lock().ends = true;
+        self.shared.told.notify_one();
+        // It is not joined: a back end that hangs must not hold up the end of the process.
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in one of the few lines under it leaves sums that are still sums.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's part.
+struct Rounds {
+    folder: OwnedFd,
+    own: u16,
+    seats: u16,
+    life: u64,
+    shared: Arc<Shared>,
+    waker: Arc<Waker>,
+    /// By forwarder: its life, and its sums when they were read last.
+    others: BTreeMap<u16, (u64, Sums)>,
+    fails: bool,
+}
+
+impl Rounds {
+    fn run(mut self) {
+        let mut quiet = 0;
+        loop {
+            let text = {
+                let mut state = self.shared.lock();
+                while quiet >= QUIET_ROUNDS && !state.changed && !state.ends {
+                    let slept = self.shared.told.wait(state);
+                    state = slept.unwrap_or_else(PoisonError::into_inner);
+                }
+                if state.ends {
+                    return;
+                }
+                quiet = if state.changed { 0 } else { quiet + 1 };
+                let changed = std::mem::take(&mut state.changed);
+                changed.then(|| {
+                    forget(&mut state.given);
+                    text(self.life, &state.given)
+                })
+            };
+            let result = self.round(text.as_deref());
+            if let Err(error) = &result
+                && !self.fails
+            {
+                warn!(%error, "others are not told, or not heard, what forwarders give");
+            }
+            self.fails = result.is_err();
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// Writes the own file if it changed, and reads the others'.
+    fn round(&mut self, text: Option<&str>) -> io::Result<()> {
+        if let Some(text) = text {
+            let file = self.file(self.own)?;
+            file.write_all_at(text.as_bytes(), 0)?;
+            file.set_len(text.len() as u64)?;
+        }
+        let mut heard = Vec::new();
+        for other in (0..self.seats).filter(|other| *other != self.own) {
+            let file = self.file(other)?;
+            let mut bytes = vec![0; FILE_BYTES_MAX];
+            let len = file.read_at(&mut bytes, 0)?;
+            // Torn, or of nobody yet: the next round tells.
+            let text = std::str::from_utf8(&bytes[..len]).ok();
+            let Some((life, sums)) = text.and_then(parse) else {
+                continue;
+            };
+            // What was given before it was first read belongs to another time.
+            if let Some((known, before)) = self.others.insert(other, (life, sums.clone()))
+                && known == life
+            {
+                heard.extend(sums.values().filter_map(|now| more(now, &before)));
+            }
+        }
+        if !heard.is_empty() {
+            self.shared.lock().heard.extend(heard);
+            self.waker.wake()?;
+        }
+        Ok(())
+    }
+
+    fn file(&self, forwarder: u16) -> io::Result<File> {
+        let name = format!("given.{forwarder}");
+        open_hidden_file(self.folder.as_fd(), &name).map(File::from)
+    }
+}
+
+/// Seconds of the clock, for the life of a process whose number comes again.
+fn started() -> u32 {
+    rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec as u32
+}
+
+fn add(sums: &mut Sums, given: &Given) {
+    let sum = sums.entry(given.app.0).or_insert(Given {
+        app: given.app,
+        ..Given::default()
+    });
+    sum.device_ns = sum.device_ns.saturating_add(given.device_ns);
+    sum.bytes = sum.bytes.saturating_add(given.bytes);
+    sum.operations = sum.operations.saturating_add(given.operations);
+}
+
+/// Keeps the applications that were given most.
+fn forget(sums: &mut Sums) {
+    while sums.len() > APPS_MAX {
+        let least = sums.values().min_by_key(|sum| sum.device_ns);
+        let least = least.map(|sum| sum.app.0).expect("there are many");
+        sums.remove(&least);
+    }
+}
+
+/// What an application was given since it was read before.
+fn more(now: &Given, before: &Sums) -> Option<Given> {
+    let before = before.get(&now.app.0).copied().unwrap_or_default();
+    let more = Given {
+        app: now.app,
+        device_ns: now.device_ns.saturating_sub(before.device_ns),
+        bytes: now.bytes.saturating_sub(before.bytes),
+        operations: now.operations.saturating_sub(before.operations),
+    };
+    (more.operations > 0).then_some(more)
+}
+
+fn text(life: u64, sums: &Sums) -> String {
+    let mut text = format!("{HEAD} {life:016x}\n");
+    for sum in sums.values() {
+        let Given {
+            app,
+            device_ns,
+            bytes,
+            operations,
+        } = sum;
+        let line = writeln!(text, "{:016x} {device_ns} {bytes} {operations}", app.0);
+        line.expect("a string takes all");
+    }
+    text.push_str("end\n");
+    text
+}
+
+/// The life and the sums of a file; None if it is not whole.
+fn parse(text: &str) -> Option<(u64, Sums)> {
+    let text = text.strip_prefix(HEAD)?.strip_suffix("end\n")?;
+    let (life, lines) = text.split_once('\n')?;
+    let life = u64::from_str_radix(life.trim(), 16).ok()?;
+    let mut sums = Sums::new();
+    for line in lines.lines() {
+        let mut words = line.split(' ');
+        let app = u64::from_str_radix(words.next()?, 16).ok()?;
+        let mut number = || words.next()?.parse().ok();
+        let sum = Given {
+            app: AppId(app),
+            device_ns: number()?,
+            bytes: number()?,
+            operations: number()?,
+        };
+        sums.insert(app, sum);
+    }
+    Some((life, sums))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::time::Instant;
+
+    fn given(app: u64, device_ns: u64) -> Given {
+        Given {
+            app: AppId(app),
+            device_ns,
+            bytes: device_ns.saturating_mul(2),
+            operations: 1,
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_or_not_at_all() {
+        let mut sums = Sums::new();
+        for app in [1, u64::MAX] {
+            add(&mut sums, &given(app, 10));
+            add(&mut sums, &given(app, u64::MAX));
+        }
+        let whole = text(7, &sums);
+        assert_eq!(parse(&whole), Some((7, sums)));
+        for len in 0..whole.len() {
+            assert_eq!(parse(&whole[..len]), None, "{len}");
+        }
+        assert_eq!(parse("tidegate-given 1 0\n12 3 4\nend\n"), None);
+        assert_eq!(parse("tidegate-given 1 0\n12 3 4 -5\nend\n"), None);
+    }
+
+    #[test]
+    fn of_many_applications_those_with_most_are_kept_and_fit() {
+        let mut sums = Sums::new();
+        for app in 0..2 * APPS_MAX as u64 {
+            add(&mut sums, &given(u64::MAX - app, u64::MAX - app));
+        }
+        forget(&mut sums);
+        assert_eq!(sums.len(), APPS_MAX);
+        assert!(sums.contains_key(&u64::MAX) && text(u64::MAX, &sums).len() <= FILE_BYTES_MAX);
+    }
+
+    #[test]
+    fn forwarders_hear_what_others_give_once() {
+        let scratch = Scratch::new("gossip");
+        let poll = mio::Poll::new().expect("epoll");
+        let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("waker"));
+        let gossip = |own| {
+            let folder = std::fs::File::open(scratch.path()).expect("folder");
+            Gossip::new(OwnedFd::from(folder), own, 3, waker.clone())
+        };
+        let (mut one, mut other) = (gossip(0), gossip(2));
+        assert!(one.heard().is_empty());
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut sum = 0;
+        // Each round tells; the first that is read is where it begins.
+        while sum < 1000 {
+            assert!(Instant::now() < until, "heard {sum}");
+            one.tell(given(5, 1));
+            other.tell(given(9, 100));
+            for heard in one.heard() {
+                assert_eq!((heard.app, heard.bytes), (AppId(9), 2 * heard.device_ns));
+                sum += heard.device_ns;
+            }
+            std::thread::sleep(ROUND / 4);
+        }
+        assert!(other.heard().iter().all(|heard| heard.app == AppId(5)));
+    }
+}
