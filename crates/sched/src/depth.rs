@@ -3,9 +3,9 @@
 //! A shared block of the policies, from the two-level scheduler's lower level (PAPERS: SARC/AVATAR,
 //! Zhang et al., TOS'06). Each window it compares what requests took in the device (T, a
 //! percentile) and in the queue before it (MT, the mean) with their target D: E = (D - MT) / T says
-//! by which factor more could run at once. What is due soon must find its place too: a depth that is
-//! too small for that (below `low`) is given up for the largest one, to get over the backlog; more
-//! than all there is (`high`) is of no use.
+//! by which factor more could run at once. What is due soon must find its place too: a depth that
+//! is too small for that (below `low`) is given up for the largest one, to get over the backlog;
+//! more than all there is (`high`) is of no use.
 //!
 //! Two rules of the original can hold at once when a class is overloaded: it leaves overload when
 //! 0.9 of what was done covers what is due, which is asked first, and stays in it when it does not

@@ -60,8 +60,8 @@ pub struct Gossip {
 }
 
 impl Gossip {
-    /// Nothing to tell yet. `folder` is the hidden folder, `own` this forwarder's number of `seats`;
-    /// `waker` wakes the reactor when something was heard.
+    /// Nothing to tell yet. `folder` is the hidden folder, `own` this forwarder's number of
+    /// `seats`; `waker` wakes the reactor when something was heard.
     pub fn new(folder: OwnedFd, own: u16, seats: u16, waker: Arc<Waker>) -> Gossip {
         let shared = Arc::<Shared>::default();
         let rounds = Rounds {

@@ -5,6 +5,7 @@
 
 mod fabric;
 mod faults;
+mod gossip;
 mod host;
 mod node;
 mod outcome;
@@ -40,11 +41,6 @@ use tidegate_sched::{Given, Prediction};
 
 /// One second.
 const SECOND: u64 = 1_000_000_000;
-/// How long an owner waits before it asks again for a seat that somebody holds.
-const SEAT_RETRY_NS: u64 = 20_000_000;
-/// How often a stand-in looks whether the owner is back.
-const SEAT_LOOK_NS: u64 = 100_000_000;
-
 enum Event {
     /// A message begins to arrive.
     Arrives(u32),
@@ -281,13 +277,7 @@ impl World {
             }
             Event::Resume(process) => self.advance(process),
             Event::Word(process) => self.word(process),
-            Event::Told { forwarder, given } => {
-                let others = (0..self.hosts.len() as u32).filter(|other| *other != forwarder);
-                for other in others {
-                    self.hosts[other as usize].tell(now, Input::Heard(given));
-                    self.pump_host(other);
-                }
-            }
+            Event::Told { forwarder, given } => self.told(forwarder, given),
             Event::TakeSeat {
                 forwarder,
                 life,
@@ -514,59 +504,13 @@ impl World {
                     self.events.push(now, Event::LostAtForwarder(link));
                 }
             }
-            Output::Tell(given) => {
-                let at = now + self.fabric.options.latency_ns;
-                self.events.push(at, Event::Told { forwarder, given });
-            }
+            Output::Tell(given) => self.tells(forwarder, given),
             Output::Served(served) => self.recorder.served(forwarder as u16, &served),
             Output::Free { .. }
             | Output::Log { .. }
             | Output::Reclaimed { .. }
             | Output::Drained => {}
             Output::ParsePolicy { .. } => unreachable!("nobody changes the policy"),
-        }
-    }
-
-    fn take_seat(&mut self, forwarder: u32, seat: u16) {
-        let now = self.now();
-        let index = forwarder as usize;
-        let life = self.hosts[index].life;
-        let own = usize::from(seat) == index;
-        match self.seats.take(seat, index) {
-            Some((generation, table)) => {
-                let table = std::sync::Arc::new(table);
-                let input = Input::SeatTaken {
-                    seat,
-                    generation,
-                    table,
-                };
-                self.hosts[index].tell(now, input);
-            }
-            None if own => {
-                if let Some(stand_in) = self.seats.stand_in(seat) {
-                    let look = Event::GiveBack {
-                        forwarder: stand_in as u32,
-                        life: self.hosts[stand_in].life,
-                        seat,
-                    };
-                    self.events.push(now + SEAT_LOOK_NS, look);
-                }
-                let again = Event::TakeSeat {
-                    forwarder,
-                    life,
-                    seat,
-                };
-                self.events.push(now + SEAT_RETRY_NS, again);
-            }
-            None => self.hosts[index].tell(now, Input::SeatRefused { seat }),
-        }
-    }
-
-    fn give_back(&mut self, forwarder: u32, seat: u16) {
-        if self.seats.stand_in(seat) == Some(forwarder as usize) {
-            let now = self.now();
-            self.hosts[forwarder as usize].tell(now, Input::SeatWanted { seat });
-            self.pump_host(forwarder);
         }
     }
 

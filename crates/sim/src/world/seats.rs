@@ -1,8 +1,14 @@
 //! The seats of a simulated export: who holds them, their generations and reply tables.
 
+use super::{Event, World};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_forward::{SeatTable, TABLE_BYTES};
+use tidegate_forward::{Input, SeatTable, TABLE_BYTES};
+
+/// How long an owner waits before it asks again for a seat that somebody holds.
+const SEAT_RETRY_NS: u64 = 20_000_000;
+/// How often a stand-in looks whether the owner is back.
+const SEAT_LOOK_NS: u64 = 100_000_000;
 
 /// Bytes that are stored together.
 const PAGE: usize = 256;
@@ -117,6 +123,53 @@ impl Seats {
                 seat.holder = None;
             }
             seat.wanted &= index != forwarder;
+        }
+    }
+}
+
+impl World {
+    /// A forwarder asks for a seat.
+    pub(super) fn take_seat(&mut self, forwarder: u32, seat: u16) {
+        let now = self.now();
+        let index = forwarder as usize;
+        let life = self.hosts[index].life;
+        let own = usize::from(seat) == index;
+        match self.seats.take(seat, index) {
+            Some((generation, table)) => {
+                let table = std::sync::Arc::new(table);
+                let input = Input::SeatTaken {
+                    seat,
+                    generation,
+                    table,
+                };
+                self.hosts[index].tell(now, input);
+            }
+            None if own => {
+                if let Some(stand_in) = self.seats.stand_in(seat) {
+                    let look = Event::GiveBack {
+                        forwarder: stand_in as u32,
+                        life: self.hosts[stand_in].life,
+                        seat,
+                    };
+                    self.events.push(now + SEAT_LOOK_NS, look);
+                }
+                let again = Event::TakeSeat {
+                    forwarder,
+                    life,
+                    seat,
+                };
+                self.events.push(now + SEAT_RETRY_NS, again);
+            }
+            None => self.hosts[index].tell(now, Input::SeatRefused { seat }),
+        }
+    }
+
+    /// The owner of a seat is back: a stand-in shall give it up.
+    pub(super) fn give_back(&mut self, forwarder: u32, seat: u16) {
+        if self.seats.stand_in(seat) == Some(forwarder as usize) {
+            let now = self.now();
+            self.hosts[forwarder as usize].tell(now, Input::SeatWanted { seat });
+            self.pump_host(forwarder);
         }
     }
 }
