@@ -1,12 +1,12 @@
 //! The requests that a scheduler holds, in slots, and the lists that run through them.
 //!
-//! Every request has one slot from its arrival until it has finished. Policies keep requests in
-//! [`List`]s, whose links go by slot, so moving a request between queues allocates nothing. Links
+//! Every request has one slot from its arrival until it has finished, found by its id; what
+//! concerns one request alone lies there together. Policies keep requests in [`List`]s, whose links go by slot, so moving a request between queues allocates nothing. Links
 //! lie apart from the requests: who leaves the middle of a long queue touches its neighbours, and
 //! those should not be far away in memory.
 
-use crate::index::NONE;
-use crate::types::{Request, Time};
+use crate::index::{Chained, Heads, NONE};
+use crate::types::{Request, RequestId, Time};
 use alloc::vec::Vec;
 
 /// The number of a slot.
@@ -25,7 +25,8 @@ pub(crate) enum Stage {
     Running,
 }
 
-/// One slot.
+/// One slot: three lines of the cache.
+#[repr(align(64))]
 pub(crate) struct Entry {
     /// The request.
     pub(crate) request: Request,
@@ -37,14 +38,35 @@ pub(crate) struct Entry {
     pub(crate) arrival: u64,
     /// Where it stands.
     pub(crate) stage: Stage,
+    /// The next slot under the same hash of its id.
+    same_hash: Slot,
     /// The batch it runs in.
     pub(crate) batch: u32,
     /// The slot of its file.
     pub(crate) file: u32,
+    /// Its place among the requests of its file.
+    pub(crate) file_at: u32,
     /// Its node in the order of overlapping requests, if it needs one.
     pub(crate) node: u32,
     /// For the policy: which of its queues the request is in.
     pub(crate) tag: u32,
+}
+
+impl Chained for Entry {
+    #[inline]
+    fn key(&self) -> u64 {
+        self.request.id.0
+    }
+
+    #[inline]
+    fn next(&self) -> u32 {
+        self.same_hash
+    }
+
+    #[inline]
+    fn next_mut(&mut self) -> &mut u32 {
+        &mut self.same_hash
+    }
 }
 
 /// Neighbours in a list.
@@ -88,8 +110,7 @@ pub(crate) struct Requests {
     entries: Vec<Entry>,
     /// By slot: neighbours in the policy's list.
     links: Vec<Links>,
-    /// By slot: neighbours among all pending requests of its file, in order of arrival.
-    pub(crate) file_links: Vec<Links>,
+    ids: Heads,
     free: Vec<Slot>,
     arrivals: u64,
 }
@@ -116,28 +137,36 @@ impl Requests {
         Requests {
             entries: Vec::new(),
             links: Vec::new(),
-            file_links: Vec::new(),
+            ids: Heads::new(),
             free: Vec::new(),
             arrivals: 0,
         }
     }
 
-    /// Puts a request that arrived now into a slot, held.
+    /// The slot of a request, or `NONE`.
     #[inline]
-    pub(crate) fn insert(&mut self, now: Time, request: Request) -> Slot {
+    pub(crate) fn find(&self, id: RequestId) -> Slot {
+        self.ids.find(&self.entries, id.0)
+    }
+
+    /// Puts a request that arrived now, and whose id is not in use, into a slot, held.
+    #[inline]
+    pub(crate) fn insert(&mut self, now: Time, request: &Request) -> Slot {
         let entry = Entry {
-            request,
+            request: *request,
             arrived: now,
             ready: now,
             arrival: self.arrivals,
             stage: Stage::Held,
+            same_hash: NONE,
             batch: NONE,
             file: NONE,
+            file_at: NONE,
             node: NONE,
             tag: 0,
         };
         self.arrivals += 1;
-        match self.free.pop() {
+        let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
                 slot
@@ -146,18 +175,30 @@ impl Requests {
                 let slot = Slot::try_from(self.entries.len()).expect("queued_max is below 2^32");
                 self.entries.push(entry);
                 self.links.push(ALONE);
-                self.file_links.push(ALONE);
                 slot
             }
-        }
+        };
+        self.ids.insert(&mut self.entries, slot);
+        slot
     }
 
     /// Gives the slot of a finished or cancelled request back.
     #[inline]
     pub(crate) fn release(&mut self, slot: Slot) {
         assert!(self[slot].stage != Stage::Free, "a slot was released twice");
+        self.ids.remove(&mut self.entries, slot);
         self[slot].stage = Stage::Free;
         self.free.push(slot);
+    }
+
+    /// Says that a request will soon be needed: what the memory takes to deliver it passes while
+    /// other things are done.
+    #[inline]
+    pub(crate) fn touch(&self, slot: Slot) {
+        let entry = &self.entries[slot as usize];
+        // One of each of its lines.
+        core::hint::black_box((entry.stage, entry.request.offset, entry.request.deadline));
+        self.ids.touch(entry.request.id.0);
     }
 
     /// The slots at `stage`, in order of arrival. Visits every slot, so not for the data path.

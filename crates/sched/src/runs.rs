@@ -338,7 +338,7 @@ impl Runs {
         self.runs_free.push(number);
         let entry = &self.queues[queue as usize];
         if entry.runs == 0 {
-            self.by_file[entry.direction as usize].remove(entry.file, queue);
+            self.by_file[entry.direction as usize].remove(queue);
             self.queues_free.push(queue);
         }
     }

@@ -30,7 +30,6 @@ pub(super) struct RoundRobin {
 }
 
 struct Entry {
-    file: u64,
     direction: Direction,
     queue: List,
     next: u32,
@@ -57,7 +56,6 @@ impl RoundRobin {
             return found;
         }
         let entry = Entry {
-            file,
             direction,
             queue: List::new(),
             next: NONE,
@@ -104,10 +102,8 @@ impl RoundRobin {
 
     /// Forgets an entry that is empty and no longer linked.
     fn release(&mut self, number: u32) {
-        let Entry {
-            file, direction, ..
-        } = self.entries[number as usize];
-        self.by_file[direction as usize].remove(file, number);
+        let direction = self.entries[number as usize].direction;
+        self.by_file[direction as usize].remove(number);
         self.entries_free.push(number);
     }
 }

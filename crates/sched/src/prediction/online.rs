@@ -33,7 +33,6 @@ const STREAMS_MAX: usize = 4096;
 
 /// A file and direction.
 struct Stream {
-    file: u64,
     direction: Direction,
     /// By log2 of bytes.
     sizes: [Size; 40],
@@ -315,7 +314,6 @@ impl Online {
             return found;
         }
         let stream = Stream {
-            file,
             direction,
             sizes: [Size::default(); 40],
             start: 0,
@@ -334,7 +332,7 @@ impl Online {
                 let number = self.oldest;
                 self.oldest = (number + 1) % STREAMS_MAX as u32;
                 let old = core::mem::replace(&mut self.streams[number as usize], stream);
-                self.by_file[old.direction as usize].remove(old.file, number);
+                self.by_file[old.direction as usize].remove(number);
                 number
             }
         };

@@ -407,7 +407,7 @@ mod tests {
             for (n, i, at_ns) in (0..20).flat_map(|n| step(n, 500_000_000)) {
                 let request = crate::test::read(1, n * 65_536 + i * 4096, 4096);
                 let now = Time(repetition * 60_000_000_000 + at_ns);
-                let slot = requests.insert(now, request);
+                let slot = requests.insert(now, &request);
                 linked += u32::from(recorded.link(&requests[slot]).is_some());
             }
             assert!(linked > 50, "{linked} of 80");
