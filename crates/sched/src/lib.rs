@@ -29,6 +29,7 @@ extern crate alloc;
 extern crate std;
 
 mod ages;
+mod borders;
 mod cost;
 mod estimate;
 mod fair;
@@ -44,6 +45,7 @@ mod requests;
 mod runs;
 mod scheduler;
 mod sorted;
+mod sweep;
 #[cfg(test)]
 mod test;
 mod types;
