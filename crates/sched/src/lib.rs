@@ -33,6 +33,7 @@ mod borders;
 mod cost;
 mod estimate;
 mod fair;
+mod heap;
 mod index;
 #[cfg(test)]
 mod invariants;

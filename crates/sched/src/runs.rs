@@ -19,6 +19,7 @@ mod stages;
 
 use crate::borders::{Borders, Side};
 use crate::cost::CostModel;
+use crate::heap::Heap;
 use crate::index::Index;
 use crate::options::Options;
 use crate::requests::{List, Requests, Slot};
@@ -147,7 +148,7 @@ pub(crate) struct Runs {
     due: Sorted<(u64, u32), ()>,
     parked: Sorted<(u64, u32), ()>,
     /// Queues with an eligible run, by rank.
-    turns: Sorted<(u64, u32), ()>,
+    turns: Heap<u64>,
 }
 
 impl Runs {
@@ -173,7 +174,7 @@ impl Runs {
             borders: Borders::new(),
             due: Sorted::new(),
             parked: Sorted::new(),
-            turns: Sorted::new(),
+            turns: Heap::new(),
         }
     }
 
@@ -291,7 +292,7 @@ impl Runs {
 
     /// The next run of the queue whose turn it is.
     pub(crate) fn next(&self) -> Option<u32> {
-        let ((_, queue), ()) = self.turns.first()?;
+        let (_, queue) = self.turns.first()?;
         self.next_of(queue)
     }
 
@@ -352,6 +353,8 @@ impl Runs {
     /// Runs that end where a request begins, and begin where it ends, and have room for it.
     fn neighbours(&self, queue: u32, request: &Request) -> (Option<u32>, Option<u32>) {
         let (start, end, stream) = (request.offset, request.end(), u64::from(queue));
+        // Both at once.
+        self.borders.touch(stream, end);
         let (mut left, mut right) = (None, None);
         let is_better = |run: u32, than: Option<u32>| {
             let touches =

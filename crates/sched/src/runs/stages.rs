@@ -12,10 +12,9 @@ impl Runs {
     pub(super) fn take_turn(&mut self, queue: u32) {
         self.ranks += 1;
         let entry = &mut self.queues[queue as usize];
-        let old = core::mem::replace(&mut entry.rank, self.ranks);
+        entry.rank = self.ranks;
         if entry.next.is_some() {
-            self.turns.remove(&(old, queue));
-            self.turns.insert((self.ranks, queue), ());
+            self.turns.set(queue, self.ranks);
         }
     }
 
@@ -156,6 +155,10 @@ impl Runs {
             requests.touch(slot_of(second));
             self.borders.touch(u64::from(queue), start_of(second));
         }
+        if let Some(next) = next {
+            let end = self.runs[run_of(next) as usize].end;
+            self.borders.touch(u64::from(queue), end);
+        }
         self.set_next(queue, next);
     }
 
@@ -165,12 +168,9 @@ impl Runs {
             (Order::Oldest, Some(next)) => self.runs[run_of(next) as usize].oldest,
             _ => entry.rank,
         };
-        let had = entry.next.is_some();
-        if had && (rank != entry.rank || next.is_none()) {
-            self.turns.remove(&(entry.rank, queue));
-        }
-        if next.is_some() && (rank != entry.rank || !had) {
-            self.turns.insert((rank, queue), ());
+        match next {
+            Some(_) => self.turns.set(queue, rank),
+            None => self.turns.remove(queue),
         }
         (entry.rank, entry.next) = (rank, next);
     }
