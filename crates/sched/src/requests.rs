@@ -1,9 +1,10 @@
 //! The requests that a scheduler holds, in slots, and the lists that run through them.
 //!
 //! Every request has one slot from its arrival until it has finished, found by its id; what
-//! concerns one request alone lies there together. Policies keep requests in [`List`]s, whose links go by slot, so moving a request between queues allocates nothing. Links
-//! lie apart from the requests: who leaves the middle of a long queue touches its neighbours, and
-//! those should not be far away in memory.
+//! concerns one request alone lies there together. Policies keep requests in [`List`]s, whose links
+//! go by slot, so moving a request between queues allocates nothing. Links lie apart from the
+//! requests: who leaves the middle of a long queue touches its neighbours, and those should not be
+//! far away in memory.
 
 use crate::index::{Chained, Heads, NONE};
 use crate::types::{Request, RequestId, Time};
@@ -70,13 +71,10 @@ impl Chained for Entry {
     }
 }
 
-/// Neighbours in a list.
 #[derive(Clone, Copy)]
-pub(crate) struct Links {
-    /// The next one.
-    pub(crate) next: Slot,
-    /// The one before.
-    pub(crate) prev: Slot,
+struct Links {
+    next: Slot,
+    prev: Slot,
 }
 
 const ALONE: Links = Links {
@@ -198,9 +196,16 @@ impl Requests {
     pub(crate) fn touch(&self, slot: Slot) {
         let entry = &self.entries[slot as usize];
         // Something of each of its lines.
+        black_box(entry.request.offset);
         black_box(entry.request.direction);
         black_box(entry.stage);
-        self.ids.touch(entry.request.id.0);
+        black_box(self.links[slot as usize].next);
+    }
+
+    /// Says that a request, which is near by now, will soon finish.
+    #[inline]
+    pub(crate) fn touch_id(&self, slot: Slot) {
+        self.ids.touch(self[slot].request.id.0);
     }
 
     /// The slots at `stage`, in order of arrival. Visits every slot, so not for the data path.
@@ -268,7 +273,12 @@ impl Requests {
         }
         match next {
             NONE => list.tail = prev,
-            _ => self.links[next as usize].prev = prev,
+            _ => {
+                self.links[next as usize].prev = prev;
+                if prev == NONE {
+                    self.touch(next);
+                }
+            }
         }
     }
 

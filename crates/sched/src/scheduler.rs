@@ -246,6 +246,7 @@ impl Scheduler {
         });
         self.batches[batch as usize] = count;
         for &slot in &self.picked {
+            self.requests.touch_id(slot);
             let entry = &mut self.requests[slot];
             assert!(
                 entry.stage == Stage::Queued,

@@ -116,7 +116,6 @@ impl Turn {
         let mut count = 0;
         while let Some(slot) = requests.front(&self.rest).filter(|_| count < REFILL) {
             requests.unlink(&mut self.rest, slot);
-            requests.touch(slot);
             buffer[count] = place(requests, slot);
             count += 1;
         }

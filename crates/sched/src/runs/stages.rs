@@ -158,6 +158,7 @@ impl Runs {
         if let Some(next) = next {
             let end = self.runs[run_of(next) as usize].end;
             self.borders.touch(u64::from(queue), end);
+            requests.touch_id(slot_of(next));
         }
         self.set_next(queue, next);
     }
