@@ -210,14 +210,8 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         self.entry_from(leaf, at)
     }
 
-    /// The greatest key below `key`.
-    #[inline]
-    pub(crate) fn before(&self, key: &K) -> Option<(K, V)> {
-        let (leaf, at) = self.place(key);
-        self.entry_until(leaf, at)
-    }
-
-    /// Both neighbours of a place, for the price of one search: `before` and `at_or_after`.
+    /// Both neighbours of a place, for the price of one search: the greatest key below it, and the
+    /// least that is not.
     #[inline]
     pub(crate) fn around(&self, key: &K) -> (Found<K, V>, Found<K, V>) {
         let (leaf, at) = self.place(key);

@@ -88,7 +88,6 @@ impl Twins {
 impl Policy for Twins {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         let server = self.server(&requests[slot].request);
-        requests[slot].tag = server;
         let queue = &mut self.queues[server as usize];
         if queue.is_empty() {
             self.busy.insert(server, ());
@@ -110,7 +109,7 @@ impl Policy for Twins {
         let server = requests[slot].tag;
         if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge.take(requests, server, slot, into, |_, _| {});
+            self.merge.take(requests, slot, into, |_, _| {});
         }
         for &slot in into.iter() {
             self.left(requests, server, slot);
@@ -122,7 +121,7 @@ impl Policy for Twins {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         let server = requests[slot].tag;
         self.left(requests, server, slot);
-        self.merge.cancelled(requests, server, slot);
+        self.merge.cancelled(requests, slot);
     }
 
     fn in_force(&self, options: &mut Options) {

@@ -105,7 +105,6 @@ impl Policy for Wfq {
         if number as usize >= self.queues.len() {
             self.queues.resize(number as usize + 1, List::new());
         }
-        requests[slot].tag = number;
         requests.push_back(&mut self.queues[number as usize], slot);
         self.merge.arrived(requests, number, slot);
     }
@@ -116,7 +115,7 @@ impl Policy for Wfq {
         let slot = front.expect("a flow without requests is not active");
         if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge.take(requests, number, slot, into, |_, _| {});
+            self.merge.take(requests, slot, into, |_, _| {});
         }
         for &slot in into.iter() {
             self.runs(requests, number, slot);
@@ -129,7 +128,7 @@ impl Policy for Wfq {
         let number = requests[slot].tag;
         requests.unlink(&mut self.queues[number as usize], slot);
         self.fair.cancelled(number);
-        self.merge.cancelled(requests, number, slot);
+        self.merge.cancelled(requests, slot);
     }
 
     fn prices(&self) -> bool {

@@ -244,7 +244,6 @@ impl Policy for Window {
         let epoch = self.epoch_of(&entry.request, entry.arrived);
         let app = entry.request.app;
         let number = self.turn_for((epoch, self.rank(app, epoch), app.0));
-        requests[slot].tag = number;
         self.recent[app.0 as usize % RECENT] = number;
         self.turns[number as usize].push(requests, slot);
         self.merge.arrived(requests, number, slot);
@@ -256,10 +255,9 @@ impl Policy for Window {
         let slot = turn.pop(requests);
         if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge
-                .take(requests, number, slot, into, |requests, slot| {
-                    turn.remove(requests, slot);
-                });
+            self.merge.take(requests, slot, into, |requests, slot| {
+                turn.remove(requests, slot);
+            });
             self.merge.end(requests, into);
         }
         self.release_if_empty(number);
@@ -269,7 +267,7 @@ impl Policy for Window {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         let number = requests[slot].tag;
         self.turns[number as usize].remove(requests, slot);
-        self.merge.cancelled(requests, number, slot);
+        self.merge.cancelled(requests, slot);
         self.release_if_empty(number);
     }
 
