@@ -164,6 +164,14 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
 
     /// Removes a key; its value if it was there.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        // Queues are mostly emptied at their front.
+        let leaf = &mut self.leaves[self.first as usize];
+        if leaf.len > 1 && leaf.keys[0] == *key {
+            let value = leaf.values[0];
+            leaf.cut(0);
+            self.len -= 1;
+            return Some(value);
+        }
         if let Some((number, at)) = self.near(key) {
             let leaf = &mut self.leaves[number as usize];
             if at >= leaf.len as usize || leaf.keys[at] != *key {

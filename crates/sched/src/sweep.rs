@@ -98,7 +98,7 @@ impl Sweep {
     /// Whether `one` comes before `other`.
     #[inline]
     pub(crate) fn is_before(&self, one: Place, other: Place) -> bool {
-        (one < self.at, one) < (other < self.at, other)
+        one.wrapping_sub(self.at) < other.wrapping_sub(self.at)
     }
 
     /// Adds a place.
@@ -160,7 +160,9 @@ impl Sweep {
     /// How many of `near` come after a place.
     #[inline]
     fn rank(&self, place: Place) -> usize {
-        self.near.partition_point(|one| self.is_before(place, *one))
+        let way = place.wrapping_sub(self.at);
+        let comes_after = |one: &Place| one.wrapping_sub(self.at) > way;
+        self.near.partition_point(comes_after)
     }
 
     #[inline]
