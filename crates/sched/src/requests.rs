@@ -290,6 +290,23 @@ impl Requests {
         Some(slot)
     }
 
+    /// Takes the first requests out of a list, as many as there is room for in `into`, and fetches
+    /// them all at once. Returns how many there were.
+    pub(crate) fn pop_fronts(&mut self, list: &mut List, into: &mut [Slot]) -> usize {
+        let mut count = 0;
+        while list.head != NONE && count < into.len() {
+            into[count] = list.head;
+            self.touch(list.head);
+            list.head = self.links[list.head as usize].next;
+            count += 1;
+        }
+        match list.head {
+            NONE => list.tail = NONE,
+            head => self.links[head as usize].prev = NONE,
+        }
+        count
+    }
+
     /// Appends all of `other` and leaves it empty.
     pub(crate) fn append(&mut self, list: &mut List, other: &mut List) {
         if other.is_empty() {

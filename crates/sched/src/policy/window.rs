@@ -112,16 +112,16 @@ impl Turn {
         if self.rest.is_empty() || self.sweep.len() > SWEEP_MAX - REFILL {
             return;
         }
-        let mut buffer = [Place::default(); REFILL];
-        let mut count = 0;
-        while let Some(slot) = requests.front(&self.rest).filter(|_| count < REFILL) {
-            requests.unlink(&mut self.rest, slot);
-            buffer[count] = place(requests, slot);
-            count += 1;
+        let mut slots = [0; REFILL];
+        let count = requests.pop_fronts(&mut self.rest, &mut slots);
+        let mut places = [Place::default(); REFILL];
+        for (to, &slot) in places.iter_mut().zip(&slots[..count]) {
+            *to = place(requests, slot);
+            requests.touch_id(slot);
         }
         let at = self.at;
         let order = |one: &Place| (*one < at, *one);
-        let new = &mut buffer[..count];
+        let new = &mut places[..count];
         new.sort_unstable_by_key(|one| core::cmp::Reverse(order(one)));
         // Both are in order: from the back each place gets the one that is next of them.
         let (mut old, mut left) = (self.sweep.len(), count);
