@@ -9,6 +9,7 @@
 use crate::index::NONE;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::hint::black_box;
 
 /// Entries of a node.
 const WIDTH: usize = 24;
@@ -285,10 +286,12 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         let mut number = self.root;
         for _ in 0..self.height {
             let inner = &self.inner[number as usize];
+            touch(&inner.keys);
             number = inner.children[inner.child(key)];
         }
         self.recent.set(number);
         let leaf = &self.leaves[number as usize];
+        touch(&leaf.keys);
         (
             number,
             rank(&leaf.keys[..leaf.len as usize], |other| other < key),
@@ -435,6 +438,16 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
                 self.inner.len() as u32 - 1
             }
         }
+    }
+}
+
+/// Fetches all lines of the keys of a node at once: a search by halves would wait for one after
+/// the other.
+#[inline]
+fn touch<K: Copy>(keys: &[K; WIDTH]) {
+    let line = (64 / size_of::<K>()).clamp(1, WIDTH - 1);
+    for key in keys.iter().step_by(line) {
+        black_box(*key);
     }
 }
 
