@@ -99,7 +99,9 @@ impl Heads {
     #[inline]
     fn chain(&self, key: u64) -> usize {
         let folded = key ^ (key >> 32);
-        let hash = folded.wrapping_add((folded >> self.bits).wrapping_mul(ROUND));
+        let round = folded >> self.bits;
+        let mixed = (round >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = folded.wrapping_add(round.wrapping_mul(ROUND) ^ mixed);
         hash as usize & (self.heads.len() - 1)
     }
 
@@ -219,6 +221,12 @@ mod tests {
 
     #[test]
     fn chains_stay_short_however_keys_count() {
+        // As forwarders number them: a session, and one of its slots.
+        let mut heads = Index::new();
+        (0..256).for_each(|i| heads.insert(u64::from(i / 8) << 16 | u64::from(i % 8), i));
+        let mut lengths = [0; 512];
+        (0..256).for_each(|i| lengths[heads.heads.chain(heads.links[i].key)] += 1);
+        assert!(lengths.iter().all(|&length| length <= 5), "{lengths:?}");
         for shift in [0, 4, 8, 12, 16, 20, 24, 32, 40, 47] {
             let mut index = Index::new();
             (0..65_536).for_each(|i| index.insert(u64::from(i) << shift, i));
