@@ -202,6 +202,14 @@ impl Requests {
         black_box(self.links[slot as usize].next);
     }
 
+    /// As `touch`, of the first request of a list.
+    #[inline]
+    pub(crate) fn touch_front(&self, list: &List) {
+        if list.head != NONE {
+            self.touch(list.head);
+        }
+    }
+
     /// Says that a request, which is near by now, will soon finish.
     #[inline]
     pub(crate) fn touch_id(&self, slot: Slot) {
@@ -273,12 +281,7 @@ impl Requests {
         }
         match next {
             NONE => list.tail = prev,
-            _ => {
-                self.links[next as usize].prev = prev;
-                if prev == NONE {
-                    self.touch(next);
-                }
-            }
+            _ => self.links[next as usize].prev = prev,
         }
     }
 

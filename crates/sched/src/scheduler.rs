@@ -246,7 +246,6 @@ impl Scheduler {
         });
         self.batches[batch as usize] = count;
         for &slot in &self.picked {
-            self.requests.touch_id(slot);
             let entry = &mut self.requests[slot];
             assert!(
                 entry.stage == Stage::Queued,

@@ -78,6 +78,7 @@ impl Twins {
     fn left(&mut self, requests: &mut Requests, server: u32, slot: Slot) {
         let queue = &mut self.queues[server as usize];
         requests.unlink(queue, slot);
+        requests.touch_front(queue);
         if queue.is_empty() {
             self.busy.remove(&server);
         }

@@ -57,7 +57,10 @@ impl Wfq {
 
     /// Takes a request out of its flow's queue and charges it.
     fn runs(&mut self, requests: &mut Requests, number: u32, slot: Slot) {
-        requests.unlink(&mut self.queues[number as usize], slot);
+        let queue = &mut self.queues[number as usize];
+        requests.unlink(queue, slot);
+        requests.touch_front(queue);
+        requests.touch_id(slot);
         let cost_ns = self.cost.request_ns(&requests[slot].request);
         self.fair.charge(number, cost_ns);
     }
