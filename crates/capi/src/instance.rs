@@ -11,12 +11,14 @@ pub(crate) struct Instance {
     options: Options,
     now: Time,
     batch: Vec<Request>,
+    /// Nothing is kept, poisoned, or run by a thread of ours: one test on the data path for all.
+    plain: bool,
     /// `batch` was dispatched by the scheduler, but its host had no room for it.
     kept: bool,
     /// What an earlier call panicked with.
-    pub(crate) poison: Option<String>,
+    poison: Option<String>,
     /// The library's own thread, from start to stop.
-    pub(crate) thread: Option<Thread>,
+    thread: Option<Thread>,
     /// The thread waits for something that has just happened.
     pub(crate) poke: bool,
 }
@@ -37,6 +39,7 @@ impl Instance {
             options,
             now: Time(0),
             batch: Vec::new(),
+            plain: true,
             kept: false,
             poison: None,
             thread: None,
@@ -44,11 +47,55 @@ impl Instance {
         })
     }
 
+    fn settle(&mut self) {
+        self.plain = !self.kept && self.poison.is_none() && self.thread.is_none();
+    }
+
+    /// The library's own thread.
+    #[inline(always)]
+    pub(crate) fn thread(&self) -> Option<&Thread> {
+        if self.plain {
+            return None;
+        }
+        self.thread.as_ref()
+    }
+
+    pub(crate) fn thread_mut(&mut self) -> Option<&mut Thread> {
+        self.thread.as_mut()
+    }
+
+    pub(crate) fn set_thread(&mut self, thread: Thread) {
+        self.thread = Some(thread);
+        self.settle();
+    }
+
+    pub(crate) fn take_thread(&mut self) -> Option<Thread> {
+        let thread = self.thread.take();
+        self.settle();
+        thread
+    }
+
+    /// What an earlier call panicked with.
+    #[inline(always)]
+    pub(crate) fn poison(&self) -> Option<&String> {
+        if self.plain {
+            return None;
+        }
+        self.poison.as_ref()
+    }
+
+    /// Remembers a panic: the scheduler is not looked at again.
+    #[cold]
+    pub(crate) fn spoil(&mut self, text: String) {
+        self.poison = Some(text);
+        self.settle();
+    }
+
     /// The time of a call: the caller's, or the clock's when the library has a thread of its own.
     /// A clock that goes back stands still instead.
     #[inline(always)]
     fn at(&mut self, now_ns: u64) -> Time {
-        let now_ns = match self.thread {
+        let now_ns = match self.thread() {
             None => now_ns,
             Some(_) => crate::worker::clock_ns(),
         };
@@ -59,7 +106,9 @@ impl Instance {
     /// Wakes the thread if it waits.
     #[inline(always)]
     fn happened(&mut self) {
-        if let Some(thread) = &mut self.thread {
+        if !self.plain
+            && let Some(thread) = &mut self.thread
+        {
             self.poke |= std::mem::take(&mut thread.waits);
         }
     }
@@ -70,10 +119,10 @@ impl Instance {
         now_ns: u64,
         request: impl FnOnce() -> Request,
     ) -> Result<(), Box<Failure>> {
-        if self.thread.as_ref().is_some_and(|thread| thread.stops()) {
+        let now = self.at(now_ns);
+        if self.thread().is_some_and(Thread::stops) {
             return fail(Failure::State("the scheduler is being stopped"));
         }
-        let now = self.at(now_ns);
         self.scheduler
             .handle(now, Input::Arrived(request()))
             .map_err(Failure::Rejected)?;
@@ -84,7 +133,7 @@ impl Instance {
     #[inline(always)]
     pub(crate) fn complete(&mut self, now_ns: u64, id: u64) -> Result<(), Box<Failure>> {
         let id = RequestId(id);
-        if self.kept && self.batch.iter().any(|request| request.id == id) {
+        if self.has_kept_batch() && self.batch.iter().any(|request| request.id == id) {
             // The scheduler has dispatched it; its host has not seen it yet.
             let refused = tidegate_sched::Rejected::NotRunning(id);
             return fail(Failure::Rejected(refused));
@@ -111,7 +160,7 @@ impl Instance {
     /// What to do next.
     #[inline(always)]
     pub(crate) fn next(&mut self, now_ns: u64) -> Next {
-        if self.kept {
+        if self.has_kept_batch() {
             return Next::Batch;
         }
         let now = self.at(now_ns);
@@ -131,11 +180,15 @@ impl Instance {
     /// Keeps the batch for the next call of `next`, or no longer.
     #[inline(always)]
     pub(crate) fn keep_batch(&mut self, kept: bool) {
-        self.kept = kept;
+        if self.kept != kept {
+            self.kept = kept;
+            self.settle();
+        }
     }
 
+    #[inline(always)]
     pub(crate) fn has_kept_batch(&self) -> bool {
-        self.kept
+        !self.plain && self.kept
     }
 
     pub(crate) fn set_policy(&mut self, now_ns: u64, options: Options) -> Result<(), Box<Failure>> {
