@@ -1,6 +1,7 @@
 //! One scheduler behind a handle: the scheduler itself, and what the C ABI needs around it.
 
 use crate::abi::tg_sched_entry;
+use crate::agios::Session;
 use crate::failure::{Failure, fail};
 use crate::worker::Thread;
 use tidegate_sched::{Input, Options, Output, Request, RequestId, Scheduler, Stats, Time};
@@ -21,6 +22,8 @@ pub(crate) struct Instance {
     thread: Option<Thread>,
     /// The thread waits for something that has just happened.
     pub(crate) poke: bool,
+    /// What the interface of AGIOS knows of the requests, if they come through it.
+    pub(crate) session: Option<Box<Session>>,
 }
 
 /// What `poll` says; `Batch` leaves the requests in [`Instance::batch`].
@@ -44,6 +47,7 @@ impl Instance {
             poison: None,
             thread: None,
             poke: false,
+            session: None,
         })
     }
 
@@ -119,15 +123,35 @@ impl Instance {
         now_ns: u64,
         request: impl FnOnce() -> Request,
     ) -> Result<(), Box<Failure>> {
+        self.submit_at(now_ns, |_| request())
+    }
+
+    #[inline(always)]
+    fn submit_at(
+        &mut self,
+        now_ns: u64,
+        request: impl FnOnce(Time) -> Request,
+    ) -> Result<(), Box<Failure>> {
         let now = self.at(now_ns);
         if self.thread().is_some_and(Thread::stops) {
             return fail(Failure::State("the scheduler is being stopped"));
         }
         self.scheduler
-            .handle(now, Input::Arrived(request()))
+            .handle(now, Input::Arrived(request(now)))
             .map_err(Failure::Rejected)?;
         self.happened();
         Ok(())
+    }
+
+    /// As `submit`, for a request that is stamped with the time of the library's own thread and
+    /// what makes a wall clock of it, both in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn submit_by_clock(
+        &mut self,
+        request: impl FnOnce(u64, u64) -> Request,
+    ) -> Result<(), Box<Failure>> {
+        let wall_offset_ns = self.options.wall_offset_ns;
+        self.submit_at(0, |now| request(now.0, wall_offset_ns))
     }
 
     #[inline(always)]

@@ -234,6 +234,9 @@ fn look(instance: &mut Instance, batch: &mut Vec<tg_sched_entry>) -> Result<Work
     let found = slots::guarded(instance, |instance| {
         if stop == Some(Stop::Cancel) {
             instance.cancel_all(batch);
+            if let Some(session) = &mut instance.session {
+                session.cancelled(batch);
+            }
             let work = if batch.is_empty() {
                 Work::End
             } else {
@@ -244,6 +247,9 @@ fn look(instance: &mut Instance, batch: &mut Vec<tg_sched_entry>) -> Result<Work
         Ok(match instance.next(0) {
             Next::Batch => {
                 batch.extend(instance.batch().iter().map(tg_sched_entry::from));
+                if let Some(session) = &mut instance.session {
+                    session.dispatched(batch);
+                }
                 Ok(Work::Run)
             }
             Next::WaitUntil(until) => Err(Some(until.0)),
