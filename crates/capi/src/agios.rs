@@ -179,8 +179,9 @@ impl worker::Host for Program {
         }
     }
 
-    /// AGIOS has no word for it.
-    fn cancelled(&mut self, _requests: &[tg_sched_entry]) {}
+    fn cancelled(&mut self, _requests: &[tg_sched_entry]) {
+        // AGIOS has no word for it.
+    }
 }
 
 /// Hands in a request.
