@@ -327,6 +327,24 @@ static void traces_foretell(void) {
     CHECK(!agios_init(run_one, NULL, config(text), 0) && said("t.2.out:501: not nanoseconds"));
 }
 
+/* Its thread wakes up all the time, and burns 0.7 of a core when there is nothing to do. */
+static void idleness_costs_nothing(void) {
+    static const char *const algorithms[] = {"NOOP", "SW", "TWINS", "aIOLi", "MLF"};
+    enum { COUNT = sizeof algorithms / sizeof *algorithms };
+    for (int i = 0; i < COUNT; i++) {
+        reset();
+        start(algorithms[i], "", 4);
+        CHECK(add(0, 0, RT_READ, 0, 0));
+        wait_for_calls(1);
+        uint64_t before = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+        sleep_ms(i == 0 ? 1000 : 200);
+        uint64_t spent = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - before;
+        if (i == 0) printf("idle for 1 s: %llu us of processor time\n", (unsigned long long)spent / 1000);
+        CHECK(spent < 5000000);
+        agios_exit();
+    }
+}
+
 static void *exits_inside(int64_t id) {
     agios_exit();
     return run_one(id);
@@ -356,6 +374,7 @@ int main(int argc, char **argv) {
     touching_requests_come_as_a_list();
     a_trace_has_every_request();
     traces_foretell();
+    idleness_costs_nothing();
     an_exit_from_a_callback_is_refused();
     puts("agios: ok");
     return 0;

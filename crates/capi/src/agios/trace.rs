@@ -22,7 +22,9 @@ fn path_of(config: &Config, number: u32) -> String {
 pub(super) fn earlier(config: &Config) -> Result<Vec<Vec<Observed>>, String> {
     let paths = (1..=TRACES_MAX).map(|number| path_of(config, number));
     let there = paths.take_while(|path| Path::new(path).exists());
-    there.map(|path| history::read(&path)).collect()
+    there
+        .map(|path| history::read(&path, super::session::file_number))
+        .collect()
 }
 
 /// A trace file that is being written.
