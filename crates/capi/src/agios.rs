@@ -282,7 +282,7 @@ pub unsafe extern "C" fn agios_add_request(
         if submitted.is_err() {
             agios.table.remove(number);
         } else if let Some(trace) = &mut agios.trace {
-            trace.arrived(&String::from_utf8_lossy(name), key.write, offset, len);
+            trace.arrived(name, key.write, offset, len);
         }
         submitted
     })

@@ -169,6 +169,8 @@ static void a_policy_changes_and_nothing_is_lost(void) {
             left -= count;
         }
     }
+    CHECK(tg_sched_set_policy(handle, 1000, NULL) == TG_SCHED_E_ARGUMENT);
+    CHECK(said(handle, "options is NULL"));
     CHECK(tg_sched_policy(handle, name, 3) > 2 && strlen(name) == 2);
     CHECK(tg_sched_policy(handle, NULL, 0) > 2);
     CHECK(tg_sched_free(handle) == 0);

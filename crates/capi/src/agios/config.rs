@@ -21,8 +21,6 @@ pub(super) struct Config {
     pub(super) trace_file_sufix: String,
     /// KiB.
     pub(super) max_trace_buffer_size: u64,
-    /// Nanoseconds.
-    pub(super) waiting_time: u64,
     /// Bytes.
     pub(super) aioli_quantum: u64,
     /// Bytes.
@@ -49,7 +47,6 @@ impl Default for Config {
             trace_file_prefix: String::new(),
             trace_file_sufix: String::new(),
             max_trace_buffer_size: 1024,
-            waiting_time: 900_000,
             aioli_quantum: 8192,
             mlf_quantum: 8192,
             sw_window: 1000,
@@ -98,14 +95,13 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
     file.text("trace_file_prefix", &mut config.trace_file_prefix)?;
     file.text("trace_file_sufix", &mut config.trace_file_sufix)?;
     let int_max = i32::MAX as u64;
-    let numbers: [(&str, &mut u64, u64, u64); 8] = [
+    let numbers: [(&str, &mut u64, u64, u64); 7] = [
         (
             "max_trace_buffer_size",
             &mut config.max_trace_buffer_size,
             1,
             1 << 20,
         ),
-        ("waiting_time", &mut config.waiting_time, 0, int_max),
         ("aioli_quantum", &mut config.aioli_quantum, 1, int_max),
         ("mlf_quantum", &mut config.mlf_quantum, 1, int_max),
         ("SW_window", &mut config.sw_window, 1, 3_600_000),
@@ -121,6 +117,8 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
     file.algorithm("starting_algorithm", &mut "")?;
     file.number("select_algorithm_min_reqnumber", &mut ignored, 0, int_max)?;
     file.number("performance_values", &mut ignored, 0, int_max)?;
+    // Our thread is woken, and does not look again after a time.
+    file.number("waiting_time", &mut ignored, 0, int_max)?;
     file.flag("enable_SW", &mut false)?;
     file.period()?;
     file.optional_text("wfq_conf", &mut wfq_conf)?;
