@@ -10,6 +10,7 @@ pub mod abi;
 pub mod agios;
 mod callbacks;
 mod failure;
+mod files;
 mod history;
 mod instance;
 mod lock;

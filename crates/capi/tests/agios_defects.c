@@ -183,6 +183,7 @@ static void wrong_configurations_are_told(void) {
     }
     CHECK(!agios_init(run_one, run_many, "/nowhere/agios.conf", 0));
     CHECK(said("/nowhere/agios.conf: No such"));
+    CHECK(!agios_init(run_one, run_many, "/dev/zero", 0) && said("/dev/zero: is not a file"));
     CHECK(!agios_init(NULL, run_many, NULL, 0) && said("is NULL"));
     CHECK(!agios_init(run_one, NULL, config(""), -1) && said("max_queue_id = -1"));
 }

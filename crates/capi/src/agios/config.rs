@@ -1,12 +1,15 @@
 //! The configuration of AGIOS: its file, its defaults, and the file of weights.
 
 use super::libconfig::{self, Setting, Value};
+use crate::files;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Read when `agios_init` is given no path; it need not exist.
 pub(super) const DEFAULT_PATH: &str = "/etc/agios.conf";
+
+/// Bytes of a configuration, or of a file of weights, beyond which it is none.
+const BYTES_MAX: u64 = 1 << 24;
 
 /// The algorithms, at the numbers that AGIOS gives them.
 pub(super) const ALGORITHMS: [&str; 9] = [
@@ -69,10 +72,10 @@ pub(super) fn algorithm(name: &str) -> Option<&'static str> {
 /// queues the program uses; a file of weights must have one for each.
 pub(super) fn read(path: Option<&Path>, queues: u32) -> Result<Config, String> {
     let (text, path) = match path {
-        Some(path) => (fs::read_to_string(path), path),
+        Some(path) => (files::read_text(path, BYTES_MAX), path),
         None => {
             let path = Path::new(DEFAULT_PATH);
-            match fs::read_to_string(path) {
+            match files::read_text(path, BYTES_MAX) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     return Ok(Config::default());
                 }
@@ -142,7 +145,7 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
 
 /// Reads whole numbers from 1 on with white space between, one for each queue.
 fn weights(path: &Path, queues: u32) -> Result<Vec<u64>, String> {
-    let text = fs::read_to_string(path)
+    let text = files::read_text(path, BYTES_MAX)
         .map_err(|error| format!("{}: {error}: the weights of WFQ", path.display()))?;
     let mut weights = Vec::new();
     for (number, line) in text.lines().enumerate() {
