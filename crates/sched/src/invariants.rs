@@ -130,7 +130,7 @@ impl Shape {
             let mut at_ns = 0;
             let requests = (0..STEPS / 2).map(|id| {
                 at_ns += 2 * random.below(self.step_ns);
-                let request = self.request(id as u64, Time(1_000_000_000), random);
+                let request = self.request(id, Time(1_000_000_000), random);
                 Observed {
                     file: request.file,
                     direction: request.direction,

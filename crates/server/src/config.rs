@@ -294,22 +294,6 @@ mod tests {
                 "f.toml:4: there is no policy \"best\"",
             ),
             (
-                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = -5\n",
-                "f.toml:5: quantum_bytes = -5 must not be negative",
-            ),
-            (
-                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = \"64 miles\"\n",
-                "f.toml:5: quantum_bytes must be a whole number",
-            ),
-            (
-                "[scheduler]\npolicy = \"aioli\"\nprediction = \"recorded\"\n",
-                "f.toml:5: prediction = \"recorded\" is for the simulator and the C library",
-            ),
-            (
-                "[scheduler]\ncost_file = \"/dev/null\"\n",
-                "f.toml:4: cost_file /dev/null: cannot be read: is not a file",
-            ),
-            (
                 "[device]\nmodel = \"ideal\"\nrpm = 9\n",
                 "f.toml:5: unknown key \"rpm\" in [device]",
             ),
@@ -340,6 +324,32 @@ mod tests {
         assert!(error.contains("secret_file"), "{error}");
         assert!(refusal("export = [").starts_with("f.toml:1: "));
         assert!(refusal("").contains("\"export\" is missing"));
+    }
+
+    #[test]
+    fn wrong_values_of_a_policy_say_so_too() {
+        let cases = [
+            (
+                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = -5\n",
+                "f.toml:5: quantum_bytes = -5 must not be negative",
+            ),
+            (
+                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = \"64 miles\"\n",
+                "f.toml:5: quantum_bytes must be a whole number",
+            ),
+            (
+                "[scheduler]\npolicy = \"aioli\"\nprediction = \"recorded\"\n",
+                "f.toml:5: prediction = \"recorded\" is for the simulator and the C library",
+            ),
+            (
+                "[scheduler]\ncost_file = \"/dev/null\"\n",
+                "f.toml:4: cost_file /dev/null: cannot be read: is not a file",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = refusal(&format!("{GOOD}{text}"));
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub struct Replay {
         requires = "traces"
     )]
     device: String,
-    /// With --trace: what accesses cost, as `tidegate calibrate` writes it, instead of what the model
-    /// of the device costs: for policies that ask
+    /// With --trace: what accesses cost, as `tidegate calibrate` writes it, for policies that ask;
+    /// instead of what is measured on the model of the device
     #[arg(long, value_name = "FILE", requires = "traces")]
     cost_file: Option<PathBuf>,
     /// With --trace: network: gigabit-ethernet, infiniband-4x, myrinet-10g, ethernet-100g or ideal

@@ -414,8 +414,8 @@ fn refused(
             ConfigError::new(place_of(option), error.to_string())
         }
         OptionsError::NoPrediction => {
-            let what = "prediction = \"recorded\" is for the simulator and the C library, which are \
-                        given traces; a forwarder can have \"online\"";
+            let what = "prediction = \"recorded\" is for the simulator and the C library, \
+                        which are given traces; a forwarder can have \"online\"";
             ConfigError::new(place_of("prediction"), what.to_string())
         }
         _ => ConfigError::new(policy_place, error.to_string()),

@@ -245,8 +245,8 @@ impl Machine {
     }
 }
 
-/// `[cost]`: the cost model of a file, instead of what is measured on the device's model, and numbers
-/// that are others.
+/// `[cost]`: the cost model of a file, instead of what is measured on the device's model, and
+/// numbers that are others.
 fn costs(
     source: &Source,
     table: &mut toml::Table,
