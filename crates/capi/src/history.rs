@@ -1,12 +1,15 @@
 //! Reads what was traced in earlier runs, for policies that predict: text as AGIOS writes it, a
 //! line for each request, with nanoseconds since the start, file, R or W, offset and length.
 
-use std::fs;
+use crate::files;
 use tidegate_sched::{Direction, FileId, Observed};
+
+/// Bytes of a trace beyond which it is refused: a few hundred million requests.
+const BYTES_MAX: u64 = 16 << 30;
 
 /// The requests of one trace. `file_number` makes the number of a file of its name.
 pub(crate) fn read(path: &str, file_number: fn(&[u8]) -> u64) -> Result<Vec<Observed>, String> {
-    let text = fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+    let text = files::read(path, BYTES_MAX).map_err(|error| format!("{path}: {error}"))?;
     let lines = text.split(|&byte| byte == b'\n').enumerate();
     lines
         .filter(|(_, line)| !line.is_empty())

@@ -10,6 +10,7 @@ pub mod abi;
 pub mod agios;
 mod callbacks;
 mod failure;
+mod files;
 mod history;
 mod instance;
 mod lock;
@@ -367,6 +368,10 @@ pub extern "C" fn tg_sched_set_policy(
 ) -> c_int {
     let result = options::copy(options as usize).and_then(|settings| {
         slots::with(handle as usize, |instance| {
+            // Unlike for a new scheduler: NULL would make it fifo without a word.
+            if options.is_null() {
+                return fail(Failure::Null("options"));
+            }
             let mut changed = settings.finish();
             if changed.wall_offset_ns == 0 {
                 changed.wall_offset_ns = instance.options().wall_offset_ns;

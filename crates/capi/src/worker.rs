@@ -158,6 +158,8 @@ fn wait_for_end(
             Some(thread) if thread.ended => {
                 return Ok(instance.take_thread().map(|thread| thread.joined));
             }
+            // Ours was stopped, and joined by another call; this one was started since.
+            Some(thread) if !thread.stops() => return Ok(None),
             Some(_) => {}
         }
         if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= clock_ns()) {

@@ -181,12 +181,7 @@ pub(super) fn add(
     if submitted.is_err() {
         agios.table.remove_number(number);
     } else if let Some(trace) = &mut agios.trace {
-        trace.arrived(
-            &String::from_utf8_lossy(name),
-            key.write,
-            key.offset,
-            key.len,
-        );
+        trace.arrived(name, key.write, key.offset, key.len);
     }
     submitted
 }
