@@ -429,7 +429,7 @@ mod tests {
         let mut recorded = Recorded::new(Arc::new(prediction));
         let mut requests = Requests::new();
         for now in [wild, wild, wild].concat() {
-            let slot = requests.insert(Time(now), crate::test::read(1, 0, 4096));
+            let slot = requests.insert(Time(now), &crate::test::read(1, 0, 4096));
             recorded.link(&requests[slot]);
         }
         assert!(
