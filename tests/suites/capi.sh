@@ -48,6 +48,18 @@ check "many threads: no error, no leak" timeout 300 "${clean[@]}" "$WORK/threads
 check "AGIOS: no error, no leak" agios "${clean[@]}" "$WORK/agios_defects" "$conf" 2000
 check "random sequences: no error, no leak" timeout 300 "${clean[@]}" "$WORK/sequence" 1 40
 
+note "the benchmarks of crates/capi/bench"
+# bench PROGRAM PACKAGE ARGUMENT...: compiles and runs it, briefly.
+bench() {
+  # shellcheck disable=SC2046
+  cc "${flags[@]}" -o "$WORK/$1.bench" "crates/capi/bench/$1.c" $(pkg-config --cflags --libs "$2") "-Wl,-rpath,$stage/lib" &&
+    timeout 120 "$WORK/$1.bench" "${@:3}" | grep -q 'ns a request'
+}
+check "through the C ABI" bench cost tidegate_sched sjf 1000 5000
+for algorithm in NOOP TO TO-agg SJF aIOLi MLF SW TWINS WFQ; do
+  check "through the interface of AGIOS: $algorithm" bench agios_cost agios $algorithm 64 2000
+done
+
 seconds=10; [ "$MODE" = quick ] || seconds=600
 note "random sequences for $seconds s"
 check "no seed finds anything" timeout $((seconds + 200)) "$WORK/sequence" "$(date +%s)000000" "seconds=$seconds"

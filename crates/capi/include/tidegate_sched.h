@@ -17,8 +17,9 @@
  *
  * Threads. Every function may be called from any thread at any time, on one handle by many threads
  * too: calls on one handle take their turns. A handle made with the option single_thread=true
- * leaves out that lock; then a call that meets another one is refused with TG_SCHED_E_BUSY, and
- * waits for nothing. No function may be called from a signal handler, or in a fork child on a
+ * leaves out that lock, and the host promises that calls on it come one at a time. A call that finds
+ * another one inside is refused with TG_SCHED_E_BUSY and waits for nothing; two that begin at the
+ * very same moment are not noticed, and may do anything. No function may be called from a signal handler, or in a fork child on a
  * handle of its parent.
  *
  * Memory. What the library allocates it frees: a handle with tg_sched_free, options with

@@ -149,13 +149,14 @@ impl tg_sched_request {
     /// Whether it makes sense.
     #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), Box<Failure>> {
-        if self.direction > TG_SCHED_WRITE {
-            return fail(Failure::Direction(self.direction));
+        // Both know one bit.
+        if self.direction | self.flags <= 1 {
+            return Ok(());
         }
-        if self.flags & !TG_SCHED_ALONE != 0 {
-            return fail(Failure::Flags(self.flags));
+        match self.direction > TG_SCHED_WRITE {
+            true => fail(Failure::Direction(self.direction)),
+            false => fail(Failure::Flags(self.flags)),
         }
-        Ok(())
     }
 
     /// The request in the scheduler's words. It is made where it is needed, because copies of it

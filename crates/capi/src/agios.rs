@@ -1,11 +1,12 @@
 //! The interface of AGIOS (ICPADS'13) over our scheduler: what `include/agios/agios.h` declares.
 //!
-//! There is one instance in a process, with a thread that calls back. Requests are named by file,
-//! type, length and offset when they are released, so a table finds them again.
+//! There is one instance in a process, with a thread that calls back. This file begins and ends it;
+//! `agios/session.rs` is what happens to a request.
 
 mod config;
 mod libconfig;
 mod mapping;
+mod session;
 mod table;
 mod trace;
 
@@ -13,14 +14,15 @@ use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN, tg_sched_entry};
 use crate::failure::{self, Failure, fail};
 use crate::instance::Instance;
 use crate::lock::{Guard, Lock};
-use crate::{caught, hash, slots, text_of, worker};
+use crate::{answer, caught, slots, text_of, worker};
 use config::{ALGORITHMS, Config};
+pub(crate) use session::Session;
+use session::{HANDLE, add, end, key, with};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
-use table::{Key, Table};
-use tidegate_sched::{AppId, CostModel, Direction, FileId, Prediction, Request, RequestId};
+use tidegate_sched::{CostModel, Prediction};
 use trace::Trace;
 
 /// How long `agios_exit` waits for the program to take what waits, and again for the rest.
@@ -36,8 +38,6 @@ struct Agios {
     queues: u32,
     /// Made of the traces that were there at the start.
     prediction: Option<Arc<Prediction>>,
-    table: Table,
-    trace: Option<Trace>,
     /// `agios_exit` has begun.
     ends: bool,
 }
@@ -81,7 +81,13 @@ pub unsafe extern "C" fn agios_init(
             .map_err(|_| Failure::Argument(format!("max_queue_id = {max_queue_id} is negative")))?;
         let path = (!path.is_empty()).then(|| Path::new(path));
         let config = config::read(path, queues).map_err(Failure::Options)?;
-        init(run_one, run_many, config, queues)
+        let ids = Vec::new();
+        let program = Program {
+            run_one,
+            run_many,
+            ids,
+        };
+        init(program, config, queues)
     });
     if !made {
         complain();
@@ -89,12 +95,7 @@ pub unsafe extern "C" fn agios_init(
     made
 }
 
-fn init(
-    run_one: RunOne,
-    run_many: Option<RunMany>,
-    config: Config,
-    queues: u32,
-) -> Result<(), Box<Failure>> {
+fn init(program: Program, config: Config, queues: u32) -> Result<(), Box<Failure>> {
     let mut state = state();
     if state.is_some() {
         return fail(Failure::State(
@@ -115,42 +116,26 @@ fn init(
         queues,
         prediction.as_ref(),
     );
-    let handle = slots::insert(Instance::new(options)?, false)?;
+    let mut instance = Instance::new(options)?;
     let trace = match config.trace {
-        true => Trace::create(&config).map(Some),
-        false => Ok(None),
+        true => Some(Trace::create(&config).map_err(Failure::System)?),
+        false => None,
     };
-    let started = trace
-        .map_err(|text| Box::new(Failure::System(text)))
-        .and_then(|trace| {
-            let ids = Vec::new();
-            worker::start(
-                handle,
-                Box::new(Program {
-                    run_one,
-                    run_many,
-                    ids,
-                }),
-            )
-            .map(|()| trace)
-        });
-    let trace = match started {
-        Ok(trace) => trace,
-        Err(failure) => {
-            slots::remove(handle)?;
-            return Err(failure);
-        }
-    };
+    instance.session = Some(Box::new(Session::new(queues, trace)));
+    let handle = slots::insert(instance, false)?;
+    if let Err(failure) = worker::start(handle, Box::new(program)) {
+        slots::remove(handle)?;
+        return Err(failure);
+    }
     show_algorithm(config.default_algorithm);
     *state = Some(Agios {
         handle,
         config,
         queues,
         prediction,
-        table: Table::new(),
-        trace,
         ends: false,
     });
+    HANDLE.store(handle, Ordering::Release);
     Ok(())
 }
 
@@ -176,69 +161,27 @@ struct Program {
 }
 
 impl worker::Host for Program {
+    /// The requests bear the program's identifiers: see [`Session::dispatched`].
     fn run(&mut self, batch: &[tg_sched_entry]) {
-        self.ids.clear();
-        if let Some(agios) = state().as_mut() {
-            let ids = batch
-                .iter()
-                .map(|entry| agios.table.dispatched(entry.id as u32));
-            self.ids.extend(ids);
-        }
         match self.run_many {
-            Some(run_many) if self.ids.len() > 1 => {
+            Some(run_many) if batch.len() > 1 => {
+                self.ids.clear();
+                self.ids.extend(batch.iter().map(|entry| entry.id as i64));
                 // SAFETY: the header's words: a function of this type, for any thread.
                 unsafe { run_many(self.ids.as_mut_ptr(), self.ids.len() as i32) };
             }
             _ => {
-                for &id in &self.ids {
+                for entry in batch {
                     // SAFETY: as above.
-                    unsafe { (self.run_one)(id) };
+                    unsafe { (self.run_one)(entry.id as i64) };
                 }
             }
         }
     }
 
-    fn cancelled(&mut self, requests: &[tg_sched_entry]) {
-        if let Some(agios) = state().as_mut() {
-            for entry in requests {
-                agios.table.remove(entry.id as u32);
-            }
-        }
+    fn cancelled(&mut self, _requests: &[tg_sched_entry]) {
+        // AGIOS has no word for it.
     }
-}
-
-/// What a program names a request by.
-///
-/// # Safety
-/// `file_id` is NULL or a string.
-unsafe fn key<'a>(
-    file_id: *const c_char,
-    kind: i32,
-    len: i64,
-    offset: i64,
-) -> Result<(Key, &'a [u8]), Box<Failure>> {
-    if file_id.is_null() {
-        return fail(Failure::Null("file_id"));
-    }
-    // SAFETY: the caller's word.
-    let name = unsafe { std::ffi::CStr::from_ptr(file_id) }.to_bytes();
-    if !(0..=1).contains(&kind) {
-        return fail(Failure::Argument(format!(
-            "type = {kind} is neither RT_READ nor RT_WRITE"
-        )));
-    }
-    if offset < 0 || len < 0 {
-        return fail(Failure::Argument(format!(
-            "offset = {offset} or len = {len} is negative"
-        )));
-    }
-    let key = Key {
-        file: hash(name),
-        offset,
-        len,
-        write: kind == 1,
-    };
-    Ok((key, name))
 }
 
 /// Hands in a request.
@@ -251,41 +194,10 @@ pub unsafe extern "C" fn agios_add_request(
     identifier: i64,
     queue_id: i32,
 ) -> bool {
-    done("agios_add_request", || {
-        // SAFETY: the header's word on the name.
-        let (key, name) = unsafe { key(file_id, kind, len, offset) }?;
-        let mut state = state();
-        let agios = state.as_mut().filter(|agios| !agios.ends);
-        let agios = agios.ok_or_else(not_initialised)?;
-        if agios.queues > 0 && u32::try_from(queue_id).map_or(true, |queue| queue >= agios.queues) {
-            return fail(Failure::Argument(format!(
-                "queue_id = {queue_id} is not from 0 to {}, below the max_queue_id of agios_init",
-                agios.queues - 1
-            )));
-        }
-        let number = agios.table.add(key, identifier);
-        let submitted = slots::with(agios.handle, |instance| {
-            let now_ns = worker::clock_ns();
-            let queue = queue_id as u32;
-            let direction = if key.write {
-                Direction::Write
-            } else {
-                Direction::Read
-            };
-            let id = RequestId(number.into());
-            let (app, file) = (AppId(queue.into()), FileId(key.file));
-            let mut request = Request::new(id, app, file, direction, offset as u64, len as u64);
-            request.stamp_ns = now_ns.saturating_add(instance.options().wall_offset_ns);
-            request.queue = queue;
-            instance.submit(now_ns, || request)
-        });
-        if submitted.is_err() {
-            agios.table.remove(number);
-        } else if let Some(trace) = &mut agios.trace {
-            trace.arrived(&String::from_utf8_lossy(name), key.write, offset, len);
-        }
-        submitted
-    })
+    // SAFETY: the header's word on the name.
+    let result = unsafe { key(file_id, kind, len, offset) }
+        .and_then(|(key, name)| with(|instance| add(instance, key, name, identifier, queue_id)));
+    answer("agios_add_request", 0, result.map(|()| 0)) == 0
 }
 
 /// A request that was given to a callback has been performed.
@@ -297,9 +209,8 @@ pub unsafe extern "C" fn agios_release_request(
     offset: i64,
 ) -> bool {
     // SAFETY: the header's word on the name.
-    done("agios_release_request", || unsafe {
-        end(file_id, kind, len, offset, true)
-    })
+    let result = unsafe { end(file_id, kind, len, offset, true) };
+    answer("agios_release_request", 0, result.map(|()| 0)) == 0
 }
 
 /// A request that was not given to a callback yet is not wanted any more.
@@ -311,43 +222,8 @@ pub unsafe extern "C" fn agios_cancel_request(
     offset: i64,
 ) -> bool {
     // SAFETY: the header's word on the name.
-    done("agios_cancel_request", || unsafe {
-        end(file_id, kind, len, offset, false)
-    })
-}
-
-/// Ends a request that was, or was not, dispatched.
-///
-/// # Safety
-/// As [`key`].
-unsafe fn end(
-    file_id: *const c_char,
-    kind: i32,
-    len: i64,
-    offset: i64,
-    dispatched: bool,
-) -> Result<(), Box<Failure>> {
-    // SAFETY: the caller's word.
-    let (key, _) = unsafe { key(file_id, kind, len, offset) }?;
-    let mut state = state();
-    let agios = state.as_mut().ok_or_else(not_initialised)?;
-    let Some(number) = agios.table.find(key, dispatched) else {
-        return fail(Failure::Argument(match dispatched {
-            true => "no such request was given to a callback and not yet released".to_string(),
-            false => "no such request waits; it may have been given to a callback".to_string(),
-        }));
-    };
-    slots::with(agios.handle, |instance| match dispatched {
-        true => instance.complete(0, number.into()),
-        // One that the thread has taken and not yet told of stays: its callback comes.
-        false => instance.cancel(0, number.into()).and_then(|waited| {
-            waited
-                .then_some(())
-                .ok_or_else(|| Box::new(Failure::State("the request is on its way to a callback")))
-        }),
-    })?;
-    agios.table.remove(number);
-    Ok(())
+    let result = unsafe { end(file_id, kind, len, offset, false) };
+    answer("agios_cancel_request", 0, result.map(|()| 0)) == 0
 }
 
 /// Gives what waits to the callbacks, and ends the thread.
@@ -361,6 +237,7 @@ pub extern "C" fn agios_exit() {
             agios.ends = true;
             agios.handle
         };
+        set_ends(handle, true)?;
         let stopped = worker::stop(handle, TG_SCHED_DRAIN, EXIT_NS_MAX).or_else(|drained| {
             if !matches!(*drained, Failure::Timeout(_)) {
                 return Err(drained);
@@ -372,18 +249,31 @@ pub extern "C" fn agios_exit() {
             if let Some(agios) = state().as_mut() {
                 agios.ends = false;
             }
+            set_ends(handle, false)?;
             return Err(failure);
         }
-        if let Some(mut agios) = state().take()
-            && let Some(trace) = &mut agios.trace
-        {
-            trace.finish();
+        let mut state = state();
+        *state = None;
+        HANDLE.store(0, Ordering::Release);
+        let session = slots::with_poisoned(handle, |instance| Ok(instance.session.take()))?;
+        if let Some(session) = session {
+            session.finish();
         }
         slots::remove(handle)
     });
     if !ended {
         complain();
     }
+}
+
+/// Whether no request is taken any more.
+fn set_ends(handle: usize, ends: bool) -> Result<(), Box<Failure>> {
+    slots::with_poisoned(handle, |instance| {
+        if let Some(session) = &mut instance.session {
+            session.set_ends(ends);
+        }
+        Ok(())
+    })
 }
 
 /// Ours: changes the algorithm; no request is lost.

@@ -1,6 +1,7 @@
 //! One scheduler behind a handle: the scheduler itself, and what the C ABI needs around it.
 
 use crate::abi::tg_sched_entry;
+use crate::agios::Session;
 use crate::failure::{Failure, fail};
 use crate::worker::Thread;
 use tidegate_sched::{Input, Options, Output, Request, RequestId, Scheduler, Stats, Time};
@@ -11,14 +12,18 @@ pub(crate) struct Instance {
     options: Options,
     now: Time,
     batch: Vec<Request>,
+    /// Nothing is kept, poisoned, or run by a thread of ours: one test on the data path for all.
+    plain: bool,
     /// `batch` was dispatched by the scheduler, but its host had no room for it.
     kept: bool,
     /// What an earlier call panicked with.
-    pub(crate) poison: Option<String>,
+    poison: Option<String>,
     /// The library's own thread, from start to stop.
-    pub(crate) thread: Option<Thread>,
+    thread: Option<Thread>,
     /// The thread waits for something that has just happened.
     pub(crate) poke: bool,
+    /// What the interface of AGIOS knows of the requests, if they come through it.
+    pub(crate) session: Option<Box<Session>>,
 }
 
 /// What `poll` says; `Batch` leaves the requests in [`Instance::batch`].
@@ -37,18 +42,64 @@ impl Instance {
             options,
             now: Time(0),
             batch: Vec::new(),
+            plain: true,
             kept: false,
             poison: None,
             thread: None,
             poke: false,
+            session: None,
         })
+    }
+
+    fn settle(&mut self) {
+        self.plain = !self.kept && self.poison.is_none() && self.thread.is_none();
+    }
+
+    /// The library's own thread.
+    #[inline(always)]
+    pub(crate) fn thread(&self) -> Option<&Thread> {
+        if self.plain {
+            return None;
+        }
+        self.thread.as_ref()
+    }
+
+    pub(crate) fn thread_mut(&mut self) -> Option<&mut Thread> {
+        self.thread.as_mut()
+    }
+
+    pub(crate) fn set_thread(&mut self, thread: Thread) {
+        self.thread = Some(thread);
+        self.settle();
+    }
+
+    pub(crate) fn take_thread(&mut self) -> Option<Thread> {
+        let thread = self.thread.take();
+        self.settle();
+        thread
+    }
+
+    /// What an earlier call panicked with.
+    #[inline(always)]
+    pub(crate) fn poison(&self) -> Option<&String> {
+        if self.plain {
+            return None;
+        }
+        self.poison.as_ref()
+    }
+
+    /// Remembers a panic: the scheduler is not looked at again.
+    #[cold]
+    pub(crate) fn spoil(&mut self, text: String) {
+        self.poison = Some(text);
+        self.settle();
     }
 
     /// The time of a call: the caller's, or the clock's when the library has a thread of its own.
     /// A clock that goes back stands still instead.
     #[inline(always)]
     fn at(&mut self, now_ns: u64) -> Time {
-        let now_ns = match self.thread {
+        let now_ns = match self.thread() {
             None => now_ns,
             Some(_) => crate::worker::clock_ns(),
         };
@@ -59,7 +110,9 @@ impl Instance {
     /// Wakes the thread if it waits.
     #[inline(always)]
     fn happened(&mut self) {
-        if let Some(thread) = &mut self.thread {
+        if !self.plain
+            && let Some(thread) = &mut self.thread
+        {
             self.poke |= std::mem::take(&mut thread.waits);
         }
     }
@@ -70,21 +123,41 @@ impl Instance {
         now_ns: u64,
         request: impl FnOnce() -> Request,
     ) -> Result<(), Box<Failure>> {
-        if self.thread.as_ref().is_some_and(|thread| thread.stops()) {
+        self.submit_at(now_ns, |_| request())
+    }
+
+    #[inline(always)]
+    fn submit_at(
+        &mut self,
+        now_ns: u64,
+        request: impl FnOnce(Time) -> Request,
+    ) -> Result<(), Box<Failure>> {
+        let now = self.at(now_ns);
+        if self.thread().is_some_and(Thread::stops) {
             return fail(Failure::State("the scheduler is being stopped"));
         }
-        let now = self.at(now_ns);
         self.scheduler
-            .handle(now, Input::Arrived(request()))
+            .handle(now, Input::Arrived(request(now)))
             .map_err(Failure::Rejected)?;
         self.happened();
         Ok(())
     }
 
+    /// As `submit`, for a request that is stamped with the time of the library's own thread and
+    /// what makes a wall clock of it, both in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn submit_by_clock(
+        &mut self,
+        request: impl FnOnce(u64, u64) -> Request,
+    ) -> Result<(), Box<Failure>> {
+        let wall_offset_ns = self.options.wall_offset_ns;
+        self.submit_at(0, |now| request(now.0, wall_offset_ns))
+    }
+
     #[inline(always)]
     pub(crate) fn complete(&mut self, now_ns: u64, id: u64) -> Result<(), Box<Failure>> {
         let id = RequestId(id);
-        if self.kept && self.batch.iter().any(|request| request.id == id) {
+        if self.has_kept_batch() && self.batch.iter().any(|request| request.id == id) {
             // The scheduler has dispatched it; its host has not seen it yet.
             let refused = tidegate_sched::Rejected::NotRunning(id);
             return fail(Failure::Rejected(refused));
@@ -111,7 +184,7 @@ impl Instance {
     /// What to do next.
     #[inline(always)]
     pub(crate) fn next(&mut self, now_ns: u64) -> Next {
-        if self.kept {
+        if self.has_kept_batch() {
             return Next::Batch;
         }
         let now = self.at(now_ns);
@@ -137,11 +210,15 @@ impl Instance {
     /// Keeps the batch for the next call of `next`, or no longer.
     #[inline(always)]
     pub(crate) fn keep_batch(&mut self, kept: bool) {
-        self.kept = kept;
+        if self.kept != kept {
+            self.kept = kept;
+            self.settle();
+        }
     }
 
+    #[inline(always)]
     pub(crate) fn has_kept_batch(&self) -> bool {
-        self.kept
+        !self.plain && self.kept
     }
 
     pub(crate) fn set_policy(&mut self, now_ns: u64, options: Options) -> Result<(), Box<Failure>> {

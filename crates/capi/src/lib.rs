@@ -10,6 +10,7 @@ pub mod abi;
 pub mod agios;
 mod callbacks;
 mod failure;
+mod files;
 mod history;
 mod instance;
 mod lock;
@@ -240,27 +241,38 @@ pub unsafe extern "C" fn tg_sched_submit(
     request: *const tg_sched_request,
 ) -> c_int {
     // SAFETY: the header's word on the request.
-    let same = unsafe { same_size(request) };
-    let copied;
-    let request = match same {
-        Some(request) => request,
-        None => {
-            let min = offset_of!(tg_sched_request, stamp_ns);
-            // SAFETY: as above.
-            match unsafe { read_sized("request", request, min) } {
-                Ok(request) => {
-                    copied = request;
-                    &copied
-                }
-                Err(failure) => return answer("submit", handle as usize, Err(failure)),
-            }
-        }
+    let Some(request) = (unsafe { same_size(request) }) else {
+        // SAFETY: as above.
+        return unsafe { submit_other_size(handle, now_ns, request) };
     };
     let result = slots::with(handle as usize, |instance| {
         request.check()?;
         instance.submit(now_ns, || request.request())
     });
     answer("submit", handle as usize, result.map(|()| 0))
+}
+
+/// As `tg_sched_submit`, for a host that was compiled with another header.
+///
+/// # Safety
+/// As [`read_sized`].
+#[cold]
+#[inline(never)]
+unsafe fn submit_other_size(
+    handle: *mut tg_sched,
+    now_ns: u64,
+    request: *const tg_sched_request,
+) -> c_int {
+    let min = offset_of!(tg_sched_request, stamp_ns);
+    // SAFETY: the caller's word.
+    match unsafe { read_sized("request", request, min) } {
+        Ok(mut request) => {
+            request.size = size_of::<tg_sched_request>();
+            // SAFETY: it lies here, and has its size now.
+            unsafe { tg_sched_submit(handle, now_ns, &request) }
+        }
+        Err(failure) => answer("submit", handle as usize, Err(failure)),
+    }
 }
 
 /// Tells that nobody waits for a request any more. 1: it will not run; 0: it runs already.
@@ -284,20 +296,22 @@ pub unsafe extern "C" fn tg_sched_poll(
         let what = if count.is_null() { "count" } else { "entries" };
         return answer("poll", handle as usize, fail(Failure::Null(what)));
     }
+    let mut what = TG_SCHED_IDLE;
     let result = slots::with(handle as usize, |instance| {
-        if instance.thread.is_some() {
+        if instance.thread().is_some() {
             return fail(Failure::State("the scheduler's own thread polls it"));
         }
         // SAFETY: the header's words: `count` and `wake_ns` are places, `entries` an array of
         // `room`.
-        unsafe { poll(instance, now_ns, (entries, room), count, wake_ns) }
+        what = unsafe { poll(instance, now_ns, (entries, room), count, wake_ns) }?;
+        Ok(())
     });
-    answer("poll", handle as usize, result)
+    answer("poll", handle as usize, result.map(|()| what))
 }
 
 /// # Safety
 /// `into` is an array with that room; `count` is a place, and `wake_ns` is one or NULL.
-#[inline]
+#[inline(always)]
 unsafe fn poll(
     instance: &mut Instance,
     now_ns: u64,
@@ -317,6 +331,9 @@ unsafe fn poll(
             wake_ns.write(until);
         }
     }
+    if answer != TG_SCHED_DISPATCH {
+        return Ok(answer);
+    }
     if found > room {
         instance.keep_batch(true);
         return fail(Failure::Room {
@@ -324,13 +341,14 @@ unsafe fn poll(
             room,
         });
     }
-    if found > 0 {
-        for (index, request) in instance.batch().iter().enumerate() {
-            // SAFETY: `index` is below `room`.
-            unsafe { entries.add(index).write(tg_sched_entry::from(request)) };
+    for index in 0..found {
+        // SAFETY: the batch has `found` requests, and there is room for so many.
+        unsafe {
+            let request = instance.batch().get_unchecked(index);
+            entries.add(index).write(tg_sched_entry::from(request));
         }
-        instance.keep_batch(false);
     }
+    instance.keep_batch(false);
     Ok(answer)
 }
 
@@ -350,6 +368,10 @@ pub extern "C" fn tg_sched_set_policy(
 ) -> c_int {
     let result = options::copy(options as usize).and_then(|settings| {
         slots::with(handle as usize, |instance| {
+            // Unlike for a new scheduler: NULL would make it fifo without a word.
+            if options.is_null() {
+                return fail(Failure::Null("options"));
+            }
             let mut changed = settings.finish();
             if changed.wall_offset_ns == 0 {
                 changed.wall_offset_ns = instance.options().wall_offset_ns;

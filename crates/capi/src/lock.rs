@@ -36,6 +36,22 @@ impl<T> Lock<T> {
         assert!(code == 0, "a lock of the default kind is always to be had");
         Guard(self)
     }
+
+    /// Where the value lies, for who has a right to it without a guard.
+    #[inline(always)]
+    pub(crate) fn place(&'static self) -> *mut T {
+        self.value.get()
+    }
+
+    /// Ends what a guard that was forgotten began.
+    ///
+    /// # Safety
+    /// This thread holds the lock, and has no guard of it.
+    #[inline(always)]
+    pub(crate) unsafe fn unlock(&'static self) {
+        // SAFETY: the caller's word.
+        unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+    }
 }
 
 impl<T> Deref for Guard<'_, T> {

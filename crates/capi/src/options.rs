@@ -1,6 +1,7 @@
 //! Options objects: what a scheduler shall be, collected as names and values.
 
 use crate::failure::{Failure, fail};
+use crate::files;
 use crate::history;
 use crate::lock::Lock;
 use std::collections::BTreeMap;
@@ -109,7 +110,7 @@ impl Settings {
             "merge" if value == "auto" => options.merge = None,
             "merge" => options.merge = Some(flag(name, value, ", or auto")?),
             "trace_file" => {
-                let trace = history::read(value);
+                let trace = history::read(value, crate::hash);
                 let trace = trace.or_else(|text| fail(Failure::Options(text)))?;
                 self.traces.push(trace);
             }
@@ -142,9 +143,12 @@ impl Settings {
     }
 }
 
+/// Bytes of a cost model beyond which it is none.
+const COST_BYTES_MAX: u64 = 1 << 16;
+
 /// Reads what `tidegate calibrate` has written.
 fn cost_model(path: &str) -> Result<CostModel, Box<Failure>> {
-    let text = std::fs::read_to_string(path)
+    let text = files::read_text(path, COST_BYTES_MAX)
         .map_err(|error| Failure::Options(format!("cost_file: {path}: {error}")))?;
     CostModel::parse(&text)
         .or_else(|error| fail(Failure::Options(format!("cost_file: {path}: {error}"))))

@@ -10,7 +10,6 @@ use crate::failure::{Failure, fail};
 use crate::instance::Instance;
 use crate::lock::{Condition, Guard, Lock};
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,30 +17,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) const SLOTS: usize = 4096;
 const INDEX_BITS: u32 = 12;
 /// The low bits of every handle. Pointers to objects are aligned, so none of them ends like this.
-const MARK: u64 = 0xb;
+const MARK: usize = 0xb;
 const MARK_BITS: u32 = 4;
 const KIND: &str = "a scheduler";
 
 /// A place for one scheduler, apart from its neighbours in the processor's caches.
 #[repr(align(64))]
 pub(crate) struct Slot {
-    /// Of what lives here; 0 if nothing does.
-    generation: AtomicU64,
-    /// Whether it lives in `alone` rather than in `shared`.
+    /// Of what lives here; 0 if nothing does, which ends unlike every handle.
+    handle: AtomicU64,
+    /// Whether it is for one thread, and `busy` stands for the lock.
     single: AtomicBool,
-    /// Whether a call is using `alone`.
+    /// Whether a call is using what is for one thread.
     busy: AtomicBool,
-    alone: UnsafeCell<Option<Box<Instance>>>,
-    shared: Lock<Option<Box<Instance>>>,
+    live: Lock<Option<Box<Instance>>>,
     /// Wakes the library's own thread.
     pub(crate) wake: Condition,
     /// Wakes who waits for that thread to end.
     pub(crate) ended: Condition,
 }
-
-// SAFETY: `alone` is touched only by the call that has set `busy`, and the host of such a scheduler
-// promises that its calls come one at a time.
-unsafe impl Sync for Slot {}
 
 static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -51,49 +45,78 @@ static FREE: Lock<(usize, Vec<usize>)> = Lock::new((0, Vec::new()));
 impl Slot {
     const fn new() -> Slot {
         Slot {
-            generation: AtomicU64::new(0),
+            handle: AtomicU64::new(0),
             single: AtomicBool::new(false),
             busy: AtomicBool::new(false),
-            alone: UnsafeCell::new(None),
-            shared: Lock::new(None),
+            live: Lock::new(None),
             wake: Condition::new(),
             ended: Condition::new(),
         }
     }
 
+    #[inline(always)]
+    fn is_not(&self, handle: usize) -> bool {
+        self.handle.load(Ordering::Acquire) != handle as u64
+    }
+
     /// The scheduler that many threads share.
     pub(crate) fn lock(&'static self) -> Guard<'static, Option<Box<Instance>>> {
-        self.shared.lock()
+        self.live.lock()
     }
 }
 
-/// Ends the use of `alone`.
-struct Use<'a>(&'a Slot);
+/// The use of what lives in a slot, until it is dropped: `busy` is set, or the lock is held.
+struct Use {
+    slot: &'static Slot,
+    single: bool,
+}
 
-impl Drop for Use<'_> {
+impl Use {
+    #[inline(always)]
+    fn place(&mut self) -> &mut Option<Box<Instance>> {
+        // SAFETY: nobody else uses it: by the lock, or because `busy` was free and is ours, by the
+        // host's promise of `single_thread`.
+        unsafe { &mut *self.slot.live.place() }
+    }
+}
+
+impl Drop for Use {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
+        if self.single {
+            self.slot.busy.store(false, Ordering::Release);
+            return;
+        }
+        let live = self.place().as_mut();
+        let poke = live.is_some_and(|instance| std::mem::take(&mut instance.poke));
+        // Waking before the lock is free would let the thread run into it.
+        // SAFETY: this thread has locked it, and left no guard.
+        unsafe { self.slot.live.unlock() };
+        if poke {
+            self.slot.wake.tell_one();
+        }
     }
 }
 
-/// The handle's slot, and the generation that it must have there.
+/// Where a scheduler of this handle would live.
 #[inline(always)]
-fn locate(handle: usize) -> Result<(&'static Slot, u64), Box<Failure>> {
-    let handle = handle as u64;
-    let index = (handle >> MARK_BITS) as usize % SLOTS;
-    let generation = handle >> (MARK_BITS + INDEX_BITS);
-    if handle % (1 << MARK_BITS) != MARK || generation == 0 {
+fn place_of(handle: usize) -> usize {
+    (handle >> MARK_BITS) % SLOTS
+}
+
+/// The slot of a live scheduler, unless another call ends it at this moment.
+#[inline(always)]
+fn locate(handle: usize) -> Result<&'static Slot, Box<Failure>> {
+    let slot = &TABLE[place_of(handle)];
+    if handle % (1 << MARK_BITS) != MARK || slot.is_not(handle) {
         return fail(Failure::Handle(KIND));
     }
-    Ok((&TABLE[index], generation))
+    Ok(slot)
 }
 
 /// The slot of a live scheduler that many threads share.
 pub(crate) fn shared(handle: usize) -> Result<&'static Slot, Box<Failure>> {
-    let (slot, generation) = locate(handle)?;
-    if slot.generation.load(Ordering::Acquire) != generation {
-        return fail(Failure::Handle(KIND));
-    }
+    let slot = locate(handle)?;
     if slot.single.load(Ordering::Relaxed) {
         return fail(Failure::State(
             "the handle was made with single_thread=true, so it cannot have a thread of its own",
@@ -122,23 +145,23 @@ pub(crate) fn insert(instance: Instance, single: bool) -> Result<usize, Box<Fail
     };
     let slot = &TABLE[index];
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
+    let handle = (generation << INDEX_BITS | index as u64) << MARK_BITS | MARK as u64;
     slot.single.store(single, Ordering::Relaxed);
     if single {
         // A call with a stale handle may still be about to see that it is stale.
         while slot.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        let _use = Use(slot);
-        // SAFETY: `busy` was free and is ours.
-        unsafe { *slot.alone.get() = Some(Box::new(instance)) };
-        slot.generation.store(generation, Ordering::Release);
+        let single = true;
+        let mut used = Use { slot, single };
+        *used.place() = Some(Box::new(instance));
+        slot.handle.store(handle, Ordering::Release);
     } else {
-        let mut shared = slot.lock();
-        *shared = Some(Box::new(instance));
-        slot.generation.store(generation, Ordering::Release);
+        let mut live = slot.lock();
+        *live = Some(Box::new(instance));
+        slot.handle.store(handle, Ordering::Release);
     }
-    let id = (generation << INDEX_BITS | index as u64) << MARK_BITS | MARK;
-    Ok(id as usize)
+    Ok(handle as usize)
 }
 
 /// Runs a call on the scheduler that `handle` names. A panic makes that scheduler unusable.
@@ -166,65 +189,49 @@ pub(crate) fn with_poisoned<R>(
 
 /// Ends the scheduler that `handle` names.
 pub(crate) fn remove(handle: usize) -> Result<(), Box<Failure>> {
-    let (slot, generation) = locate(handle)?;
+    let slot = locate(handle)?;
     let instance = with_place(handle, |place| {
-        if place.as_ref().is_some_and(|live| live.thread.is_some()) {
+        if place.as_ref().is_some_and(|live| live.thread().is_some()) {
             return fail(Failure::State(
                 "the scheduler was started: call tg_sched_stop first, and not from a callback",
             ));
         }
-        slot.generation.store(0, Ordering::Release);
+        slot.handle.store(0, Ordering::Release);
         Ok(place.take())
     })?;
-    debug_assert!(generation != 0);
     // Dropping what a panic left half done may panic again.
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(instance)));
-    let index = (handle as u64 >> MARK_BITS) as usize % SLOTS;
     let mut free = FREE.lock();
-    free.1.push(index);
+    free.1.push(place_of(handle));
     dropped.or_else(|panic| fail(Failure::Poisoned(panic_text(&*panic))))
 }
 
-/// The place of a live scheduler, while nobody else uses it.
+/// The place of a live scheduler, while nobody else uses it. `call` stands here once, so that it
+/// becomes a part of the caller.
 #[inline(always)]
 fn with_place<R>(
     handle: usize,
     call: impl FnOnce(&mut Option<Box<Instance>>) -> Result<R, Box<Failure>>,
 ) -> Result<R, Box<Failure>> {
-    let (slot, generation) = locate(handle)?;
-    let stale = || slot.generation.load(Ordering::Acquire) != generation;
-    if stale() {
-        return fail(Failure::Handle(KIND));
-    }
-    if slot.single.load(Ordering::Relaxed) {
+    let slot = locate(handle)?;
+    let single = slot.single.load(Ordering::Relaxed);
+    if single {
         // Not one atomic exchange: it would cost as much as the rest of the call. Two threads that
         // break the host's promise at the very same moment are not noticed.
         if slot.busy.load(Ordering::Acquire) {
             return fail(Failure::Busy);
         }
         slot.busy.store(true, Ordering::Relaxed);
-        let _use = Use(slot);
-        // It may have been freed before `busy` was ours.
-        if stale() {
-            return fail(Failure::Handle(KIND));
-        }
-        // SAFETY: `busy` was free and is ours, by the host's promise of `single_thread`.
-        return call(unsafe { &mut *slot.alone.get() });
+    } else {
+        // Unlocked by the end of `used`.
+        std::mem::forget(slot.live.lock());
     }
-    let mut shared = slot.lock();
-    if stale() {
+    let mut used = Use { slot, single };
+    // It may have been freed before the lock was ours.
+    if !single && slot.is_not(handle) {
         return fail(Failure::Handle(KIND));
     }
-    let result = call(&mut shared);
-    let poke = shared
-        .as_mut()
-        .is_some_and(|instance| std::mem::take(&mut instance.poke));
-    // Waking before the lock is free would let the thread run into it.
-    drop(shared);
-    if poke {
-        slot.wake.tell_one();
-    }
-    result
+    call(used.place())
 }
 
 /// Runs a call, unless an earlier one has panicked; if this one does, it is the last.
@@ -233,7 +240,7 @@ pub(crate) fn guarded<R>(
     instance: &mut Instance,
     call: impl FnOnce(&mut Instance) -> Result<R, Box<Failure>>,
 ) -> Result<R, Box<Failure>> {
-    if let Some(text) = &instance.poison {
+    if let Some(text) = instance.poison() {
         return fail(Failure::Poisoned(text.clone()));
     }
     // What a panic may leave half done is never looked at again.
@@ -241,7 +248,7 @@ pub(crate) fn guarded<R>(
         Ok(result) => result,
         Err(panic) => {
             let text = panic_text(&*panic);
-            instance.poison = Some(text.clone());
+            instance.spoil(text.clone());
             fail(Failure::Poisoned(text))
         }
     }
@@ -272,7 +279,7 @@ mod tests {
             remove(first).unwrap();
             let second = insert(instance(), single).unwrap();
             let place = 0u64;
-            let wild = [0, 1, 8, MARK as usize, usize::MAX, first, first ^ 16];
+            let wild = [0, 1, 8, MARK, usize::MAX, first, first ^ 16];
             for handle in wild.into_iter().chain([(&raw const place) as usize]) {
                 let refused = with(handle, |_| Ok(()));
                 assert!(

@@ -69,7 +69,7 @@ fn read_clock(clock: libc::clockid_t) -> u64 {
 pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Box<Failure>> {
     let slot = slots::shared(handle)?;
     slots::with(handle, |instance| {
-        if instance.thread.is_some() {
+        if instance.thread().is_some() {
             return fail(Failure::State("the scheduler was started already"));
         }
         if instance.has_kept_batch() {
@@ -89,7 +89,7 @@ pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Box<Failur
         let joined = joined.map_err(|error| {
             Failure::System(format!("the thread could not be started: {error}"))
         })?;
-        instance.thread = Some(Thread {
+        instance.set_thread(Thread {
             waits: false,
             stop: None,
             ended: false,
@@ -112,7 +112,7 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Box
     };
     let slot = slots::shared(handle)?;
     slots::with_poisoned(handle, |instance| {
-        let Some(thread) = &mut instance.thread else {
+        let Some(thread) = instance.thread_mut() else {
             return fail(Failure::State("the scheduler was not started"));
         };
         // SAFETY: nothing is asked of the caller. The thread is not joined yet, so its id is its.
@@ -153,11 +153,13 @@ fn wait_for_end(
         let Some(instance) = shared.as_mut() else {
             return Ok(None);
         };
-        match &instance.thread {
+        match instance.thread() {
             None => return Ok(None),
             Some(thread) if thread.ended => {
-                return Ok(instance.thread.take().map(|thread| thread.joined));
+                return Ok(instance.take_thread().map(|thread| thread.joined));
             }
+            // Ours was stopped, and joined by another call; this one was started since.
+            Some(thread) if !thread.stops() => return Ok(None),
             Some(_) => {}
         }
         if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= clock_ns()) {
@@ -193,9 +195,9 @@ fn work(slot: &'static Slot, mut host: Box<dyn Host>) {
     drop(host);
     if let Some(instance) = slot.lock().as_mut() {
         if let Err(panic) = called {
-            instance.poison = Some(slots::panic_text(&*panic));
+            instance.spoil(slots::panic_text(&*panic));
         }
-        if let Some(thread) = &mut instance.thread {
+        if let Some(thread) = instance.thread_mut() {
             thread.ended = true;
         }
     }
@@ -223,17 +225,20 @@ fn next_work(slot: &'static Slot, batch: &mut Vec<tg_sched_entry>) -> Work {
 }
 
 fn set_waits(instance: &mut Instance, waits: bool) {
-    if let Some(thread) = &mut instance.thread {
+    if let Some(thread) = instance.thread_mut() {
         thread.waits = waits;
     }
 }
 
 /// What there is to do now, or until when there is nothing.
 fn look(instance: &mut Instance, batch: &mut Vec<tg_sched_entry>) -> Result<Work, Option<u64>> {
-    let stop = instance.thread.as_ref().and_then(|thread| thread.stop);
+    let stop = instance.thread().and_then(|thread| thread.stop);
     let found = slots::guarded(instance, |instance| {
         if stop == Some(Stop::Cancel) {
             instance.cancel_all(batch);
+            if let Some(session) = &mut instance.session {
+                session.cancelled(batch);
+            }
             let work = if batch.is_empty() {
                 Work::End
             } else {
@@ -244,6 +249,9 @@ fn look(instance: &mut Instance, batch: &mut Vec<tg_sched_entry>) -> Result<Work
         Ok(match instance.next(0) {
             Next::Batch => {
                 batch.extend(instance.batch().iter().map(tg_sched_entry::from));
+                if let Some(session) = &mut instance.session {
+                    session.dispatched(batch);
+                }
                 Ok(Work::Run)
             }
             Next::WaitUntil(until) => Err(Some(until.0)),

@@ -171,6 +171,7 @@ static void wrong_configurations_are_told(void) {
         {"default_algorithm = \"WFQ\"", "needs wfq_conf"},
         {"default_algorithm = \"EDF\"", "agios.conf:4: default_algorithm = \"EDF\" is not one of"},
         {"SW_window = -1", "agios.conf:4: SW_window = -1 is not"},
+        {"waiting_time = -1", "agios.conf:4: waiting_time = -1 is not"},
         {"\n\ntrace = ", "agios.conf:7: expected a value"},
         {"default_algorithm = \"NOOP\" trace = true trace_file_prefix = \"/nowhere/t\" "
          "trace_file_sufix = \"out\"",
@@ -182,6 +183,7 @@ static void wrong_configurations_are_told(void) {
     }
     CHECK(!agios_init(run_one, run_many, "/nowhere/agios.conf", 0));
     CHECK(said("/nowhere/agios.conf: No such"));
+    CHECK(!agios_init(run_one, run_many, "/dev/zero", 0) && said("/dev/zero: is not a file"));
     CHECK(!agios_init(NULL, run_many, NULL, 0) && said("is NULL"));
     CHECK(!agios_init(run_one, NULL, config(""), -1) && said("max_queue_id = -1"));
 }
@@ -327,6 +329,53 @@ static void traces_foretell(void) {
     CHECK(!agios_init(run_one, NULL, config(text), 0) && said("t.2.out:501: not nanoseconds"));
 }
 
+/* Its thread wakes up all the time, and burns 0.7 of a core when there is nothing to do. */
+static void idleness_costs_nothing(void) {
+    static const char *const algorithms[] = {"NOOP", "SW", "TWINS", "aIOLi", "MLF"};
+    enum { COUNT = sizeof algorithms / sizeof *algorithms };
+    for (int i = 0; i < COUNT; i++) {
+        reset();
+        start(algorithms[i], "", 4);
+        CHECK(add(0, 0, RT_READ, 0, 0));
+        wait_for_calls(1);
+        uint64_t before = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+        sleep_ms(i == 0 ? 1000 : 200);
+        uint64_t spent = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - before;
+        if (i == 0) printf("idle for 1 s: %llu us of processor time\n", (unsigned long long)spent / 1000);
+        CHECK(spent < 5000000);
+        agios_exit();
+    }
+}
+
+/* Names of files are bytes. */
+static void a_trace_keeps_names_as_they_are(void) {
+    char settings[4200], name[4200], text[256] = "";
+    char bytes[] = "\xff\xfe\t.dat", lines[] = "a\nb";
+    snprintf(settings, sizeof settings,
+             "trace = true ; trace_file_prefix = \"%s/n\" trace_file_sufix = \"out\"", folder);
+    reset();
+    release_at_once = 0;
+    start("NOOP", settings, 0);
+    CHECK(agios_add_request(lines, RT_READ, 0, 7, 0, 0));
+    CHECK(agios_add_request(bytes, RT_READ, 0, 7, 1, 0));
+    wait_for_calls(2);
+    CHECK(agios_release_request(lines, RT_READ, 7, 0));
+    CHECK(agios_release_request(bytes, RT_READ, 7, 0));
+    agios_exit();
+    snprintf(name, sizeof name, "%s/n.1.out", folder);
+    FILE *file = fopen(name, "r");
+    CHECK(file != NULL);
+    size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    /* One line: what has no line of its own is not there, and does not break what is. */
+    CHECK(got > 0 && strchr(text, '\n') == text + got - 1);
+    CHECK(strstr(text, "\t\xff\xfe\t.dat\tR\t0\t7\n") != NULL);
+    snprintf(settings, sizeof settings,
+             "predict = true ; trace_file_prefix = \"%s/n\" trace_file_sufix = \"out\"", folder);
+    start("aIOLi", settings, 0);
+    agios_exit();
+}
+
 static void *exits_inside(int64_t id) {
     agios_exit();
     return run_one(id);
@@ -356,6 +405,8 @@ int main(int argc, char **argv) {
     touching_requests_come_as_a_list();
     a_trace_has_every_request();
     traces_foretell();
+    idleness_costs_nothing();
+    a_trace_keeps_names_as_they_are();
     an_exit_from_a_callback_is_refused();
     puts("agios: ok");
     return 0;

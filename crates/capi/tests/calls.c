@@ -169,6 +169,8 @@ static void a_policy_changes_and_nothing_is_lost(void) {
             left -= count;
         }
     }
+    CHECK(tg_sched_set_policy(handle, 1000, NULL) == TG_SCHED_E_ARGUMENT);
+    CHECK(said(handle, "options is NULL"));
     CHECK(tg_sched_policy(handle, name, 3) > 2 && strlen(name) == 2);
     CHECK(tg_sched_policy(handle, NULL, 0) > 2);
     CHECK(tg_sched_free(handle) == 0);
@@ -195,7 +197,8 @@ static void options_are_checked(void) {
         {"", "1", "without a name"},
         {"cost_file", "/nowhere/cost", "cost_file: /nowhere/cost: No such file"},
         {"trace_file", "/nowhere/trace", "/nowhere/trace: No such file"},
-        {"cost_file", "/dev/null", "cost_file: /dev/null: read_random_base_ns is missing"},
+        {"cost_file", "/dev/zero", "cost_file: /dev/zero: is not a file"},
+        {"trace_file", "/dev/zero", "/dev/zero: is not a file"},
         {"window_ms", "soon", "window_ms must be a whole number"},
         {"window_ms", "0", "window_ms = 0 is outside"},
         {"order", "up", "order cannot be \"up\"; known: rotated, id"},

@@ -11,6 +11,7 @@ mod performance;
 mod processor;
 mod song;
 pub mod statistics;
+mod tracing;
 pub mod workplace;
 
 use crate::fail::Fail;
@@ -25,6 +26,7 @@ Examples:
   tidegate bench agios-2013-fig6 --read                strided calls in pieces, and prediction
   tidegate bench hbrr --clients 16                     how many calls merging saves
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
+  tidegate bench tracing --check                       what recording costs: at most 2 %
 `tidegate bench COMMAND --help` tells what is measured and how.";
 
 /// Drive real forwarders with a paper's workload, and compare policies in one run.
@@ -43,6 +45,7 @@ enum Workload {
     Agios(agios::Agios),
     Hbrr(hbrr::Hbrr),
     Performance(performance::Performance),
+    Tracing(tracing::Tracing),
 }
 
 impl Bench {
@@ -53,6 +56,7 @@ impl Bench {
             Workload::Agios(agios) => agios.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
             Workload::Performance(performance) => performance.perform(),
+            Workload::Tracing(tracing) => tracing.perform(),
         }
     }
 }

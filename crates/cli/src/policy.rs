@@ -90,6 +90,7 @@ impl Policy {
             }
         };
         set("policy", Value::Text(name.to_string()), "policy set", true);
+        let mut elsewhere = String::new();
         for option in options {
             let Some((key, value)) = option.split_once('=') else {
                 return Err(Fail::usage(format!(
@@ -102,11 +103,21 @@ impl Policy {
                 _ => Value::Text(value.to_string()),
             };
             match (key, value) {
+                ("cost_file", Value::Text(path)) if path.is_empty() => {
+                    return Err(Fail::usage("cost_file= needs the name of a file"));
+                }
                 ("cost_file", Value::Text(path)) => {
                     // Forwarders have another working directory, and perhaps another node's disk.
                     let path = std::path::absolute(&path).unwrap_or(path.into());
                     let value = Value::Text(path.display().to_string());
-                    set(key, value, option, path.exists());
+                    let exists = path.exists();
+                    set(key, value, option, exists);
+                    if !exists {
+                        elsewhere = format!(
+                            " (there is no {} on this node: is it on the forwarders'?)",
+                            path.display()
+                        );
+                    }
                 }
                 (key, value) => set(key, value, option, true),
             }
@@ -127,7 +138,7 @@ impl Policy {
         }
         let failed = failed.join("; ");
         Err(Fail::runtime(format!(
-            "the policy may be the old one at {failed}; set it again"
+            "the policy may be the old one at {failed}; set it again{elsewhere}"
         )))
     }
 }

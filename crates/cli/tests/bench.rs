@@ -99,6 +99,18 @@ fn song_s_figure_runs_with_both_policies() {
 }
 
 #[test]
+fn the_cost_of_recording_is_measured() {
+    let found = json(&run("tracing", &["bench", "tracing", "--quick", "--json"]));
+    assert_eq!(found["comparisons"], 2);
+    assert!(found["records"].as_u64().is_some_and(|records| records > 0));
+    for side in ["off", "on"] {
+        let rate = found[side]["requests_per_second"].as_f64();
+        assert!(rate.is_some_and(|rate| rate > 0.0), "{side}: {rate:?}");
+    }
+    assert!(found["throughput_change_percent"].is_number());
+}
+
+#[test]
 fn the_page_of_performance_is_written() {
     let pages = Scratch::new("page");
     let page = pages.0.join("performance.md");

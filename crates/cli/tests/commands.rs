@@ -149,6 +149,12 @@ fn check_policies(scratch: &Scratch) {
         refused.contains("\"width_ms\"") && refused.contains("window_ms"),
         "{refused}"
     );
+    let refused = scratch.refusal(&["policy", "set", "sjf", "cost_file="]);
+    assert!(refused.contains("name of a file"), "{refused}");
+    let output = scratch.tidegate(&["policy", "set", "sjf", "cost_file=/nowhere/a.cost"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("there is no /nowhere/a.cost"), "{errors}");
     assert!(
         scratch
             .run(&["policy", "list"])

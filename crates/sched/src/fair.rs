@@ -6,6 +6,7 @@
 //! The least start tag runs next. With requests of one flow in their own order only the first
 //! of each needs its tag, so a flow has one, and requests have none.
 
+use crate::heap::Heap;
 use crate::sorted::Sorted;
 use alloc::vec::Vec;
 
@@ -30,8 +31,8 @@ pub(crate) struct Fair {
     flows_free: Vec<u32>,
     /// By id: the number of a flow.
     by_id: Sorted<u64, u32>,
-    /// With requests, by start tag and number.
-    active: Sorted<(u128, u32), ()>,
+    /// With requests, by start tag.
+    active: Heap<u128>,
     /// Without, by finish tag and number; forgotten when the virtual time has passed it.
     resting: Sorted<(u128, u32), ()>,
     now: u128,
@@ -43,7 +44,7 @@ impl Fair {
             flows: Vec::new(),
             flows_free: Vec::new(),
             by_id: Sorted::new(),
-            active: Sorted::new(),
+            active: Heap::new(),
             resting: Sorted::new(),
             now: 0,
         }
@@ -62,7 +63,7 @@ impl Fair {
         if flow.waiting == 1 {
             self.resting.remove(&(flow.tag, number));
             flow.tag = flow.tag.max(self.now);
-            self.active.insert((flow.tag, number), ());
+            self.active.set(number, flow.tag);
         }
         number
     }
@@ -70,17 +71,14 @@ impl Fair {
     /// The flow whose turn it is.
     #[inline]
     pub(crate) fn next(&self) -> Option<u32> {
-        self.active.first().map(|((_, number), ())| number)
+        self.active.first().map(|(_, number)| number)
     }
 
     /// The first request of a flow runs, and costs so much device time.
     pub(crate) fn charge(&mut self, number: u32, cost_ns: u64) {
         let flow = self.flows[number as usize];
         self.now = self.now.max(flow.tag);
-        self.rest(
-            number,
-            flow.tag + u128::from(cost_ns) * SCALE / u128::from(flow.weight),
-        );
+        self.rest(number, flow.tag + time(cost_ns, flow.weight));
         self.forget();
     }
 
@@ -94,12 +92,13 @@ impl Fair {
     /// One request less, and a new tag.
     fn rest(&mut self, number: u32, tag: u128) {
         let flow = &mut self.flows[number as usize];
-        self.active.remove(&(flow.tag, number));
         flow.tag = tag;
         flow.waiting -= 1;
-        match flow.waiting {
-            0 => self.resting.insert((tag, number), ()),
-            _ => self.active.insert((tag, number), ()),
+        if flow.waiting > 0 {
+            self.active.set(number, tag);
+        } else {
+            self.active.remove(number);
+            self.resting.insert((tag, number), ());
         }
     }
 
@@ -141,6 +140,16 @@ impl Fair {
         self.by_id.insert(id, number);
         number
     }
+}
+
+/// Virtual time of device time, in numbers that are divided fast.
+#[inline]
+fn time(cost_ns: u64, weight: u64) -> u128 {
+    let (whole, rest) = match weight {
+        1 => (cost_ns, 0),
+        _ => (cost_ns / weight, cost_ns % weight),
+    };
+    u128::from(whole) * SCALE + u128::from(rest * SCALE as u64 / weight)
 }
 
 #[cfg(test)]

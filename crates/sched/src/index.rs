@@ -1,105 +1,189 @@
-//! Finds the slot of a 64-bit key: a chained table over slot numbers that its owner hands out.
+//! Finds the number of a 64-bit key: chains through whatever its owner keeps under numbers.
 //!
 //! The standard hash map is seeded by chance and iterates in no order. This table is never
-//! iterated, its hash is fixed, and a steady load allocates nothing: chains run through an array
-//! that is as long as the highest slot.
+//! iterated, its hash is fixed, and a steady load allocates nothing: the links of the chains lie
+//! with what is found, which is looked at anyway.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// No slot.
+/// No number.
 pub(crate) const NONE: u32 = u32::MAX;
 
 const HEADS_MIN: usize = 16;
 
-/// Maps keys to slots. A key is inserted once and removed before it comes again.
-pub(crate) struct Index {
-    /// First slot of each chain.
+/// What can be found: it has room for the link of its chain.
+pub(crate) trait Chained {
+    /// Its key.
+    fn key(&self) -> u64;
+
+    /// The next of its chain.
+    fn next(&self) -> u32;
+
+    /// The next of its chain, to be changed.
+    fn next_mut(&mut self) -> &mut u32;
+}
+
+/// Finds items of a slice by their key. A key is inserted once and removed before it comes again.
+pub(crate) struct Heads {
+    /// First number of each chain. Twice as many as keys, so that most chains are empty.
     heads: Vec<u32>,
-    /// By slot: its key and the next slot of its chain.
-    links: Vec<(u64, u32)>,
+    /// The number of heads is two to this power.
+    bits: u32,
     /// Keys present.
     len: usize,
+}
+
+impl Heads {
+    /// No keys.
+    pub(crate) fn new() -> Heads {
+        Heads {
+            heads: vec![NONE; HEADS_MIN],
+            bits: HEADS_MIN.trailing_zeros(),
+            len: 0,
+        }
+    }
+
+    /// The number of `key`, or `NONE`.
+    #[inline]
+    pub(crate) fn find<T: Chained>(&self, items: &[T], key: u64) -> u32 {
+        let mut number = self.heads[self.chain(key)];
+        while number != NONE {
+            let item = &items[number as usize];
+            if item.key() == key {
+                break;
+            }
+            number = item.next();
+        }
+        number
+    }
+
+    /// Says that a key will soon be looked up.
+    #[inline]
+    pub(crate) fn touch(&self, key: u64) {
+        core::hint::black_box(self.heads[self.chain(key)]);
+    }
+
+    /// Adds an item whose key is not present.
+    #[inline]
+    pub(crate) fn insert<T: Chained>(&mut self, items: &mut [T], number: u32) {
+        if 2 * self.len >= self.heads.len() {
+            self.grow(items);
+        }
+        let item = &mut items[number as usize];
+        let chain = self.chain(item.key());
+        let head = &mut self.heads[chain];
+        *item.next_mut() = core::mem::replace(head, number);
+        self.len += 1;
+    }
+
+    /// Removes an item that is present.
+    #[inline]
+    pub(crate) fn remove<T: Chained>(&mut self, items: &mut [T], number: u32) {
+        let item = &items[number as usize];
+        let (chain, next) = (self.chain(item.key()), item.next());
+        let mut at = &mut self.heads[chain];
+        if *at != number {
+            let mut before = *at;
+            while items[before as usize].next() != number {
+                before = items[before as usize].next();
+            }
+            at = items[before as usize].next_mut();
+        }
+        *at = next;
+        self.len -= 1;
+    }
+
+    /// Keys that count up stay next to each other, which the cache rewards, and do not meet
+    /// those that came a round of the table ago; keys that count in higher bits are spread.
+    #[inline]
+    fn chain(&self, key: u64) -> usize {
+        let folded = key ^ (key >> 32);
+        let round = folded >> self.bits;
+        let mixed = (round >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = folded.wrapping_add(round.wrapping_mul(ROUND) ^ mixed);
+        hash as usize & (self.heads.len() - 1)
+    }
+
+    #[cold]
+    fn grow<T: Chained>(&mut self, items: &mut [T]) {
+        let longer = vec![NONE; self.heads.len() * 2];
+        let heads = core::mem::replace(&mut self.heads, longer);
+        self.bits += 1;
+        for mut number in heads {
+            while number != NONE {
+                let item = &mut items[number as usize];
+                let chain = self.chain(item.key());
+                let head = core::mem::replace(&mut self.heads[chain], number);
+                number = core::mem::replace(item.next_mut(), head);
+            }
+        }
+    }
+}
+
+/// How far keys of the next round of the table are moved. Odd, so that rounds go everywhere.
+const ROUND: u64 = 1025;
+
+/// Maps keys to numbers, where what is found has no room for a link.
+pub(crate) struct Index {
+    heads: Heads,
+    links: Vec<Link>,
+}
+
+/// By number: its key and the next number of its chain.
+#[derive(Clone, Copy)]
+struct Link {
+    key: u64,
+    next: u32,
+}
+
+impl Chained for Link {
+    #[inline]
+    fn key(&self) -> u64 {
+        self.key
+    }
+
+    #[inline]
+    fn next(&self) -> u32 {
+        self.next
+    }
+
+    #[inline]
+    fn next_mut(&mut self) -> &mut u32 {
+        &mut self.next
+    }
 }
 
 impl Index {
     /// An empty index.
     pub(crate) fn new() -> Index {
         Index {
-            heads: vec![NONE; HEADS_MIN],
+            heads: Heads::new(),
             links: Vec::new(),
-            len: 0,
         }
     }
 
-    /// The slot of `key`, or `NONE`.
+    /// The number of `key`, or `NONE`.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> u32 {
-        let mut slot = self.heads[self.chain(key)];
-        while slot != NONE {
-            let (other, next) = self.links[slot as usize];
-            if other == key {
-                return slot;
-            }
-            slot = next;
-        }
-        NONE
+        self.heads.find(&self.links, key)
     }
 
-    /// Adds a key that is not present, under a slot that is not in use.
+    /// Adds a key that is not present, under a number that is not in use.
     #[inline]
-    pub(crate) fn insert(&mut self, key: u64, slot: u32) {
-        if self.len == self.heads.len() {
-            self.grow();
+    pub(crate) fn insert(&mut self, key: u64, number: u32) {
+        let link = Link { key, next: NONE };
+        if number as usize >= self.links.len() {
+            self.links.resize(number as usize + 1, link);
         }
-        if slot as usize >= self.links.len() {
-            self.links.resize(slot as usize + 1, (0, NONE));
-        }
-        let chain = self.chain(key);
-        self.links[slot as usize] = (key, self.heads[chain]);
-        self.heads[chain] = slot;
-        self.len += 1;
+        self.links[number as usize] = link;
+        self.heads.insert(&mut self.links, number);
     }
 
-    /// Removes a key that is present under `slot`.
+    /// Removes the key that is present under `number`.
     #[inline]
-    pub(crate) fn remove(&mut self, key: u64, slot: u32) {
-        let chain = self.chain(key);
-        let next = self.links[slot as usize].1;
-        let mut at = self.heads[chain];
-        if at == slot {
-            self.heads[chain] = next;
-        } else {
-            while self.links[at as usize].1 != slot {
-                at = self.links[at as usize].1;
-            }
-            self.links[at as usize].1 = next;
-        }
-        self.len -= 1;
-    }
-
-    /// Keys that count up stay next to each other, which the cache rewards; keys that count in
-    /// higher bits are spread by the odd factor.
-    #[inline]
-    fn chain(&self, key: u64) -> usize {
-        let folded = key ^ (key >> 32);
-        let hash = folded.wrapping_add((folded >> 16).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        hash as usize & (self.heads.len() - 1)
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        let longer = vec![NONE; self.heads.len() * 2];
-        let heads = core::mem::replace(&mut self.heads, longer);
-        for mut slot in heads {
-            while slot != NONE {
-                let (key, next) = self.links[slot as usize];
-                let chain = self.chain(key);
-                self.links[slot as usize].1 = self.heads[chain];
-                self.heads[chain] = slot;
-                slot = next;
-            }
-        }
+    pub(crate) fn remove(&mut self, number: u32) {
+        self.heads.remove(&mut self.links, number);
     }
 }
 
@@ -121,7 +205,7 @@ mod tests {
             match map.remove(&key) {
                 Some(slot) => {
                     assert_eq!(index.find(key), slot);
-                    index.remove(key, slot);
+                    index.remove(slot);
                     free.push(slot);
                 }
                 None => {
@@ -134,8 +218,15 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn chains_stay_short_however_keys_count() {
+        // As forwarders number them: a session, and one of its slots.
+        let mut heads = Index::new();
+        (0..256).for_each(|i| heads.insert(u64::from(i / 8) << 16 | u64::from(i % 8), i));
+        let mut lengths = [0; 512];
+        (0..256).for_each(|i| lengths[heads.heads.chain(heads.links[i].key)] += 1);
+        assert!(lengths.iter().all(|&length| length <= 5), "{lengths:?}");
         for shift in [0, 4, 8, 12, 16, 20, 24, 32, 40, 47] {
             let mut index = Index::new();
             (0..65_536).for_each(|i| index.insert(u64::from(i) << shift, i));
@@ -144,11 +235,11 @@ mod tests {
                 let mut slot = *head;
                 while slot != NONE {
                     count += 1;
-                    slot = index.links[slot as usize].1;
+                    slot = index.links[slot as usize].next;
                 }
                 count
             };
-            let longest = index.heads.iter().map(longest).max().unwrap();
+            let longest = index.heads.heads.iter().map(longest).max().unwrap();
             assert!(
                 longest <= 8,
                 "{longest} keys in a chain when they count by 2^{shift}"

@@ -10,7 +10,10 @@ mod model;
 
 use crate::test::Random;
 use crate::types::{AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
-use crate::{AccessCost, Bound, CostModel, Options, PolicyOptions, Scheduler, policy};
+use crate::{
+    AccessCost, Bound, CostModel, Observed, Options, PolicyOptions, Prediction, Scheduler, policy,
+};
+use alloc::sync::Arc;
 use model::Model;
 use std::borrow::ToOwned;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,7 +77,7 @@ impl Shape {
                 table.set("quantum_bytes", random.pick(&[1u64, 4096, 1 << 20]));
                 if name == "aioli" {
                     table.set("quantum", random.pick(&["fixed", "adaptive"]));
-                    table.set("prediction", random.pick(&["off", "online"]));
+                    table.set("prediction", random.pick(&["off", "online", "recorded"]));
                     table.set("idle_percent_max", random.pick(&[2u64, 100]));
                 }
             }
@@ -111,7 +114,7 @@ impl Shape {
             shares: crate::Shares::default(),
             table,
         };
-        Shape {
+        let mut shape = Shape {
             options,
             arrive_percent: 35 + random.below(35),
             write_percent: random.pick(&[0, 10, 50, 100]),
@@ -121,7 +124,32 @@ impl Shape {
             blocks: random.pick(&[8, 64, 1024]),
             blocks_len_max: random.pick(&[1, 8, 64]),
             step_ns: random.pick(&[1000, 300_000, 20_000_000]),
+        };
+        if name == "aioli" {
+            shape.options.prediction = Some(Arc::new(shape.foretold(random)));
         }
+        shape
+    }
+
+    /// What earlier runs of the same kind foretell: some of it comes.
+    fn foretold(&self, random: &mut Random) -> Prediction {
+        let trace = |random: &mut Random| -> Vec<Observed> {
+            let mut at_ns = 0;
+            let requests = (0..STEPS / 2).map(|id| {
+                at_ns += 2 * random.below(self.step_ns);
+                let request = self.request(id, Time(1_000_000_000), random);
+                Observed {
+                    file: request.file,
+                    direction: request.direction,
+                    offset: request.offset,
+                    len: request.len,
+                    at_ns,
+                }
+            });
+            requests.collect()
+        };
+        let traces = [trace(random), trace(random)];
+        Prediction::new(&traces, &self.options.cost)
     }
 
     /// Whether the overlap rule holds back nothing but what conflicts: it may hold more after a

@@ -29,10 +29,12 @@ extern crate alloc;
 extern crate std;
 
 mod ages;
+mod borders;
 mod cost;
 mod depth;
 mod estimate;
 mod fair;
+mod heap;
 mod index;
 #[cfg(test)]
 mod invariants;
@@ -46,6 +48,7 @@ mod runs;
 mod scheduler;
 mod share;
 mod sorted;
+mod sweep;
 mod tags;
 #[cfg(test)]
 mod test;

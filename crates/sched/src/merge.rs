@@ -2,18 +2,15 @@
 //!
 //! A shared block of the policies. The policy picks a request as it would without merging; this
 //! block then finds, among those of the same group, file and direction, the ones that begin
-//! where it ends or end where it begins, and so on, up to the length of a batch. The extents of a
-//! batch never overlap, and stay apart: the back end gets a list, nothing is copied together.
+//! where it ends or end where it begins, and so on, up to the length of a batch; of several at one
+//! border the oldest. The extents of a batch never overlap, and stay apart: the back end gets a
+//! list, nothing is copied together.
 
+use crate::borders::{Borders, Side};
 use crate::options::Options;
-use crate::requests::{Requests, Slot};
-use crate::sorted::Sorted;
+use crate::requests::{Entry, Requests, Slot};
 use crate::types::{Direction, Request};
 use alloc::vec::Vec;
-
-/// Group, file and direction in one number; first byte; slot. Neighbours in the file are neighbours
-/// here.
-type Place = (u64, u64, Slot);
 
 /// Builds one batch at a time, out of requests that it was told of.
 pub(crate) struct Merge {
@@ -21,7 +18,8 @@ pub(crate) struct Merge {
     on: bool,
     bytes_max: u64,
     requests_max: usize,
-    by_place: Sorted<Place, ()>,
+    /// By stream: where the requests begin and end.
+    borders: Borders,
     /// The batch being built: its ranges, and their bytes.
     ranges: Vec<(u64, u64)>,
     bytes: u64,
@@ -34,7 +32,7 @@ impl Merge {
             on: options.merge.unwrap_or(default),
             bytes_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max as usize,
-            by_place: Sorted::new(),
+            borders: Borders::new(),
             ranges: Vec::new(),
             bytes: 0,
         }
@@ -45,18 +43,32 @@ impl Merge {
         self.on
     }
 
-    /// Remembers a request that the policy took. Only those of one `group` are merged.
-    pub(crate) fn arrived(&mut self, requests: &Requests, group: u32, slot: Slot) {
+    /// Remembers a request that the policy took. Only those of one `group` are merged; the request
+    /// has it as its tag.
+    #[inline]
+    pub(crate) fn arrived(&mut self, requests: &mut Requests, group: u32, slot: Slot) {
+        requests[slot].tag = group;
         if self.on && can_merge(&requests[slot].request) {
-            self.by_place.insert(place(requests, group, slot), ());
+            let (stream, request) = (stream_of(&requests[slot]), &requests[slot].request);
+            let borders = &mut self.borders;
+            borders.touch(stream, request.end());
+            borders.insert(stream, request.offset, Side::Begins, slot);
+            borders.insert(stream, request.end(), Side::Ends, slot);
         }
     }
 
     /// Forgets a request that was cancelled.
-    pub(crate) fn cancelled(&mut self, requests: &Requests, group: u32, slot: Slot) {
+    pub(crate) fn cancelled(&mut self, requests: &Requests, slot: Slot) {
         if self.on && can_merge(&requests[slot].request) {
-            self.by_place.remove(&place(requests, group, slot));
+            self.remove(stream_of(&requests[slot]), requests, slot);
         }
+    }
+
+    fn remove(&mut self, stream: u64, requests: &Requests, slot: Slot) {
+        let request = &requests[slot].request;
+        let borders = &mut self.borders;
+        borders.remove(stream, request.offset, Side::Begins, slot);
+        borders.remove(stream, request.end(), Side::Ends, slot);
     }
 
     /// A batch of one request for policies that merge only when told to. False when they were;
@@ -90,23 +102,26 @@ impl Merge {
     pub(crate) fn take(
         &mut self,
         requests: &mut Requests,
-        group: u32,
         slot: Slot,
         into: &mut Vec<Slot>,
         mut took: impl FnMut(&mut Requests, Slot),
     ) {
-        self.cancelled(requests, group, slot);
-        let request = requests[slot].request;
+        let request = &requests[slot].request;
         self.ranges.push((request.offset, request.end()));
         self.bytes = self.bytes.saturating_add(request.len);
         into.push(slot);
-        if !self.on || !can_merge(&request) {
+        if !self.on || !can_merge(request) {
             return;
         }
-        for side in [Self::right, Self::left] {
-            while let Some(next) = side(self, requests, group, slot, into) {
-                let (offset, end) = (requests[next].request.offset, requests[next].request.end());
-                self.by_place.remove(&place(requests, group, next));
+        let stream = stream_of(&requests[slot]);
+        // Both ends at once.
+        self.borders.touch(stream, request.end());
+        self.remove(stream, requests, slot);
+        for side in [Side::Begins, Side::Ends] {
+            while let Some(next) = self.beside(requests, stream, side, into) {
+                let request = &requests[next].request;
+                let (offset, end) = (request.offset, request.end());
+                self.remove(stream, requests, next);
                 let range = self.ranges.last_mut().expect("pushed above");
                 *range = (range.0.min(offset), range.1.max(end));
                 self.bytes = self.bytes.saturating_add(end - offset);
@@ -123,24 +138,29 @@ impl Merge {
         }
     }
 
-    /// A request that begins where the last range ends.
-    fn right(&self, requests: &Requests, group: u32, like: Slot, into: &[Slot]) -> Option<Slot> {
-        let &(_, end) = self.ranges.last()?;
-        let from = (stream(requests, group, like), end, 0);
-        let (place, ()) = self.by_place.at_or_after(&from)?;
-        let slot = place.2;
-        let touches = (place.0, place.1) == (from.0, end);
-        (touches && self.fits(&requests[slot].request, into)).then_some(slot)
-    }
-
-    /// A request that ends where the last range begins.
-    fn left(&self, requests: &Requests, group: u32, like: Slot, into: &[Slot]) -> Option<Slot> {
-        let &(start, _) = self.ranges.last()?;
-        let below = (stream(requests, group, like), start, 0);
-        let (place, ()) = self.by_place.before(&below)?;
-        let slot = place.2;
-        let touches = place.0 == below.0 && requests[slot].request.end() == start;
-        (touches && self.fits(&requests[slot].request, into)).then_some(slot)
+    /// A request that begins where the last range ends, or ends where it begins.
+    fn beside(&self, requests: &Requests, stream: u64, side: Side, into: &[Slot]) -> Option<Slot> {
+        let &(start, end) = self.ranges.last()?;
+        let byte = match side {
+            Side::Begins => end,
+            Side::Ends => start,
+        };
+        let mut oldest: Option<Slot> = None;
+        self.borders.find(stream, byte, side, |slot| {
+            let found = &requests[slot];
+            let request = &found.request;
+            let border = match side {
+                Side::Begins => request.offset,
+                Side::Ends => request.end(),
+            };
+            if (stream_of(found), border) == (stream, byte)
+                && oldest.is_none_or(|oldest| found.arrival < requests[oldest].arrival)
+                && self.fits(request, into)
+            {
+                oldest = Some(slot);
+            }
+        });
+        oldest
     }
 
     fn fits(&self, request: &Request, into: &[Slot]) -> bool {
@@ -159,13 +179,7 @@ fn can_merge(request: &Request) -> bool {
 }
 
 /// Group, file and direction of a request. The file goes by its number among the pending ones.
-fn stream(requests: &Requests, group: u32, slot: Slot) -> u64 {
-    let entry = &requests[slot];
+fn stream_of(entry: &Entry) -> u64 {
     let write = u64::from(entry.request.direction == Direction::Write);
-    u64::from(group) << 32 | u64::from(entry.file) << 1 | write
-}
-
-fn place(requests: &Requests, group: u32, slot: Slot) -> Place {
-    let offset = requests[slot].request.offset;
-    (stream(requests, group, slot), offset, slot)
+    u64::from(entry.tag) << 32 | u64::from(entry.file) << 1 | write
 }

@@ -3,14 +3,14 @@
 //!
 //! It lies in front of the policy, so that no policy has to know it. Requests that conflict with
 //! an earlier one are held back here and reach the policy when they are free. A file on which
-//! nothing can conflict (only reads, or one write alone) keeps a list of its requests and no
+//! nothing can conflict (only reads, or one write alone) knows which its requests are and no
 //! more; segments are made when the first possible conflict arrives.
 
 mod graph;
 mod segments;
 
 use crate::index::{Index, NONE};
-use crate::requests::{Links, Requests, Slot, Stage};
+use crate::requests::{Entry, Requests, Slot, Stage};
 use crate::types::Direction;
 use alloc::vec::Vec;
 use graph::Graph;
@@ -22,17 +22,21 @@ pub(crate) struct Overlap {
     files_free: Vec<u32>,
     by_id: Index,
     graph: Graph,
+    /// An empty list, kept for its memory.
+    spare: Vec<Slot>,
 }
 
+/// So many places of each kind a file without requests keeps for the next one.
+const KEPT_MAX: usize = 1024;
+
 struct File {
-    id: u64,
-    /// All its requests, queued or running, in order of arrival.
-    head: Slot,
-    tail: Slot,
+    /// Requests, queued or running, and how many of them write.
     pending: u32,
     writes: u32,
-    /// The first request of those at the end of the list that no segment knows yet.
-    unknown: Slot,
+    /// Those that no segment knows yet, and those that segments know, in no order; not those
+    /// without a byte, which never conflict. Each knows its place here.
+    unknown: Vec<Slot>,
+    known: Vec<Slot>,
     segments: Segments,
 }
 
@@ -43,6 +47,7 @@ impl Overlap {
             files_free: Vec::new(),
             by_id: Index::new(),
             graph: Graph::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -54,29 +59,25 @@ impl Overlap {
         let number = self.file_for(request.file.0);
         let file = &mut self.files[number as usize];
         let conflict = !empty && file.pending > 0 && (write || file.writes > 0);
-        requests[slot].file = number;
-        requests.file_links[slot as usize] = Links {
-            next: NONE,
-            prev: file.tail,
-        };
-        match file.tail {
-            NONE => file.head = slot,
-            tail => requests.file_links[tail as usize].next = slot,
-        }
-        file.tail = slot;
+        let entry = &mut requests[slot];
+        entry.file = number;
         file.pending += 1;
         file.writes += u32::from(write);
-        if file.unknown == NONE {
-            file.unknown = slot;
-        }
         if !conflict {
+            if !empty {
+                entry.file_at = file.unknown.len() as u32;
+                file.unknown.push(slot);
+            }
             return true;
         }
-        // Each request becomes known once, so this loop costs each of them once.
-        let mut next = core::mem::replace(&mut file.unknown, NONE);
-        while next != slot {
-            self.learn(requests, number, next, false);
-            next = requests.file_links[next as usize].next;
+        if !file.unknown.is_empty() {
+            // Each request becomes known once, so this costs each of them once.
+            let mut unknown = core::mem::take(&mut file.unknown);
+            unknown.sort_unstable_by_key(|&slot| requests[slot].arrival);
+            for slot in unknown.drain(..) {
+                self.learn(requests, number, slot, false);
+            }
+            self.files[number as usize].unknown = unknown;
         }
         self.learn(requests, number, slot, true);
         let node = requests[slot].node;
@@ -86,9 +87,10 @@ impl Overlap {
     /// Takes away a request that finished or was cancelled; `freed` gets those that no longer
     /// need to be held, in order of arrival.
     pub(crate) fn gone(&mut self, requests: &mut Requests, slot: Slot, freed: &mut Vec<Slot>) {
-        let number = requests[slot].file;
-        self.unlink(requests, slot);
-        let node = requests[slot].node;
+        let Entry {
+            file: number, node, ..
+        } = requests[slot];
+        self.leave(requests, slot);
         if node != NONE {
             if self.graph.is_waiting(node) {
                 // Others wait for it in place of what it waits for itself.
@@ -105,7 +107,10 @@ impl Overlap {
                 "a request waits on a file without requests"
             );
             file.segments.clear();
-            self.by_id.remove(file.id, number);
+            for list in [&mut file.unknown, &mut file.known] {
+                list.shrink_to(KEPT_MAX);
+            }
+            self.by_id.remove(number);
             self.files_free.push(number);
         } else if file.segments.nodes + file.segments.len() > 16 * file.pending as usize + 64 {
             self.rebuild(requests, number, freed);
@@ -132,11 +137,13 @@ impl Overlap {
 
     /// Adds one request to the segments of its file.
     fn learn(&mut self, requests: &mut Requests, number: u32, slot: Slot, waits: bool) {
-        let request = &requests[slot].request;
-        if request.offset >= request.end() {
-            return;
-        }
-        let segments = &mut self.files[number as usize].segments;
+        let File {
+            known, segments, ..
+        } = &mut self.files[number as usize];
+        let entry = &mut requests[slot];
+        entry.file_at = known.len() as u32;
+        known.push(slot);
+        let request = &entry.request;
         let node = self.graph.add(slot, number);
         segments.nodes += 1;
         let access = Access {
@@ -148,7 +155,7 @@ impl Overlap {
             waits,
         };
         segments.insert(&mut self.graph, access);
-        requests[slot].node = node;
+        entry.node = node;
     }
 
     /// Makes the segments anew from the requests that are pending. What finished requests left
@@ -156,52 +163,56 @@ impl Overlap {
     /// so its cost is a constant for each request that came or went since the last time.
     fn rebuild(&mut self, requests: &mut Requests, number: u32, freed: &mut Vec<Slot>) {
         let file = &mut self.files[number as usize];
-        let (head, end) = (file.head, file.unknown);
-        let mut slot = head;
-        while slot != end {
+        let mut known = core::mem::replace(&mut file.known, core::mem::take(&mut self.spare));
+        known.sort_unstable_by_key(|&slot| requests[slot].arrival);
+        for &slot in &known {
+            // In order of arrival nothing is left that this one could wait for.
             let node = core::mem::replace(&mut requests[slot].node, NONE);
-            if node != NONE {
-                // In order of arrival nothing is left that this one could wait for.
-                self.graph.done(node, freed, |_| file.segments.nodes -= 1);
-            }
-            slot = requests.file_links[slot as usize].next;
+            self.graph.done(node, freed, |_| file.segments.nodes -= 1);
         }
         file.segments.clear();
         if file.writes == 0 {
-            file.unknown = head;
+            for &slot in &known {
+                requests[slot].file_at = file.unknown.len() as u32;
+                file.unknown.push(slot);
+            }
+            known.clear();
+            self.spare = known;
             return;
         }
         freed.retain(|&slot| requests[slot].file != number);
-        slot = head;
-        while slot != end {
+        for slot in known.drain(..) {
             let held = requests[slot].stage == Stage::Held;
             self.learn(requests, number, slot, held);
-            let node = requests[slot].node;
-            if held && (node == NONE || !self.graph.is_waiting(node)) {
+            if held && !self.graph.is_waiting(requests[slot].node) {
                 freed.push(slot);
             }
-            slot = requests.file_links[slot as usize].next;
         }
+        self.spare = known;
     }
 
-    fn unlink(&mut self, requests: &mut Requests, slot: Slot) {
-        let entry = &requests[slot];
-        let Links { next, prev } = requests.file_links[slot as usize];
-        let write = entry.request.direction == Direction::Write;
-        let file = &mut self.files[entry.file as usize];
-        if file.unknown == slot {
-            file.unknown = next;
-        }
-        match prev {
-            NONE => file.head = next,
-            _ => requests.file_links[prev as usize].next = next,
-        }
-        match next {
-            NONE => file.tail = prev,
-            _ => requests.file_links[next as usize].prev = prev,
-        }
+    fn leave(&mut self, requests: &mut Requests, slot: Slot) {
+        let Entry {
+            file,
+            file_at,
+            node,
+            ref request,
+            ..
+        } = requests[slot];
+        let file = &mut self.files[file as usize];
         file.pending -= 1;
-        file.writes -= u32::from(write);
+        file.writes -= u32::from(request.direction == Direction::Write);
+        if file_at == NONE {
+            return;
+        }
+        let list = match node {
+            NONE => &mut file.unknown,
+            _ => &mut file.known,
+        };
+        list.swap_remove(file_at as usize);
+        if let Some(&moved) = list.get(file_at as usize) {
+            requests[moved].file_at = file_at;
+        }
     }
 
     fn file_for(&mut self, id: u64) -> u32 {
@@ -213,20 +224,15 @@ impl Overlap {
             Some(number) => number,
             None => {
                 self.files.push(File {
-                    id,
-                    head: NONE,
-                    tail: NONE,
                     pending: 0,
                     writes: 0,
-                    unknown: NONE,
+                    unknown: Vec::new(),
+                    known: Vec::new(),
                     segments: Segments::default(),
                 });
                 self.files.len() as u32 - 1
             }
         };
-        let file = &mut self.files[number as usize];
-        file.id = id;
-        file.unknown = NONE;
         self.by_id.insert(id, number);
         number
     }

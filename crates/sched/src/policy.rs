@@ -126,10 +126,6 @@ pub(crate) enum Pick {
     /// Run what was put in `into`.
     Run,
     /// Leave the device idle until this time, which is later than `now`, or until an input.
-    #[allow(
-        dead_code,
-        reason = "the waits of the coming policies; the suite tests it today"
-    )]
     Hold(Time),
 }
 

@@ -4,8 +4,9 @@
 //! A shared block of the policies that keep `runs`. Two predictors: `recorded` is AGIOS's (Boito et
 //! al., ICPADS'13, section IV), from traces of earlier runs; `online` needs none, and learns while
 //! it looks on. Both only propose; here, once, is what holds for every wait: it is shorter than the
-//! gain, a run waits once, and never beyond `wait_us_max`; and time for which the device idles
-//! because of waits stays below `idle_percent_max` of the time that it works.
+//! gain, a run waits once, and never beyond `wait_us_max`. With `online`, time for which the device
+//! idles because of waits stays below `idle_percent_max` of the time that it works; `recorded` has
+//! no such limit, as in the paper.
 
 mod online;
 mod recorded;
@@ -39,6 +40,9 @@ const IDLE_PERCENT_MAX: u64 = 2;
 /// later than that comes from a program that waits for answers, those of this run among them.
 const HIDDEN_MOST: u64 = 2;
 
+/// Of a run for which nothing was waited for.
+const NO_GOAL: (u64, u64) = (0, u64::MAX);
+
 /// What a predictor expects of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
@@ -65,8 +69,9 @@ pub(crate) struct Predictor {
     /// Requests that run, and until when this was counted.
     running: u32,
     counted: Time,
-    holding: bool,
-    /// By run: its length when its wait began, and the one at which it ends.
+    /// Until when the device was last made to idle for a wait.
+    held_until: Time,
+    /// By run: its length when its wait began, and the one at which it ends, or `NO_GOAL`.
     goals: Vec<(u64, u64)>,
     trust: Trust,
     /// Of 256: how much of a wait other work hides, as seen so far (the paper's alpha).
@@ -95,7 +100,7 @@ impl Predictor {
             idle_ns: 0,
             running: 0,
             counted: Time(0),
-            holding: false,
+            held_until: Time(0),
             goals: Vec::new(),
             trust: Trust::new(),
             hidden: 0,
@@ -137,8 +142,14 @@ impl Predictor {
             Some(Kind::Online(online)) => online.arrived(entry, slot),
         }
         let run = runs.run(entry.tag);
-        let goal = self.goals.get(entry.tag as usize);
-        run.waited && goal.is_some_and(|&(_, goal)| run.end - run.start >= goal)
+        let Some(goal) = self.goals.get_mut(entry.tag as usize) else {
+            return false;
+        };
+        if run.count == 1 {
+            // Another run had this number before.
+            *goal = NO_GOAL;
+        }
+        run.waited && run.end - run.start >= goal.1
     }
 
     /// Whether an eligible run should wait, and until when.
@@ -167,7 +178,7 @@ impl Predictor {
             return None;
         }
         if self.goals.len() <= run as usize {
-            self.goals.resize(run as usize + 1, (0, u64::MAX));
+            self.goals.resize(run as usize + 1, NO_GOAL);
         }
         self.goals[run as usize] = (len, expected.len);
         // Ski rental: if the rest does not come, what was waited is at most what it could have
@@ -178,14 +189,13 @@ impl Predictor {
         Some(now + patience.clamp(1, self.wait_ns_max))
     }
 
-    /// Nothing but parked runs is left: may the device idle until `until`? If not, or not so long,
-    /// the time that it may, or nothing.
+    /// Nothing but parked runs is left: may the device idle until `until`? Nothing if not.
     pub(crate) fn may_hold(&mut self, now: Time, until: Time) -> Option<Time> {
         self.count(now);
         if self.running == 0 && !self.may_idle(until.since(now)) {
             return None;
         }
-        self.holding = true;
+        self.held_until = until;
         Some(until)
     }
 
@@ -195,7 +205,8 @@ impl Predictor {
             return;
         };
         let run = runs.run(run);
-        if run.waited {
+        // Closed runs count as having waited, so that they never do.
+        if run.waited && (from, goal) != NO_GOAL {
             let half = from + goal.saturating_sub(from) / 2;
             self.trust.note(run.end - run.start >= half);
         }
@@ -205,7 +216,7 @@ impl Predictor {
     pub(crate) fn dispatched(&mut self, count: usize, now: Time) {
         if self.kind.is_some() {
             self.count(now);
-            self.holding = false;
+            self.held_until = Time(0);
             self.running += count as u32;
         }
     }
@@ -238,17 +249,17 @@ impl Predictor {
 
     /// Counts the time since the last call as worked, idled for a wait, or neither.
     fn count(&mut self, now: Time) {
-        let passed = now.since(self.counted);
+        let from = self.counted;
         self.counted = self.counted.max(now);
-        let hidden = if self.running > 0 {
-            self.busy_ns += passed;
-            256
-        } else if self.holding {
-            self.idle_ns += passed;
-            0
-        } else {
-            return;
+        // Who was waited for may be cancelled: then the device idles on, but not for a wait.
+        let (passed, hidden) = match self.running > 0 {
+            true => (now.since(from), 256),
+            false => (now.min(self.held_until).since(from), 0),
         };
+        match self.running > 0 {
+            true => self.busy_ns += passed,
+            false => self.idle_ns += passed,
+        }
         // A moving mean over about the last 16 ms.
         let weight = passed.min(16_000_000);
         self.hidden = (self.hidden * (16_000_000 - weight) + hidden * weight) / 16_000_000;
@@ -257,7 +268,7 @@ impl Predictor {
 
 #[cfg(test)]
 mod tests {
-    use super::{Observed, Prediction};
+    use super::{Observed, Prediction, Predictor};
     use crate::{
         CostModel, FileId, Input, Options, Output, PolicyOptions, Request, RequestId, Scheduler,
         Time,
@@ -398,6 +409,54 @@ mod tests {
         assert_eq!(batches, vec![1; 400]);
         // Each wait in vain is of twice the 2 ms that were foretold.
         assert!((8 * 4 * MS..40 * 4 * MS).contains(&idle_ns), "{idle_ns}");
+    }
+
+    #[test]
+    fn requests_that_nothing_may_join_say_nothing_about_waits() {
+        let mut input = requests(30);
+        // Half a second in which there are only such; their runs get the numbers of earlier ones.
+        for (at, _) in &mut input[20..] {
+            *at += 1200 * MS;
+        }
+        let alone = (0..30).map(|n| {
+            let request = crate::test::read(2, n * 65_536, 8192);
+            let id = RequestId(1000 + n);
+            let mergeable = false;
+            let request = Request {
+                id,
+                mergeable,
+                ..request
+            };
+            ((400 + 40 * n) * MS, request)
+        });
+        input.splice(20..20, alone);
+        let observed = |&(at_ns, request): &(u64, Request)| Observed {
+            file: request.file,
+            direction: request.direction,
+            offset: request.offset,
+            len: request.len,
+            at_ns,
+        };
+        let trace = input.iter().map(observed).collect();
+        let mut options = options("recorded");
+        let prediction = Prediction::new(&[trace], &options.cost);
+        options.prediction = Some(Arc::new(prediction));
+        let expected = [vec![2; 10], vec![1; 30], vec![2; 20]].concat();
+        assert_eq!(run(&options, &input).0, expected);
+    }
+
+    #[test]
+    fn what_is_cancelled_while_it_waits_is_not_waited_for_until_the_next_request() {
+        let mut options = options("online");
+        options.table.set("idle_percent_max", 100);
+        let mut predictor = Predictor::new(&options).unwrap();
+        predictor.dispatched(1, Time(0));
+        predictor.finished(0, Time(1000 * MS));
+        let until = Time(1005 * MS);
+        assert_eq!(predictor.may_hold(Time(1000 * MS), until), Some(until));
+        // It is cancelled; an hour later there is another one.
+        predictor.dispatched(1, Time(3_600_000 * MS));
+        assert_eq!((predictor.busy_ns, predictor.idle_ns), (1000 * MS, 5 * MS));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The requests that a scheduler holds, in slots, and the lists that run through them.
 //!
-//! Every request has one slot from its arrival until it has finished. Policies keep requests in
-//! [`List`]s, whose links go by slot, so moving a request between queues allocates nothing. Links
-//! lie apart from the requests: who leaves the middle of a long queue touches its neighbours, and
-//! those should not be far away in memory.
+//! Every request has one slot from its arrival until it has finished, found by its id; what
+//! concerns one request alone lies there together. Policies keep requests in [`List`]s, whose links
+//! go by slot, so moving a request between queues allocates nothing. Links lie apart from the
+//! requests: who leaves the middle of a long queue touches its neighbours, and those should not be
+//! far away in memory.
 
-use crate::index::NONE;
-use crate::types::{Request, Time};
+use crate::index::{Chained, Heads, NONE};
+use crate::types::{Request, RequestId, Time};
 use alloc::vec::Vec;
+use core::hint::black_box;
 
 /// The number of a slot.
 pub(crate) type Slot = u32;
@@ -25,7 +27,8 @@ pub(crate) enum Stage {
     Running,
 }
 
-/// One slot.
+/// One slot: three lines of the cache.
+#[repr(C, align(64))]
 pub(crate) struct Entry {
     /// The request.
     pub(crate) request: Request,
@@ -37,23 +40,41 @@ pub(crate) struct Entry {
     pub(crate) arrival: u64,
     /// Where it stands.
     pub(crate) stage: Stage,
+    /// The next slot under the same hash of its id.
+    same_hash: Slot,
     /// The batch it runs in.
     pub(crate) batch: u32,
     /// The slot of its file.
     pub(crate) file: u32,
+    /// Its place among the requests of its file.
+    pub(crate) file_at: u32,
     /// Its node in the order of overlapping requests, if it needs one.
     pub(crate) node: u32,
     /// For the policy: which of its queues the request is in.
     pub(crate) tag: u32,
 }
 
-/// Neighbours in a list.
+impl Chained for Entry {
+    #[inline]
+    fn key(&self) -> u64 {
+        self.request.id.0
+    }
+
+    #[inline]
+    fn next(&self) -> u32 {
+        self.same_hash
+    }
+
+    #[inline]
+    fn next_mut(&mut self) -> &mut u32 {
+        &mut self.same_hash
+    }
+}
+
 #[derive(Clone, Copy)]
-pub(crate) struct Links {
-    /// The next one.
-    pub(crate) next: Slot,
-    /// The one before.
-    pub(crate) prev: Slot,
+struct Links {
+    next: Slot,
+    prev: Slot,
 }
 
 const ALONE: Links = Links {
@@ -88,8 +109,7 @@ pub(crate) struct Requests {
     entries: Vec<Entry>,
     /// By slot: neighbours in the policy's list.
     links: Vec<Links>,
-    /// By slot: neighbours among all pending requests of its file, in order of arrival.
-    pub(crate) file_links: Vec<Links>,
+    ids: Heads,
     free: Vec<Slot>,
     arrivals: u64,
 }
@@ -116,28 +136,36 @@ impl Requests {
         Requests {
             entries: Vec::new(),
             links: Vec::new(),
-            file_links: Vec::new(),
+            ids: Heads::new(),
             free: Vec::new(),
             arrivals: 0,
         }
     }
 
-    /// Puts a request that arrived now into a slot, held.
+    /// The slot of a request, or `NONE`.
     #[inline]
-    pub(crate) fn insert(&mut self, now: Time, request: Request) -> Slot {
+    pub(crate) fn find(&self, id: RequestId) -> Slot {
+        self.ids.find(&self.entries, id.0)
+    }
+
+    /// Puts a request that arrived now, and whose id is not in use, into a slot, held.
+    #[inline]
+    pub(crate) fn insert(&mut self, now: Time, request: &Request) -> Slot {
         let entry = Entry {
-            request,
+            request: *request,
             arrived: now,
             ready: now,
             arrival: self.arrivals,
             stage: Stage::Held,
+            same_hash: NONE,
             batch: NONE,
             file: NONE,
+            file_at: NONE,
             node: NONE,
             tag: 0,
         };
         self.arrivals += 1;
-        match self.free.pop() {
+        let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
                 slot
@@ -146,18 +174,46 @@ impl Requests {
                 let slot = Slot::try_from(self.entries.len()).expect("queued_max is below 2^32");
                 self.entries.push(entry);
                 self.links.push(ALONE);
-                self.file_links.push(ALONE);
                 slot
             }
-        }
+        };
+        self.ids.insert(&mut self.entries, slot);
+        slot
     }
 
     /// Gives the slot of a finished or cancelled request back.
     #[inline]
     pub(crate) fn release(&mut self, slot: Slot) {
         assert!(self[slot].stage != Stage::Free, "a slot was released twice");
+        self.ids.remove(&mut self.entries, slot);
         self[slot].stage = Stage::Free;
         self.free.push(slot);
+    }
+
+    /// Says that a request will soon be needed: what the memory takes to deliver it passes while
+    /// other things are done.
+    #[inline]
+    pub(crate) fn touch(&self, slot: Slot) {
+        let entry = &self.entries[slot as usize];
+        // Something of each of its lines.
+        black_box(entry.request.offset);
+        black_box(entry.request.direction);
+        black_box(entry.stage);
+        black_box(self.links[slot as usize].next);
+    }
+
+    /// As `touch`, of the first request of a list.
+    #[inline]
+    pub(crate) fn touch_front(&self, list: &List) {
+        if list.head != NONE {
+            self.touch(list.head);
+        }
+    }
+
+    /// Says that a request, which is near by now, will soon finish.
+    #[inline]
+    pub(crate) fn touch_id(&self, slot: Slot) {
+        self.ids.touch(self[slot].request.id.0);
     }
 
     /// The slots at `stage`, in order of arrival. Visits every slot, so not for the data path.
@@ -235,6 +291,23 @@ impl Requests {
         let slot = self.front(list)?;
         self.unlink(list, slot);
         Some(slot)
+    }
+
+    /// Takes the first requests out of a list, as many as there is room for in `into`, and fetches
+    /// them all at once. Returns how many there were.
+    pub(crate) fn pop_fronts(&mut self, list: &mut List, into: &mut [Slot]) -> usize {
+        let mut count = 0;
+        while list.head != NONE && count < into.len() {
+            into[count] = list.head;
+            self.touch(list.head);
+            list.head = self.links[list.head as usize].next;
+            count += 1;
+        }
+        match list.head {
+            NONE => list.tail = NONE,
+            head => self.links[head as usize].prev = NONE,
+        }
+        count
     }
 
     /// Appends all of `other` and leaves it empty.

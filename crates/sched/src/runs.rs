@@ -10,14 +10,21 @@
 //!
 //! Inside a queue the next run is the one upwards of the last, and from the lowest again at the
 //! end. Which queue is next the policy chooses, by [`Order`].
+//!
+//! A long queue is mostly far away in memory. Eligible runs lie in a `Sweep`, which looks at what
+//! comes next only; what touches a request is found by its borders; and what will be next after
+//! the next one is fetched while others run.
 
 mod stages;
 
+use crate::borders::{Borders, Side};
 use crate::cost::CostModel;
+use crate::heap::Heap;
 use crate::index::Index;
 use crate::options::Options;
 use crate::requests::{List, Requests, Slot};
 use crate::sorted::Sorted;
+use crate::sweep::{Bags, Place, Sweep};
 use crate::types::{Direction, Request, Time};
 use alloc::vec::Vec;
 
@@ -53,23 +60,21 @@ enum Stage {
     Eligible,
 }
 
-/// Queue, first byte, number of the run, packed so that they compare at once.
-type Key = u128;
-
-fn key(queue: u32, start: u64, run: u32) -> Key {
-    u128::from(queue) << 96 | u128::from(start) << 32 | u128::from(run)
+/// First byte, number of the run, and its first request, packed so that they compare at once.
+fn place(start: u64, run: u32, slot: Slot) -> Place {
+    u128::from(start) << 64 | u128::from(run) << 32 | u128::from(slot)
 }
 
-fn run_of(key: Key) -> u32 {
-    key as u32
+fn run_of(place: Place) -> u32 {
+    (place >> 32) as u32
 }
 
-fn start_of(key: Key) -> u64 {
-    (key >> 32) as u64
+fn slot_of(place: Place) -> Slot {
+    place as u32
 }
 
-fn queue_of(key: Key) -> u32 {
-    (key >> 96) as u32
+fn start_of(place: Place) -> u64 {
+    (place >> 64) as u64
 }
 
 /// Touching requests.
@@ -109,10 +114,12 @@ pub(crate) struct Queue {
     /// The order among queues, the least first.
     rank: u64,
     runs: u32,
-    /// Where the sweep is.
-    at: Key,
+    /// The eligible ones.
+    sweep: Sweep,
     /// The next run, if one is eligible.
-    next: Option<Key>,
+    next: Option<Place>,
+    /// Whether the sweep has moved on, so that `next` must be asked for anew before a choice.
+    moved: bool,
 }
 
 /// All runs.
@@ -132,15 +139,16 @@ pub(crate) struct Runs {
     queues: Vec<Queue>,
     queues_free: Vec<u32>,
     by_file: [Index; 2],
-    /// Not eligible, and eligible ones; with the end of each, so that a look at neighbours need
-    /// not fetch them.
-    pending: Sorted<Key, u64>,
-    eligible: Sorted<Key, u64>,
+    bags: Bags,
+    /// Queues that have moved.
+    moved: Vec<u32>,
+    /// Where the runs that others may join begin and end, by queue.
+    borders: Borders,
     /// Waiting ones by step; parked ones by time.
     due: Sorted<(u64, u32), ()>,
     parked: Sorted<(u64, u32), ()>,
     /// Queues with an eligible run, by rank.
-    turns: Sorted<(u64, u32), ()>,
+    turns: Heap<u64>,
 }
 
 impl Runs {
@@ -161,11 +169,12 @@ impl Runs {
             queues: Vec::new(),
             queues_free: Vec::new(),
             by_file: [Index::new(), Index::new()],
-            pending: Sorted::new(),
-            eligible: Sorted::new(),
+            bags: Bags::new(),
+            moved: Vec::new(),
+            borders: Borders::new(),
             due: Sorted::new(),
             parked: Sorted::new(),
-            turns: Sorted::new(),
+            turns: Heap::new(),
         }
     }
 
@@ -216,19 +225,17 @@ impl Runs {
                 let old = &mut self.runs[run as usize];
                 old.end = request.end();
                 requests.push_back(&mut old.requests, slot);
-                let key = key(queue, old.start, run);
-                match old.stage {
-                    Stage::Eligible => self.eligible.insert(key, request.end()),
-                    _ => self.pending.insert(key, request.end()),
-                }
+                let stream = u64::from(queue);
+                self.borders.remove(stream, request.offset, Side::Ends, run);
+                self.borders.insert(stream, request.end(), Side::Ends, run);
                 run
             }
             (None, Some(run)) => {
-                self.unplace(run);
+                self.unplace(requests, run);
                 let old = &mut self.runs[run as usize];
                 old.start = request.offset;
                 requests.insert_behind(&mut old.requests, None, slot);
-                self.place(run);
+                self.place(requests, run);
                 run
             }
             (None, None) => return self.make(requests, queue, slot),
@@ -237,7 +244,7 @@ impl Runs {
         let entry = &mut self.runs[run as usize];
         entry.count += 1;
         entry.steps_sum = entry.steps_sum.saturating_add(self.step);
-        self.review(run);
+        self.review(requests, run);
         run
     }
 
@@ -248,7 +255,7 @@ impl Runs {
             self.remove(requests, number, &mut Vec::new());
             return;
         }
-        self.unplace(number);
+        self.unplace(requests, number);
         let run = &mut self.runs[number as usize];
         // Which step it came at is not known any more: the mean of its run.
         run.steps_sum -= run.steps_sum / u64::from(run.count);
@@ -263,25 +270,29 @@ impl Runs {
         } else if !rest.is_empty() {
             self.cut_off(requests, number, &mut rest, after);
         }
-        self.place(number);
-        self.review(number);
+        self.place(requests, number);
+        self.review(requests, number);
     }
 
     /// One step: whatever has earned its turn by now can be chosen.
-    pub(crate) fn step(&mut self, now: Time) {
+    pub(crate) fn step(&mut self, requests: &Requests, now: Time) {
         self.step += 1;
-        self.wake(now);
+        while let Some(queue) = self.moved.pop() {
+            self.queues[queue as usize].moved = false;
+            self.find_next(requests, queue);
+        }
+        self.wake(requests, now);
         if self.turns.is_empty()
             && let Some(((step, _), ())) = self.due.first()
         {
             self.step = self.step.max(step);
-            self.wake(now);
+            self.wake(requests, now);
         }
     }
 
     /// The next run of the queue whose turn it is.
     pub(crate) fn next(&self) -> Option<u32> {
-        let ((_, queue), ()) = self.turns.first()?;
+        let (_, queue) = self.turns.first()?;
         self.next_of(queue)
     }
 
@@ -296,17 +307,17 @@ impl Runs {
     }
 
     /// Waits for more of an eligible run, once.
-    pub(crate) fn park(&mut self, run: u32, until: Time) {
-        self.unplace(run);
+    pub(crate) fn park(&mut self, requests: &Requests, run: u32, until: Time) {
+        self.unplace(requests, run);
         let entry = &mut self.runs[run as usize];
         (entry.stage, entry.waited) = (Stage::Parked { until }, true);
-        self.place(run);
+        self.place(requests, run);
     }
 
     /// Ends a wait before its time, if the run waits.
-    pub(crate) fn unpark(&mut self, run: u32) {
+    pub(crate) fn unpark(&mut self, requests: &Requests, run: u32) {
         if matches!(self.runs[run as usize].stage, Stage::Parked { .. }) {
-            self.make_eligible(run);
+            self.make_eligible(requests, run);
         }
     }
 
@@ -318,52 +329,53 @@ impl Runs {
     /// Moves the requests of a run to `into`, in order of place, and forgets it. The sweep of its
     /// queue goes on from here.
     pub(crate) fn remove(&mut self, requests: &mut Requests, number: u32, into: &mut Vec<Slot>) {
-        let run = &self.runs[number as usize];
-        let (queue, at) = (run.queue, key(run.queue, run.start, number));
-        let entry = &mut self.queues[queue as usize];
-        let was_next = entry.next == Some(at);
-        entry.at = at;
-        entry.runs -= 1;
+        let queue = self.runs[number as usize].queue;
+        self.queues[queue as usize].runs -= 1;
         if self.order == Order::Turns {
             self.take_turn(queue);
         }
-        self.unplace(number);
-        if !was_next {
-            self.find_next(queue);
-        }
+        self.leave(requests, number);
         let run = &mut self.runs[number as usize];
         while let Some(slot) = requests.pop_front(&mut run.requests) {
             into.push(slot);
         }
         self.runs_free.push(number);
-        let entry = &self.queues[queue as usize];
+        let entry = &mut self.queues[queue as usize];
         if entry.runs == 0 {
-            self.by_file[entry.direction as usize].remove(entry.file, queue);
+            self.set_next(queue, None);
+            let entry = &mut self.queues[queue as usize];
+            entry.sweep.restart();
+            self.by_file[entry.direction as usize].remove(queue);
             self.queues_free.push(queue);
         }
     }
 
     /// Runs that end where a request begins, and begin where it ends, and have room for it.
     fn neighbours(&self, queue: u32, request: &Request) -> (Option<u32>, Option<u32>) {
-        let place = key(queue, request.offset, 0);
+        let (start, end, stream) = (request.offset, request.end(), u64::from(queue));
+        // Both at once.
+        self.borders.touch(stream, end);
         let (mut left, mut right) = (None, None);
-        for tree in [&self.eligible, &self.pending] {
-            let (before, after) = tree.around(&place);
-            if let Some((key, end)) = before
-                && queue_of(key) == queue
-                && end == request.offset
-                && self.has_room(run_of(key), request.len, 1)
-            {
-                left = Some(run_of(key));
+        let is_better = |run: u32, than: Option<u32>| {
+            let touches =
+                |found: &Run| found.queue == queue && (found.end == start || found.start == end);
+            touches(&self.runs[run as usize])
+                && self.has_room(run, request.len, 1)
+                && than.is_none_or(|than| {
+                    self.runs[run as usize].oldest < self.runs[than as usize].oldest
+                })
+        };
+        // Of several it joins the oldest.
+        self.borders.find(stream, start, Side::Ends, |run| {
+            if is_better(run, left) {
+                left = Some(run);
             }
-            if let Some((key, _)) = after
-                && queue_of(key) == queue
-                && start_of(key) == request.end()
-                && self.has_room(run_of(key), request.len, 1)
-            {
-                right = Some(run_of(key));
+        });
+        self.borders.find(stream, end, Side::Begins, |run| {
+            if is_better(run, right) {
+                right = Some(run);
             }
-        }
+        });
         if let (Some(first), Some(second)) = (left, right) {
             let Run {
                 start, end, count, ..
@@ -384,8 +396,8 @@ impl Runs {
 
     /// Two runs and the request between them become one; the larger keeps its number.
     fn join(&mut self, requests: &mut Requests, left: u32, right: u32, slot: Slot) -> u32 {
-        self.unplace(left);
-        self.unplace(right);
+        self.unplace(requests, left);
+        self.unplace(requests, right);
         let [first, second] = self
             .runs
             .get_disjoint_mut([left as usize, right as usize])
@@ -430,7 +442,7 @@ impl Runs {
         let queue = kept.queue;
         self.runs_free.push(goes);
         self.queues[queue as usize].runs -= 1;
-        self.place(keeps);
+        self.place(requests, keeps);
         keeps
     }
 
@@ -459,7 +471,7 @@ impl Runs {
         if step > self.step + 1 {
             self.runs[number as usize].stage = Stage::Waiting { step };
         }
-        self.place(number);
+        self.place(requests, number);
         number
     }
 
@@ -504,7 +516,7 @@ impl Runs {
         old.steps_sum -= steps * u64::from(count);
         let run = &mut self.runs[made as usize];
         (run.count, run.steps_sum) = (count, steps * u64::from(count));
-        self.place(made);
+        self.place(requests, made);
     }
 }
 

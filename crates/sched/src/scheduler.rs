@@ -5,7 +5,7 @@
 
 use crate::cost::CostModel;
 use crate::estimate::Estimate;
-use crate::index::{Index, NONE};
+use crate::index::NONE;
 use crate::options::{Options, OptionsError};
 use crate::overlap::Overlap;
 use crate::policy::{self, Bound, Pick, Policy};
@@ -21,7 +21,6 @@ pub struct Scheduler {
     options: Options,
     policy: Box<dyn Policy>,
     requests: Requests,
-    ids: Index,
     pub(crate) overlap: Overlap,
     estimate: Estimate,
     /// By batch number: its requests that have not finished; 0 when the number is free.
@@ -75,7 +74,6 @@ impl Scheduler {
             estimate: Estimate::new(options, policy.prices()),
             policy,
             requests: Requests::new(),
-            ids: Index::new(),
             overlap: Overlap::new(),
             batches: Vec::new(),
             batches_free: Vec::new(),
@@ -103,7 +101,7 @@ impl Scheduler {
     /// Tells the scheduler what happened. `now` should never go back.
     pub fn handle(&mut self, now: Time, input: Input) -> Result<(), Rejected> {
         let result = match input {
-            Input::Arrived(request) => self.arrived(now, request),
+            Input::Arrived(ref request) => self.arrived(now, request),
             Input::Finished(id) => self.finished(now, id),
             Input::Cancelled(id) => self.cancelled(now, id),
             Input::Heard(given) => {
@@ -235,15 +233,14 @@ impl Scheduler {
         self.stats
     }
 
-    fn arrived(&mut self, now: Time, request: Request) -> Result<(), Rejected> {
+    fn arrived(&mut self, now: Time, request: &Request) -> Result<(), Rejected> {
         if self.stats.queued >= self.options.queued_max {
             return Err(Rejected::QueueFull);
         }
-        if self.ids.find(request.id.0) != NONE {
+        if self.requests.find(request.id) != NONE {
             return Err(Rejected::IdInUse(request.id));
         }
         let slot = self.requests.insert(now, request);
-        self.ids.insert(request.id.0, slot);
         self.stats.arrived += 1;
         self.stats.queued += 1;
         self.stats.queued_peak = self.stats.queued_peak.max(self.stats.queued);
@@ -335,7 +332,6 @@ impl Scheduler {
 
     /// Frees the slot of a request that is done, and those that were held back for it alone.
     fn forget(&mut self, now: Time, slot: Slot) {
-        self.ids.remove(self.requests[slot].request.id.0, slot);
         let mut freed = core::mem::take(&mut self.freed);
         self.overlap.gone(&mut self.requests, slot, &mut freed);
         self.requests.release(slot);
@@ -347,7 +343,7 @@ impl Scheduler {
     }
 
     fn slot_of(&self, id: RequestId) -> Result<Slot, Rejected> {
-        match self.ids.find(id.0) {
+        match self.requests.find(id) {
             NONE => Err(Rejected::UnknownId(id)),
             slot => Ok(slot),
         }

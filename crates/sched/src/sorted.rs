@@ -9,6 +9,7 @@
 use crate::index::NONE;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::hint::black_box;
 
 /// Entries of a node.
 const WIDTH: usize = 24;
@@ -164,6 +165,14 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
 
     /// Removes a key; its value if it was there.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        // Queues are mostly emptied at their front.
+        let leaf = &mut self.leaves[self.first as usize];
+        if leaf.len > 1 && leaf.keys[0] == *key {
+            let value = leaf.values[0];
+            leaf.cut(0);
+            self.len -= 1;
+            return Some(value);
+        }
         if let Some((number, at)) = self.near(key) {
             let leaf = &mut self.leaves[number as usize];
             if at >= leaf.len as usize || leaf.keys[at] != *key {
@@ -210,14 +219,8 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         self.entry_from(leaf, at)
     }
 
-    /// The greatest key below `key`.
-    #[inline]
-    pub(crate) fn before(&self, key: &K) -> Option<(K, V)> {
-        let (leaf, at) = self.place(key);
-        self.entry_until(leaf, at)
-    }
-
-    /// Both neighbours of a place, for the price of one search: `before` and `at_or_after`.
+    /// Both neighbours of a place, for the price of one search: the greatest key below it, and the
+    /// least that is not.
     #[inline]
     pub(crate) fn around(&self, key: &K) -> (Found<K, V>, Found<K, V>) {
         let (leaf, at) = self.place(key);
@@ -283,10 +286,12 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         let mut number = self.root;
         for _ in 0..self.height {
             let inner = &self.inner[number as usize];
+            touch(&inner.keys);
             number = inner.children[inner.child(key)];
         }
         self.recent.set(number);
         let leaf = &self.leaves[number as usize];
+        touch(&leaf.keys);
         (
             number,
             rank(&leaf.keys[..leaf.len as usize], |other| other < key),
@@ -433,6 +438,16 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
                 self.inner.len() as u32 - 1
             }
         }
+    }
+}
+
+/// Fetches all lines of the keys of a node at once: a search by halves would wait for one after
+/// the other.
+#[inline]
+fn touch<K: Copy>(keys: &[K; WIDTH]) {
+    let line = (64 / size_of::<K>()).clamp(1, WIDTH - 1);
+    for key in keys.iter().step_by(line) {
+        black_box(*key);
     }
 }
 

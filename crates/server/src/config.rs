@@ -327,6 +327,40 @@ mod tests {
     }
 
     #[test]
+    fn wrong_values_of_a_policy_say_so_too() {
+        let cases = [
+            (
+                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = -5\n",
+                "f.toml:5: quantum_bytes = -5 must not be negative",
+            ),
+            (
+                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = \"64 miles\"\n",
+                "f.toml:5: quantum_bytes must be a whole number",
+            ),
+            (
+                "[scheduler]\npolicy = \"aioli\"\nprediction = \"recorded\"\n",
+                "f.toml:5: prediction = \"recorded\" is for the simulator and the C library",
+            ),
+            (
+                "[scheduler]\ncost_file = \"/dev/null\"\n",
+                "f.toml:4: cost_file /dev/null: cannot be read: is not a file",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = refusal(&format!("{GOOD}{text}"));
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_policy_may_have_a_unit() {
+        let text = format!("{GOOD}[scheduler]\npolicy = \"mlf\"\nquantum_bytes = \"64 KiB\"\n");
+        let table = parse(&text).expect("it is valid").scheduler.table;
+        let quantum = table.iter().find(|(name, _)| *name == "quantum_bytes");
+        assert_eq!(quantum.expect("it is set").1, &65_536.into());
+    }
+
+    #[test]
     fn a_trace_needs_a_file() {
         let cases = [
             (

@@ -1,7 +1,10 @@
 //! What accesses cost a modelled device, measured on the model, so that policies know the device
-//! as `tidegate calibrate` lets them know a real one.
+//! as `tidegate calibrate` lets them know a real one; or what that command has written.
 
 use crate::rng::Rng;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use tidegate_device::{Access, Device, DeviceOptions, OptionsError};
 use tidegate_sched::{AccessCost, CostModel, Direction};
 
@@ -24,6 +27,25 @@ pub fn measured(device: &DeviceOptions) -> Result<CostModel, OptionsError> {
         }
     }
     Ok(model)
+}
+
+/// Bytes of a cost model beyond which it is none.
+const FILE_BYTES_MAX: u64 = 1 << 16;
+
+/// Reads what `tidegate calibrate` has written. The error says why it cannot be used.
+pub fn read(path: &Path) -> Result<CostModel, String> {
+    // Looked at before it is opened: a pipe would be waited for.
+    let text = std::fs::metadata(path).and_then(|found| match found.is_file() {
+        true => {
+            let mut text = String::new();
+            let file = File::open(path)?;
+            file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+            Ok(text)
+        }
+        false => Err(io::Error::other("is not a file")),
+    });
+    let text = text.map_err(|error| error.to_string())?;
+    CostModel::parse(&text).map_err(|error| error.to_string())
 }
 
 /// The line through two means.

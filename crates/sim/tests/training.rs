@@ -1,5 +1,6 @@
 //! Policies that are shown the load before they are measured, in small scenarios.
 
+use tidegate_sched::CostModel;
 use tidegate_sim::result::{Metric, Outcome};
 use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
@@ -128,4 +129,41 @@ fn costs_are_those_of_the_device_unless_told() {
         let error = parsed(&told(cost)).expect_err(cost);
         assert!(error.contains(said), "{error}");
     }
+}
+
+#[test]
+fn costs_can_be_those_of_a_file() {
+    let name = format!("tidegate-sim-{}.cost", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let mut model = CostModel::default();
+    model.write_random.base_ns = 70;
+    std::fs::write(&path, format!("# measured\n{model}")).expect("a temporary file");
+    let told = |cost: &str| parsed(&format!("cost = {{ {cost} }}\n{TEXT}"));
+    let cost = |cost: &str| {
+        let scenario = told(cost).expect("it is right");
+        *scenario.series[0].points[0].machine.cost()
+    };
+    let file = format!("file = {:?}", path.display().to_string());
+    assert_eq!(cost(&file), model);
+    // Numbers beside it are others than those of the file.
+    let both = cost(&format!("{file}, write_random_base_ns = 7"));
+    assert_eq!(both.write_random.base_ns, 7);
+    assert_eq!(both.read_random, model.read_random);
+    std::fs::write(&path, "read_random_base_ns = 1\n").expect("a temporary file");
+    for (cost, said) in [
+        (
+            &*file,
+            "read_random_ns_per_mib is missing; `tidegate calibrate",
+        ),
+        (
+            "file = \"/nowhere/a.cost\"",
+            "/nowhere/a.cost: No such file",
+        ),
+        ("file = \"/dev/null\"", "/dev/null: is not a file"),
+        ("file = 3", "cost.file: takes the name of a file"),
+    ] {
+        let error = told(cost).expect_err(cost);
+        assert!(error.contains(said), "{error}");
+    }
+    let _ = std::fs::remove_file(&path);
 }

@@ -1,12 +1,15 @@
 //! The configuration of AGIOS: its file, its defaults, and the file of weights.
 
 use super::libconfig::{self, Setting, Value};
+use crate::files;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Read when `agios_init` is given no path; it need not exist.
 pub(super) const DEFAULT_PATH: &str = "/etc/agios.conf";
+
+/// Bytes of a configuration, or of a file of weights, beyond which it is none.
+const BYTES_MAX: u64 = 1 << 24;
 
 /// The algorithms, at the numbers that AGIOS gives them.
 pub(super) const ALGORITHMS: [&str; 9] = [
@@ -21,8 +24,6 @@ pub(super) struct Config {
     pub(super) trace_file_sufix: String,
     /// KiB.
     pub(super) max_trace_buffer_size: u64,
-    /// Nanoseconds.
-    pub(super) waiting_time: u64,
     /// Bytes.
     pub(super) aioli_quantum: u64,
     /// Bytes.
@@ -49,7 +50,6 @@ impl Default for Config {
             trace_file_prefix: String::new(),
             trace_file_sufix: String::new(),
             max_trace_buffer_size: 1024,
-            waiting_time: 900_000,
             aioli_quantum: 8192,
             mlf_quantum: 8192,
             sw_window: 1000,
@@ -72,10 +72,10 @@ pub(super) fn algorithm(name: &str) -> Option<&'static str> {
 /// queues the program uses; a file of weights must have one for each.
 pub(super) fn read(path: Option<&Path>, queues: u32) -> Result<Config, String> {
     let (text, path) = match path {
-        Some(path) => (fs::read_to_string(path), path),
+        Some(path) => (files::read_text(path, BYTES_MAX), path),
         None => {
             let path = Path::new(DEFAULT_PATH);
-            match fs::read_to_string(path) {
+            match files::read_text(path, BYTES_MAX) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     return Ok(Config::default());
                 }
@@ -98,14 +98,13 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
     file.text("trace_file_prefix", &mut config.trace_file_prefix)?;
     file.text("trace_file_sufix", &mut config.trace_file_sufix)?;
     let int_max = i32::MAX as u64;
-    let numbers: [(&str, &mut u64, u64, u64); 8] = [
+    let numbers: [(&str, &mut u64, u64, u64); 7] = [
         (
             "max_trace_buffer_size",
             &mut config.max_trace_buffer_size,
             1,
             1 << 20,
         ),
-        ("waiting_time", &mut config.waiting_time, 0, int_max),
         ("aioli_quantum", &mut config.aioli_quantum, 1, int_max),
         ("mlf_quantum", &mut config.mlf_quantum, 1, int_max),
         ("SW_window", &mut config.sw_window, 1, 3_600_000),
@@ -121,6 +120,8 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
     file.algorithm("starting_algorithm", &mut "")?;
     file.number("select_algorithm_min_reqnumber", &mut ignored, 0, int_max)?;
     file.number("performance_values", &mut ignored, 0, int_max)?;
+    // Our thread is woken, and does not look again after a time.
+    file.number("waiting_time", &mut ignored, 0, int_max)?;
     file.flag("enable_SW", &mut false)?;
     file.period()?;
     file.optional_text("wfq_conf", &mut wfq_conf)?;
@@ -144,7 +145,7 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
 
 /// Reads whole numbers from 1 on with white space between, one for each queue.
 fn weights(path: &Path, queues: u32) -> Result<Vec<u64>, String> {
-    let text = fs::read_to_string(path)
+    let text = files::read_text(path, BYTES_MAX)
         .map_err(|error| format!("{}: {error}: the weights of WFQ", path.display()))?;
     let mut weights = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -1,8 +1,9 @@
 //! The requests of an AGIOS program, found again by what it says of them: file, type, length and
-//! offset, which need not be unique. Those that are alike stand in a chain in order of arrival.
+//! offset, which need not be unique. Those that are alike are found in order of arrival.
+//!
+//! A hash table whose chains run through the requests themselves: one place in memory to touch for
+//! each, and nothing to allocate once it has grown.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use tidegate_sched::mix64;
 
 /// What a program says of a request.
@@ -15,28 +16,11 @@ pub(super) struct Key {
     pub(super) write: bool,
 }
 
-impl std::hash::Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
+impl Key {
+    #[inline]
+    fn mixed(&self) -> u64 {
         let place = self.offset as u64 ^ (self.len as u64).rotate_left(40);
-        state.write_u64(mix64(place ^ u64::from(self.write)) ^ self.file);
-    }
-}
-
-/// The keys are mixed well before they come here.
-#[derive(Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = mix64(self.0 ^ u64::from(byte));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
+        mix64(place ^ u64::from(self.write)) ^ self.file
     }
 }
 
@@ -45,17 +29,36 @@ const NONE: u32 = u32::MAX;
 struct Entry {
     key: Key,
     user_id: i64,
-    dispatched: bool,
-    /// The next of the same key, or the next free place.
+    /// The next of its chain, or the next free place.
     next: u32,
+    dispatched: bool,
+}
+
+/// The first and the last of those whose keys come to the same number.
+#[derive(Clone, Copy)]
+struct Chain {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: Chain = Chain {
+    first: NONE,
+    last: NONE,
+};
+
+/// Where a request was found; good until the table changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) number: u32,
+    before: u32,
 }
 
 /// All requests between `agios_add_request` and `agios_release_request`.
 pub(super) struct Table {
     entries: Vec<Entry>,
     free: u32,
-    /// First and last of each key.
-    chains: HashMap<Key, (u32, u32), BuildHasherDefault<Mixed>>,
+    /// A power of two of them, and at least as many as entries.
+    chains: Vec<Chain>,
 }
 
 impl Table {
@@ -63,7 +66,7 @@ impl Table {
         Table {
             entries: Vec::new(),
             free: NONE,
-            chains: HashMap::default(),
+            chains: vec![EMPTY; 1024],
         }
     }
 
@@ -72,25 +75,25 @@ impl Table {
         let entry = Entry {
             key,
             user_id,
-            dispatched: false,
             next: NONE,
+            dispatched: false,
         };
         let number = match self.free {
             NONE => {
+                if self.entries.len() == self.chains.len() {
+                    self.grow();
+                }
                 self.entries.push(entry);
                 self.entries.len() as u32 - 1
             }
             number => {
-                self.free = self.entries[number as usize].next;
-                self.entries[number as usize] = entry;
+                let place = &mut self.entries[number as usize];
+                self.free = place.next;
+                *place = entry;
                 number
             }
         };
-        let (_, last) = self.chains.entry(key).or_insert((number, NONE));
-        if *last != NONE {
-            self.entries[*last as usize].next = number;
-        }
-        *last = number;
+        self.append(number);
         number
     }
 
@@ -102,39 +105,74 @@ impl Table {
     }
 
     /// The first request of a key that was, or was not, dispatched.
-    pub(super) fn find(&self, key: Key, dispatched: bool) -> Option<u32> {
-        let (mut at, _) = *self.chains.get(&key)?;
+    pub(super) fn find(&self, key: Key, dispatched: bool) -> Option<Found> {
+        self.search(&key, |_, entry| {
+            entry.dispatched == dispatched && entry.key == key
+        })
+    }
+
+    /// Forgets a request that was just found.
+    pub(super) fn remove(&mut self, found: Found) {
+        let Found { number, before } = found;
+        let Entry { key, next, .. } = self.entries[number as usize];
+        let chain = self.chain(&key);
+        match before {
+            NONE => self.chains[chain].first = next,
+            before => self.entries[before as usize].next = next,
+        }
+        if next == NONE {
+            self.chains[chain].last = before;
+        }
+        self.entries[number as usize].next = self.free;
+        self.free = number;
+    }
+
+    /// Forgets a request by its number.
+    pub(super) fn remove_number(&mut self, number: u32) {
+        let key = self.entries[number as usize].key;
+        let found = self.search(&key, |at, _| at == number);
+        self.remove(found.expect("each request is in its chain"));
+    }
+
+    fn chain(&self, key: &Key) -> usize {
+        key.mixed() as usize & (self.chains.len() - 1)
+    }
+
+    fn search(&self, key: &Key, is: impl Fn(u32, &Entry) -> bool) -> Option<Found> {
+        let (mut before, mut at) = (NONE, self.chains[self.chain(key)].first);
         while at != NONE {
             let entry = &self.entries[at as usize];
-            if entry.dispatched == dispatched {
-                return Some(at);
+            if is(at, entry) {
+                return Some(Found { number: at, before });
             }
-            at = entry.next;
+            (before, at) = (at, entry.next);
         }
         None
     }
 
-    /// Forgets a request.
-    pub(super) fn remove(&mut self, number: u32) {
-        let Entry { key, next, .. } = self.entries[number as usize];
-        let (first, last) = self.chains.get_mut(&key).expect("each request has a chain");
-        if *first == number {
-            *first = next;
-            if next == NONE {
-                self.chains.remove(&key);
-            }
-        } else {
-            let mut before = *first;
-            while self.entries[before as usize].next != number {
-                before = self.entries[before as usize].next;
-            }
-            self.entries[before as usize].next = next;
-            if *last == number {
-                *last = before;
+    fn append(&mut self, number: u32) {
+        let chain = self.chain(&self.entries[number as usize].key);
+        let chain = &mut self.chains[chain];
+        match chain.last {
+            NONE => chain.first = number,
+            last => self.entries[last as usize].next = number,
+        }
+        chain.last = number;
+    }
+
+    /// Doubles the chains. Called when no place is free, so that every entry is in one.
+    fn grow(&mut self) {
+        let chains = vec![EMPTY; self.chains.len() * 2];
+        let before = std::mem::replace(&mut self.chains, chains);
+        for Chain { first, .. } in before {
+            // In the order of the old chain, so that those that are alike keep theirs.
+            let mut at = first;
+            while at != NONE {
+                let next = std::mem::replace(&mut self.entries[at as usize].next, NONE);
+                self.append(at);
+                at = next;
             }
         }
-        self.entries[number as usize].next = self.free;
-        self.free = number;
     }
 }
 
@@ -142,30 +180,55 @@ impl Table {
 mod tests {
     use super::*;
 
+    const KEY: Key = Key {
+        file: 1,
+        offset: 0,
+        len: 10,
+        write: false,
+    };
+
+    fn number(found: Option<Found>) -> Option<u32> {
+        found.map(|found| found.number)
+    }
+
     #[test]
     fn requests_that_are_alike_come_and_go_one_by_one() {
-        let key = Key {
-            file: 1,
-            offset: 0,
-            len: 10,
-            write: false,
-        };
         let mut table = Table::new();
-        let [a, b, c] = [1, 2, 3].map(|id| table.add(key, id));
-        let write = Key { write: true, ..key };
-        assert_eq!(table.find(write, false), None);
-        assert_eq!(table.find(key, true), None);
+        let [a, b, c] = [1, 2, 3].map(|id| table.add(KEY, id));
+        let write = Key { write: true, ..KEY };
+        assert_eq!(number(table.find(write, false)), None);
+        assert_eq!(number(table.find(KEY, true)), None);
         assert_eq!(table.dispatched(b), 2);
-        assert_eq!(table.find(key, true), Some(b));
-        assert_eq!(table.find(key, false), Some(a));
-        table.remove(b);
-        table.remove(c);
-        assert_eq!(table.find(key, true), None);
-        let d = table.add(key, 4);
+        assert_eq!(number(table.find(KEY, true)), Some(b));
+        assert_eq!(number(table.find(KEY, false)), Some(a));
+        table.remove_number(b);
+        table.remove_number(c);
+        assert_eq!(number(table.find(KEY, true)), None);
+        let d = table.add(KEY, 4);
         assert_eq!(d, c);
-        table.remove(a);
-        assert_eq!(table.find(key, false), Some(d));
-        table.remove(d);
-        assert!(table.chains.is_empty());
+        table.remove(table.find(KEY, false).unwrap());
+        assert_eq!(number(table.find(KEY, false)), Some(d));
+        table.remove_number(d);
+        assert_eq!(number(table.find(KEY, false)), None);
+        assert_ne!(table.add(KEY, a.into()), NONE);
+    }
+
+    #[test]
+    fn growing_loses_nothing_and_keeps_the_order() {
+        let mut table = Table::new();
+        let key = |number: i64| Key {
+            offset: number % 3000 * 10,
+            ..KEY
+        };
+        for number in 0..6000 {
+            table.add(key(number), number);
+        }
+        for number in 0..6000 {
+            let found = table.find(key(number), false).unwrap();
+            assert_eq!(table.dispatched(found.number), number);
+            table.remove(table.find(key(number), true).unwrap());
+        }
+        assert!((0..3000).all(|number| table.find(key(number), true).is_none()));
+        assert_eq!(table.entries.len(), 6000);
     }
 }

@@ -22,7 +22,9 @@ fn path_of(config: &Config, number: u32) -> String {
 pub(super) fn earlier(config: &Config) -> Result<Vec<Vec<Observed>>, String> {
     let paths = (1..=TRACES_MAX).map(|number| path_of(config, number));
     let there = paths.take_while(|path| Path::new(path).exists());
-    there.map(|path| history::read(&path)).collect()
+    there
+        .map(|path| history::read(&path, super::session::file_number))
+        .collect()
 }
 
 /// A trace file that is being written.
@@ -56,10 +58,18 @@ impl Trace {
         Err(format!("{prefix}: a million trace files are there already"))
     }
 
-    pub(super) fn arrived(&mut self, name: &str, write: bool, offset: i64, len: i64) {
+    pub(super) fn arrived(&mut self, name: &[u8], write: bool, offset: i64, len: i64) {
         let ns = self.start.elapsed().as_nanos();
         let kind = if write { 'W' } else { 'R' };
-        let written = writeln!(self.file, "{ns}\t{name}\t{kind}\t{offset}\t{len}");
+        let written = match name.contains(&b'\n') {
+            true => Err(std::io::Error::other(
+                "a file's name has a line break in it",
+            )),
+            // The name's bytes as they are: it is known again by them.
+            false => write!(self.file, "{ns}\t")
+                .and_then(|()| self.file.write_all(name))
+                .and_then(|()| writeln!(self.file, "\t{kind}\t{offset}\t{len}")),
+        };
         self.check(written);
     }
 

@@ -1,7 +1,7 @@
 //! What forwarding costs: small and large accesses, directly and through forwarders, in one run.
 
 mod machine;
-mod measure;
+pub mod measure;
 mod page;
 
 use super::cluster::{Cluster, Shape, at};

@@ -28,6 +28,10 @@ pub struct Replay {
         requires = "traces"
     )]
     device: String,
+    /// With --trace: what accesses cost, as `tidegate calibrate` writes it, for policies that ask;
+    /// instead of what is measured on the model of the device
+    #[arg(long, value_name = "FILE", requires = "traces")]
+    cost_file: Option<PathBuf>,
     /// With --trace: network: gigabit-ethernet, infiniband-4x, myrinet-10g, ethernet-100g or ideal
     #[arg(
         long,
@@ -93,7 +97,7 @@ impl Replay {
             "wait_mean",
             "lag_max",
         ];
-        let scenario = table(vec![
+        let mut scenario = vec![
             ("title", Value::from(self.title())),
             ("protocol", Value::from(self.protocol())),
             ("policies", Value::from(policies)),
@@ -115,8 +119,12 @@ impl Replay {
                     ("requests", Value::from(true)),
                 ]),
             ),
-        ]);
-        toml::to_string(&scenario).map_err(Fail::runtime)
+        ];
+        if let Some(file) = &self.cost_file {
+            let file = Value::from(file.display().to_string());
+            scenario.push(("cost", table(vec![("file", file)])));
+        }
+        toml::to_string(&table(scenario)).map_err(Fail::runtime)
     }
 
     fn application(&self, trace: &Path, files: &[PathBuf]) -> Table {

@@ -120,7 +120,7 @@ impl Aioli {
 impl Aioli {
     /// The next run, or until when to wait for more of one.
     fn choose(&mut self, requests: &Requests, now: Time) -> Result<u32, Time> {
-        self.runs.step(now);
+        self.runs.step(requests, now);
         loop {
             let stays = self.adaptive.as_mut();
             let same = stays.and_then(|adaptive| adaptive.stays(&self.runs));
@@ -132,12 +132,12 @@ impl Aioli {
                     return Err(until);
                 }
                 let first = self.runs.first_parked().expect("one is parked");
-                self.runs.unpark(first);
+                self.runs.unpark(requests, first);
                 continue;
             };
             let waited = self.runs.run(run).waited;
             match (!waited).then(|| self.predictor.waits(requests, &self.runs, run, now)) {
-                Some(Some(until)) => self.runs.park(run, until),
+                Some(Some(until)) => self.runs.park(requests, run, until),
                 _ => return Ok(run),
             }
         }
@@ -149,7 +149,7 @@ impl Policy for Aioli {
         let run = self.runs.arrived(requests, slot);
         self.ages.arrived(slot);
         if self.predictor.arrived(requests, slot, &self.runs) {
-            self.runs.unpark(run);
+            self.runs.unpark(requests, run);
         }
     }
 

@@ -262,7 +262,7 @@ impl Policy for Dsfq {
         let slot = front.expect("an application without requests is not next");
         if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge.take(requests, number, slot, into, |_, _| {});
+            self.merge.take(requests, slot, into, |_, _| {});
         }
         for &slot in into.iter() {
             self.run(requests, number, slot, self.now);
@@ -276,7 +276,7 @@ impl Policy for Dsfq {
         requests.unlink(&mut self.queues[number as usize], slot);
         let next = self.next_of(requests, number);
         self.tags.cancelled(number, self.now, next);
-        self.merge.cancelled(requests, number, slot);
+        self.merge.cancelled(requests, slot);
         if let Some(Below {
             feedback: Some(feedback),
             ..

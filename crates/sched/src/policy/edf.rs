@@ -123,7 +123,7 @@ impl Policy for Edf {
         let ((_, _, slot), ()) = self.by_deadline.first().expect("pick on an empty policy");
         if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge.take(requests, 0, slot, into, |_, _| {});
+            self.merge.take(requests, slot, into, |_, _| {});
             self.merge.end(requests, into);
         }
         for &slot in into.iter() {
@@ -137,7 +137,7 @@ impl Policy for Edf {
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.by_deadline.remove(&self.place(requests, slot));
-        self.merge.cancelled(requests, 0, slot);
+        self.merge.cancelled(requests, slot);
         if let Some(feedback) = &mut self.feedback {
             feedback.cancelled(slot);
         }

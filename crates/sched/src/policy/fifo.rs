@@ -38,7 +38,7 @@ impl Policy for Fifo {
             return Pick::Run;
         }
         self.merge.begin();
-        self.merge.take(requests, 0, slot, into, |requests, slot| {
+        self.merge.take(requests, slot, into, |requests, slot| {
             requests.unlink(&mut self.queue, slot);
         });
         self.merge.end(requests, into);
@@ -47,7 +47,7 @@ impl Policy for Fifo {
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         requests.unlink(&mut self.queue, slot);
-        self.merge.cancelled(requests, 0, slot);
+        self.merge.cancelled(requests, slot);
     }
 
     fn in_force(&self, options: &mut Options) {

@@ -53,7 +53,7 @@ impl Policy for Mlf {
         let run = match self.ages.overdue(requests, now) {
             Some(slot) => requests[slot].tag,
             None => {
-                self.runs.step(now);
+                self.runs.step(requests, now);
                 self.runs.next().expect("a step makes one eligible")
             }
         };

@@ -30,7 +30,6 @@ pub(super) struct RoundRobin {
 }
 
 struct Entry {
-    file: u64,
     direction: Direction,
     queue: List,
     next: u32,
@@ -57,7 +56,6 @@ impl RoundRobin {
             return found;
         }
         let entry = Entry {
-            file,
             direction,
             queue: List::new(),
             next: NONE,
@@ -104,10 +102,8 @@ impl RoundRobin {
 
     /// Forgets an entry that is empty and no longer linked.
     fn release(&mut self, number: u32) {
-        let Entry {
-            file, direction, ..
-        } = self.entries[number as usize];
-        self.by_file[direction as usize].remove(file, number);
+        let direction = self.entries[number as usize].direction;
+        self.by_file[direction as usize].remove(number);
         self.entries_free.push(number);
     }
 }
@@ -116,9 +112,8 @@ impl Policy for RoundRobin {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         let request = &requests[slot].request;
         let number = self.entry_for(request.file.0, request.direction);
-        requests[slot].tag = number;
         requests.push_back(&mut self.entries[number as usize].queue, slot);
-        self.merge.arrived(requests, 0, slot);
+        self.merge.arrived(requests, number, slot);
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
@@ -136,7 +131,7 @@ impl Policy for RoundRobin {
                 break;
             }
             requests.unlink(queue, slot);
-            self.merge.take(requests, 0, slot, into, |requests, slot| {
+            self.merge.take(requests, slot, into, |requests, slot| {
                 requests.unlink(queue, slot);
             });
         }
@@ -152,7 +147,7 @@ impl Policy for RoundRobin {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         let number = requests[slot].tag;
         requests.unlink(&mut self.entries[number as usize].queue, slot);
-        self.merge.cancelled(requests, 0, slot);
+        self.merge.cancelled(requests, slot);
         if self.entries[number as usize].queue.is_empty() {
             self.unlink(number);
             self.release(number);

@@ -67,7 +67,7 @@ impl Policy for Sjf {
             return Pick::Run;
         }
         self.merge.begin();
-        self.merge.take(requests, 0, slot, into, |_, _| {});
+        self.merge.take(requests, slot, into, |_, _| {});
         for &slot in into.iter() {
             self.left(requests, slot);
         }
@@ -77,7 +77,7 @@ impl Policy for Sjf {
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.left(requests, slot);
-        self.merge.cancelled(requests, 0, slot);
+        self.merge.cancelled(requests, slot);
     }
 
     fn prices(&self) -> bool {

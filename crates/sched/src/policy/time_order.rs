@@ -60,13 +60,16 @@ impl Policy for TimeOrder {
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
         let (key, slot) = self.queue.first().expect("pick on an empty policy");
         self.queue.remove(&key);
+        if let Some((_, next)) = self.queue.first() {
+            requests.touch(next);
+        }
         if self.merge.take_alone(slot, into) {
             return Pick::Run;
         }
         self.merge.begin();
         // What leaves with it has a place in the queue as well.
         let first = into.len();
-        self.merge.take(requests, 0, slot, into, |_, _| {});
+        self.merge.take(requests, slot, into, |_, _| {});
         for &slot in &into[first + 1..] {
             let key = self.key(requests, slot);
             self.queue.remove(&key);
@@ -77,7 +80,7 @@ impl Policy for TimeOrder {
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.queue.remove(&self.key(requests, slot));
-        self.merge.cancelled(requests, 0, slot);
+        self.merge.cancelled(requests, slot);
     }
 
     fn in_force(&self, options: &mut Options) {

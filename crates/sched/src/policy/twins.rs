@@ -78,6 +78,7 @@ impl Twins {
     fn left(&mut self, requests: &mut Requests, server: u32, slot: Slot) {
         let queue = &mut self.queues[server as usize];
         requests.unlink(queue, slot);
+        requests.touch_front(queue);
         if queue.is_empty() {
             self.busy.remove(&server);
         }
@@ -88,7 +89,6 @@ impl Twins {
 impl Policy for Twins {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         let server = self.server(&requests[slot].request);
-        requests[slot].tag = server;
         let queue = &mut self.queues[server as usize];
         if queue.is_empty() {
             self.busy.insert(server, ());
@@ -110,7 +110,7 @@ impl Policy for Twins {
         let server = requests[slot].tag;
         if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge.take(requests, server, slot, into, |_, _| {});
+            self.merge.take(requests, slot, into, |_, _| {});
         }
         for &slot in into.iter() {
             self.left(requests, server, slot);
@@ -122,7 +122,7 @@ impl Policy for Twins {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         let server = requests[slot].tag;
         self.left(requests, server, slot);
-        self.merge.cancelled(requests, server, slot);
+        self.merge.cancelled(requests, slot);
     }
 
     fn in_force(&self, options: &mut Options) {

@@ -57,7 +57,10 @@ impl Wfq {
 
     /// Takes a request out of its flow's queue and charges it.
     fn runs(&mut self, requests: &mut Requests, number: u32, slot: Slot) {
-        requests.unlink(&mut self.queues[number as usize], slot);
+        let queue = &mut self.queues[number as usize];
+        requests.unlink(queue, slot);
+        requests.touch_front(queue);
+        requests.touch_id(slot);
         let cost_ns = self.cost.request_ns(&requests[slot].request);
         self.fair.charge(number, cost_ns);
     }
@@ -105,7 +108,6 @@ impl Policy for Wfq {
         if number as usize >= self.queues.len() {
             self.queues.resize(number as usize + 1, List::new());
         }
-        requests[slot].tag = number;
         requests.push_back(&mut self.queues[number as usize], slot);
         self.merge.arrived(requests, number, slot);
     }
@@ -116,7 +118,7 @@ impl Policy for Wfq {
         let slot = front.expect("a flow without requests is not active");
         if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge.take(requests, number, slot, into, |_, _| {});
+            self.merge.take(requests, slot, into, |_, _| {});
         }
         for &slot in into.iter() {
             self.runs(requests, number, slot);
@@ -129,7 +131,7 @@ impl Policy for Wfq {
         let number = requests[slot].tag;
         requests.unlink(&mut self.queues[number as usize], slot);
         self.fair.cancelled(number);
-        self.merge.cancelled(requests, number, slot);
+        self.merge.cancelled(requests, slot);
     }
 
     fn prices(&self) -> bool {

@@ -33,6 +33,13 @@ const AHEAD_NS_MAX: u64 = 5_000_000;
 /// arrivals expensive. What comes beyond waits in order of arrival until there is room.
 const SWEEP_MAX: usize = 256;
 
+/// Room for so many is filled at once: it takes one pass over the sweep, and what is looked at
+/// for the first time since it came is fetched while others are.
+const REFILL: usize = 64;
+
+/// Turns of the last arrivals that are found without a search.
+const RECENT: usize = 16;
+
 /// File, offset, slot.
 type Place = (u64, u64, Slot);
 
@@ -48,15 +55,18 @@ pub(super) struct Window {
     by_key: Sorted<Key, u32>,
     turns: Vec<Turn>,
     turns_free: Vec<u32>,
-    /// The turn of the last arrival: the next one is often of the same.
-    recent: u32,
+    /// By the last bits of the application: the turn of its last arrival. The next one is often
+    /// of the same.
+    recent: [u32; RECENT],
+    /// The window of the last arrival.
+    current: u64,
 }
 
 /// The requests of one application in one window.
 struct Turn {
     key: Key,
-    /// In order of place.
-    sweep: Sorted<Place, ()>,
+    /// The last one is next: upwards from where the sweep is, then from the lowest again.
+    sweep: Vec<Place>,
     /// Where the sweep is: the place of the last one that was picked.
     at: Place,
     /// In order of arrival; empty unless the sweep is full.
@@ -66,26 +76,65 @@ struct Turn {
 impl Turn {
     fn push(&mut self, requests: &mut Requests, slot: Slot) {
         if self.rest.is_empty() && self.sweep.len() < SWEEP_MAX {
-            self.sweep.insert(place(requests, slot), ());
+            let place = place(requests, slot);
+            self.sweep.insert(self.rank(&place), place);
         } else {
             requests.push_back(&mut self.rest, slot);
         }
     }
 
-    /// The next upwards, or the lowest again.
-    fn next(&self) -> Slot {
-        let ahead = self.sweep.at_or_after(&self.at);
-        let (next, ()) = ahead
-            .or_else(|| self.sweep.first())
-            .expect("an empty turn is released at once");
-        next.2
+    /// Takes the next upwards, or the lowest again.
+    fn pop(&mut self, requests: &mut Requests) -> Slot {
+        self.at = self.sweep.pop().expect("an empty turn is released at once");
+        self.refill(requests);
+        self.at.2
     }
 
     fn remove(&mut self, requests: &mut Requests, slot: Slot) {
-        if self.sweep.remove(&place(requests, slot)).is_none() {
+        let place = place(requests, slot);
+        let rank = self.rank(&place);
+        if self.sweep.get(rank) != Some(&place) {
             requests.unlink(&mut self.rest, slot);
-        } else if let Some(slot) = requests.pop_front(&mut self.rest) {
-            self.sweep.insert(place(requests, slot), ());
+            return;
+        }
+        self.sweep.remove(rank);
+        self.refill(requests);
+    }
+
+    /// How many of the sweep come after a place.
+    fn rank(&self, place: &Place) -> usize {
+        let at = &self.at;
+        let order = (place < at, place);
+        self.sweep.partition_point(|one| (one < at, one) > order)
+    }
+
+    fn refill(&mut self, requests: &mut Requests) {
+        if self.rest.is_empty() || self.sweep.len() > SWEEP_MAX - REFILL {
+            return;
+        }
+        let mut slots = [0; REFILL];
+        let count = requests.pop_fronts(&mut self.rest, &mut slots);
+        let mut places = [Place::default(); REFILL];
+        for (to, &slot) in places.iter_mut().zip(&slots[..count]) {
+            *to = place(requests, slot);
+            requests.touch_id(slot);
+        }
+        let at = self.at;
+        let order = |one: &Place| (*one < at, *one);
+        let new = &mut places[..count];
+        new.sort_unstable_by_key(|one| core::cmp::Reverse(order(one)));
+        // Both are in order: from the back each place gets the one that is next of them.
+        let (mut old, mut left) = (self.sweep.len(), count);
+        self.sweep.resize(old + count, at);
+        while left > 0 {
+            let to = old + left - 1;
+            if old > 0 && order(&self.sweep[old - 1]) < order(&new[left - 1]) {
+                self.sweep[to] = self.sweep[old - 1];
+                old -= 1;
+            } else {
+                self.sweep[to] = new[left - 1];
+                left -= 1;
+            }
         }
     }
 }
@@ -108,7 +157,8 @@ impl Window {
             by_key: Sorted::new(),
             turns: Vec::new(),
             turns_free: Vec::new(),
-            recent: 0,
+            recent: [0; RECENT],
+            current: 0,
         })
     }
 
@@ -119,12 +169,24 @@ impl Window {
     /// The window of a request that arrived at `arrived`. A clock that is wrong, or lies, moves
     /// its owner by at most one window; an epoch heard from another forwarder counts up to the
     /// current one, so that the later requests of an operation do not fall behind.
-    fn epoch_of(&self, request: &Request, arrived: Time) -> u64 {
+    fn epoch_of(&mut self, request: &Request, arrived: Time) -> u64 {
         let wall_ns = self.wall_ns(arrived);
         let min = wall_ns.saturating_sub(self.width_ns);
         let max = wall_ns.saturating_add(AHEAD_NS_MAX);
-        let epoch = request.stamp_ns.clamp(min, max) / self.width_ns;
-        epoch.max(request.epoch_seen.min(wall_ns / self.width_ns))
+        let epoch = self.window_of(request.stamp_ns.clamp(min, max));
+        match request.epoch_seen > epoch {
+            true => epoch.max(request.epoch_seen.min(wall_ns / self.width_ns)),
+            false => epoch,
+        }
+    }
+
+    /// The window of a time. It is mostly that of the last one, and divisions are slow.
+    fn window_of(&mut self, wall_ns: u64) -> u64 {
+        let into = wall_ns.wrapping_sub(self.current * self.width_ns);
+        if into >= self.width_ns {
+            self.current = wall_ns / self.width_ns;
+        }
+        self.current
     }
 
     fn rank(&self, app: AppId, epoch: u64) -> u64 {
@@ -136,9 +198,10 @@ impl Window {
     }
 
     fn turn_for(&mut self, key: Key) -> u32 {
-        let recent = self.turns.get(self.recent as usize);
-        if recent.is_some_and(|turn| turn.key == key && !turn.sweep.is_empty()) {
-            return self.recent;
+        let recent = self.recent[key.2 as usize % RECENT];
+        let turn = self.turns.get(recent as usize);
+        if turn.is_some_and(|turn| turn.key == key && !turn.sweep.is_empty()) {
+            return recent;
         }
         if let Some((found, number)) = self.by_key.at_or_after(&key)
             && found == key
@@ -154,7 +217,7 @@ impl Window {
             None => {
                 self.turns.push(Turn {
                     key,
-                    sweep: Sorted::new(),
+                    sweep: Vec::with_capacity(REFILL),
                     at: (0, 0, 0),
                     rest: List::new(),
                 });
@@ -181,8 +244,7 @@ impl Policy for Window {
         let epoch = self.epoch_of(&entry.request, entry.arrived);
         let app = entry.request.app;
         let number = self.turn_for((epoch, self.rank(app, epoch), app.0));
-        requests[slot].tag = number;
-        self.recent = number;
+        self.recent[app.0 as usize % RECENT] = number;
         self.turns[number as usize].push(requests, slot);
         self.merge.arrived(requests, number, slot);
     }
@@ -190,17 +252,12 @@ impl Policy for Window {
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
         let (_, number) = self.by_key.first().expect("pick on an empty policy");
         let turn = &mut self.turns[number as usize];
-        let slot = turn.next();
-        turn.at = place(requests, slot);
-        if self.merge.take_alone(slot, into) {
-            turn.remove(requests, slot);
-        } else {
+        let slot = turn.pop(requests);
+        if !self.merge.take_alone(slot, into) {
             self.merge.begin();
-            self.merge
-                .take(requests, number, slot, into, |requests, slot| {
-                    turn.remove(requests, slot);
-                });
-            turn.remove(requests, slot);
+            self.merge.take(requests, slot, into, |requests, slot| {
+                turn.remove(requests, slot);
+            });
             self.merge.end(requests, into);
         }
         self.release_if_empty(number);
@@ -210,7 +267,7 @@ impl Policy for Window {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         let number = requests[slot].tag;
         self.turns[number as usize].remove(requests, slot);
-        self.merge.cancelled(requests, number, slot);
+        self.merge.cancelled(requests, slot);
         self.release_if_empty(number);
     }
 

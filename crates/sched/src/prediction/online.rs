@@ -11,11 +11,11 @@
 //! sure, else the sizes do.
 
 use super::Expected;
+use crate::borders::{Borders, Side};
 use crate::index::Index;
 use crate::index::NONE;
 use crate::requests::{Entry, Slot};
 use crate::runs::Runs;
-use crate::sorted::Sorted;
 use crate::types::{Direction, Time};
 use alloc::vec::Vec;
 
@@ -33,7 +33,6 @@ const STREAMS_MAX: usize = 4096;
 
 /// A file and direction.
 struct Stream {
-    file: u64,
     direction: Direction,
     /// By log2 of bytes.
     sizes: [Size; 40],
@@ -72,6 +71,15 @@ struct Chain {
     last: Time,
 }
 
+impl Chain {
+    fn at(&self, side: Side) -> u64 {
+        match side {
+            Side::Begins => self.start,
+            Side::Ends => self.end,
+        }
+    }
+}
+
 /// What was learned.
 pub(super) struct Online {
     streams: Vec<Stream>,
@@ -80,21 +88,10 @@ pub(super) struct Online {
     oldest: u32,
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
-    /// By stream and first byte of a live chain: its end, and its number.
-    chains_at: Sorted<Place, (u64, u32)>,
+    /// Where live chains begin and end, by stream. No two begin at one byte.
+    borders: Borders,
     /// By slot: its chain.
     chain_of: Vec<u32>,
-}
-
-/// Stream and byte, in one number.
-type Place = u128;
-
-fn place(stream: u32, byte: u64) -> Place {
-    u128::from(stream) << 64 | u128::from(byte)
-}
-
-fn is_of(stream: u32, place: Place) -> bool {
-    place >> 64 == u128::from(stream)
 }
 
 fn log2(len: u64) -> usize {
@@ -117,7 +114,7 @@ impl Online {
             oldest: 0,
             chains: Vec::new(),
             chains_free: Vec::new(),
-            chains_at: Sorted::new(),
+            borders: Borders::new(),
             chain_of: Vec::new(),
         }
     }
@@ -133,38 +130,69 @@ impl Online {
         }
         let stream = self.stream_for(request.file.0, request.direction);
         let (start, end, now) = (request.offset, request.end(), entry.ready);
-        let (before, after) = self.chains_at.around(&place(stream, start));
-        let left = before.filter(|(at, (until, _))| is_of(stream, *at) && *until == start);
-        let after = after.filter(|(at, _)| is_of(stream, *at));
-        if after.is_some_and(|(at, _)| at == place(stream, start)) {
+        self.borders.touch(u64::from(stream), end);
+        if self.beside(stream, start, Side::Begins).is_some() {
             // The same again: nothing is joined to it.
             return;
         }
-        let right = after.filter(|(at, _)| *at == place(stream, end));
+        let left = self.beside(stream, start, Side::Ends);
+        let right = self.beside(stream, end, Side::Begins);
         let chain = match (left, right) {
-            (Some((_, (_, chain))), right) => {
+            (Some(chain), right) => {
                 self.grows(chain, now);
+                self.unborder(chain, Side::Ends);
                 self.chains[chain as usize].end = end;
-                if let Some((at, (_, other))) = right {
-                    self.chains_at.remove(&at);
+                if let Some(other) = right {
+                    self.unborder(other, Side::Begins);
+                    self.unborder(other, Side::Ends);
                     self.absorb(chain, other);
                 }
+                self.border(chain, Side::Ends);
                 chain
             }
-            (None, Some((at, (_, chain)))) => {
-                self.chains_at.remove(&at);
+            (None, Some(chain)) => {
                 self.grows(chain, now);
+                self.unborder(chain, Side::Begins);
                 self.chains[chain as usize].start = start;
+                self.border(chain, Side::Begins);
                 chain
             }
-            (None, None) => self.make(stream, start, end, now),
+            (None, None) => {
+                let chain = self.make(stream, start, end, now);
+                self.border(chain, Side::Begins);
+                self.border(chain, Side::Ends);
+                chain
+            }
         };
         let entry = &mut self.chains[chain as usize];
         entry.live += 1;
         entry.refs += 1;
-        let whole = (place(stream, entry.start), (entry.end, chain));
-        self.chains_at.insert(whole.0, whole.1);
         self.chain_of[slot as usize] = chain;
+    }
+
+    /// The chain that begins or ends there; of several the last one.
+    fn beside(&self, stream: u32, byte: u64, side: Side) -> Option<u32> {
+        let mut found = None;
+        self.borders.find(u64::from(stream), byte, side, |number| {
+            let chain = &self.chains[number as usize];
+            let is_later = |than: u32| self.chains[than as usize].start < chain.start;
+            if (chain.stream, chain.at(side)) == (stream, byte) && found.is_none_or(is_later) {
+                found = Some(number);
+            }
+        });
+        found
+    }
+
+    fn border(&mut self, number: u32, side: Side) {
+        let chain = &self.chains[number as usize];
+        let stream = u64::from(chain.stream);
+        self.borders.insert(stream, chain.at(side), side, number);
+    }
+
+    fn unborder(&mut self, number: u32, side: Side) {
+        let chain = &self.chains[number as usize];
+        let stream = u64::from(chain.stream);
+        self.borders.remove(stream, chain.at(side), side, number);
     }
 
     /// A request finished, or was cancelled.
@@ -272,7 +300,8 @@ impl Online {
     /// All of a chain have finished: nothing could have joined it any more.
     fn ends(&mut self, chain: u32) {
         let ended = self.chains[chain as usize];
-        self.chains_at.remove(&place(ended.stream, ended.start));
+        self.unborder(chain, Side::Begins);
+        self.unborder(chain, Side::Ends);
         self.chains_free.push(chain);
         let stream = &mut self.streams[ended.stream as usize];
         let len = ended.end - ended.start;
@@ -315,7 +344,6 @@ impl Online {
             return found;
         }
         let stream = Stream {
-            file,
             direction,
             sizes: [Size::default(); 40],
             start: 0,
@@ -334,7 +362,7 @@ impl Online {
                 let number = self.oldest;
                 self.oldest = (number + 1) % STREAMS_MAX as u32;
                 let old = core::mem::replace(&mut self.streams[number as usize], stream);
-                self.by_file[old.direction as usize].remove(old.file, number);
+                self.by_file[old.direction as usize].remove(number);
                 number
             }
         };

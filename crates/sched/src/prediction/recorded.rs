@@ -24,6 +24,10 @@ use alloc::vec::Vec;
 /// The paper has bounds and does not tell them.
 const TOLERANCE_NS: u64 = 1_000_000_000;
 
+/// Times beyond this, of a broken trace or a strange clock, count as it, so that differences of
+/// them are numbers: 73 years.
+const NS_MAX: i64 = i64::MAX / 4;
+
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Observed {
@@ -138,6 +142,11 @@ fn queues(requests: &[Observed]) -> (Vec<u32>, Vec<(usize, usize)>) {
 /// How far a time lies from a span of times.
 fn distance(first: u64, last: u64, at: u64) -> u64 {
     first.saturating_sub(at) + at.saturating_sub(last)
+}
+
+/// A span of time that can be subtracted from others.
+fn signed(ns: u64) -> i64 {
+    ns.min(NS_MAX as u64) as i64
 }
 
 /// The n-th request of each place, with its mean time.
@@ -322,20 +331,18 @@ impl Recorded {
         let earliest = Time(entry.ready.0.saturating_sub(at_ns(first)));
         let began = *pace.began.get_or_insert(earliest);
         let late_ns = pace.late_ns;
-        let late = |number: usize| {
-            let passed = entry.ready.since(began) as i64;
-            passed - late_ns - at_ns(number) as i64
-        };
+        let late =
+            |number: usize| signed(entry.ready.since(began)) - late_ns - signed(at_ns(number));
         let free = range.filter(|&number| !self.came[number]);
         let number = free.min_by_key(|&number| late(number).unsigned_abs())?;
         let off = late(number);
         if off.unsigned_abs() > TOLERANCE_NS.max(at_ns(number) / 4) {
             // The program has become faster or slower, by this very prediction perhaps: those that
             // follow are compared with this one.
-            pace.late_ns += off / 2;
+            pace.late_ns = (late_ns + off / 2).clamp(-NS_MAX, NS_MAX);
             return None;
         }
-        pace.late_ns += off / 8;
+        pace.late_ns = (late_ns + off / 8).clamp(-NS_MAX, NS_MAX);
         self.came[number] = true;
         Some(number as u32)
     }
@@ -407,11 +414,30 @@ mod tests {
             for (n, i, at_ns) in (0..20).flat_map(|n| step(n, 500_000_000)) {
                 let request = crate::test::read(1, n * 65_536 + i * 4096, 4096);
                 let now = Time(repetition * 60_000_000_000 + at_ns);
-                let slot = requests.insert(now, request);
+                let slot = requests.insert(now, &request);
                 linked += u32::from(recorded.link(&requests[slot]).is_some());
             }
             assert!(linked > 50, "{linked} of 80");
         }
+    }
+
+    #[test]
+    fn wild_times_link_nothing_and_break_nothing() {
+        let wild = [0, 1 << 63, (1 << 63) - 1, u64::MAX];
+        let trace = wild.map(|at_ns| seen(1, 0, at_ns)).to_vec();
+        let prediction = Prediction::new(&[trace], &CostModel::default());
+        let mut recorded = Recorded::new(Arc::new(prediction));
+        let mut requests = Requests::new();
+        for now in [wild, wild, wild].concat() {
+            let slot = requests.insert(Time(now), &crate::test::read(1, 0, 4096));
+            recorded.link(&requests[slot]);
+        }
+        assert!(
+            recorded
+                .paces
+                .iter()
+                .all(|pace| pace.late_ns.abs() <= NS_MAX)
+        );
     }
 
     #[test]

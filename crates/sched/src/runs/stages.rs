@@ -1,29 +1,31 @@
 //! Where runs stand: which are eligible, which wait for a step or a time, and which queue is next.
 
-use super::{Growth, Key, Order, Queue, Runs, STEPS_MAX, Stage, key, queue_of, run_of};
+use super::{Growth, Order, Queue, Runs, STEPS_MAX, Stage, place, run_of, slot_of, start_of};
+use crate::borders::Side;
 use crate::index::NONE;
-use crate::types::{Request, Time};
+use crate::requests::Requests;
+use crate::sweep::{Place, Sweep};
+use crate::types::{Direction, Request, Time};
 
 impl Runs {
     /// A queue that had its turn comes after all others.
     pub(super) fn take_turn(&mut self, queue: u32) {
         self.ranks += 1;
         let entry = &mut self.queues[queue as usize];
-        let old = core::mem::replace(&mut entry.rank, self.ranks);
+        entry.rank = self.ranks;
         if entry.next.is_some() {
-            self.turns.remove(&(old, queue));
-            self.turns.insert((self.ranks, queue), ());
+            self.turns.set(queue, self.ranks);
         }
     }
 
     /// Eligible by now? A run that was stays so.
-    pub(super) fn review(&mut self, run: u32) {
+    pub(super) fn review(&mut self, requests: &Requests, run: u32) {
         let Stage::Waiting { step: old } = self.runs[run as usize].stage else {
             return;
         };
         let step = self.eligible_at(run);
         if step <= self.step + 1 {
-            self.make_eligible(run);
+            self.make_eligible(requests, run);
         } else if step != old {
             self.due.remove(&(old, run));
             self.due.insert((step, run), ());
@@ -50,90 +52,126 @@ impl Runs {
         }
     }
 
-    pub(super) fn make_eligible(&mut self, run: u32) {
-        self.unplace(run);
+    pub(super) fn make_eligible(&mut self, requests: &Requests, run: u32) {
+        self.unplace(requests, run);
         self.runs[run as usize].stage = Stage::Eligible;
-        self.place(run);
+        self.place(requests, run);
     }
 
     /// What is due by step or time becomes eligible.
-    pub(super) fn wake(&mut self, now: Time) {
+    pub(super) fn wake(&mut self, requests: &Requests, now: Time) {
         while let Some(((_, run), ())) = self.due.first().filter(|((at, _), ())| *at <= self.step) {
-            self.make_eligible(run);
+            self.make_eligible(requests, run);
         }
         while let Some(((_, run), ())) = self.parked.first().filter(|((at, _), ())| *at <= now.0) {
-            self.make_eligible(run);
+            self.make_eligible(requests, run);
         }
+    }
+
+    /// Where a run lies in the sweep of its queue.
+    fn place_of(&self, requests: &Requests, number: u32) -> Place {
+        let run = &self.runs[number as usize];
+        let first = requests.front(&run.requests);
+        place(run.start, number, first.expect("a run has requests"))
     }
 
     /// Puts a run where its stage says.
-    pub(super) fn place(&mut self, number: u32) {
+    pub(super) fn place(&mut self, requests: &Requests, number: u32) {
+        let at = self.place_of(requests, number);
         let run = &self.runs[number as usize];
-        let (queue, at, end) = (run.queue, key(run.queue, run.start, number), run.end);
+        let queue = run.queue;
+        if !run.closed {
+            let stream = u64::from(queue);
+            self.borders.insert(stream, run.start, Side::Begins, number);
+            self.borders.insert(stream, run.end, Side::Ends, number);
+        }
         match run.stage {
             Stage::Eligible => {
-                self.eligible.insert(at, end);
-                let entry = &self.queues[queue as usize];
-                let order = |key: Key| (key < entry.at, key);
-                if entry.next.is_none_or(|next| order(at) < order(next)) {
+                let entry = &mut self.queues[queue as usize];
+                entry.sweep.insert(&mut self.bags, at);
+                let is_next = |next| entry.sweep.is_before(at, next);
+                if !entry.moved && entry.next.is_none_or(is_next) {
                     self.set_next(queue, Some(at));
                 }
             }
-            Stage::Waiting { step } => {
-                self.pending.insert(at, end);
-                self.due.insert((step, number), ());
-            }
-            Stage::Parked { until } => {
-                self.pending.insert(at, end);
-                self.parked.insert((until.0, number), ());
-            }
+            Stage::Waiting { step } => self.due.insert((step, number), ()),
+            Stage::Parked { until } => self.parked.insert((until.0, number), ()),
         }
     }
 
-    pub(super) fn unplace(&mut self, number: u32) {
+    pub(super) fn unplace(&mut self, requests: &Requests, number: u32) {
+        self.unborder(number);
         let run = &self.runs[number as usize];
-        let (queue, at) = (run.queue, key(run.queue, run.start, number));
         match run.stage {
             Stage::Eligible => {
-                self.eligible.remove(&at);
-                if self.queues[queue as usize].next == Some(at) {
-                    self.find_next(queue);
+                let (at, queue) = (self.place_of(requests, number), run.queue);
+                let entry = &mut self.queues[queue as usize];
+                entry.sweep.remove(&mut self.bags, at);
+                if entry.next == Some(at) {
+                    self.find_next(requests, queue);
                 }
             }
-            Stage::Waiting { step } => {
-                self.pending.remove(&at);
-                self.due.remove(&(step, number));
-            }
-            Stage::Parked { until } => {
-                self.pending.remove(&at);
-                self.parked.remove(&(until.0, number));
-            }
+            Stage::Waiting { step } => _ = self.due.remove(&(step, number)),
+            Stage::Parked { until } => _ = self.parked.remove(&(until.0, number)),
         }
     }
 
-    pub(super) fn find_next(&mut self, queue: u32) {
-        let of_queue = |found: Option<(Key, u64)>| {
-            let key = found.map(|(key, _)| key);
-            key.filter(|key| queue_of(*key) == queue)
-        };
-        let at = self.queues[queue as usize].at;
-        let ahead = of_queue(self.eligible.at_or_after(&at));
-        let lowest = || of_queue(self.eligible.at_or_after(&key(queue, 0, 0)));
-        self.set_next(queue, ahead.or_else(lowest));
+    /// Takes a run out for good; the sweep of its queue goes on from here.
+    pub(super) fn leave(&mut self, requests: &Requests, number: u32) {
+        let at = self.place_of(requests, number);
+        let queue = self.runs[number as usize].queue;
+        let entry = &mut self.queues[queue as usize];
+        if !entry.moved && entry.next == Some(at) {
+            entry.sweep.take_next();
+            self.unborder(number);
+            self.find_next(requests, queue);
+            return;
+        }
+        self.unplace(requests, number);
+        let entry = &mut self.queues[queue as usize];
+        // A run that is made at the same place is ahead.
+        let at = place(start_of(at), run_of(at), 0);
+        entry.sweep.jump(&mut self.bags, at);
+        if !entry.moved {
+            entry.moved = true;
+            self.moved.push(queue);
+        }
     }
 
-    pub(super) fn set_next(&mut self, queue: u32, next: Option<Key>) {
+    fn unborder(&mut self, number: u32) {
+        let run = &self.runs[number as usize];
+        if !run.closed {
+            let stream = u64::from(run.queue);
+            self.borders.remove(stream, run.start, Side::Begins, number);
+            self.borders.remove(stream, run.end, Side::Ends, number);
+        }
+    }
+
+    pub(super) fn find_next(&mut self, requests: &Requests, queue: u32) {
+        let entry = &mut self.queues[queue as usize];
+        let (next, second) = entry.sweep.next(&mut self.bags);
+        if let Some(second) = second {
+            core::hint::black_box(self.runs[run_of(second) as usize].oldest);
+            requests.touch(slot_of(second));
+            self.borders.touch(u64::from(queue), start_of(second));
+        }
+        if let Some(next) = next {
+            let end = self.runs[run_of(next) as usize].end;
+            self.borders.touch(u64::from(queue), end);
+            requests.touch_id(slot_of(next));
+        }
+        self.set_next(queue, next);
+    }
+
+    pub(super) fn set_next(&mut self, queue: u32, next: Option<Place>) {
         let entry = &mut self.queues[queue as usize];
         let rank = match (self.order, next) {
             (Order::Oldest, Some(next)) => self.runs[run_of(next) as usize].oldest,
             _ => entry.rank,
         };
-        let had = entry.next.is_some();
-        if had && (rank != entry.rank || next.is_none()) {
-            self.turns.remove(&(entry.rank, queue));
-        }
-        if next.is_some() && (rank != entry.rank || !had) {
-            self.turns.insert((rank, queue), ());
+        match next {
+            Some(_) => self.turns.set(queue, rank),
+            None => self.turns.remove(queue),
         }
         (entry.rank, entry.next) = (rank, next);
     }
@@ -144,24 +182,21 @@ impl Runs {
             return found;
         }
         self.ranks += 1;
-        let queue = Queue {
-            file: request.file.0,
-            direction: request.direction,
-            rank: self.ranks,
-            runs: 0,
-            at: 0,
-            next: None,
-        };
-        let number = match self.queues_free.pop() {
-            Some(number) => {
-                self.queues[number as usize] = queue;
-                number
-            }
-            None => {
-                self.queues.push(queue);
-                self.queues.len() as u32 - 1
-            }
-        };
+        let number = self.queues_free.pop().unwrap_or_else(|| {
+            self.queues.push(Queue {
+                file: 0,
+                direction: Direction::Read,
+                rank: 0,
+                runs: 0,
+                sweep: Sweep::new(),
+                next: None,
+                moved: false,
+            });
+            self.queues.len() as u32 - 1
+        });
+        let queue = &mut self.queues[number as usize];
+        (queue.file, queue.direction) = (request.file.0, request.direction);
+        queue.rank = self.ranks;
         self.by_file[request.direction as usize].insert(request.file.0, number);
         number
     }

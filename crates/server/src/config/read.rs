@@ -6,7 +6,7 @@ use super::{
 };
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
 use tidegate_sched::{CostModel, Options, OptionsError, PolicyOptions, Scheduler};
@@ -301,9 +301,12 @@ fn cost(section: &mut Section, default: CostModel) -> Result<CostModel, ConfigEr
         ConfigError::new(&place, what)
     };
     let mut text = String::new();
-    let read = File::open(&path).and_then(|file| {
-        let mut file = file.take(COST_BYTES_MAX);
-        file.read_to_string(&mut text)
+    // Looked at before it is opened: a pipe would be waited for.
+    let read = std::fs::metadata(&path).and_then(|found| match found.is_file() {
+        true => File::open(&path)?
+            .take(COST_BYTES_MAX)
+            .read_to_string(&mut text),
+        false => Err(io::Error::other("is not a file")),
     });
     match read {
         Err(error) => Err(refused(&format_args!("cannot be read: {error}"))),
@@ -366,8 +369,19 @@ fn policy_options(own: &BTreeMap<String, Entry>) -> Result<PolicyOptions, Config
     let mut table = PolicyOptions::default();
     for (key, entry) in own {
         match &entry.value {
-            Value::Integer(number) if *number >= 0 => table.set(key, *number as u64),
+            Value::Integer(number) => match u64::try_from(*number) {
+                Ok(number) => table.set(key, number),
+                Err(_) => {
+                    let what = format!("{key} = {number} must not be negative");
+                    return Err(ConfigError::new(&entry.place, what));
+                }
+            },
             Value::Bool(value) => table.set(key, *value),
+            // A number of bytes may have a unit, as everywhere in the file.
+            Value::Text(text) if key.ends_with("_bytes") => match super::parse_bytes(text) {
+                Some(bytes) => table.set(key, bytes),
+                None => table.set(key, text.as_str()),
+            },
             Value::Text(text) => table.set(key, text.as_str()),
             _ => {
                 let what = format!("{key} must be a whole number, true or false, or text");
@@ -398,6 +412,11 @@ fn refused(
         | OptionsError::WrongType { option, .. }
         | OptionsError::OutOfRange { option, .. } => {
             ConfigError::new(place_of(option), error.to_string())
+        }
+        OptionsError::NoPrediction => {
+            let what = "prediction = \"recorded\" is for the simulator and the C library, \
+                        which are given traces; a forwarder can have \"online\"";
+            ConfigError::new(place_of("prediction"), what.to_string())
         }
         _ => ConfigError::new(policy_place, error.to_string()),
     }

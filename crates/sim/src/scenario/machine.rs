@@ -245,15 +245,19 @@ impl Machine {
     }
 }
 
-/// `[cost]`: numbers of the cost model that are others than those measured on the device's model.
+/// `[cost]`: the cost model of a file, instead of what is measured on the device's model, and
+/// numbers that are others.
 fn costs(
     source: &Source,
     table: &mut toml::Table,
     device: &DeviceOptions,
 ) -> Result<CostModel, ScenarioError> {
-    let written: toml::Table = section(source, table, "cost")?;
-    let measured = cost::measured(device).map_err(|e| source.wrong("device", e.to_string()))?;
-    let mut model = measured.to_string();
+    let mut written: toml::Table = section(source, table, "cost")?;
+    let base = match written.remove("file") {
+        Some(file) => cost_file(source, &file)?,
+        None => cost::measured(device).map_err(|e| source.wrong("device", e.to_string()))?,
+    };
+    let mut model = base.to_string();
     for (name, value) in &written {
         let key = format!("cost.{name}");
         let Some(number) = value.as_integer().filter(|number| *number >= 0) else {
@@ -267,6 +271,19 @@ fn costs(
         CostModel::parse(&model).map_err(|e| source.wrong(&key, e.to_string()))?;
     }
     CostModel::parse(&model).map_err(|e| source.wrong("cost", e.to_string()))
+}
+
+/// The cost model in a file, whose name begins where the scenario's file is.
+fn cost_file(source: &Source, file: &toml::Value) -> Result<CostModel, ScenarioError> {
+    let Some(file) = file.as_str() else {
+        return Err(source.wrong("cost.file", "takes the name of a file in quotes"));
+    };
+    let path = source.folder().join(file);
+    cost::read(&path).map_err(|reason| {
+        let advice = "`tidegate calibrate DIR --output FILE` writes one";
+        let reason = format!("{}: {reason}; {advice}", path.display());
+        source.wrong("cost.file", reason)
+    })
 }
 
 fn upto(rng: &mut Rng, spread: u64) -> u64 {

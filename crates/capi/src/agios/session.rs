@@ -1,0 +1,253 @@
+//! A request of a program of AGIOS on its way: added, dispatched, released or cancelled.
+//!
+//! All of it happens under the lock of the scheduler, one lock for each call, and no other.
+
+use super::not_initialised;
+use super::table::{Key, Table};
+use super::trace::Trace;
+use crate::abi::tg_sched_entry;
+use crate::failure::{Failure, fail};
+use crate::instance::Instance;
+use crate::slots;
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidegate_sched::{AppId, Direction, FileId, Request, RequestId, mix64};
+
+/// The scheduler's handle, for requests; 0 if there is none.
+pub(super) static HANDLE: AtomicUsize = AtomicUsize::new(0);
+
+/// What requests need on their way. It belongs to the scheduler, under the same lock, so that
+/// adding, dispatching and releasing take one lock each.
+pub(crate) struct Session {
+    /// Numbers of queues are below it; 0: there are none.
+    queues: u32,
+    table: Table,
+    trace: Option<Trace>,
+    /// `agios_exit` has begun.
+    ends: bool,
+}
+
+impl Session {
+    /// Nothing is on its way. Requests are written down in `trace` if there is one.
+    pub(super) fn new(queues: u32, trace: Option<Trace>) -> Session {
+        Session {
+            queues,
+            table: Table::new(),
+            trace,
+            ends: false,
+        }
+    }
+
+    /// Whether no request is taken any more.
+    pub(super) fn set_ends(&mut self, ends: bool) {
+        self.ends = ends;
+    }
+
+    /// Ends the trace.
+    pub(super) fn finish(self) {
+        if let Some(mut trace) = self.trace {
+            trace.finish();
+        }
+    }
+
+    /// These requests go to the program; from here on they bear its identifiers.
+    pub(crate) fn dispatched(&mut self, batch: &mut [tg_sched_entry]) {
+        for entry in batch {
+            entry.id = self.table.dispatched(entry.id as u32) as u64;
+        }
+    }
+
+    /// These requests were cancelled by `agios_exit`.
+    pub(crate) fn cancelled(&mut self, requests: &[tg_sched_entry]) {
+        for entry in requests {
+            self.table.remove_number(entry.id as u32);
+        }
+    }
+}
+
+/// Runs a call of a request under the lock of the scheduler, which no panic leaves.
+#[inline(always)]
+pub(super) fn with(
+    call: impl FnOnce(&mut Instance) -> Result<(), Box<Failure>>,
+) -> Result<(), Box<Failure>> {
+    let result = slots::with(HANDLE.load(Ordering::Acquire), call);
+    result.map_err(|failure| match *failure {
+        // Not begun, or just ended.
+        Failure::Handle(_) => Box::new(not_initialised()),
+        _ => failure,
+    })
+}
+
+fn session(instance: &mut Instance) -> Result<&mut Session, Box<Failure>> {
+    instance
+        .session
+        .as_deref_mut()
+        .ok_or_else(|| Box::new(not_initialised()))
+}
+
+/// What a program names a request by.
+///
+/// # Safety
+/// `file_id` is NULL or a string.
+pub(super) unsafe fn key<'a>(
+    file_id: *const c_char,
+    kind: i32,
+    len: i64,
+    offset: i64,
+) -> Result<(Key, &'a [u8]), Box<Failure>> {
+    if file_id.is_null() {
+        return fail(Failure::Null("file_id"));
+    }
+    // SAFETY: the caller's word.
+    let name = unsafe { std::ffi::CStr::from_ptr(file_id) }.to_bytes();
+    if !(0..=1).contains(&kind) {
+        return fail(Failure::Argument(format!(
+            "type = {kind} is neither RT_READ nor RT_WRITE"
+        )));
+    }
+    if offset < 0 || len < 0 {
+        return fail(Failure::Argument(format!(
+            "offset = {offset} or len = {len} is negative"
+        )));
+    }
+    let key = Key {
+        file: file_number(name),
+        offset,
+        len,
+        write: kind == 1,
+    };
+    Ok((key, name))
+}
+
+/// The number of a file by its name: eight bytes at a time, because every call does it.
+#[inline]
+pub(crate) fn file_number(name: &[u8]) -> u64 {
+    fn step(number: u64, bytes: u64) -> u64 {
+        let product = u128::from(number ^ bytes) * 0xff51_afd7_ed55_8ccd_u128;
+        product as u64 ^ (product >> 64) as u64
+    }
+    let mut number = 0x9e37_79b9_7f4a_7c15u64 ^ name.len() as u64;
+    let (words, rest) = name.as_chunks::<8>();
+    for word in words {
+        number = step(number, u64::from_le_bytes(*word));
+    }
+    // The last eight bytes once more, or what is there of a short name.
+    let last = match name.last_chunk::<8>() {
+        Some(last) => u64::from_le_bytes(*last),
+        None => rest
+            .iter()
+            .fold(0, |last, &byte| last << 8 | u64::from(byte)),
+    };
+    mix64(step(number, last))
+}
+
+/// Adds a request.
+#[inline(always)]
+pub(super) fn add(
+    instance: &mut Instance,
+    key: Key,
+    name: &[u8],
+    identifier: i64,
+    queue_id: i32,
+) -> Result<(), Box<Failure>> {
+    let agios = session(instance)?;
+    if agios.ends {
+        return fail(not_initialised());
+    }
+    let queue = queue_id as u32;
+    if agios.queues > 0 && queue >= agios.queues {
+        return fail(Failure::Argument(format!(
+            "queue_id = {queue_id} is not from 0 to {}, below the max_queue_id of agios_init",
+            agios.queues - 1
+        )));
+    }
+    let number = agios.table.add(key, identifier);
+    let direction = match key.write {
+        true => Direction::Write,
+        false => Direction::Read,
+    };
+    let (id, app, file) = (
+        RequestId(number.into()),
+        AppId(queue.into()),
+        FileId(key.file),
+    );
+    let (offset, len) = (key.offset as u64, key.len as u64);
+    let submitted = instance.submit_by_clock(|now_ns, wall_offset_ns| Request {
+        stamp_ns: now_ns.saturating_add(wall_offset_ns),
+        queue,
+        ..Request::new(id, app, file, direction, offset, len)
+    });
+    let agios = session(instance)?;
+    if submitted.is_err() {
+        agios.table.remove_number(number);
+    } else if let Some(trace) = &mut agios.trace {
+        trace.arrived(name, key.write, key.offset, key.len);
+    }
+    submitted
+}
+
+/// Ends a request that was, or was not, dispatched.
+///
+/// # Safety
+/// As [`key`].
+#[inline(always)]
+pub(super) unsafe fn end(
+    file_id: *const c_char,
+    kind: i32,
+    len: i64,
+    offset: i64,
+    dispatched: bool,
+) -> Result<(), Box<Failure>> {
+    // SAFETY: the caller's word.
+    let (key, _) = unsafe { key(file_id, kind, len, offset) }?;
+    with(|instance| {
+        let Some(found) = session(instance)?.table.find(key, dispatched) else {
+            return fail(Failure::Argument(match dispatched {
+                true => "no such request was given to a callback and not yet released".to_string(),
+                false => "no such request waits; it may have been given to a callback".to_string(),
+            }));
+        };
+        match dispatched {
+            true => instance.complete(0, found.number.into())?,
+            false => {
+                instance.cancel(0, found.number.into())?;
+            }
+        }
+        session(instance)?.table.remove(found);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_that_differ_anywhere_have_different_numbers() {
+        let long = *b"/scratch/job/file.00";
+        let mut numbers = BTreeSet::new();
+        for len in 0..=long.len() {
+            numbers.insert(file_number(&long[..len]));
+        }
+        for at in 0..long.len() {
+            for bit in 0..8 {
+                let mut other = long;
+                other[at] ^= 1 << bit;
+                numbers.insert(file_number(&other));
+                numbers.insert(file_number(&other[..7.min(at + 1)]));
+            }
+        }
+        // Short names with the same beginning are the same name.
+        let short: BTreeSet<Vec<u8>> = (0..long.len())
+            .flat_map(|at| (0..8).map(move |bit| (at, bit)))
+            .map(|(at, bit)| {
+                let mut other = long;
+                other[at] ^= 1 << bit;
+                other[..7.min(at + 1)].to_vec()
+            })
+            .filter(|name| !long.starts_with(name))
+            .collect();
+        assert_eq!(numbers.len(), 21 + 160 + short.len());
+    }
+}
