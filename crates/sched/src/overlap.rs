@@ -112,7 +112,7 @@ impl Overlap {
             }
             self.by_id.remove(number);
             self.files_free.push(number);
-        } else if file.segments.nodes + file.segments.len() > 16 * file.pending as usize + 64 {
+        } else if file.segments.nodes + file.segments.len() > 6 * file.pending as usize + 64 {
             self.rebuild(requests, number, freed);
         }
         if freed.len() > 1 {
@@ -379,7 +379,7 @@ mod tests {
         }
         let kept = scheduler.overlap.kept();
         assert!(
-            kept <= 16 * 51 + 64 + 20,
+            kept <= 6 * 51 + 64 + 20,
             "{kept} nodes and segments for 51 requests"
         );
     }

@@ -4,16 +4,21 @@
 //! `valgrind --tool=callgrind target/release/examples/record trace-record 20000`
 
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tidegate_trace::{AppId, Direction, Header, Record, Recorder};
 
-/// Takes the header, and nothing more.
+/// Takes the header, and nothing more; says when it was asked for more.
 struct Stalled {
     begun: bool,
+    asked: Arc<AtomicBool>,
 }
 
 impl Write for Stalled {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.begun {
+            self.asked.store(true, Ordering::Release);
             loop {
                 std::thread::park();
             }
@@ -34,10 +39,19 @@ fn main() {
         eprintln!("usage: record trace-record N");
         std::process::exit(2);
     };
-    let to = Stalled { begun: false };
+    let asked = Arc::new(AtomicBool::new(false));
+    let to = Stalled {
+        begun: false,
+        asked: asked.clone(),
+    };
     // Never half full, so that nobody is woken.
     let recorder = Recorder::over(to, &Header::default(), 1 << 16, |_| ());
     let mut recorder = recorder.expect("it takes the header");
+    // What the writing thread takes before it stalls must not depend on the count.
+    recorder.record(&Record::default());
+    while !asked.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     for number in 0..count {
         let record = Record {
             arrival_ns: 1_000 * number,

@@ -21,7 +21,8 @@ fn a_folder_is_measured_in_time_and_left_as_it_was() {
     assert!(start.elapsed() < Duration::from_secs(20));
     assert_eq!(std::fs::read_dir(&folder).expect("it is ours").count(), 0);
     std::fs::remove_dir(&folder).expect("it is empty");
-    assert_eq!(measured.bytes, 8 << 20);
+    // Less where the folder is too slow to write all of it in the time.
+    assert!((1 << 20..=8 << 20).contains(&measured.bytes));
     for (direction, sequential) in fit::KINDS {
         let points = measured.points.iter().filter(|point| {
             let access = point.access;

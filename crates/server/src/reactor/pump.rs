@@ -6,7 +6,7 @@ use crate::config::scheduler_options_on;
 use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
 use tidegate_wire::Reply;
 use tidegate_wire::frame::encode_reply;
-use tracing::{info, warn};
+use tracing::info;
 
 impl Reactor {
     /// Does what is asked and sends what is to be sent, until nothing more follows from it.
@@ -117,12 +117,10 @@ impl Reactor {
                 .map_err(|error| error.to_string()),
             Err(_) => Err("the policy's text is not UTF-8".to_string()),
         };
-        match &parsed {
-            Ok(options) => {
-                info!(policy = options.policy, "policy changed");
-                self.scheduler = options.clone();
-            }
-            Err(error) => warn!("policy refused: {error}"),
+        // The core logs what is refused.
+        if let Ok(options) = &parsed {
+            info!(policy = options.policy, "policy changed");
+            self.scheduler = options.clone();
         }
         let options = parsed.map_err(String::into_boxed_str);
         self.core
