@@ -103,10 +103,13 @@ typedef struct tg_sched_request {
     uint32_t direction;    /* TG_SCHED_READ or TG_SCHED_WRITE */
     uint32_t queue;        /* the data server or other queue of yours: for twins, wfq by=queue */
     uint32_t flags;        /* TG_SCHED_ALONE or 0 */
+    uint64_t bytes_elsewhere;      /* bytes served by other servers since the last one */
+    uint32_t operations_elsewhere; /* requests served by other servers since the last one */
+    uint32_t reserved;     /* 0 */
 } tg_sched_request;
 
 #define TG_SCHED_REQUEST_INIT { sizeof(tg_sched_request), \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* One request of a batch, as it was submitted. This structure never grows. */
 typedef struct tg_sched_entry {

@@ -62,6 +62,12 @@ pub struct tg_sched_request {
     pub queue: u32,
     /// `TG_SCHED_ALONE` or 0.
     pub flags: u32,
+    /// Bytes that other servers served this application.
+    pub bytes_elsewhere: u64,
+    /// Requests that they served it.
+    pub operations_elsewhere: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// One request of a batch.
@@ -182,6 +188,8 @@ impl tg_sched_request {
             tail_us: self.tail_us,
             queue: self.queue,
             charged_elsewhere_ns: self.charged_elsewhere_ns,
+            bytes_elsewhere: self.bytes_elsewhere,
+            operations_elsewhere: self.operations_elsewhere,
             mergeable: self.flags & TG_SCHED_ALONE == 0,
             bytes_elsewhere: 0,
             operations_elsewhere: 0,

@@ -50,7 +50,10 @@ fn structures(text: &mut String) -> std::fmt::Result {
             tail_us,
             direction,
             queue,
-            flags
+            flags,
+            bytes_elsewhere,
+            operations_elsewhere,
+            reserved
         }
     );
     structure!(

@@ -217,6 +217,7 @@ fn config(policy: &str) -> Config {
         host: 1,
         boot: 1,
         root: Attr::default(),
+        shares: Default::default(),
         record: false,
         scheduler: Options::for_policy(policy),
     }

@@ -13,8 +13,9 @@ pub use crate::cancel::CancelToken;
 pub use crate::errno::Errno;
 pub use crate::options::{ConnectError, Context, Options};
 
+use crate::core::Application;
 use crate::io::Host;
-use crate::wire::{Attr, Handle, Op, Outcome, SetAttr, Statfs};
+use crate::wire::{Attr, Handle, Keep, Op, Outcome, SetAttr, Statfs};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -122,6 +123,20 @@ impl Client {
             text: text.as_bytes().into(),
         };
         self.host.call_forwarder(index, op).map(|_| ())
+    }
+
+    /// Changes who is promised what at forwarder `index`: the text of all rules, and how long they
+    /// hold.
+    pub fn set_shares(&self, index: usize, text: &str, keep: Keep) -> Result<(), Errno> {
+        let text = text.as_bytes().into();
+        let op = Op::SetShares { text, keep };
+        self.host.call_forwarder(index, op).map(|_| ())
+    }
+
+    /// Says who an application is, so that forwarders know its name; returns its id, for
+    /// [`Context::app`]. An application that is not named is known by its id alone.
+    pub fn name_application(&self, application: Application) -> u64 {
+        self.host.name_application(application)
     }
 
     /// Forgets what is known of a handle's path (the mount's nodes were forgotten).

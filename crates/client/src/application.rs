@@ -52,6 +52,32 @@ pub fn application_name_from_env(lookup: impl Fn(&str) -> Option<String>) -> Opt
         .find_map(|(name, system)| Some(format!("{system}-{}", set(name)?)))
 }
 
+/// The batch system's job that an environment belongs to, as the batch system numbers it.
+pub fn job_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
+    first(
+        &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"],
+        lookup,
+    )
+}
+
+/// The project that an environment's job counts for: `TIDEGATE_PROJECT`, else the batch system's
+/// account.
+pub fn project_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let names = [
+        "TIDEGATE_PROJECT",
+        "SLURM_JOB_ACCOUNT",
+        "PBS_ACCOUNT",
+        "LSB_PROJECT_NAME",
+        "FLUX_JOB_BANK",
+    ];
+    first(&names, lookup)
+}
+
+fn first(names: &[&str], lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let set = |name: &&str| lookup(name).filter(|value| !value.is_empty());
+    names.iter().find_map(set)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +121,19 @@ mod tests {
                 Some(all[first].2)
             );
         }
+    }
+
+    #[test]
+    fn jobs_and_projects_are_the_batch_system_s() {
+        let lookup = |name: &str| match name {
+            "PBS_JOBID" => Some("7.head".to_string()),
+            "SLURM_JOB_ID" => Some(String::new()),
+            "SLURM_JOB_ACCOUNT" => Some("climate".to_string()),
+            _ => None,
+        };
+        assert_eq!(job_from_env(lookup).as_deref(), Some("7.head"));
+        assert_eq!(project_from_env(lookup).as_deref(), Some("climate"));
+        assert_eq!(job_from_env(|_| None), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! serves the seat (`sessions`). Its reply ends it, or sends it on another way (`replies`): to the
 //! next forwarder, through a `recovery` of the seat, or after a path was told (`reach`).
 
+mod applications;
 mod calls;
 mod check;
 mod errno;
@@ -31,9 +32,10 @@ mod tests;
 mod types;
 mod unstable;
 
-pub use types::{Call, CallId, CoreOptions, Input, Lost, Output, Served, Stats};
+pub use types::{Application, Call, CallId, CoreOptions, Input, Lost, Output, Served, Stats};
 
 use crate::wire::{Attr, Handle, Layout};
+use applications::Applications;
 use calls::Active;
 use gates::Gate;
 use hints::{Charges, Clocks};
@@ -103,6 +105,7 @@ pub struct Core {
     unstable: Unstable,
     clocks: Clocks,
     charges: Charges,
+    applications: Applications,
 
     ending: Option<Ending>,
 }
@@ -174,6 +177,7 @@ impl Core {
             unstable: Unstable::default(),
             clocks: Clocks::new(count),
             charges: Charges::new(count),
+            applications: Applications::default(),
             ending: None,
             options,
         };
@@ -203,6 +207,7 @@ impl Core {
                 reply,
                 payload,
             } => self.received(forwarder, reply, payload),
+            Input::Application { app, application } => self.application(app, application),
             Input::Forget { handle } => self.names.forget(handle),
             Input::Shutdown => self.shutdown(),
         }

@@ -14,7 +14,7 @@ mod shared;
 pub(crate) mod slot;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
-use crate::core::{Call, CoreOptions, Input, Served};
+use crate::core::{Application, Call, CoreOptions, Input, Served};
 use crate::wire::{Attr, Handle, LockFamily, NAME_MAX, Op};
 use address::Address;
 use bytes::Bytes;
@@ -70,6 +70,12 @@ impl Host {
             timeout: options.timeout,
             open_next: AtomicU64::new(1),
         };
+        host.name_application(Application {
+            name: options.application.clone(),
+            job: options.job.clone(),
+            project: options.project.clone(),
+            caller: None,
+        });
         host.root = host
             .shared
             .first_session(&options.forwarders, options.connect_timeout)?;
@@ -173,6 +179,18 @@ impl Host {
             drop(state);
             self.shared.carry_out(work);
         }
+    }
+
+    /// Says who an application is; returns its id.
+    pub(crate) fn name_application(&self, application: Application) -> u64 {
+        let app = app_id(&application.name);
+        if let Ok(mut state) = self.state() {
+            let input = Input::Application { app, application };
+            let work = self.shared.handle(&mut state, input);
+            drop(state);
+            self.shared.carry_out(work);
+        }
+        app
     }
 
     /// Says goodbye and ends the thread.

@@ -15,9 +15,10 @@ pub mod fs;
 mod io;
 mod options;
 
+pub use self::core::Application;
 pub use api::{
     Answer, CancelToken, Client, ConnectError, Context, Data, Errno, OpenFile, Options, app_id,
 };
-pub use application::application_name_from_env;
+pub use application::{application_name_from_env, job_from_env, project_from_env};
 pub use bytes::Bytes;
 pub use tidegate_wire as wire;

@@ -32,6 +32,12 @@ pub struct Options {
     /// Application that calls belong to which name none ([`Context::app`] is 0). Default: what
     /// [`application_name_from_env`](crate::application_name_from_env) says, else `name`.
     pub application: String,
+    /// The batch system's job that the application belongs to; empty if there is none. Default:
+    /// what [`job_from_env`](crate::job_from_env) says.
+    pub job: String,
+    /// The project that the job counts for; empty if there is none. Default: what
+    /// [`project_from_env`](crate::project_from_env) says.
+    pub project: String,
 }
 
 impl Default for Options {
@@ -55,6 +61,8 @@ impl Default for Options {
             names_max: 1 << 18,
             name,
             application,
+            job: crate::job_from_env(variable).unwrap_or_default(),
+            project: crate::project_from_env(variable).unwrap_or_default(),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! scheduler ([`data`]), as a job ([`operations`]), or against the tables kept here ([`opens`],
 //! [`locking`]). [`gate`] sends every reply, in one place.
 
+mod applications;
+mod capacity;
 mod data;
 mod gate;
 mod locking;
@@ -18,6 +20,7 @@ mod request;
 mod seat;
 mod seats;
 mod sessions;
+mod shares;
 mod slab;
 mod status;
 mod timers;
@@ -31,6 +34,8 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
+use applications::Applications;
+use capacity::Capacity;
 use opens::OpenFiles;
 use operations::NameQueues;
 use pool::Pool;
@@ -38,10 +43,11 @@ use record::Noted;
 use request::{Key, Pending};
 use seat::Seats;
 use sessions::{Client, Connection};
+use shares::InForce;
 use slab::Slab;
 use status::Counters;
-use tidegate_sched::{Options, OptionsError, Scheduler, Time};
-use tidegate_wire::{EXTENTS_MAX, Handle, Op, Request};
+use tidegate_sched::{OptionsError, Scheduler, Time};
+use tidegate_wire::{Handle, Op, Request};
 
 /// One forwarder.
 pub struct Forwarder {
@@ -69,6 +75,9 @@ pub struct Forwarder {
     /// Requests that wait for the host to read a policy's text.
     policies: BTreeMap<PolicyId, Key>,
     policy_serial: u64,
+    applications: Applications,
+    shares: InForce,
+    capacity: Capacity,
     counters: Counters,
     /// What is noted of requests in hand, by their number; empty unless it is recorded.
     noted: Vec<Noted>,
@@ -106,7 +115,8 @@ impl Forwarder {
             "a forwarder owns the seat of its own index"
         );
         config.credits = config.credits.max(1);
-        let options = at_least_one_request(&config.scheduler);
+        let shares = InForce::new(&config);
+        let options = shares.options();
         let mut forwarder = Forwarder {
             now: Time(0),
             outputs: VecDeque::new(),
@@ -128,6 +138,9 @@ impl Forwarder {
             spare_ids: Vec::new(),
             policies: BTreeMap::new(),
             policy_serial: 0,
+            applications: Applications::default(),
+            shares,
+            capacity: Capacity::default(),
             counters: Counters::default(),
             noted: Vec::new(),
             recorded: None,
@@ -190,6 +203,7 @@ impl Forwarder {
                 self.pool.sent(slot);
             }
             Input::PolicyParsed { policy, options } => self.policy_parsed(policy, options),
+            Input::SharesParsed { policy, rules } => self.shares_parsed(policy, rules),
             Input::Closed { conn } => self.connection_closed(conn),
             Input::Finished { job, result } => self.finished(job, result),
             Input::SeatTaken {
@@ -285,11 +299,4 @@ impl Forwarder {
             sequence: pending.row?.sequence,
         })
     }
-}
-
-/// The scheduler's queue must take the largest request, or that would never be served.
-fn at_least_one_request(options: &Options) -> Options {
-    let mut options = options.clone();
-    options.queued_max = options.queued_max.max(EXTENTS_MAX as u32);
-    options
 }

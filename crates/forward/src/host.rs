@@ -1,13 +1,14 @@
 //! What the host and the forwarder say to each other.
 
-use crate::files::Access;
+use crate::files::{Access, Errno};
+use crate::shares::Rules;
 use crate::table::SeatTable;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Attr, Caller, Handle, Layout, Op, Outcome, Reply, Request};
+use tidegate_wire::{Attr, Caller, Handle, Keep, Layout, Op, Outcome, Reply, Request};
 
 /// A connection, numbered by the host and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +18,7 @@ pub struct ConnId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(pub u32);
 
-/// A question about a policy's text ([`Output::ParsePolicy`]).
+/// A question about a text ([`Output::ParsePolicy`], [`Output::ParseShares`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyId(pub u64);
 
@@ -68,6 +69,8 @@ pub struct Config {
     pub root: Attr,
     /// The scheduler's options.
     pub scheduler: tidegate_sched::Options,
+    /// Who is promised what, until it is changed ([`Output::ParseShares`]).
+    pub shares: Rules,
     /// Whether to say what was served ([`Output::Served`]).
     pub record: bool,
 }
@@ -153,6 +156,14 @@ pub enum Input {
     },
     /// Another forwarder told what it gave an application ([`Output::Tell`]).
     Heard(tidegate_sched::Given),
+    /// Answer to [`Output::ParseShares`].
+    SharesParsed {
+        /// Which.
+        policy: PolicyId,
+        /// The rules that are in force now, or why they are not: an errno for the client, and words
+        /// for the log.
+        rules: Result<Rules, (Errno, Box<str>)>,
+    },
     /// A connection is gone. Slots that [`crate::Forwarder::admit`] gave it for requests that were
     /// not received are freed here ([`Output::Free`]); slots of replies on their way still end in
     /// `Sent`.
@@ -336,6 +347,16 @@ pub enum Output {
         policy: PolicyId,
         /// The table's text as the client sent it.
         text: Box<[u8]>,
+    },
+    /// Read rules and answer with [`Input::SharesParsed`]; also write them down, or read those of the
+    /// configuration instead, as `keep` says.
+    ParseShares {
+        /// Which.
+        policy: PolicyId,
+        /// The tables' text as the client sent it.
+        text: Box<[u8]>,
+        /// How long they hold.
+        keep: Keep,
     },
     /// The clients of a seat that was taken have told their open files again, or had time to: files
     /// of this seat that are kept under hidden names and were not opened here since may go.

@@ -20,6 +20,7 @@ mod locks;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
 mod result;
+pub mod shares;
 mod table;
 #[cfg(test)]
 mod tests;

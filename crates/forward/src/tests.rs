@@ -13,10 +13,12 @@ mod opens;
 mod record;
 mod seats;
 mod sessions;
+mod shares;
 mod status;
 
 use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};
+use crate::shares::Rules;
 use crate::{
     Admission, Config, ConnId, Forwarder, Input, Job, JobId, JobResult, Output, Peer, SlotId,
     effect,
@@ -30,6 +32,7 @@ use std::vec::Vec;
 use tidegate_sched::{Direction, Options, Time};
 use tidegate_wire::{
     Attr, Extent, Handle, Hello, HelloReply, Layout, Op, Outcome, Reply, Request, Row, Status,
+    frame,
 };
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -70,6 +73,7 @@ impl World {
             boot: 6,
             root: self.disk.root(),
             scheduler: Options::default(),
+            shares: Rules::default(),
             record: true,
         }
     }
@@ -232,7 +236,9 @@ impl Host {
                 }
                 Output::Tell(_) => {}
                 Output::Log { text } => self.logs.push(text.into()),
-                Output::ParsePolicy { policy, text } => self.policies.push((policy, text.into())),
+                Output::ParsePolicy { policy, text } | Output::ParseShares { policy, text, .. } => {
+                    self.policies.push((policy, text.into()))
+                }
                 Output::Reclaimed { seat } => self.reclaimed.push(seat),
                 Output::Served(served) => self.served.push(served),
                 Output::Drained => self.drained = true,
@@ -354,7 +360,7 @@ pub(super) fn peer(uid: u32) -> Peer {
 
 pub(super) fn hello(client: u64, incarnation: u64) -> Hello {
     Hello {
-        version: 1,
+        version: frame::VERSION,
         client,
         incarnation,
         wall_ns: 0,

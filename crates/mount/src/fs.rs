@@ -52,13 +52,17 @@ struct Asked {
 }
 
 impl RemoteFiles {
-    pub(crate) fn new(forwarders: Arc<dyn Forwarders>, pass_callers: bool) -> Self {
+    pub(crate) fn new(
+        forwarders: Arc<dyn Forwarders>,
+        pass_callers: bool,
+        application: Option<String>,
+    ) -> Self {
         Self {
             nodes: Nodes::new(forwarders.root().handle),
             files: Opens::new(),
             directories: Opens::new(),
             locks: Locks::new(Arc::clone(&forwarders)),
-            applications: Applications::default(),
+            applications: Applications::new(application),
             forwarders,
             pass_callers,
         }

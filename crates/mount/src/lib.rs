@@ -17,9 +17,10 @@ pub use fuse::MountError;
 
 use fs::{ClientForwarders, RemoteFiles};
 use fuse::{Limits, MountSettings, Serving, Session};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use tidegate_client::Client;
+use tidegate_client::wire::Attr;
+use tidegate_client::{Client, Context, Errno};
 
 /// What to mount where.
 #[derive(Debug, Clone)]
@@ -31,6 +32,10 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// What `df` and `mount` show as the source.
     pub name: String,
+    /// Directory of the export that is the root of the mount; empty: the export's own.
+    pub directory: PathBuf,
+    /// The application that everything on this mount counts for; None: each program's own.
+    pub application: Option<String>,
 }
 
 /// Mounts the client's files. A mount started by root passes on each caller's user and groups; any
@@ -38,7 +43,30 @@ pub struct MountOptions {
 ///
 /// Answers requests on threads of its own until it is unmounted.
 pub fn mount(client: Arc<Client>, options: MountOptions) -> Result<Mounted, MountError> {
-    mount_over(Arc::new(ClientForwarders(client)), options)
+    let root = root_of(&client, &options.directory).map_err(|error| MountError::Root {
+        directory: options.directory.clone(),
+        error: error.into(),
+    })?;
+    mount_over(Arc::new(ClientForwarders { client, root }), options)
+}
+
+/// The directory of the export that is mounted.
+fn root_of(client: &Client, directory: &Path) -> Result<Attr, Errno> {
+    let ctx = Context::default();
+    let mut root = client.root();
+    for part in directory.components() {
+        match part {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => {
+                root = client.lookup(&ctx, root.handle, name.as_encoded_bytes())?;
+            }
+            _ => return Err(Errno::INVAL),
+        }
+        if root.mode & 0o170_000 != 0o040_000 {
+            return Err(Errno::NOTDIR);
+        }
+    }
+    Ok(root)
 }
 
 /// Mounts files that somebody else than a [`Client`] brings.
@@ -50,6 +78,8 @@ pub fn mount_over(
         path,
         allow_other,
         name,
+        application,
+        directory: _,
     } = options;
     // A longer write than the forwarders take in one piece could not be appended in one piece.
     let write_max = forwarders.payload_max();
@@ -61,7 +91,7 @@ pub fn mount_over(
     };
     let session = Session::mount(&settings)?;
     let pass_callers = rustix::process::geteuid().is_root();
-    let files = Arc::new(RemoteFiles::new(forwarders, pass_callers));
+    let files = Arc::new(RemoteFiles::new(forwarders, pass_callers, application));
     let direct_mmap = session.direct_mmap();
     let serving = session.start(Arc::clone(&files) as _, Limits::default())?;
     Ok(Mounted {

@@ -1,15 +1,20 @@
 //! What a forwarder is told at its start, checked; every refusal says what, where and what to do.
 
 mod read;
+mod shares;
 mod source;
+mod units;
 
 pub use read::{check_scheduler, scheduler_options, scheduler_options_on};
+pub use shares::{rules, rules_file, same_match};
 pub use source::{Source, Value};
+pub use tidegate_forward::shares as rule;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tidegate_device::DeviceOptions;
+use tidegate_forward::shares::Rules;
 use tidegate_wire::Layout;
 
 /// A forwarder's configuration.
@@ -50,6 +55,8 @@ pub struct Config {
     pub threads: u32,
     /// Which request goes next.
     pub scheduler: tidegate_sched::Options,
+    /// Who is promised what.
+    pub shares: Rules,
     /// Width of a window where none is named, if the device asks for another than the policy's.
     pub window_ms: Option<u64>,
     /// The emulated device, if any.

@@ -1,5 +1,6 @@
 //! Which node this is, which boot of it, and what its wall clock says.
 
+use std::ffi::CString;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_sched::AppId;
 
@@ -23,6 +24,27 @@ pub fn wall_ns() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The number of the user of this name, as the system's directory of users says.
+pub fn uid_of(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // Longer entries than this are not to be expected, and then there is no such user.
+    let mut buffer = [0 as libc::c_char; 16_384];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all zero is a valid passwd, which is only looked at after it was filled.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    // SAFETY: name ends with a NUL; the others outlive the call, and the length is the buffer's.
+    let error = unsafe {
+        libc::getpwnam_r(
+            name.as_ptr(),
+            &mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &mut found,
+        )
+    };
+    (error == 0 && !found.is_null()).then_some(entry.pw_uid)
 }
 
 /// The hash that application names have, which is fixed for all versions.

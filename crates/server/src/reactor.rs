@@ -13,6 +13,7 @@ mod pump;
 mod receive;
 pub mod record;
 pub mod seats;
+pub mod shares;
 pub mod transport;
 
 use crate::gossip::Gossip;
@@ -21,6 +22,7 @@ use crate::reactor::conn::Conn;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::record::Trace;
 use crate::reactor::seats::SeatKeeper;
+use crate::reactor::shares::ShareKeeper;
 use crate::reactor::transport::{Listener, Stream};
 use crate::storage::{Completion, Slots, Storage};
 use mio::unix::SourceFd;
@@ -80,6 +82,8 @@ pub struct Parts {
     pub slots: Slots,
     /// The seats' locks and tables.
     pub seats: SeatKeeper,
+    /// The rules of shares.
+    pub shares: ShareKeeper,
     /// For TCP connections; None accepts any.
     pub secret: Option<Secret>,
     /// Largest payload of one frame.
@@ -129,6 +133,7 @@ pub struct Reactor {
     listeners: Vec<Listener>,
     storage: Box<dyn Storage>,
     seats: SeatKeeper,
+    shares: ShareKeeper,
     scheduler: tidegate_sched::Options,
     window_ms: Option<u64>,
     payload_max: u32,
@@ -191,6 +196,7 @@ impl Reactor {
             listeners: parts.listeners,
             storage: parts.storage,
             seats: parts.seats,
+            shares: parts.shares,
             scheduler: parts.scheduler,
             window_ms: parts.window_ms,
             payload_max: parts.payload_max,
@@ -295,6 +301,7 @@ impl Reactor {
             self.core.forwarder.handle(now, Input::Heard(given));
         }
         self.turn_seats();
+        self.turn_shares();
         for _ in 0..self.ready.len() {
             let id = self.ready.pop_front().expect("its length was counted");
             self.serve(id);

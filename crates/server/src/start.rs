@@ -1,18 +1,19 @@
 //! A forwarder from its configuration: checks, parts, threads, start and stop.
 
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, ConfigError, rules_file};
 use crate::gossip::Gossip;
 use crate::identity;
 use crate::reactor::auth::Secret;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::record::Trace;
 use crate::reactor::seats::SeatKeeper;
+use crate::reactor::shares::{ShareKeeper, file_in};
 use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
 use crate::seats::{Seats, SeatsError};
 use crate::storage::{
-    Emulated, EmulatedError, ExportError, ExportOptions, Faults, KillAfterEffect, PoolOptions,
-    PosixFiles, Slots, Storage, ThreadPool, Wake, prepare_process,
+    Emulated, EmulatedError, ExportError, ExportOptions, Faults, HIDDEN, KillAfterEffect,
+    PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Wake, prepare_process,
 };
 use mio::Waker;
 use std::io;
@@ -21,10 +22,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tidegate_forward::shares::Rules;
 use tidegate_forward::{Access, Files, Forwarder};
 use tidegate_sched::OptionsError;
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::Attr;
+use tracing::info;
 
 const MS: u64 = 1_000_000;
 
@@ -73,6 +76,9 @@ pub enum StartError {
         /// Why, and what to do.
         what: String,
     },
+    /// The rules of shares that were written down cannot be used.
+    #[error("{0}; correct or remove that file")]
+    Shares(ConfigError),
     /// The scheduler refuses its options.
     #[error("scheduler: {0}")]
     Scheduler(#[from] OptionsError),
@@ -143,12 +149,15 @@ impl Server {
         let hidden = files.hidden().try_clone_to_owned();
         let hidden = hidden.map_err(StartError::system("the hidden folder"))?;
         let addresses = listeners.iter().map(|one| one.address().clone()).collect();
+        let hidden_path = config.export.join(HIDDEN);
+        let shares = shares(config, &hidden_path)?;
         let parts = Parts {
             listeners,
-            forwarder: Forwarder::new(forward_config(config, root, &scheduler))?,
+            forwarder: Forwarder::new(forward_config(config, root, &scheduler, shares))?,
             storage,
             slots,
             seats: SeatKeeper::new(seats, files.clone(), config.forwarder),
+            shares: ShareKeeper::new(config.shares.clone(), &hidden_path, waker.clone()),
             secret,
             payload_max: config.payload_max,
             conns_max: 4 * config.sessions_max as usize,
@@ -299,6 +308,7 @@ fn forward_config(
     config: &Config,
     root: Attr,
     scheduler: &tidegate_sched::Options,
+    shares: Rules,
 ) -> tidegate_forward::Config {
     tidegate_forward::Config {
         forwarder: config.forwarder,
@@ -315,7 +325,22 @@ fn forward_config(
         boot: identity::boot(),
         root,
         scheduler: scheduler.clone(),
+        shares,
         record: config.trace.is_some(),
+    }
+}
+
+/// The rules that are in force at first: those written down at run time, else the configuration's.
+fn shares(config: &Config, hidden: &Path) -> Result<Rules, StartError> {
+    let file = file_in(hidden);
+    match rules_file(&file) {
+        Ok(None) => Ok(config.shares.clone()),
+        Ok(Some(saved)) => {
+            let (rules, file) = (saved.len(), file.display());
+            info!("{rules} rules of shares from {file}, in the place of the configuration's");
+            Ok(saved)
+        }
+        Err(error) => Err(StartError::Shares(error)),
     }
 }
 

@@ -17,7 +17,7 @@ pub mod slots;
 pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
 pub use pool::{PoolOptions, ThreadPool};
-pub use posix::{ExportError, ExportOptions, PosixFiles};
+pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles};
 pub use slots::{SlotBuffer, Slots};
 
 use std::sync::Arc;

@@ -510,7 +510,9 @@ impl World {
             | Output::Log { .. }
             | Output::Reclaimed { .. }
             | Output::Drained => {}
-            Output::ParsePolicy { .. } => unreachable!("nobody changes the policy"),
+            Output::ParsePolicy { .. } | Output::ParseShares { .. } => {
+                unreachable!("nobody changes the policy")
+            }
         }
     }
 

@@ -56,6 +56,10 @@ pub struct Hints {
     pub deadline_ns: u64,
     /// Device time that other forwarders charged this application since its last request here, ns.
     pub charged_elsewhere_ns: u64,
+    /// Bytes that they served it since then.
+    pub bytes_elsewhere: u64,
+    /// Accesses that they served it since then; an access has one extent.
+    pub operations_elsewhere: u32,
     /// Work that follows the request before the operation is done, in microseconds.
     pub tail_us: u32,
 }
@@ -236,6 +240,17 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// How long rules of shares hold that came at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Until the forwarder ends.
+    Run,
+    /// They are written down, and read again at the next start.
+    Saved,
+    /// They are those of the configuration; what was written down is removed. No text comes with it.
+    Configured,
+}
+
 /// Who opens a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -340,7 +355,7 @@ pub const NAME_MAX: usize = 255;
 pub const PATH_MAX: usize = 4096;
 /// Largest value of an extended attribute.
 pub const XATTR_MAX: usize = 65536;
-/// Longest text of a policy change.
+/// Longest text of a policy change, or of a change of shares.
 pub const POLICY_MAX: usize = 65536;
 /// Longest proof of a shared secret.
 pub const PROOF_MAX: usize = 64;

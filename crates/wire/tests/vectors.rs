@@ -71,13 +71,15 @@ fn hints() -> Hints {
         stamp_ns: 1_700_000_003_000_000_000,
         deadline_ns: 0,
         charged_elsewhere_ns: 77,
+        bytes_elsewhere: 3 << 20,
+        operations_elsewhere: 3,
         tail_us: 12,
     }
 }
 
 fn hello() -> Hello {
     Hello {
-        version: 1,
+        version: 2,
         client: 99,
         incarnation: 1,
         wall_ns: 1_700_000_000_000_000_000,
@@ -147,6 +149,22 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("hello", request(Op::Hello(hello()))),
         ("ping", request(Op::Ping)),
         (
+            "application",
+            request(Op::Application {
+                app: 0xdead_beef,
+                name: Box::from(*b"slurm-17.0"),
+                job: Box::from(*b"17"),
+                project: Box::from(*b"climate"),
+            }),
+        ),
+        (
+            "set-shares",
+            request(Op::SetShares {
+                text: Box::from(*b"[[app]]\nname = \"a\"\nweight = 3\n"),
+                keep: Keep::Saved,
+            }),
+        ),
+        (
             "create",
             Request {
                 row: row(1, 2),
@@ -212,7 +230,7 @@ fn requests() -> Vec<(&'static str, Request)> {
 
 fn replies() -> Vec<(&'static str, u8, Reply)> {
     let hello = HelloReply {
-        version: 1,
+        version: 2,
         forwarder: 1,
         seats: 4,
         stripe: 1 << 20,

@@ -178,8 +178,9 @@ impl Core {
             operation_bytes_max: bytes_max,
             stamp_ns,
             deadline_ns: call.deadline_ns.map_or(0, left),
-            charged_elsewhere_ns: 0,
             tail_us: 0,
+            // What others gave is filled in when a request is sent.
+            ..Hints::default()
         }
     }
 

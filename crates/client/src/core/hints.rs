@@ -1,9 +1,10 @@
 //! What the client tells the schedulers: corrected time stamps, and what others have charged.
 
+use crate::wire::Hints;
 use std::collections::BTreeMap;
 
 /// Applications whose charges are kept; the one that was quiet longest is forgotten first.
-const APPS_MAX: usize = 1024;
+pub(super) const APPS_MAX: usize = 1024;
 
 /// How far the forwarders' wall clocks are ahead of the client's.
 pub(super) struct Clocks {
@@ -41,14 +42,56 @@ impl Clocks {
     }
 }
 
+/// What an application was given, in each unit that shares are counted in. Sums end at their
+/// largest number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Service {
+    pub(super) device_ns: u64,
+    pub(super) bytes: u64,
+    pub(super) operations: u64,
+}
+
+impl Service {
+    fn plus(self, other: Service) -> Service {
+        Service {
+            device_ns: self.device_ns.saturating_add(other.device_ns),
+            bytes: self.bytes.saturating_add(other.bytes),
+            operations: self.operations.saturating_add(other.operations),
+        }
+    }
+
+    fn minus(self, other: Service) -> Service {
+        Service {
+            device_ns: self.device_ns.saturating_sub(other.device_ns),
+            bytes: self.bytes.saturating_sub(other.bytes),
+            operations: self.operations.saturating_sub(other.operations),
+        }
+    }
+
+    /// What hints say of other forwarders.
+    pub(super) fn of_hints(hints: &Hints) -> Service {
+        Service {
+            device_ns: hints.charged_elsewhere_ns,
+            bytes: hints.bytes_elsewhere,
+            operations: hints.operations_elsewhere.into(),
+        }
+    }
+
+    pub(super) fn put_into(self, hints: &mut Hints) {
+        hints.charged_elsewhere_ns = self.device_ns;
+        hints.bytes_elsewhere = self.bytes;
+        hints.operations_elsewhere = u32::try_from(self.operations).unwrap_or(u32::MAX);
+    }
+}
+
 struct Charge {
-    total: u64,
-    /// By forwarder: what it charged, and what it was told of the others.
-    here: Vec<(u64, u64)>,
+    total: Service,
+    /// By forwarder: what it gave, and what it was told of the others.
+    here: Vec<(Service, Service)>,
     used: u64,
 }
 
-/// Device time charged to each application, by forwarder.
+/// What each application was given, by forwarder.
 pub(super) struct Charges {
     apps: BTreeMap<u64, Charge>,
     forwarders: usize,
@@ -64,19 +107,26 @@ impl Charges {
         }
     }
 
-    /// A reply said what its request cost.
-    pub(super) fn charged(&mut self, app: u64, forwarder: usize, ns: u64) {
+    /// A reply came to a request that was served.
+    pub(super) fn charged(&mut self, app: u64, forwarder: usize, service: Service) {
         let charge = self.app(app);
-        charge.total = charge.total.saturating_add(ns);
-        charge.here[forwarder].0 = charge.here[forwarder].0.saturating_add(ns);
+        charge.total = charge.total.plus(service);
+        let (own, _) = &mut charge.here[forwarder];
+        *own = own.plus(service);
     }
 
-    /// What other forwarders have charged since this one was told last; now it is told.
-    pub(super) fn elsewhere(&mut self, app: u64, forwarder: usize) -> u64 {
+    /// What other forwarders have given since this one was told last; now it is told.
+    pub(super) fn elsewhere(&mut self, app: u64, forwarder: usize) -> Service {
         let charge = self.app(app);
         let (own, told) = &mut charge.here[forwarder];
-        let others = charge.total - *own;
-        others - std::mem::replace(told, others)
+        let others = charge.total.minus(*own);
+        others.minus(std::mem::replace(told, others))
+    }
+
+    /// The forwarder did not serve the request that told it so.
+    pub(super) fn unheard(&mut self, app: u64, forwarder: usize, service: Service) {
+        let (_, told) = &mut self.app(app).here[forwarder];
+        *told = told.minus(service);
     }
 
     fn app(&mut self, app: u64) -> &mut Charge {
@@ -87,8 +137,8 @@ impl Charges {
         }
         self.uses += 1;
         let charge = self.apps.entry(app).or_insert_with(|| Charge {
-            total: 0,
-            here: vec![(0, 0); self.forwarders],
+            total: Service::default(),
+            here: vec![Default::default(); self.forwarders],
             used: 0,
         });
         charge.used = self.uses;
@@ -112,24 +162,55 @@ mod tests {
         assert_eq!(clocks.corrected(2000), 2010);
     }
 
+    fn service(device_ns: u64) -> Service {
+        Service {
+            device_ns,
+            bytes: device_ns * 4096,
+            operations: device_ns / 2,
+        }
+    }
+
     #[test]
     fn each_forwarder_hears_once_what_the_others_charged() {
         let mut charges = Charges::new(2);
-        charges.charged(7, 0, 100);
-        charges.charged(7, 1, 30);
-        charges.charged(8, 1, 5);
-        assert_eq!(charges.elsewhere(7, 0), 30);
-        assert_eq!(charges.elsewhere(7, 0), 0);
-        assert_eq!(charges.elsewhere(7, 1), 100);
-        charges.charged(7, 1, 2);
-        assert_eq!(charges.elsewhere(7, 0), 2);
+        charges.charged(7, 0, service(100));
+        charges.charged(7, 1, service(30));
+        charges.charged(8, 1, service(4));
+        assert_eq!(charges.elsewhere(7, 0), service(30));
+        assert_eq!(charges.elsewhere(7, 0), service(0));
+        assert_eq!(charges.elsewhere(7, 1), service(100));
+        charges.charged(7, 1, service(2));
+        let told = charges.elsewhere(7, 0);
+        assert_eq!(told, service(2));
+        charges.charged(7, 1, service(6));
+        charges.unheard(7, 0, told);
+        assert_eq!(charges.elsewhere(7, 0), service(8));
+    }
+
+    #[test]
+    fn counters_end_at_their_largest_number() {
+        let mut charges = Charges::new(2);
+        let most = Service {
+            device_ns: u64::MAX,
+            bytes: u64::MAX - 1,
+            operations: 1 << 40,
+        };
+        charges.charged(7, 0, most);
+        charges.charged(7, 0, service(10));
+        let told = charges.elsewhere(7, 1);
+        assert_eq!((told.device_ns, told.bytes), (u64::MAX, u64::MAX));
+        let mut hints = Hints::default();
+        told.put_into(&mut hints);
+        assert_eq!(hints.operations_elsewhere, u32::MAX);
+        charges.charged(7, 1, service(10));
+        assert_eq!(charges.elsewhere(7, 1).device_ns, 0);
     }
 
     #[test]
     fn the_number_of_applications_is_bounded() {
         let mut charges = Charges::new(1);
         for app in 0..3000 {
-            charges.charged(app, 0, 1);
+            charges.charged(app, 0, service(1));
         }
         assert_eq!(charges.apps.len(), APPS_MAX);
     }

@@ -1,6 +1,7 @@
 //! What replies mean: the end of a request, or another way for it; and what is learnt from them.
 
 use super::errno::{ECONNREFUSED, EPROTO};
+use super::hints::Service;
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::{Core, Ending, OpenModes};
 use crate::Errno;
@@ -50,7 +51,16 @@ impl Core {
         };
         pending.place = Place::Nowhere;
         if let Some(hints) = &pending.hints {
-            self.charges.charged(hints.app, forwarder, reply.charged_ns);
+            match reply.result {
+                Ok(_) | Err(Status::Errno(_)) => {
+                    let service = pending.service(reply.charged_ns);
+                    self.charges.charged(hints.app, forwarder, service);
+                }
+                Err(_) => {
+                    let told = Service::of_hints(hints);
+                    self.charges.unheard(hints.app, forwarder, told);
+                }
+            }
         }
         let seat = pending.seat;
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;

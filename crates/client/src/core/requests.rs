@@ -1,6 +1,7 @@
 //! Requests from their making to their end: which wait for what, and how they are sent.
 
 use super::errno::EAGAIN;
+use super::hints::Service;
 use super::locks::{LockKey, key_of};
 use super::seats::Seat;
 use super::types::{CallId, Output};
@@ -146,6 +147,20 @@ impl Pending {
         }
     }
 
+    /// What it asks for, as forwarders count it.
+    pub(super) fn service(&self, device_ns: u64) -> Service {
+        let (bytes, operations) = match &self.op {
+            Op::Read { extents, .. } => (extents.bytes(), 1 + extents.rest.len() as u64),
+            Op::Write { extents, .. } => (extents.bytes(), 1 + extents.rest.len() as u64),
+            _ => (self.payload.iter().map(|piece| piece.len() as u64).sum(), 1),
+        };
+        Service {
+            device_ns,
+            bytes,
+            operations,
+        }
+    }
+
     fn request(&self, id: Id, generation: u64, epoch: u64) -> Request {
         let mut op = self.op.clone();
         if let Op::SetLock { wait, .. } = &mut op {
@@ -235,6 +250,9 @@ impl Core {
 
     /// Sends a request for which the session has a credit.
     pub(super) fn transmit(&mut self, forwarder: usize, id: Id) {
+        if !self.introduce(forwarder, id) {
+            return;
+        }
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
         };
@@ -247,8 +265,8 @@ impl Core {
             }
         }
         if let Some(hints) = &mut pending.hints {
-            let more = self.charges.elsewhere(hints.app, forwarder);
-            hints.charged_elsewhere_ns = hints.charged_elsewhere_ns.saturating_add(more);
+            let elsewhere = self.charges.elsewhere(hints.app, forwarder);
+            elsewhere.put_into(hints);
         }
         let request = pending.request(id, generation, self.epoch);
         let payload = pending.payload.clone();

@@ -40,6 +40,8 @@ pub(super) struct Session {
     pub(super) sent: Ids,
     /// Those of them that wait for a lock.
     pub(super) waits: Ids,
+    /// Applications that need no word any more on this connection.
+    pub(super) introduced: BTreeSet<u64>,
     /// Node and boot, as the last hello said.
     pub(super) identity: Option<Identity>,
 }
@@ -97,6 +99,7 @@ impl Core {
         let id = self.next_id();
         let session = &mut self.sessions[forwarder];
         session.incarnation += 1;
+        session.introduced.clear();
         session.link = Link::Greeting {
             hello: id,
             at: self.now,

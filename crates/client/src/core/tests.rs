@@ -1,5 +1,6 @@
 //! The core against scripted forwarders: each test says what was sent and what comes back.
 
+mod applications;
 mod calls;
 mod data;
 mod fsync;
@@ -172,7 +173,7 @@ impl Rig {
         let hello = self
             .take(|sent| sent.forwarder == forwarder && matches!(sent.request.op, Op::Hello(_)));
         let reply = HelloReply {
-            version: 1,
+            version: crate::wire::frame::VERSION,
             forwarder: forwarder as u16,
             seats: self.seats,
             stripe: 4096,

@@ -40,7 +40,7 @@ pub struct CoreOptions {
 pub struct Call {
     /// The operation. A read or write may have extents of any length, also none: they are split
     /// over the seats. [`Op::Readdir`] is cut to what fits a reply. Session operations other than
-    /// [`Op::Status`] and [`Op::SetPolicy`], as well as [`Op::Reach`], [`Op::CancelLock`] and
+    /// [`Op::Status`], [`Op::SetPolicy`] and [`Op::SetShares`], as well as [`Op::Reach`], [`Op::CancelLock`] and
     /// [`Op::ReclaimDone`], are the core's own and answered EINVAL.
     pub op: Op,
     /// On whose behalf; None: the peer itself.
@@ -52,7 +52,7 @@ pub struct Call {
     pub payload: Bytes,
     /// When it ends in ETIMEDOUT, on the clock of `now_ns`; None: never.
     pub deadline_ns: Option<u64>,
-    /// Which forwarder to ask; only for [`Op::Status`] and [`Op::SetPolicy`], which end in
+    /// Which forwarder to ask; only for [`Op::Status`], [`Op::SetPolicy`] and [`Op::SetShares`], which end in
     /// ECONNREFUSED if it cannot be reached.
     pub forwarder: usize,
 }
@@ -66,6 +66,19 @@ pub enum Lost {
     Reset,
     /// The peer broke the protocol.
     Broken,
+}
+
+/// Who an application is, for the forwarders' rules and reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Application {
+    /// Its name, whose hash is its id. Forwarders are not told one of more than 255 bytes.
+    pub name: String,
+    /// The batch system's job, empty if there is none; cut to 255 bytes.
+    pub job: String,
+    /// The project or account that the job counts for, empty if there is none; cut to 255 bytes.
+    pub project: String,
+    /// The user whose it is; None: the one whom the client serves.
+    pub caller: Option<Caller>,
 }
 
 /// What happened outside.
@@ -106,6 +119,13 @@ pub enum Input {
         reply: Reply,
         /// Its payload.
         payload: Bytes,
+    },
+    /// An application's name: forwarders hear of it before the application's next request.
+    Application {
+        /// Its id, as calls carry it.
+        app: u64,
+        /// Who it is.
+        application: Application,
     },
     /// The host knows the file no longer: its name need not be remembered.
     Forget {

@@ -372,7 +372,7 @@ fn reply_to(id: u64, result: Result<Outcome, Status>, payload_len: u32) -> Reply
 
 fn grant(state: &State) -> HelloReply {
     HelloReply {
-        version: 1,
+        version: tidegate_client::wire::frame::VERSION,
         forwarder: 0,
         seats: 1,
         stripe: STRIPE,

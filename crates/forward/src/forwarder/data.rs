@@ -42,6 +42,7 @@ impl Forwarder {
 
     fn schedule_data(&mut self, key: Key, extents_len: usize, busy: u32) {
         self.requests[key].parts_left = busy;
+        let mut first = true;
         for index in 0..extents_len {
             let (handle, extent) = self.requests[key].extent(index);
             if extent.len == 0 {
@@ -59,6 +60,17 @@ impl Forwarder {
                 mergeable: true,
                 ..self.hinted(key)
             };
+            // What others gave counts once, however many extents the request has.
+            let request = match first {
+                true => request,
+                false => Request {
+                    charged_elsewhere_ns: 0,
+                    bytes_elsewhere: 0,
+                    operations_elsewhere: 0,
+                    ..request
+                },
+            };
+            first = false;
             self.arrived(request);
         }
     }
@@ -107,6 +119,8 @@ impl Forwarder {
             deadline: deadline.map(Time),
             tail_us: hints.tail_us,
             charged_elsewhere_ns: hints.charged_elsewhere_ns,
+            bytes_elsewhere: hints.bytes_elsewhere,
+            operations_elsewhere: hints.operations_elsewhere,
             ..Request::default()
         }
     }
@@ -219,10 +233,10 @@ impl Forwarder {
             let (key, index) = parts_of(id);
             forwarder.requests[key].extent(index).1.len
         };
-        let total: u64 = match ids.len() {
-            1 => 0,
-            _ => ids.iter().map(|id| len(self, *id)).sum(),
-        };
+        let bytes: u64 = ids.iter().map(|id| len(self, *id)).sum();
+        self.capacity
+            .finished(self.now, bytes, ids.len() as u64, device_ns);
+        let total = if ids.len() == 1 { 0 } else { bytes };
         for (id, result) in ids.iter().copied().zip(parts) {
             let share = match total {
                 0 => device_ns.into(),

@@ -3,10 +3,9 @@
 use super::Forwarder;
 use super::request::{Key, Path, Pending, whole_file};
 use crate::files::Errno;
-use crate::host::{Config, ConnId, Output, PolicyId, SlotId};
+use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;
 use alloc::format;
-use tidegate_sched::Options;
 use tidegate_wire::frame::NOTICE;
 use tidegate_wire::{EXTENTS_MAX, Extents, Handle, Layout, NAME_MAX, Op, Outcome, Request, Status};
 
@@ -47,7 +46,8 @@ impl Forwarder {
         if let Err(reason) = check(&self.config, &request, slot) {
             return self.refuse_request(conn, slot, reason);
         }
-        let pending = Pending::new(client, state.trusted, request, slot);
+        let mut pending = Pending::new(client, state.trusted, request, slot);
+        pending.hints.app = state.app_of(pending.hints.app);
         let key = self.requests.insert(pending);
         state.in_hand.insert(place, (id, key));
         if self.config.record {
@@ -80,6 +80,8 @@ impl Forwarder {
                 self.answer(key, Ok(Outcome::Text(text)));
             }
             Op::SetPolicy { .. } => self.set_policy(key),
+            Op::SetShares { .. } => self.set_shares(key),
+            Op::Application { .. } => self.introduced(key),
             Op::CancelLock { request } => {
                 let request = *request;
                 self.cancel_lock(key, request);
@@ -91,43 +93,6 @@ impl Forwarder {
             op if out_of_range(op) => self.answer(key, Err(Status::Errno(Errno::EINVAL.0))),
             _ => self.enter_seat(key),
         }
-    }
-
-    fn set_policy(&mut self, key: Key) {
-        if !self.is_trusted(key) {
-            return self.answer(key, Err(Status::Errno(Errno::EPERM.0)));
-        }
-        let Some(Op::SetPolicy { text }) = self.requests[key].op.take() else {
-            unreachable!("routed by its operation");
-        };
-        self.policy_serial += 1;
-        let policy = PolicyId(self.policy_serial);
-        self.policies.insert(policy, key);
-        self.outputs.push_back(Output::ParsePolicy { policy, text });
-    }
-
-    pub(super) fn policy_parsed(&mut self, policy: PolicyId, options: Result<Options, Box<str>>) {
-        let Some(key) = self.policies.remove(&policy) else {
-            return;
-        };
-        let set = options.and_then(|options| {
-            let options = super::at_least_one_request(&options);
-            let set = self.scheduler.set_policy(self.now, &options);
-            set.map_err(|error| Box::from(format!("{error}")))?;
-            self.queued_max = options.queued_max;
-            Ok(options.policy)
-        });
-        match set {
-            Ok(name) => {
-                self.log(format!("the policy is now {name}"));
-                self.answer(key, Ok(Outcome::Done));
-            }
-            Err(reason) => {
-                self.log(format!("a change of policy was refused: {reason}"));
-                self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
-            }
-        }
-        self.unpark();
     }
 
     /// Ends the waiting of a request that has not begun; false if it has.

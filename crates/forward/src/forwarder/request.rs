@@ -172,7 +172,9 @@ fn path(op: &Op) -> Path {
         | Op::Bye
         | Op::Ping
         | Op::Status
-        | Op::SetPolicy { .. } => Path::Here,
+        | Op::SetPolicy { .. }
+        | Op::SetShares { .. }
+        | Op::Application { .. } => Path::Here,
         _ if whole_file(op).is_some() => Path::Whole,
         _ if directories(op).is_some() => Path::Names,
         _ => Path::Plain,

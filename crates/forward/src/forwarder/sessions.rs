@@ -1,6 +1,7 @@
 //! Connections and clients: hello, lease, goodbye.
 
 use super::Forwarder;
+use super::applications::Introduced;
 use super::request::Key;
 use crate::files::Errno;
 use crate::host::{ConnId, GOODBYE, Output, Peer};
@@ -45,6 +46,8 @@ pub(super) struct Client {
     pub(super) in_hand: Vec<(u64, Key)>,
     /// Files that it may read (false) or write (true), for peers that are not trusted.
     pub(super) allowed: BTreeSet<(Handle, bool)>,
+    /// The applications that it named.
+    pub(super) introduced: Introduced,
     /// It said goodbye or lost its lease; its rows go when its last request is done.
     pub(super) ended: bool,
 }
@@ -56,6 +59,14 @@ impl Client {
             Some((last, _)) if *last >= id => self.in_hand.binary_search_by_key(&id, |(id, _)| *id),
             _ => Err(self.in_hand.len()),
         }
+    }
+}
+
+impl Client {
+    /// The id under which requests of an application are counted: another one if somebody else has
+    /// taken its name.
+    pub(super) fn app_of(&self, app: u64) -> u64 {
+        self.introduced.app_of(app)
     }
 }
 
@@ -141,6 +152,7 @@ impl Forwarder {
             seen: Time(0),
             in_hand: Vec::new(),
             allowed: BTreeSet::new(),
+            introduced: Introduced::default(),
             ended: false,
         });
         client.conn = Some(conn);
@@ -297,7 +309,9 @@ impl Forwarder {
         if !self.clients.get(&client).is_some_and(done) {
             return;
         }
-        self.clients.remove(&client);
+        if let Some(state) = self.clients.remove(&client) {
+            self.applications.left(&state.introduced);
+        }
         for seat in self.seats.numbers() {
             self.leave_seat(seat, client);
         }

@@ -4,6 +4,8 @@
 //! {
 //!   "forwarder": 0,                 index in the layout
 //!   "policy": "window",             the scheduler's policy
+//!   "asked_policy": "window",       the one that was asked for: another while there are rules of
+//!                                   shares and it keeps none
 //!   "epoch": 17,                    its current window, 0 without windows
 //!   "draining": false,
 //!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "cost_estimate": true,
@@ -23,7 +25,13 @@
 //!   "calls": {"read": 40, "write": 39},      calls to the back end that move data
 //!   "batches": 80,
 //!   "trace": {"recorded": 90, "buffered": 9, "dropped": 0},      only while requests are recorded
-//!   "applications": [{"app": "00000000000000ff", "read_requests": 50, "read_bytes": 204800,
+//!   "capacity": {"bytes_per_s": 50000000, "operations_per_s": 48,    of this forwarder's back end,
+//!                "measured": true},          when it was busy; else what the cost model says
+//!   "shares": "[[app]]...",         the rules of shares, as the configuration has them
+//!   "applications": [{"app": "00000000000000ff",
+//!                     "name": "climate", "uid": 1000, "job": "17", "project": "c",   if it is known
+//!                     "rule": "cli*", "group": "c",         what its share follows from, if anything
+//!                     "read_requests": 50, "read_bytes": 204800,
 //!                     "write_requests": 49, "write_bytes": 200704, "charged_ns": 700}]
 //! }
 //! ```
@@ -36,7 +44,7 @@ use super::Forwarder;
 use super::request::{Path, Pending};
 use crate::files::Errno;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use core::fmt::Write;
 use tidegate_sched::{Direction, OptionValue};
@@ -123,9 +131,10 @@ impl Forwarder {
     fn write_status(&self, out: &mut String, trusted: bool) -> core::fmt::Result {
         write!(
             out,
-            "{{\"forwarder\":{},\"policy\":{},\"epoch\":{},\"draining\":{}",
+            "{{\"forwarder\":{},\"policy\":{},\"asked_policy\":{},\"epoch\":{},\"draining\":{}",
             self.config.forwarder,
             Quoted(self.scheduler.policy()),
+            Quoted(self.shares.plain_policy()),
             self.scheduler.epoch(self.now),
             self.draining
         )?;
@@ -245,19 +254,49 @@ impl Forwarder {
                 trace.recorded, trace.buffered, trace.dropped
             )?;
         }
-        write_list(
+        let capacity = self.capacity.rates(&self.scheduler.cost());
+        write!(
             out,
-            "applications",
-            &counters.applications,
-            |out, (app, moved)| {
-                let ([reads, writes], [read, write]) = (moved.requests, moved.bytes);
-                write!(
-                    out,
-                    "{{\"app\":\"{app:016x}\",\"read_requests\":{reads},\"read_bytes\":{read},\
-                 \"write_requests\":{writes},\"write_bytes\":{write},\"charged_ns\":{}}}",
-                    moved.charged_ns
-                )
-            },
+            ",\"capacity\":{{\"bytes_per_s\":{},\"operations_per_s\":{},\"measured\":{}}}",
+            capacity.bytes, capacity.operations, capacity.measured
+        )?;
+        write!(
+            out,
+            ",\"shares\":{}",
+            Quoted(&self.shares.rules.to_string())
+        )?;
+        let known = self.applications.iter().map(|(app, _)| app);
+        let apps: BTreeSet<u64> = counters.applications.keys().copied().chain(known).collect();
+        write_list(out, "applications", apps, |out, app| {
+            let moved = counters.applications.get(&app).copied();
+            self.write_application(out, app, &moved.unwrap_or_default())
+        })
+    }
+
+    fn write_application(&self, out: &mut String, app: u64, moved: &Moved) -> core::fmt::Result {
+        write!(out, "{{\"app\":\"{app:016x}\"")?;
+        if let Some(known) = self.applications.get(app) {
+            write!(
+                out,
+                ",\"name\":{},\"uid\":{},\"job\":{},\"project\":{}",
+                Quoted(&known.name),
+                known.uid,
+                Quoted(&known.job),
+                Quoted(&known.project)
+            )?;
+            let (rule, group) = self.shares.origin(known);
+            for (key, value) in [("rule", rule), ("group", group)] {
+                if let Some(value) = value {
+                    write!(out, ",\"{key}\":{}", Quoted(value))?;
+                }
+            }
+        }
+        let ([reads, writes], [read, write]) = (moved.requests, moved.bytes);
+        write!(
+            out,
+            ",\"read_requests\":{reads},\"read_bytes\":{read},\
+             \"write_requests\":{writes},\"write_bytes\":{write},\"charged_ns\":{}}}",
+            moved.charged_ns
         )
     }
 }

@@ -9,7 +9,9 @@ use super::process::{self, Life};
 use crate::fuse::Caller;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use tidegate_client::{app_id, application_name_from_env};
+use tidegate_client::{
+    Application, app_id, application_name_from_env, job_from_env, project_from_env,
+};
 
 /// Programs remembered. Above it all are looked at anew, which costs some ten microseconds each.
 const KNOWN_MAX: usize = 4096;
@@ -17,19 +19,38 @@ const KNOWN_MAX: usize = 4096;
 /// The applications of the programs that have opened files lately.
 #[derive(Default)]
 pub(super) struct Applications {
+    /// The name of them all, if the mount is for one.
+    all: Option<String>,
     known: Mutex<HashMap<Life, u64>>,
 }
 
 impl Applications {
-    /// The id of the caller's application.
-    pub(super) fn id(&self, caller: Caller) -> u64 {
+    /// All programs are of the application of that name; else each of its own.
+    pub(super) fn new(all: Option<String>) -> Applications {
+        Applications {
+            all,
+            ..Applications::default()
+        }
+    }
+
+    /// The id of the caller's application. `tell` hears who it is when a program is seen first.
+    pub(super) fn id(&self, caller: Caller, tell: impl FnOnce(Application)) -> u64 {
         let Some(life) = Life::of(caller.tid) else {
-            return app_id(&format!("uid-{}", caller.uid));
+            let name = self.all.clone();
+            let name = name.unwrap_or_else(|| format!("uid-{}", caller.uid));
+            let id = app_id(&name);
+            tell(Application {
+                name,
+                ..Application::default()
+            });
+            return id;
         };
         if let Some(id) = self.known().get(&life) {
             return *id;
         }
-        let id = app_id(&name(&life, caller.uid));
+        let application = application(&life, caller.uid, self.all.as_deref());
+        let id = app_id(&application.name);
+        tell(application);
         let mut known = self.known();
         if known.len() >= KNOWN_MAX {
             known.clear();
@@ -43,11 +64,20 @@ impl Applications {
     }
 }
 
-fn name(life: &Life, uid: u32) -> String {
+fn application(life: &Life, uid: u32, name: Option<&str>) -> Application {
     let environment = life.environment();
-    application_name_from_env(|name| process::variable(&environment, name))
-        .or_else(|| name_from_control_groups(&life.control_groups()))
-        .unwrap_or_else(|| format!("uid-{uid}.sid-{}", life.session()))
+    let variable = |name: &str| process::variable(&environment, name);
+    let own = || {
+        application_name_from_env(variable)
+            .or_else(|| name_from_control_groups(&life.control_groups()))
+            .unwrap_or_else(|| format!("uid-{uid}.sid-{}", life.session()))
+    };
+    Application {
+        name: name.map_or_else(own, str::to_string),
+        job: job_from_env(variable).unwrap_or_default(),
+        project: project_from_env(variable).unwrap_or_default(),
+        caller: None,
+    }
 }
 
 /// The job whose control group this is, named as its environment would name it: Slurm's
@@ -93,8 +123,12 @@ mod tests {
             gid: 0,
             tid: child.id(),
         };
-        let id = applications.id(caller);
-        assert_eq!(applications.id(caller), id);
+        let mut told = None;
+        let id = applications.id(caller, |application| told = Some(application));
+        let told = told.expect("it was seen first");
+        assert_eq!(app_id(&told.name), id);
+        let again = |_| panic!("it was told before");
+        assert_eq!(applications.id(caller, again), id);
         child.kill().expect("our child");
         child.wait().expect("our child");
         id
@@ -144,6 +178,8 @@ mod tests {
             gid: 0,
             tid: 0,
         };
-        assert_eq!(Applications::default().id(hidden), app_id("uid-12"));
+        assert_eq!(Applications::default().id(hidden, |_| {}), app_id("uid-12"));
+        let one = Applications::new(Some("view".to_string()));
+        assert_eq!(one.id(hidden, |_| {}), app_id("view"));
     }
 }

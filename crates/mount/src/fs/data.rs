@@ -1,11 +1,11 @@
 //! Operations on open files.
 
 use super::opens::OpenFile;
-use super::{Asked, RemoteFiles, convert};
+use super::{Asked, RemoteFiles, convert, process};
 use crate::fuse::{self, Copy, Errno, Opened, Payload, Read, Reply, Write};
 use std::sync::Arc;
-use tidegate_client::Bytes;
 use tidegate_client::wire::{Extent, Handle, Op, Outcome};
+use tidegate_client::{Application, Bytes};
 
 /// Flags of `open(2)` as Linux numbers them on every machine that it shares with this code.
 const O_ACCMODE: u32 = 0o3;
@@ -45,7 +45,15 @@ impl RemoteFiles {
 
     /// Opens a file and fixes for which application.
     pub(super) fn open(&self, asked: &Asked, handle: Handle, flags: u32) -> Result<Opened, Errno> {
-        let app = self.applications.id(asked.caller);
+        let app = self.applications.id(asked.caller, |application| {
+            let fuse::Caller { uid, gid, tid } = asked.caller;
+            let caller = self.pass_callers.then(|| process::caller(uid, gid, tid));
+            let application = Application {
+                caller,
+                ..application
+            };
+            self.forwarders.name_application(application);
+        });
         let call = self.call(asked);
         let (read, write) = asks_for(flags);
         let held = self.forwarders.open(call.context(), handle, read, write);

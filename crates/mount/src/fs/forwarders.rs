@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use tidegate_client::wire::{Attr, Handle, LockFamily, Op};
-use tidegate_client::{Answer, Bytes, Client, Context, Errno};
+use tidegate_client::{Answer, Application, Bytes, Client, Context, Errno};
 
 /// The calls of [`Client`] that the file system is built on.
 pub trait Forwarders: Send + Sync + 'static {
@@ -28,24 +28,31 @@ pub trait Forwarders: Send + Sync + 'static {
     /// Releases all locks of an owner without waiting for a forwarder.
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64);
 
+    /// Says who an application is whose id later calls carry. Does not wait for a forwarder.
+    fn name_application(&self, _application: Application) {}
+
     /// The file will not be named any more. Does not wait for a forwarder.
     fn forget(&self, handle: Handle);
 }
 
 /// The product's forwarders: those of a client.
-pub(crate) struct ClientForwarders(pub(crate) Arc<Client>);
+pub(crate) struct ClientForwarders {
+    pub(crate) client: Arc<Client>,
+    /// What is the root of the mount.
+    pub(crate) root: Attr,
+}
 
 impl Forwarders for ClientForwarders {
     fn root(&self) -> Attr {
-        self.0.root()
+        self.root
     }
 
     fn payload_max(&self) -> u32 {
-        self.0.payload_max()
+        self.client.payload_max()
     }
 
     fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
-        self.0.call(ctx, op, payload)
+        self.client.call(ctx, op, payload)
     }
 
     fn open(
@@ -55,14 +62,18 @@ impl Forwarders for ClientForwarders {
         read: bool,
         write: bool,
     ) -> Result<Box<dyn Send + Sync>, Errno> {
-        Ok(Box::new(self.0.open(ctx, handle, read, write)?))
+        Ok(Box::new(self.client.open(ctx, handle, read, write)?))
     }
 
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
-        self.0.drop_locks(handle, family, owner);
+        self.client.drop_locks(handle, family, owner);
+    }
+
+    fn name_application(&self, application: Application) {
+        self.client.name_application(application);
     }
 
     fn forget(&self, handle: Handle) {
-        self.0.forget(handle);
+        self.client.forget(handle);
     }
 }

@@ -58,6 +58,14 @@ pub enum MountError {
         /// What the system said.
         errno: Errno,
     },
+    /// The directory of the export that is to be mounted cannot be.
+    #[error("directory {} of the export: {error}", directory.display())]
+    Root {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
     /// The mount point is something else.
     #[error("mount point {} is not a directory", .0.display())]
     NotADirectory(PathBuf),

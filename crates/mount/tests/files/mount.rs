@@ -34,6 +34,8 @@ impl Mount {
             path: base.join("mnt"),
             allow_other: true,
             name: "tidegate-test".into(),
+            directory: PathBuf::new(),
+            application: None,
         };
         match mount_over(Arc::clone(&local) as _, options) {
             Ok(mounted) => Some(Self {

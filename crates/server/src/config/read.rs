@@ -15,11 +15,13 @@ use tidegate_wire::{Layout, PAYLOAD_LIMIT};
 /// Width of a window on solid-state devices where the configuration names none, as in Song et al.
 const WINDOW_MS_SSD: u64 = 250;
 
-const SECTIONS: &str = "[scheduler], [device], [emulation], [trace], [log]";
+const SECTIONS: &str =
+    "[scheduler], [device], [emulation], [trace], [log], [[app]], [[group]], [[view]]";
 
 impl Config {
     /// Checks settings.
     pub fn from_source(mut source: Source) -> Result<Config, ConfigError> {
+        let shares = super::shares::from_source(&mut source)?;
         let mut log = source.section("log");
         let level = log_level(&mut log)?;
         log.finish()?;
@@ -55,6 +57,7 @@ impl Config {
             stall_ms: top.number("stall_ms", 30_000, (100, 86_400_000))? as u32,
             threads,
             scheduler,
+            shares,
             window_ms,
             device,
             emulation,

@@ -45,7 +45,12 @@ pub(super) struct Entry {
 pub struct Source {
     file: String,
     sections: BTreeMap<String, BTreeMap<String, Entry>>,
+    /// Tables of which there may be many, `[[NAME]]`, in order, each with its place.
+    tables: BTreeMap<String, Vec<(String, BTreeMap<String, Entry>)>>,
 }
+
+/// Their names.
+const TABLES: &[&str] = &["app", "group", "view"];
 
 impl Source {
     /// No settings; `name` stands in messages about what is missing.
@@ -53,6 +58,7 @@ impl Source {
         Source {
             file: name.to_string(),
             sections: BTreeMap::new(),
+            tables: BTreeMap::new(),
         }
     }
 
@@ -74,6 +80,10 @@ impl Source {
         let mut source = Source::empty(file);
         for (key, value) in table.into_inner() {
             let at = key.span().start;
+            if TABLES.contains(&key.as_ref().as_ref()) {
+                source.add_tables(key.as_ref(), value.into_inner(), text, at)?;
+                continue;
+            }
             match value.into_inner() {
                 DeValue::Table(inner) => {
                     let section = source.sections.entry(key.as_ref().to_string()).or_default();
@@ -121,6 +131,55 @@ impl Source {
             .entry(section.to_string())
             .or_default()
             .insert(key.to_string(), entry);
+    }
+
+    /// Notes the tables of one name.
+    fn add_tables(
+        &mut self,
+        name: &str,
+        value: DeValue<'_>,
+        text: &str,
+        at: usize,
+    ) -> Result<(), ConfigError> {
+        let wrong = |at| {
+            let what = format!("{name} must be written as [[{name}]], once for each");
+            ConfigError::new(&place(&self.file, text, at), what)
+        };
+        let DeValue::Array(list) = value else {
+            return Err(wrong(at));
+        };
+        for value in list {
+            let at = value.span().start;
+            let DeValue::Table(inner) = value.into_inner() else {
+                return Err(wrong(at));
+            };
+            let of = |key: &toml::Spanned<_>| place(&self.file, text, key.span().start);
+            let entries = inner.into_iter().map(|(key, value)| {
+                let place = of(&key);
+                let value = plain(value.into_inner());
+                (key.into_inner().into_owned(), Entry { value, place })
+            });
+            let table = (place(&self.file, text, at), entries.collect());
+            self.tables.entry(name.to_string()).or_default().push(table);
+        }
+        Ok(())
+    }
+
+    /// Takes the tables of one name out, to be read key by key.
+    pub(super) fn tables(&mut self, name: &str) -> Vec<Section> {
+        let shown = match name {
+            "app" => "[app]",
+            "group" => "[group]",
+            _ => "[view]",
+        };
+        let tables = self.tables.remove(name).unwrap_or_default();
+        let section = |(place, entries)| Section {
+            name: shown,
+            file: place,
+            entries,
+            known: Vec::new(),
+        };
+        tables.into_iter().map(section).collect()
     }
 
     /// Takes a section out, to be read key by key; `""` is the part before all sections.
@@ -280,7 +339,8 @@ fn wrong_kind(key: &str, entry: &Entry, expected: &str) -> ConfigError {
     ConfigError::new(&entry.place, what)
 }
 
-fn written(value: &Value) -> String {
+/// A value for messages, as it was written.
+pub(super) fn written(value: &Value) -> String {
     match value {
         Value::Integer(number) => number.to_string(),
         Value::Text(text) => format!("\"{text}\""),

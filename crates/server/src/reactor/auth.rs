@@ -75,7 +75,7 @@ mod tests {
 
     fn hello(client: u64, proof: &[u8]) -> Hello {
         Hello {
-            version: 1,
+            version: tidegate_wire::frame::VERSION,
             client,
             incarnation: 1,
             wall_ns: 0,

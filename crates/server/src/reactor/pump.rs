@@ -50,6 +50,7 @@ impl Reactor {
             Output::Tell(given) => self.gossip.tell(given),
             Output::Log { text } => info!("{text}"),
             Output::ParsePolicy { policy, text } => self.parse_policy(policy, &text),
+            Output::ParseShares { policy, text, keep } => self.parse_shares(policy, &text, keep),
             Output::Served(served) => {
                 if let Some(trace) = &mut self.trace {
                     trace.record(&served);

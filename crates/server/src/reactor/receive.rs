@@ -242,7 +242,13 @@ fn refuse(conn: &mut Conn, id: u64, op: u8, errno: Errno) {
 fn is_session_op(op: &Op) -> bool {
     matches!(
         op,
-        Op::Hello(_) | Op::Bye | Op::Ping | Op::Status | Op::SetPolicy { .. }
+        Op::Hello(_)
+            | Op::Bye
+            | Op::Ping
+            | Op::Status
+            | Op::SetPolicy { .. }
+            | Op::SetShares { .. }
+            | Op::Application { .. }
     )
 }
 

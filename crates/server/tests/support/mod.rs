@@ -122,7 +122,7 @@ impl Peer {
 
     pub fn hello_op(&self, proof: &[u8]) -> Op {
         Op::Hello(Hello {
-            version: 1,
+            version: tidegate_wire::frame::VERSION,
             client: self.client,
             incarnation: self.incarnation,
             wall_ns: 1,

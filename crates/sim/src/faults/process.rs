@@ -255,6 +255,11 @@ impl Process {
                 self.core
                     .handle(Time(now), Input::PolicyParsed { policy, options });
             }
+            Output::ParseShares { policy, .. } => {
+                let rules = Err((Errno::EINVAL, "the world changes no shares".into()));
+                self.core
+                    .handle(Time(now), Input::SharesParsed { policy, rules });
+            }
             Output::Reclaimed { seat } => {
                 let layout = self.layout;
                 self.files

@@ -162,6 +162,7 @@ impl World {
             boot: 1,
             root: self.disk.root(),
             scheduler,
+            shares: Default::default(),
             record: false,
         }
     }

@@ -252,6 +252,7 @@ impl Setup {
             host: 1,
             boot: 1,
             root,
+            shares: Default::default(),
             record: self.record,
             scheduler: Options {
                 depth,

@@ -31,6 +31,8 @@ const PING: u8 = 3;
 const STATUS: u8 = 4;
 const SET_POLICY: u8 = 5;
 const REACH: u8 = 6;
+const SET_SHARES: u8 = 7;
+const APPLICATION: u8 = 8;
 const LOOKUP: u8 = 16;
 const CREATE: u8 = 17;
 const MKDIR: u8 = 18;
@@ -74,6 +76,8 @@ pub fn op_code(op: &Op) -> u8 {
         Op::Status => STATUS,
         Op::SetPolicy { .. } => SET_POLICY,
         Op::Reach { .. } => REACH,
+        Op::SetShares { .. } => SET_SHARES,
+        Op::Application { .. } => APPLICATION,
         Op::Lookup { .. } => LOOKUP,
         Op::Create { .. } => CREATE,
         Op::Mkdir { .. } => MKDIR,
@@ -114,8 +118,10 @@ pub fn op_code(op: &Op) -> u8 {
 pub(super) fn yields(code: u8) -> Option<Yields> {
     Some(match code {
         HELLO => Yields::Hello,
-        BYE | PING | SET_POLICY | CLOSE | ACCESS | FSYNC | FALLOCATE | SETXATTR | REMOVEXATTR
-        | SET_LOCK | DROP_LOCKS | CANCEL_LOCK | RECLAIM_DONE => Yields::Done,
+        BYE | PING | SET_POLICY | SET_SHARES | APPLICATION | CLOSE | ACCESS | FSYNC | FALLOCATE
+        | SETXATTR | REMOVEXATTR | SET_LOCK | DROP_LOCKS | CANCEL_LOCK | RECLAIM_DONE => {
+            Yields::Done
+        }
         STATUS | READLINK | GETXATTR | LISTXATTR => Yields::Text,
         REACH | LOOKUP | CREATE | MKDIR | MKNOD | SYMLINK | LINK | GETATTR | SETATTR | OPEN => {
             Yields::Attr

@@ -1,6 +1,6 @@
 //! What a request asks, and which seat it must be asked of.
 
-use super::{Extents, Handle, Hello, Lock, LockFamily, Name, RenameMode, SetAttr};
+use super::{Extents, Handle, Hello, Keep, Lock, LockFamily, Name, RenameMode, SetAttr};
 use alloc::boxed::Box;
 
 /// What a request asks. The comment of each names the seat to ask: of the *parent* directory's
@@ -19,6 +19,27 @@ pub enum Op {
     SetPolicy {
         /// The table's text.
         text: Box<[u8]>,
+    },
+
+    /// Changes the rules of who is promised what: TOML text of `[[app]]`, `[[group]]` and
+    /// `[[view]]` tables as in the configuration. They replace all rules that are in force.
+    SetShares {
+        /// All rules, none for an empty text.
+        text: Box<[u8]>,
+        /// How long they hold.
+        keep: Keep,
+    },
+    /// Says who the application is whose id later data requests of this session carry. The user is
+    /// the request's caller, else the session's.
+    Application {
+        /// The hash of `name`.
+        app: u64,
+        /// Its name.
+        name: Box<[u8]>,
+        /// The batch system's job, empty if there is none.
+        job: Box<[u8]>,
+        /// The project or account that the job counts for, empty if there is none.
+        project: Box<[u8]>,
     },
 
     /// Tells the forwarder a path (relative to the export) of a handle it does not know. Any seat.
@@ -366,6 +387,8 @@ impl Op {
             | Ping
             | Status
             | SetPolicy { .. }
+            | SetShares { .. }
+            | Application { .. }
             | Reach { .. }
             | Fsync { .. }
             | CancelLock { .. }

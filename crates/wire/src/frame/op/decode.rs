@@ -4,7 +4,7 @@ use super::*;
 use crate::frame::FrameError;
 use crate::frame::bytes::Reader;
 use crate::message::{
-    Handle, Hello, NAME_MAX, PAYLOAD_LIMIT, POLICY_MAX, PROOF_MAX, READDIR_MAX, RenameMode,
+    Handle, Hello, Keep, NAME_MAX, PAYLOAD_LIMIT, POLICY_MAX, PROOF_MAX, READDIR_MAX, RenameMode,
     SetAttr, SetTime, XATTR_MAX,
 };
 
@@ -20,6 +20,8 @@ pub(in crate::frame) fn decode_op(code: u8, body: &mut Reader<'_>) -> Result<Op,
         SET_POLICY => Ok(Op::SetPolicy {
             text: body.blob(POLICY_MAX, "a policy's text")?,
         }),
+        SET_SHARES => decode_set_shares(body),
+        APPLICATION => decode_application(body),
         REACH => Ok(Op::Reach {
             handle: body.handle()?,
             path: body.path()?,
@@ -49,6 +51,29 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
         return Err(FrameError::Invalid("the largest payload"));
     }
     Ok(hello)
+}
+
+fn decode_set_shares(body: &mut Reader<'_>) -> Result<Op, FrameError> {
+    let keep = match body.u8()? {
+        0 => Keep::Run,
+        1 => Keep::Saved,
+        2 => Keep::Configured,
+        _ => return Err(FrameError::Invalid("how long rules hold")),
+    };
+    let text = body.blob(POLICY_MAX, "the rules' text")?;
+    if keep == Keep::Configured && !text.is_empty() {
+        return Err(FrameError::Invalid("rules beside the configuration's"));
+    }
+    Ok(Op::SetShares { text, keep })
+}
+
+fn decode_application(body: &mut Reader<'_>) -> Result<Op, FrameError> {
+    Ok(Op::Application {
+        app: body.u64()?,
+        name: body.blob(NAME_MAX, "an application's name")?,
+        job: body.blob(NAME_MAX, "a job's name")?,
+        project: body.blob(NAME_MAX, "a project's name")?,
+    })
 }
 
 fn decode_name_op(code: u8, body: &mut Reader<'_>) -> Result<Op, FrameError> {

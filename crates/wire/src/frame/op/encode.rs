@@ -1,7 +1,7 @@
 //! Arguments of an operation to bytes.
 
 use crate::frame::bytes::{Writer, family_code};
-use crate::message::{Hello, Op, RenameMode, SetAttr, SetTime};
+use crate::message::{Hello, Keep, Op, RenameMode, SetAttr, SetTime};
 use alloc::vec::Vec;
 
 /// Appends the arguments of an operation.
@@ -10,6 +10,25 @@ pub(in crate::frame) fn encode_op(op: &Op, out: &mut Vec<u8>) {
         Op::Hello(hello) => encode_hello(hello, out),
         Op::Bye | Op::Ping | Op::Status | Op::Statfs | Op::ReclaimDone => {}
         Op::SetPolicy { text } => out.blob(text),
+        Op::SetShares { text, keep } => {
+            out.u8(match keep {
+                Keep::Run => 0,
+                Keep::Saved => 1,
+                Keep::Configured => 2,
+            });
+            out.blob(text);
+        }
+        Op::Application {
+            app,
+            name,
+            job,
+            project,
+        } => {
+            out.u64(*app);
+            out.blob(name);
+            out.blob(job);
+            out.blob(project);
+        }
         Op::Reach { handle, path } => {
             out.handle(*handle);
             out.blob(path);

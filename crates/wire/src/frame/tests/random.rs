@@ -340,13 +340,28 @@ impl Random {
     }
 
     fn session_op(&mut self) -> Op {
-        match self.below(6) {
+        match self.below(8) {
             0 => Op::Hello(self.hello()),
             1 => Op::Bye,
             2 => Op::Ping,
             3 => Op::Status,
             4 => Op::SetPolicy {
                 text: self.bytes(300),
+            },
+            5 => {
+                let text = self.bytes(300);
+                let (keep, text) = match self.below(3) {
+                    0 => (Keep::Run, text),
+                    1 => (Keep::Saved, text),
+                    _ => (Keep::Configured, Box::default()),
+                };
+                Op::SetShares { text, keep }
+            }
+            6 => Op::Application {
+                app: self.next(),
+                name: self.bytes(255),
+                job: self.bytes(255),
+                project: self.bytes(255),
             },
             _ => Op::Reach {
                 handle: self.handle(),
@@ -402,6 +417,8 @@ impl Random {
                 stamp_ns: self.next(),
                 deadline_ns: self.next(),
                 charged_elsewhere_ns: self.next(),
+                bytes_elsewhere: self.next(),
+                operations_elsewhere: self.u32(),
                 tail_us: self.u32(),
             }),
             op,

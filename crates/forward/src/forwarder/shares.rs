@@ -1,0 +1,226 @@
+//! Policy and shares as they are in force, and their changes at run time.
+//!
+//! The policy that was asked for is kept beside the one in force: while there are rules, that one
+//! keeps shares, and when the last rule goes the other one returns.
+
+use super::Forwarder;
+use super::applications::Application;
+use super::request::Key;
+use crate::files::Errno;
+use crate::host::{Config, Output, PolicyId};
+use crate::shares::{Identity, Rules};
+use alloc::boxed::Box;
+use alloc::format;
+use tidegate_sched::{AppId, Options, Shares};
+use tidegate_wire::{EXTENTS_MAX, Op, Outcome, Status};
+
+/// Policies that keep shares themselves.
+const KEEPS_SHARES: &[&str] = &["dsfq", "two-level", "edf"];
+
+/// The policy in their place that keeps shares.
+const SHARING: &str = "two-level";
+
+/// What was asked for, and what follows.
+pub(super) struct InForce {
+    /// The scheduler's options as they were asked for.
+    plain: Options,
+    pub(super) rules: Rules,
+    shares: Shares,
+}
+
+impl InForce {
+    pub(super) fn new(config: &Config) -> InForce {
+        let forwarders = u32::from(config.layout.seats);
+        InForce {
+            plain: config.scheduler.clone(),
+            shares: config.shares.shares(forwarders),
+            rules: config.shares.clone(),
+        }
+    }
+
+    /// The policy that was asked for.
+    pub(super) fn plain_policy(&self) -> &str {
+        &self.plain.policy
+    }
+
+    /// Rule and group that an application's share follows from.
+    pub(super) fn origin(&self, of: &Application) -> (Option<&str>, Option<&str>) {
+        let of = identity(of);
+        let rule = self.rules.rule_of(&of).map(|rule| rule.name.as_str());
+        let share = self.rules.share_of(&of);
+        let group = share.and_then(|share| self.rules.groups.get(share.group? as usize));
+        (rule, group.map(|group| group.name.as_str()))
+    }
+
+    /// The options that the scheduler gets.
+    pub(super) fn options(&self) -> Options {
+        in_force(&self.plain, &self.rules, &self.shares)
+    }
+}
+
+fn in_force(plain: &Options, rules: &Rules, shares: &Shares) -> Options {
+    let mut options = plain.clone();
+    if !rules.is_empty() && !KEEPS_SHARES.contains(&options.policy.as_str()) {
+        options.policy = SHARING.into();
+        // What is the other policy's own means nothing to this one.
+        options.table = Default::default();
+    }
+    options.shares = shares.clone();
+    // The scheduler's queue must take the largest request, or that would never be served.
+    options.queued_max = options.queued_max.max(EXTENTS_MAX as u32);
+    options
+}
+
+impl Forwarder {
+    pub(super) fn set_policy(&mut self, key: Key) {
+        let Some(policy) = self.asks(key) else {
+            return;
+        };
+        let Some(Op::SetPolicy { text }) = self.requests[key].op.take() else {
+            unreachable!("routed by its operation");
+        };
+        self.outputs.push_back(Output::ParsePolicy { policy, text });
+    }
+
+    pub(super) fn set_shares(&mut self, key: Key) {
+        let Some(policy) = self.asks(key) else {
+            return;
+        };
+        let Some(Op::SetShares { text, keep }) = self.requests[key].op.take() else {
+            unreachable!("routed by its operation");
+        };
+        self.outputs
+            .push_back(Output::ParseShares { policy, text, keep });
+    }
+
+    /// What everybody is promised now.
+    #[cfg(test)]
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.scheduler.options().shares
+    }
+
+    /// A number for a question to the host, unless the peer may not change the forwarder.
+    fn asks(&mut self, key: Key) -> Option<PolicyId> {
+        if !self.is_trusted(key) {
+            self.answer(key, Err(Status::Errno(Errno::EPERM.0)));
+            return None;
+        }
+        self.policy_serial += 1;
+        let policy = PolicyId(self.policy_serial);
+        self.policies.insert(policy, key);
+        Some(policy)
+    }
+
+    pub(super) fn policy_parsed(&mut self, policy: PolicyId, options: Result<Options, Box<str>>) {
+        let Some(key) = self.policies.remove(&policy) else {
+            return;
+        };
+        let set = options.and_then(|plain| {
+            let options = in_force(&plain, &self.shares.rules, &self.shares.shares);
+            self.schedule_by(&options)?;
+            self.shares.plain = plain;
+            Ok(())
+        });
+        match set {
+            Ok(()) => {
+                self.log(format!("the policy is now {}", self.describe_policy()));
+                self.answer(key, Ok(Outcome::Done));
+            }
+            Err(reason) => {
+                self.log(format!("a change of policy was refused: {reason}"));
+                self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
+            }
+        }
+        self.unpark();
+    }
+
+    pub(super) fn shares_parsed(
+        &mut self,
+        policy: PolicyId,
+        rules: Result<Rules, (Errno, Box<str>)>,
+    ) {
+        let Some(key) = self.policies.remove(&policy) else {
+            return;
+        };
+        let set = rules.and_then(|rules| {
+            let set = self.set_rules(rules);
+            set.map_err(|reason| (Errno::EINVAL, reason))
+        });
+        match set {
+            Ok(()) => {
+                let count = self.shares.rules.len();
+                let policy = self.describe_policy();
+                self.log(format!("{count} rules of shares now, policy {policy}"));
+                self.answer(key, Ok(Outcome::Done));
+            }
+            Err((errno, reason)) => {
+                self.log(format!("a change of shares was refused: {reason}"));
+                self.answer(key, Err(Status::Errno(errno.0)));
+            }
+        }
+        self.unpark();
+    }
+
+    /// Puts rules in force, or leaves everything as it was.
+    fn set_rules(&mut self, rules: Rules) -> Result<(), Box<str>> {
+        let mut shares = rules.shares(self.shares.shares.forwarders);
+        for (app, application) in self.applications.iter() {
+            if let Some(share) = rules.share_of(&identity(application)) {
+                shares.apps.insert(AppId(app), share);
+            }
+        }
+        let options = in_force(&self.shares.plain, &rules, &shares);
+        if options.policy == self.scheduler.policy() {
+            let set = self.scheduler.set_shares(self.now, &shares);
+            set.map_err(|error| Box::from(format!("{error}")))?;
+        } else {
+            self.schedule_by(&options)?;
+        }
+        self.shares.rules = rules;
+        self.shares.shares = shares;
+        Ok(())
+    }
+
+    fn schedule_by(&mut self, options: &Options) -> Result<(), Box<str>> {
+        let set = self.scheduler.set_policy(self.now, options);
+        set.map_err(|error| Box::from(format!("{error}")))?;
+        self.queued_max = options.queued_max;
+        Ok(())
+    }
+
+    /// An application has become known, or is so no longer: looks for its share.
+    pub(super) fn share_of(&mut self, app: u64) {
+        if self.shares.rules.is_empty() {
+            return;
+        }
+        let known = self.applications.get(app).map(identity);
+        let share = known.and_then(|known| self.shares.rules.share_of(&known));
+        let before = self.shares.shares.apps.get(&AppId(app)).copied();
+        if share == before {
+            return;
+        }
+        match share {
+            Some(share) => self.shares.shares.apps.insert(AppId(app), share),
+            None => self.shares.shares.apps.remove(&AppId(app)),
+        };
+        let set = self.scheduler.set_shares(self.now, &self.shares.shares);
+        set.expect("each rule was checked when it came");
+    }
+
+    fn describe_policy(&self) -> Box<str> {
+        let (plain, policy) = (self.shares.plain_policy(), self.scheduler.policy());
+        match plain == policy {
+            true => plain.into(),
+            false => format!("{policy}, in the place of {plain} while there are rules").into(),
+        }
+    }
+}
+
+fn identity(application: &Application) -> Identity<'_> {
+    Identity {
+        name: &application.name,
+        uid: application.uid,
+        job: &application.job,
+        project: &application.project,
+    }
+}

@@ -1,0 +1,221 @@
+//! Names of applications, their rules, and the policy in force.
+
+use super::*;
+use crate::files::Errno;
+use crate::shares::{AppRule, GroupRule, User};
+use std::string::ToString;
+use tidegate_sched::{AppId, Rate, Share};
+use tidegate_wire::{Hints, Keep};
+
+fn named(name: &str) -> Op {
+    Op::Application {
+        app: AppId::from_name(name).0,
+        name: name.as_bytes().into(),
+        job: b"17"[..].into(),
+        project: b"climate"[..].into(),
+    }
+}
+
+fn rules(name: &str, share: Share) -> Rules {
+    let app = AppRule {
+        name: name.to_string(),
+        user: None,
+        job: None,
+        share,
+        group: None,
+    };
+    Rules {
+        apps: vec![app],
+        ..Rules::default()
+    }
+}
+
+fn set(tester: &mut Tester, host: &mut Host, rules: Rules) -> Result<Outcome, Status> {
+    let keep = Keep::Run;
+    let text = Box::from(&b"text"[..]);
+    let request = tester.send(host, Op::SetShares { text, keep }, &[]);
+    let (policy, _) = host.policies.pop().expect("the host reads the text");
+    host.tell(Input::SharesParsed {
+        policy,
+        rules: Ok(rules),
+    });
+    tester.take(host, &request).0
+}
+
+fn status(host: &mut Host) -> String {
+    String::from_utf8(host.forwarder_status()).expect("text")
+}
+
+/// Reads as an application; what the forwarder counts it as is in the status.
+fn read_as(tester: &mut Tester, host: &mut Host, name: &str) {
+    let file = Handle { inode: 9, birth: 0 };
+    let app = AppId::from_name(name).0;
+    let hints = Some(Hints {
+        app,
+        ..Hints::default()
+    });
+    let request = Request {
+        hints,
+        ..tester.request(read(file, 0, 1), 0)
+    };
+    assert!(host.receive(tester.conn, request.clone(), &[]));
+    let _ = tester.take(host, &request);
+}
+
+#[test]
+fn a_name_must_be_its_hash_s_and_is_shown() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 7);
+    let wrong = Op::Application {
+        app: 5,
+        name: b"climate"[..].into(),
+        job: Box::default(),
+        project: Box::default(),
+    };
+    assert_eq!(errno(tester.call(&mut host, wrong)), Errno::EINVAL.0);
+    let garbage = Op::Application {
+        app: 5,
+        name: b"\xff\xfe"[..].into(),
+        job: Box::default(),
+        project: Box::default(),
+    };
+    assert_eq!(errno(tester.call(&mut host, garbage)), Errno::EINVAL.0);
+    assert_eq!(tester.call(&mut host, named("climate")), Ok(Outcome::Done));
+    let text = status(&mut host);
+    let expected = r#""name":"climate","uid":0,"job":"17","project":"climate""#;
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn another_user_s_application_of_the_same_name_is_another() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut first = Tester::of(&mut host, 7, peer(1000));
+    let mut second = Tester::of(&mut host, 8, peer(1001));
+    first.call(&mut host, named("a")).expect("named");
+    second.call(&mut host, named("a")).expect("named");
+    read_as(&mut first, &mut host, "a");
+    read_as(&mut second, &mut host, "a");
+    let text = status(&mut host);
+    for uid in [1000, 1001] {
+        let expected = alloc::format!(r#""name":"a","uid":{uid}"#);
+        assert!(text.contains(&expected), "{text}");
+    }
+}
+
+#[test]
+fn names_are_bounded_and_the_places_of_clients_that_left_are_free() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    for client in 0..4 {
+        let mut tester = Tester::new(&mut host, 7 + client);
+        for n in 0..1024 {
+            let name = alloc::format!("{client}-{n}");
+            assert_eq!(tester.call(&mut host, named(&name)), Ok(Outcome::Done));
+        }
+        let more = tester.call(&mut host, named("more"));
+        assert_eq!(errno(more), Errno::ENOSPC.0);
+    }
+    let mut last = Tester::new(&mut host, 99);
+    assert_eq!(errno(last.call(&mut host, named("last"))), Errno::ENOSPC.0);
+    // Its lease ends; the others are still there.
+    let mut gone = Tester::new(&mut host, 100);
+    assert!(gone.call(&mut host, Op::Bye).is_ok());
+    assert_eq!(errno(last.call(&mut host, named("last"))), Errno::ENOSPC.0);
+}
+
+#[test]
+fn with_rules_the_policy_keeps_shares_and_without_them_the_plain_one_is_back() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    config.scheduler = Options::for_policy("window");
+    config.scheduler.table.set("window_ms", 250);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let mut tester = Tester::new(&mut host, 7);
+    tester.call(&mut host, named("a")).expect("named");
+    let weight = |weight| Share {
+        weight,
+        ..Share::default()
+    };
+    assert!(set(&mut tester, &mut host, rules("a", weight(3))).is_ok());
+    let text = status(&mut host);
+    assert!(text.contains(r#""policy":"two-level""#), "{text}");
+    assert!(text.contains(r#""asked_policy":"window""#), "{text}");
+    assert!(text.contains(r#"name = \"a\"\u000aweight = 3"#), "{text}");
+
+    let refused = set(&mut tester, &mut host, rules("a", weight(0)));
+    assert_eq!(errno(refused), Errno::EINVAL.0);
+    let text = status(&mut host);
+    assert!(text.contains("weight = 3"), "the old state is kept: {text}");
+
+    assert!(set(&mut tester, &mut host, Rules::default()).is_ok());
+    let text = status(&mut host);
+    assert!(text.contains(r#""policy":"window""#), "{text}");
+    assert!(text.contains(r#""window_ms":250"#), "{text}");
+    let mut stranger = Tester::of(&mut host, 9, peer(1000));
+    let text = Box::default();
+    let keep = Keep::Run;
+    let refused = stranger.call(&mut host, Op::SetShares { text, keep });
+    assert_eq!(errno(refused), Errno::EPERM.0);
+}
+
+#[test]
+fn a_policy_that_keeps_shares_stays_and_one_that_does_not_waits() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    config.scheduler = Options::for_policy("dsfq");
+    config.shares = rules("*", Share::default());
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    assert!(status(&mut host).contains(r#""policy":"dsfq""#));
+    let mut tester = Tester::new(&mut host, 7);
+    let text = Box::default();
+    let request = tester.send(&mut host, Op::SetPolicy { text }, &[]);
+    let (policy, _) = host.policies.pop().expect("asked");
+    let options = Ok(Options::for_policy("sjf"));
+    host.tell(Input::PolicyParsed { policy, options });
+    assert!(tester.take(&mut host, &request).0.is_ok());
+    let text = status(&mut host);
+    assert!(text.contains(r#""policy":"two-level""#), "{text}");
+    assert!(set(&mut tester, &mut host, Rules::default()).is_ok());
+    assert!(status(&mut host).contains(r#""policy":"sjf""#));
+}
+
+#[test]
+fn an_application_gets_its_rule_s_share_whenever_it_is_named() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    let share = Share {
+        min: Some(Rate::Bytes(1_000_000)),
+        ..Share::default()
+    };
+    config.shares = rules("a", share);
+    config.shares.groups.push(GroupRule {
+        name: "anna".to_string(),
+        user: Some(User {
+            uid: 0,
+            name: "root".to_string(),
+        }),
+        project: None,
+        share,
+    });
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let mut tester = Tester::new(&mut host, 7);
+    let share = |host: &Host, name| {
+        let shares = host.forwarder.shares();
+        shares.apps.get(&AppId::from_name(name)).copied()
+    };
+    assert_eq!(share(&host, "a"), None);
+    tester.call(&mut host, named("a")).expect("named");
+    tester.call(&mut host, named("b")).expect("named");
+    let a = share(&host, "a").expect("its rule");
+    assert_eq!(
+        (a.share.min, a.group),
+        (Some(Rate::Bytes(1_000_000)), Some(0))
+    );
+    let b = share(&host, "b").expect("its group");
+    assert_eq!((b.share, b.group), (Share::default(), Some(0)));
+}

@@ -1,0 +1,136 @@
+//! Rules of shares that come at run time: read, written down, or those of the configuration again.
+
+use super::Reactor;
+use crate::config;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use tidegate_forward::shares::Rules;
+use tidegate_forward::{Errno, Input, PolicyId};
+use tidegate_wire::Keep;
+use tracing::warn;
+
+/// What the rules of this forwarder are read from and written to.
+pub struct ShareKeeper {
+    /// Those of the configuration.
+    configured: Rules,
+    /// Where those of run time are written down, for all forwarders of the export.
+    file: PathBuf,
+    /// Ends the wait of the event loop.
+    waker: Arc<mio::Waker>,
+    written: (Sender<Written>, Receiver<Written>),
+}
+
+/// Rules are in the file, or why they are not.
+struct Written {
+    policy: PolicyId,
+    rules: Result<Rules, (Errno, Box<str>)>,
+}
+
+impl ShareKeeper {
+    /// For the forwarders of one export, whose hidden folder this is.
+    pub fn new(configured: Rules, hidden: &Path, waker: Arc<mio::Waker>) -> ShareKeeper {
+        ShareKeeper {
+            configured,
+            file: file_in(hidden),
+            waker,
+            written: channel(),
+        }
+    }
+
+    /// Reads the text. What has to be written is written by a thread: a slow back end must not hold
+    /// the reactor, and until it is done nothing has changed.
+    fn parse(
+        &self,
+        policy: PolicyId,
+        text: &[u8],
+        keep: Keep,
+    ) -> Option<Result<Rules, (Errno, Box<str>)>> {
+        let refused = |what: String| Some(Err((Errno::EINVAL, what.into_boxed_str())));
+        let rules = match (keep, std::str::from_utf8(text)) {
+            (Keep::Configured, _) => self.configured.clone(),
+            (_, Err(_)) => return refused("the rules are not UTF-8".to_string()),
+            (_, Ok(text)) => match config::rules(text, "shares") {
+                Ok(rules) => rules,
+                Err(error) => return refused(error.to_string()),
+            },
+        };
+        if keep == Keep::Run {
+            return Some(Ok(rules));
+        }
+        let (file, done, waker) = (
+            self.file.clone(),
+            self.written.0.clone(),
+            self.waker.clone(),
+        );
+        std::thread::spawn(move || {
+            let written = match keep {
+                Keep::Saved => write(&file, &rules),
+                _ => remove(&file),
+            };
+            let rules = written.map(|()| rules).map_err(|error| {
+                let what = format!("{}: {error}", file.display());
+                (Errno::EIO, what.into_boxed_str())
+            });
+            // The forwarder has ended when these fail.
+            let _ = done.send(Written { policy, rules });
+            let _ = waker.wake();
+        });
+        None
+    }
+}
+
+/// The file of rules in the hidden folder.
+pub fn file_in(hidden: &Path) -> PathBuf {
+    hidden.join("shares.toml")
+}
+
+/// Puts a file in the place of the other in one step. All forwarders of an export do so with the
+/// same rules, each from a file of its own.
+fn write(file: &Path, rules: &Rules) -> io::Result<()> {
+    let new = file.with_extension(format!("toml.{}", std::process::id()));
+    let text = format!("# Written by `tidegate share ... --save`; read at the start.\n{rules}");
+    let mut out = File::create(&new)?;
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.sync_all())
+        .and_then(|()| std::fs::rename(&new, file));
+    if written.is_err() {
+        // Whether it can be removed says nothing more.
+        let _ = std::fs::remove_file(&new);
+    }
+    written
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Reactor {
+    pub(super) fn parse_shares(&mut self, policy: PolicyId, text: &[u8], keep: Keep) {
+        if let Some(rules) = self.shares.parse(policy, text, keep) {
+            self.shares_parsed(policy, rules);
+        }
+    }
+
+    /// Tells the core of rules that have been written down meanwhile.
+    pub(super) fn turn_shares(&mut self) {
+        while let Ok(Written { policy, rules }) = self.shares.written.1.try_recv() {
+            self.shares_parsed(policy, rules);
+        }
+    }
+
+    fn shares_parsed(&mut self, policy: PolicyId, rules: Result<Rules, (Errno, Box<str>)>) {
+        if let Err((_, error)) = &rules {
+            warn!("shares refused: {error}");
+        }
+        self.core
+            .forwarder
+            .handle(self.core.now, Input::SharesParsed { policy, rules });
+    }
+}
