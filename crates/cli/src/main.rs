@@ -13,6 +13,7 @@ mod processes;
 mod report;
 mod run;
 mod serve;
+mod share;
 mod sim;
 mod stat;
 mod state;
@@ -20,6 +21,7 @@ mod table;
 mod target;
 mod trace;
 mod up;
+mod view;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -44,6 +46,8 @@ enum Command {
     Run(run::Run),
     Stat(stat::Stat),
     Policy(policy::Policy),
+    Share(share::Share),
+    View(view::View),
     Sim(sim::Sim),
     Report(report::Report),
     Calibrate(calibrate::Calibrate),
@@ -83,6 +87,8 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
         Command::Policy(policy) => policy.perform(),
+        Command::Share(share) => share.perform(),
+        Command::View(view) => view.perform(),
         Command::Sim(sim) => sim.perform(),
         Command::Report(report) => report.perform(),
         Command::Calibrate(calibrate) => calibrate.perform(),

@@ -3,6 +3,7 @@
 use crate::fail::Fail;
 use crate::processes;
 use crate::target::Target;
+use crate::view;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::time::Duration;
 use tidegate_client::Client;
 use tidegate_mount::{MountOptions, Mounted};
 use tidegate_server::config::LogLevel;
+use tidegate_server::config::rule::View;
 use tidegate_server::log_to_stderr;
 
 /// How long a mount may take to appear.
@@ -25,6 +27,9 @@ pub struct Mount {
     point: PathBuf,
     #[command(flatten)]
     target: Target,
+    /// Mount the directory of this view only, and count everything on it as the view's application
+    #[arg(long, value_name = "NAME")]
+    view: Option<String>,
     /// Let other users in as well; a mount by root always does
     #[arg(long)]
     allow_other: bool,
@@ -61,8 +66,11 @@ impl Mount {
     fn foreground(&self) -> Result<ExitCode, Fail> {
         log_to_stderr(LogLevel::Info);
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
-        let (_, client) = self.target.connect(None)?;
-        let mounted = mount(&client, &self.point, self.allow_other)?;
+        let (found, client) = self.target.connect(None)?;
+        let view = self.view.as_deref();
+        let view = view.map(|name| view::find(client.clone(), &found, name));
+        let view = view.transpose()?;
+        let mounted = mount(&client, &self.point, self.allow_other, view.as_ref())?;
         if let Some(path) = &self.pid_file {
             let text = format!("{}\n", std::process::id());
             std::fs::write(path, text)
@@ -79,7 +87,10 @@ impl Mount {
 
     fn background(&self) -> Result<ExitCode, Fail> {
         // Wrong forwarders are told here, on the terminal.
-        self.target.connect(None)?;
+        let (found, client) = self.target.connect(None)?;
+        if let Some(name) = &self.view {
+            view::find(client, &found, name)?;
+        }
         let log = std::env::temp_dir().join(format!("tidegate-mount.{}.log", std::process::id()));
         let mut arguments: Vec<String> = std::env::args().skip(1).collect();
         arguments.extend(["--foreground", "--log-file"].map(String::from));
@@ -171,12 +182,22 @@ fn wait(mounted: Mounted, mut signals: Signals) -> Result<(), Fail> {
     })
 }
 
-/// Mounts a client's files. Root mounts for everybody: the forwarder acts as each caller.
-pub fn mount(client: &Arc<Client>, point: &Path, allow_other: bool) -> Result<Mounted, Fail> {
+/// Mounts a client's files, or those of a view. Root mounts for everybody: the forwarder acts as each
+/// caller.
+pub fn mount(
+    client: &Arc<Client>,
+    point: &Path,
+    allow_other: bool,
+    view: Option<&View>,
+) -> Result<Mounted, Fail> {
     let options = MountOptions {
         path: point.to_path_buf(),
         allow_other: allow_other || rustix::process::geteuid().is_root(),
         name: "tidegate".to_string(),
+        directory: view
+            .map(|view| view.directory.clone().into())
+            .unwrap_or_default(),
+        application: view.map(|view| view.name.clone()),
     };
     tidegate_mount::mount(client.clone(), options).map_err(Fail::runtime)
 }

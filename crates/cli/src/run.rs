@@ -4,8 +4,8 @@ use crate::fail::Fail;
 use crate::mount;
 use crate::names;
 use crate::processes;
-use crate::state::ClientFile;
 use crate::target::{Target, connect};
+use crate::view;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{
     SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
@@ -16,6 +16,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidegate_server::config::rule::View;
 
 /// Run a program through the forwarders.
 ///
@@ -28,8 +29,12 @@ pub struct Run {
     #[command(flatten)]
     target: Target,
     /// Name of the application
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "view")]
     app: Option<String>,
+    /// View whose directory the program finds under TIDEGATE_MOUNT, and as whose application it
+    /// counts; `tidegate view` creates one
+    #[arg(long, value_name = "NAME")]
+    view: Option<String>,
     /// Say on standard error which application the program is, and where it finds the files
     #[arg(long)]
     verbose: bool,
@@ -43,7 +48,12 @@ impl Run {
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let found = self.target.find()?;
         let client = connect(&found, None)?;
-        let app = application(self.app.as_deref());
+        let view = self.view.as_deref();
+        let view = view.map(|name| view::find(client.clone(), &found, name));
+        let view = view.transpose()?;
+        let app = application(self.view.as_deref().or(self.app.as_deref()));
+        let export = found.export.clone();
+        let export = export.map(|export| inside(export, view.as_ref()));
         if let Some(file) = self.target.names_file() {
             names::remember(&file, &app);
         }
@@ -55,18 +65,19 @@ impl Run {
             client.shutdown();
             drop(client);
             // Nothing is left for us to do: the program takes our place, with signals and all.
-            let error = self.command(&found, &point, &app).exec();
+            let point = inside(point, view.as_ref());
+            let error = self.command(export.as_deref(), &point, &app).exec();
             return Err(cannot_run(&self.program[0], &error));
         }
         let private = PrivateDir::make()?;
-        let mounted = mount::mount(&client, &private.path, false)?;
-        let result = self.supervise(&found, &private.path, &app);
+        let mounted = mount::mount(&client, &private.path, false, view.as_ref())?;
+        let result = self.supervise(export.as_deref(), &private.path, &app);
         mounted.unmount();
         client.shutdown();
         result.map(exit_code)
     }
 
-    fn command(&self, found: &ClientFile, point: &Path, app: &str) -> Command {
+    fn command(&self, export: Option<&Path>, point: &Path, app: &str) -> Command {
         if self.verbose {
             eprintln!("tidegate: application {app}, files in {}", point.display());
         }
@@ -74,7 +85,8 @@ impl Run {
         command.args(&self.program[1..]);
         command.env("TIDEGATE_MOUNT", point);
         command.env("TIDEGATE_APP", app);
-        if let Some(place) = same_place(found.export.as_deref(), point) {
+        let view = self.view.is_some().then(|| point.to_path_buf());
+        if let Some(place) = same_place(export, point).or(view) {
             command.env("PWD", &place);
             command.current_dir(place);
         }
@@ -82,13 +94,18 @@ impl Run {
     }
 
     /// Runs the program as a child and passes signals on to it.
-    fn supervise(&self, found: &ClientFile, point: &Path, app: &str) -> Result<ExitStatus, Fail> {
+    fn supervise(
+        &self,
+        export: Option<&Path>,
+        point: &Path,
+        app: &str,
+    ) -> Result<ExitStatus, Fail> {
         let passed = [
             SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH, SIGCHLD,
         ];
         let mut signals = Signals::new(passed).map_err(Fail::runtime)?;
         let mut child = self
-            .command(found, point, app)
+            .command(export, point, app)
             .spawn()
             .map_err(|error| cannot_run(&self.program[0], &error))?;
         // A terminal sends its signals to the child as well, which is in our process group.
@@ -132,6 +149,14 @@ fn cannot_run(program: &str, error: &std::io::Error) -> Fail {
     Fail {
         code,
         message: format!("{program}: {error}"),
+    }
+}
+
+/// The directory of a view, if there is one.
+fn inside(point: PathBuf, view: Option<&View>) -> PathBuf {
+    match view {
+        Some(view) => point.join(&view.directory),
+        None => point,
     }
 }
 

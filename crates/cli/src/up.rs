@@ -45,6 +45,9 @@ pub struct Up {
     /// Scheduling policy of the forwarders; `tidegate policy list` lists them [default: fifo]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// File with rules of shares, [[app]] and [[group]], for all forwarders [default: none]
+    #[arg(long, value_name = "FILE")]
+    shares: Option<PathBuf>,
     /// Emulated device of each forwarder: none, hdd-7200, ssd-sata, ssd-pcie or ideal
     /// [default: none]
     #[arg(long, value_name = "MODEL")]

@@ -49,6 +49,16 @@ fn keys(section: &str) -> BTreeSet<String> {
     let choose = match section {
         "[scheduler]" => "policy",
         "[device]" => "model",
+        "[[app]]" | "[[group]]" | "[[view]]" => {
+            let given = "name = \"a\"\n";
+            let given = match section {
+                "[[view]]" => format!("{given}directory = \"a\"\n"),
+                _ => given.to_string(),
+            };
+            return known(&format!("{section}\n{given}{MISTAKE} = 1\n"))
+                .into_iter()
+                .collect();
+        }
         _ => {
             return known(&format!("{section}\n{MISTAKE} = 1\n"))
                 .into_iter()
@@ -128,6 +138,11 @@ fn every_flag_is_documented() {
         "run",
         "stat",
         "policy",
+        "share",
+        "share set",
+        "share group",
+        "share remove",
+        "view",
         "calibrate",
         "trace summarise",
         "trace import",

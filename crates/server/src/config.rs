@@ -177,6 +177,13 @@ impl ConfigError {
     }
 }
 
+impl ConfigError {
+    /// What is wrong and what to do, without the place.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+}
+
 impl Config {
     /// Reads and checks a configuration file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {

@@ -7,7 +7,8 @@ use crate::state::{ClientFile, StateDir};
 use rustix::process::Pid;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use tidegate_server::config::{Config, Source, Value};
+use tidegate_server::config::rule::Rules;
+use tidegate_server::config::{Config, Source, Value, rules_file};
 
 /// Most forwarders of one `up`.
 pub const FORWARDERS_MAX: usize = 64;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub export: PathBuf,
     /// Sections, keys and values of each forwarder's file, beside its own index.
     settings: Vec<Setting>,
+    /// Who is promised what.
+    shares: Rules,
     /// Where the forwarders record, if they do.
     trace: Option<PathBuf>,
     kill_at_request: Vec<(usize, String)>,
@@ -80,7 +83,13 @@ impl Plan {
         for (section, key, flag, value) in optional {
             settings.extend(value.map(|value| (section, key, flag, value)));
         }
+        let shares = match &up.shares {
+            None => Rules::default(),
+            Some(path) => rules_file(path)?
+                .ok_or_else(|| Fail::usage(format!("--shares {}: no such file", path.display())))?,
+        };
         let plan = Plan {
+            shares,
             state,
             forwarders: up.forwarders.into(),
             mount: (!up.no_mount).then_some(mount),
@@ -255,7 +264,8 @@ impl Plan {
             };
             table.insert(key.to_string(), plain(value));
         }
-        tables.to_string()
+        // Tables of which there are many come after all others.
+        format!("{tables}\n{}", self.shares)
     }
 }
 

@@ -4,8 +4,6 @@
 //! {
 //!   "forwarder": 0,                 index in the layout
 //!   "policy": "window",             the scheduler's policy
-//!   "asked_policy": "window",       the one that was asked for: another while there are rules of
-//!                                   shares and it keeps none
 //!   "epoch": 17,                    its current window, 0 without windows
 //!   "draining": false,
 //!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "cost_estimate": true,
@@ -27,6 +25,8 @@
 //!   "trace": {"recorded": 90, "buffered": 9, "dropped": 0},      only while requests are recorded
 //!   "capacity": {"bytes_per_s": 50000000, "operations_per_s": 48,    of this forwarder's back end,
 //!                "measured": true},          when it was busy; else what the cost model says
+//!   "asked_policy": "window",       the one that was asked for: another while there are rules of
+//!                                   shares and it keeps none
 //!   "shares": "[[app]]...",         the rules of shares, as the configuration has them
 //!   "applications": [{"app": "00000000000000ff",
 //!                     "name": "climate", "uid": 1000, "job": "17", "project": "c",   if it is known
@@ -36,7 +36,8 @@
 //! }
 //! ```
 //!
-//! Seats that are not held are left out, unless their lock is being waited for. Ids are shown to
+//! Of more sessions and applications than fit one message some are left out, those with the least
+//! device time first. Seats that are not held are left out, unless their lock is being waited for. Ids are shown to
 //! trusted peers only (others read zeros), because an id with the right user resumes a session.
 //! Keys may be added; those that are here keep their names and meaning.
 
@@ -46,12 +47,17 @@ use crate::files::Errno;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::fmt::Write;
 use tidegate_sched::{Direction, OptionValue};
-use tidegate_wire::{Outcome, Reply, Status};
+use tidegate_wire::{BODY_MAX, Outcome, Reply, Status};
 
 /// Applications that are counted apart; later ones are counted together under id 0.
 const APPLICATIONS_MAX: usize = 4096;
+
+/// Bytes of a text that fit one message.
+const TEXT_MAX: usize = BODY_MAX - 64;
 
 /// Counts since the start.
 #[derive(Default)]
@@ -123,25 +129,30 @@ impl Forwarder {
     /// The JSON text; `trusted` says whether the asker may see clients' ids.
     pub(super) fn status(&self, trusted: bool) -> Box<[u8]> {
         let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write_status(&mut text, trusted);
+        for shown_max in [usize::MAX, 512, 64, 0] {
+            text.clear();
+            // Writing to a string cannot fail.
+            let _ = self.write_status(&mut text, trusted, shown_max);
+            if text.len() <= TEXT_MAX {
+                break;
+            }
+        }
         text.into_bytes().into()
     }
 
-    fn write_status(&self, out: &mut String, trusted: bool) -> core::fmt::Result {
+    fn write_status(&self, out: &mut String, trusted: bool, shown_max: usize) -> core::fmt::Result {
         write!(
             out,
-            "{{\"forwarder\":{},\"policy\":{},\"asked_policy\":{},\"epoch\":{},\"draining\":{}",
+            "{{\"forwarder\":{},\"policy\":{},\"epoch\":{},\"draining\":{}",
             self.config.forwarder,
             Quoted(self.scheduler.policy()),
-            Quoted(self.shares.plain_policy()),
             self.scheduler.epoch(self.now),
             self.draining
         )?;
         self.write_options(out)?;
         self.write_cost(out)?;
         self.write_seats(out)?;
-        self.write_sessions(out, trusted)?;
+        self.write_sessions(out, trusted, shown_max)?;
         let stats = self.scheduler.stats();
         write!(
             out,
@@ -163,6 +174,7 @@ impl Forwarder {
             ",\"pool\":{{\"bytes\":{bytes},\"bytes_peak\":{peak},\"bytes_max\":{max}}}"
         )?;
         self.write_counters(out)?;
+        self.write_applications(out, shown_max)?;
         out.write_str("}")
     }
 
@@ -216,8 +228,14 @@ impl Forwarder {
         })
     }
 
-    fn write_sessions(&self, out: &mut String, trusted: bool) -> core::fmt::Result {
-        write_list(out, "sessions", self.clients.values(), |out, client| {
+    fn write_sessions(
+        &self,
+        out: &mut String,
+        trusted: bool,
+        shown_max: usize,
+    ) -> core::fmt::Result {
+        let clients = self.clients.values().take(shown_max);
+        write_list(out, "sessions", clients, |out, client| {
             write!(
                 out,
                 "{{\"client\":\"{:016x}\",\"name\":{},\"uid\":{},\"connected\":{},\
@@ -254,6 +272,11 @@ impl Forwarder {
                 trace.recorded, trace.buffered, trace.dropped
             )?;
         }
+        Ok(())
+    }
+
+    /// What was asked for of shares, and what each application got.
+    fn write_applications(&self, out: &mut String, shown_max: usize) -> core::fmt::Result {
         let capacity = self.capacity.rates(&self.scheduler.cost());
         write!(
             out,
@@ -262,14 +285,21 @@ impl Forwarder {
         )?;
         write!(
             out,
-            ",\"shares\":{}",
+            ",\"asked_policy\":{},\"shares\":{}",
+            Quoted(self.shares.plain_policy()),
             Quoted(&self.shares.rules.to_string())
         )?;
+        let counted = &self.counters.applications;
         let known = self.applications.iter().map(|(app, _)| app);
-        let apps: BTreeSet<u64> = counters.applications.keys().copied().chain(known).collect();
-        write_list(out, "applications", apps, |out, app| {
-            let moved = counters.applications.get(&app).copied();
-            self.write_application(out, app, &moved.unwrap_or_default())
+        let apps: BTreeSet<u64> = counted.keys().copied().chain(known).collect();
+        let moved = |app: u64| counted.get(&app).copied().unwrap_or_default();
+        let mut apps: Vec<(u64, Moved)> = apps.into_iter().map(|app| (app, moved(app))).collect();
+        if apps.len() > shown_max {
+            apps.sort_by_key(|(_, moved)| Reverse(moved.charged_ns));
+            apps.truncate(shown_max);
+        }
+        write_list(out, "applications", apps, |out, (app, moved)| {
+            self.write_application(out, app, &moved)
         })
     }
 
@@ -331,6 +361,7 @@ impl core::fmt::Display for Quoted<'_> {
         for c in self.0.chars() {
             match c {
                 '"' | '\\' => write!(f, "\\{c}")?,
+                '\n' => f.write_str("\\n")?,
                 c if c < ' ' => write!(f, "\\u{:04x}", c as u32)?,
                 c => f.write_char(c)?,
             }

@@ -5,7 +5,10 @@ use super::{ConfigError, Value, units};
 use std::path::Path;
 use tidegate_forward::shares::{AppRule, GroupRule, RULES_MAX, Rules, User, View};
 use tidegate_sched::{Latency, Rate, Share};
-use tidegate_wire::{NAME_MAX, POLICY_MAX};
+use tidegate_wire::NAME_MAX;
+
+/// Bytes of all rules: they are told with all else that a forwarder tells of itself.
+const TEXT_MAX: usize = 32 * 1024;
 
 /// The largest weight.
 const WEIGHT_MAX: u64 = tidegate_sched::WEIGHT_MAX as u64;
@@ -89,8 +92,8 @@ fn room(rules: &Rules, place: &str) -> Result<(), ConfigError> {
         return Err(ConfigError::new(place, what));
     }
     // What is in force must fit one message, as it is told and set.
-    if rules.to_string().len() > POLICY_MAX {
-        let what = format!("the rules are more than {POLICY_MAX} bytes; name groups instead");
+    if rules.to_string().len() > TEXT_MAX {
+        let what = format!("the rules are more than {TEXT_MAX} bytes; use names with * for many");
         return Err(ConfigError::new(place, what));
     }
     Ok(())

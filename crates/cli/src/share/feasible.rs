@@ -1,0 +1,206 @@
+//! Whether what is promised can be met together, with the arithmetic.
+
+use serde_json::Value;
+use tidegate_sched::{Rate, Share};
+use tidegate_server::config::rule::{LatencyText, RateText, Rules};
+
+/// What all forwarders give together.
+struct Capacity {
+    forwarders: u64,
+    bytes: u64,
+    operations: u64,
+    /// The least operations each second of one forwarder.
+    slowest: u64,
+    measured: bool,
+}
+
+impl Capacity {
+    fn of(states: &[Value]) -> Option<Capacity> {
+        let parts: Vec<&Value> = states.iter().map(|state| &state["capacity"]).collect();
+        let known = || parts.iter().filter(|part| part.is_object());
+        let sum = |key: &str| known().filter_map(|part| part[key].as_u64()).sum::<u64>();
+        let operations = known().filter_map(|part| part["operations_per_s"].as_u64());
+        Some(Capacity {
+            forwarders: known().count() as u64,
+            bytes: sum("bytes_per_s"),
+            operations: sum("operations_per_s"),
+            slowest: operations.min()?,
+            measured: known().all(|part| part["measured"] == true),
+        })
+    }
+
+    /// What a rate takes of all, in millionths; and in bytes.
+    fn part(&self, rate: Rate) -> u64 {
+        let of = |amount: u64, all: u64| {
+            let part = u128::from(amount) * 1_000_000 / u128::from(all.max(1));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        match rate {
+            Rate::Bytes(bytes) => of(bytes, self.bytes),
+            Rate::Operations(operations) => of(operations, self.operations),
+            Rate::Device(thousandths) => thousandths * 1000,
+        }
+    }
+
+    fn source(&self) -> &'static str {
+        match self.measured {
+            true => "measured",
+            false => "by the cost model; none was busy long enough to be measured",
+        }
+    }
+}
+
+/// What cannot be met, a line each.
+pub fn warnings(rules: &Rules, states: &[Value]) -> Vec<String> {
+    let Some(capacity) = Capacity::of(states) else {
+        return Vec::new();
+    };
+    let mut warnings = Vec::new();
+    warnings.extend(minima(rules, &capacity));
+    warnings.extend(groups(rules, &capacity));
+    warnings.extend(latencies(rules, &capacity));
+    warnings
+}
+
+/// The minima of groups, and of applications outside of them, against what there is.
+fn minima(rules: &Rules, capacity: &Capacity) -> Option<String> {
+    let groups = rules.groups.iter().map(|group| (&group.name, &group.share));
+    let apps = rules.apps.iter().filter(|app| app.group.is_none());
+    let apps = apps.map(|app| (&app.name, &app.share));
+    let parts: Vec<(String, u64)> = groups
+        .chain(apps)
+        .filter_map(|(name, share)| Some(term(name, share.min?, capacity)))
+        .collect();
+    let sum = parts
+        .iter()
+        .fold(0u64, |sum, (_, part)| sum.saturating_add(*part));
+    if sum <= 1_000_000 {
+        return None;
+    }
+    let terms: Vec<String> = parts.into_iter().map(|(text, _)| text).collect();
+    Some(format!(
+        "the minima cannot be met together: {} = {} of what {} forwarders give, {} a second or {} \
+         ({}); when all ask at once, each gets its part of that",
+        terms.join(" + "),
+        percent(sum),
+        capacity.forwarders,
+        megabytes(capacity.bytes),
+        RateText(Rate::Operations(capacity.operations)),
+        capacity.source()
+    ))
+}
+
+/// The minima within a group against its maximum.
+fn groups(rules: &Rules, capacity: &Capacity) -> Vec<String> {
+    let one = |group: &tidegate_server::config::rule::GroupRule| {
+        let max = group.share.max?;
+        let apps = rules.apps.iter();
+        let apps = apps.filter(|app| app.group.as_ref() == Some(&group.name));
+        let parts: Vec<(String, u64)> = apps
+            .filter_map(|app| Some(term(&app.name, app.share.min?, capacity)))
+            .collect();
+        let sum = parts
+            .iter()
+            .fold(0u64, |sum, (_, part)| sum.saturating_add(*part));
+        let terms: Vec<String> = parts.into_iter().map(|(text, _)| text).collect();
+        (sum > capacity.part(max)).then(|| {
+            format!(
+                "the minima within group {} cannot be met together: {} = {} of all, and its max \
+                 {} is {}",
+                group.name,
+                terms.join(" + "),
+                percent(sum),
+                RateText(max),
+                percent(capacity.part(max))
+            )
+        })
+    };
+    rules.groups.iter().filter_map(one).collect()
+}
+
+/// Latency targets against the time of one request.
+fn latencies(rules: &Rules, capacity: &Capacity) -> Vec<String> {
+    let request_ns = 1_000_000_000 / capacity.slowest.max(1);
+    let groups = rules.groups.iter().map(|group| (&group.name, &group.share));
+    let apps = rules.apps.iter().map(|app| (&app.name, &app.share));
+    let one = |(name, share): (&String, &Share)| {
+        let latency = share.latency?;
+        (latency.ns < request_ns).then(|| {
+            format!(
+                "the latency of {name} cannot be met: one request takes {} ms alone, 1 s / {}, and \
+                 the target is {} ({})",
+                request_ns / 1_000_000,
+                capacity.slowest,
+                LatencyText(latency.ns),
+                capacity.source()
+            )
+        })
+    };
+    groups.chain(apps).filter_map(one).collect()
+}
+
+/// A minimum in words, and its part of all in millionths.
+fn term(name: &str, rate: Rate, capacity: &Capacity) -> (String, u64) {
+    let part = capacity.part(rate);
+    let each = match name.contains(['*', '?']) {
+        true => " each",
+        false => "",
+    };
+    let text = format!("{name} {}{each} ({})", RateText(rate), percent(part));
+    (text, part)
+}
+
+fn percent(millionths: u64) -> String {
+    format!("{}.{} %", millionths / 10_000, millionths / 1000 % 10)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tidegate_server::config::rules;
+
+    fn warned(text: &str) -> Vec<String> {
+        let one = json!({ "capacity": {
+            "bytes_per_s": 25_000_000, "operations_per_s": 50, "measured": true
+        }});
+        let rules = rules(text, "x").expect("it is valid");
+        warnings(&rules, &[one.clone(), one, json!({ "error": "no answer" })])
+    }
+
+    #[test]
+    fn minima_are_added_up_in_all_units() {
+        let fits =
+            "[[app]]\nname = \"a\"\nmin = \"25 MB/s\"\n[[app]]\nname = \"b\"\nmin = \"50 op/s\"\n";
+        assert_eq!(warned(fits), [""; 0]);
+        let more = format!("{fits}[[app]]\nname = \"c*\"\nmin = \"20 %\"\n");
+        assert_eq!(
+            warned(&more),
+            [
+                "the minima cannot be met together: a 25 MB/s (50.0 %) + b 50 op/s (50.0 %) + \
+              c* 20 % each (20.0 %) = 120.0 % of what 2 forwarders give, 50.0 MB a second or \
+              100 op/s (measured); when all ask at once, each gets its part of that"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_group_s_maximum_and_one_request_s_time_are_bounds() {
+        let text = "[[group]]\nname = \"g\"\nmax = \"10 MB/s\"\n\
+                    [[app]]\nname = \"a\"\ngroup = \"g\"\nmin = \"30 %\"\nlatency = \"5 ms\"\n";
+        let warnings = warned(text);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(
+            warnings[0].contains("a 30 % (30.0 %) = 30.0 % of all"),
+            "{warnings:?}"
+        );
+        assert!(
+            warnings[1].contains("one request takes 20 ms alone, 1 s / 50"),
+            "{warnings:?}"
+        );
+    }
+}
