@@ -10,7 +10,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tidegate_forward::shares::Rules;
 use tidegate_forward::{Errno, Input, PolicyId};
 use tidegate_wire::Keep;
-use tracing::warn;
 
 /// What the rules of this forwarder are read from and written to.
 pub struct ShareKeeper {
@@ -126,9 +125,7 @@ impl Reactor {
     }
 
     fn shares_parsed(&mut self, policy: PolicyId, rules: Result<Rules, (Errno, Box<str>)>) {
-        if let Err((_, error)) = &rules {
-            warn!("shares refused: {error}");
-        }
+        // The core logs what is refused.
         self.core
             .forwarder
             .handle(self.core.now, Input::SharesParsed { policy, rules });
