@@ -9,6 +9,7 @@ pub mod cluster;
 mod hbrr;
 mod performance;
 mod processor;
+mod shares;
 mod song;
 pub mod statistics;
 mod tracing;
@@ -26,6 +27,7 @@ Examples:
   tidegate bench agios-2013-fig6 --read                strided calls in pieces, and prediction
   tidegate bench hbrr --clients 16                     how many calls merging saves
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
+  tidegate bench shares --forwarders 4                 two jobs with minima and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
 `tidegate bench COMMAND --help` tells what is measured and how.";
 
@@ -45,6 +47,8 @@ enum Workload {
     Agios(agios::Agios),
     Hbrr(hbrr::Hbrr),
     Performance(performance::Performance),
+    #[command(visible_alias = "vpfs-2013-fig5")]
+    Shares(shares::Shares),
     Tracing(tracing::Tracing),
 }
 
@@ -56,6 +60,7 @@ impl Bench {
             Workload::Agios(agios) => agios.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
             Workload::Performance(performance) => performance.perform(),
+            Workload::Shares(shares) => shares.perform(),
             Workload::Tracing(tracing) => tracing.perform(),
         }
     }

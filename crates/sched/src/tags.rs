@@ -29,6 +29,9 @@ pub(crate) const HOLD_NS_MAX: u64 = 1_000_000_000;
 /// What others gave counts against minimum and maximum for so long at most.
 const TOLD_NS_MAX: u64 = 1_000_000_000;
 
+/// How far ahead of its minimum one can be, besides by a request: what is on its way at others.
+const AHEAD_NS: u64 = 100_000_000;
+
 /// A maximum may be passed by what it gives in this time, so that pauses are made up for.
 const BURST_NS: u64 = 20_000_000;
 
@@ -438,8 +441,12 @@ impl Tags {
         node.tag += u128::from(device_ns) * SCALE / u128::from(node.share.weight);
         level.latest = level.latest.max(node.tag);
         if let Some(min) = node.share.min {
+            // Whoever had more than its minimum, when others left it, is not owed less for that
+            // later.
+            let takes_ns = min.ns(service, forwarders);
             let from = node.min_at.max(now.0.saturating_sub(self.credit_ns));
-            node.min_at = from.saturating_add(min.ns(service, forwarders));
+            let most = now.0.saturating_add(takes_ns.max(AHEAD_NS));
+            node.min_at = from.saturating_add(takes_ns).min(most.max(from));
         }
         if let Some(max) = node.share.max {
             let from = node.max_at.max(now.0.saturating_sub(BURST_NS));

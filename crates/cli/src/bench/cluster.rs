@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_client::wire::Keep;
 use tidegate_client::{Client, Options};
 
 /// For forwarders and mounts to come up, on a busy machine.
@@ -69,6 +70,11 @@ impl<'a> Cluster<'a> {
         Ok(cluster)
     }
 
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
     /// The directory that they serve.
     pub fn export(&self) -> &Path {
         &self.export
@@ -92,6 +98,17 @@ impl<'a> Cluster<'a> {
         for index in 0..self.addresses.len() {
             client.set_policy(index, text).map_err(|errno| {
                 Fail::runtime(format!("forwarder {index} refused policy {text}: {errno}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Changes who is promised what at all of them: the text of all rules.
+    pub fn set_shares(&self, client: &Client, text: &str) -> Result<(), Fail> {
+        for index in 0..self.addresses.len() {
+            let set = client.set_shares(index, text, Keep::Run);
+            set.map_err(|errno| {
+                Fail::runtime(format!("forwarder {index} refused shares {text}: {errno}"))
             })?;
         }
         Ok(())

@@ -13,7 +13,8 @@
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
 //!                 "connected": true, "unanswered": 1, "opens": 4, "locks": 0}],
-//!   "scheduler": {"queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
+//!   "scheduler": {"depth": 1,                            batches at once, as the policy decides
+//!                 "queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
 //!                 "arrived": 100, "finished": 99, "cancelled": 0, "rejected": 0},
 //!   "pool": {"bytes": 4096, "bytes_peak": 1048576, "bytes_max": 67108864},
 //!   "requests": {"answered": 200, "errors": 3,       with an errno, but for those that are
@@ -156,8 +157,9 @@ impl Forwarder {
         let stats = self.scheduler.stats();
         write!(
             out,
-            ",\"scheduler\":{{\"queued\":{},\"queued_peak\":{},\"held\":{},\"running\":{},\
-             \"batches\":{},\"arrived\":{},\"finished\":{},\"cancelled\":{},\"rejected\":{}}}",
+            ",\"scheduler\":{{\"depth\":{},\"queued\":{},\"queued_peak\":{},\"held\":{},\
+             \"running\":{},\"batches\":{},\"arrived\":{},\"finished\":{},\"cancelled\":{},\"rejected\":{}}}",
+            self.scheduler.depth(),
             stats.queued,
             stats.queued_peak,
             stats.held_now,
