@@ -19,14 +19,14 @@ const JOBS: [Job; 2] = [
         name: "app1",
         min_mb_s: 25.0,
         latency_ms: 100.0,
-        outstanding: 2,
+        outstanding: 1,
         on_off: true,
     },
     Job {
         name: "app2",
         min_mb_s: 15.0,
         latency_ms: 300.0,
-        outstanding: 6,
+        outstanding: 2,
         on_off: false,
     },
 ];
@@ -126,6 +126,11 @@ impl Shares {
         }
     }
 
+    /// Requests that a job has on their way.
+    fn outstanding(&self, job: &Job) -> u32 {
+        job.outstanding * u32::from(self.forwarders)
+    }
+
     fn phase(&self, cluster: &Cluster<'_>, policy: &'static str) -> Result<Phase, Fail> {
         let length = Duration::from_secs(self.seconds.into());
         let turn = Duration::from_secs(self.turn.into());
@@ -139,11 +144,13 @@ impl Shares {
 
     fn text(&self, phases: &[Phase; 2]) -> String {
         let mut text = format!(
-            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 (2 at once) \
-             is on and off for {} s, app2 (6 at once) always on\n",
+            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 ({} at once) \
+             is on and off for {} s, app2 ({} at once) always on\n",
             self.forwarders,
             self.block() >> 10,
-            self.turn
+            self.outstanding(&JOBS[0]),
+            self.turn,
+            self.outstanding(&JOBS[1])
         );
         for phase in phases {
             text += &timeline::draw(phase, &JOBS);

@@ -23,7 +23,7 @@ pub struct Job {
     pub min_mb_s: f64,
     /// Within what p95 stays, ms.
     pub latency_ms: f64,
-    /// Requests on their way.
+    /// Requests on their way, for each forwarder.
     pub outstanding: u32,
     /// Whether it is on and off in turns.
     pub on_off: bool,
@@ -79,7 +79,7 @@ pub fn run(
     let result = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((job, (_, file)), answers) in jobs.iter().zip(&files).zip(&answers) {
-            for _ in 0..job.outstanding {
+            for _ in 0..job.outstanding as usize * cluster.len() {
                 let drawn = &drawn;
                 let requests =
                     move || asks(job, file, block, (begin, length, turn), drawn, answers);
