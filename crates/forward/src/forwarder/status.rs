@@ -38,7 +38,8 @@
 //!
 //! Of more sessions and applications than fit one message some are left out, those with the least
 //! device time first. Seats that are not held are left out, unless their lock is being waited for.
-//! Ids are shown to trusted peers only (others read zeros), because an id with the right user resumes a session.
+//! Ids are shown to trusted peers only (others read zeros), because an id with the right user
+//! resumes a session.
 //! Keys may be added; those that are here keep their names and meaning.
 
 use super::Forwarder;
