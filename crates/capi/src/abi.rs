@@ -191,8 +191,6 @@ impl tg_sched_request {
             bytes_elsewhere: self.bytes_elsewhere,
             operations_elsewhere: self.operations_elsewhere,
             mergeable: self.flags & TG_SCHED_ALONE == 0,
-            bytes_elsewhere: 0,
-            operations_elsewhere: 0,
         }
     }
 }
