@@ -182,8 +182,8 @@ fn wait(mounted: Mounted, mut signals: Signals) -> Result<(), Fail> {
     })
 }
 
-/// Mounts a client's files, or those of a view. Root mounts for everybody: the forwarder acts as each
-/// caller.
+/// Mounts a client's files, or those of a view. Root mounts for everybody: the forwarder acts as
+/// each caller.
 pub fn mount(
     client: &Arc<Client>,
     point: &Path,

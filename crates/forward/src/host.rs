@@ -348,8 +348,8 @@ pub enum Output {
         /// The table's text as the client sent it.
         text: Box<[u8]>,
     },
-    /// Read rules and answer with [`Input::SharesParsed`]; also write them down, or read those of the
-    /// configuration instead, as `keep` says.
+    /// Read rules and answer with [`Input::SharesParsed`]; also write them down, or read those of
+    /// the configuration instead, as `keep` says.
     ParseShares {
         /// Which.
         policy: PolicyId,

@@ -268,7 +268,7 @@ pub struct LatencyText(pub u64);
 impl fmt::Display for LatencyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-        let exact = UNITS.iter().find(|(unit, _)| self.0 % unit == 0);
+        let exact = UNITS.iter().find(|(unit, _)| self.0.is_multiple_of(*unit));
         let (unit, name) = exact.unwrap_or(&(1, "ns"));
         write!(f, "{} {name}", self.0 / unit)
     }

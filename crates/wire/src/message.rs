@@ -247,7 +247,8 @@ pub enum Keep {
     Run,
     /// They are written down, and read again at the next start.
     Saved,
-    /// They are those of the configuration; what was written down is removed. No text comes with it.
+    /// They are those of the configuration; what was written down is removed. No text comes with
+    /// it.
     Configured,
 }
 

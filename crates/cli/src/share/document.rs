@@ -143,7 +143,7 @@ impl Document {
                     kind => kind,
                 };
                 return Err(Fail::usage(format!(
-                    "there is no {kind} {name} of that user and job; `tidegate share list` shows all"
+                    "there is no {kind} {name} of that user and job; `tidegate share` shows all"
                 )));
             }
         }

@@ -83,13 +83,8 @@ impl Plan {
         for (section, key, flag, value) in optional {
             settings.extend(value.map(|value| (section, key, flag, value)));
         }
-        let shares = match &up.shares {
-            None => Rules::default(),
-            Some(path) => rules_file(path)?
-                .ok_or_else(|| Fail::usage(format!("--shares {}: no such file", path.display())))?,
-        };
         let plan = Plan {
-            shares,
+            shares: shares(up)?,
             state,
             forwarders: up.forwarders.into(),
             mount: (!up.no_mount).then_some(mount),
@@ -267,6 +262,15 @@ impl Plan {
         // Tables of which there are many come after all others.
         format!("{tables}\n{}", self.shares)
     }
+}
+
+/// The rules that --shares names.
+fn shares(up: &Up) -> Result<Rules, Fail> {
+    let Some(path) = &up.shares else {
+        return Ok(Rules::default());
+    };
+    let missing = || Fail::usage(format!("--shares {}: no such file", path.display()));
+    rules_file(path)?.ok_or_else(missing)
 }
 
 /// The absolute path, without a slash too much.

@@ -30,16 +30,17 @@
 //!                                   shares and it keeps none
 //!   "shares": "[[app]]...",         the rules of shares, as the configuration has them
 //!   "applications": [{"app": "00000000000000ff",
-//!                     "name": "climate", "uid": 1000, "job": "17", "project": "c",   if it is known
-//!                     "rule": "cli*", "group": "c",         what its share follows from, if anything
+//!                     "name": "climate", "uid": 1000, "job": "17", "project": "c",   if known
+//!                     "rule": "cli*", "group": "c",        from which its share follows, if any
 //!                     "read_requests": 50, "read_bytes": 204800,
 //!                     "write_requests": 49, "write_bytes": 200704, "charged_ns": 700}]
 //! }
 //! ```
 //!
 //! Of more sessions and applications than fit one message some are left out, those with the least
-//! device time first. Seats that are not held are left out, unless their lock is being waited for. Ids are shown to
-//! trusted peers only (others read zeros), because an id with the right user resumes a session.
+//! device time first. Seats that are not held are left out, unless their lock is being waited for.
+//! Ids are shown to trusted peers only (others read zeros), because an id with the right user
+//! resumes a session.
 //! Keys may be added; those that are here keep their names and meaning.
 
 use super::Forwarder;

@@ -289,72 +289,75 @@ mod tests {
         assert_eq!(rules("", "f").expect("none is valid"), Rules::default());
     }
 
+    /// Behind a rule of two lines, and what is said to them.
+    const MISTAKES: &[(&str, &str)] = &[
+        (
+            "weight = 0",
+            "f:3: weight = 0 must be a number from 1 to 65536",
+        ),
+        ("weight = -3", "f:3: weight = -3 must be a number from 1"),
+        (
+            "weight = 99999999999999999999",
+            "f:3: weight must be a whole number",
+        ),
+        ("min = \"-5 MB/s\"", "f:3: min = \"-5 MB/s\" must be"),
+        ("min = \"0 MB/s\"", "f:3: min = \"0 MB/s\" must be above 0"),
+        ("min = 25", "f:3: min = 25 must be"),
+        (
+            "max = \"99999999999 TB/s\"",
+            "f:3: max = \"99999999999 TB/s\" is more than",
+        ),
+        ("max = \"120 %\"", "f:3: max = \"120 %\" is more than 100 %"),
+        ("max = \"5 parsec\"", "f:3: max = \"5 parsec\" must be"),
+        (
+            "min = \"9 MB/s\"\nmax = \"8 MB/s\"",
+            "f:4: max = 8 MB/s is less than min = 9 MB/s",
+        ),
+        ("latency = \"0 ms\"", "f:3: latency = \"0 ms\" must be"),
+        ("latency = 100", "f:3: latency = 100 must be"),
+        (
+            "percentile = 101",
+            "f:3: percentile = 101 must be a number from 1 to 100",
+        ),
+        (
+            "group = \"x\"",
+            "f:3: there is no group \"x\"; there are none",
+        ),
+        (
+            "user = \"no such user\"",
+            "f:3: there is no user \"no such user\"",
+        ),
+        (
+            "user = -1",
+            "f:3: user = -1 must be a user's name or number",
+        ),
+        ("job = true", "f:3: job = true or false must be"),
+        (
+            "colour = 1",
+            "f:3: unknown key \"colour\" in [[app]]; known: name, group",
+        ),
+        (
+            "[[app]]\nname = \"a\"",
+            "f:4: rule 1 of [[app]] matches the same",
+        ),
+        (
+            "[[app]]\nweight = 2",
+            "f:3: \"name\" is missing: name the application",
+        ),
+        ("[[app]]\nname = \"\"", "f:4: name must have 1 to 255 bytes"),
+        ("[[view]]\nname = \"v\"", "f:4: \"directory\" is missing"),
+        (
+            "[[view]]\nname = \"v\"\ndirectory = \"a/../b\"",
+            "f:5: directory = \"a/../b\" must",
+        ),
+        ("[[grupp]]\nname = \"v\"", "f:3: unknown key \"grupp\""),
+        ("[app]\nname = \"v\"", "f:"),
+    ];
+
     #[test]
     fn every_mistake_is_told_with_its_place_and_what_to_do() {
         let app = "[[app]]\nname = \"a\"\n";
-        for (text, expected) in [
-            (
-                "weight = 0",
-                "f:3: weight = 0 must be a number from 1 to 65536",
-            ),
-            ("weight = -3", "f:3: weight = -3 must be a number from 1"),
-            (
-                "weight = 99999999999999999999",
-                "f:3: weight must be a whole number",
-            ),
-            ("min = \"-5 MB/s\"", "f:3: min = \"-5 MB/s\" must be"),
-            ("min = \"0 MB/s\"", "f:3: min = \"0 MB/s\" must be above 0"),
-            ("min = 25", "f:3: min = 25 must be"),
-            (
-                "max = \"99999999999 TB/s\"",
-                "f:3: max = \"99999999999 TB/s\" is more than",
-            ),
-            ("max = \"120 %\"", "f:3: max = \"120 %\" is more than 100 %"),
-            ("max = \"5 parsec\"", "f:3: max = \"5 parsec\" must be"),
-            (
-                "min = \"9 MB/s\"\nmax = \"8 MB/s\"",
-                "f:4: max = 8 MB/s is less than min = 9 MB/s",
-            ),
-            ("latency = \"0 ms\"", "f:3: latency = \"0 ms\" must be"),
-            ("latency = 100", "f:3: latency = 100 must be"),
-            (
-                "percentile = 101",
-                "f:3: percentile = 101 must be a number from 1 to 100",
-            ),
-            (
-                "group = \"x\"",
-                "f:3: there is no group \"x\"; there are none",
-            ),
-            (
-                "user = \"no such user\"",
-                "f:3: there is no user \"no such user\"",
-            ),
-            (
-                "user = -1",
-                "f:3: user = -1 must be a user's name or number",
-            ),
-            ("job = true", "f:3: job = true or false must be"),
-            (
-                "colour = 1",
-                "f:3: unknown key \"colour\" in [[app]]; known: name, group",
-            ),
-            (
-                "[[app]]\nname = \"a\"",
-                "f:4: rule 1 of [[app]] matches the same",
-            ),
-            (
-                "[[app]]\nweight = 2",
-                "f:3: \"name\" is missing: name the application",
-            ),
-            ("[[app]]\nname = \"\"", "f:4: name must have 1 to 255 bytes"),
-            ("[[view]]\nname = \"v\"", "f:4: \"directory\" is missing"),
-            (
-                "[[view]]\nname = \"v\"\ndirectory = \"a/../b\"",
-                "f:5: directory = \"a/../b\" must",
-            ),
-            ("[[grupp]]\nname = \"v\"", "f:3: unknown key \"grupp\""),
-            ("[app]\nname = \"v\"", "f:"),
-        ] {
+        for (text, expected) in MISTAKES.iter().copied() {
             let error = rules(&format!("{app}{text}\n"), "f")
                 .expect_err(text)
                 .to_string();

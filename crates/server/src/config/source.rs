@@ -46,10 +46,13 @@ pub struct Source {
     file: String,
     sections: BTreeMap<String, BTreeMap<String, Entry>>,
     /// Tables of which there may be many, `[[NAME]]`, in order, each with its place.
-    tables: BTreeMap<String, Vec<(String, BTreeMap<String, Entry>)>>,
+    tables: BTreeMap<String, Vec<Table>>,
 }
 
-/// Their names.
+/// A table and its place.
+type Table = (String, BTreeMap<String, Entry>);
+
+/// Names of tables of which there may be many.
 const TABLES: &[&str] = &["app", "group", "view"];
 
 impl Source {

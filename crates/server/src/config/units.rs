@@ -12,7 +12,8 @@ pub fn rate(value: &Value) -> Result<Rate, String> {
     let shown = written(value);
     let wrong = || {
         format!(
-            "{shown} must be bytes, operations or device time, such as \"25 MB/s\", \"1000 op/s\" or \"20 %\""
+            "{shown} must be bytes, operations or device time, such as \"25 MB/s\", \
+             \"1000 op/s\" or \"20 %\""
         )
     };
     let Value::Text(text) = value else {
