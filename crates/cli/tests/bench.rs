@@ -155,3 +155,20 @@ fn a_benchmark_that_is_interrupted_cleans_up() {
     assert_eq!(status.code(), Some(130));
     assert!(scratch.is_empty(), "something was left behind");
 }
+
+#[test]
+fn shares_are_measured_beside_fifo_second_by_second() {
+    let output = run("shares", &["bench", "shares", "--quick", "--json"]);
+    let result = json(&output);
+    let phases = result["phases"].as_array().expect("two phases");
+    let policies: Vec<_> = phases.iter().map(|phase| &phase["policy"]).collect();
+    assert_eq!(policies, ["fifo", "two-level"]);
+    for phase in phases {
+        assert_eq!(phase["depth"].as_array().map(Vec::len), Some(4));
+        for job in phase["jobs"].as_array().expect("two jobs") {
+            let seconds = job["seconds"].as_array().expect("four seconds");
+            let got: f64 = seconds.iter().filter_map(|it| it["mb_s"].as_f64()).sum();
+            assert!(seconds.len() == 4 && got > 0.0, "{job}");
+        }
+    }
+}

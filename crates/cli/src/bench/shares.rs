@@ -79,7 +79,6 @@ impl Shares {
             (self.seconds, self.turn) = (self.seconds.min(4), self.turn.min(2));
         }
         let place = Workplace::make(&self.common.dir, "bench")?;
-        let block = self.block();
         let sections = |_: usize| {
             "[device]\nmodel = \"hdd-7200\"\ndepth = 1\n[log]\nlevel = \"warn\"\n".to_string()
         };
@@ -144,8 +143,8 @@ impl Shares {
 
     fn text(&self, phases: &[Phase; 2]) -> String {
         let mut text = format!(
-            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 ({} at once) \
-             is on and off for {} s, app2 ({} at once) always on\n",
+            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 ({} at \
+             once) is on and off for {} s, app2 ({} at once) always on\n",
             self.forwarders,
             self.block() >> 10,
             self.outstanding(&JOBS[0]),
@@ -155,15 +154,16 @@ impl Shares {
         for phase in phases {
             text += &timeline::draw(phase, &JOBS);
         }
-        text + "The paper (constantly overloaded): app2's p95 within 300 ms in 90 % of the first 200 s; \
-                app1's within 100 ms is not met.\n"
+        text + "The paper (constantly overloaded): app2's p95 within 300 ms in 90 % of the first \
+                200 s; app1's within 100 ms is not met.\n"
     }
 
     fn json(&self, phases: &[Phase; 2], claims: &[Claim]) -> serde_json::Value {
         let phase = |phase: &Phase| {
             let jobs = JOBS.iter().zip(&phase.seconds).map(|(job, seconds)| {
                 let second = |it: &Second| {
-                    json!({"on": it.on, "mb_s": it.mb_s, "p95_ms": it.p95_ms, "kept": job.keeps(it)})
+                    let kept = job.keeps(it);
+                    json!({"on": it.on, "mb_s": it.mb_s, "p95_ms": it.p95_ms, "kept": kept})
                 };
                 json!({
                     "name": job.name, "min_mb_s": job.min_mb_s, "latency_ms": job.latency_ms,
@@ -223,8 +223,8 @@ fn claims(phases: &[Phase; 2]) -> Vec<Claim> {
         );
         claims.push(Claim::new(
             format!(
-                "{} keeps {} MB/s and {} ms in {with:.0} % of its seconds with shares, at least 90 % \
-                 (fifo: {without:.0} %)",
+                "{} keeps {} MB/s and {} ms in {with:.0} % of its seconds with shares, at least \
+                 90 % (fifo: {without:.0} %)",
                 job.name, job.min_mb_s, job.latency_ms
             ),
             with >= 90.0,

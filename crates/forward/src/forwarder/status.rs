@@ -159,7 +159,8 @@ impl Forwarder {
         write!(
             out,
             ",\"scheduler\":{{\"depth\":{},\"queued\":{},\"queued_peak\":{},\"held\":{},\
-             \"running\":{},\"batches\":{},\"arrived\":{},\"finished\":{},\"cancelled\":{},\"rejected\":{}}}",
+             \"running\":{},\"batches\":{},\"arrived\":{},\"finished\":{},\
+             \"cancelled\":{},\"rejected\":{}}}",
             self.scheduler.depth(),
             stats.queued,
             stats.queued_peak,
