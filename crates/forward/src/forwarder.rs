@@ -246,6 +246,11 @@ impl Forwarder {
         }
     }
 
+    /// How many calls may run at once now: the scheduler's choice.
+    pub fn depth(&self) -> u32 {
+        self.scheduler.depth()
+    }
+
     /// Starts a job.
     fn start(&mut self, running: Running, work: crate::host::Job) {
         self.job_serial = self.job_serial.wrapping_add(1);
