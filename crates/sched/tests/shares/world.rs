@@ -26,6 +26,9 @@ pub struct Client {
     pub every_ns: Option<u64>,
     /// Tells the forwarders that others gave it nothing.
     pub forges: bool,
+    /// Its processes go from forwarder to forwarder with one request each, as those do that go
+    /// through files in stripes; `outstanding` is how many they are.
+    pub walks: bool,
 }
 
 impl Client {
@@ -37,7 +40,17 @@ impl Client {
             active: (0, u64::MAX),
             every_ns: None,
             forges: false,
+            walks: false,
         }
+    }
+
+    /// Nodes of an application with so many processes in all, eight each.
+    pub fn walkers(app: u64, processes: usize, layout: &[usize]) -> Vec<Client> {
+        let node = |first: usize| Client {
+            walks: true,
+            ..Client::new(app, 8.min(processes - first), layout)
+        };
+        (0..processes).step_by(8).map(node).collect()
     }
 }
 
@@ -183,7 +196,10 @@ impl World {
                     }
                     None => {
                         self.next_at[client] = u64::MAX;
-                        for forwarder in of.layout {
+                        for process in (0..of.outstanding).filter(|_| of.walks) {
+                            self.send(client, of.layout[process % of.layout.len()]);
+                        }
+                        for forwarder in of.layout.into_iter().filter(|_| !of.walks) {
                             (0..of.outstanding).for_each(|_| self.send(client, forwarder));
                         }
                     }
@@ -206,7 +222,10 @@ impl World {
             let served = self.served.entry(of.app).or_default();
             served.push((self.now, COST_NS, forwarder, self.now - way.sent));
             if of.every_ns.is_none() && self.now < of.active.1 {
-                self.send(way.client, forwarder);
+                let place = of.layout.iter().position(|it| *it == forwarder);
+                let place = place.unwrap_or(0) + usize::from(of.walks);
+                let next = of.layout[place % of.layout.len()];
+                self.send(way.client, next);
             }
         }
     }
