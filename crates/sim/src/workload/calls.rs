@@ -117,14 +117,14 @@ impl Calls {
             }
             Stage::Call => {
                 let access = self.access();
-                let step = match pace.runs_ahead() {
-                    _ if pace.waits => Step::Timed {
-                        at_ns: self.due_ns.0,
-                        until_ns: self.due_ns.1,
+                let step = match pace.between(self.due_ns) {
+                    Some((at_ns, until_ns)) => Step::Timed {
+                        at_ns,
+                        until_ns,
                         access,
                     },
-                    true => Step::Issue(access),
-                    false => Step::Call(access),
+                    None if pace.runs_ahead() => Step::Issue(access),
+                    None => Step::Call(access),
                 };
                 (self.stage, Some(step))
             }

@@ -26,6 +26,8 @@ pub struct Pace {
     /// A process waits for its answers: a call that is due before is made when the answer is there,
     /// or not at all once the process's next one is due.
     pub waits: bool,
+    /// No call is made later than this after the program's start; calls that are left are left out.
+    pub stonewall: Option<Duration>,
     /// A call at a given time comes up to this later, by chance.
     pub jitter: Duration,
     /// Calls are made for so long,
@@ -44,6 +46,7 @@ impl Pace {
             rate_end: keys.optional("rate_end"),
             ramp: keys.optional("ramp"),
             waits: keys.or("waits", false),
+            stonewall: keys.optional("stonewall"),
             jitter: keys.or("jitter", Duration(0)),
             on: keys.optional("on"),
             off: keys.optional("off"),
@@ -63,6 +66,16 @@ impl Pace {
 
     pub(super) fn check(&self) -> Result<(), Impossible> {
         positive("in_flight", self.in_flight.into())?;
+        if let Some(stonewall) = self.stonewall {
+            require((1..=LIMIT).contains(&stonewall.0), "stonewall", || {
+                format!("1 to {LIMIT} ns are possible")
+            })?;
+            let alone = !self.barrier && self.in_flight == 1;
+            let answered = self.timed_by().is_none() || self.waits;
+            require(alone && answered, "stonewall", || {
+                "only processes that wait for their answers and for nothing else have it".into()
+            })?;
+        }
         require(
             self.think_max.is_none_or(|max| max >= self.think),
             "think_max",
@@ -149,6 +162,17 @@ impl Pace {
     /// Whether a process may go on before its call is answered.
     pub(super) fn runs_ahead(&self) -> bool {
         self.timed_by().is_some() || self.in_flight > 1
+    }
+
+    /// Within which times a call is made that is due then and may wait for so long, ns; None: at
+    /// once, whenever that is.
+    pub(super) fn between(&self, (due_ns, until_ns): (u64, u64)) -> Option<(u64, u64)> {
+        let last_ns = self.stonewall.map_or(u64::MAX, |stonewall| stonewall.0);
+        match (self.waits, self.stonewall) {
+            (true, _) => Some((due_ns, until_ns.min(last_ns))),
+            (false, Some(_)) => Some((0, last_ns)),
+            (false, None) => None,
+        }
     }
 
     /// A time between calls, ns.

@@ -61,6 +61,16 @@ fn who_waits_for_answers_makes_no_call_too_late() {
 }
 
 #[test]
+fn after_the_stonewall_no_call_is_made() {
+    let text = "request = '1 MB'\nrequests = 100\nstonewall = '50 ms'";
+    let outcome = run(&workload("ior", text, 2), 2, 1_000_000);
+    let issued = outcome.accesses.iter().map(|call| call.issued_ns);
+    assert!(issued.clone().count() > 4 && issued.clone().all(|at| at < 51_000_000));
+    let last = issued.max().unwrap_or(0);
+    assert!(last > 20_000_000 && outcome.end_ns < 150_000_000, "{last}");
+}
+
+#[test]
 fn many_processes_cost_little() {
     let text = "direction = 'write'\nrequest = '1 MiB'\nrequests = 100\nbarrier = true";
     let ior = workload("ior", text, 10_000);
