@@ -136,7 +136,8 @@ impl Tags {
         for one in self.both(number) {
             let alone = self.node(one).waiting == 0;
             let node = &mut self.nodes[one as usize];
-            node.elsewhere.add(now, elsewhere.device_ns);
+            node.told.add(now, elsewhere.device_ns);
+            node.came.add(now, first.cost_ns);
             let delays = is_first && elsewhere.device_ns > 0;
             if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
                 self.detach(one);
@@ -186,7 +187,7 @@ impl Tags {
         for one in self.both(number) {
             self.detach(one);
             let node = &mut self.nodes[one as usize];
-            node.elsewhere.add(now, new_ns);
+            node.heard.add(now, new_ns);
             self.elsewhere(one, now, &service, 0);
             self.place(one, now);
         }
@@ -210,13 +211,17 @@ impl Tags {
         }
     }
 
-    /// By how much of what others give a request is delayed: as much for what it takes here as they
-    /// gave lately for what was given here.
+    /// By how much of what others give a request is delayed: for what it takes here as much as they
+    /// gave lately for what was given here. What clients tell comes with requests, so it is set
+    /// against those that came: against what was given here it would grow with the queue, which
+    /// would then grow more.
     fn delay(&mut self, number: u32, now: Time, next: Next) -> u64 {
         let node = &mut self.nodes[number as usize];
-        let elsewhere_ns = node.elsewhere.now(now);
-        let delay_ns = scaled(elsewhere_ns, next.cost_ns, node.here.now(now));
-        delay_ns.min(elsewhere_ns).min(next.delay_ns_max)
+        let (told_ns, heard_ns) = (node.told.now(now), node.heard.now(now));
+        let told = scaled(told_ns, next.cost_ns, node.came.now(now));
+        let heard = scaled(heard_ns, next.cost_ns, node.here.now(now));
+        let delay_ns = told.min(told_ns).saturating_add(heard.min(heard_ns));
+        delay_ns.min(next.delay_ns_max)
     }
 
     /// Whose first request runs next; or when to ask again, if maxima forbid all.

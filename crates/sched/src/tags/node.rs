@@ -59,8 +59,11 @@ pub(super) struct Node {
     pub(super) min_at: u64,
     pub(super) max_at: u64,
     pub(super) claim: Claim,
-    /// Device time that others gave lately, and that it was given here.
-    pub(super) elsewhere: Recent,
+    /// Device time of others that clients told lately, and what their requests take that told it.
+    pub(super) told: Recent,
+    pub(super) came: Recent,
+    /// Device time of others that they told themselves lately, and what it was given here.
+    pub(super) heard: Recent,
     pub(super) here: Recent,
     /// Device time of others that clients told, less what the others told themselves.
     pub(super) told_ns: i64,
@@ -94,7 +97,9 @@ impl Node {
             min_at: 0,
             max_at: 0,
             claim: Claim::None,
-            elsewhere: Recent::default(),
+            told: Recent::default(),
+            came: Recent::default(),
+            heard: Recent::default(),
             here: Recent::default(),
             told_ns: 0,
             deadline: 0,

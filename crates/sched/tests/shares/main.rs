@@ -78,20 +78,29 @@ fn many_forwarders_and_layouts_that_cross() {
 
 #[test]
 fn processes_that_go_from_forwarder_to_forwarder_get_their_share() {
-    // They gather where their application is delayed, and miss what they would get elsewhere.
-    for (policy, layout) in [("dsfq", &[0, 1, 2, 3][..]), ("two-level", &[0, 1, 2, 3])] {
+    // They gather where their application is delayed, and miss what they would get elsewhere; more
+    // so the more forwarders there are, and when devices vary.
+    for (policy, count, varies) in [
+        ("dsfq", 4, false),
+        ("dsfq", 4, true),
+        ("two-level", 4, true),
+        ("dsfq", 16, true),
+    ] {
+        let all: Vec<usize> = (0..count).collect();
         let shares = [(1, weight(5)), (2, weight(3)), (3, weight(2))];
-        let mut clients = Client::walkers(1, 64, layout);
-        clients.extend(Client::walkers(2, 96, layout));
-        clients.extend(Client::walkers(3, 64, layout));
-        let mut world = World::new(&options(policy, 4, &shares), &clients);
+        let mut clients = Client::walkers(1, 16 * count, &all);
+        clients.extend(Client::walkers(2, 24 * count, &all));
+        clients.extend(Client::walkers(3, 16 * count, &all));
+        let mut world = World::new(&options(policy, count as u32, &shares), &clients);
+        world.varies = varies;
         world.run(40 * SECOND);
         for from in [10, 20, 30] {
             let (from, to) = (from * SECOND, (from + 10) * SECOND);
             let parts = [1, 2, 3].map(|app| world.share(app, from, to, None));
             let sum = parts.iter().sum();
             for (part, percent) in parts.into_iter().zip([50, 30, 20]) {
-                assert_part(part, sum, percent, 2, policy);
+                let what = format!("{policy} on {count}, varies: {varies}");
+                assert_part(part, sum, percent, 2, &what);
             }
         }
     }

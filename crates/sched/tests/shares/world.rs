@@ -77,6 +77,8 @@ pub struct World {
     /// By application: service as (end, device ns, forwarder, latency).
     pub served: BTreeMap<u64, Vec<(u64, u64, usize, u64)>>,
     pub busy_ns: u64,
+    /// Devices take from half to one and a half times of what is expected, by chance.
+    pub varies: bool,
 }
 
 pub fn cost() -> CostModel {
@@ -129,6 +131,16 @@ impl World {
             now: 0,
             served: BTreeMap::new(),
             busy_ns: 0,
+            varies: false,
+        }
+    }
+
+    /// How long a batch takes.
+    fn takes_ns(&self, batch: &[Request]) -> u64 {
+        let expected = COST_NS * batch.len() as u64;
+        match self.varies {
+            true => expected / 2 + mix64(batch[0].id.0 + 7) % expected,
+            false => expected,
         }
     }
 
@@ -261,7 +273,7 @@ impl World {
                     }
                     match output {
                         Output::Dispatch => {
-                            let end = self.now + COST_NS * batch.len() as u64;
+                            let end = self.now + self.takes_ns(&batch);
                             self.busy_ns += end - self.now;
                             self.busy_until[forwarder] = Some((end, batch.clone()));
                         }
