@@ -294,7 +294,7 @@ fn figures(folder: &Path, subject: &Subject) -> Vec<(PathBuf, String)> {
     let Subject::Findings(findings) = subject else {
         return Vec::new();
     };
-    let all = findings.figures().into_iter().enumerate();
+    let all = findings.all_figures().into_iter().enumerate();
     // The name may come from a file of results: it must not lead out of the folder.
     let name = sim::record::safe(&findings.scenario);
     let file = |number: usize| format!("{name}-{}.svg", number + 1);

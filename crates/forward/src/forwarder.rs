@@ -68,6 +68,8 @@ pub struct Forwarder {
     /// What the scheduler takes before it rejects.
     queued_max: u32,
     scheduler_wakes: Option<Time>,
+    /// When the last call of data was done.
+    io_finished_at: Time,
     /// Data requests for which the scheduler had no room, in order of arrival.
     parked: VecDeque<Key>,
     batch: Vec<tidegate_sched::Request>,
@@ -133,6 +135,7 @@ impl Forwarder {
             scheduler: Scheduler::new(&options)?,
             queued_max: options.queued_max,
             scheduler_wakes: None,
+            io_finished_at: Time(0),
             parked: VecDeque::new(),
             batch: Vec::new(),
             spare_ids: Vec::new(),
@@ -244,6 +247,11 @@ impl Forwarder {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// How many calls may run at once now: the scheduler's choice.
+    pub fn depth(&self) -> u32 {
+        self.scheduler.depth()
     }
 
     /// Starts a job.

@@ -7,6 +7,10 @@
 //! is too small for that (below `low`) is given up for the largest one, to get over the backlog;
 //! more than all there is (`high`) is of no use.
 //!
+//! What is due, and all there is, are requests of the class and of those with nearer targets: others
+//! go behind them, so a backlog of them is no reason to give a near target up. (The original counts
+//! all; then one application without a target that always waits opens the depth for good.)
+//!
 //! Two rules of the original can hold at once when a class is overloaded: it leaves overload when
 //! 0.9 of what was done covers what is due, which is asked first, and stays in it when it does not
 //! cover all there is. The smallest depth is 1, also when requests wait longer than their target.
@@ -41,6 +45,7 @@ struct Class {
     target: Latency,
     overloaded: bool,
     queued: u64,
+    running: u64,
     /// By part of time, as a ring: how many arrived.
     arrivals: Vec<u32>,
     /// By logarithm of their time in the device: how many were done in this window.
@@ -61,8 +66,7 @@ pub(crate) struct Feedback {
     window_ends: u64,
     /// The part of time up to which arrivals are counted.
     part: u64,
-    /// Requests that run, and the most calls that did at once in this window.
-    running: u64,
+    /// The most calls that ran at once in this window.
     calls_max: u64,
     done: u64,
     /// By slot: when it was dispatched, and its class.
@@ -74,7 +78,8 @@ struct Seen {
     /// What it would need at least, and can use at most.
     low: u64,
     high: u64,
-    /// Requests done, due soon, and all there are; of all classes.
+    /// Requests done, of all classes; those due soon and all there are, of this class and of more
+    /// urgent ones.
     done: u64,
     due: u64,
     all: u64,
@@ -91,7 +96,6 @@ impl Feedback {
             classes: Vec::new(),
             window_ends: 0,
             part: 0,
-            running: 0,
             calls_max: 0,
             done: 0,
             slots: Vec::new(),
@@ -111,6 +115,7 @@ impl Feedback {
                 target,
                 overloaded: false,
                 queued: 0,
+                running: 0,
                 arrivals: alloc::vec![0; HISTORY],
                 times: alloc::vec![0; TIMES],
                 done: 0,
@@ -163,7 +168,7 @@ impl Feedback {
         class.waited_ns = class
             .waited_ns
             .saturating_add(now.0.saturating_sub(arrived));
-        self.running += 1;
+        class.running += 1;
     }
 
     /// A request is done. One that was dispatched before there was feedback is not counted.
@@ -177,8 +182,8 @@ impl Feedback {
         let class = &mut self.classes[class as usize];
         class.times[step_of(now.0.saturating_sub(dispatched))] += 1;
         class.done += 1;
+        class.running -= 1;
         self.done += 1;
-        self.running -= 1;
     }
 
     /// Ends windows that are over.
@@ -247,8 +252,12 @@ impl Feedback {
     }
 
     fn seen(&self, number: usize, now: Time) -> Seen {
-        let (mut due, mut all) = (self.running, self.running);
-        for class in &self.classes {
+        let (mut due, mut all) = (0, 0);
+        let target_ns = self.classes[number].target.ns;
+        let urgent = |class: &&Class| class.target.ns <= target_ns;
+        for class in self.classes.iter().filter(urgent) {
+            due += class.running;
+            all += class.running;
             let part = now.0 / PART_NS;
             // Of those that wait the last ones to come are due later: queues keep their order.
             let later_parts = (class.target.ns / PART_NS).saturating_sub(PARTS);

@@ -59,7 +59,7 @@ pub use options::{OptionValue, Options, OptionsError, PolicyOptions};
 pub use policy::Bound;
 pub use prediction::{Observed, Prediction};
 pub use scheduler::{Scheduler, Stats};
-pub use share::{AppShare, Latency, RATE_MAX, Rate, Share, Shares, WEIGHT_MAX};
+pub use share::{AppShare, Latency, RATE_MAX, Rate, RateError, Share, Shares, WEIGHT_MAX};
 pub use types::{
     AppId, Direction, FileId, Given, Input, Output, Rejected, Request, RequestId, Time, mix64,
 };

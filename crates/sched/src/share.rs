@@ -5,6 +5,10 @@
 //! `two-level` keep it, `edf` its latencies. Rates count what an application gets from all
 //! forwarders together: its clients carry what the others gave from one to the other.
 
+mod rate;
+
+pub use rate::RateError;
+
 use crate::options::OptionsError;
 use crate::types::AppId;
 use alloc::collections::BTreeMap;

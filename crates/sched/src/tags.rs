@@ -3,7 +3,11 @@
 //! A shared block of the policies, of three known parts. Weights: start-time fair queueing with
 //! several requests outstanding, SFQ(D) (Jin et al. 2004), as DSFQ has it (Wang and Merchant,
 //! FAST'07): S = max(v, F + delay / weight) and F = S + cost / weight, where v is the start tag of
-//! what ran last and the delay is what other servers gave since. Minima and maxima: the tags of
+//! what ran last and the delay is what other servers gave since: here as much for what a request
+//! takes as they gave lately for what was given here, for a delay by all that they gave since the
+//! last request lets processes that go from server to server gather at one. Who comes back from
+//! others may begin behind v by what they gave, and who waits all the time keeps its tag, also when
+//! a minimum let somebody run ahead of it. Minima and maxima: the tags of
 //! mClock (Gulati et al., OSDI'10), each a time at which the next request is due by its rate, and
 //! at which it may run at the soonest. What others gave moves both.
 //!
@@ -11,11 +15,14 @@
 //! group stands beside the groups. Requests of an application keep their order, so it has one tag
 //! of each kind, for its first request.
 
-use crate::share::{Service, Share, Shares};
+mod node;
+
+use crate::share::{Service, Shares};
 use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use node::{Claim, Level, Node, Stands, TOLD_NS_MAX, level_of, scaled};
 
 /// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
 const SCALE: u128 = 1 << 16;
@@ -26,74 +33,17 @@ const RESTING_MAX: usize = 1024;
 /// The longest wait for a maximum that is told at once; then it is looked at again.
 pub(crate) const HOLD_NS_MAX: u64 = 1_000_000_000;
 
-/// What others gave counts against minimum and maximum for so long at most.
-const TOLD_NS_MAX: u64 = 1_000_000_000;
-
 /// How far ahead of its minimum one can be, besides by a request: what is on its way at others.
 const AHEAD_NS: u64 = 100_000_000;
 
 /// A maximum may be passed by what it gives in this time, so that pauses are made up for.
 const BURST_NS: u64 = 20_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stands {
-    /// Nothing of it can run.
-    Resting,
-    /// At its level, by its tag.
-    Active,
-    /// Until its maximum allows more.
-    Throttled,
-}
-
-/// Where an application or group stands with its minimum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
-    None,
-    /// Has its minimum until then.
-    Later(u64),
-    /// Is owed, and due by then.
-    Due(u64),
-}
-
-/// An application, or a group.
-struct Node {
-    app: AppId,
-    /// The group in which it counts.
-    group: Option<u32>,
-    /// The group that it is.
-    is_group: Option<u32>,
-    share: Share,
-    /// Requests, for a group those of its applications.
-    waiting: u32,
-    stands: Stands,
-    /// Start tag of its first request, finish tag of the last one when it has none.
-    tag: u128,
-    /// When its minimum owes it the next request, and its maximum allows it.
-    min_at: u64,
-    max_at: u64,
-    claim: Claim,
-    /// Device time that others gave, by which no request was delayed yet.
-    debt_ns: u64,
-    /// Device time of others that clients told, less what the others told themselves.
-    told_ns: i64,
-    /// When its first request should be done.
-    deadline: u64,
-    /// In what order it came to rest.
-    rested: u64,
-}
-
-/// The groups and single applications, or the applications of a group.
-struct Level {
-    active: Sorted<(u128, u32), ()>,
-    /// Virtual time, and the latest finish tag, to which it goes when nothing waits.
-    now: u128,
-    latest: u128,
-    waiting: u32,
-}
-
 /// What is known of an application's first request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Next {
+    /// What it takes here.
+    pub(crate) cost_ns: u64,
     /// By how much device time of others it is delayed at most.
     pub(crate) delay_ns_max: u64,
     /// When it should be done.
@@ -186,15 +136,18 @@ impl Tags {
         for one in self.both(number) {
             let alone = self.node(one).waiting == 0;
             let node = &mut self.nodes[one as usize];
-            node.debt_ns = (node.debt_ns.saturating_add(elsewhere.device_ns)).min(TOLD_NS_MAX);
-            let delays = is_first && node.debt_ns > 0;
+            node.told.add(now, elsewhere.device_ns);
+            node.came.add(now, first.cost_ns);
+            let delays = is_first && elsewhere.device_ns > 0;
             if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
                 self.detach(one);
                 let delay_ns = match is_first {
-                    true => self.delay(one, first),
+                    true => self.delay(one, now, first),
                     false => 0,
                 };
                 self.elsewhere(one, now, &elsewhere, delay_ns);
+                let node = &mut self.nodes[one as usize];
+                node.behind = u128::from(delay_ns) * SCALE / u128::from(node.share.weight);
             }
             let node = &mut self.nodes[one as usize];
             if core::mem::take(&mut node.rested) > 0 {
@@ -234,7 +187,7 @@ impl Tags {
         for one in self.both(number) {
             self.detach(one);
             let node = &mut self.nodes[one as usize];
-            node.debt_ns = (node.debt_ns.saturating_add(new_ns)).min(TOLD_NS_MAX);
+            node.heard.add(now, new_ns);
             self.elsewhere(one, now, &service, 0);
             self.place(one, now);
         }
@@ -258,12 +211,17 @@ impl Tags {
         }
     }
 
-    /// Takes from what others gave the part that delays a request.
-    fn delay(&mut self, number: u32, next: Next) -> u64 {
+    /// By how much of what others give a request is delayed: for what it takes here as much as they
+    /// gave lately for what was given here. What clients tell comes with requests, so it is set
+    /// against those that came: against what was given here it would grow with the queue, which
+    /// would then grow more.
+    fn delay(&mut self, number: u32, now: Time, next: Next) -> u64 {
         let node = &mut self.nodes[number as usize];
-        let delay_ns = node.debt_ns.min(next.delay_ns_max);
-        node.debt_ns -= delay_ns;
-        delay_ns
+        let (told_ns, heard_ns) = (node.told.now(now), node.heard.now(now));
+        let told = scaled(told_ns, next.cost_ns, node.came.now(now));
+        let heard = scaled(heard_ns, next.cost_ns, node.here.now(now));
+        let delay_ns = told.min(told_ns).saturating_add(heard.min(heard_ns));
+        delay_ns.min(next.delay_ns_max)
     }
 
     /// Whose first request runs next; or when to ask again, if maxima forbid all.
@@ -289,9 +247,12 @@ impl Tags {
             self.detach(one);
             let node = &self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
-            level.now = level.now.max(node.tag);
+            // Who has a minimum may be ahead of those whose turn it is by weight.
+            let turn = level.active.first().map_or(node.tag, |((tag, _), ())| tag);
+            level.now = level.now.max(node.tag.min(turn));
             // A delay counts as if it had been given here.
-            let delay_ns = next.map_or(0, |next| self.delay(one, next));
+            let delay_ns = next.map_or(0, |next| self.delay(one, now, next));
+            self.nodes[one as usize].here.add(now, service.device_ns);
             let device_ns = service.device_ns.saturating_add(delay_ns);
             self.given(one, now, service, device_ns);
         }
@@ -479,6 +440,7 @@ impl Tags {
         match core::mem::replace(&mut node.stands, Stands::Resting) {
             Stands::Resting => {}
             Stands::Active => {
+                node.stayed = true;
                 let level = &mut self.levels[level_of(node)];
                 level.active.remove(&(node.tag, number));
             }
@@ -498,6 +460,9 @@ impl Tags {
             Some(group) => !self.levels[group as usize + 1].active.is_empty(),
             None => node.waiting > 0,
         };
+        let node = &mut self.nodes[number as usize];
+        let stayed = core::mem::take(&mut node.stayed);
+        let behind = core::mem::take(&mut node.behind);
         if !runnable {
             return self.rests(number);
         }
@@ -509,7 +474,9 @@ impl Tags {
         }
         node.stands = Stands::Active;
         let level = &mut self.levels[level_of(node)];
-        node.tag = node.tag.max(level.now);
+        if !stayed {
+            node.tag = node.tag.max(level.now.saturating_sub(behind));
+        }
         level.latest = level.latest.max(node.tag);
         level.active.insert((node.tag, number), ());
         if node.share.min.is_some() {
@@ -564,35 +531,4 @@ impl Tags {
             self.resting.retain(rests);
         }
     }
-}
-
-impl Node {
-    fn new(app: AppId, group: Option<u32>, share: Share) -> Node {
-        Node {
-            app,
-            group,
-            is_group: None,
-            share,
-            waiting: 0,
-            stands: Stands::Resting,
-            tag: 0,
-            min_at: 0,
-            max_at: 0,
-            claim: Claim::None,
-            debt_ns: 0,
-            told_ns: 0,
-            deadline: 0,
-            rested: 0,
-        }
-    }
-}
-
-/// `amount * part / whole`.
-fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
-    (u128::from(amount) * u128::from(part) / u128::from(whole.max(1))) as u64
-}
-
-/// The level at which a node stands.
-fn level_of(node: &Node) -> usize {
-    node.group.map_or(0, |group| group as usize + 1)
 }

@@ -4,11 +4,13 @@
 mod figures;
 mod markdown;
 mod tables;
+mod timelines;
 
 pub use tables::number;
 
+use crate::chart::Figure;
 use crate::page::{Section, Table};
-use crate::result::{Metric, Outcome, PointResult, Verdict};
+use crate::result::{Metric, Outcome, PointResult, Timeline, Verdict};
 use crate::scenario::{FigureOptions, Scenario};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,6 +63,9 @@ pub struct PointFindings {
     pub x: f64,
     /// By the label of the policy.
     pub policies: BTreeMap<String, PointResult>,
+    /// By the label of the policy: what happened when, under the first seed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub timelines: BTreeMap<String, Timeline>,
 }
 
 impl Findings {
@@ -72,9 +77,15 @@ impl Findings {
             let points = series.points.iter().enumerate().map(|(at, point)| {
                 let labels = policies.iter().cloned().enumerate();
                 let of = |(policy, label)| (label, outcome.at(number, at, policy).clone());
+                let of_point: BTreeMap<_, PointResult> = labels.map(of).collect();
+                let timed = of_point.iter();
+                let timed = timed.filter_map(|(label, it)| Some((label, it.timeline()?)));
                 PointFindings {
                     x: point.x,
-                    policies: labels.map(of).collect(),
+                    timelines: timed
+                        .map(|(label, it)| (label.clone(), it.clone()))
+                        .collect(),
+                    policies: of_point,
                 }
             });
             SeriesFindings {
@@ -109,9 +120,16 @@ impl Findings {
         Section {
             heading: format!("{}: {}", self.scenario, self.title),
             text,
-            figures: self.figures(),
+            figures: self.all_figures(),
             tables,
         }
+    }
+
+    /// Figures, timelines last.
+    pub fn all_figures(&self) -> Vec<Figure> {
+        let mut figures = self.figures();
+        figures.extend(self.timeline_figures());
+        figures
     }
 
     /// Paper, protocol, seeds and what is missing in traces, a line each.

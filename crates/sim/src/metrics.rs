@@ -1,7 +1,7 @@
 //! What a run is measured by, under the names that the field uses.
 //!
 //! [`Run`] looks at finished operations, [`Requests`] takes requests one by one as they finish,
-//! [`Lag`] and [`Windows`] follow a run while it happens. Times are nanoseconds and counts are
+//! [`Lag`], [`Windows`] and [`Promises`] follow a run while it happens. Times are nanoseconds and counts are
 //! integers until a ratio or a mean is asked for; those use only `+ - * /` on floats, in a fixed
 //! order, so that a result is the same on every machine.
 //!
@@ -16,11 +16,13 @@
 //! | p50, p95, p99 | [`Quantiles`] |
 //! | utilisation, back-end calls, aggregation size | [`Requests`] |
 //! | last to first forwarder | [`Requests::last_to_first`] |
-//! | share of windows within a latency bound | [`Windows`] |
+//! | share of windows within a latency bound | [`Windows`], [`Promises::kept`] |
+//! | share error | [`Promises::share_error`] |
 
 pub mod efficiency;
 pub mod fairness;
 pub mod operations;
+pub mod promises;
 pub mod quantiles;
 pub mod requests;
 pub mod windows;
@@ -28,6 +30,7 @@ pub mod windows;
 pub use efficiency::{Progress, dilation, sys_efficiency};
 pub use fairness::{Lag, jain};
 pub use operations::{Application, Operation, Run};
+pub use promises::{Promised, Promises};
 pub use quantiles::Quantiles;
 pub use requests::{Requests, Served};
 pub use windows::Windows;

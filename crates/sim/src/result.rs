@@ -5,10 +5,12 @@ mod measure;
 mod metric;
 mod number;
 mod requests;
+mod timeline;
 
 pub use claims::Verdict;
 pub use measure::{Given, GivenApplication, PointResult, measure};
 pub use metric::Metric;
+pub use timeline::{ApplicationTimeline, Timeline};
 
 use crate::scenario::Scenario;
 

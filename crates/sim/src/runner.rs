@@ -166,6 +166,9 @@ fn one(
         bound: figure.optimum && place.policy == 0,
         ..Given::of(&setup)
     };
+    setup.promises = figure.promises;
+    let timeline = figure.timeline.as_ref().filter(|_| place.repetition == 0);
+    setup.timeline_ns = timeline.map(|it| it.every.0);
     setup.record = given.requests || given.bound || sink.is_some();
     let header = Header {
         forwarders: setup.forwarders.count,
@@ -175,7 +178,10 @@ fn one(
     };
     let outcome = run_one(setup, events)?;
     if figure.alone {
-        for (number, app) in (0..).zip(&mut given.applications) {
+        for (number, app) in (0..)
+            .zip(&mut given.applications)
+            .filter(|(_, app)| app.measured)
+        {
             let end_ns = run_one(setup_of(Some(number)), events)?.end_ns;
             app.alone_ns = Some(end_ns.saturating_sub(app.starts_ns));
         }

@@ -9,6 +9,7 @@ mod keys;
 mod load;
 mod machine;
 mod policies;
+mod shares;
 mod source;
 
 pub use machine::Machine;
@@ -16,6 +17,7 @@ pub use policies::{Policy, Training};
 pub use source::ScenarioError;
 
 use crate::result::Metric;
+use crate::units::Duration;
 use keys::MACHINE as MACHINE_KEYS;
 use machine::{section, tables};
 use policies::policies;
@@ -99,9 +101,37 @@ pub struct FigureOptions {
     /// Requests are measured too, for latency, wait and lag.
     #[serde(default)]
     pub requests: bool,
+    /// Promises are followed: latency targets, shares, depths.
+    #[serde(default)]
+    pub promises: bool,
+    /// What happened when is drawn too.
+    #[serde(default)]
+    pub timeline: Option<TimelineOptions>,
     /// The lower bound of the applications' mean completion is found, and each policy's distance.
     #[serde(default)]
     pub optimum: bool,
+}
+
+/// `timeline` of `[figure]`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimelineOptions {
+    /// What is drawn.
+    pub show: Vec<Shown>,
+    /// Length of a slice of time.
+    pub every: Duration,
+}
+
+/// What a timeline can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shown {
+    /// Of each application, MB/s.
+    Bandwidth,
+    /// 95th percentile of each application's accesses, ms.
+    CompletionP95,
+    /// How many calls a forwarder lets run at once.
+    Depth,
 }
 
 /// What counts as an operation.
@@ -198,6 +228,17 @@ fn repetitions() -> u32 {
 }
 fn seed() -> u64 {
     1
+}
+
+impl Shown {
+    /// For reports: words and unit.
+    pub fn words(self) -> &'static str {
+        match self {
+            Shown::Bandwidth => "bandwidth, MB/s",
+            Shown::CompletionP95 => "p95 completion, ms",
+            Shown::Depth => "depth",
+        }
+    }
 }
 
 impl Scenario {

@@ -1,6 +1,7 @@
 //! Sizes and times as scenarios write them: "128 KiB", "250 ms", "inf".
 
 use serde::de::{Deserialize, Deserializer, Error};
+use serde::ser::{Serialize, Serializer};
 
 /// A number of bytes: `"64 KiB"`, `"1 MB"`, or a plain whole number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,6 +117,12 @@ impl<'de> Deserialize<'de> for Duration {
             ))),
             Written::Text(text) => text.parse().map_err(D::Error::custom),
         }
+    }
+}
+
+impl Serialize for Duration {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{} ns", self.0))
     }
 }
 

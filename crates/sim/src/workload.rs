@@ -109,6 +109,9 @@ impl Workload {
                 let reason = "collective calls wait for each other".to_owned();
                 return Err((key.to_owned(), reason));
             }
+            require(way.pace.stonewall.is_none(), "stonewall", || {
+                "a collective call is made by all processes or by none".into()
+            })?;
             require(way.pace.in_flight <= 1, "in_flight", || {
                 "a process has one collective call at a time".into()
             })?;

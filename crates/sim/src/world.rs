@@ -5,6 +5,7 @@
 
 mod fabric;
 mod faults;
+mod follow;
 mod gossip;
 mod host;
 mod node;
@@ -17,6 +18,7 @@ mod seats;
 mod setup;
 mod totals;
 
+pub use follow::{Depth, Slices, Timeline};
 pub use host::Work;
 pub use node::CALL_BYTES_MAX;
 pub use outcome::{Operation, Outcome, RECORDS_MAX};
@@ -28,6 +30,7 @@ pub use totals::{ApplicationTotals, Spreads, Totals};
 use crate::events::Events;
 use crate::rng::Rng;
 use fabric::{Body, Fabric, Link, LinkId, Sending, moved_bytes, reply_bytes, request_bytes};
+use follow::Follows;
 use host::{Host, Started};
 use node::Node;
 use outcome::Recorder;
@@ -128,7 +131,7 @@ struct World {
     predictions: Vec<Arc<Prediction>>,
     /// Sessions that are being opened before the run.
     opening: usize,
-    /// Processes whose program has not ended.
+    /// Processes whose program has not ended, and has to.
     running: usize,
     recorder: Recorder,
 }
@@ -170,7 +173,13 @@ impl World {
         let fabric = Fabric::new(setup.network, nodes.len() + forwarders, rng.split());
         let mut passes = Passes::new(setup.rehearsals, setup.applications, rng);
         let (apps, processes) = passes.next();
-        World {
+        let follows = Follows {
+            promises: setup.promises,
+            slice_ns: setup.timeline_ns,
+            shares: setup.forwarders.scheduler.shares.clone(),
+            forwarders,
+        };
+        let mut world = World {
             forwarding: setup.forwarders,
             config,
             limit_ns: setup.limit_ns,
@@ -178,12 +187,12 @@ impl World {
             fabric,
             seats: Seats::new(forwarders),
             hosts,
-            running: processes.len(),
+            running: 0,
             recorder: Recorder::new(
                 setup.open_sessions,
                 setup.keep_accesses,
                 setup.records_max,
-                apps.len(),
+                follows,
                 wall_ns,
             ),
             nodes,
@@ -193,7 +202,9 @@ impl World {
             passes,
             predictions: setup.predictions,
             opening: 0,
-        }
+        };
+        world.running = world.awaited();
+        world
     }
 
     fn now(&self) -> u64 {
@@ -222,7 +233,10 @@ impl World {
 
     fn start_programs(&mut self) {
         let now = self.now();
-        self.recorder.begin(now, self.apps.len());
+        self.recorder.begin(now, &self.apps);
+        for (forwarder, host) in self.hosts.iter().enumerate() {
+            self.recorder.depth_is(forwarder, now, || host.depth());
+        }
         self.hosts
             .iter_mut()
             .for_each(|host| host.work = Work::default());
@@ -444,6 +458,8 @@ impl World {
                 None => break,
             }
         }
+        let host = &self.hosts[index];
+        self.recorder.depth_is(index, now, || host.depth());
         let host = &mut self.hosts[index];
         if let Some(at) = host.wake_at()
             && at < host.wakes_at

@@ -229,6 +229,10 @@ impl Forwarder {
         device_ns: u64,
     ) {
         assert!(ids.len() == parts.len(), "one result for each part");
+        // With several calls at a time the device's time is shared out: a call has what passed
+        // since the one before it was done, not what that one had.
+        let device_ns = device_ns.min(self.now.since(self.io_finished_at));
+        self.io_finished_at = self.now;
         let len = |forwarder: &Forwarder, id: u64| {
             let (key, index) = parts_of(id);
             forwarder.requests[key].extent(index).1.len

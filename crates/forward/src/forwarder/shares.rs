@@ -33,7 +33,14 @@ impl InForce {
         let forwarders = u32::from(config.layout.seats);
         InForce {
             plain: config.scheduler.clone(),
-            shares: config.shares.shares(forwarders),
+            // Without rules those hold that the host gave by the applications' ids.
+            shares: match config.shares.is_empty() {
+                true => Shares {
+                    forwarders,
+                    ..config.scheduler.shares.clone()
+                },
+                false => config.shares.shares(forwarders),
+            },
             rules: config.shares.clone(),
         }
     }

@@ -123,6 +123,7 @@ fn a_batch_goes_out_in_order_and_its_results_and_costs_come_back_apart() {
         if let Job::Io { parts, .. } = job {
             assert!(parts.windows(2).all(|pair| pair[0].offset < pair[1].offset));
         }
+        host.advance(900);
         host.run_job();
     }
     let mut lens = BTreeMap::new();
@@ -135,6 +136,28 @@ fn a_batch_goes_out_in_order_and_its_results_and_costs_come_back_apart() {
         charged == 900 || charged == 2700,
         "the batch's device time is shared: {charged}"
     );
+}
+
+#[test]
+fn calls_that_run_beside_each_other_share_the_devices_time() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    config.scheduler.depth = 2;
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let mut tester = Tester::new(&mut host, 7);
+    let file = tester.create(&mut host, "file");
+    host.hold_jobs = true;
+    let requests = [0, 10].map(|offset| tester.send(&mut host, read(file, offset, 10), &[]));
+    // Both took 900 ns, of which the second had the device for 300.
+    host.device_ns = 900;
+    let charged = [1000, 300].map(|ns| {
+        host.advance(ns);
+        host.run_job();
+        host.replies.back().expect("it is done").1.charged_ns
+    });
+    assert_eq!(charged, [900, 300]);
+    assert_eq!(requests.len(), 2);
 }
 
 #[test]

@@ -164,6 +164,7 @@ impl Dsfq {
         let cost_ns = self.cost.request_ns(request);
         let parts = 100 - self.local_min_percent;
         Next {
+            cost_ns,
             delay_ns_max: cost_ns.saturating_mul(parts) / self.local_min_percent,
             deadline: edf::deadline(request, entry.ready, self.target(request)),
         }

@@ -77,6 +77,53 @@ fn many_forwarders_and_layouts_that_cross() {
 }
 
 #[test]
+fn processes_that_go_from_forwarder_to_forwarder_get_their_share() {
+    // They gather where their application is delayed, and miss what they would get elsewhere; more
+    // so the more forwarders there are, and when devices vary.
+    for (policy, count, varies) in [
+        ("dsfq", 4, false),
+        ("dsfq", 4, true),
+        ("two-level", 4, true),
+        ("dsfq", 16, true),
+    ] {
+        let all: Vec<usize> = (0..count).collect();
+        let shares = [(1, weight(5)), (2, weight(3)), (3, weight(2))];
+        let mut clients = Client::walkers(1, 16 * count, &all);
+        clients.extend(Client::walkers(2, 24 * count, &all));
+        clients.extend(Client::walkers(3, 16 * count, &all));
+        let mut world = World::new(&options(policy, count as u32, &shares), &clients);
+        world.varies = varies;
+        world.run(40 * SECOND);
+        for from in [10, 20, 30] {
+            let (from, to) = (from * SECOND, (from + 10) * SECOND);
+            let parts = [1, 2, 3].map(|app| world.share(app, from, to, None));
+            let sum = parts.iter().sum();
+            for (part, percent) in parts.into_iter().zip([50, 30, 20]) {
+                let what = format!("{policy} on {count}, varies: {varies}");
+                assert_part(part, sum, percent, 2, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_minimum_of_one_leaves_the_weights_of_others() {
+    let min = Share {
+        min: Some(Rate::Bytes(25_000_000)),
+        ..weight(1)
+    };
+    let shares = [(1, min), (2, weight(3)), (3, weight(1))];
+    let mut paced = Client::new(1, 0, &[0]);
+    paced.every_ns = Some(40 * MS);
+    let clients = [paced, Client::new(2, 8, &[0]), Client::new(3, 8, &[0])];
+    let mut world = World::new(&options("dsfq", 1, &shares), &clients);
+    world.run(40 * SECOND);
+    let part = |app| world.share(app, 10 * SECOND, 40 * SECOND, None);
+    assert_part(part(1), 30 * SECOND, 50, 1, "its minimum");
+    assert_part(part(2), part(2) + part(3), 75, 2, "the others");
+}
+
+#[test]
 fn alone_or_with_a_partner_that_pauses_it_gets_all_that_is_free() {
     let options = options("two-level", 2, &[(1, weight(1)), (2, weight(9))]);
     let mut on_off = Client::new(2, 8, &[0, 1]);

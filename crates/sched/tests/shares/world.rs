@@ -26,6 +26,9 @@ pub struct Client {
     pub every_ns: Option<u64>,
     /// Tells the forwarders that others gave it nothing.
     pub forges: bool,
+    /// Its processes go from forwarder to forwarder with one request each, as those do that go
+    /// through files in stripes; `outstanding` is how many they are.
+    pub walks: bool,
 }
 
 impl Client {
@@ -37,7 +40,17 @@ impl Client {
             active: (0, u64::MAX),
             every_ns: None,
             forges: false,
+            walks: false,
         }
+    }
+
+    /// Nodes of an application with so many processes in all, eight each.
+    pub fn walkers(app: u64, processes: usize, layout: &[usize]) -> Vec<Client> {
+        let node = |first: usize| Client {
+            walks: true,
+            ..Client::new(app, 8.min(processes - first), layout)
+        };
+        (0..processes).step_by(8).map(node).collect()
     }
 }
 
@@ -64,6 +77,8 @@ pub struct World {
     /// By application: service as (end, device ns, forwarder, latency).
     pub served: BTreeMap<u64, Vec<(u64, u64, usize, u64)>>,
     pub busy_ns: u64,
+    /// Devices take from half to one and a half times of what is expected, by chance.
+    pub varies: bool,
 }
 
 pub fn cost() -> CostModel {
@@ -116,6 +131,16 @@ impl World {
             now: 0,
             served: BTreeMap::new(),
             busy_ns: 0,
+            varies: false,
+        }
+    }
+
+    /// How long a batch takes.
+    fn takes_ns(&self, batch: &[Request]) -> u64 {
+        let expected = COST_NS * batch.len() as u64;
+        match self.varies {
+            true => expected / 2 + mix64(batch[0].id.0 + 7) % expected,
+            false => expected,
         }
     }
 
@@ -183,7 +208,10 @@ impl World {
                     }
                     None => {
                         self.next_at[client] = u64::MAX;
-                        for forwarder in of.layout {
+                        for process in (0..of.outstanding).filter(|_| of.walks) {
+                            self.send(client, of.layout[process % of.layout.len()]);
+                        }
+                        for forwarder in of.layout.into_iter().filter(|_| !of.walks) {
                             (0..of.outstanding).for_each(|_| self.send(client, forwarder));
                         }
                     }
@@ -206,7 +234,10 @@ impl World {
             let served = self.served.entry(of.app).or_default();
             served.push((self.now, COST_NS, forwarder, self.now - way.sent));
             if of.every_ns.is_none() && self.now < of.active.1 {
-                self.send(way.client, forwarder);
+                let place = of.layout.iter().position(|it| *it == forwarder);
+                let place = place.unwrap_or(0) + usize::from(of.walks);
+                let next = of.layout[place % of.layout.len()];
+                self.send(way.client, next);
             }
         }
     }
@@ -242,7 +273,7 @@ impl World {
                     }
                     match output {
                         Output::Dispatch => {
-                            let end = self.now + COST_NS * batch.len() as u64;
+                            let end = self.now + self.takes_ns(&batch);
                             self.busy_ns += end - self.now;
                             self.busy_until[forwarder] = Some((end, batch.clone()));
                         }

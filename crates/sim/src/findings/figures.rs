@@ -184,7 +184,7 @@ fn is_point(claim: &Verdict) -> bool {
     claim.paper.is_some() && claim.x.is_some() && claim.against_series.is_none()
 }
 
-fn measured(policy: &str, points: Vec<(f64, f64)>) -> Series {
+pub(super) fn measured(policy: &str, points: Vec<(f64, f64)>) -> Series {
     Series {
         name: policy.to_string(),
         points,

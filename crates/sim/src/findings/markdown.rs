@@ -11,6 +11,9 @@ impl Findings {
         for table in self.tables() {
             out += &table.markdown();
         }
+        for table in self.timeline_tables() {
+            out += &table.markdown();
+        }
         if let Some(table) = self.claims_table() {
             out += &table.markdown();
         }

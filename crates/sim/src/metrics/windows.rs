@@ -1,7 +1,7 @@
 //! The share of time windows in which a latency bound was kept, counted while a run goes on.
 
 /// Counts windows in which a quantile of the latencies kept a bound. Memory does not grow.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Windows {
     window_ns: u64,
     bound_ns: u64,
@@ -42,7 +42,21 @@ impl Windows {
         self.late += u64::from(latency_ns > self.bound_ns);
     }
 
-    /// How many windows had a completion, the present one included.
+    /// Says that requests waited from one time to another and none completed. Whole windows between
+    /// at whose end they had waited for longer than the bound did not keep it.
+    pub fn waited(&mut self, from_ns: u64, to_ns: u64) {
+        let first = from_ns.div_ceil(self.window_ns);
+        // The first window of which the end is too late, and the one in which `to_ns` lies.
+        let late = (from_ns.saturating_add(self.bound_ns) / self.window_ns).max(first);
+        let beyond = to_ns / self.window_ns;
+        if late < beyond {
+            self.close();
+            self.counted += beyond - late;
+        }
+    }
+
+    /// How many windows had a completion, or requests that waited for too long, the present one
+    /// included.
     pub fn counted(&self) -> u64 {
         self.counted + u64::from(self.completed > 0)
     }

@@ -1,22 +1,28 @@
 //! Measures one run: operations, applications, forwarders.
 
 use super::requests;
-use super::{Metric, number};
+use super::{Metric, Timeline, number};
 use crate::metrics::{Progress, Quantiles, Ratios, Run, operations, sys_efficiency};
 use crate::scenario::Operations;
 use crate::world::{self, Setup};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tidegate_sched::AppId;
 
 /// The metrics of one run or, as means, of several; not a number where something was not measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PointResult(Vec<f64>);
+pub struct PointResult(Vec<f64>, Option<Arc<Timeline>>);
 
 impl PointResult {
     /// The value of a metric.
     pub fn get(&self, metric: Metric) -> f64 {
         place(metric).map_or(f64::NAN, |at| self.0[at])
+    }
+
+    /// What happened when, in the first of the runs.
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.1.as_deref()
     }
 
     pub(super) fn set(&mut self, metric: Metric, value: f64) {
@@ -32,7 +38,8 @@ impl PointResult {
             // The bits of what is not a number differ between machines.
             if mean.is_nan() { f64::NAN } else { mean }
         };
-        PointResult((0..Metric::ALL.len()).map(mean).collect())
+        let timeline = runs.first().and_then(|run| run.1.clone());
+        PointResult((0..Metric::ALL.len()).map(mean).collect(), timeline)
     }
 }
 
@@ -54,7 +61,7 @@ impl<'de> Deserialize<'de> for PointResult {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<PointResult, D::Error> {
         let values: BTreeMap<String, Value> = Deserialize::deserialize(from)?;
         let value = |metric: &Metric| values.get(&metric.name()).map_or(f64::NAN, |it| it.0);
-        Ok(PointResult(Metric::ALL.iter().map(value).collect()))
+        Ok(PointResult(Metric::ALL.iter().map(value).collect(), None))
     }
 }
 
@@ -86,6 +93,8 @@ pub struct GivenApplication {
     pub starts_ns: u64,
     /// How long it takes by itself, ns, if that is known.
     pub alone_ns: Option<u64>,
+    /// Whether it counts.
+    pub measured: bool,
 }
 
 impl Given {
@@ -102,6 +111,7 @@ impl Given {
                 .min()
                 .unwrap_or(0),
             alone_ns: None,
+            measured: !it.background,
         };
         Given {
             applications: setup.applications.iter().map(application).collect(),
@@ -112,10 +122,12 @@ impl Given {
 
 /// Measures a run.
 pub fn measure(outcome: &world::Outcome, given: &Given) -> PointResult {
-    let mut result = PointResult(vec![f64::NAN; Metric::ALL.len()]);
-    of_operations(&mut result, outcome, given.operations);
+    let timeline = Timeline::of(outcome, given).map(Arc::new);
+    let mut result = PointResult(vec![f64::NAN; Metric::ALL.len()], timeline);
+    of_operations(&mut result, outcome, given);
     of_applications(&mut result, outcome, given);
     of_forwarders(&mut result, outcome);
+    of_promises(&mut result, outcome);
     if given.requests {
         requests::measure(&mut result, outcome);
     }
@@ -126,11 +138,21 @@ pub fn measure(outcome: &world::Outcome, given: &Given) -> PointResult {
     result
 }
 
-fn of_operations(result: &mut PointResult, outcome: &world::Outcome, kind: Operations) {
+/// When the applications that are measured ended, ns; their numbers and what was given of them.
+fn measured<'a>(
+    outcome: &'a world::Outcome,
+    given: &'a Given,
+) -> impl Iterator<Item = (usize, &'a GivenApplication, u64)> {
+    let apps = given.applications.iter().zip(&outcome.ends_ns).enumerate();
+    let apps = apps.filter(|(_, (app, _))| app.measured);
+    apps.map(|(number, (app, end))| (number, app, *end))
+}
+
+fn of_operations(result: &mut PointResult, outcome: &world::Outcome, given: &Given) {
     let totals = &outcome.totals;
     let mut ends = Quantiles::new();
-    outcome.ends_ns.iter().for_each(|end| ends.add(*end));
-    let flow = match kind {
+    measured(outcome, given).for_each(|(_, _, end)| ends.add(end));
+    let flow = match given.operations {
         Operations::Accesses => &totals.accesses,
         Operations::Marked => &totals.operations,
         Operations::Applications => &ends,
@@ -148,19 +170,17 @@ fn of_operations(result: &mut PointResult, outcome: &world::Outcome, kind: Opera
 }
 
 fn of_applications(result: &mut PointResult, outcome: &world::Outcome, given: &Given) {
-    let ends: f64 = outcome.ends_ns.iter().map(|end| *end as f64).sum();
-    let count = outcome.ends_ns.len() as f64;
+    let ends: f64 = measured(outcome, given).map(|(_, _, end)| end as f64).sum();
+    let count = measured(outcome, given).count() as f64;
     result.set(Metric::ApplicationCompletionMean, over(ends, count) / MS);
     let totals = &outcome.totals.applications;
     // Applications by their place: two of a name are two.
-    let whole = given.applications.iter().zip(&outcome.ends_ns).zip(totals);
-    let whole = whole.enumerate();
-    let whole: Vec<_> = whole
-        .map(|(number, ((app, end), totals))| operations::Operation {
+    let whole: Vec<_> = measured(outcome, given)
+        .map(|(number, app, end)| operations::Operation {
             app: AppId(number as u64),
             issued_ns: app.starts_ns,
-            completed_ns: *end,
-            bytes: totals.bytes,
+            completed_ns: end,
+            bytes: totals[number].bytes,
             processes: app.processes,
         })
         .collect();
@@ -178,14 +198,13 @@ fn of_applications(result: &mut PointResult, outcome: &world::Outcome, given: &G
 
 /// The share of the processes' time in which no I/O of their application is under way.
 fn working(outcome: &world::Outcome, given: &Given) -> f64 {
-    let each = given.applications.iter().zip(&outcome.ends_ns);
-    let each = each.zip(&outcome.totals.applications);
-    let progress: Vec<Progress> = each
-        .map(|((app, end), totals)| {
+    let totals = &outcome.totals.applications;
+    let progress: Vec<Progress> = measured(outcome, given)
+        .map(|(number, app, end)| {
             let elapsed_ns = end.saturating_sub(app.starts_ns);
             Progress {
                 nodes: u64::from(app.processes),
-                worked_ns: elapsed_ns.saturating_sub(totals.io_ns),
+                worked_ns: elapsed_ns.saturating_sub(totals[number].io_ns),
                 elapsed_ns,
                 alone_ns: app.alone_ns.unwrap_or(0),
             }
@@ -211,6 +230,24 @@ fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
     result.set(Metric::AggregationRequests, over(requests as f64, calls));
     result.set(Metric::AggregationKib, over(moved as f64 / 1024.0, calls));
     result.set(Metric::Events, outcome.events as f64);
+}
+
+fn of_promises(result: &mut PointResult, outcome: &world::Outcome) {
+    let Some((promises, depth)) = &outcome.promises else {
+        return;
+    };
+    if let Some([half, whole]) = promises.kept() {
+        result.set(Metric::TargetKept500ms, 100.0 * half);
+        result.set(Metric::TargetKept1s, 100.0 * whole);
+    }
+    let error = promises.share_error();
+    result.set(
+        Metric::ShareError,
+        error.map_or(f64::NAN, |error| 100.0 * error),
+    );
+    result.set(Metric::DepthMean, depth.mean);
+    result.set(Metric::DepthMin, f64::from(depth.min));
+    result.set(Metric::DepthMax, f64::from(depth.max));
 }
 
 fn over(value: f64, by: f64) -> f64 {

@@ -54,6 +54,22 @@ pub enum Metric {
     WaitMean,
     /// The largest lag of two applications that have requests waiting, ms of device time.
     LagMax,
+    /// Share of windows of 500 ms in which applications kept their latency target; the least of
+    /// those that have one, percent.
+    #[serde(rename = "target_kept_500ms")]
+    TargetKept500ms,
+    /// The same in windows of a second.
+    #[serde(rename = "target_kept_1s")]
+    TargetKept1s,
+    /// The largest distance of an application's part of the service from its weight's part, in
+    /// windows of 10 s in which it had an access under way all the time, percentage points.
+    ShareError,
+    /// Calls that forwarders let run at once: mean over time and forwarders.
+    DepthMean,
+    /// The smallest of them.
+    DepthMin,
+    /// The largest of them.
+    DepthMax,
     /// Bandwidth over that of the first policy.
     Efficiency,
     /// Share of the processes' time in which no I/O of their application is under way, percent.
@@ -91,6 +107,12 @@ impl Metric {
         Metric::LatencyP99,
         Metric::WaitMean,
         Metric::LagMax,
+        Metric::TargetKept500ms,
+        Metric::TargetKept1s,
+        Metric::ShareError,
+        Metric::DepthMean,
+        Metric::DepthMin,
+        Metric::DepthMax,
         Metric::Efficiency,
         Metric::SysEfficiency,
         Metric::OptimumDistance,
@@ -124,6 +146,12 @@ impl Metric {
             Metric::LatencyP99 => "p99 latency of requests, ms",
             Metric::WaitMean => "mean wait of requests, ms",
             Metric::LagMax => "max lag, ms of device time",
+            Metric::TargetKept500ms => "windows of 500 ms within the target, %",
+            Metric::TargetKept1s => "windows of 1 s within the target, %",
+            Metric::ShareError => "share error, percentage points",
+            Metric::DepthMean => "mean depth",
+            Metric::DepthMin => "min depth",
+            Metric::DepthMax => "max depth",
             Metric::Efficiency => "efficiency",
             Metric::SysEfficiency => "SysEfficiency, %",
             Metric::OptimumDistance => "above the optimum, %",
@@ -140,6 +168,12 @@ impl Metric {
             | Metric::LatencyP99
             | Metric::WaitMean
             | Metric::LagMax => Some("requests"),
+            Metric::TargetKept500ms
+            | Metric::TargetKept1s
+            | Metric::ShareError
+            | Metric::DepthMean
+            | Metric::DepthMin
+            | Metric::DepthMax => Some("promises"),
             Metric::OptimumDistance | Metric::OptimumBoundMs => Some("optimum"),
             _ => None,
         }

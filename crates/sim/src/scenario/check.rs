@@ -73,6 +73,14 @@ pub(super) fn figure(source: &Source, figure: &FigureOptions) -> Result<(), Scen
     for (number, metric) in figure.also.iter().enumerate() {
         measured(source, figure, *metric, &format!("figure.also[{number}]"))?;
     }
+    if let Some(timeline) = &figure.timeline {
+        if timeline.every.0 == 0 {
+            return Err(source.wrong("figure.timeline.every", "must be positive"));
+        }
+        if timeline.show.is_empty() {
+            return Err(source.wrong("figure.timeline.show", "shows nothing"));
+        }
+    }
     Ok(())
 }
 
@@ -85,6 +93,7 @@ fn measured(
     let is_on = match metric.needs() {
         Some("alone") => figure.alone,
         Some("requests") => figure.requests,
+        Some("promises") => figure.promises,
         Some("optimum") => figure.optimum,
         _ => true,
     };

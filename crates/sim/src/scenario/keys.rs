@@ -12,6 +12,7 @@ pub(super) const MACHINE: &[&str] = &[
     "device",
     "cost",
     "application",
+    "group",
     "fault",
     "clock_skew",
     "time_limit",

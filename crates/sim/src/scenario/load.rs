@@ -36,6 +36,17 @@ pub(super) struct Group {
     /// Each process of a copy starts later by up to this.
     #[serde(default)]
     pub(super) process_spread: Duration,
+    /// What each copy is promised.
+    pub(super) share: Option<toml::Value>,
+    /// Whether it counts in metrics of operations and applications, and the run waits for its end.
+    #[serde(default = "yes")]
+    pub(super) measured: bool,
+    /// The latency that is asked for in windows, instead of that of its share.
+    pub(super) within: Option<Duration>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one() -> u32 {
@@ -54,6 +65,9 @@ const GROUP_KEYS: &[&str] = &[
     "start",
     "start_spread",
     "process_spread",
+    "share",
+    "measured",
+    "within",
 ];
 
 /// What the processes of an application do.
@@ -77,7 +91,19 @@ impl Load {
 pub(super) type Programs = (String, Vec<Box<dyn Program>>);
 
 impl Load {
-    /// The applications of one copy: a trace can hold several.
+    /// Names of the applications of one copy: a trace can hold several.
+    pub(super) fn names(&self, group: &Group, name: &str) -> Vec<String> {
+        let named = |recorded: &str| match &group.name {
+            None if group.copies == 1 => recorded.to_string(),
+            _ => format!("{name}/{recorded}"),
+        };
+        match self {
+            Load::Made(_) => vec![name.to_string()],
+            Load::Replayed(replay) => replay.names().map(named).collect(),
+        }
+    }
+
+    /// The applications of one copy.
     pub(super) fn programs(
         &self,
         group: &Group,
@@ -93,15 +119,9 @@ impl Load {
                 vec![(name.to_string(), programs)]
             }
             Load::Replayed(replay) => {
-                let apps = replay.names().enumerate();
-                let named = |(app, recorded): (usize, &str)| {
-                    let name = match &group.name {
-                        None if group.copies == 1 => recorded.to_string(),
-                        _ => format!("{name}/{recorded}"),
-                    };
-                    (name, replay.programs(app, start_ns))
-                };
-                apps.map(named).collect()
+                let names = self.names(group, name).into_iter().enumerate();
+                let named = |(app, name)| (name, replay.programs(app, start_ns));
+                names.map(named).collect()
             }
         }
     }
@@ -222,6 +242,9 @@ pub(super) fn groups(
     }
     if groups.is_empty() {
         return Err(source.wrong("", "no [[application]]: there is nothing to run"));
+    }
+    if groups.iter().all(|(group, _)| !group.measured) {
+        return Err(source.wrong("application", "none is measured: the run would end at once"));
     }
     Ok(groups)
 }

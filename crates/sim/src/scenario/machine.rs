@@ -2,6 +2,7 @@
 
 use super::load::{Group, Load, groups};
 use super::policies::{Policy, Training};
+use super::shares::shares;
 use super::source::{ScenarioError, Source};
 use crate::cost;
 use crate::rng::Rng;
@@ -11,7 +12,7 @@ use crate::world::{
 };
 use serde::Deserialize;
 use tidegate_device::DeviceOptions;
-use tidegate_sched::{CostModel, Options};
+use tidegate_sched::{CostModel, Latency, Options, Shares};
 
 /// `[network]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -94,6 +95,7 @@ pub struct Machine {
     limit_ns: u64,
     faults: Vec<Fault>,
     groups: Vec<(Group, Load)>,
+    shares: Shares,
     turns_disks: bool,
 }
 
@@ -132,6 +134,8 @@ impl Machine {
         };
         let clock_skew_ns = time(table, "clock_skew", 0)?;
         let limit_ns = time(table, "time_limit", 24 * 3600 * 1_000_000_000)?;
+        let groups = groups(source, table)?;
+        let shares = shares(source, table, &groups, forwarders.count)?;
         let machine = Machine {
             network,
             cost,
@@ -140,7 +144,8 @@ impl Machine {
             limit_ns,
             turns_disks,
             faults: faults(source, table, forwarders.count)?,
-            groups: groups(source, table)?,
+            groups,
+            shares,
             forwarders: ForwarderOptions {
                 count: forwarders.count,
                 stripe: forwarders.stripe.0,
@@ -184,6 +189,7 @@ impl Machine {
             forwarders: ForwarderOptions {
                 scheduler: Options {
                     cost: self.cost,
+                    shares: self.shares.clone(),
                     ..policy.options.clone()
                 },
                 ..self.forwarders.clone()
@@ -191,6 +197,8 @@ impl Machine {
             turns_disks: self.turns_disks,
             open_sessions: self.open_sessions,
             note_served: true,
+            promises: false,
+            timeline_ns: None,
             keep_accesses: false,
             record: false,
             records_max: RECORDS_MAX,
@@ -230,7 +238,15 @@ impl Machine {
                         });
                     }
                     nodes += count.div_ceil(group.processes_per_node);
-                    applications.push(Application { name, processes });
+                    applications.push(Application {
+                        name,
+                        processes,
+                        background: !group.measured,
+                        within: group.within.map(|within| Latency {
+                            ns: within.0,
+                            percentile: 95,
+                        }),
+                    });
                 }
             }
         }

@@ -39,6 +39,8 @@ pub(super) struct Calls {
     stage: Stage,
     /// With calls at given times, ns after the program's start.
     clock_ns: u64,
+    /// When the next call is due, if it waits for answers, and until when it is made.
+    due_ns: (u64, u64),
 }
 
 impl Calls {
@@ -50,6 +52,7 @@ impl Calls {
             call: 0,
             stage: Stage::Pause,
             clock_ns: 0,
+            due_ns: (0, 0),
         }
     }
 
@@ -65,10 +68,14 @@ impl Calls {
         let processes = u64::from(load.processes);
         let number = self.operation * processes + u64::from(self.rank);
         let calls = load.pattern.operations() * processes;
-        let due = load
-            .pace
-            .due_ns(number, load.processes, calls, load.request);
+        let (count, request) = (load.processes, load.request);
+        let due = load.pace.due_ns(number, count, calls, request);
         let due = due.saturating_add(rng.below(load.pace.jitter.0 + 1));
+        if load.pace.waits {
+            let gap = load.pace.gap_ns(number, count, calls, request);
+            self.due_ns = (due, due.saturating_add(gap));
+            return 0;
+        }
         // Issuing takes no time, so pauses add up to the time since the start.
         let pause = due.saturating_sub(self.clock_ns);
         self.clock_ns += pause;
@@ -110,9 +117,14 @@ impl Calls {
             }
             Stage::Call => {
                 let access = self.access();
-                let step = match pace.runs_ahead() {
-                    true => Step::Issue(access),
-                    false => Step::Call(access),
+                let step = match pace.between(self.due_ns) {
+                    Some((at_ns, until_ns)) => Step::Timed {
+                        at_ns,
+                        until_ns,
+                        access,
+                    },
+                    None if pace.runs_ahead() => Step::Issue(access),
+                    None => Step::Call(access),
                 };
                 (self.stage, Some(step))
             }

@@ -19,8 +19,15 @@ pub struct Pace {
     pub interval: Option<Duration>,
     /// All processes together ask for so many bytes a second, in turn, whatever the answers do.
     pub rate: Option<Bytes>,
-    /// The rate changes steadily to this one until the last call.
+    /// The rate changes steadily to this one until the last call,
     pub rate_end: Option<Bytes>,
+    /// or for so long, and stays then.
+    pub ramp: Option<Duration>,
+    /// A process waits for its answers: a call that is due before is made when the answer is there,
+    /// or not at all once the process's next one is due.
+    pub waits: bool,
+    /// No call is made later than this after the program's start; calls that are left are left out.
+    pub stonewall: Option<Duration>,
     /// A call at a given time comes up to this later, by chance.
     pub jitter: Duration,
     /// Calls are made for so long,
@@ -37,6 +44,9 @@ impl Pace {
             interval: keys.optional("interval"),
             rate: keys.optional("rate"),
             rate_end: keys.optional("rate_end"),
+            ramp: keys.optional("ramp"),
+            waits: keys.or("waits", false),
+            stonewall: keys.optional("stonewall"),
             jitter: keys.or("jitter", Duration(0)),
             on: keys.optional("on"),
             off: keys.optional("off"),
@@ -56,6 +66,16 @@ impl Pace {
 
     pub(super) fn check(&self) -> Result<(), Impossible> {
         positive("in_flight", self.in_flight.into())?;
+        if let Some(stonewall) = self.stonewall {
+            require((1..=LIMIT).contains(&stonewall.0), "stonewall", || {
+                format!("1 to {LIMIT} ns are possible")
+            })?;
+            let alone = !self.barrier && self.in_flight == 1;
+            let answered = self.timed_by().is_none() || self.waits;
+            require(alone && answered, "stonewall", || {
+                "only processes that wait for their answers and for nothing else have it".into()
+            })?;
+        }
         require(
             self.think_max.is_none_or(|max| max >= self.think),
             "think_max",
@@ -75,6 +95,8 @@ impl Pace {
             for (key, given) in [
                 ("jitter", self.jitter.0 > 0),
                 ("rate_end", self.rate_end.is_some()),
+                ("ramp", self.ramp.is_some()),
+                ("waits", self.waits),
                 ("on", self.on.is_some()),
                 ("off", self.off.is_some()),
             ] {
@@ -94,10 +116,16 @@ impl Pace {
             "rate_end",
             || "an interval does not change; give rate instead".into(),
         )?;
+        require(
+            self.rate_end.is_some() || self.ramp.is_none(),
+            "ramp",
+            || "the rate does not change; give rate_end too".into(),
+        )?;
         for (key, value) in [
             ("interval", self.interval.map(|time| time.0)),
             ("rate", self.rate.map(|bytes| bytes.0)),
             ("rate_end", self.rate_end.map(|bytes| bytes.0)),
+            ("ramp", self.ramp.map(|time| time.0)),
             ("on", self.on.map(|time| time.0)),
         ] {
             let limits = 1..=LIMIT;
@@ -136,6 +164,17 @@ impl Pace {
         self.timed_by().is_some() || self.in_flight > 1
     }
 
+    /// Within which times a call is made that is due then and may wait for so long, ns; None: at
+    /// once, whenever that is.
+    pub(super) fn between(&self, (due_ns, until_ns): (u64, u64)) -> Option<(u64, u64)> {
+        let last_ns = self.stonewall.map_or(u64::MAX, |stonewall| stonewall.0);
+        match (self.waits, self.stonewall) {
+            (true, _) => Some((due_ns, until_ns.min(last_ns))),
+            (false, Some(_)) => Some((0, last_ns)),
+            (false, None) => None,
+        }
+    }
+
     /// A time between calls, ns.
     pub(super) fn think(&self, rng: &mut Rng) -> u64 {
         match self.think_max {
@@ -147,13 +186,7 @@ impl Pace {
     /// When the call of this number, counted over all processes in turn, is due, ns after the
     /// program's start, if `calls` of `request` bytes each are made in all.
     pub(super) fn due_ns(&self, number: u64, processes: u32, calls: u64, request: u64) -> u64 {
-        let at = match (self.interval, self.rate) {
-            (Some(interval), _) => {
-                u128::from(number / u64::from(processes)) * u128::from(interval.0)
-            }
-            (None, Some(rate)) => self.due_by_rate(rate.0, number, calls, request),
-            (None, None) => 0,
-        };
+        let at = self.due_when_on(number, processes, calls, request);
         // Time off does not count.
         let at = match (self.on, self.off) {
             (Some(on), Some(off)) => {
@@ -166,24 +199,55 @@ impl Pace {
         u64::try_from(at).unwrap_or(u64::MAX).min(1 << 62)
     }
 
+    /// From a call of a process to its next one, ns, without time off; at least 1.
+    pub(super) fn gap_ns(&self, number: u64, processes: u32, calls: u64, request: u64) -> u64 {
+        let due = |number| self.due_when_on(number, processes, calls, request);
+        let gap = due(number + u64::from(processes)).saturating_sub(due(number));
+        u64::try_from(gap).unwrap_or(u64::MAX).clamp(1, 1 << 62)
+    }
+
+    /// The same without time off.
+    fn due_when_on(&self, number: u64, processes: u32, calls: u64, request: u64) -> u128 {
+        match (self.interval, self.rate) {
+            (Some(interval), _) => {
+                u128::from(number / u64::from(processes)) * u128::from(interval.0)
+            }
+            (None, Some(rate)) => self.due_by_rate(rate.0, number, calls, request),
+            (None, None) => 0,
+        }
+    }
+
     /// With a steady change from rate `r` to `e` until all `B` bytes are asked for, `b` bytes are
-    /// due at `2 b / (r + sqrt(r^2 + (e^2 - r^2) b / B))`.
+    /// due at `2 b / (r + sqrt(r^2 + (e^2 - r^2) b / B))`; in a ramp of `R`, `B` is `(r + e) R / 2`.
     fn due_by_rate(&self, rate: u64, number: u64, calls: u64, request: u64) -> u128 {
         let bytes = u128::from(number) * u128::from(request);
         let end = self.rate_end.map_or(rate, |end| end.0);
+        // How far the change is, as a fraction.
+        let (part, whole) = match self.ramp {
+            Some(ramp) => {
+                let sum = u128::from(rate) + u128::from(end);
+                let all = (sum * u128::from(ramp.0) / (2 * NS_PER_S)).max(1);
+                if bytes > all {
+                    return u128::from(ramp.0) + (bytes - all) * NS_PER_S / u128::from(end);
+                }
+                ((bytes << 20) / all, 1 << 20)
+            }
+            None => (u128::from(number), u128::from(calls.max(1))),
+        };
         let (square, end) = (u128::from(rate).pow(2), u128::from(end).pow(2));
-        let (number, calls) = (u128::from(number), u128::from(calls.max(1)));
         let change =
-            |difference: u128| difference / calls * number + difference % calls * number / calls;
+            |difference: u128| difference / whole * part + difference % whole * part / whole;
         let now = match end >= square {
             true => square + change(end - square),
             false => square - change(square - end),
         };
         // The root in 1/1024 bytes a second.
         let root = (now << 20).isqrt();
-        bytes * 2 * 1024 * 1_000_000_000 / (u128::from(rate) * 1024 + root)
+        bytes * 2 * 1024 * NS_PER_S / (u128::from(rate) * 1024 + root)
     }
 }
+
+const NS_PER_S: u128 = 1_000_000_000;
 
 /// Bounds times in ns and bytes a second, so that nothing overflows: 115 days, 10 PB/s.
 const LIMIT: u64 = 10_000_000_000_000_000;
@@ -216,5 +280,21 @@ mod tests {
             ..Pace::default()
         };
         assert_eq!(due(&falls, 700), 2_000_000_000);
+        // In a ramp of 2 s as many are due, and then 50 MB/s.
+        pace = Pace {
+            ramp: Some(Duration(2_000_000_000)),
+            rate: Some(Bytes(20_000_000)),
+            rate_end: Some(Bytes(50_000_000)),
+            ..Pace::default()
+        };
+        for (number, at) in [
+            (275, 1_000_000_000),
+            (700, 2_000_000_000),
+            (1200, 3_000_000_000),
+        ] {
+            let due = pace.due_ns(number, 4, 5000, 100_000);
+            assert!(due.abs_diff(at) < 5000, "{number}: {due}");
+        }
+        assert_eq!(pace.gap_ns(1000, 4, 5000, 100_000), 8_000_000);
     }
 }

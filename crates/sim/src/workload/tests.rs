@@ -149,6 +149,8 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
         turns_disks: false,
         open_sessions: true,
         note_served: false,
+        promises: false,
+        timeline_ns: None,
         keep_accesses: true,
         record: false,
         records_max: 0,
@@ -157,6 +159,8 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
         applications: vec![Application {
             name: "app".into(),
             processes: programs.enumerate().map(process).collect(),
+            background: false,
+            within: None,
         }],
         faults: Vec::new(),
         limit_ns: 3_600_000_000_000,

@@ -187,6 +187,11 @@ impl Host {
         self.core.as_mut()?.poll(Time(now))
     }
 
+    /// How many calls it lets run at once; 0 without a process.
+    pub(super) fn depth(&self) -> u32 {
+        self.core.as_ref().map_or(0, Forwarder::depth)
+    }
+
     /// When it must be looked at though nothing happens.
     pub(super) fn wake_at(&self) -> Option<u64> {
         self.core.as_ref()?.wake_at().map(|at| at.0)

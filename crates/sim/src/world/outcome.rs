@@ -1,9 +1,12 @@
 //! What a run came to, and how it is written down while it goes on.
 
+use super::follow::{Depth, Follow, Follows, Timeline};
 use super::host::Work;
 use super::node::Answered;
+use super::process::App;
 use super::totals::Totals;
 use super::{SetupError, World};
+use crate::metrics::Promises;
 use std::collections::BTreeMap;
 use tidegate_forward::Served;
 use tidegate_sched::{AppId, FileId, Time};
@@ -38,6 +41,10 @@ pub struct Outcome {
     /// Operations of whole applications ([`super::Step::Begin`]), in the order of their ends, if
     /// [`super::Setup::keep_accesses`].
     pub operations: Vec<Operation>,
+    /// Whether promises were kept, and how deep queues were, if [`super::Setup::promises`].
+    pub promises: Option<(Promises, Depth)>,
+    /// What happened when, if [`super::Setup::timeline_ns`].
+    pub timeline: Option<Timeline>,
     /// Requests as forwarders served them, if [`super::Setup::record`]; time zero is the start of
     /// the programs.
     pub records: Vec<Record>,
@@ -63,6 +70,8 @@ struct Group {
 pub(super) struct Recorder {
     pub(super) opens_sessions: bool,
     keeps_accesses: bool,
+    follows: Follows,
+    follow: Option<Follow>,
     /// When the programs started; None: they have not.
     begun_ns: Option<u64>,
     pub(super) events: u64,
@@ -78,20 +87,22 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Of so many applications. `wall_ns`: the forwarders' wall clock at virtual time 0.
+    /// `wall_ns`: the forwarders' wall clock at virtual time 0.
     pub(super) fn new(
         opens_sessions: bool,
         keeps_accesses: bool,
         records_max: usize,
-        applications: usize,
+        follows: Follows,
         wall_ns: u64,
     ) -> Recorder {
         Recorder {
             opens_sessions,
             keeps_accesses,
+            follows,
+            follow: None,
             begun_ns: None,
             events: 0,
-            totals: Totals::new(applications),
+            totals: Totals::default(),
             accesses: Vec::new(),
             operations: Vec::new(),
             groups: BTreeMap::new(),
@@ -103,11 +114,12 @@ impl Recorder {
         }
     }
 
-    /// A load of so many applications begins; what was written down of another is forgotten.
-    pub(super) fn begin(&mut self, now: u64, applications: usize) {
+    /// A load begins; what was written down of another is forgotten.
+    pub(super) fn begin(&mut self, now: u64, apps: &[App]) {
         self.begun_ns = Some(now);
         self.events = 0;
-        self.totals = Totals::new(applications);
+        self.totals = Totals::new(apps.iter().map(|app| !app.background));
+        self.follow = self.follows.begin(apps);
         self.accesses.clear();
         self.operations.clear();
         self.groups.clear();
@@ -127,6 +139,17 @@ impl Recorder {
 
     pub(super) fn access_begins(&mut self, app: u32, now: u64) {
         self.totals.access_begins(app, now);
+        if let Some(follow) = &mut self.follow {
+            follow.begins(app, now - self.begun_ns.unwrap_or(0));
+        }
+    }
+
+    /// A forwarder lets so many calls run at once.
+    pub(super) fn depth_is(&mut self, forwarder: usize, now: u64, depth: impl FnOnce() -> u32) {
+        if let Some(follow) = &mut self.follow {
+            let now = now - self.begun_ns.unwrap_or(0);
+            follow.depth_is(forwarder, depth(), now);
+        }
     }
 
     pub(super) fn access_ends(&mut self, app: u32, process: u32, answered: &Answered, now: u64) {
@@ -141,6 +164,10 @@ impl Recorder {
         };
         let served = answered.served.iter().map(|served| served.at_ns - begun);
         self.totals.access_ends(&access, now, served);
+        if let Some(follow) = &mut self.follow {
+            let took_ns = access.completed_ns - access.issued_ns;
+            follow.ends(app, access.completed_ns, took_ns, access.bytes);
+        }
         if self.keeps_accesses {
             self.accesses.push(access);
         }
@@ -171,6 +198,9 @@ impl Recorder {
         }
         let (begun_ns, bytes_before) = (group.begun_ns, group.bytes_before);
         self.groups.remove(&(app, operation));
+        if self.totals.applications[app as usize].background {
+            return;
+        }
         self.totals.operations.add(now - begun_ns);
         if self.keeps_accesses {
             self.operations.push(Operation {
@@ -240,7 +270,15 @@ impl World {
 
     pub(super) fn into_outcome(self) -> Outcome {
         let end_ns = self.now() - self.recorder.begun_ns();
-        let recorder = self.recorder;
+        let mut recorder = self.recorder;
+        let followed = recorder.follow.take().map(|follow| follow.finish(end_ns));
+        let (promises, timeline) = match followed {
+            Some((promises, depth, timeline)) => {
+                let wanted = recorder.follows.promises;
+                (wanted.then_some((promises, depth)), timeline)
+            }
+            None => (None, None),
+        };
         let ends = (0..self.apps.len() as u32).map(|app| recorder.ends_ns.get(&app).copied());
         Outcome {
             ends_ns: ends.map(|end| end.unwrap_or(0)).collect(),
@@ -248,6 +286,8 @@ impl World {
             accesses: recorder.accesses,
             operations: recorder.operations,
             records: recorder.records,
+            promises,
+            timeline,
             work: self.hosts.iter().map(|host| host.work).collect(),
             end_ns,
             events: recorder.events,

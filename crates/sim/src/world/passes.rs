@@ -44,7 +44,7 @@ impl World {
         }
         while !self.passes.is_last() {
             (self.apps, self.processes) = self.passes.next();
-            self.running = self.processes.len();
+            self.running = self.awaited();
             if self.running > 0 {
                 self.start_programs();
                 return true;

@@ -6,11 +6,13 @@ use super::{Body, Event, World};
 use crate::rng::Rng;
 use tidegate_client::Errno;
 use tidegate_client::core::CallId;
-use tidegate_sched::AppId;
+use tidegate_sched::{AppId, Latency};
 
 /// An application while it runs.
 pub(super) struct App {
     pub(super) id: u64,
+    pub(super) background: bool,
+    pub(super) within: Option<Latency>,
     /// Number of its first process; they follow each other.
     first: u32,
     processes: u32,
@@ -45,6 +47,8 @@ pub(super) struct Running {
     /// Messages that were not waited for yet.
     messages: u32,
     wait: Wait,
+    /// An access whose time has not come.
+    timed: Option<Step>,
 }
 
 /// Makes applications and processes ready.
@@ -54,6 +58,8 @@ pub(super) fn launch(applications: Vec<Application>, rng: &mut Rng) -> (Vec<App>
         let count = application.processes.len() as u32;
         apps.push(App {
             id: AppId::from_name(&application.name).0,
+            background: application.background,
+            within: application.within,
             first: running.len() as u32,
             processes: count,
             rounds: u64::from(count.max(1).ilog2() + u32::from(!count.is_power_of_two())),
@@ -70,18 +76,34 @@ pub(super) fn launch(applications: Vec<Application>, rng: &mut Rng) -> (Vec<App>
             in_flight: 0,
             messages: 0,
             wait: Wait::Nothing,
+            timed: None,
         }));
     }
     (apps, running)
 }
 
 impl World {
+    /// Whether the load goes on until this application has ended: until those that are measured
+    /// have, if it is the one that is measured.
+    fn waits_for(&self, app: u32) -> bool {
+        !self.apps[app as usize].background || !self.passes.is_last()
+    }
+
+    /// Processes that have to end before the load has.
+    pub(super) fn awaited(&self) -> usize {
+        let processes = self.processes.iter();
+        processes.filter(|it| self.waits_for(it.app)).count()
+    }
+
     /// Carries out steps of a process until it has to wait.
     pub(super) fn advance(&mut self, number: u32) {
         self.processes[number as usize].wait = Wait::Nothing;
         loop {
             let process = &mut self.processes[number as usize];
-            let step = process.program.next(&mut process.rng);
+            let step = match process.timed.take() {
+                Some(step) => step,
+                None => process.program.next(&mut process.rng),
+            };
             if !self.carry_out(number, step) {
                 return;
             }
@@ -104,6 +126,11 @@ impl World {
                 self.issue(number, access);
                 true
             }
+            Step::Timed {
+                at_ns,
+                until_ns,
+                access,
+            } => self.call_at(number, (at_ns, until_ns), access),
             Step::Drain(left) if in_flight > left => self.wait_for(number, Wait::Drain(left)),
             Step::Drain(_) => true,
             Step::Barrier => {
@@ -149,6 +176,28 @@ impl World {
                 false
             }
         }
+    }
+
+    /// Calls within a time, ns since the process's start. False if the process waits: for the time
+    /// or for the answer.
+    fn call_at(&mut self, number: u32, (at_ns, until_ns): (u64, u64), access: Access) -> bool {
+        let now = self.now();
+        let process = &mut self.processes[number as usize];
+        let started = self.recorder.begun_ns().saturating_add(process.starts_at);
+        if now < started.saturating_add(at_ns) {
+            process.timed = Some(Step::Timed {
+                at_ns,
+                until_ns,
+                access,
+            });
+            let at = started.saturating_add(at_ns);
+            self.events.push(at, Event::Resume(number));
+            return false;
+        }
+        let in_time = now < started.saturating_add(until_ns);
+        in_time
+            .then(|| self.carry_out(number, Step::Call(access)))
+            .unwrap_or(true)
     }
 
     /// Always false: the process waits.
@@ -203,8 +252,10 @@ impl World {
         }
         process.wait = Wait::Ended;
         let app = process.app;
-        self.running -= 1;
         self.apps[app as usize].ended += 1;
+        if self.waits_for(app) {
+            self.running -= 1;
+        }
         let now = self.now();
         self.recorder.process_ends(app, now);
         // The others need not wait for it any more.

@@ -28,6 +28,15 @@ pub enum Step {
     Call(Access),
     /// Read or write without waiting.
     Issue(Access),
+    /// Read or write at a time, and wait for the answer; not at all once it is too late for it.
+    Timed {
+        /// When, ns since the process's start.
+        at_ns: u64,
+        /// Not any more from then on, ns since the process's start.
+        until_ns: u64,
+        /// What.
+        access: Access,
+    },
     /// Wait until at most so many of the process's accesses have no answer.
     Drain(u32),
     /// Wait for all processes of the application.

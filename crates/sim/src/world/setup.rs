@@ -6,7 +6,7 @@ use crate::units::TIME_MAX_NS;
 use std::sync::Arc;
 use tidegate_device::{Device, DeviceOptions};
 use tidegate_forward::{CLIENTS_MAX, Config};
-use tidegate_sched::{Options, Prediction, Scheduler};
+use tidegate_sched::{Latency, Options, Prediction, Scheduler};
 use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT};
 
 /// The longest time of a setup: a start is a sum of three.
@@ -76,6 +76,10 @@ pub struct Application {
     pub name: String,
     /// Its processes, by rank.
     pub processes: Vec<Process>,
+    /// Not measured. The run ends, and it with it, when all others have ended.
+    pub background: bool,
+    /// The latency that [`Setup::promises`] asks for, instead of the target of its share.
+    pub within: Option<Latency>,
 }
 
 /// What befalls a forwarder.
@@ -122,6 +126,10 @@ pub struct Setup {
     pub open_sessions: bool,
     /// Measure when each forwarder has served its part of each access ([`super::Spreads`]).
     pub note_served: bool,
+    /// Follow what applications are promised, and depths ([`super::Outcome::promises`]).
+    pub promises: bool,
+    /// Make a timeline with slices of so many ns ([`super::Outcome::timeline`]).
+    pub timeline_ns: Option<u64>,
     /// Keep each access by itself ([`super::Outcome::accesses`]): memory for every one.
     pub keep_accesses: bool,
     /// Write every request down as a trace does ([`super::Outcome::records`]).

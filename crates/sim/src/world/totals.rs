@@ -12,7 +12,7 @@ pub struct Totals {
     pub operations: Quantiles,
     /// The sum of the accesses' times, ns, added up as a float.
     pub waited_ns: f64,
-    /// By application, in the run's order.
+    /// By application, in the run's order, those that are not measured too.
     pub applications: Vec<ApplicationTotals>,
     /// How far apart forwarders are done; nothing unless [`super::Setup::note_served`].
     pub spreads: Spreads,
@@ -21,6 +21,8 @@ pub struct Totals {
 /// One application's accesses, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationTotals {
+    /// Not measured: its accesses count here and nowhere else.
+    pub background: bool,
     /// Bytes read and written.
     pub bytes: u64,
     /// Time in which at least one access was under way, ns.
@@ -42,17 +44,22 @@ pub struct Spreads {
 }
 
 impl Totals {
-    /// Nothing yet, of so many applications.
-    pub(super) fn new(applications: usize) -> Totals {
+    /// Nothing yet, of applications that are measured or not.
+    pub(super) fn new(measured: impl Iterator<Item = bool>) -> Totals {
+        let application = |measured: bool| ApplicationTotals {
+            background: !measured,
+            ..ApplicationTotals::default()
+        };
         Totals {
-            applications: vec![ApplicationTotals::default(); applications],
+            applications: measured.map(application).collect(),
             ..Totals::default()
         }
     }
 
-    /// Bytes of all applications.
+    /// Bytes of all measured applications.
     pub fn bytes(&self) -> u64 {
-        self.applications.iter().map(|app| app.bytes).sum()
+        let measured = self.applications.iter().filter(|app| !app.background);
+        measured.map(|app| app.bytes).sum()
     }
 
     pub(super) fn access_begins(&mut self, app: u32, now: u64) {
@@ -70,15 +77,18 @@ impl Totals {
         now: u64,
         served_ns: impl Iterator<Item = u64> + Clone,
     ) {
-        let took_ns = access.completed_ns - access.issued_ns;
-        self.accesses.add(took_ns);
-        self.waited_ns += took_ns as f64;
         let app = &mut self.applications[access.app as usize];
         app.bytes += access.bytes;
         app.under_way -= 1;
         if app.under_way == 0 {
             app.io_ns += now - app.since_ns;
         }
+        if app.background {
+            return;
+        }
+        let took_ns = access.completed_ns - access.issued_ns;
+        self.accesses.add(took_ns);
+        self.waited_ns += took_ns as f64;
         let since = served_ns.map(|at| at.saturating_sub(access.issued_ns));
         if let (Some(first), Some(last)) = (since.clone().min(), since.max())
             && first > 0
@@ -117,7 +127,7 @@ mod tests {
 
     #[test]
     fn overlapping_accesses_count_once_as_time_with_io() {
-        let mut totals = Totals::new(2);
+        let mut totals = Totals::new([true, true, false].into_iter());
         totals.access_begins(0, 100);
         totals.access_begins(0, 110);
         totals.access_ends(&access(0, 0, 20), 120, [5, 10].into_iter());
@@ -126,6 +136,9 @@ mod tests {
         totals.access_ends(&access(0, 100, 105), 205, std::iter::empty());
         assert_eq!((totals.applications[0].io_ns, totals.bytes()), (45, 30));
         assert_eq!(totals.applications[1], ApplicationTotals::default());
+        totals.access_begins(2, 0);
+        totals.access_ends(&access(2, 0, 300), 300, [5, 300].into_iter());
+        assert_eq!((totals.applications[2].bytes, totals.bytes()), (10, 30));
         assert_eq!((totals.accesses.count(), totals.accesses.max()), (3, 30));
         assert_eq!(totals.waited_ns, 55.0);
         assert_eq!(totals.spreads.means(), ((2.0 + 3.0) / 2.0, 4.5));

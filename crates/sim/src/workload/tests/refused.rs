@@ -36,6 +36,14 @@ fn ior_refuses_what_is_impossible() {
         ("request = 1\nrate = 1\nthink = '1 s'", "think"),
         ("request = 1\nrate = 1\nin_flight = 2", "in_flight"),
         ("request = 1\nrate = 1\non = '1 s'", "on"),
+        ("request = 1\nwaits = true", "waits"),
+        ("request = 1\nrate = 1\nramp = '1 s'", "ramp"),
+        ("request = 1\nstonewall = 0", "stonewall"),
+        ("request = 1\nrate = 1\nstonewall = '1 s'", "stonewall"),
+        (
+            "request = 1\nbarrier = true\nstonewall = '1 s'",
+            "stonewall",
+        ),
         ("request = 1\naggregators = 1", "aggregators: "),
         ("request = 1\ncollective = true", "aggregators is missing"),
         (

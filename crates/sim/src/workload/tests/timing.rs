@@ -39,6 +39,38 @@ fn calls_come_at_their_times_whatever_the_answers_do() {
 }
 
 #[test]
+fn who_waits_for_answers_makes_no_call_too_late() {
+    // A process asks each 2 ms for what the network carries in 10 ms or so.
+    let text =
+        "request = '1 MB'\nrequests = 30\ninterval = '2 ms'\nwaits = true\ndirection = 'write'";
+    let outcome = run(&workload("ior", text, 1), 1, 3_000_000);
+    let calls = &outcome.accesses;
+    assert!((4..=10).contains(&calls.len()), "{} calls", calls.len());
+    for two in calls.windows(2) {
+        assert!(two[0].completed_ns <= two[1].issued_ns, "one at a time");
+    }
+    let last = calls.last().expect("there are some").issued_ns;
+    assert!(last < 3_000_000 + 30 * 2_000_000, "the last at {last}");
+    // Nothing is left out when there is time.
+    let text =
+        "request = 1\nrequests = 20\ninterval = '5 ms'\nwaits = true\non = '20 ms'\noff = '1 s'";
+    let outcome = run(&workload("ior", text, 2), 2, 0);
+    assert_eq!(outcome.accesses.len(), 40);
+    let late = |call: &world::Operation| call.issued_ns % 1_020_000_000;
+    assert!(outcome.accesses.iter().all(|call| late(call) < 20_000_000));
+}
+
+#[test]
+fn after_the_stonewall_no_call_is_made() {
+    let text = "request = '1 MB'\nrequests = 100\nstonewall = '50 ms'";
+    let outcome = run(&workload("ior", text, 2), 2, 1_000_000);
+    let issued = outcome.accesses.iter().map(|call| call.issued_ns);
+    assert!(issued.clone().count() > 4 && issued.clone().all(|at| at < 51_000_000));
+    let last = issued.max().unwrap_or(0);
+    assert!(last > 20_000_000 && outcome.end_ns < 150_000_000, "{last}");
+}
+
+#[test]
 fn many_processes_cost_little() {
     let text = "direction = 'write'\nrequest = '1 MiB'\nrequests = 100\nbarrier = true";
     let ior = workload("ior", text, 10_000);

@@ -1,0 +1,167 @@
+//! What is kept of each application and group that shares count, and of the levels at which they
+//! stand beside each other.
+
+use crate::share::Share;
+use crate::sorted::Sorted;
+use crate::types::{AppId, Time};
+
+/// What others gave counts against minimum and maximum for so long at most.
+pub(super) const TOLD_NS_MAX: u64 = 1_000_000_000;
+
+/// In such a time half of what was given before is forgotten. Short ones follow chance: processes
+/// that go from forwarder to forwarder then gather in waves, and miss what they would get elsewhere.
+const HALF_NS: u64 = 1_000_000_000;
+
+/// It is forgotten in ticks, so that it does not matter how often one looks: in each one so many
+/// of 2^16, which is 1 - 2^(-1/64).
+const TICKS: u64 = 64;
+const TICK_NS: u64 = HALF_NS / TICKS;
+const LOST_IN_TICK: u64 = 706;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stands {
+    /// Nothing of it can run.
+    Resting,
+    /// At its level, by its tag.
+    Active,
+    /// Until its maximum allows more.
+    Throttled,
+}
+
+/// Where an application or group stands with its minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    None,
+    /// Has its minimum until then.
+    Later(u64),
+    /// Is owed, and due by then.
+    Due(u64),
+}
+
+/// An application, or a group.
+pub(super) struct Node {
+    pub(super) app: AppId,
+    /// The group in which it counts.
+    pub(super) group: Option<u32>,
+    /// The group that it is.
+    pub(super) is_group: Option<u32>,
+    pub(super) share: Share,
+    /// Requests, for a group those of its applications.
+    pub(super) waiting: u32,
+    pub(super) stands: Stands,
+    /// Start tag of its first request, finish tag of the last one when it has none.
+    pub(super) tag: u128,
+    /// Whether it keeps its tag when it is placed: it stood at its level until now.
+    pub(super) stayed: bool,
+    /// How far behind virtual time it may begin again: what others gave while it was away.
+    pub(super) behind: u128,
+    /// When its minimum owes it the next request, and its maximum allows it.
+    pub(super) min_at: u64,
+    pub(super) max_at: u64,
+    pub(super) claim: Claim,
+    /// Device time of others that clients told lately, and what their requests take that told it.
+    pub(super) told: Recent,
+    pub(super) came: Recent,
+    /// Device time of others that they told themselves lately, and what it was given here.
+    pub(super) heard: Recent,
+    pub(super) here: Recent,
+    /// Device time of others that clients told, less what the others told themselves.
+    pub(super) told_ns: i64,
+    /// When its first request should be done.
+    pub(super) deadline: u64,
+    /// In what order it came to rest.
+    pub(super) rested: u64,
+}
+
+/// The groups and single applications, or the applications of a group.
+pub(super) struct Level {
+    pub(super) active: Sorted<(u128, u32), ()>,
+    /// Virtual time, and the latest finish tag, to which it goes when nothing waits.
+    pub(super) now: u128,
+    pub(super) latest: u128,
+    pub(super) waiting: u32,
+}
+
+impl Node {
+    pub(super) fn new(app: AppId, group: Option<u32>, share: Share) -> Node {
+        Node {
+            app,
+            group,
+            is_group: None,
+            share,
+            waiting: 0,
+            stands: Stands::Resting,
+            tag: 0,
+            stayed: false,
+            behind: 0,
+            min_at: 0,
+            max_at: 0,
+            claim: Claim::None,
+            told: Recent::default(),
+            came: Recent::default(),
+            heard: Recent::default(),
+            here: Recent::default(),
+            told_ns: 0,
+            deadline: 0,
+            rested: 0,
+        }
+    }
+}
+
+/// Device time of lately: half of it is forgotten in [`HALF_NS`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Recent {
+    ns: u64,
+    at: u64,
+}
+
+impl Recent {
+    /// What is left of it by now.
+    pub(super) fn now(&mut self, now: Time) -> u64 {
+        let ticks = now.0.saturating_sub(self.at) / TICK_NS;
+        self.at += ticks * TICK_NS;
+        self.ns >>= (ticks / TICKS).min(63);
+        for _ in 0..ticks % TICKS {
+            self.ns -= scaled(self.ns, LOST_IN_TICK, 1 << 16);
+        }
+        self.ns
+    }
+
+    pub(super) fn add(&mut self, now: Time, ns: u64) {
+        self.ns = self.now(now).saturating_add(ns.min(TOLD_NS_MAX));
+    }
+}
+
+/// `amount * part / whole`.
+pub(super) fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(amount) * u128::from(part) / u128::from(whole.max(1))) as u64
+}
+
+/// The level at which a node stands.
+pub(super) fn level_of(node: &Node) -> usize {
+    node.group.map_or(0, |group| group as usize + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_what_was_given_is_forgotten_in_time() {
+        let mut recent = Recent::default();
+        recent.add(Time(5), 1_000_000);
+        assert_eq!(recent.now(Time(5)), 1_000_000);
+        let mut often = recent;
+        for look in 0..1000 {
+            often.now(Time(5 + look * HALF_NS / 1000));
+        }
+        let half = recent.now(Time(5 + HALF_NS + TICK_NS));
+        assert!((485_000..=500_000).contains(&half), "{half}");
+        assert!(often.now(Time(5 + HALF_NS + TICK_NS)).abs_diff(half) < 100);
+        recent.add(Time(9 * HALF_NS), 2 * TOLD_NS_MAX);
+        assert!(recent.now(Time(9 * HALF_NS)) <= TOLD_NS_MAX + 4000);
+        assert_eq!(recent.now(Time(200 * HALF_NS)), 0);
+        // Time that goes back changes nothing.
+        assert_eq!(recent.now(Time(0)), 0);
+    }
+}
