@@ -7,9 +7,9 @@
 //! is too small for that (below `low`) is given up for the largest one, to get over the backlog;
 //! more than all there is (`high`) is of no use.
 //!
-//! What is due, and all there is, are requests of the class and of those with nearer targets: others
-//! go behind them, so a backlog of them is no reason to give a near target up. (The original counts
-//! all; then one application without a target that always waits opens the depth for good.)
+//! What is due, and all there is, are requests of the class and of those with nearer targets: the
+//! others go behind them, so a backlog of them is no reason to give a near target up. (The original
+//! counts all; then one application without a target that always waits opens the depth for good.)
 //!
 //! Two rules of the original can hold at once when a class is overloaded: it leaves overload when
 //! 0.9 of what was done covers what is due, which is asked first, and stays in it when it does not

@@ -109,12 +109,21 @@ fn is_number(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Child, Command};
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
 
-    fn sleeper(variables: &[(&str, &str)]) -> Child {
-        let mut sleep = Command::new("sleep");
-        sleep.arg("60").env_clear().envs(variables.iter().copied());
-        sleep.spawn().expect("sleep")
+    /// A program with this environment, that waits for more input. It has answered once: a process
+    /// that is still being made a program has no environment yet.
+    fn running(variables: &[(&str, &str)]) -> Child {
+        let mut cat = Command::new("cat");
+        cat.env_clear().envs(variables.iter().copied());
+        cat.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = cat.spawn().expect("cat");
+        let input = child.stdin.as_mut().expect("a pipe");
+        input.write_all(b"x").expect("cat reads");
+        let output = child.stdout.as_mut().expect("a pipe");
+        output.read_exact(&mut [0]).expect("cat answers");
+        child
     }
 
     fn id_of(applications: &Applications, child: &mut Child) -> u64 {
@@ -137,9 +146,9 @@ mod tests {
     #[test]
     fn the_environment_names_the_application() {
         let applications = Applications::default();
-        let mut named = sleeper(&[("TIDEGATE_APP", "climate"), ("SLURM_JOB_ID", "5")]);
+        let mut named = running(&[("TIDEGATE_APP", "climate"), ("SLURM_JOB_ID", "5")]);
         assert_eq!(id_of(&applications, &mut named), app_id("climate"));
-        let mut job = sleeper(&[("SLURM_JOB_ID", "5"), ("SLURM_STEP_ID", "1")]);
+        let mut job = running(&[("SLURM_JOB_ID", "5"), ("SLURM_STEP_ID", "1")]);
         assert_eq!(id_of(&applications, &mut job), app_id("slurm-5.1"));
     }
 
@@ -166,7 +175,7 @@ mod tests {
 
     #[test]
     fn else_user_and_session_do() {
-        let mut plain = sleeper(&[]);
+        let mut plain = running(&[]);
         let life = Life::of(plain.id()).expect("alive");
         let session = format!("uid-12.sid-{}", life.session());
         // Run inside a job, this test is told apart by it.

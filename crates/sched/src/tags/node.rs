@@ -9,7 +9,8 @@ use crate::types::{AppId, Time};
 pub(super) const TOLD_NS_MAX: u64 = 1_000_000_000;
 
 /// In such a time half of what was given before is forgotten. Short ones follow chance: processes
-/// that go from forwarder to forwarder then gather in waves, and miss what they would get elsewhere.
+/// that go from forwarder to forwarder then gather in waves, and miss what they would get
+/// elsewhere.
 const HALF_NS: u64 = 1_000_000_000;
 
 /// It is forgotten in ticks, so that it does not matter how often one looks: in each one so many

@@ -218,7 +218,8 @@ impl Pace {
     }
 
     /// With a steady change from rate `r` to `e` until all `B` bytes are asked for, `b` bytes are
-    /// due at `2 b / (r + sqrt(r^2 + (e^2 - r^2) b / B))`; in a ramp of `R`, `B` is `(r + e) R / 2`.
+    /// due at `2 b / (r + sqrt(r^2 + (e^2 - r^2) b / B))`. In a ramp of `R`, `B` is
+    /// `(r + e) R / 2`.
     fn due_by_rate(&self, rate: u64, number: u64, calls: u64, request: u64) -> u128 {
         let bytes = u128::from(number) * u128::from(request);
         let end = self.rate_end.map_or(rate, |end| end.0);
