@@ -106,10 +106,11 @@ typedef struct tg_sched_request {
     uint64_t bytes_elsewhere;      /* bytes served by other servers since the last one */
     uint32_t operations_elsewhere; /* requests served by other servers since the last one */
     uint32_t reserved;     /* 0 */
+    uint64_t charged_here_ns;      /* device time charged by this server since the last one */
 } tg_sched_request;
 
 #define TG_SCHED_REQUEST_INIT { sizeof(tg_sched_request), \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* One request of a batch, as it was submitted. This structure never grows. */
 typedef struct tg_sched_entry {

@@ -68,6 +68,8 @@ pub struct tg_sched_request {
     pub operations_elsewhere: u32,
     /// Zero.
     pub reserved: u32,
+    /// Device time that this server charged the application since its last request here.
+    pub charged_here_ns: u64,
 }
 
 /// One request of a batch.
@@ -188,6 +190,7 @@ impl tg_sched_request {
             tail_us: self.tail_us,
             queue: self.queue,
             charged_elsewhere_ns: self.charged_elsewhere_ns,
+            charged_here_ns: self.charged_here_ns,
             bytes_elsewhere: self.bytes_elsewhere,
             operations_elsewhere: self.operations_elsewhere,
             mergeable: self.flags & TG_SCHED_ALONE == 0,

@@ -53,7 +53,8 @@ fn structures(text: &mut String) -> std::fmt::Result {
             flags,
             bytes_elsewhere,
             operations_elsewhere,
-            reserved
+            reserved,
+            charged_here_ns
         }
     );
     structure!(

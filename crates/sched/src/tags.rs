@@ -22,7 +22,7 @@ use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use node::{Claim, Level, Node, Stands, TOLD_NS_MAX, level_of, scaled};
+use node::{Claim, Level, Node, Recent, Stands, TOLD_NS_MAX, level_of, scaled};
 
 /// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
 const SCALE: u128 = 1 << 16;
@@ -38,6 +38,18 @@ const AHEAD_NS: u64 = 100_000_000;
 
 /// A maximum may be passed by what it gives in this time, so that pauses are made up for.
 const BURST_NS: u64 = 20_000_000;
+
+/// So many requests have to tell what others gave before nothing is guessed.
+const ENOUGH: u64 = 4;
+
+/// What a request tells of the time since its client's last one here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// What others gave the application.
+    pub(crate) elsewhere: Service,
+    /// Device time that it was given here.
+    pub(crate) here_ns: u64,
+}
 
 /// What is known of an application's first request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,16 +140,17 @@ impl Tags {
         self.shares.all().any(|share| share.max.is_some())
     }
 
-    /// A request came, behind the application's others. `elsewhere`: what others gave the
-    /// application since its last one; `first` counts if it has no other here.
-    pub(crate) fn arrived(&mut self, number: u32, now: Time, elsewhere: &Service, first: Next) {
-        let elsewhere = self.not_heard(number, elsewhere);
+    /// A request came, behind the application's others; `first` counts if it has no other here.
+    pub(crate) fn arrived(&mut self, number: u32, now: Time, told: &Told, first: Next) {
+        let elsewhere = self.not_heard(number, &told.elsewhere);
         let is_first = self.node(number).waiting == 0;
         for one in self.both(number) {
             let alone = self.node(one).waiting == 0;
             let node = &mut self.nodes[one as usize];
-            node.told.add(now, elsewhere.device_ns);
-            node.came.add(now, first.cost_ns);
+            let level = &mut self.levels[level_of(node)];
+            for both in [&mut node.told, &mut level.told] {
+                both.add(now, elsewhere.device_ns, told.here_ns);
+            }
             let delays = is_first && elsewhere.device_ns > 0;
             if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
                 self.detach(one);
@@ -187,7 +200,7 @@ impl Tags {
         for one in self.both(number) {
             self.detach(one);
             let node = &mut self.nodes[one as usize];
-            node.heard.add(now, new_ns);
+            node.heard.add(now, new_ns, 0);
             self.elsewhere(one, now, &service, 0);
             self.place(one, now);
         }
@@ -212,15 +225,20 @@ impl Tags {
     }
 
     /// By how much of what others give a request is delayed: for what it takes here as much as they
-    /// gave lately for what was given here. What clients tell comes with requests, so it is set
-    /// against those that came: against what was given here it would grow with the queue, which
-    /// would then grow more.
+    /// gave lately for what was given here. What clients tell is set against what they know to have
+    /// got here in the same time: against what was given here it would grow with the queue, which
+    /// would then grow more. Of whom little is known is taken to be as the others are.
     fn delay(&mut self, number: u32, now: Time, next: Next) -> u64 {
         let node = &mut self.nodes[number as usize];
-        let (told_ns, heard_ns) = (node.told.now(now), node.heard.now(now));
-        let told = scaled(told_ns, next.cost_ns, node.came.now(now));
-        let heard = scaled(heard_ns, next.cost_ns, node.here.now(now));
-        let delay_ns = told.min(told_ns).saturating_add(heard.min(heard_ns));
+        let (told_ns, known_ns) = node.told.now(now);
+        let (all_ns, all_known_ns) = self.levels[level_of(node)].told.now(now);
+        let enough_ns = next.cost_ns.saturating_mul(ENOUGH);
+        let guessed_ns = enough_ns.saturating_sub(known_ns);
+        let told_ns = told_ns.saturating_add(scaled(all_ns, guessed_ns, all_known_ns));
+        let told = scaled(told_ns, next.cost_ns, known_ns.max(enough_ns));
+        let (heard_ns, here_ns) = node.heard.now(now);
+        let heard = scaled(heard_ns, next.cost_ns, here_ns);
+        let delay_ns = told.saturating_add(heard.min(heard_ns));
         delay_ns.min(next.delay_ns_max)
     }
 
@@ -252,7 +270,7 @@ impl Tags {
             level.now = level.now.max(node.tag.min(turn));
             // A delay counts as if it had been given here.
             let delay_ns = next.map_or(0, |next| self.delay(one, now, next));
-            self.nodes[one as usize].here.add(now, service.device_ns);
+            self.nodes[one as usize].heard.add(now, 0, service.device_ns);
             let device_ns = service.device_ns.saturating_add(delay_ns);
             self.given(one, now, service, device_ns);
         }
@@ -309,6 +327,7 @@ impl Tags {
             now: 0,
             latest: 0,
             waiting: 0,
+            told: Recent::default(),
         };
         self.levels.push(level());
         for group in 0..self.shares.groups.len() {

@@ -110,6 +110,9 @@ pub struct Request {
     pub queue: u32,
     /// Device time that other forwarders charged this application since its last request here.
     pub charged_elsewhere_ns: u64,
+    /// Device time that this forwarder charged it in the same time, as far as the client knows.
+    /// With it what others charged is a ratio; a client's first request here tells neither.
+    pub charged_here_ns: u64,
     /// Bytes and requests that other forwarders served this application since then.
     pub bytes_elsewhere: u64,
     /// See `bytes_elsewhere`.

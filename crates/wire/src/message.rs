@@ -55,8 +55,11 @@ pub struct Hints {
     /// Wall-clock deadline in ns since 1970, 0 for none.
     pub deadline_ns: u64,
     /// Device time that other forwarders charged this application since its last request here, ns.
+    /// An application's first request to a forwarder tells nothing.
     pub charged_elsewhere_ns: u64,
-    /// Bytes that they served it since then.
+    /// Device time that this forwarder charged it in the same time, as far as replies have told, ns.
+    pub charged_here_ns: u64,
+    /// Bytes that the others served it since then.
     pub bytes_elsewhere: u64,
     /// Accesses that they served it since then; an access has one extent.
     pub operations_elsewhere: u32,

@@ -71,6 +71,7 @@ fn hints() -> Hints {
         stamp_ns: 1_700_000_003_000_000_000,
         deadline_ns: 0,
         charged_elsewhere_ns: 77,
+        charged_here_ns: 78,
         bytes_elsewhere: 3 << 20,
         operations_elsewhere: 3,
         tail_us: 12,

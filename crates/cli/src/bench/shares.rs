@@ -19,13 +19,15 @@ const JOBS: [Job; 2] = [
         name: "app1",
         min_mb_s: 25.0,
         latency_ms: 100.0,
-        outstanding: 1,
+        rate_mb_s: Some(25.0),
+        outstanding: 2,
         on_off: true,
     },
     Job {
         name: "app2",
         min_mb_s: 15.0,
         latency_ms: 300.0,
+        rate_mb_s: None,
         outstanding: 2,
         on_off: false,
     },
@@ -36,7 +38,8 @@ const WARM_UP: usize = 2;
 
 /// Two jobs with promises on emulated disks that give about 50 MB/s together: app1 at least 25 MB/s
 /// and p95 within 100 ms, on for some seconds and off for as many; app2 at least 15 MB/s within
-/// 300 ms. Both ask for all that they can get: app1 has 2 requests on their way, app2 has 6.
+/// 300 ms. App1 asks for the 25 MB/s, as `fio --rate` does, app2 for all that it can get; each has
+/// at most 2 requests for each forwarder on their way.
 ///
 /// Measured are, for each second, what a job got and the p95 of its requests' times; a promise is
 /// kept in a second in which both are as promised (minima at a tolerance of 5 %). First under
@@ -143,8 +146,8 @@ impl Shares {
 
     fn text(&self, phases: &[Phase; 2]) -> String {
         let mut text = format!(
-            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 ({} at \
-             once) is on and off for {} s, app2 ({} at once) always on\n",
+            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 (25 MB/s, at \
+             most {} at once) is on and off for {} s, app2 ({} at once) always on\n",
             self.forwarders,
             self.block() >> 10,
             self.outstanding(&JOBS[0]),

@@ -51,6 +51,15 @@ pub(super) struct Service {
     pub(super) operations: u64,
 }
 
+/// What a request tells of the time since the last one to its forwarder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Given by others.
+    pub(super) elsewhere: Service,
+    /// Device time given there.
+    pub(super) here_ns: u64,
+}
+
 impl Service {
     fn plus(self, other: Service) -> Service {
         Service {
@@ -68,27 +77,42 @@ impl Service {
         }
     }
 
-    /// What hints say of other forwarders.
-    pub(super) fn of_hints(hints: &Hints) -> Service {
-        Service {
-            device_ns: hints.charged_elsewhere_ns,
-            bytes: hints.bytes_elsewhere,
-            operations: hints.operations_elsewhere.into(),
+}
+
+impl Told {
+    pub(super) fn of_hints(hints: &Hints) -> Told {
+        Told {
+            elsewhere: Service {
+                device_ns: hints.charged_elsewhere_ns,
+                bytes: hints.bytes_elsewhere,
+                operations: hints.operations_elsewhere.into(),
+            },
+            here_ns: hints.charged_here_ns,
         }
     }
 
     pub(super) fn put_into(self, hints: &mut Hints) {
-        hints.charged_elsewhere_ns = self.device_ns;
-        hints.bytes_elsewhere = self.bytes;
-        hints.operations_elsewhere = u32::try_from(self.operations).unwrap_or(u32::MAX);
+        hints.charged_elsewhere_ns = self.elsewhere.device_ns;
+        hints.charged_here_ns = self.here_ns;
+        hints.bytes_elsewhere = self.elsewhere.bytes;
+        let operations = u32::try_from(self.elsewhere.operations);
+        hints.operations_elsewhere = operations.unwrap_or(u32::MAX);
     }
 }
 
 struct Charge {
     total: Service,
-    /// By forwarder: what it gave, and what it was told of the others.
-    here: Vec<(Service, Service)>,
+    here: Vec<Here>,
     used: u64,
+}
+
+/// What is kept of one forwarder.
+#[derive(Clone, Copy, Default)]
+struct Here {
+    /// What it gave.
+    own: Service,
+    /// What it was told; None: nothing was sent to it yet.
+    told: Option<Told>,
 }
 
 /// What each application was given, by forwarder.
@@ -111,22 +135,32 @@ impl Charges {
     pub(super) fn charged(&mut self, app: u64, forwarder: usize, service: Service) {
         let charge = self.app(app);
         charge.total = charge.total.plus(service);
-        let (own, _) = &mut charge.here[forwarder];
+        let own = &mut charge.here[forwarder].own;
         *own = own.plus(service);
     }
 
-    /// What other forwarders have given since this one was told last; now it is told.
-    pub(super) fn elsewhere(&mut self, app: u64, forwarder: usize) -> Service {
+    /// What was given since the forwarder was told last; now it is told. The first time that is
+    /// nothing: how much it would have given in that time is not known.
+    pub(super) fn tell(&mut self, app: u64, forwarder: usize) -> Told {
         let charge = self.app(app);
-        let (own, told) = &mut charge.here[forwarder];
-        let others = charge.total.minus(*own);
-        others.minus(std::mem::replace(told, others))
+        let here = &mut charge.here[forwarder];
+        let now = Told {
+            elsewhere: charge.total.minus(here.own),
+            here_ns: here.own.device_ns,
+        };
+        let told = here.told.replace(now).unwrap_or(now);
+        Told {
+            elsewhere: now.elsewhere.minus(told.elsewhere),
+            here_ns: now.here_ns.saturating_sub(told.here_ns),
+        }
     }
 
     /// The forwarder did not serve the request that told it so.
-    pub(super) fn unheard(&mut self, app: u64, forwarder: usize, service: Service) {
-        let (_, told) = &mut self.app(app).here[forwarder];
-        *told = told.minus(service);
+    pub(super) fn unheard(&mut self, app: u64, forwarder: usize, it: Told) {
+        if let Some(told) = &mut self.app(app).here[forwarder].told {
+            told.elsewhere = told.elsewhere.minus(it.elsewhere);
+            told.here_ns = told.here_ns.saturating_sub(it.here_ns);
+        }
     }
 
     fn app(&mut self, app: u64) -> &mut Charge {
@@ -138,7 +172,7 @@ impl Charges {
         self.uses += 1;
         let charge = self.apps.entry(app).or_insert_with(|| Charge {
             total: Service::default(),
-            here: vec![Default::default(); self.forwarders],
+            here: vec![Here::default(); self.forwarders],
             used: 0,
         });
         charge.used = self.uses;
@@ -170,21 +204,33 @@ mod tests {
         }
     }
 
+    fn told(elsewhere: u64, here_ns: u64) -> Told {
+        Told {
+            elsewhere: service(elsewhere),
+            here_ns,
+        }
+    }
+
     #[test]
     fn each_forwarder_hears_once_what_the_others_charged() {
         let mut charges = Charges::new(2);
-        charges.charged(7, 0, service(100));
         charges.charged(7, 1, service(30));
+        assert_eq!(charges.tell(7, 0), told(0, 0), "there was no request before");
+        charges.charged(7, 0, service(100));
+        charges.charged(7, 1, service(40));
         charges.charged(8, 1, service(4));
-        assert_eq!(charges.elsewhere(7, 0), service(30));
-        assert_eq!(charges.elsewhere(7, 0), service(0));
-        assert_eq!(charges.elsewhere(7, 1), service(100));
+        assert_eq!(charges.tell(7, 0), told(40, 100));
+        assert_eq!(charges.tell(7, 0), told(0, 0));
         charges.charged(7, 1, service(2));
-        let told = charges.elsewhere(7, 0);
-        assert_eq!(told, service(2));
+        let it = charges.tell(7, 0);
+        assert_eq!(it, told(2, 0));
+        charges.charged(7, 0, service(8));
         charges.charged(7, 1, service(6));
-        charges.unheard(7, 0, told);
-        assert_eq!(charges.elsewhere(7, 0), service(8));
+        charges.unheard(7, 0, it);
+        assert_eq!(charges.tell(7, 0), told(8, 8));
+        let it = charges.tell(7, 0);
+        charges.unheard(7, 0, it);
+        assert_eq!(charges.tell(7, 0), told(0, 0));
     }
 
     #[test]
@@ -195,15 +241,18 @@ mod tests {
             bytes: u64::MAX - 1,
             operations: 1 << 40,
         };
+        charges.tell(7, 1);
         charges.charged(7, 0, most);
         charges.charged(7, 0, service(10));
-        let told = charges.elsewhere(7, 1);
-        assert_eq!((told.device_ns, told.bytes), (u64::MAX, u64::MAX));
+        let it = charges.tell(7, 1);
+        let of = it.elsewhere;
+        assert_eq!((of.device_ns, of.bytes), (u64::MAX, u64::MAX));
         let mut hints = Hints::default();
-        told.put_into(&mut hints);
+        it.put_into(&mut hints);
         assert_eq!(hints.operations_elsewhere, u32::MAX);
         charges.charged(7, 1, service(10));
-        assert_eq!(charges.elsewhere(7, 1).device_ns, 0);
+        let it = charges.tell(7, 1);
+        assert_eq!((it.elsewhere.device_ns, it.here_ns), (0, 10));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What replies mean: the end of a request, or another way for it; and what is learnt from them.
 
 use super::errno::{ECONNREFUSED, EPROTO};
-use super::hints::Service;
+use super::hints::Told;
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::{Core, Ending, OpenModes};
 use crate::Errno;
@@ -57,7 +57,7 @@ impl Core {
                     self.charges.charged(hints.app, forwarder, service);
                 }
                 Err(_) => {
-                    let told = Service::of_hints(hints);
+                    let told = Told::of_hints(hints);
                     self.charges.unheard(hints.app, forwarder, told);
                 }
             }

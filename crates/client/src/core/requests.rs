@@ -265,8 +265,8 @@ impl Core {
             }
         }
         if let Some(hints) = &mut pending.hints {
-            let elsewhere = self.charges.elsewhere(hints.app, forwarder);
-            elsewhere.put_into(hints);
+            let told = self.charges.tell(hints.app, forwarder);
+            told.put_into(hints);
         }
         let request = pending.request(id, generation, self.epoch);
         let payload = pending.payload.clone();

@@ -65,6 +65,7 @@ impl Forwarder {
                 true => request,
                 false => Request {
                     charged_elsewhere_ns: 0,
+                    charged_here_ns: 0,
                     bytes_elsewhere: 0,
                     operations_elsewhere: 0,
                     ..request
@@ -119,6 +120,7 @@ impl Forwarder {
             deadline: deadline.map(Time),
             tail_us: hints.tail_us,
             charged_elsewhere_ns: hints.charged_elsewhere_ns,
+            charged_here_ns: hints.charged_here_ns,
             bytes_elsewhere: hints.bytes_elsewhere,
             operations_elsewhere: hints.operations_elsewhere,
             ..Request::default()

@@ -24,7 +24,7 @@ use crate::merge::Merge;
 use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
 use crate::share::{Latency, Service, Shares};
-use crate::tags::{HOLD_NS_MAX, Next, Tags};
+use crate::tags::{HOLD_NS_MAX, Next, Tags, Told};
 use crate::types::{AppId, Given, Request, Time};
 use alloc::vec::Vec;
 
@@ -137,24 +137,25 @@ impl Dsfq {
         }
     }
 
-    /// What others gave the application since its last request, as far as it counts here.
-    fn elsewhere(&self, request: &Request) -> Service {
-        let device_ns = match self.sync {
-            Sync::Local | Sync::Threshold => 0,
-            Sync::Total => request.charged_elsewhere_ns,
+    /// What the application was given since its last request, as far as it counts here.
+    fn told(&self, request: &Request) -> Told {
+        let (device_ns, here_ns) = match self.sync {
+            Sync::Local | Sync::Threshold => (0, 0),
+            Sync::Total => (request.charged_elsewhere_ns, request.charged_here_ns),
             Sync::Layout => {
                 let here = request.operation_bytes_max.max(1);
                 let others = request.operation_bytes.saturating_sub(here);
                 let cost_ns = self.cost.request_ns(request);
                 let ns = u128::from(cost_ns) * u128::from(others) / u128::from(here);
-                u64::try_from(ns).unwrap_or(u64::MAX)
+                (u64::try_from(ns).unwrap_or(u64::MAX), cost_ns)
             }
         };
-        Service {
+        let elsewhere = Service {
             device_ns,
             bytes: request.bytes_elsewhere,
             operations: request.operations_elsewhere.into(),
-        }
+        };
+        Told { elsewhere, here_ns }
     }
 
     /// A request that is the first of its application.
@@ -227,8 +228,8 @@ impl Policy for Dsfq {
             self.queues.resize(number as usize + 1, List::new());
         }
         let first = self.first(requests, slot);
-        let elsewhere = self.elsewhere(&request);
-        self.tags.arrived(number, now, &elsewhere, first);
+        let told = self.told(&request);
+        self.tags.arrived(number, now, &told, first);
         requests[slot].tag = number;
         requests.push_back(&mut self.queues[number as usize], slot);
         self.merge.arrived(requests, number, slot);

@@ -60,12 +60,10 @@ pub(super) struct Node {
     pub(super) min_at: u64,
     pub(super) max_at: u64,
     pub(super) claim: Claim,
-    /// Device time of others that clients told lately, and what their requests take that told it.
+    /// Lately: what clients told, of others and of this forwarder.
     pub(super) told: Recent,
-    pub(super) came: Recent,
-    /// Device time of others that they told themselves lately, and what it was given here.
+    /// Lately: what others told themselves, and what was given here.
     pub(super) heard: Recent,
-    pub(super) here: Recent,
     /// Device time of others that clients told, less what the others told themselves.
     pub(super) told_ns: i64,
     /// When its first request should be done.
@@ -81,6 +79,8 @@ pub(super) struct Level {
     pub(super) now: u128,
     pub(super) latest: u128,
     pub(super) waiting: u32,
+    /// Lately: what clients told of all that stand here.
+    pub(super) told: Recent,
 }
 
 impl Node {
@@ -99,9 +99,7 @@ impl Node {
             max_at: 0,
             claim: Claim::None,
             told: Recent::default(),
-            came: Recent::default(),
             heard: Recent::default(),
-            here: Recent::default(),
             told_ns: 0,
             deadline: 0,
             rested: 0,
@@ -109,27 +107,32 @@ impl Node {
     }
 }
 
-/// Device time of lately: half of it is forgotten in [`HALF_NS`].
+/// Device time of others and of this forwarder lately: half of both is forgotten in [`HALF_NS`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recent {
-    ns: u64,
+    others_ns: u64,
+    here_ns: u64,
     at: u64,
 }
 
 impl Recent {
-    /// What is left of it by now.
-    pub(super) fn now(&mut self, now: Time) -> u64 {
+    /// What is left by now: of others, of this forwarder.
+    pub(super) fn now(&mut self, now: Time) -> (u64, u64) {
         let ticks = now.0.saturating_sub(self.at) / TICK_NS;
         self.at += ticks * TICK_NS;
-        self.ns >>= (ticks / TICKS).min(63);
-        for _ in 0..ticks % TICKS {
-            self.ns -= scaled(self.ns, LOST_IN_TICK, 1 << 16);
+        for ns in [&mut self.others_ns, &mut self.here_ns] {
+            *ns >>= (ticks / TICKS).min(63);
+            for _ in 0..ticks % TICKS {
+                *ns -= scaled(*ns, LOST_IN_TICK, 1 << 16);
+            }
         }
-        self.ns
+        (self.others_ns, self.here_ns)
     }
 
-    pub(super) fn add(&mut self, now: Time, ns: u64) {
-        self.ns = self.now(now).saturating_add(ns.min(TOLD_NS_MAX));
+    pub(super) fn add(&mut self, now: Time, others_ns: u64, here_ns: u64) {
+        let (others, here) = self.now(now);
+        self.others_ns = others.saturating_add(others_ns.min(TOLD_NS_MAX));
+        self.here_ns = here.saturating_add(here_ns.min(TOLD_NS_MAX));
     }
 }
 
@@ -150,19 +153,20 @@ mod tests {
     #[test]
     fn half_of_what_was_given_is_forgotten_in_time() {
         let mut recent = Recent::default();
-        recent.add(Time(5), 1_000_000);
-        assert_eq!(recent.now(Time(5)), 1_000_000);
+        recent.add(Time(5), 1_000_000, 4);
+        assert_eq!(recent.now(Time(5)), (1_000_000, 4));
         let mut often = recent;
         for look in 0..1000 {
             often.now(Time(5 + look * HALF_NS / 1000));
         }
-        let half = recent.now(Time(5 + HALF_NS + TICK_NS));
+        let (half, _) = recent.now(Time(5 + HALF_NS + TICK_NS));
         assert!((485_000..=500_000).contains(&half), "{half}");
-        assert!(often.now(Time(5 + HALF_NS + TICK_NS)).abs_diff(half) < 100);
-        recent.add(Time(9 * HALF_NS), 2 * TOLD_NS_MAX);
-        assert!(recent.now(Time(9 * HALF_NS)) <= TOLD_NS_MAX + 4000);
-        assert_eq!(recent.now(Time(200 * HALF_NS)), 0);
+        let (often_half, _) = often.now(Time(5 + HALF_NS + TICK_NS));
+        assert!(often_half.abs_diff(half) < 100);
+        recent.add(Time(9 * HALF_NS), 2 * TOLD_NS_MAX, 0);
+        assert!(recent.now(Time(9 * HALF_NS)).0 <= TOLD_NS_MAX + 4000);
+        assert_eq!(recent.now(Time(200 * HALF_NS)), (0, 0));
         // Time that goes back changes nothing.
-        assert_eq!(recent.now(Time(0)), 0);
+        assert_eq!(recent.now(Time(0)), (0, 0));
     }
 }

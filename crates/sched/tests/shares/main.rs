@@ -463,3 +463,34 @@ fn a_forwarder_that_comes_back_starves_nobody_and_lets_nobody_burst() {
     let two = world.share(2, 20 * SECOND, 22 * SECOND, Some(1));
     assert!(two >= SECOND / 50, "the other is not shut out: {two}");
 }
+
+
+#[test]
+fn zz_probe() {
+    for count in [4usize, 16, 64] {
+        for each in [false, true] {
+            if each && count > 4 { continue; }
+            let all: Vec<usize> = (0..count).collect();
+            let shares = [(1, weight(5)), (2, weight(3)), (3, weight(2))];
+            for sync in ["total", "threshold"] {
+                let mut clients = Client::walkers(1, 16 * count, &all);
+                clients.extend(Client::walkers(2, 24 * count, &all));
+                clients.extend(Client::walkers(3, 16 * count, &all).into_iter().map(|mut c| { c.active = (15 * SECOND, 45 * SECOND); c }));
+                if each { for c in &mut clients { c.walks = false; c.outstanding = 2; } }
+                let mut options = options("dsfq", count as u32, &shares);
+                options.table.set("sync", sync);
+                let mut world = World::new(&options, &clients);
+                world.varies = true;
+                world.run(45 * SECOND);
+                let mut all_parts = Vec::new();
+                for from in [0, 2, 4, 6, 8, 10, 15, 17, 19, 21, 23, 25, 30, 35] {
+                    let (from, to) = (from * SECOND, (from + 2) * SECOND);
+                    let parts = [1, 2, 3].map(|app| world.share(app, from, to, None));
+                    let sum: u64 = parts.iter().sum();
+                    all_parts.push(parts.map(|part| part * 1000 / sum));
+                }
+                println!("probe {count} {each} {sync}: {all_parts:?}");
+            }
+        }
+    }
+}

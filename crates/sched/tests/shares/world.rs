@@ -64,10 +64,10 @@ pub struct World {
     pub forwarders: Vec<Scheduler>,
     pub busy_until: Vec<Option<(u64, Vec<Request>)>>,
     pub clients: Vec<Client>,
-    /// By client and forwarder: device time, bytes, operations that it was given, and of those of
-    /// the others how much it told.
+    /// By client and forwarder: device time, bytes, operations that it was given, and how much of
+    /// those of the others and of the forwarder's own device time it told.
     pub given: BTreeMap<(usize, usize), [u64; 3]>,
-    pub told: BTreeMap<(usize, usize), [u64; 3]>,
+    pub told: BTreeMap<(usize, usize), [u64; 4]>,
     pub ways: BTreeMap<u64, Way>,
     /// By client: when its next request comes, and where.
     pub next_at: Vec<u64>,
@@ -146,7 +146,8 @@ impl World {
 
     pub fn send(&mut self, client: usize, forwarder: usize) {
         let of = &self.clients[client];
-        let mut others = [0; 3];
+        let mut others = [0; 4];
+        others[3] = self.given.get(&(client, forwarder)).map_or(0, |own| own[0]);
         for other in (0..self.forwarders.len()).filter(|other| *other != forwarder) {
             let given = self
                 .given
@@ -158,7 +159,7 @@ impl World {
         let told = self
             .told
             .insert((client, forwarder), others)
-            .unwrap_or_default();
+            .unwrap_or(others);
         let new = |unit: usize| {
             if of.forges {
                 0
@@ -171,6 +172,7 @@ impl World {
         let place = mix64(self.ids) % (1 << 30) * BYTES;
         let request = Request {
             charged_elsewhere_ns: new(0),
+            charged_here_ns: others[3] - told[3],
             bytes_elsewhere: new(1),
             operations_elsewhere: new(2) as u32,
             ..Request::new(

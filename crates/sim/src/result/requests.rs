@@ -153,6 +153,8 @@ mod tests {
             operations: Vec::new(),
             records,
             ends_ns: vec![0; 2],
+            promises: None,
+            timeline: None,
             work: busy_ns.iter().map(work).collect(),
             end_ns: 0,
             events: 0,
@@ -192,6 +194,7 @@ mod tests {
             processes: 1,
             starts_ns,
             alone_ns: None,
+            measured: true,
         };
         let given = |starts_ns| Given {
             applications: vec![app(1, 0), app(2, starts_ns)],

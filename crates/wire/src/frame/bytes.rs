@@ -202,6 +202,7 @@ impl<'a> Reader<'a> {
             stamp_ns: self.u64()?,
             deadline_ns: self.u64()?,
             charged_elsewhere_ns: self.u64()?,
+            charged_here_ns: self.u64()?,
             bytes_elsewhere: self.u64()?,
             operations_elsewhere: self.u32()?,
             tail_us: self.u32()?,
@@ -352,6 +353,7 @@ impl Writer for Vec<u8> {
         self.u64(hints.stamp_ns);
         self.u64(hints.deadline_ns);
         self.u64(hints.charged_elsewhere_ns);
+        self.u64(hints.charged_here_ns);
         self.u64(hints.bytes_elsewhere);
         self.u32(hints.operations_elsewhere);
         self.u32(hints.tail_us);

@@ -1,8 +1,9 @@
-//! Jobs that ask for all they can get, with so many requests on their way, and what they got.
+//! Jobs that ask for a rate or for all they can get, with so many requests on their way at most,
+//! and what they got.
 
 use super::super::cluster::Cluster;
 use crate::fail::Fail;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_client::Context;
@@ -23,7 +24,9 @@ pub struct Job {
     pub min_mb_s: f64,
     /// Within what p95 stays, ms.
     pub latency_ms: f64,
-    /// Requests on their way, for each forwarder.
+    /// Bytes it asks for, MB/s, as `fio --rate` does; None: all it can get.
+    pub rate_mb_s: Option<f64>,
+    /// Requests on their way, for each forwarder; at most, if it asks for a rate.
     pub outstanding: u32,
     /// Whether it is on and off in turns.
     pub on_off: bool,
@@ -79,10 +82,16 @@ pub fn run(
     let result = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((job, (_, file)), answers) in jobs.iter().zip(&files).zip(&answers) {
+            let every = job.rate_mb_s.map(|rate| block as f64 / 1e6 / rate);
+            let pace = Arc::new(Mutex::new(Pace {
+                every: every.map(Duration::from_secs_f64),
+                due: Duration::ZERO,
+            }));
             for _ in 0..job.outstanding as usize * cluster.len() {
                 let drawn = &drawn;
+                let pace = Arc::clone(&pace);
                 let requests =
-                    move || asks(job, file, block, (begin, length, turn), drawn, answers);
+                    move || asks(job, file, block, (begin, length, turn), (drawn, &pace), answers);
                 threads.push(scope.spawn(requests));
             }
         }
@@ -116,13 +125,35 @@ pub fn run(
     Ok((seconds, depth))
 }
 
+/// When a job asks next.
+struct Pace {
+    /// Time from one request to the next; None: none.
+    every: Option<Duration>,
+    due: Duration,
+}
+
+/// Who is late by more than this does not make up for it.
+const LATE: Duration = Duration::from_millis(500);
+
+impl Pace {
+    /// How long to wait at a time before the next request, in a turn that began at `since`.
+    fn next(&mut self, now: Duration, since: Duration) -> Duration {
+        let Some(every) = self.every else {
+            return Duration::ZERO;
+        };
+        let at = self.due.max(now.saturating_sub(LATE)).max(since);
+        self.due = at + every;
+        at.saturating_sub(now)
+    }
+}
+
 /// One request of a job after the other.
 fn asks(
     job: &Job,
     file: &File,
     block: u64,
     (begin, length, turn): (Instant, Duration, Duration),
-    drawn: &AtomicU64,
+    (drawn, pace): (&AtomicU64, &Mutex<Pace>),
     answers: &Answers,
 ) -> Result<(), Fail> {
     loop {
@@ -136,6 +167,11 @@ fn asks(
             std::thread::sleep(next - asked);
             continue;
         }
+        let turns = asked.as_nanos() / turn.as_nanos();
+        let since = Duration::from_nanos(turn.as_nanos() as u64 * turns as u64);
+        let pause = pace.lock().expect("no thread panicked").next(asked, since);
+        std::thread::sleep(pause);
+        let asked = begin.elapsed();
         let place = mix64(drawn.fetch_add(1, Ordering::Relaxed)) % BLOCKS * STRIPE;
         let read = file.pread(&Context::default(), place, block as usize);
         read.map_err(|errno| Fail::runtime(format!("{}: {errno}", job.name)))?;

@@ -94,6 +94,9 @@ fn nothing_is_read_or_written_without_a_request() {
 fn other_forwarders_charges_and_epochs_are_passed_on() {
     let mut rig = Rig::open(2);
     let handle = rig.file_of_seat(0);
+    rig.call(read(handle, 4096, 10));
+    let early = rig.next().request.hints.expect("reads carry hints");
+    assert_eq!((early.charged_elsewhere_ns, early.charged_here_ns), (0, 0));
     rig.call(read(handle, 0, 10));
     let first = rig.next();
     rig.input(Input::Received {
@@ -109,18 +112,17 @@ fn other_forwarders_charges_and_epochs_are_passed_on() {
         },
         payload: Bytes::new(),
     });
-    let elsewhere = |rig: &mut Rig, offset| {
+    let told = |rig: &mut Rig, offset| {
         rig.call(read(handle, offset, 10));
         let request = rig.next().request;
         assert_eq!(request.epoch, 41);
-        request
-            .hints
-            .expect("reads carry hints")
-            .charged_elsewhere_ns
+        let hints = request.hints.expect("reads carry hints");
+        (hints.charged_elsewhere_ns, hints.charged_here_ns)
     };
-    assert_eq!(elsewhere(&mut rig, 4096), 900);
-    assert_eq!(elsewhere(&mut rig, 4096), 0);
-    assert_eq!(elsewhere(&mut rig, 0), 0);
+    assert_eq!(told(&mut rig, 4096), (900, 0));
+    assert_eq!(told(&mut rig, 4096), (0, 0));
+    assert_eq!(told(&mut rig, 0), (0, 900));
+    assert_eq!(told(&mut rig, 0), (0, 0));
 }
 
 #[test]

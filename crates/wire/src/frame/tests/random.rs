@@ -417,6 +417,7 @@ impl Random {
                 stamp_ns: self.next(),
                 deadline_ns: self.next(),
                 charged_elsewhere_ns: self.next(),
+                charged_here_ns: self.next(),
                 bytes_elsewhere: self.next(),
                 operations_elsewhere: self.u32(),
                 tail_us: self.u32(),
