@@ -105,8 +105,9 @@ typedef struct tg_sched_request {
     uint32_t flags;        /* TG_SCHED_ALONE or 0 */
     uint64_t bytes_elsewhere;      /* bytes served by other servers since the last one */
     uint32_t operations_elsewhere; /* requests served by other servers since the last one */
-    uint32_t reserved;     /* 0 */
-    uint64_t charged_here_ns;      /* device time charged by this server since the last one */
+    uint32_t away_ms;      /* milliseconds since the client's last one here */
+    uint64_t charged_here_ns;      /* device time charged by this server in that time; with it what
+                                    * others charged is a ratio, so fill both or none */
 } tg_sched_request;
 
 #define TG_SCHED_REQUEST_INIT { sizeof(tg_sched_request), \

@@ -66,8 +66,8 @@ pub struct tg_sched_request {
     pub bytes_elsewhere: u64,
     /// Requests that they served it.
     pub operations_elsewhere: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Milliseconds since the client's last request of the application here.
+    pub away_ms: u32,
     /// Device time that this server charged the application since its last request here.
     pub charged_here_ns: u64,
 }
@@ -193,6 +193,7 @@ impl tg_sched_request {
             charged_here_ns: self.charged_here_ns,
             bytes_elsewhere: self.bytes_elsewhere,
             operations_elsewhere: self.operations_elsewhere,
+            away_ms: u16::try_from(self.away_ms).unwrap_or(u16::MAX),
             mergeable: self.flags & TG_SCHED_ALONE == 0,
         }
     }

@@ -53,7 +53,7 @@ fn structures(text: &mut String) -> std::fmt::Result {
             flags,
             bytes_elsewhere,
             operations_elsewhere,
-            reserved,
+            away_ms,
             charged_here_ns
         }
     );

@@ -49,6 +49,8 @@ pub(crate) struct Told {
     pub(crate) elsewhere: Service,
     /// Device time that it was given here.
     pub(crate) here_ns: u64,
+    /// How long that time was, milliseconds.
+    pub(crate) away_ms: u16,
 }
 
 /// What is known of an application's first request.
@@ -148,8 +150,10 @@ impl Tags {
             let alone = self.node(one).waiting == 0;
             let node = &mut self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
-            for both in [&mut node.told, &mut level.told] {
-                both.add(now, elsewhere.device_ns, told.here_ns);
+            let (others_ns, here_ns) = (elsewhere.device_ns, told.here_ns);
+            node.hears(now, others_ns, here_ns, told.away_ms);
+            if node.believed(now) != (0, 0) {
+                level.told.add(now, others_ns, here_ns);
             }
             let delays = is_first && elsewhere.device_ns > 0;
             if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
@@ -230,7 +234,7 @@ impl Tags {
     /// would then grow more. Of whom little is known is taken to be as the others are.
     fn delay(&mut self, number: u32, now: Time, next: Next) -> u64 {
         let node = &mut self.nodes[number as usize];
-        let (told_ns, known_ns) = node.told.now(now);
+        let (told_ns, known_ns) = node.believed(now);
         let (all_ns, all_known_ns) = self.levels[level_of(node)].told.now(now);
         let enough_ns = next.cost_ns.saturating_mul(ENOUGH);
         let guessed_ns = enough_ns.saturating_sub(known_ns);
@@ -270,7 +274,9 @@ impl Tags {
             level.now = level.now.max(node.tag.min(turn));
             // A delay counts as if it had been given here.
             let delay_ns = next.map_or(0, |next| self.delay(one, now, next));
-            self.nodes[one as usize].heard.add(now, 0, service.device_ns);
+            self.nodes[one as usize]
+                .heard
+                .add(now, 0, service.device_ns);
             let device_ns = service.device_ns.saturating_add(delay_ns);
             self.given(one, now, service, device_ns);
         }

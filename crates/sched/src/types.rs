@@ -117,6 +117,8 @@ pub struct Request {
     pub bytes_elsewhere: u64,
     /// See `bytes_elsewhere`.
     pub operations_elsewhere: u32,
+    /// Time since the client's last request here, in milliseconds.
+    pub away_ms: u16,
     /// Whether the request may share a batch with others. Whole-file operations may not.
     pub mergeable: bool,
 }

@@ -63,6 +63,8 @@ pub struct Hints {
     pub bytes_elsewhere: u64,
     /// Accesses that they served it since then; an access has one extent.
     pub operations_elsewhere: u32,
+    /// Time since the client's last request of this application here, ms; larger ones are 65,535.
+    pub away_ms: u16,
     /// Work that follows the request before the operation is done, in microseconds.
     pub tail_us: u32,
 }

@@ -74,6 +74,7 @@ fn hints() -> Hints {
         charged_here_ns: 78,
         bytes_elsewhere: 3 << 20,
         operations_elsewhere: 3,
+        away_ms: 40,
         tail_us: 12,
     }
 }

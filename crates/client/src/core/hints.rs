@@ -58,6 +58,8 @@ pub(super) struct Told {
     pub(super) elsewhere: Service,
     /// Device time given there.
     pub(super) here_ns: u64,
+    /// How long that time was, ms.
+    pub(super) away_ms: u16,
 }
 
 impl Service {
@@ -76,7 +78,6 @@ impl Service {
             operations: self.operations.saturating_sub(other.operations),
         }
     }
-
 }
 
 impl Told {
@@ -88,12 +89,14 @@ impl Told {
                 operations: hints.operations_elsewhere.into(),
             },
             here_ns: hints.charged_here_ns,
+            away_ms: hints.away_ms,
         }
     }
 
     pub(super) fn put_into(self, hints: &mut Hints) {
         hints.charged_elsewhere_ns = self.elsewhere.device_ns;
         hints.charged_here_ns = self.here_ns;
+        hints.away_ms = self.away_ms;
         hints.bytes_elsewhere = self.elsewhere.bytes;
         let operations = u32::try_from(self.elsewhere.operations);
         hints.operations_elsewhere = operations.unwrap_or(u32::MAX);
@@ -111,8 +114,19 @@ struct Charge {
 struct Here {
     /// What it gave.
     own: Service,
-    /// What it was told; None: nothing was sent to it yet.
-    told: Option<Told>,
+    /// What it was told of; None: nothing was sent to it yet.
+    told: Option<Known>,
+}
+
+/// What was given until a request, in all.
+#[derive(Clone, Copy)]
+struct Known {
+    /// By others.
+    elsewhere: Service,
+    /// Device time, by the forwarder to which it went.
+    here_ns: u64,
+    /// When it went.
+    at: u64,
 }
 
 /// What each application was given, by forwarder.
@@ -141,17 +155,20 @@ impl Charges {
 
     /// What was given since the forwarder was told last; now it is told. The first time that is
     /// nothing: how much it would have given in that time is not known.
-    pub(super) fn tell(&mut self, app: u64, forwarder: usize) -> Told {
+    pub(super) fn tell(&mut self, app: u64, forwarder: usize, now: u64) -> Told {
         let charge = self.app(app);
         let here = &mut charge.here[forwarder];
-        let now = Told {
+        let all = Known {
             elsewhere: charge.total.minus(here.own),
             here_ns: here.own.device_ns,
+            at: now,
         };
-        let told = here.told.replace(now).unwrap_or(now);
+        let told = here.told.replace(all).unwrap_or(all);
+        let away_ms = now.saturating_sub(told.at) / 1_000_000;
         Told {
-            elsewhere: now.elsewhere.minus(told.elsewhere),
-            here_ns: now.here_ns.saturating_sub(told.here_ns),
+            elsewhere: all.elsewhere.minus(told.elsewhere),
+            here_ns: all.here_ns.saturating_sub(told.here_ns),
+            away_ms: u16::try_from(away_ms).unwrap_or(u16::MAX),
         }
     }
 
@@ -160,6 +177,7 @@ impl Charges {
         if let Some(told) = &mut self.app(app).here[forwarder].told {
             told.elsewhere = told.elsewhere.minus(it.elsewhere);
             told.here_ns = told.here_ns.saturating_sub(it.here_ns);
+            told.at = told.at.saturating_sub(u64::from(it.away_ms) * 1_000_000);
         }
     }
 
@@ -208,6 +226,7 @@ mod tests {
         Told {
             elsewhere: service(elsewhere),
             here_ns,
+            away_ms: 0,
         }
     }
 
@@ -215,22 +234,28 @@ mod tests {
     fn each_forwarder_hears_once_what_the_others_charged() {
         let mut charges = Charges::new(2);
         charges.charged(7, 1, service(30));
-        assert_eq!(charges.tell(7, 0), told(0, 0), "there was no request before");
+        assert_eq!(
+            charges.tell(7, 0, 5),
+            told(0, 0),
+            "there was no request before"
+        );
         charges.charged(7, 0, service(100));
         charges.charged(7, 1, service(40));
         charges.charged(8, 1, service(4));
-        assert_eq!(charges.tell(7, 0), told(40, 100));
-        assert_eq!(charges.tell(7, 0), told(0, 0));
+        assert_eq!(charges.tell(7, 0, 5), told(40, 100));
+        assert_eq!(charges.tell(7, 0, 5), told(0, 0));
         charges.charged(7, 1, service(2));
-        let it = charges.tell(7, 0);
+        let it = charges.tell(7, 0, 5);
         assert_eq!(it, told(2, 0));
         charges.charged(7, 0, service(8));
         charges.charged(7, 1, service(6));
         charges.unheard(7, 0, it);
-        assert_eq!(charges.tell(7, 0), told(8, 8));
-        let it = charges.tell(7, 0);
-        charges.unheard(7, 0, it);
-        assert_eq!(charges.tell(7, 0), told(0, 0));
+        assert_eq!(charges.tell(7, 0, 5), told(8, 8));
+        let away = charges.tell(7, 0, 5 + 40_000_000);
+        assert_eq!(away.away_ms, 40);
+        charges.unheard(7, 0, away);
+        assert_eq!(charges.tell(7, 0, 50_000_000).away_ms, 49);
+        assert_eq!(charges.tell(7, 0, u64::MAX).away_ms, u16::MAX);
     }
 
     #[test]
@@ -241,17 +266,17 @@ mod tests {
             bytes: u64::MAX - 1,
             operations: 1 << 40,
         };
-        charges.tell(7, 1);
+        charges.tell(7, 1, 5);
         charges.charged(7, 0, most);
         charges.charged(7, 0, service(10));
-        let it = charges.tell(7, 1);
+        let it = charges.tell(7, 1, 5);
         let of = it.elsewhere;
         assert_eq!((of.device_ns, of.bytes), (u64::MAX, u64::MAX));
         let mut hints = Hints::default();
         it.put_into(&mut hints);
         assert_eq!(hints.operations_elsewhere, u32::MAX);
         charges.charged(7, 1, service(10));
-        let it = charges.tell(7, 1);
+        let it = charges.tell(7, 1, 5);
         assert_eq!((it.elsewhere.device_ns, it.here_ns), (0, 10));
     }
 

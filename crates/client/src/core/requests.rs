@@ -265,7 +265,7 @@ impl Core {
             }
         }
         if let Some(hints) = &mut pending.hints {
-            let told = self.charges.tell(hints.app, forwarder);
+            let told = self.charges.tell(hints.app, forwarder, self.now);
             told.put_into(hints);
         }
         let request = pending.request(id, generation, self.epoch);

@@ -68,6 +68,7 @@ impl Forwarder {
                     charged_here_ns: 0,
                     bytes_elsewhere: 0,
                     operations_elsewhere: 0,
+                    away_ms: 0,
                     ..request
                 },
             };
@@ -123,6 +124,7 @@ impl Forwarder {
             charged_here_ns: hints.charged_here_ns,
             bytes_elsewhere: hints.bytes_elsewhere,
             operations_elsewhere: hints.operations_elsewhere,
+            away_ms: hints.away_ms,
             ..Request::default()
         }
     }

@@ -139,15 +139,19 @@ impl Dsfq {
 
     /// What the application was given since its last request, as far as it counts here.
     fn told(&self, request: &Request) -> Told {
-        let (device_ns, here_ns) = match self.sync {
-            Sync::Local | Sync::Threshold => (0, 0),
-            Sync::Total => (request.charged_elsewhere_ns, request.charged_here_ns),
+        let (device_ns, here_ns, away_ms) = match self.sync {
+            Sync::Local | Sync::Threshold => (0, 0, 0),
+            Sync::Total => (
+                request.charged_elsewhere_ns,
+                request.charged_here_ns,
+                request.away_ms,
+            ),
             Sync::Layout => {
                 let here = request.operation_bytes_max.max(1);
                 let others = request.operation_bytes.saturating_sub(here);
                 let cost_ns = self.cost.request_ns(request);
                 let ns = u128::from(cost_ns) * u128::from(others) / u128::from(here);
-                (u64::try_from(ns).unwrap_or(u64::MAX), cost_ns)
+                (u64::try_from(ns).unwrap_or(u64::MAX), cost_ns, 0)
             }
         };
         let elsewhere = Service {
@@ -155,7 +159,11 @@ impl Dsfq {
             bytes: request.bytes_elsewhere,
             operations: request.operations_elsewhere.into(),
         };
-        Told { elsewhere, here_ns }
+        Told {
+            elsewhere,
+            here_ns,
+            away_ms,
+        }
     }
 
     /// A request that is the first of its application.

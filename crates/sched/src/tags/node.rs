@@ -11,13 +11,16 @@ pub(super) const TOLD_NS_MAX: u64 = 1_000_000_000;
 /// In such a time half of what was given before is forgotten. Short ones follow chance: processes
 /// that go from forwarder to forwarder then gather in waves, and miss what they would get
 /// elsewhere.
-const HALF_NS: u64 = 1_000_000_000;
+const HALF_NS: u64 = 1_500_000_000;
 
 /// It is forgotten in ticks, so that it does not matter how often one looks: in each one so many
 /// of 2^16, which is 1 - 2^(-1/64).
 const TICKS: u64 = 64;
 const TICK_NS: u64 = HALF_NS / TICKS;
 const LOST_IN_TICK: u64 = 706;
+
+/// The longest time that a client is said to have been away, and some more.
+const AWAY_NS: u64 = 1_000_000 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stands {
@@ -47,6 +50,8 @@ pub(super) struct Node {
     /// The group that it is.
     pub(super) is_group: Option<u32>,
     pub(super) share: Share,
+    /// When it came first.
+    pub(super) here_since: Option<Time>,
     /// Requests, for a group those of its applications.
     pub(super) waiting: u32,
     pub(super) stands: Stands,
@@ -62,6 +67,11 @@ pub(super) struct Node {
     pub(super) claim: Claim,
     /// Lately: what clients told, of others and of this forwarder.
     pub(super) told: Recent,
+    /// When one did last.
+    pub(super) told_at: Time,
+    /// Lately: what others gave, times how long the client was away meanwhile in units of
+    /// [`AWAY_NS`]; and what they gave.
+    pub(super) away: Recent,
     /// Lately: what others told themselves, and what was given here.
     pub(super) heard: Recent,
     /// Device time of others that clients told, less what the others told themselves.
@@ -90,6 +100,7 @@ impl Node {
             group,
             is_group: None,
             share,
+            here_since: None,
             waiting: 0,
             stands: Stands::Resting,
             tag: 0,
@@ -99,10 +110,47 @@ impl Node {
             max_at: 0,
             claim: Claim::None,
             told: Recent::default(),
+            told_at: Time(0),
+            away: Recent::default(),
             heard: Recent::default(),
             told_ns: 0,
             deadline: 0,
             rested: 0,
+        }
+    }
+}
+
+impl Node {
+    /// Takes what a client tells: what others gave and what was given here in so many ms.
+    pub(super) fn hears(&mut self, now: Time, others_ns: u64, here_ns: u64, away_ms: u16) {
+        let here_since = *self.here_since.get_or_insert(now);
+        self.told_at = now;
+        self.told.add(now, others_ns, here_ns);
+        let away_ns = u64::from(away_ms) * 1_000_000;
+        // Who went before the application was here was here when this forwarder was another one.
+        if away_ns <= now.0.saturating_sub(here_since.0) {
+            let times_away = scaled(others_ns, away_ns, AWAY_NS);
+            self.away.add(now, times_away, others_ns);
+        }
+    }
+
+    /// What clients told of others and of this forwarder, as far as it can be believed. Who stays
+    /// away for long comes late to tell it, so at first only those come who were away for a short
+    /// time: it must have been watched for longer than they stay away. And when nobody comes any
+    /// more, what others gave may have ended: the last requests must not wait for ever.
+    pub(super) fn believed(&mut self, now: Time) -> (u64, u64) {
+        let (times_away, others_ns) = self.away.now(now);
+        let away_ns = scaled(times_away, AWAY_NS, others_ns);
+        let watched_ns = self
+            .here_since
+            .map_or(0, |since| now.0.saturating_sub(since.0));
+        match watched_ns >= away_ns.saturating_mul(2) {
+            true => {
+                let (others_ns, here_ns) = self.told.now(now);
+                let quiet_ns = now.0.saturating_sub(self.told_at.0);
+                (others_ns >> (quiet_ns / HALF_NS).min(63), here_ns)
+            }
+            false => (0, 0),
         }
     }
 }

@@ -38,14 +38,14 @@ fn weights_hold_over_all_forwarders_whatever_the_layout() {
         let options = options("dsfq", 4, &[(1, weight(3)), (2, weight(1))]);
         let clients = [Client::new(1, 8, layouts[0]), Client::new(2, 8, layouts[1])];
         let mut world = World::new(&options, &clients);
-        world.run(40 * SECOND);
-        for from in [10, 20, 30] {
+        world.run(45 * SECOND);
+        for from in [15, 25, 35] {
             let (from, to) = (from * SECOND, (from + 10) * SECOND);
             let [one, other] = [1, 2].map(|app| world.share(app, from, to, None));
             let what = format!("{layouts:?} from {from}");
             assert_part(one, one + other, expected[0], 2, &what);
         }
-        let idle_ns = 4 * 40 * SECOND - world.busy_ns.min(4 * 40 * SECOND);
+        let idle_ns = 4 * 45 * SECOND - world.busy_ns.min(4 * 45 * SECOND);
         assert!(
             idle_ns <= 4 * SECOND,
             "{layouts:?}: devices idle for {idle_ns}"
@@ -93,8 +93,8 @@ fn processes_that_go_from_forwarder_to_forwarder_get_their_share() {
         clients.extend(Client::walkers(3, 16 * count, &all));
         let mut world = World::new(&options(policy, count as u32, &shares), &clients);
         world.varies = varies;
-        world.run(40 * SECOND);
-        for from in [10, 20, 30] {
+        world.run(45 * SECOND);
+        for from in [15, 25, 35] {
             let (from, to) = (from * SECOND, (from + 10) * SECOND);
             let parts = [1, 2, 3].map(|app| world.share(app, from, to, None));
             let sum = parts.iter().sum();
@@ -275,12 +275,15 @@ fn a_greedy_client_takes_nothing_from_the_share_of_others() {
             }
             let mut world = World::new(&options, &clients);
             world.run(30 * SECOND);
-            for forwarder in 0..4 {
-                let part = |app| world.share(app, 10 * SECOND, 30 * SECOND, Some(forwarder));
-                let part_of_first = part(1) * 100 / (part(1) + part(2));
+            // With honest counters the total counts, however it is spread.
+            let everywhere = (None, 475);
+            let each = (0..4).map(|it| (Some(it), if forges { 475 } else { 440 }));
+            for (forwarder, least) in each.chain([everywhere]) {
+                let part = |app| world.share(app, 10 * SECOND, 30 * SECOND, forwarder);
+                let part_of_first = part(1) * 1000 / (part(1) + part(2));
                 assert!(
-                    part_of_first >= 47,
-                    "{policy}, {forges}: {part_of_first} % at {forwarder}"
+                    part_of_first >= least,
+                    "{policy}, {forges}: {part_of_first} of 1000 at {forwarder:?}"
                 );
             }
         }
@@ -462,35 +465,4 @@ fn a_forwarder_that_comes_back_starves_nobody_and_lets_nobody_burst() {
     world.run(22 * SECOND);
     let two = world.share(2, 20 * SECOND, 22 * SECOND, Some(1));
     assert!(two >= SECOND / 50, "the other is not shut out: {two}");
-}
-
-
-#[test]
-fn zz_probe() {
-    for count in [4usize, 16, 64] {
-        for each in [false, true] {
-            if each && count > 4 { continue; }
-            let all: Vec<usize> = (0..count).collect();
-            let shares = [(1, weight(5)), (2, weight(3)), (3, weight(2))];
-            for sync in ["total", "threshold"] {
-                let mut clients = Client::walkers(1, 16 * count, &all);
-                clients.extend(Client::walkers(2, 24 * count, &all));
-                clients.extend(Client::walkers(3, 16 * count, &all).into_iter().map(|mut c| { c.active = (15 * SECOND, 45 * SECOND); c }));
-                if each { for c in &mut clients { c.walks = false; c.outstanding = 2; } }
-                let mut options = options("dsfq", count as u32, &shares);
-                options.table.set("sync", sync);
-                let mut world = World::new(&options, &clients);
-                world.varies = true;
-                world.run(45 * SECOND);
-                let mut all_parts = Vec::new();
-                for from in [0, 2, 4, 6, 8, 10, 15, 17, 19, 21, 23, 25, 30, 35] {
-                    let (from, to) = (from * SECOND, (from + 2) * SECOND);
-                    let parts = [1, 2, 3].map(|app| world.share(app, from, to, None));
-                    let sum: u64 = parts.iter().sum();
-                    all_parts.push(parts.map(|part| part * 1000 / sum));
-                }
-                println!("probe {count} {each} {sync}: {all_parts:?}");
-            }
-        }
-    }
 }

@@ -68,6 +68,8 @@ pub struct World {
     /// those of the others and of the forwarder's own device time it told.
     pub given: BTreeMap<(usize, usize), [u64; 3]>,
     pub told: BTreeMap<(usize, usize), [u64; 4]>,
+    /// By client and forwarder: when it told last.
+    pub told_at: BTreeMap<(usize, usize), u64>,
     pub ways: BTreeMap<u64, Way>,
     /// By client: when its next request comes, and where.
     pub next_at: Vec<u64>,
@@ -124,6 +126,7 @@ impl World {
             clients: clients.to_vec(),
             given: BTreeMap::new(),
             told: BTreeMap::new(),
+            told_at: BTreeMap::new(),
             ways: BTreeMap::new(),
             next_at: clients.iter().map(|client| client.active.0).collect(),
             turns: vec![0; clients.len()],
@@ -160,6 +163,8 @@ impl World {
             .told
             .insert((client, forwarder), others)
             .unwrap_or(others);
+        let told_at = self.told_at.insert((client, forwarder), self.now);
+        let away_ns = self.now - told_at.unwrap_or(self.now);
         let new = |unit: usize| {
             if of.forges {
                 0
@@ -173,6 +178,7 @@ impl World {
         let request = Request {
             charged_elsewhere_ns: new(0),
             charged_here_ns: others[3] - told[3],
+            away_ms: u16::try_from(away_ns / MS).unwrap_or(u16::MAX),
             bytes_elsewhere: new(1),
             operations_elsewhere: new(2) as u32,
             ..Request::new(

@@ -205,6 +205,7 @@ impl<'a> Reader<'a> {
             charged_here_ns: self.u64()?,
             bytes_elsewhere: self.u64()?,
             operations_elsewhere: self.u32()?,
+            away_ms: self.u16()?,
             tail_us: self.u32()?,
         })
     }
@@ -356,6 +357,7 @@ impl Writer for Vec<u8> {
         self.u64(hints.charged_here_ns);
         self.u64(hints.bytes_elsewhere);
         self.u32(hints.operations_elsewhere);
+        self.u16(hints.away_ms);
         self.u32(hints.tail_us);
     }
 

@@ -3,8 +3,8 @@
 
 use super::super::cluster::Cluster;
 use crate::fail::Fail;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_client::Context;
 use tidegate_client::fs::{File, OpenHow};
@@ -90,8 +90,16 @@ pub fn run(
             for _ in 0..job.outstanding as usize * cluster.len() {
                 let drawn = &drawn;
                 let pace = Arc::clone(&pace);
-                let requests =
-                    move || asks(job, file, block, (begin, length, turn), (drawn, &pace), answers);
+                let requests = move || {
+                    asks(
+                        job,
+                        file,
+                        block,
+                        (begin, length, turn),
+                        (drawn, &pace),
+                        answers,
+                    )
+                };
                 threads.push(scope.spawn(requests));
             }
         }

@@ -420,6 +420,7 @@ impl Random {
                 charged_here_ns: self.next(),
                 bytes_elsewhere: self.next(),
                 operations_elsewhere: self.u32(),
+                away_ms: self.next() as u16,
                 tail_us: self.u32(),
             }),
             op,
