@@ -430,7 +430,7 @@ impl Tags {
             // Whoever had more than its minimum, when others left it, is not owed less for that
             // later.
             let takes_ns = min.ns(service, forwarders);
-            let from = node.min_at.max(now.0.saturating_sub(self.credit_ns));
+            let from = node.min_from(now, self.credit_ns);
             let most = now.0.saturating_add(takes_ns.max(AHEAD_NS));
             node.min_at = from.saturating_add(takes_ns).min(most.max(from));
         }
@@ -505,7 +505,7 @@ impl Tags {
         level.latest = level.latest.max(node.tag);
         level.active.insert((node.tag, number), ());
         if node.share.min.is_some() {
-            let from = node.min_at.max(now.0.saturating_sub(self.credit_ns));
+            let from = node.min_from(now, self.credit_ns);
             self.claim(number, from);
         }
     }

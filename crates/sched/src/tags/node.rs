@@ -19,6 +19,9 @@ const TICKS: u64 = 64;
 const TICK_NS: u64 = HALF_NS / TICKS;
 const LOST_IN_TICK: u64 = 706;
 
+/// For so long a minimum waits for what clients tell.
+const UNKNOWN_NS_MAX: u64 = 2_000_000_000;
+
 /// The longest time that a client is said to have been away, and some more.
 const AWAY_NS: u64 = 1_000_000 << 16;
 
@@ -134,13 +137,26 @@ impl Node {
         }
     }
 
+    /// From when its minimum counts: at most so much of it is owed for the past. What others gave
+    /// while clients were away is not known yet, and counts later.
+    pub(super) fn min_from(&mut self, now: Time, credit_ns: u64) -> u64 {
+        let unknown_ns = self.away_ns(now).min(UNKNOWN_NS_MAX);
+        let past_ns = credit_ns.saturating_add(unknown_ns);
+        self.min_at.max(now.0.saturating_sub(past_ns))
+    }
+
+    /// How long clients stay away, before they tell of it.
+    pub(super) fn away_ns(&mut self, now: Time) -> u64 {
+        let (times_away, others_ns) = self.away.now(now);
+        scaled(times_away, AWAY_NS, others_ns)
+    }
+
     /// What clients told of others and of this forwarder, as far as it can be believed. Who stays
     /// away for long comes late to tell it, so at first only those come who were away for a short
     /// time: it must have been watched for longer than they stay away. And when nobody comes any
     /// more, what others gave may have ended: the last requests must not wait for ever.
     pub(super) fn believed(&mut self, now: Time) -> (u64, u64) {
-        let (times_away, others_ns) = self.away.now(now);
-        let away_ns = scaled(times_away, AWAY_NS, others_ns);
+        let away_ns = self.away_ns(now);
         let watched_ns = self
             .here_since
             .map_or(0, |since| now.0.saturating_sub(since.0));
