@@ -27,6 +27,10 @@ library! {
     "song-2011-fig6",
     "song-2011-fig7",
     "song-2011-fig8",
+    "vpfs-2013-fig1",
+    "vpfs-2013-fig3",
+    "vpfs-shares",
+    "vpfs-slo",
 }
 
 /// The scenario of a name; None: there is none.
