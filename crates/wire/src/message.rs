@@ -57,7 +57,7 @@ pub struct Hints {
     /// Device time that other forwarders charged this application since its last request here, ns.
     /// An application's first request to a forwarder tells nothing.
     pub charged_elsewhere_ns: u64,
-    /// Device time that this forwarder charged it in the same time, as far as replies have told, ns.
+    /// Device time that this forwarder charged it in the same time, as far as replies told it, ns.
     pub charged_here_ns: u64,
     /// Bytes that the others served it since then.
     pub bytes_elsewhere: u64,

@@ -146,8 +146,8 @@ impl Shares {
 
     fn text(&self, phases: &[Phase; 2]) -> String {
         let mut text = format!(
-            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 (25 MB/s, at \
-             most {} at once) is on and off for {} s, app2 ({} at once) always on\n",
+            "{} forwarders on emulated disks, requests of {} KiB to random places; app1 (25 MB/s, \
+             at most {} at once) is on and off for {} s, app2 ({} at once) always on\n",
             self.forwarders,
             self.block() >> 10,
             self.outstanding(&JOBS[0]),

@@ -195,9 +195,7 @@ impl World {
             return false;
         }
         let in_time = now < started.saturating_add(until_ns);
-        in_time
-            .then(|| self.carry_out(number, Step::Call(access)))
-            .unwrap_or(true)
+        !in_time || self.carry_out(number, Step::Call(access))
     }
 
     /// Always false: the process waits.
