@@ -7,7 +7,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use tidegate_sched::{AppShare, Rate, Share, Shares};
+use tidegate_sched::{AppShare, Share, Shares};
 
 /// Rules of each kind together.
 pub const RULES_MAX: usize = 4096;
@@ -223,7 +223,7 @@ fn write_share(f: &mut fmt::Formatter<'_>, share: &Share) -> fmt::Result {
     writeln!(f, "weight = {}", share.weight)?;
     for (key, rate) in [("min", share.min), ("max", share.max)] {
         if let Some(rate) = rate {
-            writeln!(f, "{key} = \"{}\"", RateText(rate))?;
+            writeln!(f, "{key} = \"{rate}\"")?;
         }
     }
     if let Some(latency) = share.latency {
@@ -232,34 +232,6 @@ fn write_share(f: &mut fmt::Formatter<'_>, share: &Share) -> fmt::Result {
         writeln!(f, "latency = \"{text}\"\npercentile = {percentile}")?;
     }
     Ok(())
-}
-
-/// A rate as rules write it: in the largest unit that is exact.
-pub struct RateText(pub Rate);
-
-impl fmt::Display for RateText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Rate::Bytes(bytes) => {
-                const UNITS: [(u64, &str); 6] = [
-                    (1_000_000_000, "GB/s"),
-                    (1 << 30, "GiB/s"),
-                    (1_000_000, "MB/s"),
-                    (1 << 20, "MiB/s"),
-                    (1_000, "KB/s"),
-                    (1 << 10, "KiB/s"),
-                ];
-                let exact = UNITS
-                    .iter()
-                    .find(|(unit, _)| bytes % unit == 0 && bytes > 0);
-                let (unit, name) = exact.unwrap_or(&(1, "B/s"));
-                write!(f, "{} {name}", bytes / unit)
-            }
-            Rate::Operations(operations) => write!(f, "{operations} op/s"),
-            Rate::Device(part) if part % 10 == 0 => write!(f, "{} %", part / 10),
-            Rate::Device(part) => write!(f, "{}.{} %", part / 10, part % 10),
-        }
-    }
 }
 
 /// A time in nanoseconds as rules write it: in the largest unit that is exact.
@@ -408,8 +380,6 @@ mod tests {
             "[[app]]\nname = \"a \\\"b\\\"\"\nweight = 3\nmin = \"25 MB/s\"\nmax = \"20.5 %\"\n\
              latency = \"100 ms\"\npercentile = 95\n"
         );
-        assert_eq!(RateText(Rate::Bytes(1 << 20)).to_string(), "1 MiB/s");
-        assert_eq!(RateText(Rate::Bytes(1001)).to_string(), "1001 B/s");
         assert_eq!(LatencyText(1_500_000).to_string(), "1500 us");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tidegate_sched::{Rate, Share};
-use tidegate_server::config::rule::{LatencyText, RateText, Rules};
+use tidegate_server::config::rule::{LatencyText, Rules};
 
 /// What all forwarders give together.
 struct Capacity {
@@ -85,7 +85,7 @@ fn minima(rules: &Rules, capacity: &Capacity) -> Option<String> {
         percent(sum),
         capacity.forwarders,
         megabytes(capacity.bytes),
-        RateText(Rate::Operations(capacity.operations)),
+        Rate::Operations(capacity.operations),
         capacity.source()
     ))
 }
@@ -110,7 +110,7 @@ fn groups(rules: &Rules, capacity: &Capacity) -> Vec<String> {
                 group.name,
                 terms.join(" + "),
                 percent(sum),
-                RateText(max),
+                max,
                 percent(capacity.part(max))
             )
         })
@@ -146,7 +146,7 @@ fn term(name: &str, rate: Rate, capacity: &Capacity) -> (String, u64) {
         true => " each",
         false => "",
     };
-    let text = format!("{name} {}{each} ({})", RateText(rate), percent(part));
+    let text = format!("{name} {rate}{each} ({})", percent(part));
     (text, part)
 }
 

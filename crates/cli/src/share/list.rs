@@ -4,7 +4,7 @@ use crate::table;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_sched::Share;
-use tidegate_server::config::rule::{LatencyText, RateText, Rules};
+use tidegate_server::config::rule::{LatencyText, Rules};
 
 /// Applications that are shown of one rule; the JSON has all.
 const SHOWN_MAX: usize = 3;
@@ -128,8 +128,8 @@ fn row(
         name.to_string(),
         list(whom),
         share.weight.to_string(),
-        or_none(share.min.map(|rate| RateText(rate).to_string())),
-        or_none(share.max.map(|rate| RateText(rate).to_string())),
+        or_none(share.min.map(|rate| rate.to_string())),
+        or_none(share.max.map(|rate| rate.to_string())),
         or_none(share.latency.map(|latency| {
             let time = LatencyText(latency.ns);
             format!("{time} p{}", latency.percentile)
@@ -149,8 +149,8 @@ pub fn json(rules: &Rules, states: &[Value], warnings: &[String]) -> Value {
     let share = |share: &Share| {
         json!({
             "weight": share.weight,
-            "min": share.min.map(|rate| RateText(rate).to_string()),
-            "max": share.max.map(|rate| RateText(rate).to_string()),
+            "min": share.min.map(|rate| rate.to_string()),
+            "max": share.max.map(|rate| rate.to_string()),
             "latency_ns": share.latency.map(|latency| latency.ns),
             "percentile": share.latency.map(|latency| latency.percentile),
         })

@@ -226,11 +226,9 @@ fn share(section: &mut Section) -> Result<Share, ConfigError> {
     if let (Some((min, _)), Some((max, place))) = (&min, &max)
         && exceeds(*min, *max)
     {
-        let text = tidegate_forward::shares::RateText;
         let what = format!(
             "max = {} is less than min = {}; raise it or lower min",
-            text(*max),
-            text(*min)
+            max, min
         );
         return Err(ConfigError::new(place, what));
     }

@@ -2,54 +2,16 @@
 
 use super::Value;
 use super::source::written;
-use tidegate_sched::{RATE_MAX, Rate};
+use tidegate_sched::{Rate, RateError};
 
 /// The longest latency target: an hour.
 const LATENCY_NS_MAX: u128 = 3_600_000_000_000;
 
 /// Reads a rate; the words for the user begin with the value.
 pub fn rate(value: &Value) -> Result<Rate, String> {
-    let shown = written(value);
-    let wrong = || {
-        format!(
-            "{shown} must be bytes, operations or device time, such as \"25 MB/s\", \
-             \"1000 op/s\" or \"20 %\""
-        )
-    };
-    let Value::Text(text) = value else {
-        return Err(wrong());
-    };
-    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
-    let each = match unit {
-        "B/s" => 1,
-        "KB/s" | "kB/s" => 1_000,
-        "MB/s" => 1_000_000,
-        "GB/s" => 1_000_000_000,
-        "TB/s" => 1_000_000_000_000,
-        "KiB/s" => 1 << 10,
-        "MiB/s" => 1 << 20,
-        "GiB/s" => 1 << 30,
-        "TiB/s" => 1 << 40,
-        "op/s" => 1,
-        "%" => 10,
-        _ => return Err(wrong()),
-    };
-    let amount = number.times(each);
-    let max = match unit {
-        "%" => 1000,
-        _ => RATE_MAX,
-    };
-    match u64::try_from(amount) {
-        Ok(0) => Err(format!("{shown} must be above 0; leave it out for none")),
-        Ok(amount) if amount <= max => Ok(match unit {
-            "op/s" => Rate::Operations(amount),
-            "%" => Rate::Device(amount),
-            _ => Rate::Bytes(amount),
-        }),
-        _ if unit == "%" => Err(format!("{shown} is more than 100 %, all device time")),
-        _ => Err(format!(
-            "{shown} is more than {max} each second, the most there can be"
-        )),
+    match value {
+        Value::Text(text) => Rate::parse(text).map_err(|error| error.to_string()),
+        other => Err(RateError::Unknown(written(other)).to_string()),
     }
 }
 
@@ -103,35 +65,13 @@ fn number_and_unit(text: &str) -> Option<(Number, &str)> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Rate, String> {
-        rate(&Value::Text(text.to_string()))
-    }
-
     #[test]
-    fn rates_are_read() {
-        for (text, expected) in [
-            ("25 MB/s", Rate::Bytes(25_000_000)),
-            ("25MB/s", Rate::Bytes(25_000_000)),
-            ("1.5 GiB/s", Rate::Bytes(3 << 29)),
-            (" 7 B/s ", Rate::Bytes(7)),
-            ("1000 op/s", Rate::Operations(1000)),
-            ("20 %", Rate::Device(200)),
-            ("0.5%", Rate::Device(5)),
-        ] {
-            assert_eq!(of(text), Ok(expected), "{text}");
-        }
-        for text in [
-            "",
-            "MB/s",
-            "25",
-            "25 MB",
-            "2.3456 MB/s",
-            "1..2 MB/s",
-            "-1 %",
-            "0.001 B/s",
-        ] {
-            assert!(of(text).is_err(), "{text}");
-        }
+    fn rates_are_text() {
+        let of = |text: &str| rate(&Value::Text(text.to_string()));
+        assert_eq!(of("25 MB/s"), Ok(Rate::Bytes(25_000_000)));
+        assert!(of("25 MB").is_err());
+        let number = rate(&Value::Integer(5)).expect_err("it has no unit");
+        assert!(number.contains("25 MB/s"), "{number}");
     }
 
     #[test]
