@@ -1,6 +1,7 @@
 //! The two-level scheduler on real forwarders: two jobs with promises, of which one comes and goes,
 //! with shares and without (after vPFS, figures 3 to 5, with promises that fit the capacity).
 
+mod fio;
 mod jobs;
 mod timeline;
 
@@ -10,6 +11,7 @@ use super::{Claim, Common, claims_json, judge};
 use crate::fail::Fail;
 use jobs::{Job, Second};
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -59,6 +61,9 @@ pub struct Shares {
     #[arg(long, value_name = "S", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=600))]
     turn: u32,
+    /// The jobs are two `fio` processes on a mount (FUSE), instead of threads of this one
+    #[arg(long)]
+    fio: bool,
     /// Exit with 1 if a claim does not hold
     #[arg(long)]
     check: bool,
@@ -92,18 +97,20 @@ impl Shares {
             nice: 0,
             sections: &sections,
         };
-        let cluster = Cluster::start(&place, &shape)?;
+        let mut cluster = Cluster::start(&place, &shape)?;
         for job in &JOBS {
             let path = cluster.export().join(job.name);
             let file = std::fs::File::create(&path).map_err(at(&path))?;
             file.set_len(jobs::BLOCKS * jobs::STRIPE)
                 .map_err(at(&path))?;
         }
+        let mount = self.fio.then(|| cluster.mount()).transpose()?;
         let control = cluster.client("bench", |_| {})?;
         cluster.set_policy(&control, "policy = \"fifo\"\ndepth = 1\n")?;
-        let fifo = self.phase(&cluster, "fifo")?;
+        let mount = mount.as_deref();
+        let fifo = self.phase(&place, &cluster, mount, "fifo")?;
         cluster.set_shares(&control, &rules())?;
-        let shared = self.phase(&cluster, "two-level")?;
+        let shared = self.phase(&place, &cluster, mount, "two-level")?;
         let phases = [fifo, shared];
         let claims = match self.common.quick {
             true => Vec::new(),
@@ -133,10 +140,32 @@ impl Shares {
         job.outstanding * u32::from(self.forwarders)
     }
 
-    fn phase(&self, cluster: &Cluster<'_>, policy: &'static str) -> Result<Phase, Fail> {
+    fn phase(
+        &self,
+        place: &Workplace,
+        cluster: &Cluster<'_>,
+        mount: Option<&Path>,
+        policy: &'static str,
+    ) -> Result<Phase, Fail> {
         let length = Duration::from_secs(self.seconds.into());
         let turn = Duration::from_secs(self.turn.into());
-        let (seconds, depth) = jobs::run(cluster, &JOBS, self.block(), length, turn)?;
+        let block = self.block();
+        let (seconds, depth) = match mount {
+            None => jobs::run(cluster, &JOBS, block, length, turn)?,
+            Some(mount) => {
+                let name = policy;
+                let run = fio::Run {
+                    place,
+                    cluster,
+                    mount,
+                    name,
+                    block,
+                    length,
+                    turn,
+                };
+                run.perform(&JOBS)?
+            }
+        };
         Ok(Phase {
             policy,
             seconds,
@@ -178,6 +207,7 @@ impl Shares {
         };
         json!({
             "bench": "shares",
+            "jobs": if self.fio { "fio" } else { "threads" },
             "forwarders": self.forwarders,
             "request_bytes": self.block(),
             "phases": phases.iter().map(phase).collect::<Vec<_>>(),

@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,6 +80,20 @@ impl Workplace {
         if nice != 0 {
             rustix::process::setpriority_process(Some(pid), nice).map_err(Fail::runtime)?;
         }
+        Ok(pid)
+    }
+
+    /// Starts another program, which finds no input and says nothing.
+    pub fn start_program(&self, command: &mut Command) -> Result<Pid, Fail> {
+        let mut held = self.held();
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| {
+            let name = command.get_program().to_string_lossy();
+            Fail::runtime(format!("{name}: {error}; is it installed?"))
+        })?;
+        let pid = Pid::from_child(&child);
+        held.children.push(child);
         Ok(pid)
     }
 

@@ -114,23 +114,28 @@ pub fn run(
         joined.collect::<Result<Vec<()>, Fail>>()
     });
     result?;
-    let mut seconds = [Vec::new(), Vec::new()];
-    for ((job, answers), into) in jobs.iter().zip(answers).zip(&mut seconds) {
-        let answers = answers.into_inner().expect("no thread panicked");
-        for (number, mut times) in answers.into_iter().enumerate() {
-            times.sort_unstable();
-            let at = (times.len() * 95).div_ceil(100).max(1) - 1;
-            let whole = Duration::from_secs(number as u64);
-            let last = whole + Duration::from_millis(999);
-            // The second after it came on begins with an empty queue, which is no promise's fault.
-            into.push(Second {
-                on: job.is_on(whole, turn) && job.is_on(last, turn),
-                mb_s: times.len() as f64 * block as f64 / 1e6,
-                p95_ms: times.get(at).map_or(0.0, |ns| *ns as f64 / 1e6),
-            });
-        }
-    }
+    let [one, other] = answers.map(|answers| answers.into_inner().expect("no thread panicked"));
+    let seconds = [
+        seconds(&jobs[0], one, block, turn),
+        seconds(&jobs[1], other, block, turn),
+    ];
     Ok((seconds, depth))
+}
+
+/// What a job got by second, by the times that requests took which were answered in it.
+pub fn seconds(job: &Job, answers: Vec<Vec<u64>>, block: u64, turn: Duration) -> Vec<Second> {
+    let second = |(number, mut times): (usize, Vec<u64>)| {
+        times.sort_unstable();
+        let at = (times.len() * 95).div_ceil(100).max(1) - 1;
+        let whole = Duration::from_secs(number as u64);
+        let last = whole + Duration::from_millis(999);
+        Second {
+            on: job.is_on(whole, turn) && job.is_on(last, turn),
+            mb_s: times.len() as f64 * block as f64 / 1e6,
+            p95_ms: times.get(at).map_or(0.0, |ns| *ns as f64 / 1e6),
+        }
+    };
+    answers.into_iter().enumerate().map(second).collect()
 }
 
 /// When a job asks next.
@@ -192,7 +197,7 @@ fn asks(
 }
 
 /// Batches that may run at once, over all forwarders.
-fn depth_now(cluster: &Cluster<'_>, control: &tidegate_client::Client) -> Result<u32, Fail> {
+pub fn depth_now(cluster: &Cluster<'_>, control: &tidegate_client::Client) -> Result<u32, Fail> {
     let mut sum = 0;
     for index in 0..cluster.len() {
         let status = cluster.status(control, index)?;
