@@ -120,4 +120,45 @@ check "reset goes back to the configuration" grep -q 'no rules' "$WORK/out"
 check "and removes the file" test ! -e "$DATA/.tidegate/shares.toml"
 
 down
+
+note "rules at start: a group, and a minimum"
+cat > "$WORK/rules.toml" <<'RULES'
+[[group]]
+name = "club"
+weight = 3
+
+[[app]]
+name = "heavy"
+group = "club"
+
+[[app]]
+name = "second"
+group = "club"
+RULES
+up 2 --device hdd-7200 --shares "$WORK/rules.toml"
+check "they are in force" test "$(policy)" = two-level
+# parts SECONDS: what heavy, second and light write of all, over so many seconds, in percent.
+parts() {
+  local from to all
+  read -ra from <<< "$(moved heavy second light)"; sleep "$1"; read -ra to <<< "$(moved heavy second light)"
+  all=$((to[0] + to[1] + to[2] - from[0] - from[1] - from[2] + 1))
+  echo "$((100 * (to[0] - from[0]) / all)) $((100 * (to[1] - from[1]) / all)) $((100 * (to[2] - from[2]) / all))"
+}
+WRITERS=()
+writers heavy; writers second; writers light
+sleep 4
+read -r heavy second light <<< "$(parts 4)"
+echo "    heavy $heavy %, second $second %, light $light %"
+check "the group has three quarters" within 62 86 $((heavy + second))
+check "its members share it" within 25 50 "$heavy"
+share set light min=60% > /dev/null
+sleep 1
+read -r heavy second light <<< "$(parts 4)"
+echo "    light at least 60 %: heavy $heavy %, second $second %, light $light %"
+check "light has its minimum" within 52 80 "$light"
+check "the others go on" test "$heavy" -gt 4 -a "$second" -gt 4
+kill "${WRITERS[@]}" 2>/dev/null || true
+wait "${WRITERS[@]}" 2>/dev/null || true
+
+down
 verdict

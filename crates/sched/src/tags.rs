@@ -237,8 +237,11 @@ impl Tags {
         let (told_ns, known_ns) = node.believed(now);
         let (all_ns, all_known_ns) = self.levels[level_of(node)].told.now(now);
         let enough_ns = next.cost_ns.saturating_mul(ENOUGH);
-        let guessed_ns = enough_ns.saturating_sub(known_ns);
-        let told_ns = told_ns.saturating_add(scaled(all_ns, guessed_ns, all_known_ns));
+        let guessed_ns = match all_known_ns < enough_ns {
+            true => 0,
+            false => scaled(all_ns, enough_ns.saturating_sub(known_ns), all_known_ns),
+        };
+        let told_ns = told_ns.saturating_add(guessed_ns);
         let told = scaled(told_ns, next.cost_ns, known_ns.max(enough_ns));
         let (heard_ns, here_ns) = node.heard.now(now);
         let heard = scaled(heard_ns, next.cost_ns, here_ns);

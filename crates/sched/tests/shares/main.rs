@@ -466,3 +466,25 @@ fn a_forwarder_that_comes_back_starves_nobody_and_lets_nobody_burst() {
     let two = world.share(2, 20 * SECOND, 22 * SECOND, Some(1));
     assert!(two >= SECOND / 50, "the other is not shut out: {two}");
 }
+
+#[test]
+fn who_has_little_weight_never_starves() {
+    for (count, processes, heavy) in [(2, 4, 8), (2, 2, 8), (4, 4, 8), (4, 8, 20), (8, 8, 8)] {
+        let all: Vec<usize> = (0..count).collect();
+        let mut clients = Client::walkers(1, processes, &all);
+        clients.extend(Client::walkers(2, processes, &all));
+        let shares = [(1, weight(heavy)), (2, weight(1))];
+        let mut world = World::new(&options("two-level", count as u32, &shares), &clients);
+        world.varies = true;
+        world.run(40 * SECOND);
+        for from in 0..20 {
+            let (from, to) = (2 * from * SECOND, (2 * from + 2) * SECOND);
+            let [one, two] = [1, 2].map(|app| world.share(app, from, to, None));
+            let part = 1000 * two / (one + two);
+            assert!(
+                part >= 40,
+                "{count} forwarders, {processes} processes, {heavy} to 1: {part} of 1000 from {from}"
+            );
+        }
+    }
+}
