@@ -16,6 +16,10 @@ const SCALE: u128 = 1 << 16;
 /// The largest weight.
 pub(crate) const WEIGHT_MAX: u64 = 1 << 16;
 
+/// Flows without requests that are remembered; beyond it those are forgotten whose share comes back
+/// first.
+const RESTING_MAX: usize = 1024;
+
 #[derive(Clone, Copy)]
 struct Flow {
     id: u64,
@@ -111,7 +115,7 @@ impl Fair {
             self.now = self.now.max(tag);
         }
         while let Some(((tag, number), ())) = self.resting.first() {
-            if tag > self.now {
+            if tag > self.now && self.resting.len() <= RESTING_MAX {
                 break;
             }
             self.resting.remove(&(tag, number));
@@ -173,6 +177,21 @@ mod tests {
             fair.charge(number, 1_000_000);
         }
         assert_eq!(served, [100, 200, 500]);
+    }
+
+    #[test]
+    fn flows_that_never_come_back_are_forgotten() {
+        let mut fair = Fair::new();
+        // One that waits all the time, with a weight by which virtual time hardly moves.
+        for _ in 0..20_000 {
+            fair.arrived(0, WEIGHT_MAX);
+        }
+        for id in 1..10_000 {
+            fair.arrived(id, 1);
+            fair.charge(fair.next().unwrap(), 1_000_000);
+            fair.charge(fair.next().unwrap(), 1_000_000);
+        }
+        assert!(fair.flows.len() < RESTING_MAX + 20, "{}", fair.flows.len());
     }
 
     #[test]
