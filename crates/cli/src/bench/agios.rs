@@ -281,7 +281,8 @@ fn claims(rounds: &[Vec<Round>; 3]) -> Vec<Claim> {
         let change = median(changes.iter().copied());
         let (low, high) = (smallest(&changes), largest(&changes));
         let text = format!(
-            "{what} {change:+.1} %, median of rounds from {low:+.1} to {high:+.1}, at most {most:+} %"
+            "{what} {change:+.1} %, median of rounds from {low:+.1} to {high:+.1} %, at most \
+             {most:+} %"
         );
         Claim::new(text, change <= most)
     };

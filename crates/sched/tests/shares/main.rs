@@ -483,7 +483,7 @@ fn who_has_little_weight_never_starves() {
             let part = 1000 * two / (one + two);
             assert!(
                 part >= 40,
-                "{count} forwarders, {processes} processes, {heavy} to 1: {part} of 1000 from {from}"
+                "{count} forwarders, {processes} processes, {heavy} to 1: {part} of 1000"
             );
         }
     }
