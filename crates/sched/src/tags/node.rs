@@ -13,11 +13,20 @@ pub(super) const TOLD_NS_MAX: u64 = 1_000_000_000;
 /// elsewhere.
 const HALF_NS: u64 = 1_500_000_000;
 
-/// It is forgotten in ticks, so that it does not matter how often one looks: in each one so many
-/// of 2^16, which is 1 - 2^(-1/64).
+/// It is forgotten in ticks, so that it does not matter how often one looks.
 const TICKS: u64 = 64;
 const TICK_NS: u64 = HALF_NS / TICKS;
-const LOST_IN_TICK: u64 = 706;
+
+/// By ticks: how many of 2^32 are kept, 2^(-1/64) in each.
+const KEPT: [u64; TICKS as usize] = {
+    let mut kept = [1 << 32; TICKS as usize];
+    let mut tick = 1;
+    while tick < kept.len() {
+        kept[tick] = kept[tick - 1] * 4_248_701_965 >> 32;
+        tick += 1;
+    }
+    kept
+};
 
 /// For so long a minimum waits for what clients tell.
 const UNKNOWN_NS_MAX: u64 = 2_000_000_000;
@@ -182,12 +191,13 @@ pub(super) struct Recent {
 impl Recent {
     /// What is left by now: of others, of this forwarder.
     pub(super) fn now(&mut self, now: Time) -> (u64, u64) {
-        let ticks = now.0.saturating_sub(self.at) / TICK_NS;
-        self.at += ticks * TICK_NS;
-        for ns in [&mut self.others_ns, &mut self.here_ns] {
-            *ns >>= (ticks / TICKS).min(63);
-            for _ in 0..ticks % TICKS {
-                *ns -= scaled(*ns, LOST_IN_TICK, 1 << 16);
+        let passed_ns = now.0.saturating_sub(self.at);
+        if passed_ns >= TICK_NS {
+            let ticks = passed_ns / TICK_NS;
+            self.at += ticks * TICK_NS;
+            let kept = KEPT[(ticks % TICKS) as usize];
+            for ns in [&mut self.others_ns, &mut self.here_ns] {
+                *ns = scaled(*ns >> (ticks / TICKS).min(63), kept, 1 << 32);
             }
         }
         (self.others_ns, self.here_ns)
@@ -202,7 +212,12 @@ impl Recent {
 
 /// `amount * part / whole`.
 pub(super) fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
-    (u128::from(amount) * u128::from(part) / u128::from(whole.max(1))) as u64
+    let whole = whole.max(1);
+    match amount.checked_mul(part) {
+        // The usual case; a division of 128 bits takes many times as long.
+        Some(product) => product / whole,
+        None => (u128::from(amount) * u128::from(part) / u128::from(whole)) as u64,
+    }
 }
 
 /// The level at which a node stands.
