@@ -22,7 +22,7 @@ const KEPT: [u64; TICKS as usize] = {
     let mut kept = [1 << 32; TICKS as usize];
     let mut tick = 1;
     while tick < kept.len() {
-        kept[tick] = kept[tick - 1] * 4_248_701_965 >> 32;
+        kept[tick] = (kept[tick - 1] * 4_248_701_965) >> 32;
         tick += 1;
     }
     kept
