@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use std::string::ToString;
     use std::vec;
-    use tidegate_sched::Latency;
+    use tidegate_sched::{Latency, Rate};
 
     fn rule(name: &str, weight: u32) -> AppRule {
         AppRule {
