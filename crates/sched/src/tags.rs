@@ -22,7 +22,7 @@ use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use node::{Claim, Level, Node, Recent, Stands, TOLD_NS_MAX, level_of, scaled};
+use node::{Claim, HALF_NS, Level, Node, Recent, Stands, TOLD_NS_MAX, level_of, scaled};
 
 /// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
 const SCALE: u128 = 1 << 16;
@@ -87,6 +87,8 @@ pub(crate) struct Tags {
     rests: u64,
     /// Whether who is owed comes by the deadline of its request, not by when it was owed.
     by_deadline: bool,
+    /// When delays were looked at again.
+    looked_at: Time,
 }
 
 impl Tags {
@@ -109,6 +111,7 @@ impl Tags {
             resting_now: 0,
             rests: 0,
             by_deadline,
+            looked_at: Time(0),
         };
         tags.lay_out();
         tags
@@ -164,6 +167,9 @@ impl Tags {
                 };
                 self.elsewhere(one, now, &elsewhere, delay_ns);
                 let node = &mut self.nodes[one as usize];
+                if is_first {
+                    node.delayed = Some((first, delay_ns));
+                }
                 node.behind = u128::from(delay_ns) * SCALE / u128::from(node.share.weight);
             }
             let node = &mut self.nodes[one as usize];
@@ -249,9 +255,35 @@ impl Tags {
         delay_ns.min(next.delay_ns_max)
     }
 
+    /// Delays that have become shorter count as such: those that follow from what was told long ago.
+    fn look_again(&mut self, now: Time) {
+        self.looked_at = now;
+        for number in 0..self.nodes.len() as u32 {
+            let node = self.node(number);
+            let Some((first, delay_ns)) = node.delayed.filter(|(_, delay_ns)| *delay_ns > 0) else {
+                continue;
+            };
+            if node.stands != Stands::Active {
+                continue;
+            }
+            let shorter_ns = delay_ns.saturating_sub(self.delay(number, now, first));
+            if shorter_ns > 0 {
+                self.detach(number);
+                let node = &mut self.nodes[number as usize];
+                node.delayed = Some((first, delay_ns - shorter_ns));
+                let shorter = u128::from(shorter_ns) * SCALE / u128::from(node.share.weight);
+                node.tag = node.tag.saturating_sub(shorter);
+                self.place(number, now);
+            }
+        }
+    }
+
     /// Whose first request runs next; or when to ask again, if maxima forbid all.
     pub(crate) fn next(&mut self, now: Time) -> Result<u32, Time> {
         self.wake(now);
+        if now.0 >= self.looked_at.0.saturating_add(HALF_NS) {
+            self.look_again(now);
+        }
         while let Some(((_, number), ())) = self.due.first() {
             let Some(until) = self.blocked_until(number) else {
                 return Ok(self.first_of(number));
@@ -277,9 +309,9 @@ impl Tags {
             level.now = level.now.max(node.tag.min(turn));
             // A delay counts as if it had been given here.
             let delay_ns = next.map_or(0, |next| self.delay(one, now, next));
-            self.nodes[one as usize]
-                .heard
-                .add(now, 0, service.device_ns);
+            let node = &mut self.nodes[one as usize];
+            node.delayed = next.map(|next| (next, delay_ns));
+            node.heard.add(now, 0, service.device_ns);
             let device_ns = service.device_ns.saturating_add(delay_ns);
             self.given(one, now, service, device_ns);
         }
@@ -314,6 +346,7 @@ impl Tags {
             let node = &mut self.nodes[number as usize];
             (node.group, node.share) = (known.group, known.share);
             (node.tag, node.stands, node.claim) = (0, Stands::Resting, Claim::None);
+            node.delayed = None;
             let (waiting, deadline) = (node.waiting, node.deadline);
             for one in self.both(number) {
                 let node = &mut self.nodes[one as usize];

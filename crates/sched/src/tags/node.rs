@@ -1,6 +1,7 @@
 //! What is kept of each application and group that shares count, and of the levels at which they
 //! stand beside each other.
 
+use super::Next;
 use crate::share::Share;
 use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
@@ -11,7 +12,7 @@ pub(super) const TOLD_NS_MAX: u64 = 1_000_000_000;
 /// In such a time half of what was given before is forgotten. Short ones follow chance: processes
 /// that go from forwarder to forwarder then gather in waves, and miss what they would get
 /// elsewhere.
-const HALF_NS: u64 = 1_500_000_000;
+pub(super) const HALF_NS: u64 = 1_500_000_000;
 
 /// It is forgotten in ticks, so that it does not matter how often one looks.
 const TICKS: u64 = 64;
@@ -71,6 +72,8 @@ pub(super) struct Node {
     pub(super) tag: u128,
     /// Whether it keeps its tag when it is placed: it stood at its level until now.
     pub(super) stayed: bool,
+    /// Its first request, and by how much device time of others the tag is delayed.
+    pub(super) delayed: Option<(Next, u64)>,
     /// How far behind virtual time it may begin again: what others gave while it was away.
     pub(super) behind: u128,
     /// When its minimum owes it the next request, and its maximum allows it.
@@ -117,6 +120,7 @@ impl Node {
             stands: Stands::Resting,
             tag: 0,
             stayed: false,
+            delayed: None,
             behind: 0,
             min_at: 0,
             max_at: 0,

@@ -488,3 +488,40 @@ fn who_has_little_weight_never_starves() {
         }
     }
 }
+
+#[test]
+fn the_last_requests_of_an_application_do_not_wait_for_what_was_told_long_ago() {
+    let options = options("dsfq", 1, &[(1, weight(8)), (2, weight(1))]);
+    let mut scheduler = Scheduler::new(&options).unwrap();
+    let request = |id: u64, app: u64| {
+        let (id, app) = (RequestId(id), AppId(app));
+        Request::new(id, app, FileId(app.0), Direction::Read, id.0 * BYTES, BYTES)
+    };
+    for id in 1..=3 {
+        let told = Request {
+            charged_elsewhere_ns: SECOND,
+            charged_here_ns: MS,
+            ..request(id, 2)
+        };
+        scheduler.handle(Time(0), Input::Arrived(told)).unwrap();
+    }
+    for id in 10..2000 {
+        scheduler
+            .handle(Time(0), Input::Arrived(request(id, 1)))
+            .unwrap();
+    }
+    let mut served_at = Vec::new();
+    let mut batch = Vec::new();
+    for step in 0..600 {
+        let now = Time(step * COST_NS);
+        assert_eq!(scheduler.poll(now, &mut batch), Output::Dispatch);
+        let done = Time(now.0 + COST_NS);
+        scheduler
+            .handle(done, Input::Finished(batch[0].id))
+            .unwrap();
+        if batch[0].app == AppId(2) {
+            served_at.push(done.0 / MS);
+        }
+    }
+    assert!(served_at.len() == 3 && served_at[2] < 9000, "{served_at:?}");
+}
