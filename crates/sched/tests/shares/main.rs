@@ -497,7 +497,7 @@ fn the_last_requests_of_an_application_do_not_wait_for_what_was_told_long_ago() 
         let (id, app) = (RequestId(id), AppId(app));
         Request::new(id, app, FileId(app.0), Direction::Read, id.0 * BYTES, BYTES)
     };
-    for id in 1..=3 {
+    for id in 1..=9 {
         let told = Request {
             charged_elsewhere_ns: SECOND,
             charged_here_ns: MS,
@@ -523,5 +523,5 @@ fn the_last_requests_of_an_application_do_not_wait_for_what_was_told_long_ago() 
             served_at.push(done.0 / MS);
         }
     }
-    assert!(served_at.len() == 3 && served_at[2] < 9000, "{served_at:?}");
+    assert!(served_at.len() == 9 && served_at[1] < 4500, "{served_at:?}");
 }
