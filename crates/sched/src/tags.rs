@@ -443,7 +443,7 @@ impl Tags {
             node.min_at = from.saturating_add(takes_ns).min(most.max(from));
         }
         if let Some(max) = node.share.max {
-            let from = node.max_at.max(now.0.saturating_sub(BURST_NS));
+            let from = node.max_from(now, BURST_NS);
             node.max_at = from.saturating_add(max.ns(service, forwarders));
         }
     }

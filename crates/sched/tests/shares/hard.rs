@@ -169,3 +169,34 @@ fn what_one_client_makes_up_delays_nobody_else() {
         }
     }
 }
+
+#[test]
+fn who_goes_from_forwarder_to_forwarder_gets_its_maximum_and_no_more() {
+    for policy in ["dsfq", "two-level"] {
+        for (count, processes, rate) in [
+            (2, 1, 10),
+            (4, 1, 10),
+            (4, 3, 10),
+            (4, 20, 20),
+            (8, 20, 20),
+            (8, 20, 40),
+            (8, 20, 80),
+        ] {
+            let limited = Share {
+                max: Some(Rate::Bytes(rate * BYTES)),
+                ..Share::default()
+            };
+            let all: Vec<usize> = (0..count).collect();
+            let options = options(policy, count as u32, &[(1, limited)]);
+            let clients = Client::walkers(1, processes, &all);
+            let mut world = World::new(&options, &clients);
+            world.run(30 * SECOND);
+            let got = world.share(1, 5 * SECOND, 30 * SECOND, None) / MS;
+            let most = rate * 25 * 20;
+            assert!(
+                (most * 95 / 100..=most * 102 / 100).contains(&got),
+                "{policy}, {count} forwarders, {processes} processes: {got} ms, not {most}"
+            );
+        }
+    }
+}

@@ -276,6 +276,9 @@ impl World {
                     let (_, done) = self.busy_until[forwarder].take().expect("just seen");
                     self.finish(forwarder, &done);
                 }
+            }
+            // Whoever was answered has asked the next one, perhaps one with a lower number.
+            for forwarder in 0..self.forwarders.len() {
                 if self.busy_until[forwarder].is_none() {
                     let mut output = self.forwarders[forwarder].poll(Time(self.now), &mut batch);
                     while let Output::Tell(served) = output {
