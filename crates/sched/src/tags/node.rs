@@ -154,8 +154,8 @@ impl Node {
         self.min_at.max(now.0.saturating_sub(past_ns))
     }
 
-    /// From when its maximum counts, which may be passed by what it gives in `burst_ns`. In the time
-    /// that clients are away others give, and what they tell of it must find that time.
+    /// From when its maximum counts, which may be passed by what it gives in `burst_ns`. While
+    /// clients are away others give, and what they tell of it must find that time.
     pub(super) fn max_from(&mut self, now: Time, burst_ns: u64) -> u64 {
         let unknown_ns = self.away_ns(now).min(UNKNOWN_NS_MAX);
         let past_ns = burst_ns.saturating_add(unknown_ns);
