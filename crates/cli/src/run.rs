@@ -66,6 +66,15 @@ impl Run {
             drop(client);
             // Nothing is left for us to do: the program takes our place, with signals and all.
             let point = inside(point, view.as_ref());
+            if let Some(view) = &view
+                && !point.is_dir()
+            {
+                return Err(Fail::runtime(format!(
+                    "the directory {} of view {} is not there; `tidegate view create {1} {0}` \
+                     makes it",
+                    view.directory, view.name
+                )));
+            }
             let error = self.command(export.as_deref(), &point, &app).exec();
             return Err(cannot_run(&self.program[0], &error));
         }

@@ -160,7 +160,7 @@ impl Forwarders {
         states(&self.client, &self.found.forwarders)
     }
 
-    /// The rules that are in force at the first forwarder that answers.
+    /// The rules that are in force.
     pub fn rules(&self) -> Result<Rules, Fail> {
         rules_of(&self.states())
     }
@@ -219,8 +219,14 @@ impl Forwarders {
     }
 }
 
+/// The rules that were set last: a forwarder that was away or has started again has older ones, and
+/// a change must not make the others forget theirs.
 fn rules_of(states: &[Value]) -> Result<Rules, Fail> {
-    let text = states.iter().find_map(|state| state["shares"].as_str());
+    let tells = states.iter().filter(|state| state["shares"].is_string());
+    let set_at = |state: &&Value| state["shares_set_ns"].as_u64().unwrap_or(0);
+    // Of equals the first.
+    let latest = tells.rev().max_by_key(set_at);
+    let text = latest.and_then(|state| state["shares"].as_str());
     let Some(text) = text else {
         let why = states.iter().find_map(|state| state["error"].as_str());
         let why = why.unwrap_or("they are of an older version");
@@ -229,4 +235,27 @@ fn rules_of(states: &[Value]) -> Result<Rules, Fail> {
         )));
     };
     Ok(rules(text, "the forwarder's rules")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn of_different_rules_those_count_that_were_set_last() {
+        let state = |name: &str, at: u64| {
+            let shares = format!("[[app]]\nname = \"{name}\"\n");
+            json!({"shares": shares, "shares_set_ns": at})
+        };
+        let first = |states: &[Value]| {
+            let rules = rules_of(states).unwrap_or_else(|fail| panic!("{}", fail.message));
+            rules.apps[0].name.clone()
+        };
+        let away = json!({"error": "no answer"});
+        assert_eq!(first(&[away.clone(), state("a", 0), state("b", 7)]), "b");
+        assert_eq!(first(&[state("a", 9), state("b", 7), away]), "a");
+        assert_eq!(first(&[state("a", 0), state("b", 0)]), "a");
+        assert!(rules_of(&[]).is_err());
+    }
 }

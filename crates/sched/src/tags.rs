@@ -15,6 +15,7 @@
 //! group stands beside the groups. Requests of an application keep their order, so it has one tag
 //! of each kind, for its first request.
 
+mod change;
 mod node;
 
 use crate::share::{Service, Shares};
@@ -38,6 +39,10 @@ const AHEAD_NS: u64 = 100_000_000;
 
 /// A maximum may be passed by what it gives in this time, so that pauses are made up for.
 const BURST_NS: u64 = 20_000_000;
+
+/// When minima had so much device time in a row, one request goes by weight: minima that are more
+/// than there is must not starve who has none.
+const MINIMA_NS_MAX: u64 = 1_000_000_000;
 
 /// So many requests have to tell what others gave before nothing is guessed.
 const ENOUGH: u64 = 4;
@@ -89,6 +94,12 @@ pub(crate) struct Tags {
     by_deadline: bool,
     /// When delays were looked at again.
     looked_at: Time,
+    /// Whether the last one that was next was owed its minimum.
+    by_minimum: bool,
+    /// Device time given to minima since a request went by weight.
+    minima_ns: u64,
+    /// The level that chooses when minima had theirs for long.
+    turn: usize,
 }
 
 impl Tags {
@@ -112,6 +123,9 @@ impl Tags {
             rests: 0,
             by_deadline,
             looked_at: Time(0),
+            by_minimum: false,
+            minima_ns: 0,
+            turn: 0,
         };
         tags.lay_out();
         tags
@@ -284,8 +298,15 @@ impl Tags {
         if now.0 >= self.looked_at.0.saturating_add(HALF_NS) {
             self.look_again(now);
         }
+        self.by_minimum = false;
+        if self.minima_ns >= MINIMA_NS_MAX
+            && let Some(number) = self.by_turn()
+        {
+            return Ok(number);
+        }
         while let Some(((_, number), ())) = self.due.first() {
             let Some(until) = self.blocked_until(number) else {
+                self.by_minimum = true;
                 return Ok(self.first_of(number));
             };
             self.unclaim(number);
@@ -298,8 +319,28 @@ impl Tags {
         Err(Time(until).min(now + HOLD_NS_MAX))
     }
 
+    /// Who is next by weight at one of the levels, in turns: those of a group would else wait for
+    /// ever behind the group's tag, when minima within it are more than there is.
+    fn by_turn(&mut self) -> Option<u32> {
+        for _ in 0..self.levels.len() {
+            self.turn = (self.turn + 1) % self.levels.len();
+            let group = self.turn.checked_sub(1).map(|group| self.groups[group]);
+            if group.is_some_and(|group| self.node(group).stands != Stands::Active) {
+                continue;
+            }
+            if let Some(((_, number), ())) = self.levels[self.turn].active.first() {
+                return Some(self.first_of(number));
+            }
+        }
+        None
+    }
+
     /// The first request of an application runs, and takes so much. `next`: its first one then.
     pub(crate) fn charge(&mut self, number: u32, now: Time, service: &Service, next: Option<Next>) {
+        self.minima_ns = match self.by_minimum {
+            true => self.minima_ns.saturating_add(service.device_ns),
+            false => 0,
+        };
         for one in self.both(number) {
             self.detach(one);
             let node = &self.nodes[one as usize];
@@ -322,44 +363,6 @@ impl Tags {
     pub(crate) fn cancelled(&mut self, number: u32, now: Time, next: Option<Next>) {
         self.both(number).for_each(|one| self.detach(one));
         self.leaves(number, now, next);
-    }
-
-    /// New shares. Who waits keeps its place in its own queue and what its minimum and maximum
-    /// gave it; weights count from now.
-    pub(crate) fn set_shares(&mut self, shares: &Shares, now: Time) {
-        self.shares = shares.clone();
-        for number in core::mem::take(&mut self.groups) {
-            self.nodes[number as usize].is_group = None;
-            self.nodes_free.push(number);
-        }
-        for set in [&mut self.later, &mut self.due, &mut self.throttled] {
-            set.clear();
-        }
-        self.levels.clear();
-        self.lay_out();
-        for number in 0..self.nodes.len() as u32 {
-            let node = &self.nodes[number as usize];
-            if node.is_group.is_some() || self.known(node.app) != Some(number) {
-                continue;
-            }
-            let known = self.shares.of(node.app);
-            let node = &mut self.nodes[number as usize];
-            (node.group, node.share) = (known.group, known.share);
-            (node.tag, node.stands, node.claim) = (0, Stands::Resting, Claim::None);
-            node.delayed = None;
-            let (waiting, deadline) = (node.waiting, node.deadline);
-            for one in self.both(number) {
-                let node = &mut self.nodes[one as usize];
-                if one != number {
-                    node.waiting += waiting;
-                    node.deadline = deadline;
-                }
-                let level = level_of(node);
-                self.levels[level].waiting += waiting;
-                self.detach(one);
-                self.place(one, now);
-            }
-        }
     }
 
     /// The system's level, and groups without applications.
@@ -437,9 +440,10 @@ impl Tags {
                 break;
             }
             self.later.remove(&(at, number));
-            let node = &mut self.nodes[number as usize];
-            let due = if self.by_deadline { node.deadline } else { at };
-            node.claim = Claim::Due(due);
+            // A group is as urgent as the first request that it would run.
+            let deadline = self.node(self.first_of(number)).deadline;
+            let due = if self.by_deadline { deadline } else { at };
+            self.nodes[number as usize].claim = Claim::Due(due);
             self.due.insert((due, number), ());
         }
     }
@@ -471,7 +475,7 @@ impl Tags {
             node.min_at = from.saturating_add(takes_ns).min(most.max(from));
         }
         if let Some(max) = node.share.max {
-            let from = node.max_at.max(now.0.saturating_sub(BURST_NS));
+            let from = node.max_from(now, BURST_NS);
             node.max_at = from.saturating_add(max.ns(service, forwarders));
         }
     }

@@ -25,6 +25,8 @@ pub(super) struct InForce {
     /// The scheduler's options as they were asked for.
     plain: Options,
     pub(super) rules: Rules,
+    /// When they were set, ns since 1970 by the host's clock; 0: they are those of the start.
+    pub(super) set_at: u64,
     shares: Shares,
 }
 
@@ -42,6 +44,7 @@ impl InForce {
                 false => config.shares.shares(forwarders),
             },
             rules: config.shares.clone(),
+            set_at: 0,
         }
     }
 
@@ -183,6 +186,8 @@ impl Forwarder {
         } else {
             self.schedule_by(&options)?;
         }
+        let offset_ns = self.config.scheduler.wall_offset_ns;
+        self.shares.set_at = self.now.0.wrapping_add(offset_ns);
         self.shares.rules = rules;
         self.shares.shares = shares;
         Ok(())

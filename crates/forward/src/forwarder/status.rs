@@ -29,6 +29,7 @@
 //!   "asked_policy": "window",       the one that was asked for: another while there are rules of
 //!                                   shares and it keeps none
 //!   "shares": "[[app]]...",         the rules of shares, as the configuration has them
+//!   "shares_set_ns": 0,             when they were set, ns since 1970; 0: those of the start
 //!   "applications": [{"app": "00000000000000ff",
 //!                     "name": "climate", "uid": 1000, "job": "17", "project": "c",   if known
 //!                     "rule": "cli*", "group": "c",        from which its share follows, if any
@@ -289,9 +290,10 @@ impl Forwarder {
         )?;
         write!(
             out,
-            ",\"asked_policy\":{},\"shares\":{}",
+            ",\"asked_policy\":{},\"shares\":{},\"shares_set_ns\":{}",
             Quoted(self.shares.plain_policy()),
-            Quoted(&self.shares.rules.to_string())
+            Quoted(&self.shares.rules.to_string()),
+            self.shares.set_at
         )?;
         let counted = &self.counters.applications;
         let known = self.applications.iter().map(|(app, _)| app);

@@ -143,8 +143,10 @@ fn with_rules_the_policy_keeps_shares_and_without_them_the_plain_one_is_back() {
         weight,
         ..Share::default()
     };
+    assert!(status(&mut host).contains(r#""shares_set_ns":0,"#));
     assert!(set(&mut tester, &mut host, rules("a", weight(3))).is_ok());
     let text = status(&mut host);
+    assert!(!text.contains(r#""shares_set_ns":0,"#), "{text}");
     assert!(text.contains(r#""policy":"two-level""#), "{text}");
     assert!(text.contains(r#""asked_policy":"window""#), "{text}");
     assert!(text.contains(r#"name = \"a\"\nweight = 3"#), "{text}");

@@ -158,6 +158,14 @@ impl Node {
         self.min_at.max(now.0.saturating_sub(past_ns))
     }
 
+    /// From when its maximum counts, which may be passed by what it gives in `burst_ns`. While
+    /// clients are away others give, and what they tell of it must find that time.
+    pub(super) fn max_from(&mut self, now: Time, burst_ns: u64) -> u64 {
+        let unknown_ns = self.away_ns(now).min(UNKNOWN_NS_MAX);
+        let past_ns = burst_ns.saturating_add(unknown_ns);
+        self.max_at.max(now.0.saturating_sub(past_ns))
+    }
+
     /// How long clients stay away, before they tell of it.
     pub(super) fn away_ns(&mut self, now: Time) -> u64 {
         let (times_away, others_ns) = self.away.now(now);

@@ -1,6 +1,7 @@
 //! What shares promise, on several forwarders that never talk: theory's bounds, and honest and
 //! greedy clients.
 
+mod hard;
 mod world;
 
 use tidegate_sched::{

@@ -26,6 +26,8 @@ pub struct Client {
     pub every_ns: Option<u64>,
     /// Tells the forwarders that others gave it nothing.
     pub forges: bool,
+    /// Tells the forwarders that others gave it so much since each last request, ns.
+    pub tells_ns: Option<u64>,
     /// Its processes go from forwarder to forwarder with one request each, as those do that go
     /// through files in stripes; `outstanding` is how many they are.
     pub walks: bool,
@@ -40,6 +42,7 @@ impl Client {
             active: (0, u64::MAX),
             every_ns: None,
             forges: false,
+            tells_ns: None,
             walks: false,
         }
     }
@@ -176,7 +179,7 @@ impl World {
         let app = AppId(of.app);
         let place = mix64(self.ids) % (1 << 30) * BYTES;
         let request = Request {
-            charged_elsewhere_ns: new(0),
+            charged_elsewhere_ns: of.tells_ns.unwrap_or_else(|| new(0)),
             charged_here_ns: others[3] - told[3],
             away_ms: u16::try_from(away_ns / MS).unwrap_or(u16::MAX),
             bytes_elsewhere: new(1),
@@ -273,6 +276,9 @@ impl World {
                     let (_, done) = self.busy_until[forwarder].take().expect("just seen");
                     self.finish(forwarder, &done);
                 }
+            }
+            // Whoever was answered has asked the next one, perhaps one with a lower number.
+            for forwarder in 0..self.forwarders.len() {
                 if self.busy_until[forwarder].is_none() {
                     let mut output = self.forwarders[forwarder].poll(Time(self.now), &mut batch);
                     while let Output::Tell(served) = output {

@@ -298,15 +298,21 @@ mod tests {
             "weight = 99999999999999999999",
             "f:3: weight must be a whole number",
         ),
-        ("min = \"-5 MB/s\"", "f:3: min = \"-5 MB/s\" must be"),
-        ("min = \"0 MB/s\"", "f:3: min = \"0 MB/s\" must be above 0"),
-        ("min = 25", "f:3: min = 25 must be"),
+        (
+            "min = \"-5 MB/s\"",
+            "f:3: min = \"-5 MB/s\" is no rate; write",
+        ),
+        (
+            "min = \"0 MB/s\"",
+            "f:3: min = \"0 MB/s\" is impossible: 1 to",
+        ),
+        ("min = 25", "f:3: min = \"25\" is no rate; write"),
         (
             "max = \"99999999999 TB/s\"",
-            "f:3: max = \"99999999999 TB/s\" is more than",
+            "f:3: max = \"99999999999 TB/s\" is impossible",
         ),
-        ("max = \"120 %\"", "f:3: max = \"120 %\" is more than 100 %"),
-        ("max = \"5 parsec\"", "f:3: max = \"5 parsec\" must be"),
+        ("max = \"120 %\"", "f:3: max = \"120 %\" is impossible"),
+        ("max = \"5 parsec\"", "f:3: max = \"5 parsec\" is no rate"),
         (
             "min = \"9 MB/s\"\nmax = \"8 MB/s\"",
             "f:4: max = 8 MB/s is less than min = 9 MB/s",

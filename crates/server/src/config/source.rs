@@ -331,9 +331,13 @@ pub(super) fn unknown(section: &str, key: &str, place: &str, known: &str) -> Con
         "" => "the first section".to_string(),
         name => format!("[{name}]"),
     };
+    let known = match known {
+        "" => "it has none".to_string(),
+        known => format!("known: {known}"),
+    };
     ConfigError::new(
         place,
-        format!("unknown key \"{key}\" in {section}; known: {known}"),
+        format!("unknown key \"{key}\" in {section}; {known}"),
     )
 }
 

@@ -4,6 +4,7 @@ use super::Reactor;
 use crate::config;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -91,7 +92,13 @@ pub fn file_in(hidden: &Path) -> PathBuf {
 fn write(file: &Path, rules: &Rules) -> io::Result<()> {
     let new = file.with_extension(format!("toml.{}", std::process::id()));
     let text = format!("# Written by `tidegate share ... --save`; read at the start.\n{rules}");
-    let mut out = File::create(&new)?;
+    // The forwarder has no umask: it makes files for programs, with the modes that they ask for.
+    let mut out = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
     let written = out
         .write_all(text.as_bytes())
         .and_then(|()| out.sync_all())
@@ -129,5 +136,26 @@ impl Reactor {
         self.core
             .forwarder
             .handle(self.core.now, Input::SharesParsed { policy, rules });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn rules_are_written_for_the_forwarders_alone() {
+        let scratch = Scratch::new("rules");
+        let file = file_in(scratch.path());
+        write(&file, &Rules::default()).expect("written");
+        let mode = std::fs::metadata(&file)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777 & !0o600, 0, "{mode:o}");
+        remove(&file).expect("removed");
+        remove(&file).expect("nothing is as good");
     }
 }
