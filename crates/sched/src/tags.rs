@@ -169,9 +169,7 @@ impl Tags {
             let level = &mut self.levels[level_of(node)];
             let (others_ns, here_ns) = (elsewhere.device_ns, told.here_ns);
             node.hears(now, others_ns, here_ns, told.away_ms);
-            if node.believed(now) != (0, 0) {
-                level.told.add(now, others_ns, here_ns);
-            }
+            node.tells(now, (others_ns, here_ns), &mut level.told);
             let delays = is_first && elsewhere.device_ns > 0;
             if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
                 self.detach(one);
@@ -257,10 +255,8 @@ impl Tags {
         let (told_ns, known_ns) = node.believed(now);
         let (all_ns, all_known_ns) = self.levels[level_of(node)].told.now(now);
         let enough_ns = next.cost_ns.saturating_mul(ENOUGH);
-        let guessed_ns = match all_known_ns < enough_ns {
-            true => 0,
-            false => scaled(all_ns, enough_ns.saturating_sub(known_ns), all_known_ns),
-        };
+        let missing_ns = enough_ns.saturating_sub(known_ns);
+        let guessed_ns = scaled(all_ns, missing_ns, all_known_ns.max(enough_ns));
         let told_ns = told_ns.saturating_add(guessed_ns);
         let told = scaled(told_ns, next.cost_ns, known_ns.max(enough_ns));
         let (heard_ns, here_ns) = node.heard.now(now);
@@ -269,15 +265,17 @@ impl Tags {
         delay_ns.min(next.delay_ns_max)
     }
 
-    /// Delays that have become shorter count as such: those that follow from what was told long ago.
+    /// Delays that have become shorter count as such: they followed from what was told long ago.
     fn look_again(&mut self, now: Time) {
         self.looked_at = now;
         for number in 0..self.nodes.len() as u32 {
             let node = self.node(number);
-            let Some((first, delay_ns)) = node.delayed.filter(|(_, delay_ns)| *delay_ns > 0) else {
+            let Some((first, delay_ns)) = node.delayed.filter(|(_, ns)| *ns > 0) else {
                 continue;
             };
-            if node.stands != Stands::Active {
+            // Of whom clients still tell, a delay that happens to be shorter now means nothing.
+            let is_quiet = now.0 - node.told_at.0.min(now.0) >= HALF_NS;
+            if node.stands != Stands::Active || !is_quiet {
                 continue;
             }
             let shorter_ns = delay_ns.saturating_sub(self.delay(number, now, first));

@@ -82,6 +82,8 @@ pub(super) struct Node {
     pub(super) claim: Claim,
     /// Lately: what clients told, of others and of this forwarder.
     pub(super) told: Recent,
+    /// Whether that is among what is known of all.
+    pub(super) is_counted: bool,
     /// When one did last.
     pub(super) told_at: Time,
     /// Lately: what others gave, times how long the client was away meanwhile in units of
@@ -126,6 +128,7 @@ impl Node {
             max_at: 0,
             claim: Claim::None,
             told: Recent::default(),
+            is_counted: false,
             told_at: Time(0),
             away: Recent::default(),
             heard: Recent::default(),
@@ -148,6 +151,18 @@ impl Node {
             let times_away = scaled(others_ns, away_ns, AWAY_NS);
             self.away.add(now, times_away, others_ns);
         }
+    }
+
+    /// Adds what it was told just now to what is known of all at its level: when it can be believed
+    /// first, all that it was told.
+    pub(super) fn tells(&mut self, now: Time, told: (u64, u64), all: &mut Recent) {
+        let is_believed = self.believed(now) != (0, 0);
+        match (is_believed, self.is_counted) {
+            (true, true) => all.add(now, told.0, told.1),
+            (true, false) => all.join(now, self.told),
+            (false, _) => {}
+        }
+        self.is_counted = is_believed;
     }
 
     /// From when its minimum counts: at most so much of it is owed for the past. What others gave
@@ -213,6 +228,13 @@ impl Recent {
             }
         }
         (self.others_ns, self.here_ns)
+    }
+
+    /// Adds what another one has.
+    pub(super) fn join(&mut self, now: Time, mut other: Recent) {
+        let ((others, here), more) = (self.now(now), other.now(now));
+        self.others_ns = others.saturating_add(more.0);
+        self.here_ns = here.saturating_add(more.1);
     }
 
     pub(super) fn add(&mut self, now: Time, others_ns: u64, here_ns: u64) {

@@ -106,6 +106,11 @@ impl Pace {
             }
             return Ok(());
         };
+        self.check_timed(key)
+    }
+
+    /// Checks calls at given times, which the key says.
+    fn check_timed(&self, key: &str) -> Result<(), Impossible> {
         require(
             !(self.interval.is_some() && self.rate.is_some()),
             "rate",

@@ -40,9 +40,9 @@ fn calls_come_at_their_times_whatever_the_answers_do() {
 
 #[test]
 fn who_waits_for_answers_makes_no_call_too_late() {
-    // A process asks each 2 ms for what the network carries in 10 ms or so.
+    // A process asks each 2 ms for what the devices do in 10 ms: ten blocks each.
     let text =
-        "request = '1 MB'\nrequests = 30\ninterval = '2 ms'\nwaits = true\ndirection = 'write'";
+        "request = '80 KiB'\nrequests = 30\ninterval = '2 ms'\nwaits = true\ndirection = 'write'";
     let outcome = run(&workload("ior", text, 1), 1, 3_000_000);
     let calls = &outcome.accesses;
     assert!((4..=10).contains(&calls.len()), "{} calls", calls.len());
@@ -62,7 +62,7 @@ fn who_waits_for_answers_makes_no_call_too_late() {
 
 #[test]
 fn after_the_stonewall_no_call_is_made() {
-    let text = "request = '1 MB'\nrequests = 100\nstonewall = '50 ms'";
+    let text = "request = '40 KiB'\nrequests = 100\nstonewall = '50 ms'";
     let outcome = run(&workload("ior", text, 2), 2, 1_000_000);
     let issued = outcome.accesses.iter().map(|call| call.issued_ns);
     assert!(issued.clone().count() > 4 && issued.clone().all(|at| at < 51_000_000));
