@@ -296,13 +296,14 @@ fn a_program_is_shown_by_the_name_that_run_gave_it() {
     }
     let states = scratch.run(&["stat", "--json"]);
     assert!(states.contains("\"name\":\"climate\""), "{states}");
-    // Forwarders know the names too, so an address is enough: that of the file's forwarder.
-    let known = [0, 1].map(|index| {
+    // Forwarders know the names too, so addresses are enough.
+    let address = |index: u32| {
         let socket = scratch.0.join(format!("run/forwarder.{index}.sock"));
-        let address = format!("unix:{}", shown(&socket));
-        scratch.run(&["stat", "--forwarders", &address])
-    });
-    assert!(known.concat().contains("climate"), "{known:?}");
+        format!("unix:{}", shown(&socket))
+    };
+    let addresses = format!("{},{}", address(0), address(1));
+    let table = scratch.run(&["stat", "--forwarders", &addresses]);
+    assert!(table.contains("climate"), "{table}");
     scratch.run(&["down"]);
 }
 
