@@ -16,7 +16,7 @@ test: ## everything that a change has to pass, as CI runs it
 	@tools/need test fsx pjdfstest
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	cargo test --workspace --quiet
+	cargo test --workspace --no-fail-fast --quiet
 	cargo build --release -p tidegate-cli
 	tests/run quick
 	tools/instructions --check

@@ -9,11 +9,14 @@ seeds=(--repetitions 1)
 
 # figure NAME: its claims hold; what does not is printed.
 figure() {
-  "$TIDEGATE" sim "$1" "${seeds[@]}" --check > "$WORK/figure" && return 0
+  local repetitions=("${seeds[@]}")
+  # What small writes keep there depends on where the seed places the files: claims are of the mean.
+  [ "$1" = vpfs-2013-fig1 ] && repetitions=()
+  "$TIDEGATE" sim "$1" "${repetitions[@]}" --check > "$WORK/figure" && return 0
   grep "DOES NOT HOLD" "$WORK/figure"
   return 1
 }
-"$TIDEGATE" sim --list | grep -o '^[a-z0-9-]*-[0-9][a-z0-9-]*' > "$WORK/names"
+"$TIDEGATE" sim --list | grep -o '^[a-z][a-z0-9-]*' > "$WORK/names"
 check "there are figures" test "$(grep -c '^[a-z]*-20[0-9][0-9]-fig[0-9]*$' "$WORK/names")" -ge 8
 while read -r name; do
   # scale-1024 has one size, which is a test of its own.
