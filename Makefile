@@ -9,7 +9,7 @@ help: ## list the commands
 
 demo: ## two competing jobs, in arrival order and then coordinated (some minutes)
 	@tools/need demo
-	cargo build --release -p tidegate-cli
+	cargo build --release -p tidegate-cli -p tidegate-preload
 	@tools/demo
 
 test: ## everything that a change has to pass, as CI runs it
@@ -17,26 +17,26 @@ test: ## everything that a change has to pass, as CI runs it
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo test --workspace --no-fail-fast --quiet
-	cargo build --release -p tidegate-cli
+	cargo build --release -p tidegate-cli -p tidegate-preload
 	tests/run quick
 	tools/instructions --check
 
 test-long: ## the long runs of every end-to-end suite (an hour)
 	@tools/need test-long fsx pjdfstest
-	cargo build --release -p tidegate-cli
+	cargo build --release -p tidegate-cli -p tidegate-preload
 	tests/run long
 
 bench: ## write the tables of docs/performance.md from this machine
 	@tools/need demo
-	cargo build --release -p tidegate-cli
+	cargo build --release -p tidegate-cli -p tidegate-preload
 	$(TARGET)/release/tidegate bench performance --write docs/performance.md
 
 figures: ## write docs/figures.md: all scenarios beside their papers
-	cargo build --release -p tidegate-cli
+	cargo build --release -p tidegate-cli -p tidegate-preload
 	$(TARGET)/release/tidegate report --all --markdown docs/figures.md
 
 build: ## the release build of the command `tidegate`
-	cargo build --release -p tidegate-cli
+	cargo build --release -p tidegate-cli -p tidegate-preload
 
 install: ## the scheduler's C library: PREFIX=/usr/local LIBDIR= INCLUDEDIR= DESTDIR=
 	cargo build --release -p tidegate-capi

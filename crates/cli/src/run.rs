@@ -18,12 +18,18 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_server::config::rule::View;
 
+/// File name of the library that `crates/preload` makes.
+const SHORTCUT: &str = "libtidegate_preload.so";
+
 /// Run a program through the forwarders.
 ///
 /// The program finds the files under TIDEGATE_MOUNT. If the working directory lies in the exported
 /// directory, the program runs in the same place of the mount. There TIDEGATE_APP names the
 /// application: the one given, else the one set already, else the batch system's job, else a new
 /// one. `tidegate stat` shows it by this name.
+///
+/// Data of the files goes from the program straight to the forwarders, past the kernel and the
+/// mount (LD_PRELOAD of the short-cut; TIDEGATE_SHORTCUT=off in the environment switches it off).
 #[derive(clap::Args)]
 pub struct Run {
     #[command(flatten)]
@@ -35,6 +41,9 @@ pub struct Run {
     /// counts; `tidegate view` creates one
     #[arg(long, value_name = "NAME")]
     view: Option<String>,
+    /// Leave the short-cut out: all data goes through the kernel and the mount
+    #[arg(long)]
+    no_shortcut: bool,
     /// Say on standard error which application the program is, and where it finds the files
     #[arg(long)]
     verbose: bool,
@@ -92,6 +101,7 @@ impl Run {
         }
         let mut command = Command::new(&self.program[0]);
         command.args(&self.program[1..]);
+        self.preload(&mut command);
         command.env("TIDEGATE_MOUNT", point);
         command.env("TIDEGATE_APP", app);
         let view = self.view.is_some().then(|| point.to_path_buf());
@@ -100,6 +110,29 @@ impl Run {
             command.current_dir(place);
         }
         command
+    }
+
+    /// Has the short-cut loaded into the program, before what the environment loads already.
+    fn preload(&self, command: &mut Command) {
+        if self.no_shortcut {
+            return;
+        }
+        let Some(library) = shortcut() else {
+            eprintln!(
+                "tidegate: {SHORTCUT} lies neither beside this program nor in ../lib: all data goes \
+                 through the mount; `make build` builds it, --no-shortcut says that it is not wanted"
+            );
+            return;
+        };
+        if self.verbose {
+            eprintln!("tidegate: data past the mount by {}", library.display());
+        }
+        let mut libraries = library.into_os_string();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        command.env("LD_PRELOAD", libraries);
     }
 
     /// Runs the program as a child and passes signals on to it.
@@ -135,6 +168,17 @@ impl Run {
         }
         child.wait().map_err(Fail::runtime)
     }
+}
+
+/// The short-cut's library: beside this program, as built, or in `lib`, as installed.
+fn shortcut() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let folder = program.parent()?;
+    let installed = folder.parent().map(|prefix| prefix.join("lib"));
+    let folders = [Some(folder.to_path_buf()), installed];
+    let mut libraries = folders.into_iter().flatten().map(|dir| dir.join(SHORTCUT));
+    // A colon or space ends a name in LD_PRELOAD.
+    libraries.find(|path| path.is_file() && !path.to_string_lossy().contains([':', ' ']))
 }
 
 fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Fail> {

@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trace", &["sched", "wire"]),
     ("client", &["wire"]),
     ("mount", &["client"]),
+    ("preload", &["client"]),
     (
         "sim",
         &["forward", "client", "sched", "wire", "trace", "device"],

@@ -63,12 +63,14 @@ pub struct Answer {
 /// number of threads, and end at the latest with the timeout.
 pub struct Client {
     host: Host,
+    reached: String,
 }
 
 impl Client {
     /// Opens sessions; succeeds as soon as one forwarder has granted one.
     pub fn connect(options: Options) -> Result<Arc<Client>, ConnectError> {
         Ok(Arc::new(Client {
+            reached: options.to_text(),
             host: Host::start(options)?,
         }))
     }
@@ -76,6 +78,12 @@ impl Client {
     /// Root directory of the export, as it was when the first session was granted.
     pub fn root(&self) -> Attr {
         self.host.root()
+    }
+
+    /// How another process of this machine reaches the same forwarders: a line for
+    /// [`Options::from_text`].
+    pub fn reached(&self) -> &str {
+        &self.reached
     }
 
     /// Number of forwarders.

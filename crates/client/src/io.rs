@@ -58,7 +58,7 @@ impl Host {
             },
         };
         let core = core_options(&options)?;
-        let (reactor, waker) = Reactor::new(addresses?, secret, &core)?;
+        let (reactor, waker) = Reactor::new(addresses?, secret, &core, options.guest)?;
         let shared = Arc::new(Shared::new(core, waker, options.in_flight_bytes_max));
         let thread = reactor.spawn(Arc::clone(&shared))?;
         let mut host = Host {

@@ -14,6 +14,7 @@ mod errno;
 pub mod fs;
 mod io;
 mod options;
+pub mod shortcut;
 
 pub use self::core::Application;
 pub use api::{
@@ -21,4 +22,5 @@ pub use api::{
 };
 pub use application::{application_name_from_env, job_from_env, project_from_env};
 pub use bytes::Bytes;
+pub use options::Guest;
 pub use tidegate_wire as wire;

@@ -2,6 +2,8 @@
 
 use crate::cancel::CancelToken;
 use crate::wire::{Caller, PAYLOAD_LIMIT};
+use rustix::fd::OwnedFd;
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +40,17 @@ pub struct Options {
     /// The project that the job counts for; empty if there is none. Default: what
     /// [`project_from_env`](crate::project_from_env) says.
     pub project: String,
+    /// For a client that lives in a program that does not know of it.
+    pub guest: Guest,
+}
+
+/// How a client stays out of the way of a program that does not know of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guest {
+    /// Called by the client's own thread first.
+    pub thread_begins: Option<fn()>,
+    /// Moves a new socket to a number that the program will not use.
+    pub place: Option<fn(OwnedFd) -> OwnedFd>,
 }
 
 impl Default for Options {
@@ -63,6 +76,7 @@ impl Default for Options {
             application,
             job: crate::job_from_env(variable).unwrap_or_default(),
             project: crate::project_from_env(variable).unwrap_or_default(),
+            guest: Guest::default(),
         }
     }
 }
@@ -100,6 +114,26 @@ impl Options {
             return Err(ConnectError::NoAddress);
         }
         Ok(options)
+    }
+
+    /// How to reach the same forwarders from another process of this machine: a line for
+    /// [`from_text`](Options::from_text).
+    pub(crate) fn to_text(&self) -> String {
+        let absolute = |address: &String| match address.strip_prefix("unix:") {
+            Some(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+                format!("unix:{}", path.display())
+            }
+            None => address.clone(),
+        };
+        let addresses: Vec<String> = self.forwarders.iter().map(absolute).collect();
+        let mut text = addresses.join(",");
+        if let Some(path) = &self.secret_file {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let _ = write!(text, ";secret={}", path.display());
+        }
+        let _ = write!(text, ";timeout_s={}", self.timeout.as_secs());
+        text
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConnectError> {
@@ -176,6 +210,15 @@ pub struct Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_told_to_others_reaches_the_same_forwarders() {
+        let line = "unix:/run/a.sock,tcp:node7:7000;secret=/etc/tidegate/secret;timeout_s=30";
+        let options = Options::from_text(line).expect("a good line");
+        assert_eq!(options.to_text(), line);
+        let near = Options::new(["unix:a.sock"]).to_text();
+        assert!(near.starts_with("unix:/"), "{near}");
+    }
 
     #[test]
     fn wrong_settings_are_named() {

@@ -130,8 +130,11 @@ impl RemoteFiles {
             }
             Operation::Setlk(lock) => done(reply, self.set_lock(asked, &lock, false)),
             Operation::Setlkw(lock) => done(reply, self.set_lock(asked, &lock, true)),
-            // None of ours yet; ENOTTY is what a file says to a command that it does not know.
-            Operation::Ioctl(_) => reply.error(Errno::NOTTY),
+            Operation::Ioctl(ioctl) => {
+                answer(reply, self.control(asked, &ioctl), |reply, output| {
+                    reply.ioctl(0, &output)
+                });
+            }
             named => self.handle_named(asked, named, reply),
         }
     }

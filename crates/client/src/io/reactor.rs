@@ -6,6 +6,7 @@ use super::proof::Secret;
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Shared, State};
 use crate::core::{CoreOptions, Input, Lost};
+use crate::options::Guest;
 use crate::wire::Challenge;
 use mio::event::Event;
 use mio::unix::SourceFd;
@@ -34,6 +35,7 @@ pub(crate) struct Reactor {
     payload_max: u32,
     links: Vec<Link>,
     received: Vec<Received>,
+    guest: Guest,
 }
 
 /// What the thread has of one forwarder.
@@ -69,6 +71,7 @@ impl Reactor {
         addresses: Vec<Address>,
         secret: Option<Secret>,
         core: &CoreOptions,
+        guest: Guest,
     ) -> io::Result<(Reactor, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), Token(addresses.len()))?;
@@ -83,6 +86,7 @@ impl Reactor {
             payload_max,
             links,
             received,
+            guest,
         };
         Ok((reactor, waker))
     }
@@ -90,6 +94,9 @@ impl Reactor {
     /// Starts the thread. It takes no signals: they are the program's.
     pub(crate) fn spawn(mut self, shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
         let body = move || {
+            if let Some(begins) = self.guest.thread_begins {
+                begins();
+            }
             // Whatever has gone wrong, nobody waits for ever.
             let _ = catch_unwind(AssertUnwindSafe(|| self.run(&shared)));
             shared.abandon();
@@ -199,7 +206,10 @@ impl Reactor {
     fn connect(&mut self, shared: &Shared, forwarder: usize, generation: u64) {
         self.release(forwarder);
         let socket = match self.addresses[forwarder].connect() {
-            Ok(socket) => socket,
+            Ok(socket) => match self.guest.place {
+                Some(place) => place(socket),
+                None => socket,
+            },
             Err(Errno::AGAIN) => {
                 let again = Instant::now() + QUEUE_FULL_WAIT;
                 self.links[forwarder] = Link::Queued { generation, again };

@@ -2,8 +2,9 @@
 
 use super::opens::OpenFile;
 use super::{Asked, RemoteFiles, convert, process};
-use crate::fuse::{self, Copy, Errno, Opened, Payload, Read, Reply, Write};
+use crate::fuse::{self, Copy, Errno, Ioctl, Opened, Payload, Read, Reply, Write};
 use std::sync::Arc;
+use tidegate_client::shortcut::{self, ANSWER_LEN};
 use tidegate_client::wire::{Extent, Handle, Op, Outcome};
 use tidegate_client::{Application, Bytes};
 
@@ -195,6 +196,27 @@ impl RemoteFiles {
             len: copy.len,
         };
         self.call_through(asked, &to).written(op, Bytes::new())
+    }
+
+    /// Tells a program how it gets to the file without the mount. ENOTTY is what a file says to a
+    /// command that it does not know.
+    pub(super) fn control(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
+        if ioctl.command != shortcut::COMMAND || (ioctl.output_max as usize) < ANSWER_LEN {
+            return Err(Errno::NOTTY);
+        }
+        let handle = self.handle_of(asked)?;
+        // Directories are numbered apart.
+        let file = self.files.find(ioctl.handle);
+        let file = file.ok().filter(|file| file.handle == handle);
+        let (Some(file), Some(reached)) = (file, self.forwarders.reached()) else {
+            return Err(Errno::NOTTY);
+        };
+        let answer = shortcut::Answer {
+            handle,
+            app: file.app,
+            forwarders: reached.to_string(),
+        };
+        answer.encode().ok_or(Errno::NOTTY)
     }
 
     pub(super) fn test_lock(&self, asked: &Asked, lock: &fuse::Lock) -> Result<fuse::Lock, Errno> {

@@ -31,6 +31,12 @@ pub trait Forwarders: Send + Sync + 'static {
     /// Says who an application is whose id later calls carry. Does not wait for a forwarder.
     fn name_application(&self, _application: Application) {}
 
+    /// How a program reaches the same forwarders without the mount; None if it cannot. See
+    /// [`tidegate_client::shortcut`].
+    fn reached(&self) -> Option<&str> {
+        None
+    }
+
     /// The file will not be named any more. Does not wait for a forwarder.
     fn forget(&self, handle: Handle);
 }
@@ -71,6 +77,10 @@ impl Forwarders for ClientForwarders {
 
     fn name_application(&self, application: Application) {
         self.client.name_application(application);
+    }
+
+    fn reached(&self) -> Option<&str> {
+        Some(self.client.reached())
     }
 
     fn forget(&self, handle: Handle) {

@@ -1,0 +1,279 @@
+//! Which descriptors are taken: regular files of a mount that says how its forwarders are reached.
+
+use crate::descriptors::{self, Kind};
+use crate::real;
+use crate::settings::{self, Mode};
+use crate::state::{self, Identity, State};
+use libc::c_int;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_client::shortcut::{ANSWER_LEN, Answer, COMMAND};
+use tidegate_client::{Client, Context, Guest, OpenFile, Options};
+
+/// A file is taken with this data call on it, so that files which are read at once, or of which
+/// only the head is looked at, cost nothing more than on the mount.
+const CALLS_OF_FILE: u16 = 3;
+
+/// And not before so many data calls of the process: connections take longer than they save in a
+/// program that does little.
+const CALLS_OF_PROCESS: u64 = 16;
+
+/// How long a connection is waited for; the mount serves the file as well.
+const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// `f_type` of a FUSE file system.
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+
+/// A connection to the forwarders of a mount.
+pub(crate) struct Mount {
+    pub(crate) client: Arc<Client>,
+}
+
+/// A file whose data calls go to the forwarders.
+pub(crate) struct Adopted {
+    pub(crate) open: OpenFile,
+    pub(crate) context: Context,
+    pub(crate) identity: Identity,
+    pub(crate) allows: Allows,
+    /// Whether anything was written here.
+    pub(crate) wrote: AtomicBool,
+}
+
+/// What can be done through a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Allows {
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+    /// Writes go to the end of the file.
+    pub(crate) appends: bool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Device and inode of a regular file on a device without a number of its own, as FUSE's are. The
+/// kernel knows, and asks nobody.
+pub(crate) fn identity(fd: c_int) -> Option<Identity> {
+    let mut found = MaybeUninit::<libc::statx>::uninit();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mask = libc::STATX_TYPE | libc::STATX_INO;
+    // SAFETY: the path is a string, and there is room for the answer.
+    let found = unsafe {
+        if libc::statx(fd, c"".as_ptr(), flags, mask, found.as_mut_ptr()) != 0 {
+            return None;
+        }
+        found.assume_init()
+    };
+    let is_file = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    (is_file && found.stx_dev_major == 0).then(|| (u64::from(found.stx_dev_minor), found.stx_ino))
+}
+
+/// The file behind a descriptor, if its data calls are ours by now.
+pub(crate) fn find(state: &State, fd: c_int) -> Option<Arc<Adopted>> {
+    match descriptors::kind(fd) {
+        Kind::Foreign | Kind::Own => None,
+        Kind::Adopted => {
+            let files = state.files.read().unwrap_or_else(PoisonError::into_inner);
+            let found = files.get(&fd).cloned();
+            drop(files);
+            let now = identity(fd);
+            match found {
+                Some(file) if now == Some(file.identity) => {
+                    check_flags(fd, &file);
+                    Some(file)
+                }
+                _ => {
+                    changed(fd);
+                    look(state, fd, 0)
+                }
+            }
+        }
+        Kind::Seen(calls) => look(state, fd, calls),
+        Kind::Unknown => look(state, fd, 0),
+    }
+}
+
+/// A number that stands for another file, which no hook has seen.
+fn changed(fd: c_int) {
+    descriptors::set(fd, Kind::Unknown);
+    if settings::mode() == Mode::Check {
+        settings::say(b"tidegate: a descriptor became another file unseen\n");
+        std::process::abort();
+    }
+}
+
+/// In the mode for tests: that flags of the description have not changed unseen either.
+fn check_flags(fd: c_int, file: &Adopted) {
+    if settings::mode() == Mode::Check && allows(fd) != file.allows {
+        settings::say(b"tidegate: a descriptor got other flags unseen\n");
+        std::process::abort();
+    }
+}
+
+/// Looks at a descriptor that has had so many data calls, and takes it if it is time.
+#[cold]
+fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Adopted>> {
+    let found = identity(fd).filter(|identity| is_on_mount(state, fd, identity.0));
+    let Some(identity) = found else {
+        descriptors::set(fd, Kind::Foreign);
+        return None;
+    };
+    let all = state.calls.fetch_add(1, Ordering::Relaxed);
+    let calls = calls.saturating_add(1);
+    let eager = settings::mode() != Mode::Normal;
+    if !eager && (calls < CALLS_OF_FILE || all < CALLS_OF_PROCESS) {
+        descriptors::set(fd, Kind::Seen(calls));
+        return None;
+    }
+    let adopted = adopt(state, fd, identity).map(Arc::new);
+    let kind = match &adopted {
+        Some(file) => {
+            let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
+            let before = files.insert(fd, Arc::clone(file));
+            drop(files);
+            drop(before);
+            Kind::Adopted
+        }
+        None => Kind::Foreign,
+    };
+    descriptors::set(fd, kind);
+    adopted
+}
+
+/// Whether a device is a FUSE mount, which may be one of ours.
+fn is_on_mount(state: &State, fd: c_int, device: u64) -> bool {
+    if let Some(known) = lock(&state.mounts).get(&device) {
+        return *known;
+    }
+    let mut found = MaybeUninit::<libc::statfs64>::uninit();
+    // SAFETY: there is room for the answer.
+    let is_fuse = unsafe {
+        libc::fstatfs64(fd, found.as_mut_ptr()) == 0
+            && found.assume_init().f_type as i64 == FUSE_SUPER_MAGIC
+    };
+    let is_mount = is_fuse && ask(fd).is_some();
+    lock(&state.mounts).insert(device, is_mount);
+    is_mount
+}
+
+/// Asks the mount which file this is, and how its forwarders are reached.
+fn ask(fd: c_int) -> Option<Answer> {
+    let mut bytes = [0u8; ANSWER_LEN];
+    // SAFETY: the command says how much is written, for which there is room.
+    let result = unsafe { libc::ioctl(fd, COMMAND as _, bytes.as_mut_ptr()) };
+    (result == 0).then(|| Answer::decode(&bytes)).flatten()
+}
+
+/// What we can do through a descriptor: what must be stable before the call returns, or has a
+/// limit, is the kernel's.
+fn allows(fd: c_int) -> Allows {
+    // SAFETY: plain numbers.
+    let flags = unsafe { real::fcntl64(fd, libc::F_GETFL, 0) };
+    if flags < 0 || flags & libc::O_PATH != 0 {
+        return Allows::default();
+    }
+    let mode = flags & libc::O_ACCMODE;
+    let stable = flags & (libc::O_SYNC | libc::O_DSYNC) != 0;
+    Allows {
+        reads: mode != libc::O_WRONLY,
+        writes: mode != libc::O_RDONLY && !stable && !is_limited(),
+        appends: flags & libc::O_APPEND != 0,
+    }
+}
+
+/// Whether files of this process may only grow to some size, which the kernel watches over.
+fn is_limited() -> bool {
+    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: there is room for the answer.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_FSIZE, limit.as_mut_ptr()) != 0
+            || limit.assume_init().rlim_cur != libc::RLIM_INFINITY
+    }
+}
+
+fn adopt(state: &State, fd: c_int, identity: Identity) -> Option<Adopted> {
+    if lock(&state.mapped).contains(&identity) {
+        return None;
+    }
+    let allows = allows(fd);
+    if !allows.reads && !allows.writes {
+        return None;
+    }
+    let Answer {
+        handle,
+        app,
+        forwarders,
+    } = ask(fd)?;
+    let mount = connected(state, forwarders)?;
+    let context = Context {
+        app,
+        ..Context::default()
+    };
+    let open = mount
+        .client
+        .open(&context, handle, allows.reads, allows.writes)
+        .ok()?;
+    Some(Adopted {
+        open,
+        context,
+        identity,
+        allows,
+        wrote: AtomicBool::new(false),
+    })
+}
+
+/// The connection to these forwarders, which is tried once.
+fn connected(state: &State, forwarders: String) -> Option<Arc<Mount>> {
+    let mut connections = lock(&state.connections);
+    if let Some(known) = connections.get(&forwarders) {
+        return known.clone();
+    }
+    let connect = || {
+        let mut options = Options::from_text(&forwarders).ok()?;
+        options.connect_timeout = CONNECT_MAX;
+        options.guest = Guest {
+            thread_begins: Some(state::stay_inside),
+            place: Some(state::place),
+        };
+        let client = Client::connect(options).ok()?;
+        Some(Arc::new(Mount { client }))
+    };
+    let made = connect();
+    connections.insert(forwarders, made.clone());
+    made
+}
+
+/// The kernel serves this file from now on, through whatever descriptor.
+pub(crate) fn give_up(state: &State, identity: Identity) {
+    let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
+    let fds: Vec<c_int> = files
+        .iter()
+        .filter(|(_, file)| file.identity == identity)
+        .map(|(fd, _)| *fd)
+        .collect();
+    let gone: Vec<_> = fds.iter().map(|fd| files.remove(fd)).collect();
+    for fd in fds {
+        descriptors::set(fd, Kind::Foreign);
+    }
+    drop(files);
+    drop(gone);
+}
+
+/// Makes the kernel ask the mount for the file's attributes.
+pub(crate) fn refresh(fd: c_int) {
+    let mut found = MaybeUninit::<libc::statx>::uninit();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
+    // SAFETY: the path is a string, and there is room for the answer. What fails here fails again
+    // in the call that follows.
+    unsafe {
+        libc::statx(
+            fd,
+            c"".as_ptr(),
+            flags,
+            libc::STATX_BASIC_STATS,
+            found.as_mut_ptr(),
+        );
+    }
+}

@@ -1,0 +1,311 @@
+//! Reading and writing of adopted files.
+
+use crate::adopt::{self, Adopted};
+use crate::descriptors::{self, Kind};
+use crate::settings::{self, Mode};
+use crate::state;
+use libc::{c_int, c_void, iovec, off_t};
+use std::sync::atomic::Ordering;
+use tidegate_client::{Bytes, Errno};
+
+/// One call of the client moves at most so much; longer ones take several.
+const PIECE: usize = 4 << 20;
+
+/// Most that one call moves, as in Linux.
+const CALL_MAX: usize = 0x7fff_f000;
+
+/// What came of a call.
+pub(crate) enum Done {
+    /// So many bytes.
+    Moved(usize),
+    /// It failed, and would with the mount.
+    Failed(Errno),
+    /// The kernel has to do it.
+    NotOurs,
+}
+
+/// Where the bytes of a call lie in memory, in order.
+pub(crate) struct Memory<'a> {
+    parts: Parts<'a>,
+    len: usize,
+}
+
+enum Parts<'a> {
+    One(iovec),
+    Many(&'a [iovec]),
+}
+
+impl<'a> Memory<'a> {
+    /// None where the kernel would refuse, so that it does.
+    ///
+    /// # Safety
+    /// As the kernel asks of the vector of `readv` or `writev`, apart from addresses that it would
+    /// refuse with EFAULT.
+    pub(crate) unsafe fn new(vector: *const iovec, count: c_int) -> Option<Memory<'a>> {
+        let count = usize::try_from(count).ok()?;
+        if vector.is_null() || count > 1024 {
+            return None;
+        }
+        // SAFETY: the caller says so.
+        Memory::of(Parts::Many(unsafe {
+            std::slice::from_raw_parts(vector, count)
+        }))
+    }
+
+    /// One buffer.
+    pub(crate) fn one(base: *const c_void, len: usize) -> Option<Memory<'a>> {
+        Memory::of(Parts::One(iovec {
+            iov_base: base.cast_mut(),
+            iov_len: len,
+        }))
+    }
+
+    fn of(parts: Parts<'a>) -> Option<Memory<'a>> {
+        let mut len = 0usize;
+        for part in parts.all() {
+            if part.iov_base.is_null() && part.iov_len > 0 {
+                return None;
+            }
+            len = len.checked_add(part.iov_len)?;
+        }
+        // Nothing to move, or more than fits, has rules that the kernel knows.
+        (len > 0 && len <= CALL_MAX).then_some(Memory { parts, len })
+    }
+
+    /// Calls `with` on the memory of the bytes from `at` on, at most `len` of them.
+    fn each(&self, at: usize, len: usize, mut with: impl FnMut(*mut u8, usize)) {
+        let (mut skip, mut left) = (at, len);
+        for part in self.parts.all() {
+            let from = skip.min(part.iov_len);
+            let take = (part.iov_len - from).min(left);
+            skip -= from;
+            if take > 0 {
+                with(part.iov_base.cast::<u8>().wrapping_add(from), take);
+            }
+            left -= take;
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    fn gather(&self, at: usize, len: usize) -> Bytes {
+        let mut bytes = Vec::with_capacity(len);
+        // SAFETY: the caller of the hook has that much there.
+        self.each(at, len, |from, len| unsafe {
+            bytes.extend_from_slice(std::slice::from_raw_parts(from, len));
+        });
+        bytes.into()
+    }
+
+    fn scatter(&self, at: usize, bytes: &[u8]) {
+        let mut done = 0;
+        self.each(at, bytes.len(), |to, len| {
+            // SAFETY: the caller of the hook has room for that much there, and `bytes` that many.
+            unsafe { to.copy_from_nonoverlapping(bytes[done..].as_ptr(), len) };
+            done += len;
+        });
+    }
+}
+
+impl Parts<'_> {
+    fn all(&self) -> &[iovec] {
+        match self {
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
+    }
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Read,
+    Write,
+}
+
+/// A data call at a place of the file, or at the descriptor's offset, which it moves.
+pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Option<off_t>) -> Done {
+    let known = descriptors::kind(fd);
+    if known == Kind::Foreign || known == Kind::Own || settings::mode() == Mode::Off {
+        return Done::NotOurs;
+    }
+    let Some(memory) = memory else {
+        return Done::NotOurs;
+    };
+    state::inside(Done::NotOurs, |state| {
+        let Some(file) = adopt::find(state, fd) else {
+            return Done::NotOurs;
+        };
+        let allowed = match way {
+            Way::Read => file.allows.reads,
+            Way::Write => file.allows.writes,
+        };
+        if !allowed {
+            return Done::NotOurs;
+        }
+        if way == Way::Write && file.allows.appends {
+            return append(&file, &memory, fd, at);
+        }
+        match at {
+            Some(at) => at_place(way, &file, &memory, at),
+            None => at_offset(way, &file, &memory, fd),
+        }
+    })
+}
+
+/// The forwarder knows where the file ends, the kernel does not: it has not seen what was written
+/// past it.
+fn append(file: &Adopted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> Done {
+    let client = file.open.client();
+    if memory.len > client.payload_max() as usize {
+        adopt::refresh(fd);
+        return Done::NotOurs;
+    }
+    let bytes = memory.gather(0, memory.len);
+    match client.append(&file.context, file.open.handle(), bytes) {
+        Ok(offset) => {
+            file.wrote.store(true, Ordering::Relaxed);
+            // pwrite appends too, in Linux, and leaves the offset alone.
+            if at.is_none() {
+                let end = offset.saturating_add(memory.len as u64);
+                // SAFETY: plain numbers.
+                unsafe { libc::lseek64(fd, end as off_t, libc::SEEK_SET) };
+            }
+            Done::Moved(memory.len)
+        }
+        // It was not done: no forwarder has found the file.
+        Err(Errno(libc::ESTALE)) => Done::NotOurs,
+        Err(errno) => Done::Failed(errno),
+    }
+}
+
+/// The offset belongs to the open file description, which several processes may share: it is moved
+/// first, in one step, and what was not read or written is given back.
+fn at_offset(way: Way, file: &Adopted, memory: &Memory<'_>, fd: c_int) -> Done {
+    let len = memory.len as off_t;
+    // SAFETY: plain numbers. A FUSE file's offset is moved without asking the mount.
+    let end = unsafe { libc::lseek64(fd, len, libc::SEEK_CUR) };
+    if end < len {
+        // It cannot be, or was not, moved: the kernel says why.
+        return Done::NotOurs;
+    }
+    let done = at_place(way, file, memory, end - len);
+    let moved = match &done {
+        Done::Moved(moved) => *moved as off_t,
+        _ => 0,
+    };
+    if moved < len {
+        // SAFETY: plain numbers.
+        unsafe { libc::lseek64(fd, moved - len, libc::SEEK_CUR) };
+    }
+    done
+}
+
+fn at_place(way: Way, file: &Adopted, memory: &Memory<'_>, at: off_t) -> Done {
+    let Some(place) = u64::try_from(at)
+        .ok()
+        .filter(|_| at.checked_add(memory.len as off_t).is_some())
+    else {
+        return Done::NotOurs;
+    };
+    let mut done = 0;
+    while done < memory.len {
+        let len = (memory.len - done).min(PIECE);
+        let moved = match way {
+            Way::Read => read(file, memory, done, place + done as u64, len),
+            Way::Write => write(file, memory, done, place + done as u64, len),
+        };
+        match moved {
+            Ok(moved) => {
+                done += moved;
+                if moved < len {
+                    break;
+                }
+            }
+            // The next call will tell.
+            Err(_) if done > 0 => break,
+            Err(errno) if is_final(errno) => return Done::Failed(errno),
+            // The mount knows files that forwarders have forgotten by name, and tells them; for
+            // everything else it has the last word.
+            Err(_) => return Done::NotOurs,
+        }
+    }
+    Done::Moved(done)
+}
+
+/// Errors that the mount would need as long again to come to.
+fn is_final(errno: Errno) -> bool {
+    errno.0 == libc::ETIMEDOUT || errno.0 == libc::EINTR
+}
+
+fn read(
+    file: &Adopted,
+    memory: &Memory<'_>,
+    done: usize,
+    at: u64,
+    len: usize,
+) -> Result<usize, Errno> {
+    let (client, handle) = (file.open.client(), file.open.handle());
+    let data = client.read(&file.context, handle, at, len)?;
+    let mut moved = 0;
+    for piece in &data.pieces {
+        let piece = &piece[..piece.len().min(len - moved)];
+        memory.scatter(done + moved, piece);
+        moved += piece.len();
+    }
+    Ok(moved)
+}
+
+fn write(
+    file: &Adopted,
+    memory: &Memory<'_>,
+    done: usize,
+    at: u64,
+    len: usize,
+) -> Result<usize, Errno> {
+    let (client, handle) = (file.open.client(), file.open.handle());
+    file.wrote.store(true, Ordering::Relaxed);
+    client.write(&file.context, handle, at, memory.gather(done, len))
+}
+
+/// What was written here is stable, or an error says that it is not. What was written through the
+/// mount is the mount's to make so.
+pub(crate) fn sync(fd: c_int, data_only: bool) -> Result<(), Errno> {
+    if descriptors::kind(fd) != Kind::Adopted {
+        return Ok(());
+    }
+    state::inside(Ok(()), |state| {
+        let Some(file) = adopt::find(state, fd).filter(|file| file.wrote.load(Ordering::Relaxed))
+        else {
+            return Ok(());
+        };
+        let (client, handle) = (file.open.client(), file.open.handle());
+        match client.fsync(&file.context, handle, data_only) {
+            Err(Errno(libc::ESTALE)) => Ok(()),
+            result => result,
+        }
+    })
+}
+
+/// A file is about to be mapped: from now on the kernel alone moves its bytes, and it must know how
+/// long the file is.
+pub(crate) fn mapped(fd: c_int) {
+    match descriptors::kind(fd) {
+        Kind::Own => return,
+        Kind::Foreign if fd < 0 => return,
+        _ => {}
+    }
+    state::inside((), |state| {
+        let Some(identity) = adopt::identity(fd) else {
+            return;
+        };
+        let is_ours = adopt::lock(&state.mounts).get(&identity.0) == Some(&true);
+        if !is_ours && descriptors::kind(fd) == Kind::Foreign {
+            return;
+        }
+        adopt::lock(&state.mapped).insert(identity);
+        adopt::give_up(state, identity);
+        adopt::refresh(fd);
+    });
+}

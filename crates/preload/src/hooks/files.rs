@@ -1,0 +1,260 @@
+//! What opens and closes descriptors, or changes what may be done through them.
+
+use crate::descriptors::{self, Kind};
+use crate::real;
+use crate::state::{self, forget};
+use libc::{FILE, c_char, c_int, c_uint, mode_t, rlimit};
+
+/// Defines hooks of calls that yield a descriptor, of which nothing is known yet.
+macro_rules! opens {
+    ($([$($name:ident)+] $arguments:tt $real:ident;)*) => {
+        $($(opens!(@one $name $arguments $real);)+)*
+    };
+    (@one $name:ident ($($argument:ident: $type:ty),*) $real:ident) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            // SAFETY: what the caller promises libc.
+            let fd = unsafe { real::$real($($argument),*) };
+            match state::is_inside() {
+                true => descriptors::set(fd, Kind::Own),
+                false => forget(fd),
+            }
+            fd
+        }
+    };
+}
+
+opens! {
+    [open open64] (path: *const c_char, flags: c_int, mode: mode_t) open64;
+    [openat openat64] (folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) openat64;
+    [creat creat64] (path: *const c_char, mode: mode_t) creat64;
+    [__open_2 __open64_2] (path: *const c_char, flags: c_int) __open64_2;
+    [__openat_2 __openat64_2] (folder: c_int, path: *const c_char, flags: c_int) __openat64_2;
+    [dup] (fd: c_int) dup;
+}
+
+/// The program has no such descriptor: it is the client's.
+fn is_own(fd: c_int) -> bool {
+    descriptors::kind(fd) == Kind::Own && !state::is_inside()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if is_own(fd) {
+        // SAFETY: the place of this thread's errno.
+        unsafe { *libc::__errno_location() = libc::EBADF };
+        return -1;
+    }
+    match descriptors::kind(fd) {
+        Kind::Own => descriptors::set(fd, Kind::Unknown),
+        // The program has taken the number meanwhile, and with it closed what was there.
+        _ if state::is_inside() => return 0,
+        _ => forget(fd),
+    }
+    // SAFETY: a plain number.
+    unsafe { real::close(fd) }
+}
+
+/// Calls `with` on the parts of a range that are not the client's; forgets what lies in them.
+fn around_own(first: c_uint, last: c_uint, mut with: impl FnMut(c_uint, c_uint) -> c_int) -> c_int {
+    let mut from = first;
+    let mut result = 0;
+    for fd in first..=last.min(descriptors::LAST) {
+        if is_own(fd as c_int) {
+            if from < fd {
+                result |= with(from, fd - 1);
+            }
+            from = fd + 1;
+        } else {
+            forget(fd as c_int);
+        }
+    }
+    if from <= last {
+        result |= with(from, last);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // SAFETY: plain numbers.
+    let range = |first, last| unsafe { real::close_range(first, last, flags) };
+    if first > last {
+        return range(first, last);
+    }
+    around_own(first, last, range)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: plain numbers.
+    let range = |first, last| unsafe { real::close_range(first, last, 0) };
+    around_own(first.max(0) as c_uint, c_uint::MAX, range);
+}
+
+/// Defines hooks of calls that put a descriptor onto another number.
+macro_rules! onto {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(fd: c_int, onto: c_int $(, $argument: $type)*) -> c_int {
+                if fd != onto {
+                    state::yield_own(onto);
+                    forget(onto);
+                }
+                // SAFETY: plain numbers.
+                unsafe { real::$name(fd, onto $(, $argument)*) }
+            }
+        )*
+    };
+}
+
+onto! {
+    dup2();
+    dup3(flags: c_int);
+}
+
+/// Defines hooks of `fcntl`.
+macro_rules! control {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
+                // SAFETY: what the caller promises libc.
+                let result = unsafe { real::fcntl64(fd, command, argument) };
+                match command {
+                    libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => forget(result),
+                    // Flags belong to the description, which other numbers may share.
+                    libc::F_SETFL if descriptors::kind(fd) == Kind::Adopted => state::forget_all(),
+                    libc::F_SETFL => forget(fd),
+                    _ => {}
+                }
+                result
+            }
+        )*
+    };
+}
+
+control!(fcntl fcntl64);
+
+fn number(stream: *mut FILE) -> c_int {
+    if stream.is_null() {
+        return -1;
+    }
+    // SAFETY: a stream of libc's.
+    unsafe { libc::fileno(stream) }
+}
+
+/// Defines hooks of calls that open streams, which read and write inside of libc.
+macro_rules! streams {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+                // SAFETY: what the caller promises libc.
+                let stream = unsafe { real::fopen64(path, mode) };
+                forget(number(stream));
+                stream
+            }
+        )*
+    };
+}
+
+streams!(fopen fopen64);
+
+/// Defines hooks of `freopen`, which closes the stream's descriptor first.
+macro_rules! reopens {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(
+                path: *const c_char,
+                mode: *const c_char,
+                stream: *mut FILE,
+            ) -> *mut FILE {
+                forget(number(stream));
+                // SAFETY: what the caller promises libc.
+                let stream = unsafe { real::freopen64(path, mode, stream) };
+                forget(number(stream));
+                stream
+            }
+        )*
+    };
+}
+
+reopens!(freopen freopen64);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
+    forget(number(stream));
+    // SAFETY: what the caller promises libc.
+    unsafe { real::fclose(stream) }
+}
+
+/// Defines hooks of `setrlimit`: whether writes must be watched may have changed.
+macro_rules! limits {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(resource: c_uint, limit: *const rlimit) -> c_int {
+                // SAFETY: what the caller promises libc.
+                let result = unsafe { real::setrlimit64(resource, limit) };
+                if resource == libc::RLIMIT_FSIZE as c_uint {
+                    state::forget_all();
+                }
+                result
+            }
+        )*
+    };
+}
+
+limits!(setrlimit setrlimit64);
+
+/// Defines hooks of `prlimit`.
+macro_rules! process_limits {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(
+                process: libc::pid_t,
+                resource: c_uint,
+                new: *const rlimit,
+                old: *mut rlimit,
+            ) -> c_int {
+                // SAFETY: what the caller promises libc.
+                let result = unsafe { real::prlimit64(process, resource, new, old) };
+                if resource == libc::RLIMIT_FSIZE as c_uint && !new.is_null() {
+                    state::forget_all();
+                }
+                result
+            }
+        )*
+    };
+}
+
+process_limits!(prlimit prlimit64);
+
+/// Defines hooks of what the client is made of, so that the program does not close it.
+macro_rules! made {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                // SAFETY: plain numbers.
+                let fd = unsafe { real::$name($($argument),*) };
+                match state::is_inside() {
+                    true => state::own(fd),
+                    false => {
+                        forget(fd);
+                        fd
+                    }
+                }
+            }
+        )*
+    };
+}
+
+made! {
+    epoll_create1(flags: c_int);
+    eventfd(value: c_uint, flags: c_int);
+}

@@ -1,0 +1,187 @@
+//! What this process knows beside the descriptors' words: adopted files, mounts, connections.
+
+use crate::adopt::{Adopted, Mount};
+use crate::descriptors::{self, Kind};
+use crate::real;
+use crate::settings::{self, Mode};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// A file by its device and inode.
+pub(crate) type Identity = (u64, u64);
+
+/// See the head of the file.
+pub(crate) struct State {
+    /// The process that made it.
+    process: i32,
+    /// Adopted files by descriptor.
+    pub(crate) files: RwLock<HashMap<i32, Arc<Adopted>>>,
+    /// By device: a mount of ours, or something else.
+    pub(crate) mounts: Mutex<HashMap<u64, bool>>,
+    /// By how the forwarders are reached: the connection, None if there is none to be had.
+    pub(crate) connections: Mutex<HashMap<String, Option<Arc<Mount>>>>,
+    /// Files that were mapped: their data stays in the page cache, which only the kernel keeps
+    /// right.
+    pub(crate) mapped: Mutex<HashSet<Identity>>,
+    /// Data calls on files of mounts.
+    pub(crate) calls: AtomicU64,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// This thread is in here: what it calls now is ours, or a signal handler's.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Called in a fork child. Nothing of the parent's is touched: locks may be held by threads that
+/// the child does not have, and connections are the parent's.
+pub(crate) extern "C" fn forked() {
+    STATE.store(ptr::null_mut(), Ordering::Release);
+    descriptors::forget_all();
+}
+
+/// The state of this process.
+fn state() -> &'static State {
+    let made = STATE.load(Ordering::Acquire);
+    if !made.is_null() {
+        // SAFETY: a state that was published is never freed.
+        return unsafe { &*made };
+    }
+    let new = Box::into_raw(Box::new(State {
+        // SAFETY: it cannot fail.
+        process: unsafe { libc::getpid() },
+        files: RwLock::default(),
+        mounts: Mutex::default(),
+        connections: Mutex::default(),
+        mapped: Mutex::default(),
+        calls: AtomicU64::new(0),
+    }));
+    match STATE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: as above.
+        Ok(_) => unsafe { &*new },
+        Err(other) => {
+            // SAFETY: `new` was published to nobody; `other` was, and is never freed.
+            unsafe {
+                drop(Box::from_raw(new));
+                &*other
+            }
+        }
+    }
+}
+
+/// Whether this thread is inside.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Marks a thread of the client's own: whatever it calls is no program's.
+pub(crate) fn stay_inside() {
+    INSIDE.set(true);
+}
+
+/// Runs a part of ours; `otherwise` if this thread is inside already. A panic in it is the last:
+/// everything goes through the mount from then on.
+#[inline]
+pub(crate) fn inside<T>(otherwise: T, call: impl FnOnce(&'static State) -> T) -> T {
+    if INSIDE.replace(true) {
+        return otherwise;
+    }
+    let result = catch_unwind(AssertUnwindSafe(|| call(state())));
+    INSIDE.set(false);
+    result.unwrap_or_else(|_| {
+        settings::set(Mode::Off);
+        settings::say(b"tidegate: the short-cut failed inside; the mount serves this program\n");
+        otherwise
+    })
+}
+
+/// The program does something with a descriptor's number: it may be another file afterwards.
+pub(crate) fn forget(fd: i32) {
+    match descriptors::kind(fd) {
+        Kind::Unknown | Kind::Own => {}
+        Kind::Foreign | Kind::Seen(_) => descriptors::set(fd, Kind::Unknown),
+        Kind::Adopted => {
+            descriptors::set(fd, Kind::Unknown);
+            inside((), |state| {
+                // A vfork child shares the memory, but the descriptor that it closes is its own:
+                // the parent will find the file again.
+                // SAFETY: it cannot fail.
+                if unsafe { libc::getpid() } == state.process {
+                    let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
+                    let gone = files.remove(&fd);
+                    drop(files);
+                    drop(gone);
+                }
+            });
+        }
+    }
+}
+
+/// The program takes a number that is the client's: it gets it, and the mount serves it from then
+/// on, since the client is broken without.
+pub(crate) fn yield_own(fd: i32) {
+    if descriptors::kind(fd) == Kind::Own && !is_inside() {
+        settings::set(Mode::Off);
+        descriptors::set(fd, Kind::Unknown);
+    }
+}
+
+/// A socket of the client at a number that is its own.
+pub(crate) fn place(socket: OwnedFd) -> OwnedFd {
+    let fd = own(socket.into_raw_fd());
+    // SAFETY: `own` gives back a descriptor for the one that it got.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Moves a descriptor to where programs have none, and notes that it is the client's. Programs
+/// number theirs from below; shells put some in the hundreds.
+pub(crate) fn own(fd: i32) -> i32 {
+    if fd < 0 {
+        return fd;
+    }
+    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: there is room for the answer; else plain numbers.
+    let moved = unsafe {
+        let known = libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) == 0;
+        let most = if known {
+            limit.assume_init().rlim_cur
+        } else {
+            0
+        };
+        let from = (most / 4 * 3).min(descriptors::OWN_FROM_MAX);
+        real::fcntl64(fd, libc::F_DUPFD_CLOEXEC, from as usize)
+    };
+    let fd = match moved {
+        // As good as any, if there is no room above.
+        -1 => fd,
+        moved => {
+            // SAFETY: it is ours, and was given to nobody.
+            unsafe { real::close(fd) };
+            moved
+        }
+    };
+    descriptors::set(fd, Kind::Own);
+    fd
+}
+
+/// What is known of every descriptor may be wrong now.
+pub(crate) fn forget_all() {
+    inside((), |state| {
+        let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
+        for &fd in files.keys() {
+            descriptors::set(fd, Kind::Unknown);
+        }
+        let gone = std::mem::take(&mut *files);
+        drop(files);
+        drop(gone);
+    });
+}
