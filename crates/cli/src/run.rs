@@ -119,8 +119,8 @@ impl Run {
         }
         let Some(library) = shortcut() else {
             eprintln!(
-                "tidegate: {SHORTCUT} lies neither beside this program nor in ../lib: all data goes \
-                 through the mount; `make build` builds it, --no-shortcut says that it is not wanted"
+                "tidegate: {SHORTCUT} is neither beside this program nor in ../lib: all data goes \
+                 through the mount; `make build` builds it, with --no-shortcut it is not looked for"
             );
             return;
         };

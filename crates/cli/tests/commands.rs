@@ -274,7 +274,13 @@ fn a_program_is_shown_by_the_name_that_run_gave_it() {
         println!("SKIP: {}", String::from_utf8_lossy(&up.stderr));
         return;
     }
-    let program = ["--", "sh", "-c", "echo bytes > $TIDEGATE_MOUNT/$$"];
+    let program = [
+        "--no-shortcut",
+        "--",
+        "sh",
+        "-c",
+        "echo bytes > $TIDEGATE_MOUNT/$$",
+    ];
     let quiet = scratch.tidegate(&[&["run", "--app", "climate"], &program[..]].concat());
     assert!(
         quiet.status.success() && quiet.stderr.is_empty(),

@@ -23,7 +23,7 @@ const CALLS_OF_PROCESS: u64 = 16;
 const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// `f_type` of a FUSE file system.
-const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
 
 /// A connection to the forwarders of a mount.
 pub(crate) struct Mount {
@@ -151,7 +151,7 @@ fn is_on_mount(state: &State, fd: c_int, device: u64) -> bool {
     // SAFETY: there is room for the answer.
     let is_fuse = unsafe {
         libc::fstatfs64(fd, found.as_mut_ptr()) == 0
-            && found.assume_init().f_type as i64 == FUSE_SUPER_MAGIC
+            && found.assume_init().f_type == FUSE_SUPER_MAGIC
     };
     let is_mount = is_fuse && ask(fd).is_some();
     lock(&state.mounts).insert(device, is_mount);

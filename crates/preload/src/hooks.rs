@@ -30,7 +30,9 @@ fn answer(done: Done) -> Option<ssize_t> {
 /// Defines hooks of data calls: how the memory is found, where in the file, and what the kernel
 /// would be asked.
 macro_rules! data {
-    ($($way:ident [$($name:ident)+] $arguments:tt $fd:expr, $memory:expr, $at:expr, $real:expr;)*) => {
+    ($(
+        $way:ident [$($name:ident)+] $arguments:tt $fd:expr, $memory:expr, $at:expr, $real:expr;
+    )*) => {
         $($(data!(@one $way $name $arguments $fd, $memory, $at, $real);)+)*
     };
     (@one $way:ident $name:ident ($($argument:ident: $type:ty),*)
@@ -41,11 +43,12 @@ macro_rules! data {
             // not move bytes from or to.
             unsafe {
                 let errno = *libc::__errno_location();
-                if let Some(result) = answer(transfer(Way::$way, $fd, $memory, $at)) {
-                    return result;
-                }
+                let done = transfer(Way::$way, $fd, $memory, $at);
                 *libc::__errno_location() = errno;
-                $real
+                match answer(done) {
+                    Some(result) => result,
+                    None => $real,
+                }
             }
         }
     };
@@ -68,14 +71,23 @@ data! {
         fd, Memory::new(vector, count), Some(offset), real::preadv64(fd, vector, count, offset);
     Write [pwritev pwritev64] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t)
         fd, Memory::new(vector, count), Some(offset), real::pwritev64(fd, vector, count, offset);
-    Read [preadv2 preadv64v2] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
-        fd, without(flags, vector, count), place(offset), real::preadv64v2(fd, vector, count, offset, flags);
-    Write [pwritev2 pwritev64v2] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
-        fd, without(flags, vector, count), place(offset), real::pwritev64v2(fd, vector, count, offset, flags);
+    Read [preadv2 preadv64v2] (
+        fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
+    )
+        fd, without(flags, vector, count), place(offset),
+        real::preadv64v2(fd, vector, count, offset, flags);
+    Write [pwritev2 pwritev64v2] (
+        fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
+    )
+        fd, without(flags, vector, count), place(offset),
+        real::pwritev64v2(fd, vector, count, offset, flags);
     Read [__read_chk] (fd: c_int, buffer: *mut c_void, len: size_t, room: size_t)
         fd, fitting(buffer, len, room), None, real::__read_chk(fd, buffer, len, room);
-    Read [__pread_chk __pread64_chk] (fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t)
-        fd, fitting(buffer, len, room), Some(offset), real::__pread64_chk(fd, buffer, len, offset, room);
+    Read [__pread_chk __pread64_chk] (
+        fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t
+    )
+        fd, fitting(buffer, len, room), Some(offset),
+        real::__pread64_chk(fd, buffer, len, offset, room);
 }
 
 /// The memory of a call without flags; flags are the kernel's.

@@ -4,6 +4,15 @@ use libc::{c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t}
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+type Buffer = *mut c_void;
+type Source = *const c_void;
+type Address = *mut c_void;
+type Vector = *const iovec;
+type Text = *const c_char;
+type Stream = *mut libc::FILE;
+type Limit = *const libc::rlimit;
+type OldLimit = *mut libc::rlimit;
+
 /// A function that is looked up when it is first needed.
 pub(crate) struct Next {
     name: &'static CStr,
@@ -57,44 +66,49 @@ macro_rules! next {
                 type Function = unsafe extern "C" fn($($type),*) -> $result;
                 // SAFETY: that is its type in libc; arguments that are variadic there are passed
                 // the same way on the machines that Linux runs on with glibc and 64 bits.
-                unsafe { std::mem::transmute::<*mut c_void, Function>(NEXT.address())($($argument),*) }
+                unsafe {
+                    let next = std::mem::transmute::<*mut c_void, Function>(NEXT.address());
+                    next($($argument),*)
+                }
             }
         )*
     };
 }
 
 next! {
-    read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t;
-    write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t;
-    pread64(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
-    pwrite64(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t;
-    readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
-    writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
-    preadv64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    pwritev64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-    pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-    __read_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t) -> ssize_t;
-    __pread64_chk(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t;
+    read(fd: c_int, buffer: Buffer, len: size_t) -> ssize_t;
+    write(fd: c_int, buffer: Source, len: size_t) -> ssize_t;
+    pread64(fd: c_int, buffer: Buffer, len: size_t, offset: off_t) -> ssize_t;
+    pwrite64(fd: c_int, buffer: Source, len: size_t, offset: off_t) -> ssize_t;
+    readv(fd: c_int, vector: Vector, count: c_int) -> ssize_t;
+    writev(fd: c_int, vector: Vector, count: c_int) -> ssize_t;
+    preadv64(fd: c_int, vector: Vector, count: c_int, offset: off_t) -> ssize_t;
+    pwritev64(fd: c_int, vector: Vector, count: c_int, offset: off_t) -> ssize_t;
+    preadv64v2(fd: c_int, vector: Vector, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    pwritev64v2(fd: c_int, vector: Vector, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize_t;
+    __pread64_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off_t, room: size_t) -> ssize_t;
     fsync(fd: c_int) -> c_int;
     fdatasync(fd: c_int) -> c_int;
-    mmap64(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
-    open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-    openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-    creat64(path: *const c_char, mode: mode_t) -> c_int;
-    __open64_2(path: *const c_char, flags: c_int) -> c_int;
-    __openat64_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int;
+    mmap64(
+        at: Address, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> Address;
+    open64(path: Text, flags: c_int, mode: mode_t) -> c_int;
+    openat64(folder: c_int, path: Text, flags: c_int, mode: mode_t) -> c_int;
+    creat64(path: Text, mode: mode_t) -> c_int;
+    __open64_2(path: Text, flags: c_int) -> c_int;
+    __openat64_2(folder: c_int, path: Text, flags: c_int) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     dup(fd: c_int) -> c_int;
     dup2(fd: c_int, onto: c_int) -> c_int;
     dup3(fd: c_int, onto: c_int, flags: c_int) -> c_int;
     fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
-    fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
-    freopen64(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;
-    fclose(stream: *mut libc::FILE) -> c_int;
-    setrlimit64(resource: c_uint, limit: *const libc::rlimit) -> c_int;
-    prlimit64(process: libc::pid_t, resource: c_uint, new: *const libc::rlimit, old: *mut libc::rlimit) -> c_int;
+    fopen64(path: Text, mode: Text) -> Stream;
+    freopen64(path: Text, mode: Text, stream: Stream) -> Stream;
+    fclose(stream: Stream) -> c_int;
+    setrlimit64(resource: c_uint, limit: Limit) -> c_int;
+    prlimit64(process: libc::pid_t, resource: c_uint, new: Limit, old: OldLimit) -> c_int;
     epoll_create1(flags: c_int) -> c_int;
     eventfd(value: c_uint, flags: c_int) -> c_int;
 }
