@@ -54,6 +54,8 @@ struct Class {
     /// Time before the device of those that went there in this window: sum and count.
     waited_ns: u64,
     went: u64,
+    /// The part of time in which a request of it came last.
+    came_at: u64,
 }
 
 /// The feedback.
@@ -109,21 +111,21 @@ impl Feedback {
 
     /// The class of a target, new or known.
     pub(crate) fn class_for(&mut self, target: Latency) -> u32 {
-        let known = self.classes.iter().position(|class| class.target == target);
-        let number = known.unwrap_or_else(|| {
-            self.classes.push(Class {
-                target,
-                overloaded: false,
-                queued: 0,
-                running: 0,
-                arrivals: alloc::vec![0; HISTORY],
-                times: alloc::vec![0; TIMES],
-                done: 0,
-                waited_ns: 0,
-                went: 0,
-            });
-            self.classes.len() - 1
-        });
+        if let Some(known) = self.classes.iter().position(|class| class.target == target) {
+            return known as u32;
+        }
+        // Targets come and go with the rules. The first class is everybody's who has none.
+        let part = self.part;
+        let mut others = self.classes.iter().skip(1);
+        let number = match others.position(|class| class.is_idle(part)) {
+            Some(idle) => idle + 1,
+            None => self.classes.len(),
+        };
+        let class = Class::new(target, part);
+        match self.classes.get_mut(number) {
+            Some(idle) => *idle = class,
+            None => self.classes.push(class),
+        }
         number as u32
     }
 
@@ -149,6 +151,7 @@ impl Feedback {
         self.slots[slot as usize] = (now.0, class);
         let class = &mut self.classes[class as usize];
         class.queued += 1;
+        class.came_at = self.part;
         class.arrivals[self.part as usize % HISTORY] += 1;
     }
 
@@ -222,6 +225,15 @@ impl Feedback {
             (class.done, class.waited_ns, class.went) = (0, 0, 0);
         }
         (self.done, self.calls_max) = (0, 0);
+        // Those before it keep their numbers.
+        while self.classes.len() > 1
+            && self
+                .classes
+                .last()
+                .is_some_and(|last| last.is_idle(self.part))
+        {
+            self.classes.pop();
+        }
     }
 
     /// The depth that one class asks for.
@@ -285,6 +297,27 @@ impl Feedback {
 }
 
 impl Class {
+    fn new(target: Latency, part: u64) -> Class {
+        Class {
+            target,
+            overloaded: false,
+            queued: 0,
+            running: 0,
+            arrivals: alloc::vec![0; HISTORY],
+            times: alloc::vec![0; TIMES],
+            done: 0,
+            waited_ns: 0,
+            went: 0,
+            came_at: part,
+        }
+    }
+
+    /// Whether nothing of it is there, nor was for as long as arrivals are remembered.
+    fn is_idle(&self, part: u64) -> bool {
+        let parts = part.saturating_sub(self.came_at);
+        self.queued == 0 && self.running == 0 && parts >= HISTORY as u64
+    }
+
     /// Arrivals in the last so many parts of time, this one among them.
     fn came(&self, part: u64, parts: u64) -> u64 {
         let parts = parts.min(HISTORY as u64).min(part + 1);
@@ -391,6 +424,27 @@ mod tests {
         let depth = feedback.depth();
         feedback.has_room(Time(3 * WINDOW_NS), 0);
         assert_eq!(feedback.depth(), depth);
+    }
+
+    #[test]
+    fn targets_that_nobody_has_any_more_are_forgotten() {
+        let mut feedback = Feedback::new(&Shares::default(), target(1000), 100);
+        let second = |second: u64| Time(second * 1000 * MS);
+        let first = feedback.class_for(target(7));
+        feedback.arrived(0, first, second(1));
+        // One that waits all the time stays what it is; the others pass.
+        for n in 0..1000 {
+            let class = feedback.class_for(target(100 + n));
+            assert_ne!(class, first);
+            feedback.arrived(1, class, second(1 + n));
+            feedback.dispatched(1, second(1 + n));
+            feedback.finished(1, second(1 + n));
+        }
+        assert!(feedback.classes.len() <= 40, "{}", feedback.classes.len());
+        assert_eq!(feedback.class_for(target(7)), first);
+        feedback.cancelled(0);
+        feedback.has_room(second(2000), 0);
+        assert_eq!(feedback.classes.len(), 1);
     }
 
     #[test]
