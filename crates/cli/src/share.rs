@@ -272,6 +272,15 @@ impl Forwarders {
                 "forwarder {index} has other rules; set or reset them once more"
             ));
         }
+        for state in states.iter().filter(|state| state["error"].is_string()) {
+            let (index, address) = (&state["forwarder"], state["address"].as_str());
+            warnings.push(format!(
+                "forwarder {index} ({}) does not tell its rules: {}; set or reset them once more \
+                 when it is back",
+                address.unwrap_or_default(),
+                state["error"].as_str().unwrap_or_default()
+            ));
+        }
         match json {
             true => println!("{}", list::json(&rules, &states, &warnings)),
             false => print!("{}", list::lay_out(&rules, &states)),

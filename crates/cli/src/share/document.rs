@@ -117,6 +117,9 @@ impl Document {
             let value = match number.flatten() {
                 _ if value == "none" => {
                     rule.remove(key);
+                    if key == "latency" {
+                        rule.remove("percentile");
+                    }
                     continue;
                 }
                 Some(number) => number,

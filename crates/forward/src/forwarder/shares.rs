@@ -155,7 +155,7 @@ impl Forwarder {
         });
         match set {
             Ok(()) => {
-                self.log(format!("the policy is now {}", self.describe_policy()));
+                self.log(format!("the policy is now {}", self.policy_in_force()));
                 self.answer(key, Ok(Outcome::Done));
             }
             Err(reason) => {
@@ -183,7 +183,7 @@ impl Forwarder {
         match set {
             Ok(()) => {
                 let count = self.shares.rules.len();
-                let policy = self.describe_policy();
+                let policy = self.policy_in_force();
                 self.log(format!("{count} rules of shares now, policy {policy}"));
                 self.answer(key, Ok(Outcome::Done));
             }
@@ -242,7 +242,8 @@ impl Forwarder {
         set.expect("each rule was checked when it came");
     }
 
-    fn describe_policy(&self) -> Box<str> {
+    /// The policy that is followed, and which one was asked for if that is another, in words.
+    pub fn policy_in_force(&self) -> Box<str> {
         let (plain, policy) = (self.shares.plain_policy(), self.scheduler.policy());
         match plain == policy {
             true => plain.into(),

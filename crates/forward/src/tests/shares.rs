@@ -89,6 +89,8 @@ fn a_name_must_be_its_hash_s_and_is_shown() {
         project: Box::default(),
     };
     assert_eq!(errno(tester.call(&mut host, garbage)), Errno::EINVAL.0);
+    let broken = tester.call(&mut host, named("climate\nfake"));
+    assert_eq!(errno(broken), Errno::EINVAL.0);
     assert_eq!(tester.call(&mut host, named("climate")), Ok(Outcome::Done));
     let text = status(&mut host);
     let expected = r#""name":"climate","uid":0,"job":"17","project":"climate""#;

@@ -108,6 +108,11 @@ fn remove(file: &Path) -> io::Result<()> {
 }
 
 impl Reactor {
+    /// The policy that is followed, in words.
+    pub fn policy(&self) -> Box<str> {
+        self.core.forwarder.policy_in_force()
+    }
+
     pub(super) fn parse_shares(&mut self, policy: PolicyId, text: &[u8], keep: Keep) {
         if let Some(rules) = self.shares.parse(policy, text, keep) {
             self.shares_parsed(policy, rules);
