@@ -207,7 +207,10 @@ mod tests {
 
     #[test]
     fn forwarders_of_other_policies_are_shown_one_by_one() {
-        let state = |forwarder: u32, policy: &str| json!({"forwarder": forwarder, "policy": policy, "asked_policy": "fifo"});
+        let state = |forwarder: u32, policy: &str| {
+            let asked = "fifo";
+            json!({ "forwarder": forwarder, "policy": policy, "asked_policy": asked })
+        };
         let away = json!({"forwarder": 2, "error": "no answer"});
         let same = [state(0, "fifo"), state(1, "fifo"), away.clone()];
         assert_eq!(policies(&same), "policy fifo\n");

@@ -99,8 +99,8 @@ mod tests {
     fn applications_are_named_and_added_up_over_forwarders() {
         let one = |app: &str, bytes: u64| {
             json!({
-                "app": app, "uid": 4_000_000_007u32, "read_requests": 1, "read_bytes": bytes, "write_requests": 2,
-                "write_bytes": 0, "charged_ns": bytes * 1000,
+                "app": app, "uid": 4_000_000_007u32, "read_requests": 1, "read_bytes": bytes,
+                "write_requests": 2, "write_bytes": 0, "charged_ns": bytes * 1000,
             })
         };
         let mut states = vec![
@@ -124,7 +124,10 @@ mod tests {
 
     #[test]
     fn applications_of_one_name_and_two_users_are_two() {
-        let one = |uid: u32, reads: u64| json!({"app": format!("{uid}"), "name": "a", "uid": uid, "read_requests": reads});
+        let one = |uid: u32, reads: u64| {
+            let app = uid.to_string();
+            json!({ "app": app, "name": "a", "uid": uid, "read_requests": reads })
+        };
         let text = lay_out(&[json!({ "applications": [one(0, 3), one(4_000_000_007, 5)] })]);
         let lines: Vec<Vec<&str>> = text
             .lines()
