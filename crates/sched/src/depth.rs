@@ -110,7 +110,7 @@ impl Feedback {
     }
 
     /// The class of a target, new or known.
-    pub(crate) fn class_for(&mut self, target: Latency) -> u32 {
+    fn class_for(&mut self, target: Latency) -> u32 {
         if let Some(known) = self.classes.iter().position(|class| class.target == target) {
             return known as u32;
         }
@@ -142,9 +142,11 @@ impl Feedback {
         has_room
     }
 
-    /// A request came.
-    pub(crate) fn arrived(&mut self, slot: u32, class: u32, now: Time) {
+    /// A request of that target came.
+    pub(crate) fn arrived(&mut self, slot: u32, target: Latency, now: Time) {
+        // First, because a class that was idle for long may go.
         self.advance(now);
+        let class = self.class_for(target);
         if slot as usize >= self.slots.len() {
             self.slots.resize(slot as usize + 1, (0, NONE));
         }
@@ -374,7 +376,7 @@ mod tests {
         let mut queue: VecDeque<u32> = (0..clients).collect();
         queue
             .iter()
-            .for_each(|slot| feedback.arrived(*slot, 0, now));
+            .for_each(|slot| feedback.arrived(*slot, target(target_ms), now));
         while now.0 < seconds * 1000 * MS {
             while !queue.is_empty() && feedback.has_room(now, device.len() as u32) {
                 let slot = queue.pop_front().expect("just seen");
@@ -384,7 +386,7 @@ mod tests {
             now = now + service_ms * MS;
             let slot = device.pop_front().expect("depth is at least 1");
             feedback.finished(slot, now);
-            feedback.arrived(slot, 0, now);
+            feedback.arrived(slot, target(target_ms), now);
             queue.push_back(slot);
         }
         feedback.depth()
@@ -410,7 +412,7 @@ mod tests {
         feedback.classes[0].overloaded = true;
         // Ten were done, nothing is due soon, but far more waits: both rules hold.
         for slot in 0..40 {
-            feedback.arrived(slot, 0, Time(1));
+            feedback.arrived(slot, target(10_000), Time(1));
         }
         for slot in 0..10 {
             feedback.dispatched(slot, Time(1));
@@ -430,13 +432,11 @@ mod tests {
     fn targets_that_nobody_has_any_more_are_forgotten() {
         let mut feedback = Feedback::new(&Shares::default(), target(1000), 100);
         let second = |second: u64| Time(second * 1000 * MS);
+        feedback.arrived(0, target(7), second(1));
         let first = feedback.class_for(target(7));
-        feedback.arrived(0, first, second(1));
         // One that waits all the time stays what it is; the others pass.
         for n in 0..1000 {
-            let class = feedback.class_for(target(100 + n));
-            assert_ne!(class, first);
-            feedback.arrived(1, class, second(1 + n));
+            feedback.arrived(1, target(100 + n), second(1 + n));
             feedback.dispatched(1, second(1 + n));
             feedback.finished(1, second(1 + n));
         }
@@ -445,6 +445,12 @@ mod tests {
         feedback.cancelled(0);
         feedback.has_room(second(2000), 0);
         assert_eq!(feedback.classes.len(), 1);
+        // Somebody who comes again when it is time to forget it.
+        for again in [3000, 3100, 3200] {
+            feedback.arrived(0, target(7), second(again));
+            feedback.dispatched(0, second(again));
+            feedback.finished(0, second(again));
+        }
     }
 
     #[test]

@@ -264,8 +264,7 @@ impl Policy for Dsfq {
             ..
         }) = &mut self.below
         {
-            let class = feedback.class_for(target);
-            feedback.arrived(slot, class, now);
+            feedback.arrived(slot, target, now);
         }
     }
 
