@@ -73,6 +73,44 @@ share set greedy min=500GB/s 2> "$WORK/err" > /dev/null
 check "a minimum beyond all is told with the sum" grep -q 'minima cannot be met.*500 GB/s' "$WORK/err"
 share remove greedy > /dev/null
 
+note "messages"
+# says WORD COMMAND...: the command fails with exit code 2 and says that.
+says() {
+  local word=$1 code=0; shift
+  "$TIDEGATE" "$@" > "$WORK/out" 2> "$WORK/err" || code=$?
+  check "$*: $word (exit code 2, was $code)" test $code = 2 -a "$(grep -c -- "$word" "$WORK/err")" = 1
+}
+says "there is none; add latency" share set a percentile=99
+says "weight is there twice" share set a weight=3 weight=4
+says "has a control character" share set $'a\nb' weight=3
+says "there is no view none-such" view remove none-such
+"$TIDEGATE" policy set window > /dev/null 2> "$WORK/err"
+check "a policy that waits for the last rule is told" grep -q 'two-level stays in force' "$WORK/err"
+"$TIDEGATE" policy set fifo > /dev/null 2>&1
+
+# errors: how many requests were answered with an errno.
+errors() {
+  "$TIDEGATE" stat --json | python3 -c '
+import json, sys; print(sum(state["requests"]["errors"] for state in json.load(sys.stdin)))'
+}
+check "nobody failed" test "$(errors)" = 0
+
+note "changes at once"
+CHANGES=()
+for number in 1 2 3 4 5 6 7 8; do
+  save=(); [ $((number % 2)) = 0 ] && save=(--save)
+  share set "many$number" weight="$number" "${save[@]}" > /dev/null 2> "$WORK/many.$number" &
+  CHANGES+=($!); remember $!
+done
+for pid in "${CHANGES[@]}"; do wait "$pid" || check "a change beside others succeeds" false; done
+share > "$WORK/out" 2> "$WORK/err"
+check "none is lost" test "$(grep -c 'app *many[1-8] ' "$WORK/out")" = 8
+check "the forwarders have the same" not grep -q 'other rules' "$WORK/err"
+check "nothing is left of writing them" test "$(find "$DATA/.tidegate" -name 'shares.toml*' | wc -l)" = 1
+for number in 1 2 3 4 5 6 7 8; do share remove "many$number" > /dev/null 2>&1; done
+# Changes that came second were answered so.
+refused=$(errors)
+
 note "views"
 "$TIDEGATE" view create quick jobs/quick weight=3 > /dev/null
 "$TIDEGATE" run --view quick -- sh -c 'echo inside > hello; test "$PWD" = "$TIDEGATE_MOUNT"'
@@ -83,6 +121,7 @@ check "a view can be mounted" grep -q inside "$WORK/view/hello"
 echo more > "$WORK/view/more"
 "$TIDEGATE" umount "$WORK/view"
 check "its users count as one application" test "$(moved quick)" = 12
+says "a view quick already" view create quick jobs/elsewhere
 "$TIDEGATE" view remove quick > "$WORK/out"
 check "a removed view is gone" not grep -q quick "$WORK/out"
 code=0; "$TIDEGATE" run --view quick -- true 2> "$WORK/err" || code=$?
@@ -94,8 +133,7 @@ check "the plain policy is back" test "$(policy)" = fifo
 read -r heavy light <<< "$(rates 2)"
 echo "    no rules: heavy $heavy KB/s, light $light KB/s"
 check "heavy is bounded no more" test "$heavy" -gt 10400
-check "nobody failed" test "$("$TIDEGATE" stat --json | python3 -c '
-import json, sys; print(sum(state["requests"]["errors"] for state in json.load(sys.stdin)))')" = 0
+check "nobody else failed" test "$(errors)" = "$refused"
 kill "${WRITERS[@]}" 2>/dev/null || true
 wait "${WRITERS[@]}" 2>/dev/null || true
 
@@ -159,6 +197,50 @@ check "light has its minimum" within 52 80 "$light"
 check "the others go on" test "$heavy" -gt 4 -a "$second" -gt 4
 kill "${WRITERS[@]}" 2>/dev/null || true
 wait "${WRITERS[@]}" 2>/dev/null || true
+down
+
+note "a greedy application beside another one"
+up 2 --device hdd-7200
+share set greedy weight=1 > /dev/null
+share set other weight=1 > /dev/null
+cat > "$WORK/ask.py" <<'ASK'
+"""Reads one file at random places with so many threads until it is killed."""
+import os, random, sys, threading
+path, threads = sys.argv[1], int(sys.argv[2])
+threading.stack_size(256 * 1024)
+file = os.open(path, os.O_RDONLY)
+def ask():
+    while True:
+        os.pread(file, 16384, random.randrange(16384) * 65536)
+for _ in range(threads):
+    threading.Thread(target=ask).start()
+ASK
+WRITERS=()
+# Each on a node of its own, as it were: the applications of one mount share what that may send.
+for name in greedy:1000 other:64; do
+  app=${name%:*}
+  truncate -s 1G "$DATA/$app"
+  mkdir "$WORK/$app.mnt"
+  "$TIDEGATE" mount "$WORK/$app.mnt"
+  TIDEGATE_APP=$app python3 "$WORK/ask.py" "$WORK/$app.mnt/$app" "${name#*:}" 2> /dev/null < /dev/null &
+  WRITERS+=($!); remember $!
+done
+asked() {
+  "$TIDEGATE" stat --json | python3 -c '
+import json, sys
+states = json.load(sys.stdin)
+print(*(sum(app["read_requests"] for state in states for app in state.get("applications", [])
+            if app.get("name") == name) for name in ("greedy", "other")))'
+}
+sleep 3
+read -ra from <<< "$(asked)"; sleep 10; read -ra to <<< "$(asked)"
+greedy=$((to[0] - from[0])); other=$((to[1] - from[1]))
+part=$((1000 * other / (greedy + other + 1)))
+echo "    the other has $part of 1000 beside 1000 requests at once: $other to $greedy"
+check "it keeps its half to a twentieth" test "$part" -ge 475
+kill -KILL "${WRITERS[@]}" 2>/dev/null || true
+wait "${WRITERS[@]}" 2>/dev/null || true
+for app in greedy other; do "$TIDEGATE" umount "$WORK/$app.mnt"; done
 
 down
 verdict

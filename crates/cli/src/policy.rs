@@ -5,7 +5,7 @@ use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::target::Target;
 use serde_json::json;
 use std::process::ExitCode;
-use tidegate_server::config::{Source, Value, check_scheduler};
+use tidegate_server::config::{Source, Value, check_scheduler, rules};
 
 /// Show or change the forwarders' scheduling policy.
 #[derive(clap::Args)]
@@ -54,13 +54,18 @@ impl Policy {
 
     fn get(&self) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
-        let policies: Vec<serde_json::Value> = states(&client, &found.forwarders)
+        self.show(&states(&client, &found.forwarders))
+    }
+
+    fn show(&self, states: &[serde_json::Value]) -> Result<ExitCode, Fail> {
+        let policies: Vec<serde_json::Value> = states
             .iter()
             .map(|state| {
                 let error = state.get("error").cloned().unwrap_or_default();
                 json!({
                     "forwarder": state["forwarder"], "policy": state["policy"],
-                    "options": state["options"], "error": error,
+                    "asked_policy": state["asked_policy"], "options": state["options"],
+                    "error": error,
                 })
             })
             .collect();
@@ -74,7 +79,14 @@ impl Policy {
                 .or(one["error"].as_str())
                 .unwrap_or("unknown");
             let options = options(&one["options"]);
-            println!("forwarder {}: {policy}{options}", one["forwarder"]);
+            let asked = one["asked_policy"].as_str();
+            let instead = match asked.filter(|asked| *asked != policy) {
+                Some(asked) if one["policy"].is_string() => {
+                    format!(" (in the place of {asked} while there are rules of shares)")
+                }
+                _ => String::new(),
+            };
+            println!("forwarder {}: {policy}{options}{instead}", one["forwarder"]);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -132,7 +144,11 @@ impl Policy {
         };
         let failed = ask_all(found.forwarders.len(), one);
         let failed: Vec<String> = failed.into_iter().flatten().collect();
-        let shown = self.get()?;
+        let states = states(&client, &found.forwarders);
+        let shown = self.show(&states)?;
+        for warning in beside_rules(name, &states) {
+            eprintln!("tidegate: warning: {warning}");
+        }
         if failed.is_empty() {
             return Ok(shown);
         }
@@ -141,6 +157,37 @@ impl Policy {
             "the policy may be the old one at {failed}; set it again{elsewhere}"
         )))
     }
+}
+
+/// What a policy that was just set does not do because there are rules of shares, or what they do
+/// not do because of it.
+fn beside_rules(name: &str, states: &[serde_json::Value]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let other = states.iter().find(|state| {
+        let (policy, asked) = (state["policy"].as_str(), state["asked_policy"].as_str());
+        asked == Some(name) && policy.is_some() && policy != asked
+    });
+    if let Some(policy) = other.and_then(|state| state["policy"].as_str()) {
+        warnings.push(format!(
+            "{name} keeps no shares, so {policy} stays in force while there are rules of shares; \
+             {name} begins when the last one is removed (`tidegate share` shows them)"
+        ));
+    }
+    let texts = states.iter().filter_map(|state| state["shares"].as_str());
+    let keeps_more = |text: &str| {
+        let found = rules(text, "the forwarder's rules").unwrap_or_default();
+        let groups = found.groups.iter().map(|group| group.share);
+        let mut shares = groups.chain(found.apps.iter().map(|app| app.share));
+        shares.any(|share| share.weight != 1 || share.min.is_some() || share.max.is_some())
+    };
+    if name == "edf" && texts.into_iter().any(keeps_more) {
+        warnings.push(
+            "edf keeps latencies only: weights, minima and maxima of the rules do nothing under \
+             it; two-level keeps both"
+                .to_string(),
+        );
+    }
+    warnings
 }
 
 /// Options as `policy set` takes them, each after a space.
@@ -161,5 +208,30 @@ fn plain(value: &Value) -> toml::Value {
         Value::Bool(flag) => toml::Value::Boolean(*flag),
         Value::Text(text) => toml::Value::String(text.clone()),
         Value::List(_) | Value::Other(_) => unreachable!("an argument is a number, flag or word"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rules_and_policy_take_from_each_other_is_told() {
+        let state = |policy: &str, asked: &str, rule: &str| {
+            let shares = format!("[[app]]\nname = \"a\"\n{rule}\n");
+            json!({"policy": policy, "asked_policy": asked, "shares": shares})
+        };
+        let away = json!({"error": "no answer"});
+        let told =
+            |name: &str, state: serde_json::Value| beside_rules(name, &[away.clone(), state]);
+        let window = told("window", state("two-level", "window", "weight = 3"));
+        assert_eq!(window.len(), 1, "{window:?}");
+        assert!(window[0].contains("two-level stays in force"), "{window:?}");
+        let edf = told("edf", state("edf", "edf", "weight = 3"));
+        assert_eq!(edf.len(), 1, "{edf:?}");
+        assert!(edf[0].contains("edf keeps latencies only"), "{edf:?}");
+        let none: [&str; 0] = [];
+        assert_eq!(told("edf", state("edf", "edf", "latency = \"9 ms\"")), none);
+        assert_eq!(told("dsfq", state("dsfq", "dsfq", "weight = 3")), none);
     }
 }

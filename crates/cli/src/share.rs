@@ -13,10 +13,14 @@ use crate::target::Target;
 use serde_json::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tidegate_client::Client;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_client::wire::Keep;
+use tidegate_client::{Client, Errno};
 use tidegate_server::config::rule::Rules;
 use tidegate_server::config::rules;
+
+/// How often a change is made again because others were made meanwhile: each time one of them is.
+const TRIES_MAX: u32 = 100;
 
 /// Show or change what applications and groups are promised.
 #[derive(clap::Args)]
@@ -95,9 +99,12 @@ impl Share {
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let forwarders = Forwarders::find(&self.target)?;
         let text = |value: &Option<String>| value.clone();
+        let change = |what: &str, change: &dyn Fn(&mut Document) -> Result<(), Fail>| {
+            forwarders.change(self.save, what, change)
+        };
         match &self.action {
             None | Some(Action::List) => {}
-            Some(Action::Reset) => forwarders.send("", Keep::Configured)?,
+            Some(Action::Reset) => forwarders.reset()?,
             Some(Action::Set {
                 name,
                 user,
@@ -106,9 +113,10 @@ impl Share {
                 shares,
             }) => {
                 let key = Key::app(name, text(user), text(job));
-                let mut document = forwarders.document()?;
-                document.set(&key, &[("group", group.as_deref())], shares)?;
-                forwarders.change(&document, self.save, &format!("share set {name}"))?;
+                let more = [("group", group.as_deref())];
+                change(&format!("share set {name}"), &|document| {
+                    document.set(&key, &more, shares)
+                })?;
             }
             Some(Action::Group {
                 name,
@@ -117,9 +125,9 @@ impl Share {
                 shares,
             }) => {
                 let more = [("user", user.as_deref()), ("project", project.as_deref())];
-                let mut document = forwarders.document()?;
-                document.set(&Key::group(name), &more, shares)?;
-                forwarders.change(&document, self.save, &format!("share group {name}"))?;
+                change(&format!("share group {name}"), &|document| {
+                    document.set(&Key::group(name), &more, shares)
+                })?;
             }
             Some(Action::Remove {
                 name,
@@ -131,9 +139,9 @@ impl Share {
                     true => Key::group(name),
                     false => Key::app(name, text(user), text(job)),
                 };
-                let mut document = forwarders.document()?;
-                document.remove(&key)?;
-                forwarders.change(&document, self.save, &format!("share remove {name}"))?;
+                change(&format!("share remove {name}"), &|document| {
+                    document.remove(&key)
+                })?;
             }
         }
         forwarders.show(self.json)?;
@@ -162,43 +170,99 @@ impl Forwarders {
 
     /// The rules that are in force.
     pub fn rules(&self) -> Result<Rules, Fail> {
-        rules_of(&self.states())
+        Ok(latest(&self.states())?.0)
     }
 
-    /// The rules, to be changed.
-    pub fn document(&self) -> Result<Document, Fail> {
-        Ok(Document::of(&self.rules()?))
-    }
-
-    /// Puts the changed rules in force everywhere; `what` names the command in messages.
-    pub fn change(&self, document: &Document, save: bool, what: &str) -> Result<(), Fail> {
-        // What is wrong is told here, in words; forwarders answer with an errno only.
-        let rules = document.check(what)?;
+    /// Changes the rules and puts them in force everywhere; `what` names the command in messages.
+    /// `change` is done again if somebody else's change came first.
+    pub fn change(
+        &self,
+        save: bool,
+        what: &str,
+        change: &dyn Fn(&mut Document) -> Result<(), Fail>,
+    ) -> Result<(), Fail> {
         let keep = if save { Keep::Saved } else { Keep::Run };
-        self.send(&rules.to_string(), keep)
+        self.agree(|rules| {
+            let mut document = Document::of(rules);
+            change(&mut document)?;
+            // What is wrong is told here, in words; forwarders answer with an errno only.
+            Ok((document.check(what)?.to_string(), keep))
+        })
     }
 
-    fn send(&self, text: &str, keep: Keep) -> Result<(), Fail> {
-        let one = |index: usize| {
-            let why = why(self.client.set_shares(index, text, keep).err()?);
-            let address = &self.found.forwarders[index];
-            Some(format!("forwarder {index} ({address}): {why}"))
-        };
-        let failed = ask_all(self.found.forwarders.len(), one);
-        let failed: Vec<String> = failed.into_iter().flatten().collect();
-        if failed.is_empty() {
-            return Ok(());
+    /// Puts the rules of the configurations in force.
+    fn reset(&self) -> Result<(), Fail> {
+        self.agree(|_| Ok((String::new(), Keep::Configured)))
+    }
+
+    /// Makes new rules from those in force until the first forwarder that answers finds that they
+    /// are those; then tells the others.
+    fn agree(&self, make: impl Fn(&Rules) -> Result<(String, Keep), Fail>) -> Result<(), Fail> {
+        for tried in 1..=TRIES_MAX {
+            let states = self.states();
+            let (rules, after) = latest(&states)?;
+            let (text, keep) = make(&rules)?;
+            let set = (after, after.saturating_add(1).max(now_ns()));
+            let send = |index: usize| self.send(index, &text, keep, set);
+            let first = states.iter().position(|state| state["shares"].is_string());
+            let first = first.expect("the rules are some forwarder's");
+            match send(first) {
+                Some(Errno::STALE) => {
+                    // Not all again at the same time.
+                    let ms = u64::from(std::process::id()) % 16 + u64::from(tried);
+                    std::thread::sleep(Duration::from_millis(ms));
+                    continue;
+                }
+                Some(errno) => return Err(self.not_set(&[(first, errno)])),
+                None => {}
+            }
+            let others = ask_all(self.found.forwarders.len(), |index| match index == first {
+                true => None,
+                false => send(index).filter(|errno| *errno != Errno::STALE),
+            });
+            let failed = others.into_iter().enumerate();
+            let failed: Vec<_> = failed
+                .filter_map(|(index, errno)| Some((index, errno?)))
+                .collect();
+            return match failed.is_empty() {
+                true => Ok(()),
+                false => Err(self.not_set(&failed)),
+            };
         }
-        let failed = failed.join("; ");
         Err(Fail::runtime(format!(
-            "the shares may be the old ones at {failed}; its log says why; set them again"
+            "others changed the shares {TRIES_MAX} times meanwhile; try again later"
         )))
+    }
+
+    /// Why a forwarder did not take the rules. One that writes down others has time to do so.
+    fn send(&self, index: usize, text: &str, keep: Keep, set: (u64, u64)) -> Option<Errno> {
+        let mut refused = None;
+        for _ in 0..TRIES_MAX {
+            refused = self.client.set_shares(index, text, keep, set).err();
+            if refused != Some(Errno::BUSY) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        refused
+    }
+
+    fn not_set(&self, failed: &[(usize, Errno)]) -> Fail {
+        let one = |(index, errno): &(usize, Errno)| {
+            let address = &self.found.forwarders[*index];
+            format!("forwarder {index} ({address}): {}", why(*errno))
+        };
+        let failed: Vec<String> = failed.iter().map(one).collect();
+        let failed = failed.join("; ");
+        Fail::runtime(format!(
+            "the shares may be the old ones at {failed}; its log says why; set them again"
+        ))
     }
 
     /// Prints what is in force, and warns of what cannot be met.
     pub fn show(&self, json: bool) -> Result<(), Fail> {
         let states = self.states();
-        let rules = rules_of(&states)?;
+        let (rules, _) = latest(&states)?;
         let mut warnings = feasible::warnings(&rules, &states);
         let text = rules.to_string();
         let differs = |state: &&Value| state["shares"].as_str().is_some_and(|own| own != text);
@@ -206,6 +270,15 @@ impl Forwarders {
             let index = &state["forwarder"];
             warnings.push(format!(
                 "forwarder {index} has other rules; set or reset them once more"
+            ));
+        }
+        for state in states.iter().filter(|state| state["error"].is_string()) {
+            let (index, address) = (&state["forwarder"], state["address"].as_str());
+            warnings.push(format!(
+                "forwarder {index} ({}) does not tell its rules: {}; set or reset them once more \
+                 when it is back",
+                address.unwrap_or_default(),
+                state["error"].as_str().unwrap_or_default()
             ));
         }
         match json {
@@ -219,9 +292,9 @@ impl Forwarders {
     }
 }
 
-/// The rules that were set last: a forwarder that was away or has started again has older ones, and
-/// a change must not make the others forget theirs.
-fn rules_of(states: &[Value]) -> Result<Rules, Fail> {
+/// The rules that were set last, and when: a forwarder that was away or has started again has older
+/// ones, and a change must not make the others forget theirs.
+fn latest(states: &[Value]) -> Result<(Rules, u64), Fail> {
     let tells = states.iter().filter(|state| state["shares"].is_string());
     let set_at = |state: &&Value| state["shares_set_ns"].as_u64().unwrap_or(0);
     // Of equals the first.
@@ -234,7 +307,16 @@ fn rules_of(states: &[Value]) -> Result<Rules, Fail> {
             "no forwarder tells its rules: {why}"
         )));
     };
-    Ok(rules(text, "the forwarder's rules")?)
+    let rules = rules(text, "the forwarder's rules")?;
+    Ok((rules, latest.as_ref().map_or(0, set_at)))
+}
+
+/// Nanoseconds since 1970; 0 before.
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 #[cfg(test)]
@@ -249,13 +331,13 @@ mod tests {
             json!({"shares": shares, "shares_set_ns": at})
         };
         let first = |states: &[Value]| {
-            let rules = rules_of(states).unwrap_or_else(|fail| panic!("{}", fail.message));
+            let (rules, _) = latest(states).unwrap_or_else(|fail| panic!("{}", fail.message));
             rules.apps[0].name.clone()
         };
         let away = json!({"error": "no answer"});
         assert_eq!(first(&[away.clone(), state("a", 0), state("b", 7)]), "b");
         assert_eq!(first(&[state("a", 9), state("b", 7), away]), "a");
         assert_eq!(first(&[state("a", 0), state("b", 0)]), "a");
-        assert!(rules_of(&[]).is_err());
+        assert!(latest(&[]).is_err());
     }
 }

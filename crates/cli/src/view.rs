@@ -60,24 +60,33 @@ impl View {
                 directory,
                 shares,
             }) => {
-                let mut document = forwarders.document()?;
                 let directory = directory.trim_matches('/');
                 let words = [("directory", Some(directory))];
-                document.set(&Key::view(name), &words, &[])?;
-                document.set(&Key::app(name, None, None), &[], shares)?;
                 let what = format!("view create {name}");
-                document.check(&what)?;
-                make(&forwarders.client, directory)?;
-                forwarders.change(&document, self.save, &what)?;
+                forwarders.change(self.save, &what, &|document| {
+                    let key = Key::view(name);
+                    let before = document.word(&key, "directory");
+                    if let Some(before) = before.filter(|before| before != directory) {
+                        return Err(Fail::usage(format!(
+                            "{what}: there is a view {name} already, of directory {before}; \
+                             remove that one first, or take another name"
+                        )));
+                    }
+                    document.set(&key, &words, &[])?;
+                    document.set(&Key::app(name, None, None), &[], shares)?;
+                    document.check(&what)?;
+                    make(&forwarders.client, directory)
+                })?;
             }
             Some(Action::Remove { name }) => {
-                let mut document = forwarders.document()?;
-                document.remove(&Key::view(name))?;
-                let app = Key::app(name, None, None);
-                if document.has(&app) {
-                    document.remove(&app)?;
-                }
-                forwarders.change(&document, self.save, &format!("view remove {name}"))?;
+                forwarders.change(self.save, &format!("view remove {name}"), &|document| {
+                    document.remove(&Key::view(name))?;
+                    let app = Key::app(name, None, None);
+                    match document.has(&app) {
+                        true => document.remove(&app),
+                        false => Ok(()),
+                    }
+                })?;
             }
         }
         forwarders.show(self.json)?;

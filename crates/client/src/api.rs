@@ -134,10 +134,22 @@ impl Client {
     }
 
     /// Changes who is promised what at forwarder `index`: the text of all rules, and how long they
-    /// hold.
-    pub fn set_shares(&self, index: usize, text: &str, keep: Keep) -> Result<(), Errno> {
-        let text = text.as_bytes().into();
-        let op = Op::SetShares { text, keep };
+    /// hold. `after` is when the rules were set that the change was made from (`shares_set_ns` of
+    /// the state; [`u64::MAX`]: whatever they are), `at` when these are, ns since 1970. ESTALE if
+    /// others were set since, EBUSY while another change is being written down.
+    pub fn set_shares(
+        &self,
+        index: usize,
+        text: &str,
+        keep: Keep,
+        (after, at): (u64, u64),
+    ) -> Result<(), Errno> {
+        let op = Op::SetShares {
+            text: text.as_bytes().into(),
+            keep,
+            after,
+            at,
+        };
         self.host.call_forwarder(index, op).map(|_| ())
     }
 

@@ -12,6 +12,7 @@ pub struct Errno(pub i32);
 impl Errno {
     pub const ACCES: Errno = Errno(Linux::ACCESS.raw_os_error());
     pub const BADF: Errno = Errno(Linux::BADF.raw_os_error());
+    pub const BUSY: Errno = Errno(Linux::BUSY.raw_os_error());
     pub const EXIST: Errno = Errno(Linux::EXIST.raw_os_error());
     pub const FBIG: Errno = Errno(Linux::FBIG.raw_os_error());
     pub const INTR: Errno = Errno(Linux::INTR.raw_os_error());
@@ -24,6 +25,7 @@ impl Errno {
     pub const NOTCONN: Errno = Errno(Linux::NOTCONN.raw_os_error());
     pub const NOTDIR: Errno = Errno(Linux::NOTDIR.raw_os_error());
     pub const PERM: Errno = Errno(Linux::PERM.raw_os_error());
+    pub const STALE: Errno = Errno(Linux::STALE.raw_os_error());
     pub const TIMEDOUT: Errno = Errno(Linux::TIMEDOUT.raw_os_error());
     pub const TOOBIG: Errno = Errno(Linux::TOOBIG.raw_os_error());
 }

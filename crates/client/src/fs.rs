@@ -82,7 +82,7 @@ impl Client {
     /// Directory and name that a path ends in, whether or not the name exists. EBUSY where the path
     /// ends in no name: the root cannot be made, moved or removed.
     pub fn resolve_parent(&self, ctx: &Context, path: &[u8]) -> Result<(Handle, Name), Errno> {
-        self.walk(ctx, path, false)?.place.ok_or(BUSY)
+        self.walk(ctx, path, false)?.place.ok_or(Errno::BUSY)
     }
 
     /// Opens a regular file by its path.
@@ -180,8 +180,6 @@ impl Client {
         })
     }
 }
-
-const BUSY: Errno = Errno(rustix::io::Errno::BUSY.raw_os_error());
 
 /// The names of a path, without the empty ones and `.`.
 fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = Name> {

@@ -16,6 +16,7 @@ impl Errno {
     pub const EIO: Errno = Errno(5);
     pub const EAGAIN: Errno = Errno(11);
     pub const EACCES: Errno = Errno(13);
+    pub const EBUSY: Errno = Errno(16);
     pub const EEXIST: Errno = Errno(17);
     pub const ENOTDIR: Errno = Errno(20);
     pub const EISDIR: Errno = Errno(21);

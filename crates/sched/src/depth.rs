@@ -54,6 +54,8 @@ struct Class {
     /// Time before the device of those that went there in this window: sum and count.
     waited_ns: u64,
     went: u64,
+    /// The part of time in which a request of it came last.
+    came_at: u64,
 }
 
 /// The feedback.
@@ -108,22 +110,22 @@ impl Feedback {
     }
 
     /// The class of a target, new or known.
-    pub(crate) fn class_for(&mut self, target: Latency) -> u32 {
-        let known = self.classes.iter().position(|class| class.target == target);
-        let number = known.unwrap_or_else(|| {
-            self.classes.push(Class {
-                target,
-                overloaded: false,
-                queued: 0,
-                running: 0,
-                arrivals: alloc::vec![0; HISTORY],
-                times: alloc::vec![0; TIMES],
-                done: 0,
-                waited_ns: 0,
-                went: 0,
-            });
-            self.classes.len() - 1
-        });
+    fn class_for(&mut self, target: Latency) -> u32 {
+        if let Some(known) = self.classes.iter().position(|class| class.target == target) {
+            return known as u32;
+        }
+        // Targets come and go with the rules. The first class is everybody's who has none.
+        let part = self.part;
+        let mut others = self.classes.iter().skip(1);
+        let number = match others.position(|class| class.is_idle(part)) {
+            Some(idle) => idle + 1,
+            None => self.classes.len(),
+        };
+        let class = Class::new(target, part);
+        match self.classes.get_mut(number) {
+            Some(idle) => *idle = class,
+            None => self.classes.push(class),
+        }
         number as u32
     }
 
@@ -140,15 +142,18 @@ impl Feedback {
         has_room
     }
 
-    /// A request came.
-    pub(crate) fn arrived(&mut self, slot: u32, class: u32, now: Time) {
+    /// A request of that target came.
+    pub(crate) fn arrived(&mut self, slot: u32, target: Latency, now: Time) {
+        // First, because a class that was idle for long may go.
         self.advance(now);
+        let class = self.class_for(target);
         if slot as usize >= self.slots.len() {
             self.slots.resize(slot as usize + 1, (0, NONE));
         }
         self.slots[slot as usize] = (now.0, class);
         let class = &mut self.classes[class as usize];
         class.queued += 1;
+        class.came_at = self.part;
         class.arrivals[self.part as usize % HISTORY] += 1;
     }
 
@@ -222,6 +227,15 @@ impl Feedback {
             (class.done, class.waited_ns, class.went) = (0, 0, 0);
         }
         (self.done, self.calls_max) = (0, 0);
+        // Those before it keep their numbers.
+        while self.classes.len() > 1
+            && self
+                .classes
+                .last()
+                .is_some_and(|last| last.is_idle(self.part))
+        {
+            self.classes.pop();
+        }
     }
 
     /// The depth that one class asks for.
@@ -285,6 +299,27 @@ impl Feedback {
 }
 
 impl Class {
+    fn new(target: Latency, part: u64) -> Class {
+        Class {
+            target,
+            overloaded: false,
+            queued: 0,
+            running: 0,
+            arrivals: alloc::vec![0; HISTORY],
+            times: alloc::vec![0; TIMES],
+            done: 0,
+            waited_ns: 0,
+            went: 0,
+            came_at: part,
+        }
+    }
+
+    /// Whether nothing of it is there, nor was for as long as arrivals are remembered.
+    fn is_idle(&self, part: u64) -> bool {
+        let parts = part.saturating_sub(self.came_at);
+        self.queued == 0 && self.running == 0 && parts >= HISTORY as u64
+    }
+
     /// Arrivals in the last so many parts of time, this one among them.
     fn came(&self, part: u64, parts: u64) -> u64 {
         let parts = parts.min(HISTORY as u64).min(part + 1);
@@ -341,7 +376,7 @@ mod tests {
         let mut queue: VecDeque<u32> = (0..clients).collect();
         queue
             .iter()
-            .for_each(|slot| feedback.arrived(*slot, 0, now));
+            .for_each(|slot| feedback.arrived(*slot, target(target_ms), now));
         while now.0 < seconds * 1000 * MS {
             while !queue.is_empty() && feedback.has_room(now, device.len() as u32) {
                 let slot = queue.pop_front().expect("just seen");
@@ -351,7 +386,7 @@ mod tests {
             now = now + service_ms * MS;
             let slot = device.pop_front().expect("depth is at least 1");
             feedback.finished(slot, now);
-            feedback.arrived(slot, 0, now);
+            feedback.arrived(slot, target(target_ms), now);
             queue.push_back(slot);
         }
         feedback.depth()
@@ -377,7 +412,7 @@ mod tests {
         feedback.classes[0].overloaded = true;
         // Ten were done, nothing is due soon, but far more waits: both rules hold.
         for slot in 0..40 {
-            feedback.arrived(slot, 0, Time(1));
+            feedback.arrived(slot, target(10_000), Time(1));
         }
         for slot in 0..10 {
             feedback.dispatched(slot, Time(1));
@@ -391,6 +426,31 @@ mod tests {
         let depth = feedback.depth();
         feedback.has_room(Time(3 * WINDOW_NS), 0);
         assert_eq!(feedback.depth(), depth);
+    }
+
+    #[test]
+    fn targets_that_nobody_has_any_more_are_forgotten() {
+        let mut feedback = Feedback::new(&Shares::default(), target(1000), 100);
+        let second = |second: u64| Time(second * 1000 * MS);
+        feedback.arrived(0, target(7), second(1));
+        let first = feedback.class_for(target(7));
+        // One that waits all the time stays what it is; the others pass.
+        for n in 0..1000 {
+            feedback.arrived(1, target(100 + n), second(1 + n));
+            feedback.dispatched(1, second(1 + n));
+            feedback.finished(1, second(1 + n));
+        }
+        assert!(feedback.classes.len() <= 40, "{}", feedback.classes.len());
+        assert_eq!(feedback.class_for(target(7)), first);
+        feedback.cancelled(0);
+        feedback.has_room(second(2000), 0);
+        assert_eq!(feedback.classes.len(), 1);
+        // Somebody who comes again when it is time to forget it.
+        for again in [3000, 3100, 3200] {
+            feedback.arrived(0, target(7), second(again));
+            feedback.dispatched(0, second(again));
+            feedback.finished(0, second(again));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::cost::CostModel;
 use crate::options::{Options, OptionsError};
 use crate::requests::{Requests, Slot};
 use crate::share::Shares;
+use crate::tags::Tags;
 use crate::types::{Given, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -93,6 +94,25 @@ pub(crate) trait Policy: Send {
 
     /// What everybody is promised from now on, for policies that keep it.
     fn shares(&mut self, _shares: &Shares, _now: Time) {}
+
+    /// What it knows of shares, for a policy in its place; it is not asked for anything after that.
+    fn leave_tags(&mut self) -> Option<Tags> {
+        None
+    }
+
+    /// Takes the requests that wait, in order of arrival, and what the policy before it knew of
+    /// shares, if it keeps them.
+    fn takes_over(
+        &mut self,
+        _tags: Option<Tags>,
+        requests: &mut Requests,
+        waiting: &[Slot],
+        _now: Time,
+    ) {
+        for &slot in waiting {
+            self.arrived(requests, slot);
+        }
+    }
 
     /// What others should hear next, for policies that were told to tell.
     fn tells(&mut self) -> Option<Given> {

@@ -32,6 +32,8 @@ pub struct Scheduler {
     picked: Vec<Slot>,
     freed: Vec<Slot>,
     stats: Stats,
+    /// The latest time that was told.
+    now: Time,
 }
 
 /// Counts since the start, and what is there now.
@@ -82,6 +84,7 @@ impl Scheduler {
             picked: Vec::new(),
             freed: Vec::new(),
             stats: Stats::default(),
+            now: Time(0),
         }
     }
 
@@ -98,8 +101,9 @@ impl Scheduler {
         self.requests.slots()
     }
 
-    /// Tells the scheduler what happened. `now` should never go back.
+    /// Tells the scheduler what happened. A `now` before one that was told counts as that one.
     pub fn handle(&mut self, now: Time, input: Input) -> Result<(), Rejected> {
+        let now = self.latest(now);
         let result = match input {
             Input::Arrived(ref request) => self.arrived(now, request),
             Input::Finished(id) => self.finished(now, id),
@@ -119,6 +123,7 @@ impl Scheduler {
     /// with the requests of one batch when the answer is [`Output::Dispatch`].
     pub fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
         into.clear();
+        let now = self.latest(now);
         if let Some(given) = self.policy.tells() {
             return Output::Tell(given);
         }
@@ -150,14 +155,16 @@ impl Scheduler {
 
     /// Changes policy and options. Requests that wait move over in order of arrival; those that
     /// run are not disturbed. When the options are refused nothing changes.
-    pub fn set_policy(&mut self, _now: Time, options: &Options) -> Result<(), OptionsError> {
+    /// What shares gave to whom is kept if the new policy has shares too.
+    pub fn set_policy(&mut self, now: Time, options: &Options) -> Result<(), OptionsError> {
         options.check()?;
+        let now = self.latest(now);
         let mut policy = policy::build(options)?;
         self.estimate.configure(options, policy.prices());
         policy.costs(self.estimate.in_force());
-        for slot in self.requests.at_stage(Stage::Queued) {
-            policy.arrived(&mut self.requests, slot);
-        }
+        let waiting = self.requests.at_stage(Stage::Queued);
+        let tags = self.policy.leave_tags();
+        policy.takes_over(tags, &mut self.requests, &waiting, now);
         self.options = in_force(options, &*policy);
         self.policy = policy;
         Ok(())
@@ -167,6 +174,7 @@ impl Scheduler {
     /// nothing changes.
     pub fn set_shares(&mut self, now: Time, shares: &Shares) -> Result<(), OptionsError> {
         shares.check()?;
+        let now = self.latest(now);
         self.policy.shares(shares, now);
         self.options.shares = shares.clone();
         Ok(())
@@ -231,6 +239,12 @@ impl Scheduler {
     /// Counts since the start.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// Time never goes back, whatever the host's clock does.
+    fn latest(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
     }
 
     fn arrived(&mut self, now: Time, request: &Request) -> Result<(), Rejected> {

@@ -17,6 +17,7 @@
 
 mod change;
 mod node;
+mod told;
 
 use crate::share::{Service, Shares};
 use crate::sorted::Sorted;
@@ -162,12 +163,13 @@ impl Tags {
     /// A request came, behind the application's others; `first` counts if it has no other here.
     pub(crate) fn arrived(&mut self, number: u32, now: Time, told: &Told, first: Next) {
         let elsewhere = self.not_heard(number, &told.elsewhere);
+        let here_ns = self.nodes[number as usize].was_given(told.here_ns);
         let is_first = self.node(number).waiting == 0;
         for one in self.both(number) {
             let alone = self.node(one).waiting == 0;
             let node = &mut self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
-            let (others_ns, here_ns) = (elsewhere.device_ns, told.here_ns);
+            let others_ns = elsewhere.device_ns;
             node.hears(now, others_ns, here_ns, told.away_ms);
             node.tells(now, (others_ns, here_ns), &mut level.told);
             let delays = is_first && elsewhere.device_ns > 0;
@@ -195,54 +197,6 @@ impl Tags {
             let level = level_of(node);
             self.levels[level].waiting += 1;
             self.place(one, now);
-        }
-    }
-
-    /// Another forwarder told what it gave an application. What clients told of it before does not
-    /// count twice.
-    pub(crate) fn heard(&mut self, app: AppId, now: Time, service: &Service) {
-        let number = self.number(app);
-        let node = &mut self.nodes[number as usize];
-        let heard = i64::try_from(service.device_ns).unwrap_or(i64::MAX);
-        let known = node.told_ns.max(0);
-        node.told_ns = node
-            .told_ns
-            .saturating_sub(heard)
-            .max(-(TOLD_NS_MAX as i64));
-        let new_ns = heard.saturating_sub(known).max(0) as u64;
-        if new_ns == 0 {
-            return;
-        }
-        let part = |amount: u64| scaled(amount, new_ns, service.device_ns);
-        let service = Service {
-            device_ns: new_ns,
-            bytes: part(service.bytes),
-            operations: part(service.operations),
-        };
-        for one in self.both(number) {
-            self.detach(one);
-            let node = &mut self.nodes[one as usize];
-            node.heard.add(now, new_ns, 0);
-            self.elsewhere(one, now, &service, 0);
-            self.place(one, now);
-        }
-    }
-
-    /// What a client tells and no forwarder told before.
-    fn not_heard(&mut self, number: u32, elsewhere: &Service) -> Service {
-        let node = &mut self.nodes[number as usize];
-        let told = i64::try_from(elsewhere.device_ns).unwrap_or(i64::MAX);
-        let known = (-node.told_ns).max(0);
-        node.told_ns = node.told_ns.saturating_add(told).min(TOLD_NS_MAX as i64);
-        let new_ns = told.saturating_sub(known).max(0) as u64;
-        let part = |amount: u64| match elsewhere.device_ns {
-            0 => amount,
-            all => scaled(amount, new_ns, all),
-        };
-        Service {
-            device_ns: new_ns,
-            bytes: part(elsewhere.bytes),
-            operations: part(elsewhere.operations),
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Off unless the policy was told to tell (`tell_ms`): then a thread writes what this forwarder has
 //! given each application since it started into `.tidegate/given.N`, and reads the files of the
-//! others, a few times a second. The reactor never waits for it. What is lost, torn or late is told
+//! others, a few times a second. The reactor never waits for it. A file is put in the place of the
+//! last one whole, and has a mark by which it is known to be; what is lost or late is told
 //! by the next reading, because the files hold sums.
 
-use crate::storage::posix::open_hidden_file;
+use crate::storage::posix::{open_hidden_file, replace_hidden_file};
 use mio::Waker;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,7 +32,7 @@ const APPS_MAX: usize = 1024;
 const FILE_BYTES_MAX: usize = APPS_MAX * 100;
 
 /// First word of a file, and the version of its form.
-const HEAD: &str = "tidegate-given 1";
+const HEAD: &str = "tidegate-given 2";
 
 /// Sums by application.
 type Sums = BTreeMap<u64, Given>;
@@ -168,13 +169,11 @@ impl Rounds {
     /// Writes the own file if it changed, and reads the others'.
     fn round(&mut self, text: Option<&str>) -> io::Result<()> {
         if let Some(text) = text {
-            let file = self.file(self.own)?;
-            file.write_all_at(text.as_bytes(), 0)?;
-            file.set_len(text.len() as u64)?;
+            replace_hidden_file(self.folder.as_fd(), &name(self.own), text, false)?;
         }
         let mut heard = Vec::new();
         for other in (0..self.seats).filter(|other| *other != self.own) {
-            let file = self.file(other)?;
+            let file = open_hidden_file(self.folder.as_fd(), &name(other)).map(File::from)?;
             let mut bytes = vec![0; FILE_BYTES_MAX];
             let len = file.read_at(&mut bytes, 0)?;
             // Torn, or of nobody yet: the next round tells.
@@ -195,11 +194,11 @@ impl Rounds {
         }
         Ok(())
     }
+}
 
-    fn file(&self, forwarder: u16) -> io::Result<File> {
-        let name = format!("given.{forwarder}");
-        open_hidden_file(self.folder.as_fd(), &name).map(File::from)
-    }
+/// The file of a forwarder.
+fn name(forwarder: u16) -> String {
+    format!("given.{forwarder}")
 }
 
 /// Seconds of the clock, for the life of a process whose number comes again.
@@ -250,13 +249,22 @@ fn text(life: u64, sums: &Sums) -> String {
         let line = writeln!(text, "{:016x} {device_ns} {bytes} {operations}", app.0);
         line.expect("a string takes all");
     }
-    text.push_str("end\n");
-    text
+    let end = format!("end {:016x}\n", mark(&text));
+    text + &end
+}
+
+/// By which parts of two files that came together are told from one file.
+fn mark(text: &str) -> u64 {
+    AppId::from_name(text).0
 }
 
 /// The life and the sums of a file; None if it is not whole.
 fn parse(text: &str) -> Option<(u64, Sums)> {
-    let text = text.strip_prefix(HEAD)?.strip_suffix("end\n")?;
+    let (text, end) = text.strip_suffix('\n')?.rsplit_once("end ")?;
+    if u64::from_str_radix(end, 16).ok()? != mark(text) {
+        return None;
+    }
+    let text = text.strip_prefix(HEAD)?;
     let (life, lines) = text.split_once('\n')?;
     let life = u64::from_str_radix(life.trim(), 16).ok()?;
     let mut sums = Sums::new();
@@ -302,8 +310,14 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(parse(&whole[..len]), None, "{len}");
         }
-        assert_eq!(parse("tidegate-given 1 0\n12 3 4\nend\n"), None);
-        assert_eq!(parse("tidegate-given 1 0\n12 3 4 -5\nend\n"), None);
+        for lines in ["12 3 4\n", "12 3 4 -5\n"] {
+            let wrong = format!("{HEAD} 0\n{lines}");
+            assert_eq!(parse(&format!("{wrong}end {:016x}\n", mark(&wrong))), None);
+        }
+        // The first half is of one time, the second of another one.
+        let torn = whole.replacen("18446744073709551615", "18446744073709551614", 1);
+        assert!(torn.len() == whole.len() && torn != whole);
+        assert_eq!(parse(&torn), None, "{torn}");
     }
 
     #[test]

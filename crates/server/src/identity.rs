@@ -1,6 +1,6 @@
 //! Which node this is, which boot of it, and what its wall clock says.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_sched::AppId;
 
@@ -45,6 +45,30 @@ pub fn uid_of(name: &str) -> Option<u32> {
         )
     };
     (error == 0 && !found.is_null()).then_some(entry.pw_uid)
+}
+
+/// The name of the user of this number, as the system's directory of users says.
+pub fn user_of(uid: u32) -> Option<String> {
+    let mut buffer = [0 as libc::c_char; 16_384];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all zero is a valid passwd, which is only looked at after it was filled.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    // SAFETY: all outlive the call, and the length is the buffer's.
+    let error = unsafe {
+        libc::getpwuid_r(
+            uid,
+            &mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &mut found,
+        )
+    };
+    if error != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: an entry that was found has a name, which ends with a NUL and lies in the buffer.
+    let name = unsafe { CStr::from_ptr(entry.pw_name) };
+    name.to_str().ok().map(str::to_string)
 }
 
 /// The hash that application names have, which is fixed for all versions.

@@ -14,6 +14,7 @@ mod serve;
 mod start;
 pub mod storage;
 
+pub use identity::user_of;
 pub use serve::{log_to_stderr, serve};
 pub use start::{Running, Server, StartError, check_secret};
 /// The emulated devices' models, for programs that configure them.

@@ -39,7 +39,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         forwarder = config.forwarder,
         export = %config.export.display(),
         listen = listen.join(" "),
-        policy = config.scheduler.policy,
+        policy = %server.policy(),
         "serving"
     );
     let in_time = server.run()?;

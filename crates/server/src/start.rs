@@ -183,6 +183,11 @@ impl Server {
         &self.addresses
     }
 
+    /// The policy that is followed, in words: with rules of shares perhaps not the one asked for.
+    pub fn policy(&self) -> Box<str> {
+        self.reactor.policy()
+    }
+
     /// Stops it from elsewhere.
     pub fn stop(&self) -> Stop {
         self.reactor.stop()

@@ -161,6 +161,8 @@ fn shares() -> Vec<(&'static str, Request)> {
             request(Op::SetShares {
                 text: Box::from(*b"[[app]]\nname = \"a\"\nweight = 3\n"),
                 keep: Keep::Saved,
+                after: 7,
+                at: 1_700_000_000_000_000_000,
             }),
         ),
     ]

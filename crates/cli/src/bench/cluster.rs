@@ -106,7 +106,7 @@ impl<'a> Cluster<'a> {
     /// Changes who is promised what at all of them: the text of all rules.
     pub fn set_shares(&self, client: &Client, text: &str) -> Result<(), Fail> {
         for index in 0..self.addresses.len() {
-            let set = client.set_shares(index, text, Keep::Run);
+            let set = client.set_shares(index, text, Keep::Run, (u64::MAX, 1));
             set.map_err(|errno| {
                 Fail::runtime(format!("forwarder {index} refused shares {text}: {errno}"))
             })?;

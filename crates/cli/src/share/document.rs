@@ -88,6 +88,12 @@ impl Document {
                 }
             }
         }
+        for (number, (key, _)) in pairs.iter().enumerate() {
+            if pairs[..number].iter().any(|(before, _)| before == key) {
+                let wrong = format!("{key} is there twice; say it once");
+                return Err(Fail::usage(wrong));
+            }
+        }
         let list = self.list(key.kind);
         let at = match list.iter().position(|rule| is(rule, key)) {
             Some(at) => at,
@@ -111,6 +117,9 @@ impl Document {
             let value = match number.flatten() {
                 _ if value == "none" => {
                     rule.remove(key);
+                    if key == "latency" {
+                        rule.remove("percentile");
+                    }
                     continue;
                 }
                 Some(number) => number,
@@ -138,12 +147,12 @@ impl Document {
         match list.iter().position(|rule| is(rule, key)) {
             Some(at) => drop(list.remove(at)),
             None => {
-                let kind = match key.kind {
-                    "app" => "rule for",
-                    kind => kind,
+                let what = match key.kind {
+                    "app" => format!("rule for {name} of that user and job"),
+                    kind => format!("{kind} {name}"),
                 };
                 return Err(Fail::usage(format!(
-                    "there is no {kind} {name} of that user and job; `tidegate share` shows all"
+                    "there is no {what}; `tidegate share` shows all"
                 )));
             }
         }
@@ -159,6 +168,12 @@ impl Document {
     /// Whether there is such a rule.
     pub fn has(&mut self, key: &Key) -> bool {
         self.list(key.kind).iter().any(|rule| is(rule, key))
+    }
+
+    /// What a rule that is there says.
+    pub fn word(&mut self, key: &Key, word: &str) -> Option<String> {
+        let rule = self.list(key.kind).iter().find(|rule| is(rule, key))?;
+        rule.get(word)?.as_str().map(str::to_string)
     }
 
     fn list(&mut self, kind: &str) -> &mut Vec<Value> {
@@ -249,8 +264,17 @@ mod tests {
         document.remove(&Key::app("a", root, None)).expect("there");
         assert!(document.has(&Key::app("a", None, None)));
         assert!(document.remove(&Key::app("b", None, None)).is_err());
-        let wrong = document.set(&Key::group("g"), &[], &words(&["colour=red"]));
-        assert!(wrong.is_err());
+        for (wrong, said) in [
+            (&["colour=red"][..], "\"colour=red\" must be KEY=VALUE"),
+            (
+                &["weight=3", "min=none", "weight=4"],
+                "weight is there twice",
+            ),
+        ] {
+            let wrong = document.set(&Key::group("g"), &[], &words(wrong));
+            let fail = wrong.expect_err(said);
+            assert!(fail.message.starts_with(said), "{}", fail.message);
+        }
     }
 
     #[test]

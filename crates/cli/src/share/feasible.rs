@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tidegate_sched::{Rate, Share};
-use tidegate_server::config::rule::{LatencyText, Rules};
+use tidegate_server::config::rule::{AppRule, LatencyText, Rules, matches};
 
 /// What all forwarders give together.
 struct Capacity {
@@ -50,16 +50,38 @@ impl Capacity {
     }
 }
 
-/// What cannot be met, a line each.
+/// What cannot be met, and which rules are never used, a line each.
 pub fn warnings(rules: &Rules, states: &[Value]) -> Vec<String> {
+    let mut warnings = unused(rules);
     let Some(capacity) = Capacity::of(states) else {
-        return Vec::new();
+        return warnings;
     };
-    let mut warnings = Vec::new();
     warnings.extend(minima(rules, &capacity));
     warnings.extend(groups(rules, &capacity));
     warnings.extend(latencies(rules, &capacity));
     warnings
+}
+
+/// Rules for applications that an earlier rule matches all of.
+fn unused(rules: &Rules) -> Vec<String> {
+    let covers = |first: &AppRule, later: &AppRule| {
+        let uid = |rule: &AppRule| rule.user.as_ref().map(|user| user.uid);
+        let user = first.user.is_none() || uid(first) == uid(later);
+        let job = first.job.is_none() || first.job == later.job;
+        // A star of the later name matches what one ? does not.
+        let name = matches(&first.name, &later.name)
+            && !(first.name.contains('?') && later.name.contains('*'));
+        user && job && name
+    };
+    let one = |(at, later): (usize, &AppRule)| {
+        let first = rules.apps[..at].iter().find(|first| covers(first, later))?;
+        Some(format!(
+            "the rule for {} is never used: that for {} stands before it and matches the same \
+             applications; the first that matches counts",
+            later.name, first.name
+        ))
+    };
+    rules.apps.iter().enumerate().filter_map(one).collect()
 }
 
 /// The minima of groups, and of applications outside of them, against what there is.
@@ -186,6 +208,29 @@ mod tests {
               100 op/s (measured); when all ask at once, each gets its part of that"
             ]
         );
+    }
+
+    #[test]
+    fn a_rule_behind_one_that_matches_all_of_it_is_told() {
+        let text = |names: &[&str]| -> String {
+            let rules = names
+                .iter()
+                .map(|name| format!("[[app]]\nname = \"{name}\"\n"));
+            rules.collect()
+        };
+        for (names, unused) in [
+            (&["a", "*"][..], ""),
+            (&["*", "a"], "a"),
+            (&["io*", "ior-*"], "ior-*"),
+            (&["io?", "io*"], ""),
+            (&["a\"\njob = \"7", "a"], ""),
+            (&["a", "a\"\njob = \"7"], "a"),
+        ] {
+            let warnings = warned(&text(names));
+            assert_eq!(warnings.len(), usize::from(!unused.is_empty()), "{names:?}");
+            let said = format!("the rule for {unused} is never used");
+            assert!(warnings.iter().all(|warning| warning.starts_with(&said)));
+        }
     }
 
     #[test]

@@ -34,13 +34,32 @@ fn policy(states: &[Value]) -> (String, String) {
     (word("policy"), word("asked_policy"))
 }
 
+/// The policy in force, a line each if forwarders differ.
+fn policies(states: &[Value]) -> String {
+    let one = |state: &Value| {
+        let (policy, asked) = policy(std::slice::from_ref(state));
+        match policy == asked {
+            true => format!("policy {policy}\n"),
+            false => format!("policy {policy}, in the place of {asked} while there are rules\n"),
+        }
+    };
+    let tells = states.iter().filter(|state| state["policy"].is_string());
+    let lines: Vec<(String, String)> = tells
+        .map(|state| (state["forwarder"].to_string(), one(state)))
+        .collect();
+    let first = lines.first().map_or("", |(_, line)| line.as_str());
+    match lines.iter().all(|(_, line)| line == first) {
+        true => first.to_string(),
+        false => lines
+            .iter()
+            .map(|(forwarder, line)| format!("forwarder {forwarder}: {line}"))
+            .collect(),
+    }
+}
+
 /// The text for people.
 pub fn lay_out(rules: &Rules, states: &[Value]) -> String {
-    let (policy, asked) = policy(states);
-    let mut text = match policy == asked {
-        true => format!("policy {policy}\n"),
-        false => format!("policy {policy}, in the place of {asked} while there are rules\n"),
-    };
+    let mut text = policies(states);
     if rules.is_empty() && rules.views.is_empty() {
         text.push_str("no rules: nobody is promised anything\n");
         return text;
@@ -169,9 +188,37 @@ pub fn json(rules: &Rules, states: &[Value], warnings: &[String]) -> Value {
     });
     let views = rules.views.iter();
     let views = views.map(|view| json!({ "name": view.name, "directory": view.directory }));
+    let forwarders = states.iter().map(|state| {
+        json!({
+            "forwarder": state["forwarder"], "policy": state["policy"],
+            "asked_policy": state["asked_policy"], "error": state["error"],
+        })
+    });
     json!({
-        "policy": policy, "asked_policy": asked,
+        "policy": policy, "asked_policy": asked, "forwarders": forwarders.collect::<Vec<_>>(),
         "groups": groups.collect::<Vec<_>>(), "apps": apps.collect::<Vec<_>>(),
         "views": views.collect::<Vec<_>>(), "warnings": warnings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwarders_of_other_policies_are_shown_one_by_one() {
+        let state = |forwarder: u32, policy: &str| {
+            let asked = "fifo";
+            json!({ "forwarder": forwarder, "policy": policy, "asked_policy": asked })
+        };
+        let away = json!({"forwarder": 2, "error": "no answer"});
+        let same = [state(0, "fifo"), state(1, "fifo"), away.clone()];
+        assert_eq!(policies(&same), "policy fifo\n");
+        let others = [state(0, "fifo"), state(1, "two-level"), away];
+        assert_eq!(
+            policies(&others),
+            "forwarder 0: policy fifo\n\
+             forwarder 1: policy two-level, in the place of fifo while there are rules\n"
+        );
+    }
 }

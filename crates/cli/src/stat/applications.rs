@@ -4,6 +4,7 @@ use super::number;
 use crate::table;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tidegate_server::user_of;
 
 /// Applications that are shown; the JSON has all.
 const SHOWN_MAX: usize = 20;
@@ -31,7 +32,8 @@ pub fn name(states: &mut [Value], names: &BTreeMap<String, String>) {
 
 /// What each application did, that with the most device time first; nothing if there is none.
 pub fn lay_out(states: &[Value]) -> String {
-    let mut sums: BTreeMap<&str, [u64; 5]> = BTreeMap::new();
+    // Two users can have applications of one name.
+    let mut sums: BTreeMap<(&str, Option<u64>), [u64; 5]> = BTreeMap::new();
     let lists = states
         .iter()
         .filter_map(|state| state["applications"].as_array());
@@ -40,7 +42,7 @@ pub fn lay_out(states: &[Value]) -> String {
         let Some(name) = name.or(application["app"].as_str()) else {
             continue;
         };
-        let sum = sums.entry(name).or_default();
+        let sum = sums.entry((name, application["uid"].as_u64())).or_default();
         for (sum, key) in sum.iter_mut().zip(COUNTS) {
             *sum = sum.saturating_add(number(&application[key]));
         }
@@ -50,10 +52,19 @@ pub fn lay_out(states: &[Value]) -> String {
         return String::new();
     }
     sums.sort_by_key(|(_, [.., charged_ns])| u64::MAX - charged_ns);
-    let rows = sums.iter().take(SHOWN_MAX).map(|(name, sum)| {
+    let mut users: BTreeMap<u64, String> = BTreeMap::new();
+    let mut user = |uid: u64| {
+        let name = || {
+            let known = u32::try_from(uid).ok().and_then(user_of);
+            known.unwrap_or_else(|| uid.to_string())
+        };
+        users.entry(uid).or_insert_with(name).clone()
+    };
+    let rows = sums.iter().take(SHOWN_MAX).map(|((name, uid), sum)| {
         let [reads, read, writes, written, charged_ns] = *sum;
         vec![
             name.to_string(),
+            uid.map_or("-".to_string(), &mut user),
             reads.to_string(),
             table::bytes(read),
             writes.to_string(),
@@ -64,6 +75,7 @@ pub fn lay_out(states: &[Value]) -> String {
     let rows: Vec<_> = rows.collect();
     let heading = [
         "application",
+        "user",
         "reads",
         "read",
         "writes",
@@ -87,8 +99,8 @@ mod tests {
     fn applications_are_named_and_added_up_over_forwarders() {
         let one = |app: &str, bytes: u64| {
             json!({
-                "app": app, "read_requests": 1, "read_bytes": bytes, "write_requests": 2,
-                "write_bytes": 0, "charged_ns": bytes * 1000,
+                "app": app, "uid": 4_000_000_007u32, "read_requests": 1, "read_bytes": bytes,
+                "write_requests": 2, "write_bytes": 0, "charged_ns": bytes * 1000,
             })
         };
         let mut states = vec![
@@ -103,11 +115,26 @@ mod tests {
         assert_eq!(
             lay_out(&states),
             "\n\
-             application  reads  read  writes  written  device time\n\
-             climate          2    11       4        0         11us\n\
-             0b               1     7       2        0        7.0us\n"
+             application        user  reads  read  writes  written  device time\n\
+             climate      4000000007      2    11       4        0         11us\n\
+             0b           4000000007      1     7       2        0        7.0us\n"
         );
         assert_eq!(lay_out(&[json!({ "applications": [] })]), "");
+    }
+
+    #[test]
+    fn applications_of_one_name_and_two_users_are_two() {
+        let one = |uid: u32, reads: u64| {
+            let app = uid.to_string();
+            json!({ "app": app, "name": "a", "uid": uid, "read_requests": reads })
+        };
+        let text = lay_out(&[json!({ "applications": [one(0, 3), one(4_000_000_007, 5)] })]);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().take(3).collect())
+            .collect();
+        assert!(lines.contains(&vec!["a", "root", "3"]), "{text}");
+        assert!(lines.contains(&vec!["a", "4000000007", "5"]), "{text}");
     }
 
     #[test]

@@ -129,12 +129,18 @@ impl Forwarder {
         let Some(name) = name.ok().filter(|name| AppId::from_name(name).0 == app) else {
             return refuse(Errno::EINVAL);
         };
+        let (job, project) = (text(&job), text(&project));
+        // They would break the lines in which applications are shown.
+        let has_control = |text: &str| text.chars().any(char::is_control);
+        if [name, &job, &project].into_iter().any(has_control) {
+            return refuse(Errno::EINVAL);
+        }
         let caller = pending.caller.as_ref().filter(|_| client.trusted);
         let application = Application {
             name: name.into(),
             uid: caller.map_or(client.uid, |caller| caller.uid),
-            job: text(&job),
-            project: text(&project),
+            job,
+            project,
         };
         let id = self.applications.id_for(&application);
         let is_new = !client.introduced.apps.contains(&id);

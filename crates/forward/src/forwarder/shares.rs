@@ -25,9 +25,11 @@ pub(super) struct InForce {
     /// The scheduler's options as they were asked for.
     plain: Options,
     pub(super) rules: Rules,
-    /// When they were set, ns since 1970 by the host's clock; 0: they are those of the start.
+    /// When they were set, ns since 1970 by who set them; 0: they are those of the start.
     pub(super) set_at: u64,
     shares: Shares,
+    /// The change that the host reads or writes down, and when its rules are set.
+    coming: Option<(PolicyId, u64)>,
 }
 
 impl InForce {
@@ -45,6 +47,7 @@ impl InForce {
             },
             rules: config.shares.clone(),
             set_at: 0,
+            coming: None,
         }
     }
 
@@ -96,9 +99,28 @@ impl Forwarder {
         let Some(policy) = self.asks(key) else {
             return;
         };
-        let Some(Op::SetShares { text, keep }) = self.requests[key].op.take() else {
+        let Some(Op::SetShares {
+            text,
+            keep,
+            after,
+            at,
+        }) = self.requests[key].op.take()
+        else {
             unreachable!("routed by its operation");
         };
+        // One after another: what is in force and what is written down are then the same, and a
+        // change that was made from older rules cannot undo one that it does not know.
+        let refused = match self.shares.coming {
+            Some(_) => Some((Errno::EBUSY, "another one is being written down")),
+            None if self.shares.set_at > after => Some((Errno::ESTALE, "others were set since")),
+            None => None,
+        };
+        if let Some((errno, reason)) = refused {
+            self.policies.remove(&policy);
+            self.log(format!("a change of shares was refused: {reason}"));
+            return self.answer(key, Err(Status::Errno(errno.0)));
+        }
+        self.shares.coming = Some((policy, at));
         self.outputs
             .push_back(Output::ParseShares { policy, text, keep });
     }
@@ -133,7 +155,7 @@ impl Forwarder {
         });
         match set {
             Ok(()) => {
-                self.log(format!("the policy is now {}", self.describe_policy()));
+                self.log(format!("the policy is now {}", self.policy_in_force()));
                 self.answer(key, Ok(Outcome::Done));
             }
             Err(reason) => {
@@ -152,14 +174,16 @@ impl Forwarder {
         let Some(key) = self.policies.remove(&policy) else {
             return;
         };
+        let coming = self.shares.coming.take_if(|(coming, _)| *coming == policy);
+        let at = coming.map_or(0, |(_, at)| at);
         let set = rules.and_then(|rules| {
-            let set = self.set_rules(rules);
+            let set = self.set_rules(rules, at);
             set.map_err(|reason| (Errno::EINVAL, reason))
         });
         match set {
             Ok(()) => {
                 let count = self.shares.rules.len();
-                let policy = self.describe_policy();
+                let policy = self.policy_in_force();
                 self.log(format!("{count} rules of shares now, policy {policy}"));
                 self.answer(key, Ok(Outcome::Done));
             }
@@ -172,7 +196,7 @@ impl Forwarder {
     }
 
     /// Puts rules in force, or leaves everything as it was.
-    fn set_rules(&mut self, rules: Rules) -> Result<(), Box<str>> {
+    fn set_rules(&mut self, rules: Rules, at: u64) -> Result<(), Box<str>> {
         let mut shares = rules.shares(self.shares.shares.forwarders);
         for (app, application) in self.applications.iter() {
             if let Some(share) = rules.share_of(&identity(application)) {
@@ -186,8 +210,7 @@ impl Forwarder {
         } else {
             self.schedule_by(&options)?;
         }
-        let offset_ns = self.config.scheduler.wall_offset_ns;
-        self.shares.set_at = self.now.0.wrapping_add(offset_ns);
+        self.shares.set_at = at;
         self.shares.rules = rules;
         self.shares.shares = shares;
         Ok(())
@@ -219,7 +242,8 @@ impl Forwarder {
         set.expect("each rule was checked when it came");
     }
 
-    fn describe_policy(&self) -> Box<str> {
+    /// The policy that is followed, and which one was asked for if that is another, in words.
+    pub fn policy_in_force(&self) -> Box<str> {
         let (plain, policy) = (self.shares.plain_policy(), self.scheduler.policy());
         match plain == policy {
             true => plain.into(),

@@ -30,10 +30,18 @@ fn rules(name: &str, share: Share) -> Rules {
     }
 }
 
+/// A change of rules that were set at `after`.
+fn change(after: u64, at: u64) -> Op {
+    Op::SetShares {
+        text: Box::from(&b"text"[..]),
+        keep: Keep::Run,
+        after,
+        at,
+    }
+}
+
 fn set(tester: &mut Tester, host: &mut Host, rules: Rules) -> Result<Outcome, Status> {
-    let keep = Keep::Run;
-    let text = Box::from(&b"text"[..]);
-    let request = tester.send(host, Op::SetShares { text, keep }, &[]);
+    let request = tester.send(host, change(u64::MAX, 9), &[]);
     let (policy, _) = host.policies.pop().expect("the host reads the text");
     host.tell(Input::SharesParsed {
         policy,
@@ -81,6 +89,8 @@ fn a_name_must_be_its_hash_s_and_is_shown() {
         project: Box::default(),
     };
     assert_eq!(errno(tester.call(&mut host, garbage)), Errno::EINVAL.0);
+    let broken = tester.call(&mut host, named("climate\nfake"));
+    assert_eq!(errno(broken), Errno::EINVAL.0);
     assert_eq!(tester.call(&mut host, named("climate")), Ok(Outcome::Done));
     let text = status(&mut host);
     let expected = r#""name":"climate","uid":0,"job":"17","project":"climate""#;
@@ -161,10 +171,35 @@ fn with_rules_the_policy_keeps_shares_and_without_them_the_plain_one_is_back() {
     assert!(text.contains(r#""policy":"window""#), "{text}");
     assert!(text.contains(r#""window_ms":250"#), "{text}");
     let mut stranger = Tester::of(&mut host, 9, peer(1000));
-    let text = Box::default();
-    let keep = Keep::Run;
-    let refused = stranger.call(&mut host, Op::SetShares { text, keep });
+    let refused = stranger.call(&mut host, change(u64::MAX, 9));
     assert_eq!(errno(refused), Errno::EPERM.0);
+}
+
+#[test]
+fn of_changes_that_do_not_know_each_other_one_is_refused() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 7);
+    let mut answer = |host: &mut Host, (after, at), name| {
+        let request = tester.send(host, change(after, at), &[]);
+        // Meanwhile another one comes.
+        let other = tester.send(host, change(u64::MAX, 8), &[]);
+        assert_eq!(errno(tester.take(host, &other).0), Errno::EBUSY.0);
+        let (policy, _) = host.policies.pop().expect("the host reads the text");
+        let rules = Ok(rules(name, Share::default()));
+        host.tell(Input::SharesParsed { policy, rules });
+        assert!(tester.take(host, &request).0.is_ok());
+    };
+    answer(&mut host, (0, 5), "a");
+    assert!(status(&mut host).contains(r#""shares_set_ns":5,"#));
+    answer(&mut host, (5, 7), "b");
+    for after in [0, 5, 6] {
+        let refused = tester.call(&mut host, change(after, 9));
+        assert_eq!(errno(refused), Errno::ESTALE.0, "{after}");
+    }
+    let text = status(&mut host);
+    assert!(text.contains(r#"name = \"b\""#), "{text}");
+    assert!(text.contains(r#""shares_set_ns":7,"#), "{text}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use super::edf::{self, FEEDBACK, LATENCY};
 use super::{Bound, Pick, Policy};
 use crate::cost::CostModel;
 use crate::depth::Feedback;
+use crate::index::NONE;
 use crate::merge::Merge;
 use crate::options::{Options, OptionsError};
 use crate::requests::{List, Requests, Slot};
@@ -68,6 +69,12 @@ pub(super) struct Dsfq {
     /// Shares above, deadlines below.
     below: Option<Below>,
     now: Time,
+    /// Whether requests come that waited under the policy before: what they tell is known.
+    takes_over: bool,
+    /// By slot: when it was dispatched, and its application's number; [`NONE`] if it does not run.
+    running: Vec<(Time, u32)>,
+    /// When a request was done last.
+    finished_at: Time,
 }
 
 /// What only `two-level` has.
@@ -115,6 +122,9 @@ impl Dsfq {
             queues: Vec::new(),
             below,
             now: Time(0),
+            takes_over: false,
+            running: Vec::new(),
+            finished_at: Time(0),
         })
     }
 
@@ -189,6 +199,10 @@ impl Dsfq {
     fn run(&mut self, requests: &mut Requests, number: u32, slot: Slot, now: Time) {
         requests.unlink(&mut self.queues[number as usize], slot);
         let service = self.service(&requests[slot].request);
+        if slot as usize >= self.running.len() {
+            self.running.resize(slot as usize + 1, (now, NONE));
+        }
+        self.running[slot as usize] = (now, number);
         let next = self.next_of(requests, number);
         self.tags.charge(number, now, &service, next);
         if self.tell_ms > 0 {
@@ -236,7 +250,10 @@ impl Policy for Dsfq {
             self.queues.resize(number as usize + 1, List::new());
         }
         let first = self.first(requests, slot);
-        let told = self.told(&request);
+        let told = match self.takes_over {
+            true => Told::default(),
+            false => self.told(&request),
+        };
         self.tags.arrived(number, now, &told, first);
         requests[slot].tag = number;
         requests.push_back(&mut self.queues[number as usize], slot);
@@ -247,8 +264,7 @@ impl Policy for Dsfq {
             ..
         }) = &mut self.below
         {
-            let class = feedback.class_for(target);
-            feedback.arrived(slot, class, now);
+            feedback.arrived(slot, target, now);
         }
     }
 
@@ -297,6 +313,15 @@ impl Policy for Dsfq {
     }
 
     fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
+        // As forwarders count what they tell clients: requests beside each other share the time.
+        if let Some((since, number)) = self.running.get_mut(slot as usize)
+            && *number != NONE
+        {
+            let since = self.finished_at.max(*since);
+            self.tags.worked(*number, now.since(since));
+            *number = NONE;
+        }
+        self.finished_at = self.finished_at.max(now);
         if let Some(Below {
             feedback: Some(feedback),
             ..
@@ -334,6 +359,29 @@ impl Policy for Dsfq {
     fn shares(&mut self, shares: &Shares, now: Time) {
         self.now = now.max(self.now);
         self.tags.set_shares(shares, self.now);
+    }
+
+    fn leave_tags(&mut self) -> Option<Tags> {
+        let none = Tags::new(&Shares::default(), 0, false);
+        Some(core::mem::replace(&mut self.tags, none))
+    }
+
+    fn takes_over(
+        &mut self,
+        tags: Option<Tags>,
+        requests: &mut Requests,
+        waiting: &[Slot],
+        now: Time,
+    ) {
+        self.now = now;
+        if let Some(tags) = tags {
+            self.tags.takes_over(tags, now);
+            self.takes_over = true;
+        }
+        for &slot in waiting {
+            self.arrived(requests, slot);
+        }
+        self.takes_over = false;
     }
 
     fn depth(&self) -> Option<u32> {

@@ -109,8 +109,7 @@ impl Policy for Edf {
         self.by_deadline.insert(self.place(requests, slot), ());
         self.merge.arrived(requests, 0, slot);
         if let Some(feedback) = &mut self.feedback {
-            let class = feedback.class_for(target);
-            feedback.arrived(slot, class, requests[slot].ready);
+            feedback.arrived(slot, target, requests[slot].ready);
         }
     }
 

@@ -1,7 +1,7 @@
 //! New shares for those who wait, or did lately.
 
-use super::Tags;
 use super::node::{Claim, Node, Stands, level_of};
+use super::{SCALE, Tags};
 use crate::share::{AppShare, Share, Shares};
 use crate::types::Time;
 
@@ -21,6 +21,30 @@ impl Tags {
                 }
             }
         }
+    }
+
+    /// Goes on with what another policy's tags know. Requests that wait come again, and bring their
+    /// delays with them.
+    pub(crate) fn takes_over(&mut self, mut known: Tags, now: Time) {
+        known.requests_leave();
+        (known.credit_ns, known.by_deadline) = (self.credit_ns, self.by_deadline);
+        known.set_shares(&self.shares, now);
+        *self = known;
+    }
+
+    /// Everybody stands nowhere, without requests, and keeps its place for when they come again.
+    fn requests_leave(&mut self) {
+        for number in 0..self.nodes.len() as u32 {
+            self.detach(number);
+            let node = &mut self.nodes[number as usize];
+            let delay_ns = node.delayed.take().map_or(0, |(_, ns)| ns);
+            if node.waiting > 0 {
+                let delay = u128::from(delay_ns) * SCALE / u128::from(node.share.weight);
+                node.tag = node.tag.saturating_sub(delay);
+            }
+            (node.waiting, node.behind) = (0, 0);
+        }
+        self.levels.iter_mut().for_each(|level| level.waiting = 0);
     }
 
     /// The share of an application that has a node.

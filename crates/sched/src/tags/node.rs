@@ -35,6 +35,10 @@ const UNKNOWN_NS_MAX: u64 = 2_000_000_000;
 /// The longest time that a client is said to have been away, and some more.
 const AWAY_NS: u64 = 1_000_000 << 16;
 
+/// So much of what an application was given here can be told later: by clients that stay away as
+/// long as they can say.
+const UNTOLD_NS_MAX: u64 = 66_000_000_000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stands {
     /// Nothing of it can run.
@@ -93,6 +97,8 @@ pub(super) struct Node {
     pub(super) heard: Recent,
     /// Device time of others that clients told, less what the others told themselves.
     pub(super) told_ns: i64,
+    /// How long the device worked for it, less what clients told of it.
+    untold_ns: u64,
     /// When its first request should be done.
     pub(super) deadline: u64,
     /// In what order it came to rest.
@@ -133,6 +139,7 @@ impl Node {
             away: Recent::default(),
             heard: Recent::default(),
             told_ns: 0,
+            untold_ns: 0,
             deadline: 0,
             rested: 0,
         }
@@ -140,6 +147,19 @@ impl Node {
 }
 
 impl Node {
+    /// The device worked so long for it.
+    pub(super) fn gives(&mut self, device_ns: u64) {
+        self.untold_ns = self.untold_ns.saturating_add(device_ns).min(UNTOLD_NS_MAX);
+    }
+
+    /// How much of what a client says it was given here can be true: all clients together cannot
+    /// have more than was given. Who says more would have others give little in proportion.
+    pub(super) fn was_given(&mut self, here_ns: u64) -> u64 {
+        let here_ns = here_ns.min(self.untold_ns);
+        self.untold_ns -= here_ns;
+        here_ns
+    }
+
     /// Takes what a client tells: what others gave and what was given here in so many ms.
     pub(super) fn hears(&mut self, now: Time, others_ns: u64, here_ns: u64, away_ms: u16) {
         let here_since = *self.here_since.get_or_insert(now);

@@ -1,7 +1,9 @@
 //! What shares promise, on several forwarders that never talk: theory's bounds, and honest and
 //! greedy clients.
 
+mod change;
 mod hard;
+mod lies;
 mod world;
 
 use tidegate_sched::{

@@ -28,6 +28,10 @@ pub struct Client {
     pub forges: bool,
     /// Tells the forwarders that others gave it so much since each last request, ns.
     pub tells_ns: Option<u64>,
+    /// Tells that this forwarder gave it so much meanwhile, ns.
+    pub tells_here_ns: Option<u64>,
+    /// Tells that it was away for so long, ms.
+    pub tells_away_ms: Option<u16>,
     /// Its processes go from forwarder to forwarder with one request each, as those do that go
     /// through files in stripes; `outstanding` is how many they are.
     pub walks: bool,
@@ -43,6 +47,8 @@ impl Client {
             every_ns: None,
             forges: false,
             tells_ns: None,
+            tells_here_ns: None,
+            tells_away_ms: None,
             walks: false,
         }
     }
@@ -180,8 +186,10 @@ impl World {
         let place = mix64(self.ids) % (1 << 30) * BYTES;
         let request = Request {
             charged_elsewhere_ns: of.tells_ns.unwrap_or_else(|| new(0)),
-            charged_here_ns: others[3] - told[3],
-            away_ms: u16::try_from(away_ns / MS).unwrap_or(u16::MAX),
+            charged_here_ns: of.tells_here_ns.unwrap_or(others[3] - told[3]),
+            away_ms: of
+                .tells_away_ms
+                .unwrap_or(u16::try_from(away_ns / MS).unwrap_or(u16::MAX)),
             bytes_elsewhere: new(1),
             operations_elsewhere: new(2) as u32,
             ..Request::new(

@@ -175,6 +175,11 @@ fn text(section: &mut Section, key: &'static str) -> Result<Option<(String, Stri
             let what = format!("{key} must have 1 to {NAME_MAX} bytes, not {}", text.len());
             Err(ConfigError::new(&place, what))
         }
+        // They would break the lines in which rules and applications are shown.
+        Some((text, place)) if text.chars().any(char::is_control) => {
+            let what = format!("{key} = {text:?} has a control character; write it without");
+            Err(ConfigError::new(&place, what))
+        }
         found => Ok(found),
     }
 }
@@ -204,13 +209,17 @@ fn user(section: &mut Section) -> Result<Option<User>, ConfigError> {
     }
 }
 
+fn is_name(text: &str) -> bool {
+    (1..=NAME_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
 /// A job: batch systems have numbers, and names with numbers in them.
 fn job(section: &mut Section) -> Result<Option<String>, ConfigError> {
     match section.take("job") {
         None => Ok(None),
         Some(Entry { value, place }) => match value {
             Value::Integer(number) if number >= 0 => Ok(Some(number.to_string())),
-            Value::Text(text) if (1..=NAME_MAX).contains(&text.len()) => Ok(Some(text)),
+            Value::Text(text) if is_name(&text) => Ok(Some(text)),
             other => {
                 let what = format!("job = {} must be a job's number or name", written(&other));
                 Err(ConfigError::new(&place, what))
@@ -232,9 +241,16 @@ fn share(section: &mut Section) -> Result<Share, ConfigError> {
         );
         return Err(ConfigError::new(place, what));
     }
+    let percentile_at = section.place("percentile");
     let percentile = section.number("percentile", PERCENTILE, (1, 100))? as u8;
     let latency = match section.take("latency") {
-        None => None,
+        None => match percentile_at {
+            Some(place) => {
+                let what = "percentile is of a latency, and there is none; add latency";
+                return Err(ConfigError::new(&place, what));
+            }
+            None => None,
+        },
         Some(Entry { value, place }) => {
             let ns = units::latency_ns(&value);
             let ns = ns.map_err(|what| ConfigError::new(&place, format!("latency = {what}")))?;
@@ -324,6 +340,10 @@ mod tests {
             "f:3: percentile = 101 must be a number from 1 to 100",
         ),
         (
+            "percentile = 99",
+            "f:3: percentile is of a latency, and there is none; add latency",
+        ),
+        (
             "group = \"x\"",
             "f:3: there is no group \"x\"; there are none",
         ),
@@ -348,6 +368,11 @@ mod tests {
             "[[app]]\nweight = 2",
             "f:3: \"name\" is missing: name the application",
         ),
+        (
+            "[[app]]\nname = \"a\\nb\"",
+            "f:4: name = \"a\\nb\" has a control character",
+        ),
+        ("job = \"a\\u001b\"", "f:3: job = \"a"),
         ("[[app]]\nname = \"\"", "f:4: name must have 1 to 255 bytes"),
         ("[[view]]\nname = \"v\"", "f:4: \"directory\" is missing"),
         (

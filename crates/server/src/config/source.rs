@@ -219,6 +219,11 @@ impl Section {
         self.entries.remove(key)
     }
 
+    /// Where a key is written, if it is and was not read yet.
+    pub fn place(&self, key: &str) -> Option<String> {
+        self.entries.get(key).map(|entry| entry.place.clone())
+    }
+
     /// Whether nothing is left to read.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -350,7 +355,7 @@ fn wrong_kind(key: &str, entry: &Entry, expected: &str) -> ConfigError {
 pub(super) fn written(value: &Value) -> String {
     match value {
         Value::Integer(number) => number.to_string(),
-        Value::Text(text) => format!("\"{text}\""),
+        Value::Text(text) => format!("{text:?}"),
         other => other.kind().to_string(),
     }
 }

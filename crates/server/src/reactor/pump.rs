@@ -120,7 +120,6 @@ impl Reactor {
         };
         // The core logs what is refused.
         if let Ok(options) = &parsed {
-            info!(policy = options.policy, "policy changed");
             self.scheduler = options.clone();
         }
         let options = parsed.map_err(String::into_boxed_str);

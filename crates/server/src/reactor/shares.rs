@@ -2,9 +2,10 @@
 
 use super::Reactor;
 use crate::config;
+use crate::storage::posix::replace_hidden_file;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -82,32 +83,21 @@ impl ShareKeeper {
     }
 }
 
+/// The file of rules.
+const NAME: &str = "shares.toml";
+
 /// The file of rules in the hidden folder.
 pub fn file_in(hidden: &Path) -> PathBuf {
-    hidden.join("shares.toml")
+    hidden.join(NAME)
 }
 
 /// Puts a file in the place of the other in one step. All forwarders of an export do so with the
-/// same rules, each from a file of its own.
+/// same rules, each from a file of its own: nodes can have processes of the same number. One
+/// forwarder writes one after another, because its core asks for one at a time.
 fn write(file: &Path, rules: &Rules) -> io::Result<()> {
-    let new = file.with_extension(format!("toml.{}", std::process::id()));
+    let hidden = File::open(file.parent().unwrap_or(Path::new("/")))?;
     let text = format!("# Written by `tidegate share ... --save`; read at the start.\n{rules}");
-    // The forwarder has no umask: it makes files for programs, with the modes that they ask for.
-    let mut out = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    let written = out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.sync_all())
-        .and_then(|()| std::fs::rename(&new, file));
-    if written.is_err() {
-        // Whether it can be removed says nothing more.
-        let _ = std::fs::remove_file(&new);
-    }
-    written
+    replace_hidden_file(hidden.as_fd(), NAME, &text, true)
 }
 
 fn remove(file: &Path) -> io::Result<()> {
@@ -118,6 +108,11 @@ fn remove(file: &Path) -> io::Result<()> {
 }
 
 impl Reactor {
+    /// The policy that is followed, in words.
+    pub fn policy(&self) -> Box<str> {
+        self.core.forwarder.policy_in_force()
+    }
+
     pub(super) fn parse_shares(&mut self, policy: PolicyId, text: &[u8], keep: Keep) {
         if let Some(rules) = self.shares.parse(policy, text, keep) {
             self.shares_parsed(policy, rules);
@@ -155,6 +150,9 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777 & !0o600, 0, "{mode:o}");
+        // Nothing else is left behind.
+        let names = std::fs::read_dir(scratch.path()).expect("a folder");
+        assert_eq!(names.count(), 1);
         remove(&file).expect("removed");
         remove(&file).expect("nothing is as good");
     }

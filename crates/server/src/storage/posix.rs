@@ -17,7 +17,7 @@ mod sys;
 mod table;
 
 pub use export::{ExportError, ExportOptions, HIDDEN};
-pub(crate) use export::{open_hidden_file, read_or_record};
+pub(crate) use export::{open_hidden_file, read_or_record, replace_hidden_file};
 pub(crate) use opens::SETTLED_BYTE;
 pub(super) use sys::no;
 

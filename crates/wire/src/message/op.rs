@@ -28,6 +28,11 @@ pub enum Op {
         text: Box<[u8]>,
         /// How long they hold.
         keep: Keep,
+        /// The rules in force must not have been set later than that (`shares_set_ns` of the state,
+        /// ns since 1970): those that the change was made from. [`u64::MAX`]: any.
+        after: u64,
+        /// When these are set, ns since 1970: the same at all forwarders.
+        at: u64,
     },
     /// Says who the application is whose id later data requests of this session carry. The user is
     /// the request's caller, else the session's.

@@ -1,7 +1,7 @@
 //! A phase as lines of text, a second each: what the jobs got, in figures and as bars.
 
 use super::jobs::Job;
-use super::{Phase, kept};
+use super::{Phase, kept, percent};
 
 /// What one character of a bar stands for, MB/s.
 const MB_S: f64 = 2.5;
@@ -32,9 +32,9 @@ pub fn draw(phase: &Phase, jobs: &[Job; 2]) -> String {
         text = text.trim_end().to_string() + "\n";
     }
     for (job, seconds) in jobs.iter().zip(&phase.seconds) {
-        let percent = kept(job, seconds);
+        let percent = percent(kept(job, seconds));
         text += &format!(
-            "{}: {} MB/s and p95 within {} ms in {percent:.0} % of the seconds in which it was on \
+            "{}: {} MB/s and p95 within {} ms in {percent} of the seconds in which it was on \
              (=: kept, !: not)\n",
             job.name, job.min_mb_s, job.latency_ms
         );

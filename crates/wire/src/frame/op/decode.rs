@@ -60,11 +60,17 @@ fn decode_set_shares(body: &mut Reader<'_>) -> Result<Op, FrameError> {
         2 => Keep::Configured,
         _ => return Err(FrameError::Invalid("how long rules hold")),
     };
+    let (after, at) = (body.u64()?, body.u64()?);
     let text = body.blob(POLICY_MAX, "the rules' text")?;
     if keep == Keep::Configured && !text.is_empty() {
         return Err(FrameError::Invalid("rules beside the configuration's"));
     }
-    Ok(Op::SetShares { text, keep })
+    Ok(Op::SetShares {
+        text,
+        keep,
+        after,
+        at,
+    })
 }
 
 fn decode_application(body: &mut Reader<'_>) -> Result<Op, FrameError> {

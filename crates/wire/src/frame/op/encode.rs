@@ -10,12 +10,19 @@ pub(in crate::frame) fn encode_op(op: &Op, out: &mut Vec<u8>) {
         Op::Hello(hello) => encode_hello(hello, out),
         Op::Bye | Op::Ping | Op::Status | Op::Statfs | Op::ReclaimDone => {}
         Op::SetPolicy { text } => out.blob(text),
-        Op::SetShares { text, keep } => {
+        Op::SetShares {
+            text,
+            keep,
+            after,
+            at,
+        } => {
             out.u8(match keep {
                 Keep::Run => 0,
                 Keep::Saved => 1,
                 Keep::Configured => 2,
             });
+            out.u64(*after);
+            out.u64(*at);
             out.blob(text);
         }
         Op::Application {

@@ -355,7 +355,13 @@ impl Random {
                     1 => (Keep::Saved, text),
                     _ => (Keep::Configured, Box::default()),
                 };
-                Op::SetShares { text, keep }
+                let (after, at) = (self.next(), self.next());
+                Op::SetShares {
+                    text,
+                    keep,
+                    after,
+                    at,
+                }
             }
             6 => Op::Application {
                 app: self.next(),

@@ -53,6 +53,29 @@ pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io:
     read(dir, name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
+/// Puts a file of the hidden folder in the place of that of its name, in one step: who reads it has
+/// the old one or the new one. `stays`: also after the machine has lost its power.
+pub(crate) fn replace_hidden_file(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    text: &str,
+    stays: bool,
+) -> io::Result<()> {
+    let (draft, fd) = make_draft(dir, name)?;
+    let mut file = std::fs::File::from(fd);
+    let replaced = io::Write::write_all(&mut file, text.as_bytes())
+        .and_then(|()| if stays { file.sync_all() } else { Ok(()) })
+        .and_then(|()| rustix::fs::renameat(dir, &draft, dir, name).map_err(io::Error::from));
+    match replaced {
+        // File systems that cannot do this with a folder have done it by themselves.
+        Ok(()) if stays => drop(rustix::fs::fsync(dir)),
+        Ok(()) => {}
+        // Whether it can be removed says nothing more.
+        Err(_) => drop(rustix::fs::unlinkat(dir, &draft, AtFlags::empty())),
+    }
+    replaced
+}
+
 /// A name that nobody else uses now, of a temporary file or link beside `name`.
 pub(in crate::storage::posix) fn draft_name(name: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
