@@ -233,8 +233,8 @@ print(*(sum(app["read_requests"] for state in states for app in state.get("appli
             if app.get("name") == name) for name in ("greedy", "other")))'
 }
 sleep 3
-# Twice at most: where the clients wait for a processor, the other does not always ask for its half.
-for window in 1 2; do
+# Four times at most: where the clients wait for a processor, the other does not always ask for its half.
+for window in 1 2 3 4; do
   read -ra from <<< "$(asked)"; sleep 10; read -ra to <<< "$(asked)"
   greedy=$((to[0] - from[0])); other=$((to[1] - from[1]))
   part=$((1000 * other / (greedy + other + 1)))
