@@ -21,7 +21,7 @@ const JOBS: [Job; 2] = [
         name: "app1",
         min_mb_s: 25.0,
         latency_ms: 100.0,
-        rate_mb_s: Some(25.0),
+        rate_mb_s: Some(26.0),
         outstanding: 2,
         on_off: true,
     },
@@ -40,8 +40,9 @@ const WARM_UP: usize = 2;
 
 /// Two jobs with promises on emulated disks that give about 50 MB/s together: app1 at least 25 MB/s
 /// and p95 within 100 ms, on for some seconds and off for as many; app2 at least 15 MB/s within
-/// 300 ms. App1 asks for the 25 MB/s, as `fio --rate` does, app2 for all that it can get; each has
-/// at most 2 requests for each forwarder on their way.
+/// 300 ms. App1 asks for 26 MB/s, as `fio --rate` does: requests of half a megabyte do not fill
+/// every second alike. App2 asks for all that it can get; each has at most 2 requests for each
+/// forwarder on their way.
 ///
 /// Measured are, for each second, what a job got and the p95 of its requests' times; a promise is
 /// kept in a second in which both are as promised (minima at a tolerance of 5 %). First under

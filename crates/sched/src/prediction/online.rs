@@ -31,6 +31,10 @@ const SURE: u32 = 3;
 /// Streams that are remembered; a stream that is not is learned again.
 const STREAMS_MAX: usize = 4096;
 
+/// Chains that are followed at a time. Behind so long a queue nobody has to wait for anything, and
+/// what is learned from some holds for all; following each would cost more than to order them.
+const CHAINS_MAX: usize = 4096;
+
 /// A file and direction.
 struct Stream {
     direction: Direction,
@@ -158,6 +162,9 @@ impl Online {
                 chain
             }
             (None, None) => {
+                if self.chains.len() - self.chains_free.len() >= CHAINS_MAX {
+                    return;
+                }
                 let chain = self.make(stream, start, end, now);
                 self.border(chain, Side::Begins);
                 self.border(chain, Side::Ends);
