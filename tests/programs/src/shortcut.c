@@ -355,6 +355,38 @@ static void threads(void)
         CHECK(found[i] == i % 8);
 }
 
+/* Children are made while other threads are in the middle of everything. */
+static volatile int forking = 1;
+static void *writer(void *argument)
+{
+    int fd = *(int *)argument;
+    char bytes[9000] = "w";
+    for (int i = 0; forking; i++)
+        CHECK(pwrite(fd, bytes, sizeof bytes, 9000 * (i % 50)) == sizeof bytes);
+    return NULL;
+}
+static void forks(void)
+{
+    int fd = create("forks"), status;
+    pthread_t running[3];
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(&running[i], NULL, writer, &fd) == 0);
+    for (int i = 0; i < 150; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            char byte = 'c', found;
+            CHECK(pwrite(fd, &byte, 1, 1000000 + i) == 1);
+            CHECK(pread(fd, &found, 1, 1000000 + i) == 1 && found == 'c');
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    forking = 0;
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_join(running[i], NULL) == 0);
+}
+
 /* Writes for some seconds, while forwarders die; then everything is there. */
 static void faults(void)
 {
@@ -431,7 +463,7 @@ int main(int count, char **arguments)
         {"calls", calls}, {"errors", errors}, {"processes", processes}, {"handlers", handlers},
         {"numbers", numbers}, {"unseen", unseen}, {"maps", maps}, {"threads", threads},
         {"faults", faults}, {"worth", worth}, {"nobody", nobody},
-        {"large", large},
+        {"large", large}, {"forks", forks},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strcmp(part, parts[i].name))
