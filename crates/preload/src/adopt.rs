@@ -183,6 +183,13 @@ fn allows(fd: c_int) -> Allows {
     }
 }
 
+/// Whether writes go to the end of the file now.
+pub(crate) fn appends(fd: c_int) -> bool {
+    // SAFETY: plain numbers.
+    let flags = unsafe { real::fcntl64(fd, libc::F_GETFL, 0) };
+    flags >= 0 && flags & libc::O_APPEND != 0
+}
+
 /// Whether files of this process may only grow to some size, which the kernel watches over.
 fn is_limited() -> bool {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
@@ -240,7 +247,7 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Mount>> {
         let client = Client::connect(options).ok()?;
         Some(Arc::new(Mount { client }))
     };
-    let made = connect();
+    let made = state::as_client(connect);
     connections.insert(forwarders, made.clone());
     made
 }

@@ -144,6 +144,11 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
         if !allowed {
             return Done::NotOurs;
         }
+        if way == Way::Write && adopt::appends(fd) != file.allows.appends {
+            // Another process that shares the description has changed it.
+            descriptors::set(fd, Kind::Unknown);
+            return Done::NotOurs;
+        }
         if way == Way::Write && file.allows.appends {
             return append(&file, &memory, fd, at);
         }

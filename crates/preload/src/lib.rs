@@ -39,8 +39,10 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     settings::read();
-    // SAFETY: the handler only stores to atomics.
+    // SAFETY: nothing was allocated yet, and the handler only stores to atomics.
     unsafe {
+        // A child must not find the heap locked by a thread that it does not have.
+        dlmalloc::enable_alloc_after_fork();
         libc::pthread_atfork(None, None, Some(state::forked));
     }
 }

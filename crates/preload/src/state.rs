@@ -39,6 +39,8 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 thread_local! {
     /// This thread is in here: what it calls now is ours, or a signal handler's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// What this thread opens is the client's.
+    static CLIENT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Called in a fork child. Nothing of the parent's is touched: locks may be held by threads that
@@ -86,6 +88,21 @@ pub(crate) fn is_inside() -> bool {
 /// Marks a thread of the client's own: whatever it calls is no program's.
 pub(crate) fn stay_inside() {
     INSIDE.set(true);
+    CLIENT.set(true);
+}
+
+/// Whether what this thread opens now is the client's. A signal handler's is not, whatever it
+/// interrupts but the making of a connection.
+pub(crate) fn is_client() -> bool {
+    CLIENT.get()
+}
+
+/// Makes a client: what is opened meanwhile is its own.
+pub(crate) fn as_client<T>(make: impl FnOnce() -> T) -> T {
+    CLIENT.set(true);
+    let made = make();
+    CLIENT.set(false);
+    made
 }
 
 /// Runs a part of ours; `otherwise` if this thread is inside already. A panic in it is the last:

@@ -311,6 +311,62 @@ static void unseen(void)
     CHECK(kernel_pread(other, buffer, 9, 0) == 5 && !memcmp(buffer, "xther", 5));
 }
 
+/* Flags of a description that changed under another number, or in another process. */
+static void flags(void)
+{
+    int fd = create("flags"), status;
+    CHECK(write(fd, "0123456789", 10) == 10);
+    int other = dup(fd);
+    CHECK(fcntl(other, F_SETFL, O_APPEND) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(write(fd, "abc", 3) == 3 && kernel_pread(fd, buffer, 20, 0) == 13);
+    CHECK(fcntl(other, F_SETFL, 0) == 0 && pwrite(fd, "x", 1, 0) == 1);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(fcntl(fd, F_SETFL, O_APPEND) != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && write(fd, "abc", 3) == 3);
+    CHECK(kernel_pread(fd, buffer, 20, 0) == 16 && !memcmp(buffer, "x12", 3));
+}
+
+/* What the kernel copies is all that was written. */
+static void copies(void)
+{
+    int from = create("from"), to = create("to");
+    loff_t at = 0;
+    CHECK(write(from, model, 8192) == 8192);
+    CHECK(copy_file_range(from, &at, to, NULL, 8192, 0) == 8192);
+}
+
+/* Children of a program whose threads are at it. */
+static volatile int done;
+static void *writer(void *argument)
+{
+    char name[32];
+    snprintf(name, sizeof name, "writer-%ld", (long)argument);
+    int fd = create(name);
+    while (!done)
+        CHECK(pwrite(fd, model, 5000, 0) == 5000);
+    return NULL;
+}
+static void forks(void)
+{
+    pthread_t running[3];
+    int fd = create("forks"), status;
+    for (long i = 0; i < 3; i++)
+        CHECK(pthread_create(&running[i], NULL, writer, (void *)i) == 0);
+    for (int i = 0; i < 150; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            _exit(pwrite(fd, "child", 5, 0) != 5);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    done = 1;
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_join(running[i], NULL) == 0);
+}
+
 /* Files that are mapped are the kernel's. */
 static void maps(void)
 {
@@ -431,7 +487,7 @@ int main(int count, char **arguments)
         {"calls", calls}, {"errors", errors}, {"processes", processes}, {"handlers", handlers},
         {"numbers", numbers}, {"unseen", unseen}, {"maps", maps}, {"threads", threads},
         {"faults", faults}, {"worth", worth}, {"nobody", nobody},
-        {"large", large},
+        {"large", large}, {"flags", flags}, {"copies", copies}, {"forks", forks},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strcmp(part, parts[i].name))
