@@ -17,10 +17,13 @@ part() {
 aborts() { local code=0; "$@" 2> "$WORK/said" || code=$?; [ $code = 134 ] && grep -q "$says" "$WORK/said"; }
 
 up 2
-for name in calls errors processes handlers numbers maps threads forks; do
+for name in calls errors processes handlers numbers maps threads forks last children; do
   check "$name, with every file taken at once" part check "$name"
 done
 check "calls, with files taken when they are worth it" part on calls
+for name in flags copies; do
+  check "$name, with every file taken at once" part eager "$name"
+done
 check "a number that changed unseen is noticed" part eager unseen
 says='became another file' check "and is a finding when that is asked for" aborts part check unseen
 check "a program that does little does not connect" part on worth

@@ -115,6 +115,11 @@ fn check_flags(fd: c_int, file: &Adopted) {
 /// Looks at a descriptor that has had so many data calls, and takes it if it is time.
 #[cold]
 fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Adopted>> {
+    // SAFETY: it cannot fail.
+    if unsafe { libc::getpid() } != state.process {
+        // A vfork child: what it learns is not its parent's.
+        return None;
+    }
     let found = identity(fd).filter(|identity| is_on_mount(state, fd, identity.0));
     let Some(identity) = found else {
         descriptors::set(fd, Kind::Foreign);
@@ -143,7 +148,7 @@ fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Adopted>> {
 }
 
 /// Whether a device is a FUSE mount, which may be one of ours.
-fn is_on_mount(state: &State, fd: c_int, device: u64) -> bool {
+pub(crate) fn is_on_mount(state: &State, fd: c_int, device: u64) -> bool {
     if let Some(known) = lock(&state.mounts).get(&device) {
         return *known;
     }
@@ -153,9 +158,28 @@ fn is_on_mount(state: &State, fd: c_int, device: u64) -> bool {
         libc::fstatfs64(fd, found.as_mut_ptr()) == 0
             && found.assume_init().f_type == FUSE_SUPER_MAGIC
     };
-    let is_mount = is_fuse && ask(fd).is_some();
+    let is_mount = is_fuse && is_trusted(device) && ask(fd).is_some();
     lock(&state.mounts).insert(device, is_mount);
     is_mount
+}
+
+/// Whether whoever serves this FUSE file system is root or this user: its answer names addresses,
+/// and a file with a secret.
+fn is_trusted(device: u64) -> bool {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else {
+        return false;
+    };
+    let number = format!("0:{device}");
+    // SAFETY: it cannot fail.
+    let user = unsafe { libc::geteuid() };
+    mounts.lines().any(|line| {
+        let is_it = line.split(' ').nth(2) == Some(&number);
+        let owner = line.rsplit(',').find_map(|part| {
+            let (_, part) = part.split_once("user_id=")?;
+            part.parse::<u32>().ok()
+        });
+        is_it && owner.is_some_and(|owner| owner == 0 || owner == user)
+    })
 }
 
 /// Asks the mount which file this is, and how its forwarders are reached.
@@ -181,6 +205,13 @@ fn allows(fd: c_int) -> Allows {
         writes: mode != libc::O_RDONLY && !stable && !is_limited(),
         appends: flags & libc::O_APPEND != 0,
     }
+}
+
+/// Whether writes go to the end of the file now.
+pub(crate) fn appends(fd: c_int) -> bool {
+    // SAFETY: plain numbers.
+    let flags = unsafe { real::fcntl64(fd, libc::F_GETFL, 0) };
+    flags >= 0 && flags & libc::O_APPEND != 0
 }
 
 /// Whether files of this process may only grow to some size, which the kernel watches over.
@@ -240,7 +271,7 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Mount>> {
         let client = Client::connect(options).ok()?;
         Some(Arc::new(Mount { client }))
     };
-    let made = connect();
+    let made = state::as_client(connect);
     connections.insert(forwarders, made.clone());
     made
 }

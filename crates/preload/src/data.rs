@@ -144,13 +144,23 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
         if !allowed {
             return Done::NotOurs;
         }
+        if way == Way::Write && adopt::appends(fd) != file.allows.appends {
+            // Another process that shares the description has changed it.
+            descriptors::set(fd, Kind::Unknown);
+            return Done::NotOurs;
+        }
         if way == Way::Write && file.allows.appends {
             return append(&file, &memory, fd, at);
         }
-        match at {
+        let done = match at {
             Some(at) => at_place(way, &file, &memory, at),
             None => at_offset(way, &file, &memory, fd),
+        };
+        if matches!(done, Done::Failed(_)) {
+            // Whatever is wrong with this way, the other one is tried from now on.
+            adopt::give_up(state, file.identity);
         }
+        done
     })
 }
 
@@ -217,17 +227,20 @@ fn at_place(way: Way, file: &Adopted, memory: &Memory<'_>, at: off_t) -> Done {
             Way::Write => write(file, memory, done, place + done as u64, len),
         };
         match moved {
+            // A forwarder has refused what follows: as an error.
+            Ok(moved) if moved < len && way == Way::Write => return Done::NotOurs,
             Ok(moved) => {
                 done += moved;
                 if moved < len {
+                    // The end of the file.
                     break;
                 }
             }
-            // The next call will tell.
-            Err(_) if done > 0 => break,
-            Err(errno) if is_final(errno) => return Done::Failed(errno),
+            Err(errno) if is_final(errno) && done == 0 => return Done::Failed(errno),
+            Err(errno) if is_final(errno) => break,
             // The mount knows files that forwarders have forgotten by name, and tells them; for
-            // everything else it has the last word.
+            // everything else it has the last word. What was moved is moved again, to the same
+            // place.
             Err(_) => return Done::NotOurs,
         }
     }
@@ -300,8 +313,7 @@ pub(crate) fn mapped(fd: c_int) {
         let Some(identity) = adopt::identity(fd) else {
             return;
         };
-        let is_ours = adopt::lock(&state.mounts).get(&identity.0) == Some(&true);
-        if !is_ours && descriptors::kind(fd) == Kind::Foreign {
+        if !adopt::is_on_mount(state, fd, identity.0) {
             return;
         }
         adopt::lock(&state.mapped).insert(identity);

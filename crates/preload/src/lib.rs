@@ -38,9 +38,9 @@ static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
-    // SAFETY: nothing was taken from the heap yet; the handler only stores to atomics.
+    // SAFETY: nothing was allocated yet, and the handler only stores to atomics.
     unsafe {
-        // A thread that the child does not have may hold the heap's lock.
+        // A child must not find the heap locked by a thread that it does not have.
         dlmalloc::enable_alloc_after_fork();
         libc::pthread_atfork(None, None, Some(state::forked));
     }

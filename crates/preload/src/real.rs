@@ -100,6 +100,9 @@ next! {
     __openat64_2(folder: c_int, path: Text, flags: c_int) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    copy_file_range(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
+    ) -> ssize_t;
     dup(fd: c_int) -> c_int;
     dup2(fd: c_int, onto: c_int) -> c_int;
     dup3(fd: c_int, onto: c_int, flags: c_int) -> c_int;
@@ -111,4 +114,18 @@ next! {
     prlimit64(process: libc::pid_t, resource: c_uint, new: Limit, old: OldLimit) -> c_int;
     epoll_create1(flags: c_int) -> c_int;
     eventfd(value: c_uint, flags: c_int) -> c_int;
+}
+
+/// The next `pthread_exit`, which unwinds.
+///
+/// # Safety
+/// That of the function.
+pub(crate) unsafe fn pthread_exit(value: *mut c_void) -> ! {
+    static NEXT: Next = Next::new(c"pthread_exit");
+    type Function = unsafe extern "C-unwind" fn(*mut c_void) -> !;
+    // SAFETY: that is its type in libc.
+    unsafe {
+        let next = std::mem::transmute::<*mut c_void, Function>(NEXT.address());
+        next(value)
+    }
 }

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// A file by its device and inode.
@@ -20,7 +20,7 @@ pub(crate) type Identity = (u64, u64);
 /// See the head of the file.
 pub(crate) struct State {
     /// The process that made it.
-    process: i32,
+    pub(crate) process: i32,
     /// Adopted files by descriptor.
     pub(crate) files: RwLock<HashMap<i32, Arc<Adopted>>>,
     /// By device: a mount of ours, or something else.
@@ -36,15 +36,27 @@ pub(crate) struct State {
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 
+/// The client's own descriptors lie between these.
+static OWN_FIRST: AtomicI32 = AtomicI32::new(i32::MAX);
+static OWN_LAST: AtomicI32 = AtomicI32::new(i32::MIN);
+
 thread_local! {
     /// This thread is in here: what it calls now is ours, or a signal handler's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// What this thread opens is the client's.
+    static CLIENT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Called in a fork child. Nothing of the parent's is touched: locks may be held by threads that
 /// the child does not have, and connections are the parent's.
 pub(crate) extern "C" fn forked() {
     STATE.store(ptr::null_mut(), Ordering::Release);
+    for fd in OWN_FIRST.load(Ordering::Relaxed)..=OWN_LAST.load(Ordering::Relaxed) {
+        if descriptors::kind(fd) == Kind::Own {
+            // SAFETY: a plain number. Past the hook, which is for the program's.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+        }
+    }
     descriptors::forget_all();
 }
 
@@ -86,6 +98,21 @@ pub(crate) fn is_inside() -> bool {
 /// Marks a thread of the client's own: whatever it calls is no program's.
 pub(crate) fn stay_inside() {
     INSIDE.set(true);
+    CLIENT.set(true);
+}
+
+/// Whether what this thread opens now is the client's. A signal handler's is not, whatever it
+/// interrupts but the making of a connection.
+pub(crate) fn is_client() -> bool {
+    CLIENT.get()
+}
+
+/// Makes a client: what is opened meanwhile is its own.
+pub(crate) fn as_client<T>(make: impl FnOnce() -> T) -> T {
+    CLIENT.set(true);
+    let made = make();
+    CLIENT.set(false);
+    made
 }
 
 /// Runs a part of ours; `otherwise` if this thread is inside already. A panic in it is the last:
@@ -169,8 +196,21 @@ pub(crate) fn own(fd: i32) -> i32 {
             moved
         }
     };
+    OWN_FIRST.fetch_min(fd, Ordering::Relaxed);
+    OWN_LAST.fetch_max(fd, Ordering::Relaxed);
     descriptors::set(fd, Kind::Own);
     fd
+}
+
+/// The first thread ends: the program ends with the last of its threads, of which none may be ours.
+pub(crate) fn leave() {
+    settings::set(Mode::Off);
+    inside((), |state| {
+        let connections = std::mem::take(&mut *crate::adopt::lock(&state.connections));
+        for mount in connections.into_values().flatten() {
+            mount.client.shutdown();
+        }
+    });
 }
 
 /// What is known of every descriptor may be wrong now.

@@ -42,7 +42,7 @@ static long kernel_pread(int fd, void *to, size_t len, off_t at)
     return syscall(SYS_pread64, fd, to, len, at);
 }
 
-static int create(const char *name)
+static __attribute__((noinline)) int create(const char *name)
 {
     int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
     CHECK(fd >= 0);
@@ -176,6 +176,7 @@ static void processes(void)
     enum { RECORDS = 3000, READERS = 3 };
     uint32_t record;
     int fd = create("records"), seen = create("seen");
+    unlink("log");
     for (record = 0; record < RECORDS; record++)
         CHECK(write(fd, &record, sizeof record) == sizeof record);
     CHECK(lseek(fd, 0, SEEK_SET) == 0);
@@ -311,6 +312,32 @@ static void unseen(void)
     CHECK(kernel_pread(other, buffer, 9, 0) == 5 && !memcmp(buffer, "xther", 5));
 }
 
+/* Flags of a description that changed under another number, or in another process. */
+static void flags(void)
+{
+    int fd = create("flags"), status;
+    CHECK(write(fd, "0123456789", 10) == 10);
+    int other = dup(fd);
+    CHECK(fcntl(other, F_SETFL, O_APPEND) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(write(fd, "abc", 3) == 3 && kernel_pread(fd, buffer, 20, 0) == 13);
+    CHECK(fcntl(other, F_SETFL, 0) == 0 && pwrite(fd, "x", 1, 0) == 1);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(fcntl(fd, F_SETFL, O_APPEND) != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && write(fd, "abc", 3) == 3);
+    CHECK(kernel_pread(fd, buffer, 20, 0) == 16 && !memcmp(buffer, "x12", 3));
+}
+
+/* What the kernel copies is all that was written. */
+static void copies(void)
+{
+    int from = create("from"), to = create("to");
+    loff_t at = 0;
+    CHECK(write(from, model, 8192) == 8192);
+    CHECK(copy_file_range(from, &at, to, NULL, 8192, 0) == 8192);
+}
+
 /* Files that are mapped are the kernel's. */
 static void maps(void)
 {
@@ -385,6 +412,43 @@ static void forks(void)
     forking = 0;
     for (int i = 0; i < 3; i++)
         CHECK(pthread_join(running[i], NULL) == 0);
+}
+
+/* The first thread ends before the others, and the program with the last of them. */
+static void *last_thread(void *argument)
+{
+    int fd = *(int *)argument;
+    for (int i = 0; i < 100; i++) {
+        CHECK(pwrite(fd, "x", 1, i) == 1);
+        usleep(5000);
+    }
+    struct stat found;
+    CHECK(fstat(fd, &found) == 0 && found.st_size == 100);
+    return NULL;
+}
+static void last(void)
+{
+    static int fd;
+    pthread_t running;
+    fd = create("last");
+    CHECK(pwrite(fd, "x", 1, 0) == 1 && connected());
+    CHECK(pthread_create(&running, NULL, last_thread, &fd) == 0);
+    usleep(100000);
+    pthread_exit(NULL);
+}
+
+/* A child has none of the parent's connections. */
+static void children(void)
+{
+    int fd = create("children"), status;
+    CHECK(pwrite(fd, "x", 1, 0) == 1 && connected());
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(!connected());
+        _exit(pwrite(fd, "y", 1, 0) == 1 && connected() ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(pwrite(fd, "z", 1, 0) == 1 && connected());
 }
 
 /* Writes for some seconds, while forwarders die; then everything is there. */
@@ -463,7 +527,8 @@ int main(int count, char **arguments)
         {"calls", calls}, {"errors", errors}, {"processes", processes}, {"handlers", handlers},
         {"numbers", numbers}, {"unseen", unseen}, {"maps", maps}, {"threads", threads},
         {"faults", faults}, {"worth", worth}, {"nobody", nobody},
-        {"large", large}, {"forks", forks},
+        {"large", large}, {"flags", flags}, {"copies", copies}, {"forks", forks},
+        {"last", last}, {"children", children},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strcmp(part, parts[i].name))

@@ -1,9 +1,11 @@
 //! What opens and closes descriptors, or changes what may be done through them.
 
+use crate::adopt;
 use crate::descriptors::{self, Kind};
 use crate::real;
+use crate::settings::{self, Mode};
 use crate::state::{self, forget};
-use libc::{FILE, c_char, c_int, c_uint, mode_t, rlimit};
+use libc::{FILE, c_char, c_int, c_uint, c_void, mode_t, off_t, rlimit, size_t, ssize_t};
 
 /// Defines hooks of calls that yield a descriptor, of which nothing is known yet.
 macro_rules! opens {
@@ -15,7 +17,7 @@ macro_rules! opens {
         unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: what the caller promises libc.
             let fd = unsafe { real::$real($($argument),*) };
-            match state::is_inside() {
+            match state::is_client() {
                 true => descriptors::set(fd, Kind::Own),
                 false => forget(fd),
             }
@@ -47,8 +49,9 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     }
     match descriptors::kind(fd) {
         Kind::Own => descriptors::set(fd, Kind::Unknown),
-        // The program has taken the number meanwhile, and with it closed what was there.
-        _ if state::is_inside() => return 0,
+        // The program has taken the number meanwhile (`yield_own`), and with it closed what was
+        // there. Else it is a signal handler that closes what is the program's.
+        _ if state::is_inside() && settings::mode() == Mode::Off => return 0,
         _ => forget(fd),
     }
     // SAFETY: a plain number.
@@ -125,8 +128,10 @@ macro_rules! control {
                 match command {
                     libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => forget(result),
                     // Flags belong to the description, which other numbers may share.
-                    libc::F_SETFL if descriptors::kind(fd) == Kind::Adopted => state::forget_all(),
-                    libc::F_SETFL => forget(fd),
+                    libc::F_SETFL if result == 0 && adopt::identity(fd).is_some() => {
+                        forget(fd);
+                        state::forget_all();
+                    }
                     _ => {}
                 }
                 result
@@ -199,7 +204,7 @@ macro_rules! limits {
             unsafe extern "C" fn $name(resource: c_uint, limit: *const rlimit) -> c_int {
                 // SAFETY: what the caller promises libc.
                 let result = unsafe { real::setrlimit64(resource, limit) };
-                if resource == libc::RLIMIT_FSIZE as c_uint {
+                if result == 0 && resource == libc::RLIMIT_FSIZE as c_uint {
                     state::forget_all();
                 }
                 result
@@ -223,7 +228,7 @@ macro_rules! process_limits {
             ) -> c_int {
                 // SAFETY: what the caller promises libc.
                 let result = unsafe { real::prlimit64(process, resource, new, old) };
-                if resource == libc::RLIMIT_FSIZE as c_uint && !new.is_null() {
+                if result == 0 && resource == libc::RLIMIT_FSIZE as c_uint && !new.is_null() {
                     state::forget_all();
                 }
                 result
@@ -257,4 +262,33 @@ macro_rules! made {
 made! {
     epoll_create1(flags: c_int);
     eventfd(value: c_uint, flags: c_int);
+}
+
+/// The kernel copies up to where it believes that the file ends, and has not seen what was written
+/// past it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn copy_file_range(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if adopt::identity(from).is_some() && descriptors::kind(from) != Kind::Foreign {
+        adopt::refresh(from);
+    }
+    // SAFETY: what the caller promises libc.
+    unsafe { real::copy_file_range(from, from_at, to, to_at, len, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
+    // SAFETY: plain numbers.
+    let is_first = unsafe { libc::gettid() == libc::getpid() };
+    if is_first {
+        state::leave();
+    }
+    // SAFETY: what the caller promises libc.
+    unsafe { real::pthread_exit(value) }
 }
