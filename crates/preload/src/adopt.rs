@@ -25,11 +25,6 @@ const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 /// `f_type` of a FUSE file system.
 const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
 
-/// A connection to the forwarders of a mount.
-pub(crate) struct Mount {
-    pub(crate) client: Arc<Client>,
-}
-
 /// A file whose data calls go to the forwarders.
 pub(crate) struct Adopted {
     pub(crate) open: OpenFile,
@@ -237,13 +232,12 @@ fn adopt(state: &State, fd: c_int, identity: Identity) -> Option<Adopted> {
         app,
         forwarders,
     } = ask(fd)?;
-    let mount = connected(state, forwarders)?;
+    let client = connected(state, forwarders)?;
     let context = Context {
         app,
         ..Context::default()
     };
-    let open = mount
-        .client
+    let open = client
         .open(&context, handle, allows.reads, allows.writes)
         .ok()?;
     Some(Adopted {
@@ -256,7 +250,7 @@ fn adopt(state: &State, fd: c_int, identity: Identity) -> Option<Adopted> {
 }
 
 /// The connection to these forwarders, which is tried once.
-fn connected(state: &State, forwarders: String) -> Option<Arc<Mount>> {
+fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
     let mut connections = lock(&state.connections);
     if let Some(known) = connections.get(&forwarders) {
         return known.clone();
@@ -268,8 +262,7 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Mount>> {
             thread_begins: Some(state::stay_inside),
             place: Some(state::place),
         };
-        let client = Client::connect(options).ok()?;
-        Some(Arc::new(Mount { client }))
+        Client::connect(options).ok()
     };
     let made = state::as_client(connect);
     connections.insert(forwarders, made.clone());

@@ -304,10 +304,8 @@ pub(crate) fn sync(fd: c_int, data_only: bool) -> Result<(), Errno> {
 /// A file is about to be mapped: from now on the kernel alone moves its bytes, and it must know how
 /// long the file is.
 pub(crate) fn mapped(fd: c_int) {
-    match descriptors::kind(fd) {
-        Kind::Own => return,
-        Kind::Foreign if fd < 0 => return,
-        _ => {}
+    if descriptors::kind(fd) == Kind::Own || settings::mode() == Mode::Off {
+        return;
     }
     state::inside((), |state| {
         let Some(identity) = adopt::identity(fd) else {

@@ -1,6 +1,6 @@
 //! What this process knows beside the descriptors' words: adopted files, mounts, connections.
 
-use crate::adopt::{Adopted, Mount};
+use crate::adopt::{self, Adopted};
 use crate::descriptors::{self, Kind};
 use crate::real;
 use crate::settings::{self, Mode};
@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tidegate_client::Client;
 
 /// A file by its device and inode.
 pub(crate) type Identity = (u64, u64);
@@ -26,7 +27,7 @@ pub(crate) struct State {
     /// By device: a mount of ours, or something else.
     pub(crate) mounts: Mutex<HashMap<u64, bool>>,
     /// By how the forwarders are reached: the connection, None if there is none to be had.
-    pub(crate) connections: Mutex<HashMap<String, Option<Arc<Mount>>>>,
+    pub(crate) connections: Mutex<HashMap<String, Option<Arc<Client>>>>,
     /// Files that were mapped: their data stays in the page cache, which only the kernel keeps
     /// right.
     pub(crate) mapped: Mutex<HashSet<Identity>>,
@@ -125,6 +126,7 @@ pub(crate) fn inside<T>(otherwise: T, call: impl FnOnce(&'static State) -> T) ->
     let result = catch_unwind(AssertUnwindSafe(|| call(state())));
     INSIDE.set(false);
     result.unwrap_or_else(|_| {
+        CLIENT.set(false);
         settings::set(Mode::Off);
         settings::say(b"tidegate: the short-cut failed inside; the mount serves this program\n");
         otherwise
@@ -206,9 +208,9 @@ pub(crate) fn own(fd: i32) -> i32 {
 pub(crate) fn leave() {
     settings::set(Mode::Off);
     inside((), |state| {
-        let connections = std::mem::take(&mut *crate::adopt::lock(&state.connections));
-        for mount in connections.into_values().flatten() {
-            mount.client.shutdown();
+        let connections = std::mem::take(&mut *adopt::lock(&state.connections));
+        for client in connections.into_values().flatten() {
+            client.shutdown();
         }
     });
 }

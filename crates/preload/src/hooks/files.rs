@@ -247,7 +247,7 @@ macro_rules! made {
             unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
                 // SAFETY: plain numbers.
                 let fd = unsafe { real::$name($($argument),*) };
-                match state::is_inside() {
+                match state::is_client() {
                     true => state::own(fd),
                     false => {
                         forget(fd);
