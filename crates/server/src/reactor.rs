@@ -272,7 +272,7 @@ impl Reactor {
         }
     }
 
-    /// Reads the clock, once a pass.
+    /// Reads the clock: once a pass, and when jobs were done meanwhile.
     fn tick(&mut self) {
         self.core.now = Time(self.zero.elapsed().as_nanos() as u64);
     }
@@ -291,12 +291,8 @@ impl Reactor {
             (0..self.listeners.len()).for_each(|number| self.accept(number));
         }
         self.tell_recorded();
-        self.storage.completions(&mut self.completions);
-        for Completion { job, result } in self.completions.drain(..) {
-            self.core
-                .forwarder
-                .handle(now, Input::Finished { job, result });
-        }
+        self.take_completions();
+        let now = self.core.now;
         for given in self.gossip.heard() {
             self.core.forwarder.handle(now, Input::Heard(given));
         }

@@ -42,7 +42,8 @@ pub trait Storage: Send {
     /// with EAGAIN.
     fn submit(&mut self, job: JobId, work: Job);
 
-    /// Appends what has ended since the last call. Call it after a wake.
+    /// Appends what has ended since the last call. Call it after a wake, and after jobs were
+    /// submitted: some have ended by then.
     fn completions(&mut self, into: &mut Vec<Completion>);
 
     /// Data jobs that are worth having at once: the scheduler's depth.

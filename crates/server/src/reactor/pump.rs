@@ -3,6 +3,7 @@
 use super::Reactor;
 use super::output::Payload;
 use crate::config::scheduler_options_on;
+use crate::storage::Completion;
 use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
 use tidegate_wire::Reply;
 use tidegate_wire::frame::encode_reply;
@@ -18,6 +19,7 @@ impl Reactor {
                 self.perform(output);
                 went_on = true;
             }
+            went_on |= self.take_completions();
             went_on |= self.flush();
             if std::mem::take(&mut self.core.freed) && !self.core.waiting.is_empty() {
                 self.admit_waiting();
@@ -27,6 +29,22 @@ impl Reactor {
                 return;
             }
         }
+    }
+
+    /// Tells the core which jobs have ended. True if there were any.
+    pub(super) fn take_completions(&mut self) -> bool {
+        self.storage.completions(&mut self.completions);
+        let ended = !self.completions.is_empty();
+        if ended {
+            // Some have taken their time on this thread.
+            self.tick();
+        }
+        let now = self.core.now;
+        for Completion { job, result } in self.completions.drain(..) {
+            let input = Input::Finished { job, result };
+            self.core.forwarder.handle(now, input);
+        }
+        ended
     }
 
     fn perform(&mut self, output: Output) {

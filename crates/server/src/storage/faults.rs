@@ -65,6 +65,11 @@ impl Faults {
         }
     }
 
+    /// Whether any fault is wanted.
+    pub(crate) fn are_set(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Told by storage before a job runs.
     pub(crate) fn request(&self) {
         let Some(shared) = &self.shared else { return };

@@ -89,6 +89,13 @@ impl PosixFiles {
         &self.export.hidden_path
     }
 
+    /// The descriptor that reads a file's data, if it is open: no system call is made for it.
+    pub(crate) fn open_read_fd(&self, handle: Handle) -> Option<Arc<OwnedFd>> {
+        let known = self.export.table.find(handle)?;
+        let data = known.data();
+        data.read.clone()
+    }
+
     /// The descriptor that reads or writes a file's data. Write from the thread that asked.
     pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
         let known = self.export.known(handle)?;
