@@ -1,12 +1,14 @@
 //! Sockets, threads and clocks around the core.
 //!
-//! One thread waits in epoll for all connections; see [`reactor`]. A thread that makes a call tells
-//! the core under the one lock, writes what the core wants to send itself, and waits on its
-//! [`slot`]. What was decided under the lock is carried out after it: [`Work`].
+//! One thread at a time waits in epoll for all connections; see [`lead`]. A thread that makes a call
+//! tells the core under the one lock, writes what the core wants to send itself, and takes in
+//! replies until its own has come, or waits on its [`slot`] while another thread does. What was
+//! decided under the lock is carried out after it: [`Work`].
 
 mod address;
 mod budget;
 mod connection;
+mod lead;
 mod proof;
 mod reactor;
 mod receiver;
@@ -18,19 +20,22 @@ use crate::core::{Application, Call, CoreOptions, Input, Served};
 use crate::wire::{Attr, Handle, LockFamily, NAME_MAX, Op};
 use address::Address;
 use bytes::Bytes;
+use lead::Lead;
 use proof::Secret;
-use reactor::Reactor;
+use reactor::{Reactor, without_signals};
 use shared::{Shared, State};
 use slot::{Slot, Woken};
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// A core with its sockets and its thread.
 pub(crate) struct Host {
     shared: Arc<Shared>,
+    lead: Arc<Lead>,
     thread: Mutex<Option<JoinHandle<()>>>,
     process: u32,
     root: Attr,
@@ -60,9 +65,11 @@ impl Host {
         let core = core_options(&options)?;
         let (reactor, waker) = Reactor::new(addresses?, secret, &core, options.guest)?;
         let shared = Arc::new(Shared::new(core, waker, options.in_flight_bytes_max));
-        let thread = reactor.spawn(Arc::clone(&shared))?;
+        let lead = Arc::new(Lead::new(reactor));
+        let thread = spawn(&shared, &lead)?;
         let mut host = Host {
             shared,
+            lead,
             thread: Mutex::new(Some(thread)),
             process: std::process::id(),
             root: Attr::default(),
@@ -199,6 +206,7 @@ impl Host {
             return;
         }
         self.shared.shutdown();
+        self.lead.recall();
         let thread = self
             .thread
             .lock()
@@ -247,7 +255,7 @@ impl Host {
         drop(state);
         self.shared.carry_out(work);
         loop {
-            match slot.wait(None) {
+            match self.lead.wait(&self.shared, id, slot) {
                 Woken::Finished(result) => return result,
                 Woken::Interrupted => {
                     let mut state = self.state()?;
@@ -256,7 +264,7 @@ impl Host {
                     self.shared.carry_out(work);
                 }
                 // The core keeps the deadline; and the budget has admitted this call before.
-                Woken::Admitted | Woken::TimedOut => {}
+                Woken::Admitted | Woken::TimedOut | Woken::Lead => {}
             }
         }
     }
@@ -310,6 +318,22 @@ impl Drop for Host {
             self.shutdown();
         }
     }
+}
+
+/// Starts the client's own thread. It takes no signals: they are the program's.
+fn spawn(shared: &Arc<Shared>, lead: &Arc<Lead>) -> std::io::Result<JoinHandle<()>> {
+    let (shared, lead) = (Arc::clone(shared), Arc::clone(lead));
+    let body = move || {
+        lead.thread_begins();
+        // Whatever has gone wrong, nobody waits for ever.
+        let _ = catch_unwind(AssertUnwindSafe(|| lead.run(&shared)));
+        shared.abandon();
+    };
+    without_signals(|| {
+        thread::Builder::new()
+            .name("tidegate-io".to_string())
+            .spawn(body)
+    })
 }
 
 fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {

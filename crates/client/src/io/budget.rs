@@ -65,7 +65,7 @@ impl Budget {
             }
             Woken::Interrupted => Errno::INTR,
             Woken::TimedOut => Errno::TIMEDOUT,
-            Woken::Finished(_) => Errno::IO,
+            Woken::Finished(_) | Woken::Lead => Errno::IO,
         };
         self.leave(bytes, slot);
         Err(errno)

@@ -1,4 +1,4 @@
-//! The thread that waits for all connections of a client.
+//! Waiting for all connections of a client, and taking in what comes, in whichever thread leads.
 
 use super::address::Address;
 use super::connection::Connection;
@@ -16,13 +16,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long goodbyes may take.
-const GOODBYE_MAX: Duration = Duration::from_secs(1);
 /// When to try again at a forwarder whose queue of new connections is full.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
 
@@ -36,6 +32,18 @@ pub(crate) struct Reactor {
     links: Vec<Link>,
     received: Vec<Received>,
     guest: Guest,
+    events: Events,
+}
+
+/// What one wait was good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cycle {
+    /// What came was taken in.
+    Over,
+    /// A connection is to be made, which the client's own thread does.
+    Connect,
+    /// The client has ended, and all goodbyes are said.
+    Done,
 }
 
 /// What the thread has of one forwarder.
@@ -87,57 +95,63 @@ impl Reactor {
             links,
             received,
             guest,
+            events: Events::with_capacity(256),
         };
         Ok((reactor, waker))
     }
 
-    /// Starts the thread. It takes no signals: they are the program's.
-    pub(crate) fn spawn(mut self, shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
-        let body = move || {
-            if let Some(begins) = self.guest.thread_begins {
-                begins();
-            }
-            // Whatever has gone wrong, nobody waits for ever.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.run(&shared)));
-            shared.abandon();
-        };
-        without_signals(|| {
-            thread::Builder::new()
-                .name("tidegate-io".to_string())
-                .spawn(body)
-        })
+    /// Called first by the client's own thread.
+    pub(crate) fn thread_begins(&self) {
+        if let Some(begins) = self.guest.thread_begins {
+            begins();
+        }
     }
 
-    fn run(&mut self, shared: &Shared) {
-        let mut events = Events::with_capacity(256);
-        let mut goodbye_until = None;
-        loop {
-            let (wait, done) = self.turn(shared);
-            if shared.is_closed() {
-                let until = *goodbye_until.get_or_insert_with(|| Instant::now() + GOODBYE_MAX);
-                if done || Instant::now() >= until {
-                    return;
-                }
-            }
-            // Goodbyes are short of events: look again soon.
-            let wait = if goodbye_until.is_some() {
-                Some(QUEUE_FULL_WAIT)
-            } else {
-                wait
-            };
-            match self.poll.poll(&mut events, wait) {
-                Ok(()) => {}
-                // Tracers interrupt threads that take no signals, too.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => panic!("epoll: {error}"),
-            }
-            shared.state().sleeps_until_ns = 0;
-            for event in &events {
-                if event.token().0 < self.links.len() {
-                    self.react(shared, event);
-                }
+    /// Does what is due, waits once, and takes in what has come. In the client's own thread.
+    /// `wait_max` bounds the wait.
+    pub(crate) fn cycle(&mut self, shared: &Shared, wait_max: Option<Duration>) -> Cycle {
+        let (wait, done) = self.turn(shared);
+        if done {
+            return Cycle::Done;
+        }
+        self.wait(shared, [wait, wait_max].into_iter().flatten().min());
+        Cycle::Over
+    }
+
+    /// The same in a thread that makes a call.
+    pub(crate) fn cycle_of_caller(&mut self, shared: &Shared, wait_max: Duration) -> Cycle {
+        let mut state = shared.state();
+        let now_ns = shared.now_ns();
+        let work = shared.poll(&mut state, now_ns);
+        let queued = |link: &Link| matches!(link, Link::Queued { .. });
+        let connect = !state.commands.is_empty() || self.links.iter().any(queued);
+        let wake_at = state.core.wake_at().unwrap_or(u64::MAX);
+        state.sleeps_until_ns = if connect { 0 } else { wake_at };
+        drop(state);
+        shared.carry_out(work);
+        if connect {
+            return Cycle::Connect;
+        }
+        let due = Duration::from_nanos(wake_at.saturating_sub(now_ns));
+        self.wait(shared, Some(due.min(wait_max)));
+        Cycle::Over
+    }
+
+    fn wait(&mut self, shared: &Shared, wait: Option<Duration>) {
+        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        match self.poll.poll(&mut events, wait) {
+            Ok(()) => {}
+            // Tracers interrupt threads that take no signals, too.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
+            Err(error) => panic!("epoll: {error}"),
+        }
+        shared.state().sleeps_until_ns = 0;
+        for event in &events {
+            if event.token().0 < self.links.len() {
+                self.react(shared, event);
             }
         }
+        self.events = events;
     }
 
     /// Lets the core do what is due and connects as told; returns how long to sleep, and whether
@@ -417,8 +431,8 @@ impl Reactor {
     }
 }
 
-/// Runs `start` with all signals blocked, which a thread that it starts inherits.
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+/// Runs `start` with all signals blocked, also in threads that it starts.
+pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset initialises `all`; pthread_sigmask reads it and initialises `before`.

@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Signalled when a session is granted or all are refused.
     sessions: Condvar,
-    waker: Waker,
+    pub(crate) waker: Arc<Waker>,
     start: Instant,
     /// Set before the core is told to end.
     closed: AtomicBool,
@@ -99,7 +99,7 @@ impl Shared {
             budget: Budget::new(in_flight_bytes_max),
             state: Mutex::new(state),
             sessions: Condvar::new(),
-            waker,
+            waker: Arc::new(waker),
             start: Instant::now(),
             closed: AtomicBool::new(false),
         }

@@ -1,9 +1,11 @@
-//! Where one calling thread waits: for its result, an interruption, or a place in the budget.
+//! Where one calling thread waits: for its result, an interruption, the lead, or a place in the
+//! budget.
 
 use crate::api::{Answer, Errno};
 use crate::core::Served;
+use mio::Waker;
 use std::mem;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// One waiting call. Woken once for each thing that happens to it.
@@ -19,6 +21,12 @@ struct State {
     served: Vec<Served>,
     admitted: bool,
     interrupted: bool,
+    /// It shall lead.
+    lead: bool,
+    /// A thread waits on the condition.
+    waiting: bool,
+    /// What wakes the thread where it leads.
+    leads: Option<Arc<Waker>>,
 }
 
 /// Why a wait ended.
@@ -30,6 +38,8 @@ pub(crate) enum Woken {
     Admitted,
     /// Its token was cancelled. Told once.
     Interrupted,
+    /// It shall take in what comes ([`Lead`](super::lead::Lead)).
+    Lead,
     /// The time is over.
     TimedOut,
 }
@@ -40,8 +50,7 @@ impl Slot {
         let mut state = self.state();
         if state.result.is_none() {
             state.result = Some(result);
-            drop(state);
-            self.changed.notify_one();
+            self.wake(state);
         }
     }
 
@@ -57,29 +66,52 @@ impl Slot {
 
     /// Tells that the budget has room.
     pub(crate) fn admit(&self) {
-        self.state().admitted = true;
-        self.changed.notify_one();
+        let mut state = self.state();
+        state.admitted = true;
+        self.wake(state);
     }
 
     /// Tells that the caller wants no result any more.
     pub(crate) fn interrupt(&self) {
-        self.state().interrupted = true;
-        self.changed.notify_one();
+        let mut state = self.state();
+        state.interrupted = true;
+        if let Some(waker) = &state.leads {
+            // Fails only if the client is gone, and the wait with it.
+            let _ = waker.wake();
+        }
+        self.wake(state);
+    }
+
+    /// Tells that it shall lead.
+    pub(crate) fn lead(&self) {
+        let mut state = self.state();
+        state.lead = true;
+        self.wake(state);
+    }
+
+    /// Forgets that it was told to lead.
+    pub(crate) fn refuse_lead(&self) {
+        self.state().lead = false;
+    }
+
+    /// The thread waits in the reactor, where this wakes it; or no longer.
+    pub(crate) fn leads(&self, waker: Option<Arc<Waker>>) {
+        self.state().leads = waker;
+    }
+
+    /// What has happened, if anything has.
+    pub(crate) fn take(&self) -> Option<Woken> {
+        self.state().take()
     }
 
     /// Blocks until something happens; a result goes before everything else.
     pub(crate) fn wait(&self, until: Option<Instant>) -> Woken {
         let mut state = self.state();
         loop {
-            if let Some(result) = state.result.take() {
-                return Woken::Finished(result);
+            if let Some(woken) = state.take() {
+                return woken;
             }
-            if mem::take(&mut state.admitted) {
-                return Woken::Admitted;
-            }
-            if mem::take(&mut state.interrupted) {
-                return Woken::Interrupted;
-            }
+            state.waiting = true;
             state = match until {
                 None => self
                     .changed
@@ -88,17 +120,44 @@ impl Slot {
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
+                        state.waiting = false;
                         return Woken::TimedOut;
                     }
                     let waited = self.changed.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
+            state.waiting = false;
+        }
+    }
+
+    /// Wakes the thread if it sleeps: a system call, left out where it does not.
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let waiting = state.waiting;
+        drop(state);
+        if waiting {
+            self.changed.notify_one();
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Each field is whole after any panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What has happened; a result goes before everything else.
+    fn take(&mut self) -> Option<Woken> {
+        if let Some(result) = self.result.take() {
+            return Some(Woken::Finished(result));
+        }
+        if mem::take(&mut self.admitted) {
+            return Some(Woken::Admitted);
+        }
+        if mem::take(&mut self.interrupted) {
+            return Some(Woken::Interrupted);
+        }
+        mem::take(&mut self.lead).then_some(Woken::Lead)
     }
 }

@@ -40,6 +40,9 @@ impl Faults {
         kill_at_request: Option<u64>,
         panic_at_request: Option<u64>,
     ) -> Faults {
+        if kill_after_effect.is_none() && kill_at_request.is_none() && panic_at_request.is_none() {
+            return Faults::default();
+        }
         let shared = Shared {
             kill_after_effect,
             kill_at_request,

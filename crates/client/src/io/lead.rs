@@ -1,0 +1,207 @@
+//! Who waits for the sockets: the client's own thread, or a calling thread that waits for an answer
+//! anyway and so takes it in itself, without being woken by another.
+//!
+//! One thread at a time has the reactor and leads. A call that finds it free leads until it has its
+//! result, and then passes the lead on to another that waits. The client's own thread leads where
+//! nobody else has for a while, and connects. It stands by while calls lead.
+
+use super::reactor::{Cycle, Reactor, without_signals};
+use super::shared::Shared;
+use super::slot::{Slot, Woken};
+use crate::core::CallId;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// How long a call leads at most. It takes no signals meanwhile, as nobody else could take in what
+/// comes while a handler runs.
+const LEAD_MAX: Duration = Duration::from_millis(50);
+/// How long the own thread leaves the lead to calls after the last one has had it.
+const STANDBY: Duration = Duration::from_millis(5);
+/// How long goodbyes may take.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+/// Goodbyes are short of events: look again soon.
+const GOODBYE_LOOK: Duration = Duration::from_millis(10);
+
+/// See the head of the file.
+pub(crate) struct Lead {
+    reactor: Mutex<Reactor>,
+    /// Calls that wait for their result and would lead.
+    followers: Mutex<BTreeMap<CallId, Arc<Slot>>>,
+    /// A call would have led, had the reactor been free.
+    wanted: AtomicBool,
+    /// When a call last led, on the clock of [`Shared::now_ns`].
+    led_ns: AtomicU64,
+    /// The own thread is needed now.
+    needed: Mutex<bool>,
+    recalled: Condvar,
+}
+
+impl Lead {
+    pub(crate) fn new(reactor: Reactor) -> Lead {
+        Lead {
+            reactor: Mutex::new(reactor),
+            followers: Mutex::default(),
+            wanted: AtomicBool::new(false),
+            led_ns: AtomicU64::new(0),
+            needed: Mutex::new(false),
+            recalled: Condvar::new(),
+        }
+    }
+
+    /// Called first by the own thread.
+    pub(crate) fn thread_begins(&self) {
+        // Nobody calls before the first session, for which this thread connects.
+        if let Some(reactor) = self.take_reactor() {
+            reactor.thread_begins();
+        }
+    }
+
+    /// What the own thread does until the client has ended.
+    pub(crate) fn run(&self, shared: &Shared) {
+        let mut goodbye_until = None;
+        loop {
+            if let Some(mut reactor) = self.take_reactor() {
+                loop {
+                    let closed = shared.is_closed();
+                    let cycle = reactor.cycle(shared, closed.then_some(GOODBYE_LOOK));
+                    if closed {
+                        let now = Instant::now();
+                        let until = *goodbye_until.get_or_insert_with(|| now + GOODBYE_MAX);
+                        if cycle == Cycle::Done || now >= until {
+                            return;
+                        }
+                    } else if self.wanted.swap(false, Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                drop(reactor);
+                self.pass_on();
+            }
+            self.stand_by(shared);
+        }
+    }
+
+    /// Waits for the result of a call, or an interruption.
+    pub(crate) fn wait(&self, shared: &Shared, id: CallId, slot: &Arc<Slot>) -> Woken {
+        loop {
+            if let Some(woken) = slot.take() {
+                return woken;
+            }
+            match self.take_reactor().filter(|_| !shared.is_closed()) {
+                Some(reactor) => {
+                    if let Some(woken) = self.lead(reactor, shared, slot) {
+                        return woken;
+                    }
+                    self.recall();
+                    return slot.wait(None);
+                }
+                None => match self.follow(id, slot) {
+                    Woken::Lead => {}
+                    woken => return woken,
+                },
+            }
+        }
+    }
+
+    /// The own thread is wanted: the client ends.
+    pub(crate) fn recall(&self) {
+        *self.needed() = true;
+        self.recalled.notify_one();
+    }
+
+    fn take_reactor(&self) -> Option<MutexGuard<'_, Reactor>> {
+        match self.reactor.try_lock() {
+            Ok(reactor) => Some(reactor),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("another thread broke the client"),
+        }
+    }
+
+    /// Takes in what comes until the call has what it waits for; None if that takes long.
+    fn lead(
+        &self,
+        mut reactor: MutexGuard<'_, Reactor>,
+        shared: &Shared,
+        slot: &Arc<Slot>,
+    ) -> Option<Woken> {
+        slot.leads(Some(Arc::clone(&shared.waker)));
+        let until = Instant::now() + LEAD_MAX;
+        let body = || {
+            loop {
+                if let Some(woken) = slot.take() {
+                    return Some(woken);
+                }
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() || shared.is_closed() {
+                    return None;
+                }
+                if reactor.cycle_of_caller(shared, left) == Cycle::Connect {
+                    return None;
+                }
+            }
+        };
+        let led = without_signals(|| catch_unwind(AssertUnwindSafe(body)));
+        slot.leads(None);
+        self.led_ns.store(shared.now_ns(), Ordering::Relaxed);
+        drop(reactor);
+        self.pass_on();
+        led.unwrap_or_else(|_| {
+            shared.abandon();
+            None
+        })
+    }
+
+    /// Waits while another leads.
+    fn follow(&self, id: CallId, slot: &Arc<Slot>) -> Woken {
+        self.followers().insert(id, Arc::clone(slot));
+        self.wanted.store(true, Ordering::Relaxed);
+        // Whoever leads now may have looked for followers just before.
+        let woken = match self.take_reactor() {
+            Some(_) => Woken::Lead,
+            None => slot.wait(None),
+        };
+        let told = self.followers().remove(&id).is_none();
+        if told && !matches!(woken, Woken::Lead) {
+            slot.refuse_lead();
+            self.pass_on();
+        }
+        woken
+    }
+
+    /// The reactor is free: one of those who wait shall take it. The youngest call, which will wait
+    /// longest.
+    fn pass_on(&self) {
+        let follower = self.followers().pop_last();
+        if let Some((_, slot)) = follower {
+            slot.lead();
+        }
+    }
+
+    /// Waits until no call has led for a while.
+    fn stand_by(&self, shared: &Shared) {
+        let standby_ns = STANDBY.as_nanos() as u64;
+        let mut needed = self.needed();
+        loop {
+            let waited = self.recalled.wait_timeout_while(needed, STANDBY, |it| !*it);
+            needed = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let led_ns = self.led_ns.load(Ordering::Relaxed);
+            let recent = shared.now_ns().saturating_sub(led_ns) < standby_ns;
+            if std::mem::take(&mut *needed) || shared.is_closed() || !recent {
+                return;
+            }
+        }
+    }
+
+    fn followers(&self) -> MutexGuard<'_, BTreeMap<CallId, Arc<Slot>>> {
+        self.followers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn needed(&self) -> MutexGuard<'_, bool> {
+        self.needed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
