@@ -14,6 +14,7 @@ mod reactor;
 mod receiver;
 mod shared;
 pub(crate) mod slot;
+mod spin;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
 use crate::core::{Application, Call, CoreOptions, Input, Served};

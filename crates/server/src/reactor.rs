@@ -14,6 +14,7 @@ mod receive;
 pub mod record;
 pub mod seats;
 pub mod shares;
+mod spin;
 pub mod transport;
 
 use crate::gossip::Gossip;
@@ -23,6 +24,7 @@ use crate::reactor::jitter::Jitter;
 use crate::reactor::record::Trace;
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::shares::ShareKeeper;
+use crate::reactor::spin::Spin;
 use crate::reactor::transport::{Listener, Stream};
 use crate::storage::{Completion, Slots, Storage};
 use mio::unix::SourceFd;
@@ -155,6 +157,7 @@ pub struct Reactor {
     scan_at: Time,
     drain_until: Option<Time>,
     drained: bool,
+    spin: Spin,
 }
 
 impl Reactor {
@@ -216,6 +219,7 @@ impl Reactor {
             scan_at: Time(0),
             drain_until: None,
             drained: false,
+            spin: Spin::default(),
         })
     }
 
@@ -230,11 +234,7 @@ impl Reactor {
         self.tick();
         self.settle();
         loop {
-            if let Err(error) = self.poll.poll(&mut events, self.timeout())
-                && error.kind() != ErrorKind::Interrupted
-            {
-                return Err(error);
-            }
+            self.wait(&mut events)?;
             self.tick();
             for event in events.iter() {
                 match event.token().0 {
@@ -307,6 +307,25 @@ impl Reactor {
         if now >= self.scan_at {
             self.scan_at = now + SCAN_NS;
             self.close_stalled();
+        }
+    }
+
+    /// Waits for events, for a moment awake, until the next time that is due.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = self.timeout();
+        let poll = &mut self.poll;
+        let look = || {
+            // What is wrong, the wait will say.
+            let looked = poll.poll(events, Some(Duration::ZERO));
+            looked.is_ok() && !events.is_empty()
+        };
+        let wait = timeout.unwrap_or(Duration::MAX);
+        if !wait.is_zero() && self.spin.look(wait, look) {
+            return Ok(());
+        }
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
         }
     }
 

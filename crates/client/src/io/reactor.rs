@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::proof::Secret;
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Shared, State};
+use super::spin::Spin;
 use crate::core::{CoreOptions, Input, Lost};
 use crate::options::Guest;
 use crate::wire::Challenge;
@@ -33,6 +34,7 @@ pub(crate) struct Reactor {
     received: Vec<Received>,
     guest: Guest,
     events: Events,
+    spin: Spin,
 }
 
 /// What one wait was good for.
@@ -96,6 +98,7 @@ impl Reactor {
             received,
             guest,
             events: Events::with_capacity(256),
+            spin: Spin::default(),
         };
         Ok((reactor, waker))
     }
@@ -132,8 +135,21 @@ impl Reactor {
         if connect {
             return Cycle::Connect;
         }
-        let due = Duration::from_nanos(wake_at.saturating_sub(now_ns));
-        self.wait(shared, Some(due.min(wait_max)));
+        let wait = Duration::from_nanos(wake_at.saturating_sub(now_ns)).min(wait_max);
+        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        let poll = &mut self.poll;
+        let come = self.spin.look(wait, || {
+            // What is wrong, the wait will say.
+            let looked = poll.poll(&mut events, Some(Duration::ZERO));
+            looked.is_ok() && !events.is_empty()
+        });
+        match come {
+            true => self.take_in(shared, events),
+            false => {
+                self.events = events;
+                self.wait(shared, Some(wait));
+            }
+        }
         Cycle::Over
     }
 
@@ -145,6 +161,10 @@ impl Reactor {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
             Err(error) => panic!("epoll: {error}"),
         }
+        self.take_in(shared, events);
+    }
+
+    fn take_in(&mut self, shared: &Shared, events: Events) {
         shared.state().sleeps_until_ns = 0;
         for event in &events {
             if event.token().0 < self.links.len() {
