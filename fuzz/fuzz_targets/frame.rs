@@ -7,7 +7,8 @@
 use libfuzzer_sys::fuzz_target;
 use tidegate_wire::PAYLOAD_LIMIT;
 use tidegate_wire::frame::{
-    HEADER_LEN, checksum, decode_header, decode_reply, decode_request, encode_reply, encode_request,
+    HEADER_LEN, checksum, decode_header, decode_reply, decode_request_shared, encode_reply,
+    encode_reply_shared, encode_request, encode_request_shared,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -23,11 +24,17 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let mut again = Vec::new();
-    if let Ok(request) = decode_request(&header, body) {
-        encode_request(&request, &mut again);
+    if let Ok((request, place)) = decode_request_shared(&header, body) {
+        match place {
+            Some(place) => encode_request_shared(&request, place, &mut again),
+            None => encode_request(&request, &mut again),
+        }
         assert_eq!(again, bytes);
     } else if let Ok(reply) = decode_reply(&header, body) {
-        encode_reply(header.op(), &reply, &mut again);
+        match header.shared {
+            true => encode_reply_shared(header.op(), &reply, &mut again),
+            false => encode_reply(header.op(), &reply, &mut again),
+        }
         assert_eq!(again, bytes);
     }
 });

@@ -6,6 +6,7 @@
 //! decided under the lock is carried out after it: [`Work`].
 
 mod address;
+mod arena;
 mod budget;
 mod connection;
 mod lead;
@@ -20,6 +21,8 @@ use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
 use crate::core::{Application, Call, CoreOptions, Input, Served};
 use crate::wire::{Attr, Handle, LockFamily, NAME_MAX, Op};
 use address::Address;
+use arena::Arena;
+pub(crate) use arena::Piece;
 use bytes::Bytes;
 use lead::Lead;
 use proof::Secret;
@@ -64,8 +67,11 @@ impl Host {
             },
         };
         let core = core_options(&options)?;
-        let (reactor, waker) = Reactor::new(addresses?, secret, &core, options.guest)?;
-        let shared = Arc::new(Shared::new(core, waker, options.in_flight_bytes_max));
+        let addresses = addresses?;
+        let arena = arena(&options, &addresses);
+        let (reactor, waker) = Reactor::new(addresses, secret, &core, options.guest)?;
+        let in_flight_bytes_max = options.in_flight_bytes_max;
+        let shared = Arc::new(Shared::new(core, waker, in_flight_bytes_max, arena));
         let lead = Arc::new(Lead::new(reactor));
         let thread = spawn(&shared, &lead)?;
         let mut host = Host {
@@ -104,6 +110,26 @@ impl Host {
     pub(crate) fn payload_max(&self) -> u32 {
         // A client that is broken inside refuses whatever is appended.
         self.state().map_or(0, |state| state.core.payload_max())
+    }
+
+    /// Room for a write's bytes where forwarders on this node read them in place, if there is any.
+    pub(crate) fn room(&self, len: usize) -> Option<Piece> {
+        self.shared.arena.as_ref()?.take(len)
+    }
+
+    /// The bytes of a write, where forwarders read them in place if they can.
+    fn placed(&self, payload: Bytes) -> Bytes {
+        let Some(arena) = &self.shared.arena else {
+            return payload;
+        };
+        if arena.place_of(&payload).is_some() {
+            return payload;
+        }
+        let Some(mut piece) = arena.take(payload.len()) else {
+            return payload;
+        };
+        piece.bytes_mut().copy_from_slice(&payload);
+        piece.into_bytes(payload.len()).unwrap_or(payload)
     }
 
     /// Makes a call and waits for its end.
@@ -242,6 +268,10 @@ impl Host {
             _ => payload.len() as u64,
         };
         let _permit = self.shared.budget.take(bytes, slot, until)?;
+        let payload = match op {
+            Op::Write { .. } => self.placed(payload),
+            _ => payload,
+        };
         let call = Call {
             op,
             caller: ctx.caller.clone(),
@@ -317,6 +347,21 @@ impl Drop for Host {
             mem::forget(thread.take());
         } else {
             self.shutdown();
+        }
+    }
+}
+
+/// Memory to share with forwarders on this node; payload goes through sockets without.
+fn arena(options: &Options, addresses: &[Address]) -> Option<Arc<Arena>> {
+    let bytes = options.shared_memory_bytes;
+    if bytes == 0 || !addresses.iter().any(Address::is_local) {
+        return None;
+    }
+    match Arena::new(bytes, options.guest.place) {
+        Ok(arena) => Some(arena),
+        Err(error) => {
+            tracing::info!(%error, "no memory to share with forwarders");
+            None
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct Options {
     pub payload_max: u32,
     /// Most bytes that all calls together may have in flight, default 64 MiB; further calls wait.
     pub in_flight_bytes_max: u64,
+    /// Memory through which payload goes to and from forwarders on this node (Unix sockets), default
+    /// 64 MiB; pages of it are taken when they are first used. 0: payload goes through the sockets.
+    pub shared_memory_bytes: u64,
     /// Blocks of one operation that lie on the same seat travel in one request; otherwise each
     /// stripe block is a request of its own. Default true.
     pub merge_blocks: bool,
@@ -70,6 +73,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(3),
             payload_max: 1 << 20,
             in_flight_bytes_max: 64 << 20,
+            shared_memory_bytes: 64 << 20,
             merge_blocks: true,
             names_max: 1 << 18,
             name,
@@ -101,7 +105,7 @@ impl Options {
     /// ```
     ///
     /// The settings are `secret` (file), `timeout_s`, `connect_timeout_s`, `payload_max`,
-    /// `in_flight_bytes_max`, `name` and `application`.
+    /// `in_flight_bytes_max`, `shared_memory_bytes`, `name` and `application`.
     pub fn from_text(text: &str) -> Result<Options, ConnectError> {
         let mut parts = text.split(';');
         let addresses = parts.next().unwrap_or_default().split(',').map(str::trim);
@@ -148,6 +152,7 @@ impl Options {
                 self.payload_max = u32::try_from(number()?).map_err(|_| wrong())?;
             }
             "in_flight_bytes_max" => self.in_flight_bytes_max = number()?,
+            "shared_memory_bytes" => self.shared_memory_bytes = number()?,
             "name" => self.name = value.to_string(),
             "application" => self.application = value.to_string(),
             _ => return Err(wrong()),
@@ -174,7 +179,7 @@ pub enum ConnectError {
     /// A setting of [`Options::from_text`] is unknown or out of its range.
     #[error(
         "setting {0:?} is not understood; there are secret, timeout_s, connect_timeout_s, \
-         payload_max, in_flight_bytes_max, name and application"
+         payload_max, in_flight_bytes_max, shared_memory_bytes, name and application"
     )]
     Setting(String),
     /// The secret cannot be read.

@@ -192,6 +192,30 @@ impl Forwarder {
         }
     }
 
+    /// The same for a read or write whose payload lies in memory of the client's: a slot without
+    /// bytes of the pool. Never [`Admission::Wait`].
+    pub fn admit_shared(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
+        self.pass(now);
+        let Some(connection) = self.connections.get(&conn) else {
+            return Admission::Refuse("the connection is closed".into());
+        };
+        let payload_max = connection.payload_max;
+        let wanted = match &request.op {
+            Op::Read { extents, .. } | Op::Write { extents, .. } => extents.bytes(),
+            _ => return Admission::Refuse("shared memory with an operation that has none".into()),
+        };
+        match u32::try_from(wanted) {
+            Ok(0) => Admission::NoPayload,
+            Ok(len) if len <= payload_max => Admission::Slot {
+                slot: self.pool.admit_shared(conn),
+                len,
+            },
+            _ => Admission::Refuse(
+                format!("{wanted} bytes of payload, at most {payload_max} are allowed").into(),
+            ),
+        }
+    }
+
     /// Tells what happened. `now` never goes back.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.pass(now);

@@ -6,7 +6,7 @@ use crate::settings::{self, Mode};
 use crate::state;
 use libc::{c_int, c_void, iovec, off_t};
 use std::sync::atomic::Ordering;
-use tidegate_client::{Bytes, Errno};
+use tidegate_client::{Bytes, Client, Errno};
 
 /// One call of the client moves at most so much; longer ones take several.
 const PIECE: usize = 4 << 20;
@@ -89,7 +89,16 @@ impl<'a> Memory<'a> {
         }
     }
 
-    fn gather(&self, at: usize, len: usize) -> Bytes {
+    fn gather(&self, client: &Client, at: usize, len: usize) -> Bytes {
+        if let Some(mut room) = client.room(len) {
+            let mut done = 0;
+            // SAFETY: the caller of the hook has that much there.
+            self.each(at, len, |from, len| unsafe {
+                room[done..done + len].copy_from_slice(std::slice::from_raw_parts(from, len));
+                done += len;
+            });
+            return room.into();
+        }
         let mut bytes = Vec::with_capacity(len);
         // SAFETY: the caller of the hook has that much there.
         self.each(at, len, |from, len| unsafe {
@@ -172,7 +181,7 @@ fn append(file: &Adopted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> 
         adopt::refresh(fd);
         return Done::NotOurs;
     }
-    let bytes = memory.gather(0, memory.len);
+    let bytes = memory.gather(client, 0, memory.len);
     match client.append(&file.context, file.open.handle(), bytes) {
         Ok(offset) => {
             file.wrote.store(true, Ordering::Relaxed);
@@ -279,7 +288,8 @@ fn write(
 ) -> Result<usize, Errno> {
     let (client, handle) = (file.open.client(), file.open.handle());
     file.wrote.store(true, Ordering::Relaxed);
-    client.write(&file.context, handle, at, memory.gather(done, len))
+    let bytes = memory.gather(client, done, len);
+    client.write(&file.context, handle, at, bytes)
 }
 
 /// What was written here is stable, or an error says that it is not. What was written through the

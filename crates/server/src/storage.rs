@@ -12,12 +12,14 @@ pub mod pool;
 pub mod posix;
 #[cfg(test)]
 pub(crate) mod scratch;
+pub mod shared;
 pub mod slots;
 
 pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
 pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles};
+pub use shared::SharedMemory;
 pub use slots::{SlotBuffer, Slots};
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! | 0..4 | magic `TGW1` |
 //! | 4 | version of the frame, [`VERSION`] |
 //! | 5 | op (request) or the request's op (reply) |
-//! | 6..8 | flags: reply 1, replay 2, row 4, caller 8, hints 16; others must be zero |
+//! | 6..8 | flags: reply 1, replay 2, row 4, caller 8, hints 16, shared 32; others must be zero |
 //! | 8..16 | id; 0 for a reply that answers nothing ([`NOTICE`]) |
 //! | 16..18 | seat |
 //! | 18..20 | row index |
@@ -18,8 +18,10 @@
 //! | 56..60 | CRC-32 of the body |
 //! | 60..64 | CRC-32 of bytes 0..60 |
 //!
-//! Fields that a frame does not use are zero. The body of a request is the caller, the hints and
-//! the operation's arguments; that of a reply is the outcome, or nothing when the status is not 0.
+//! Fields that a frame does not use are zero. The body of a request is the place of its payload in
+//! shared memory, the caller, the hints, each if its flag is set, and the operation's arguments;
+//! that of a reply is the outcome, or nothing when the status is not 0. Payload in shared memory
+//! does not follow the body; its length is in the header all the same.
 
 mod bytes;
 mod error;
@@ -32,8 +34,8 @@ mod tests;
 pub use bytes::name_is_valid;
 pub use error::FrameError;
 pub use op::op_code;
-pub use reply::{decode_reply, encode_reply};
-pub use request::{decode_request, encode_request};
+pub use reply::{decode_reply, encode_reply, encode_reply_shared};
+pub use request::{decode_request, decode_request_shared, encode_request, encode_request_shared};
 
 use crate::message::BODY_MAX;
 use alloc::vec::Vec;
@@ -54,7 +56,8 @@ const FLAG_REPLAY: u16 = 2;
 const FLAG_ROW: u16 = 4;
 const FLAG_CALLER: u16 = 8;
 const FLAG_HINTS: u16 = 16;
-const FLAGS: u16 = 31;
+const FLAG_SHARED: u16 = 32;
+const FLAGS: u16 = 63;
 
 /// A header that passed its checks: magic, version, flags, lengths and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +66,10 @@ pub struct Header {
     pub reply: bool,
     /// Bytes of body that follow.
     pub body_len: u32,
-    /// Bytes of payload that follow the body.
+    /// Bytes of payload that follow the body, or lie in shared memory.
     pub payload_len: u32,
+    /// The payload, or that of the reply, lies in the memory that both ends share.
+    pub shared: bool,
     /// The checked bytes, for [`decode_request`] and [`decode_reply`].
     pub(crate) bytes: [u8; HEADER_LEN],
 }
@@ -114,6 +119,7 @@ pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Heade
         reply: false,
         body_len: 0,
         payload_len: 0,
+        shared: false,
         bytes: *bytes,
     };
     if bytes[..4] != MAGIC {
@@ -127,10 +133,11 @@ pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Heade
     }
     let flags = header.u16_at(6);
     let reply = flags & FLAG_REPLY != 0;
-    if flags & !FLAGS != 0 || (reply && flags != FLAG_REPLY) {
+    if flags & !FLAGS != 0 || (reply && flags & !FLAG_SHARED != FLAG_REPLY) {
         return Err(FrameError::Flags(flags));
     }
     header.reply = reply;
+    header.shared = flags & FLAG_SHARED != 0;
     header.body_len = header.u32_at(20);
     header.payload_len = header.u32_at(24);
     if header.body_len as usize > BODY_MAX {

@@ -208,6 +208,7 @@ fn requests() -> Vec<(&'static str, Request)> {
                 })
             },
         ),
+        ("share-memory", request(Op::ShareMemory { bytes: 64 << 20 })),
         (
             "rename",
             Request {
@@ -351,6 +352,42 @@ fn requests_are_the_checked_in_bytes() {
             format!("{:#?}", frame::decode_request(&header, body).expect(name))
         });
     }
+}
+
+#[test]
+fn shared_payloads_are_the_checked_in_bytes() {
+    let place = 0x0012_3000;
+    let all = requests();
+    let (_, read) = all
+        .iter()
+        .find(|(name, _)| *name == "read")
+        .expect("it is a vector");
+    let mut bytes = Vec::new();
+    frame::encode_request_shared(read, place, &mut bytes);
+    let message = format!("{:#?}", (read, Some(place)));
+    compare("read-shared", &bytes, &message, |bytes| {
+        let (header, body) = split(bytes);
+        let decoded = frame::decode_request_shared(&header, body).expect("read-shared");
+        format!("{decoded:#?}")
+    });
+    let replies = replies();
+    let found = replies.iter().find(|(name, ..)| *name == "read-reply");
+    let (_, op, reply) = found.expect("it is a vector");
+    let mut bytes = Vec::new();
+    frame::encode_reply_shared(*op, reply, &mut bytes);
+    compare(
+        "read-reply-shared",
+        &bytes,
+        &format!("{reply:#?}"),
+        |bytes| {
+            let (header, body) = split(bytes);
+            assert!(header.shared);
+            format!(
+                "{:#?}",
+                frame::decode_reply(&header, body).expect("read-reply-shared")
+            )
+        },
+    );
 }
 
 #[test]

@@ -1,11 +1,43 @@
 //! Calls on a file's bytes.
 
 use super::{Client, Context, Data, Errno, OpenFile};
+use crate::io::Piece;
 use crate::wire::{Extent, Handle, Op, Outcome};
 use bytes::Bytes;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+/// Room for the bytes of a write where forwarders on this node read them in place: bytes that are
+/// made here are not copied on their way. Holds whatever was in it before.
+pub struct Room(Piece);
+
+impl Deref for Room {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+}
+
+impl From<Room> for Bytes {
+    fn from(room: Room) -> Bytes {
+        Bytes::from_owner(room.0)
+    }
+}
+
 impl Client {
+    /// Room for a write of `len` bytes. None where no forwarder is on this node, or all room is in
+    /// use: any other bytes will do.
+    pub fn room(&self, len: usize) -> Option<Room> {
+        self.host.room(len).map(Room)
+    }
+
     /// Opens a file by handle. The number of the open is chosen by the client; re-opened after a
     /// forwarder changed.
     pub fn open(

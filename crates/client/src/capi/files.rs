@@ -5,7 +5,7 @@ use super::registry::{self, OpenedFile, Owner};
 use super::{check_buffer, text, tidegate_client, tidegate_file, with_client};
 use crate::fs::{File, OpenHow};
 use crate::wire::{Attr, Handle};
-use crate::{Bytes, Context, Errno};
+use crate::{Bytes, Client, Context, Errno};
 use rustix::fs::OFlags;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn tidegate_pwrite(
     with_file("pwrite", file, |opened, ctx| {
         check_buffer(buffer, len)?;
         // SAFETY: `buffer` is NULL or holds at least that much.
-        let bytes = unsafe { copy(buffer, len.min(CALL_BYTES_MAX)) };
+        let bytes = unsafe { copy(opened.file.client(), buffer, len.min(CALL_BYTES_MAX)) };
         Ok(opened.file.pwrite(ctx, offset, bytes)? as i64)
     })
 }
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn tidegate_append(
         check_buffer(buffer, len)?;
         let len = len.min(opened.file.client().payload_max() as usize);
         // SAFETY: `buffer` is NULL or holds at least `len` bytes.
-        let bytes = unsafe { copy(buffer, len) };
+        let bytes = unsafe { copy(opened.file.client(), buffer, len) };
         let at = opened.file.append(ctx, bytes)?;
         if !offset.is_null() {
             // SAFETY: not NULL, so it is a place for a number.
@@ -280,12 +280,19 @@ unsafe fn hand_over(
 ///
 /// # Safety
 /// `buffer` holds `len` bytes, and `len` fits an isize; or `len` is 0.
-unsafe fn copy(buffer: *const c_void, len: usize) -> Bytes {
+unsafe fn copy(client: &Client, buffer: *const c_void, len: usize) -> Bytes {
     if len == 0 {
         return Bytes::new();
     }
     // SAFETY: as above.
-    Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(buffer.cast(), len) })
+    let bytes: &[u8] = unsafe { std::slice::from_raw_parts(buffer.cast(), len) };
+    match client.room(len) {
+        Some(mut room) => {
+            room.copy_from_slice(bytes);
+            room.into()
+        }
+        None => Bytes::copy_from_slice(bytes),
+    }
 }
 
 #[cfg(test)]

@@ -65,7 +65,9 @@ pub(super) fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
             check_extents(extents, EFBIG)?;
             or(extents.bytes() == call.payload.len() as u64, EINVAL)
         }
-        Op::Hello(_) | Op::Bye | Op::Ping | Op::Reach { .. } => Err(EINVAL),
+        Op::Hello(_) | Op::Bye | Op::Ping | Op::Reach { .. } | Op::ShareMemory { .. } => {
+            Err(EINVAL)
+        }
         Op::CancelLock { .. } | Op::ReclaimDone | Op::Application { .. } => Err(EINVAL),
         _ => Ok(()),
     }

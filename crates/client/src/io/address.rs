@@ -62,6 +62,11 @@ impl Address {
         })
     }
 
+    /// Whether the forwarder is on this node, so that memory can be shared with it.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.target, Target::Unix(_))
+    }
+
     /// Whether the forwarder sends a challenge there.
     pub(crate) fn challenges(&self) -> bool {
         matches!(self.target, Target::Tcp { .. })

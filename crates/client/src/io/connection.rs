@@ -3,25 +3,44 @@
 //! The thread that makes a call writes its frames itself while the socket takes them. What does not
 //! fit stays in the queue until the I/O thread hears that the socket is writable again.
 
+use super::arena::{Arena, Piece};
+use crate::wire::{Op, Request, frame};
 use bytes::Bytes;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{self, SendAncillaryBuffer, SendFlags, Shutdown};
-use std::collections::VecDeque;
+use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
-use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::mem::{self, MaybeUninit};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Pieces that one system call writes at most; the kernel allows 1024.
 const PIECES_MAX: usize = 64;
 /// Buffers of heads that are kept for reuse.
 const SPARE_MAX: usize = 64;
+/// Id of the request that offers memory. The core counts its own from 1.
+pub(crate) const OFFER: u64 = u64::MAX;
 
 /// A connected socket and what waits to be sent on it. Its number of frames is bounded by the
 /// session's credits, its bytes by the budget.
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     queue: Mutex<Queue>,
+    /// What the forwarder is offered, if it is on this node.
+    arena: Option<Arc<Arena>>,
+    /// The forwarder has taken the offer.
+    shares: AtomicBool,
+    /// Payload in the arena that the forwarder may be working on, by request.
+    kept: Mutex<BTreeMap<u64, Kept>>,
+}
+
+/// Payload in the arena.
+enum Kept {
+    /// To be read by the forwarder.
+    Sent(Bytes),
+    /// To be written by it.
+    Awaited(Piece),
 }
 
 #[derive(Default)]
@@ -40,6 +59,8 @@ struct Frame {
     head: Vec<u8>,
     payload: Vec<Bytes>,
     sent: usize,
+    /// The arena's descriptor goes with it.
+    offers: bool,
 }
 
 impl Frame {
@@ -62,16 +83,87 @@ impl Frame {
 
 impl Connection {
     /// Takes over a socket that is connected and does not block.
-    pub(crate) fn new(socket: OwnedFd) -> Connection {
+    pub(crate) fn new(socket: OwnedFd, arena: Option<Arc<Arena>>) -> Connection {
         Connection {
             socket,
             queue: Mutex::default(),
+            arena,
+            shares: AtomicBool::new(false),
+            kept: Mutex::default(),
         }
     }
 
-    /// Adds a frame; `encode` appends header and body. Call [`Connection::flush`] afterwards,
-    /// without locks.
-    pub(crate) fn enqueue(&self, encode: impl FnOnce(&mut Vec<u8>), payload: Vec<Bytes>) {
+    /// Adds the frame that offers the arena, if there is one.
+    pub(crate) fn offer(&self) {
+        let Some(arena) = &self.arena else {
+            return;
+        };
+        let bytes = arena.bytes();
+        let request = Request {
+            id: OFFER,
+            seat: 0,
+            row: None,
+            generation: 0,
+            epoch: 0,
+            replay: false,
+            caller: None,
+            hints: None,
+            op: Op::ShareMemory { bytes },
+            payload_len: 0,
+        };
+        self.push(|out| frame::encode_request(&request, out), Vec::new(), true);
+    }
+
+    /// The forwarder has taken the offer: payload need not go through the socket from now on.
+    pub(crate) fn accepted(&self) {
+        self.shares.store(true, Ordering::Release);
+    }
+
+    /// Adds a request. Call [`Connection::flush`] afterwards, without locks.
+    pub(crate) fn enqueue_request(&self, request: &Request, payload: Vec<Bytes>) {
+        match self.keep(request, &payload) {
+            Some(place) => {
+                let encode = |out: &mut _| frame::encode_request_shared(request, place, out);
+                self.push(encode, Vec::new(), false);
+            }
+            None => self.push(|out| frame::encode_request(request, out), payload, false),
+        }
+    }
+
+    /// Where in the arena a request's payload lies or shall lie, if it can.
+    fn keep(&self, request: &Request, payload: &[Bytes]) -> Option<u64> {
+        let arena = self.arena.as_ref()?;
+        if !self.shares.load(Ordering::Acquire) {
+            return None;
+        }
+        let (place, kept) = match (&request.op, payload) {
+            (Op::Read { extents, .. }, _) => {
+                let len = usize::try_from(extents.bytes()).ok()?;
+                let piece = arena.take(len).filter(|_| len > 0)?;
+                (piece.place(), Kept::Awaited(piece))
+            }
+            (Op::Write { .. }, [bytes]) => (arena.place_of(bytes)?, Kept::Sent(bytes.clone())),
+            _ => return None,
+        };
+        self.kept().insert(request.id, kept);
+        Some(place)
+    }
+
+    /// The reply to a request has come: what the forwarder put into the arena, of which `len` bytes
+    /// count. None if it was not asked to.
+    pub(crate) fn replied(&self, id: u64, len: Option<usize>) -> Option<Bytes> {
+        if !self.shares.load(Ordering::Acquire) {
+            return None;
+        }
+        match (self.kept().remove(&id)?, len) {
+            (Kept::Awaited(piece), Some(len)) => piece.into_bytes(len),
+            (Kept::Sent(bytes), Some(0)) => Some(bytes.slice(..0)),
+            _ => None,
+        }
+    }
+
+    /// Adds a frame; `encode` appends header and body.
+    fn push(&self, encode: impl FnOnce(&mut Vec<u8>), payload: Vec<Bytes>, offers: bool) {
         let mut queue = self.queue();
         if queue.broken {
             return;
@@ -83,6 +175,7 @@ impl Connection {
             head,
             payload,
             sent: 0,
+            offers,
         });
     }
 
@@ -143,19 +236,41 @@ impl Connection {
         queue.frames.clear();
         drop(queue);
         let _ = net::shutdown(&self.socket, Shutdown::Both);
+        self.retire();
+    }
+
+    /// The forwarder may work on what is kept for how long ever: it is not used again.
+    fn retire(&self) {
+        let retired = mem::take(&mut *self.kept());
+        if !retired.is_empty() {
+            tracing::debug!(pieces = retired.len(), "shared memory given up");
+        }
+        mem::forget(retired);
     }
 
     /// Writes frames from the front once, and returns the buffers of those that are out.
     fn write(&self, batch: &mut VecDeque<Frame>) -> Result<Vec<Vec<u8>>, Errno> {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-        let rest = batch.iter().flat_map(Frame::rest);
+        // A descriptor goes with the first byte of its frame.
+        let offers = |frame: &Frame| frame.offers && frame.sent == 0;
+        let offer = batch.front().is_some_and(offers);
+        let frames = match offer {
+            true => 1,
+            false => batch.iter().take_while(|frame| !offers(frame)).count(),
+        };
+        let rest = batch.iter().take(frames).flat_map(Frame::rest);
         let count = pieces
             .iter_mut()
             .zip(rest)
             .map(|(to, piece)| *to = IoSlice::new(piece))
             .count();
         // NOSIGNAL: a library must not end its program with SIGPIPE.
-        let mut control = SendAncillaryBuffer::default();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = self.arena.as_ref().map(|arena| [arena.fd().as_fd()]);
+        if let Some(fds) = fds.as_ref().filter(|_| offer) {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
         let pieces = &pieces[..count];
         let mut sent = loop {
             match net::sendmsg(&self.socket, pieces, &mut control, SendFlags::NOSIGNAL) {
@@ -176,10 +291,20 @@ impl Connection {
         Ok(heads)
     }
 
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<u64, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // A panic while encoding leaves the queue without the frame, which is a lost frame on a
         // connection whose owner is about to end.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 
@@ -204,7 +329,7 @@ mod tests {
         ours.set_nonblocking(true)
             .expect("a socket can be non-blocking");
         (
-            Arc::new(Connection::new(OwnedFd::from(ours))),
+            Arc::new(Connection::new(OwnedFd::from(ours), None)),
             UnixStream::from(theirs),
         )
     }
@@ -226,7 +351,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..FRAMES {
                         let head = |out: &mut Vec<u8>| out.extend_from_slice(&[number; 10]);
-                        connection.enqueue(head, vec![Bytes::from(vec![number; 1500]); 2]);
+                        connection.push(head, vec![Bytes::from(vec![number; 1500]); 2], false);
                         connection.flush();
                     }
                 });
@@ -252,10 +377,10 @@ mod tests {
     fn a_gone_peer_breaks_the_connection_without_a_signal() {
         let (connection, peer) = pair();
         drop(peer);
-        connection.enqueue(|out| out.push(1), Vec::new());
+        connection.push(|out| out.push(1), Vec::new(), false);
         connection.flush();
         assert!(connection.is_flushed());
-        connection.enqueue(|out| out.push(1), Vec::new());
+        connection.push(|out| out.push(1), Vec::new(), false);
         assert!(connection.queue().frames.is_empty());
     }
 }

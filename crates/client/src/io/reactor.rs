@@ -1,14 +1,15 @@
 //! Waiting for all connections of a client, and taking in what comes, in whichever thread leads.
 
 use super::address::Address;
-use super::connection::Connection;
+use super::connection::{Connection, OFFER};
 use super::proof::Secret;
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Shared, State};
 use super::spin::Spin;
 use crate::core::{CoreOptions, Input, Lost};
 use crate::options::Guest;
-use crate::wire::Challenge;
+use crate::wire::{Challenge, Reply};
+use bytes::Bytes;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -253,6 +254,10 @@ impl Reactor {
                 return self.lost(shared, forwarder, generation, Gone::Connecting(errno));
             }
         };
+        let arena = match self.addresses[forwarder].is_local() {
+            true => shared.arena.clone(),
+            false => None,
+        };
         let interest = Interest::READABLE | Interest::WRITABLE;
         let mut source = SourceFd(&socket.as_raw_fd());
         if self
@@ -270,7 +275,7 @@ impl Reactor {
         }
         self.links[forwarder] = Link::Present(Box::new(Live {
             generation,
-            connection: Arc::new(Connection::new(socket)),
+            connection: Arc::new(Connection::new(socket, arena)),
             receiver: Receiver::new(self.addresses[forwarder].challenges()),
             connecting: true,
         }));
@@ -341,8 +346,11 @@ impl Reactor {
         }
         peer.connection = Some(Arc::clone(&live.connection));
         let work = shared.handle(&mut state, Input::Connected { forwarder, proof });
+        // Behind the hello.
+        live.connection.offer();
         drop(state);
         shared.carry_out(work);
+        live.connection.flush();
     }
 
     /// Takes in what has arrived.
@@ -386,7 +394,14 @@ impl Reactor {
     ) -> Result<Vec<Received>, Gone> {
         for one in received.drain(..) {
             let (reply, payload) = match one {
-                Received::Reply(reply, payload) => (reply, payload),
+                Received::Reply(reply, _) if reply.id == OFFER => {
+                    self.offer_answered(forwarder, &reply);
+                    continue;
+                }
+                Received::Reply(reply, payload) => {
+                    let payload = self.payload_of(forwarder, &reply, payload)?;
+                    (reply, payload)
+                }
                 Received::Challenge(challenge) => {
                     let proof = self.prove(&challenge)?;
                     self.usable(shared, forwarder, proof);
@@ -407,6 +422,33 @@ impl Reactor {
             shared.carry_out(work);
         }
         Ok(received)
+    }
+
+    /// The payload of a reply, wherever it is.
+    fn payload_of(
+        &self,
+        forwarder: usize,
+        reply: &Reply,
+        payload: Option<Bytes>,
+    ) -> Result<Bytes, Gone> {
+        let Link::Present(live) = &self.links[forwarder] else {
+            return Ok(Bytes::new());
+        };
+        let shared = payload.is_none().then_some(reply.payload_len as usize);
+        let kept = live.connection.replied(reply.id, shared);
+        let payload = payload.or(kept);
+        payload.ok_or(Gone::Receiving(ReceiveError::Memory))
+    }
+
+    /// The forwarder takes the memory that it was offered, or not.
+    fn offer_answered(&self, forwarder: usize, reply: &Reply) {
+        let Link::Present(live) = &self.links[forwarder] else {
+            return;
+        };
+        match reply.result {
+            Ok(_) => live.connection.accepted(),
+            Err(status) => tracing::debug!(forwarder, ?status, "shared memory was refused"),
+        }
     }
 
     /// What the hello shall carry. A forwarder without a secret sends zeros.

@@ -20,8 +20,8 @@ const BUFFER_LEN: usize = 8 << 10;
 pub(crate) enum Received {
     /// The forwarder wants a proof of the secret.
     Challenge(Challenge),
-    /// An answer and its payload.
-    Reply(Reply, Bytes),
+    /// An answer and its payload; None where that is in shared memory.
+    Reply(Reply, Option<Bytes>),
 }
 
 /// Why a connection cannot go on.
@@ -39,6 +39,9 @@ pub(crate) enum ReceiveError {
     /// A request, which only clients send.
     #[error("the forwarder sent a request")]
     Request,
+    /// A payload that lies nowhere.
+    #[error("a reply's payload is in memory that was not meant for it")]
+    Memory,
 }
 
 /// What one look at the socket gave.
@@ -141,7 +144,8 @@ impl Receiver {
                 return Ok(false);
             }
             let payload = self.payload.take().expect("it was just seen");
-            into.push(Received::Reply(payload.reply, Bytes::from(payload.bytes)));
+            let bytes = Bytes::from(payload.bytes);
+            into.push(Received::Reply(payload.reply, Some(bytes)));
             return Ok(true);
         }
         if self.challenge_due {
@@ -157,6 +161,11 @@ impl Receiver {
             return Ok(false);
         };
         let reply = frame::decode_reply(&header, &self.buffer[body.clone()])?;
+        if header.shared {
+            self.start = body.end;
+            into.push(Received::Reply(reply, None));
+            return Ok(true);
+        }
         let len = header.payload_len as usize;
         let here = len.min(self.end - body.end);
         let mut bytes = Vec::with_capacity(len);

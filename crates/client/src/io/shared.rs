@@ -1,12 +1,13 @@
 //! What calling threads and the I/O thread share: the core under its lock, and what follows from
 //! its outputs.
 
+use super::arena::Arena;
 use super::budget::Budget;
 use super::connection::Connection;
 use super::slot::Slot;
 use crate::api::{Answer, ConnectError, Errno};
 use crate::core::{CallId, Core, CoreOptions, Input, Output};
-use crate::wire::{Attr, frame};
+use crate::wire::Attr;
 use mio::Waker;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) struct Shared {
     pub(crate) forwarders: usize,
     pub(crate) budget: Budget,
+    /// Memory for payload, if a forwarder is on this node.
+    pub(crate) arena: Option<Arc<Arena>>,
     state: Mutex<State>,
     /// Signalled when a session is granted or all are refused.
     sessions: Condvar,
@@ -83,7 +86,12 @@ impl State {
 }
 
 impl Shared {
-    pub(crate) fn new(core: CoreOptions, waker: Waker, in_flight_bytes_max: u64) -> Shared {
+    pub(crate) fn new(
+        core: CoreOptions,
+        waker: Waker,
+        in_flight_bytes_max: u64,
+        arena: Option<Arc<Arena>>,
+    ) -> Shared {
         let forwarders = core.forwarders;
         let state = State {
             core: Core::new(core),
@@ -97,6 +105,7 @@ impl Shared {
         Shared {
             forwarders,
             budget: Budget::new(in_flight_bytes_max),
+            arena,
             state: Mutex::new(state),
             sessions: Condvar::new(),
             waker: Arc::new(waker),
@@ -285,7 +294,7 @@ impl Shared {
                 let Some(connection) = &state.peers[forwarder].connection else {
                     return;
                 };
-                connection.enqueue(|out| frame::encode_request(&request, out), payload);
+                connection.enqueue_request(&request, payload);
                 if !work
                     .flush
                     .iter()

@@ -64,13 +64,22 @@ impl Pool {
         if let Some(at) = at {
             self.waiting.remove(at);
         }
+        Some(self.give(conn, bytes))
+    }
+
+    /// A slot for a payload that lies in the client's own memory.
+    pub(super) fn admit_shared(&mut self, conn: ConnId) -> SlotId {
+        self.give(conn, 0)
+    }
+
+    fn give(&mut self, conn: ConnId, bytes: u64) -> SlotId {
         self.bytes += bytes;
         self.bytes_peak = self.bytes_peak.max(self.bytes);
         let slot = Slot {
             bytes,
             used: Use::Admitted(conn),
         };
-        Some(SlotId(match self.free.pop() {
+        SlotId(match self.free.pop() {
             Some(at) => {
                 self.slots[at as usize] = slot;
                 at
@@ -79,7 +88,7 @@ impl Pool {
                 self.slots.push(slot);
                 self.slots.len() as u32 - 1
             }
-        }))
+        })
     }
 
     /// The request came with its payload. False if the slot is not the connection's.
@@ -163,6 +172,17 @@ mod tests {
         assert_eq!(pool.admit(B, 20_000), None);
         assert!(pool.admit(A, 90_000).is_some());
         assert!(pool.admit(B, 8_000).is_some());
+    }
+
+    #[test]
+    fn shared_memory_takes_nothing_of_the_pool() {
+        let mut pool = Pool::new(4096, 4096);
+        let full = pool.admit(A, 4096).expect("room");
+        let shared = pool.admit_shared(A);
+        assert_eq!(pool.usage().0, 4096);
+        assert!(pool.received(A, shared) && pool.done(shared));
+        assert_eq!(pool.closed(A), Some(full));
+        assert_eq!(pool.usage().0, 0);
     }
 
     #[test]

@@ -174,7 +174,8 @@ fn path(op: &Op) -> Path {
         | Op::Status
         | Op::SetPolicy { .. }
         | Op::SetShares { .. }
-        | Op::Application { .. } => Path::Here,
+        | Op::Application { .. }
+        | Op::ShareMemory { .. } => Path::Here,
         _ if whole_file(op).is_some() => Path::Whole,
         _ if directories(op).is_some() => Path::Names,
         _ => Path::Plain,

@@ -3,9 +3,10 @@
 use super::input::{FrameReader, Step};
 use super::output::Outbox;
 use super::transport::Stream;
-use crate::storage::SlotBuffer;
 use crate::storage::slots::lock_buffer;
+use crate::storage::{SharedMemory, SlotBuffer};
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::frame::FrameError;
@@ -52,6 +53,8 @@ pub struct Conn {
     pub stage: Stage,
     /// The frames that come in.
     pub reader: FrameReader,
+    /// The client's memory, if it has offered some.
+    pub memory: Option<Arc<SharedMemory>>,
     /// Replies on their way out.
     pub outbox: Outbox,
     /// What the hello must prove the secret over; None when it need not.
@@ -79,6 +82,7 @@ impl Conn {
             stream,
             stage: Stage::Head,
             reader: FrameReader::new(payload_max),
+            memory: None,
             outbox: Outbox::default(),
             challenge: None,
             greeted: false,

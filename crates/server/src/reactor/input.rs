@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSliceMut, Read};
 use tidegate_wire::Request;
-use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header, decode_request};
+use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header, decode_request_shared};
 
 /// Bytes that are read ahead; small requests come several at a time.
 const AHEAD: usize = 16 * 1024;
@@ -15,8 +15,9 @@ const AHEAD: usize = 16 * 1024;
 pub enum Step {
     /// More bytes are needed.
     More,
-    /// Header and body of a request. If it has payload, say next whether to keep or discard it.
-    Request(Box<Request>),
+    /// Header and body of a request, and where in shared memory its payload lies. If it has payload
+    /// and it does not, say next whether to keep or discard it.
+    Request(Box<Request>, Option<u64>),
     /// A sound frame of an unknown operation; its payload is discarded.
     UnknownOp {
         /// Id of the request.
@@ -170,17 +171,17 @@ impl FrameReader {
 
     fn body_came(&mut self, header: &Header, body_len: usize) -> Result<Step, FrameError> {
         let body = &self.ahead[self.start..][..body_len];
-        let decoded = decode_request(header, body);
+        let decoded = decode_request_shared(header, body);
         self.start += body_len;
         let payload = header.payload_len as usize;
         match decoded {
-            Ok(request) => {
-                self.state = if payload > 0 {
+            Ok((request, place)) => {
+                self.state = if payload > 0 && place.is_none() {
                     State::Undecided
                 } else {
                     State::Header
                 };
-                Ok(Step::Request(Box::new(request)))
+                Ok(Step::Request(Box::new(request), place))
             }
             Err(FrameError::UnknownOp { id, op }) => {
                 self.state = State::Discard {
@@ -312,7 +313,7 @@ mod tests {
                                 break;
                             }
                         }
-                        Step::Request(request) => {
+                        Step::Request(request, _) => {
                             if request.payload_len > 0 && keep {
                                 target = vec![0; request.payload_len as usize];
                                 reader.keep_payload(request.payload_len);

@@ -1,7 +1,7 @@
 //! Replies on their way out: header, body and payload of several replies in one call.
 
 use crate::storage::SlotBuffer;
-use crate::storage::slots::lock_buffer;
+use crate::storage::slots::{Memory, lock_buffer};
 use std::array;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -86,7 +86,7 @@ impl Outbox {
     }
 
     fn write_once(&self, stream: &mut impl Write) -> io::Result<usize> {
-        let mut guards: [Option<MutexGuard<'_, Vec<u8>>>; REPLIES_MAX] = array::from_fn(|_| None);
+        let mut guards: [Option<MutexGuard<'_, Memory>>; REPLIES_MAX] = array::from_fn(|_| None);
         for (guard, one) in guards.iter_mut().zip(&self.queue) {
             *guard = one
                 .payload

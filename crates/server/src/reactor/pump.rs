@@ -6,7 +6,7 @@ use crate::config::scheduler_options_on;
 use crate::storage::Completion;
 use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
 use tidegate_wire::Reply;
-use tidegate_wire::frame::encode_reply;
+use tidegate_wire::frame::{encode_reply, encode_reply_shared};
 use tracing::info;
 
 impl Reactor {
@@ -88,6 +88,13 @@ impl Reactor {
         };
         if found.outbox.is_empty() {
             found.spoke = self.core.now;
+        }
+        if let Some(slot) = slot.filter(|slot| self.core.slots.is_shared(*slot)) {
+            let encode = |into: &mut Vec<u8>| encode_reply_shared(op, reply, into);
+            found.outbox.push(encode, None);
+            // What storage has put there is the client's.
+            self.core.sent(slot);
+            return self.mark_dirty(conn);
         }
         let payload = slot.map(|slot| Payload {
             slot,

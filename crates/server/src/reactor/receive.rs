@@ -3,9 +3,12 @@
 use super::conn::{Conn, Fill, Stage};
 use super::jitter::Held;
 use super::{Core, Reactor};
+use crate::storage::SharedMemory;
+use std::io::ErrorKind;
+use std::sync::Arc;
 use tidegate_forward::{Admission, ConnId, Errno, Input, SlotId};
-use tidegate_wire::frame::encode_reply;
-use tidegate_wire::{Op, Reply, Request, Status};
+use tidegate_wire::frame::{encode_reply, op_code};
+use tidegate_wire::{Op, Outcome, Reply, Request, Status};
 use tracing::info;
 
 use super::input::Step;
@@ -87,7 +90,7 @@ impl Core {
                     }
                     Fill::End => return Ok(Turn::End),
                 },
-                Step::Request(request) => self.request_came(conn, request)?,
+                Step::Request(request, place) => self.request_came(conn, request, place)?,
                 Step::Payload => self.payload_came(conn),
                 Step::UnknownOp { id, op } => {
                     if !conn.greeted {
@@ -100,7 +103,12 @@ impl Core {
         }
     }
 
-    fn request_came(&mut self, conn: &mut Conn, request: Box<Request>) -> Result<(), String> {
+    fn request_came(
+        &mut self,
+        conn: &mut Conn,
+        request: Box<Request>,
+        place: Option<u64>,
+    ) -> Result<(), String> {
         if !conn.greeted {
             let Op::Hello(hello) = &request.op else {
                 return Err("the first frame is no hello".to_string());
@@ -110,17 +118,51 @@ impl Core {
                 && !secret.proves(&challenge, hello)
             {
                 info!(peer = conn.peer, "hello refused: wrong secret");
-                refuse(
-                    conn,
-                    request.id,
-                    tidegate_wire::frame::op_code(&request.op),
-                    Errno::EACCES,
-                );
+                refuse(conn, request.id, op_code(&request.op), Errno::EACCES);
                 conn.closing = Some("wrong secret".into());
                 return Ok(());
             }
         }
-        self.admit(conn, request)
+        if let Op::ShareMemory { bytes } = request.op {
+            memory_offered(conn, &request, bytes);
+            return Ok(());
+        }
+        match place {
+            Some(place) => self.admit_shared(conn, request, place),
+            None => self.admit(conn, request),
+        }
+    }
+
+    /// Takes a request whose payload lies in the client's memory.
+    fn admit_shared(
+        &mut self,
+        conn: &mut Conn,
+        request: Box<Request>,
+        place: u64,
+    ) -> Result<(), String> {
+        let Some(memory) = &conn.memory else {
+            return Err("payload in memory that was not offered".to_string());
+        };
+        match self.forwarder.admit_shared(self.now, conn.id, &request) {
+            Admission::NoPayload => self.received(conn.id, request, None),
+            Admission::Slot { slot, len } if memory.holds(place, len) => {
+                self.note_stale(slot);
+                let memory = Arc::clone(memory);
+                self.slots.open_shared(slot, memory, place, len);
+                self.received(conn.id, request, Some(slot));
+            }
+            Admission::Slot { .. } => return Err("payload outside its memory".to_string()),
+            Admission::Wait => unreachable!("a client's own memory needs no room in the pool"),
+            Admission::Refuse(reason) => return Err(reason.into()),
+        }
+        Ok(())
+    }
+
+    /// The core has freed a slot that it gives anew; its word of that may still be to be polled.
+    fn note_stale(&mut self, slot: SlotId) {
+        if self.slots.buffer(slot).is_some() {
+            self.stale_frees.push(slot);
+        }
     }
 
     /// Asks where a request's payload goes. Without room the connection waits, with the request.
@@ -134,10 +176,7 @@ impl Core {
             Admission::NoPayload => self.received(conn.id, request, None),
             Admission::Slot { slot, len } => {
                 assert!(len >= payload_len, "the slot has room for the payload");
-                if self.slots.buffer(slot).is_some() {
-                    // The core has freed it already, and its word of that is still to be polled.
-                    self.stale_frees.push(slot);
-                }
+                self.note_stale(slot);
                 let buffer = self.slots.open(slot, len);
                 if payload_len > 0 {
                     conn.reader.keep_payload(payload_len);
@@ -224,15 +263,38 @@ impl Core {
     }
 }
 
-/// Answers a request that the core does not see.
+/// Maps what a client offers, and tells it.
+fn memory_offered(conn: &mut Conn, request: &Request, bytes: u64) {
+    let mapped = match conn.stream.take_descriptor() {
+        Some(fd) if conn.memory.is_none() => SharedMemory::map(&fd, bytes),
+        _ => Err(ErrorKind::Unsupported.into()),
+    };
+    let result = match mapped {
+        Ok(memory) => {
+            conn.memory = Some(Arc::new(memory));
+            Ok(Outcome::Done)
+        }
+        Err(error) => {
+            info!(peer = conn.peer, %error, "shared memory refused");
+            Err(Status::Errno(Errno::EOPNOTSUPP.0))
+        }
+    };
+    answer(conn, request.id, op_code(&request.op), result);
+}
+
+/// Refuses a request that the core does not see.
 fn refuse(conn: &mut Conn, id: u64, op: u8, errno: Errno) {
+    answer(conn, id, op, Err(Status::Errno(errno.0)));
+}
+
+fn answer(conn: &mut Conn, id: u64, op: u8, result: Result<Outcome, Status>) {
     let reply = Reply {
         id,
         seat: 0,
         generation: 0,
         epoch: 0,
         charged_ns: 0,
-        result: Err(Status::Errno(errno.0)),
+        result,
         payload_len: 0,
     };
     conn.outbox

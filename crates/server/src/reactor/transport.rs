@@ -5,7 +5,10 @@ use crate::start::StartError;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tidegate_forward::Peer;
@@ -92,7 +95,7 @@ impl Listener {
                     address,
                     challenged: false,
                 };
-                Ok((Stream::Unix(stream), peer))
+                Ok((Stream::Unix(stream, None), peer))
             }
         }
     }
@@ -149,15 +152,23 @@ fn is_socket(path: &Path) -> bool {
 pub enum Stream {
     /// TCP, without delay.
     Tcp(TcpStream),
-    /// A Unix socket.
-    Unix(UnixStream),
+    /// A Unix socket, and a descriptor that came on it.
+    Unix(UnixStream, Option<OwnedFd>),
 }
 
 impl Stream {
+    /// The descriptor that came last, if one came and was not taken.
+    pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        match self {
+            Stream::Tcp(_) => None,
+            Stream::Unix(_, descriptor) => descriptor.take(),
+        }
+    }
+
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Stream::Tcp(stream) => stream,
-            Stream::Unix(stream) => stream,
+            Stream::Unix(stream, _) => stream,
         }
     }
 
@@ -176,9 +187,13 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(bytes)])
+    }
+
+    fn read_vectored(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(bytes),
-            Stream::Unix(stream) => stream.read(bytes),
+            Stream::Tcp(stream) => stream.read_vectored(pieces),
+            Stream::Unix(stream, descriptor) => receive(stream, pieces, descriptor),
         }
     }
 }
@@ -187,18 +202,35 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Unix(stream, _) => stream.write(bytes),
         }
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write_vectored(pieces),
-            Stream::Unix(stream) => stream.write_vectored(pieces),
+            Stream::Unix(stream, _) => stream.write_vectored(pieces),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Reads once, and keeps a descriptor that comes with the bytes.
+fn receive(
+    stream: &UnixStream,
+    pieces: &mut [IoSliceMut<'_>],
+    descriptor: &mut Option<OwnedFd>,
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(stream, pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            *descriptor = descriptors.last();
+        }
+    }
+    Ok(received.bytes)
 }

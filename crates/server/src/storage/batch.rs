@@ -2,7 +2,7 @@
 //! their places in the file allow.
 
 use super::posix::no;
-use super::slots::{SlotBuffer, Slots, lock_buffer};
+use super::slots::{Memory, SlotBuffer, Slots, lock_buffer};
 use rustix::io::retry_on_intr;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -76,7 +76,7 @@ fn buffers_of(parts: &[IoPart], slots: &Slots) -> Vec<(SlotId, SlotBuffer)> {
 /// Each part's bytes in its buffer, or None if they overlap or are not all there.
 fn slices<'a>(
     parts: &[IoPart],
-    locked: &'a mut [(SlotId, MutexGuard<'_, Vec<u8>>)],
+    locked: &'a mut [(SlotId, MutexGuard<'_, Memory>)],
 ) -> Option<Vec<&'a mut [u8]>> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_unstable_by_key(|&i| (parts[i].slot, parts[i].slot_offset));
@@ -84,7 +84,7 @@ fn slices<'a>(
     found.resize_with(parts.len(), || None);
     let mut order = order.into_iter().peekable();
     for (slot, buffer) in locked {
-        let mut rest: &mut [u8] = buffer.as_mut_slice();
+        let mut rest: &mut [u8] = &mut *buffer;
         let mut at = 0;
         while let Some(index) = order.next_if(|&i| parts[i].slot == *slot) {
             let begin = parts[index].slot_offset as usize;

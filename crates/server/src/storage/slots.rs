@@ -4,13 +4,57 @@
 //! powers of two, so that a freed buffer fits the next request of its kind while it is still in the
 //! cache.
 
+use super::SharedMemory;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_forward::SlotId;
 
 /// The buffer of one slot. One side at a time works on it: the reactor while it receives or sends,
 /// a storage thread while a job runs. The lock is for jobs that share one slot.
-pub type SlotBuffer = Arc<Mutex<Vec<u8>>>;
+pub type SlotBuffer = Arc<Mutex<Memory>>;
+
+/// The bytes of a slot, wherever they are.
+pub enum Memory {
+    /// The forwarder's own.
+    Own(Vec<u8>),
+    /// A client's: storage is to give them to the kernel, and nobody is to look at them.
+    Shared {
+        /// The mapping.
+        memory: Arc<SharedMemory>,
+        /// First byte, from the mapping's beginning.
+        place: u64,
+        /// Number of bytes, all of them in the mapping.
+        len: u32,
+    },
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            // SAFETY: the mapping holds them, and lives as long as this. The client may change them
+            // meanwhile; only the kernel looks.
+            Memory::Shared { memory, place, len } => unsafe {
+                std::slice::from_raw_parts(memory.at(*place), *len as usize)
+            },
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            // SAFETY: as above.
+            Memory::Shared { memory, place, len } => unsafe {
+                std::slice::from_raw_parts_mut(memory.at(*place), *len as usize)
+            },
+        }
+    }
+}
 
 /// Smallest buffer, bytes.
 const BUFFER_MIN: usize = 4096;
@@ -57,9 +101,23 @@ impl Slots {
             found
         };
         // Fresh memory is zeroed outside the lock.
-        let buffer = reused.unwrap_or_else(|| Arc::new(Mutex::new(vec![0; size])));
+        let buffer = reused.unwrap_or_else(|| Arc::new(Mutex::new(Memory::Own(vec![0; size]))));
         self.lock().used.insert(slot, buffer.clone());
         buffer
+    }
+
+    /// Gives the slot bytes of a client's memory, which must hold them.
+    pub fn open_shared(&self, slot: SlotId, memory: Arc<SharedMemory>, place: u64, len: u32) {
+        assert!(memory.holds(place, len), "the bytes lie in the memory");
+        let bytes = Memory::Shared { memory, place, len };
+        self.lock().used.insert(slot, Arc::new(Mutex::new(bytes)));
+    }
+
+    /// Whether the slot's bytes are a client's own.
+    pub fn is_shared(&self, slot: SlotId) -> bool {
+        let pool = self.lock();
+        let buffer = pool.used.get(&slot);
+        buffer.is_some_and(|buffer| matches!(*lock_buffer(buffer), Memory::Shared { .. }))
     }
 
     /// The slot's buffer, or None if it is not open.
@@ -78,7 +136,10 @@ impl Slots {
         if Arc::strong_count(&buffer) != 1 {
             return;
         }
-        let size = lock_buffer(&buffer).len();
+        let size = match &*lock_buffer(&buffer) {
+            Memory::Own(bytes) => bytes.len(),
+            Memory::Shared { .. } => return,
+        };
         if pool.free_bytes + size as u64 <= pool.free_bytes_max {
             pool.free_bytes += size as u64;
             pool.free[size.trailing_zeros() as usize].push(buffer);
@@ -99,7 +160,7 @@ impl Slots {
 }
 
 /// Locks a slot's buffer. Bytes are bytes, so a panic of an earlier holder does not matter.
-pub fn lock_buffer(buffer: &SlotBuffer) -> MutexGuard<'_, Vec<u8>> {
+pub fn lock_buffer(buffer: &SlotBuffer) -> MutexGuard<'_, Memory> {
     buffer
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())

@@ -2,7 +2,7 @@
 
 use super::bytes::{Reader, Writer};
 use super::op::{Yields, yields};
-use super::{FLAG_REPLY, Fields, FrameError, Header, begin, seal};
+use super::{FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, begin, seal};
 use crate::message::{
     BODY_MAX, EXTENTS_MAX, Entry, HelloReply, Lens, Outcome, PAYLOAD_LIMIT, Reply, Statfs, Status,
 };
@@ -19,6 +19,15 @@ const TEXT_MAX: usize = BODY_MAX - 4;
 
 /// Appends header and body of a reply. `op` is the request's op code ([`op_code`](super::op_code)).
 pub fn encode_reply(op: u8, reply: &Reply, out: &mut Vec<u8>) {
+    encode(op, reply, FLAG_REPLY, out);
+}
+
+/// The same for a reply whose payload lies where the request asked for it in shared memory.
+pub fn encode_reply_shared(op: u8, reply: &Reply, out: &mut Vec<u8>) {
+    encode(op, reply, FLAG_REPLY | FLAG_SHARED, out);
+}
+
+fn encode(op: u8, reply: &Reply, flags: u16, out: &mut Vec<u8>) {
     let start = begin(out);
     let status = match &reply.result {
         Ok(outcome) => {
@@ -30,7 +39,7 @@ pub fn encode_reply(op: u8, reply: &Reply, out: &mut Vec<u8>) {
     };
     let fields = Fields {
         op,
-        flags: FLAG_REPLY,
+        flags,
         id: reply.id,
         seat: reply.seat,
         row_index: 0,
@@ -59,6 +68,9 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
         }
     };
     body.end()?;
+    if header.shared && !matches!(result, Ok(Outcome::Data { .. })) {
+        return Err(FrameError::Flags(header.u16_at(6)));
+    }
     let payload = match &result {
         Ok(Outcome::Data { lens }) => lens.bytes(),
         _ => 0,

@@ -3,19 +3,35 @@
 use super::bytes::{Reader, Writer};
 use super::op::{decode_op, encode_op, op_code, op_is_known};
 use super::{
-    FLAG_CALLER, FLAG_HINTS, FLAG_REPLAY, FLAG_ROW, Fields, FrameError, Header, begin, seal,
+    FLAG_CALLER, FLAG_HINTS, FLAG_REPLAY, FLAG_ROW, FLAG_SHARED, Fields, FrameError, Header, begin,
+    seal,
 };
 use crate::message::{Op, PAYLOAD_LIMIT, Request, Row};
 use alloc::vec::Vec;
 
 /// Appends header and body of a request.
 pub fn encode_request(request: &Request, out: &mut Vec<u8>) {
+    encode(request, None, out);
+}
+
+/// The same for a read or write whose payload is, or shall be, in shared memory, `place` bytes
+/// behind its beginning.
+pub fn encode_request_shared(request: &Request, place: u64, out: &mut Vec<u8>) {
+    debug_assert!(may_share(&request.op));
+    encode(request, Some(place), out);
+}
+
+fn encode(request: &Request, place: Option<u64>, out: &mut Vec<u8>) {
     debug_assert_eq!(request.row.is_some(), request.op.mutates());
     debug_assert_eq!(request.hints.is_some(), request.op.moves_data());
     let start = begin(out);
     let mut flags = 0;
     if request.replay {
         flags |= FLAG_REPLAY;
+    }
+    if let Some(place) = place {
+        flags |= FLAG_SHARED;
+        out.u64(place);
     }
     if request.row.is_some() {
         flags |= FLAG_ROW;
@@ -44,8 +60,20 @@ pub fn encode_request(request: &Request, out: &mut Vec<u8>) {
     seal(&fields, out, start);
 }
 
-/// Reads a request from its header and body.
+/// Reads a request from its header and body. [`FrameError::Flags`] if its payload is in shared
+/// memory.
 pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, FrameError> {
+    match decode_request_shared(header, body)? {
+        (request, None) => Ok(request),
+        (_, Some(_)) => Err(FrameError::Flags(header.u16_at(6))),
+    }
+}
+
+/// Reads a request, and where in shared memory its payload lies, if it does.
+pub fn decode_request_shared(
+    header: &Header,
+    body: &[u8],
+) -> Result<(Request, Option<u64>), FrameError> {
     if header.reply {
         return Err(FrameError::Direction);
     }
@@ -55,6 +83,10 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, FrameErro
         return Err(FrameError::UnknownOp { id, op });
     }
     let mut body = Reader::new(body);
+    let place = match header.shared {
+        true => Some(body.u64()?),
+        false => None,
+    };
     let caller = match header.flag(FLAG_CALLER) {
         true => Some(body.caller()?),
         false => None,
@@ -79,7 +111,10 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, FrameErro
         return Err(FrameError::Invalid("a row's sequence"));
     }
     check_payload(&op, header.payload_len)?;
-    Ok(Request {
+    if place.is_some() && !may_share(&op) {
+        return Err(FrameError::Flags(header.u16_at(6)));
+    }
+    let request = Request {
         id: header.id(),
         seat: header.u16_at(16),
         row,
@@ -90,7 +125,13 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, FrameErro
         hints,
         op,
         payload_len: header.payload_len,
-    })
+    };
+    Ok((request, place))
+}
+
+/// Operations whose payload may be in shared memory: those that storage carries out in place.
+fn may_share(op: &Op) -> bool {
+    matches!(op, Op::Read { .. } | Op::Write { .. })
 }
 
 fn check_payload(op: &Op, payload_len: u32) -> Result<(), FrameError> {

@@ -24,24 +24,37 @@ fn seeds() -> Vec<u64> {
 /// A message of either direction, with what the decoder needs to read it back.
 #[derive(Debug, PartialEq)]
 enum Message {
-    Request(Request),
-    Reply(u8, Reply),
+    /// Where in shared memory its payload is.
+    Request(Request, Option<u64>),
+    /// Whether its payload is there.
+    Reply(u8, Reply, bool),
 }
 
 impl Message {
     fn random(random: &mut Random) -> Message {
         let request = random.request();
         match random.below(2) {
-            0 => Message::Request(request),
-            _ => Message::Reply(op_code(&request.op), random.reply(&request.op)),
+            0 => {
+                let may = matches!(request.op, Op::Read { .. } | Op::Write { .. });
+                let place = (may && random.below(2) == 0).then(|| random.next());
+                Message::Request(request, place)
+            }
+            _ => {
+                let reply = random.reply(&request.op);
+                let may = matches!(reply.result, Ok(Outcome::Data { .. }));
+                let shared = may && random.below(2) == 0;
+                Message::Reply(op_code(&request.op), reply, shared)
+            }
         }
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Message::Request(request) => encode_request(request, &mut out),
-            Message::Reply(op, reply) => encode_reply(*op, reply, &mut out),
+            Message::Request(request, None) => encode_request(request, &mut out),
+            Message::Request(request, Some(at)) => encode_request_shared(request, *at, &mut out),
+            Message::Reply(op, reply, false) => encode_reply(*op, reply, &mut out),
+            Message::Reply(op, reply, true) => encode_reply_shared(*op, reply, &mut out),
         }
         out
     }
@@ -52,8 +65,14 @@ impl Message {
             .ok_or(FrameError::Truncated)?;
         let header = decode_header(head, PAYLOAD_LIMIT)?;
         Ok(match header.reply {
-            true => Message::Reply(header.op(), decode_reply(&header, body)?),
-            false => Message::Request(decode_request(&header, body)?),
+            true => {
+                let reply = decode_reply(&header, body)?;
+                Message::Reply(header.op(), reply, header.shared)
+            }
+            false => {
+                let (request, place) = decode_request_shared(&header, body)?;
+                Message::Request(request, place)
+            }
         })
     }
 }
@@ -180,7 +199,7 @@ fn an_unknown_operation_can_be_answered() {
         result: Err(Status::Errno(38)),
         payload_len: 0,
     };
-    let message = Message::Reply(250, reply);
+    let message = Message::Reply(250, reply, false);
     assert_eq!(Message::decode(&message.encode()), Ok(message));
 }
 
@@ -210,7 +229,7 @@ fn a_reply_must_hold_what_its_request_asked_for() {
         payload_len: 0,
         ..random.reply(&Op::Ping)
     };
-    let mut bytes = Message::Reply(81, reply).encode();
+    let mut bytes = Message::Reply(81, reply, false).encode();
     assert!(Message::decode(&bytes).is_ok());
     bytes[5] = op_code(&Op::Ping);
     reseal(&mut bytes);
@@ -228,7 +247,7 @@ fn the_largest_listing_fits_a_body() {
         payload_len: 0,
         ..random.reply(&Op::Ping)
     };
-    assert!(Message::Reply(25, reply).encode().len() <= HEAD_MAX);
+    assert!(Message::Reply(25, reply, false).encode().len() <= HEAD_MAX);
 }
 
 #[test]

@@ -47,6 +47,14 @@ pub enum Op {
         project: Box<[u8]>,
     },
 
+    /// Offers memory for the payload of later reads and writes of this connection, which must be a
+    /// Unix socket. A descriptor of the memory comes with the frame (SCM_RIGHTS): a memfd that is
+    /// sealed against shrinking. EOPNOTSUPP if the forwarder does not take it.
+    ShareMemory {
+        /// How much of it.
+        bytes: u64,
+    },
+
     /// Tells the forwarder a path (relative to the export) of a handle it does not know. Any seat.
     Reach {
         /// The file.
@@ -394,6 +402,7 @@ impl Op {
             | SetPolicy { .. }
             | SetShares { .. }
             | Application { .. }
+            | ShareMemory { .. }
             | Reach { .. }
             | Fsync { .. }
             | CancelLock { .. }

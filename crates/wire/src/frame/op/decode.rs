@@ -22,6 +22,7 @@ pub(in crate::frame) fn decode_op(code: u8, body: &mut Reader<'_>) -> Result<Op,
         }),
         SET_SHARES => decode_set_shares(body),
         APPLICATION => decode_application(body),
+        SHARE_MEMORY => Ok(Op::ShareMemory { bytes: body.u64()? }),
         REACH => Ok(Op::Reach {
             handle: body.handle()?,
             path: body.path()?,

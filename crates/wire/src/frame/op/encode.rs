@@ -36,6 +36,7 @@ pub(in crate::frame) fn encode_op(op: &Op, out: &mut Vec<u8>) {
             out.blob(job);
             out.blob(project);
         }
+        Op::ShareMemory { bytes } => out.u64(*bytes),
         Op::Reach { handle, path } => {
             out.handle(*handle);
             out.blob(path);

@@ -340,7 +340,7 @@ impl Random {
     }
 
     fn session_op(&mut self) -> Op {
-        match self.below(8) {
+        match self.below(9) {
             0 => Op::Hello(self.hello()),
             1 => Op::Bye,
             2 => Op::Ping,
@@ -369,6 +369,7 @@ impl Random {
                 job: self.bytes(255),
                 project: self.bytes(255),
             },
+            7 => Op::ShareMemory { bytes: self.next() },
             _ => Op::Reach {
                 handle: self.handle(),
                 path: self.path(),

@@ -1,0 +1,100 @@
+//! Memory that a client has offered for its payload: storage reads and writes files from and to it,
+//! so that no byte is copied on its way.
+//!
+//! The client can change it at any time. So nothing here looks at it: only the kernel does, for
+//! which that is no more than a program that changes a buffer amid a call.
+
+use rustix::fs::SealFlags;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+/// Most that one connection may offer.
+pub const SHARED_BYTES_MAX: u64 = 1 << 30;
+
+/// A client's memory, mapped here until its last slot is freed.
+pub struct SharedMemory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address range, which no thread owns; what is in it belongs to another process
+// anyway.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps the first `bytes` of what the descriptor is. It must be sealed against shrinking, or
+    /// the client could take pages away that the kernel is told to fill.
+    pub fn map(fd: &OwnedFd, bytes: u64) -> io::Result<SharedMemory> {
+        let wrong = |what: &str| io::Error::new(ErrorKind::InvalidInput, what.to_string());
+        if bytes == 0 || bytes > SHARED_BYTES_MAX {
+            return Err(wrong("an offer of no, or too much, memory"));
+        }
+        let seals = rustix::fs::fcntl_get_seals(fd)
+            .map_err(|_| wrong("it is no memory that can be sealed"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(wrong("it is not sealed against shrinking"));
+        }
+        let size = rustix::fs::fstat(fd)?.st_size;
+        if u64::try_from(size).is_ok_and(|size| size < bytes) {
+            return Err(wrong("there is less of it than is offered"));
+        }
+        let len = usize::try_from(bytes).map_err(|_| wrong("an offer of too much memory"))?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0)? };
+        let base = NonNull::new(base.cast()).ok_or_else(|| wrong("it was mapped at no address"))?;
+        Ok(SharedMemory { base, len })
+    }
+
+    /// Whether `len` bytes at `place` lie in it.
+    pub fn holds(&self, place: u64, len: u32) -> bool {
+        let end = place.checked_add(u64::from(len));
+        end.is_some_and(|end| end <= self.len as u64)
+    }
+
+    /// The address of a place that it holds.
+    pub(super) fn at(&self, place: u64) -> *mut u8 {
+        debug_assert!(self.holds(place, 0));
+        self.base.as_ptr().wrapping_add(place as usize)
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped so, and nobody has its addresses any more.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create(c"test", flags).expect("memory");
+        ftruncate(&fd, bytes).expect("its size");
+        fcntl_add_seals(&fd, seals).expect("seals");
+        fd
+    }
+
+    #[test]
+    fn only_memory_that_stays_is_taken() {
+        let sound = memory(8192, SealFlags::SHRINK);
+        assert!(SharedMemory::map(&sound, 8193).is_err());
+        assert!(SharedMemory::map(&sound, 0).is_err());
+        assert!(SharedMemory::map(&sound, u64::MAX).is_err());
+        let mapped = SharedMemory::map(&sound, 8192).expect("a sound offer");
+        assert!(mapped.holds(0, 8192) && mapped.holds(8192, 0));
+        assert!(!mapped.holds(1, 8192) && !mapped.holds(u64::MAX, 2));
+        assert!(SharedMemory::map(&memory(8192, SealFlags::GROW), 4096).is_err());
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("this program"));
+        assert!(SharedMemory::map(&file, 4096).is_err());
+    }
+}
