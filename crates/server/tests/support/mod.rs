@@ -2,9 +2,12 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use hmac::{Hmac, KeyInit, Mac};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sha2::Sha256;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +61,8 @@ impl<T: Read + Write + Send> Wire for T {}
 /// One end of a connection, blocking.
 pub struct Peer {
     stream: Box<dyn Wire>,
+    /// The same socket, if it is a Unix socket.
+    socket: Option<UnixStream>,
     client: u64,
     incarnation: u64,
     next_id: u64,
@@ -74,7 +79,11 @@ impl Peer {
         stream
             .set_write_timeout(Some(Duration::from_secs(20)))
             .expect("it is a socket");
-        Peer::over(stream)
+        let socket = stream.try_clone().expect("descriptors are left");
+        Peer {
+            socket: Some(socket),
+            ..Peer::over(stream)
+        }
     }
 
     /// Connects over TCP and returns the challenge.
@@ -103,6 +112,7 @@ impl Peer {
         let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
         Peer {
             stream: Box::new(stream),
+            socket: None,
             client,
             incarnation: 1,
             next_id: 1,
@@ -199,6 +209,18 @@ impl Peer {
         self.stream.write_all(bytes)
     }
 
+    /// Sends bytes and, with the first of them, a descriptor.
+    pub fn send_with(&mut self, bytes: &[u8], fd: BorrowedFd<'_>) {
+        let socket = self.socket.as_ref().expect("a Unix socket");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let flags = SendFlags::empty();
+        let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags);
+        assert_eq!(sent, Ok(bytes.len()));
+    }
+
     /// The next reply and its payload.
     pub fn receive(&mut self) -> std::io::Result<(Reply, Vec<u8>)> {
         let mut header = [0; HEADER_LEN];
@@ -208,7 +230,11 @@ impl Peer {
         let mut body = vec![0; header.body_len as usize];
         self.stream.read_exact(&mut body)?;
         let reply = decode_reply(&header, &body).expect("the forwarder's frames are sound");
-        let mut payload = vec![0; header.payload_len as usize];
+        let len = match header.shared {
+            true => 0,
+            false => header.payload_len as usize,
+        };
+        let mut payload = vec![0; len];
         self.stream.read_exact(&mut payload)?;
         Ok((reply, payload))
     }

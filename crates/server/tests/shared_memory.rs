@@ -1,0 +1,163 @@
+//! Payload in memory that a client shares with the forwarder: it is read and written in place, and
+//! an offer or a frame that is wrong harms nobody else.
+
+mod support;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use support::{Peer, Scratch, start};
+use tidegate_wire::frame::encode_request_shared;
+use tidegate_wire::{Extent, Extents, Handle, Op, Outcome, Status};
+
+const BYTES: u64 = 1 << 20;
+const EOPNOTSUPP: u16 = 95;
+
+fn memory(seals: SealFlags) -> File {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = memfd_create(c"test", flags).expect("memory");
+    ftruncate(&fd, BYTES).expect("its size");
+    fcntl_add_seals(&fd, seals).expect("seals");
+    File::from(fd)
+}
+
+/// Offers memory; what the forwarder says.
+fn offer(peer: &mut Peer, memory: Option<&File>, bytes: u64) -> Result<Outcome, Status> {
+    let frame = peer.frame(Op::ShareMemory { bytes }, &[]);
+    match memory {
+        Some(memory) => peer.send_with(&frame, memory.as_fd()),
+        None => peer.send(&frame).expect("the connection is open"),
+    }
+    peer.receive().expect("a reply comes").0.result
+}
+
+fn extents(all: &[(u64, u64)]) -> Extents {
+    let mut all = all.iter().map(|&(offset, len)| Extent { offset, len });
+    Extents {
+        first: all.next().expect("there is one"),
+        rest: all.collect(),
+    }
+}
+
+fn send_shared(peer: &mut Peer, op: Op, place: u64) {
+    let len = match &op {
+        Op::Write { extents, .. } => extents.bytes() as u32,
+        _ => 0,
+    };
+    let request = peer.request(op, len);
+    let mut frame = Vec::new();
+    encode_request_shared(&request, place, &mut frame);
+    peer.send(&frame).expect("the connection is open");
+}
+
+fn sharing(scratch: &Scratch) -> (Peer, File) {
+    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let memory = memory(SealFlags::SHRINK | SealFlags::GROW);
+    assert_eq!(offer(&mut peer, Some(&memory), BYTES), Ok(Outcome::Done));
+    (peer, memory)
+}
+
+fn write(peer: &mut Peer, handle: Handle, ranges: &[(u64, u64)], place: u64) {
+    let extents = extents(ranges);
+    let len = extents.bytes();
+    send_shared(peer, Op::Write { handle, extents }, place);
+    let (reply, _) = peer.receive().expect("a reply comes");
+    assert_eq!(reply.result, Ok(Outcome::Written { len }));
+}
+
+#[test]
+fn files_are_read_and_written_in_place() {
+    let scratch = Scratch::new("shared");
+    // A pool without room: payload in shared memory needs none.
+    let running = start(&scratch, |config| config.pool_bytes = 4096);
+    let (mut peer, memory) = sharing(&scratch);
+    let handle = peer.create("file");
+    let bytes: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+    memory.write_all_at(&bytes, 8192).expect("it is memory");
+    write(
+        &mut peer,
+        handle,
+        &[(100, 200_000), (400_000, 100_000)],
+        8192,
+    );
+    let stored = std::fs::read(scratch.export().join("file")).expect("the file is there");
+    assert_eq!(stored.len(), 500_000);
+    assert_eq!(stored[100..200_100], bytes[..200_000]);
+    assert_eq!(stored[400_000..], bytes[200_000..]);
+
+    // Read at another place, also past the end, and without shared memory.
+    let ranges = extents(&[(0, 1000), (499_000, 5000)]);
+    let extents = ranges.clone();
+    send_shared(&mut peer, Op::Read { handle, extents }, 500_001);
+    let (reply, inline) = peer.receive().expect("a reply comes");
+    let Ok(Outcome::Data { lens }) = reply.result else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(lens.iter().collect::<Vec<_>>(), [1000, 1000]);
+    assert_eq!((reply.payload_len, inline.len()), (2000, 0));
+    let mut read = vec![0; 2000];
+    memory
+        .read_exact_at(&mut read, 500_001)
+        .expect("it is memory");
+    assert_eq!(read[..1000], stored[..1000]);
+    assert_eq!(read[1000..], stored[499_000..]);
+    assert_eq!(peer.read(handle, 0, 4096), stored[..4096]);
+    drop(peer);
+    assert!(running.shutdown().expect("it ends"));
+}
+
+#[test]
+fn what_is_no_sound_offer_is_refused_and_the_session_goes_on() {
+    let scratch = Scratch::new("offers");
+    let _running = start(&scratch, |_| ());
+    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let refused = Err(Status::Errno(EOPNOTSUPP));
+    let sealed = memory(SealFlags::SHRINK);
+    let file = File::open(scratch.export()).expect("the export is there");
+    assert_eq!(offer(&mut peer, None, BYTES), refused);
+    assert_eq!(
+        offer(&mut peer, Some(&memory(SealFlags::GROW)), BYTES),
+        refused
+    );
+    assert_eq!(offer(&mut peer, Some(&file), BYTES), refused);
+    assert_eq!(offer(&mut peer, Some(&sealed), 0), refused);
+    assert_eq!(offer(&mut peer, Some(&sealed), BYTES + 1), refused);
+    assert_eq!(offer(&mut peer, Some(&sealed), u64::MAX), refused);
+    peer.check_alive();
+    assert_eq!(offer(&mut peer, Some(&sealed), BYTES), Ok(Outcome::Done));
+    assert_eq!(
+        offer(&mut peer, Some(&sealed), BYTES),
+        refused,
+        "a second one"
+    );
+    peer.check_alive();
+}
+
+#[test]
+fn payload_outside_of_the_memory_ends_its_own_session_only() {
+    let scratch = Scratch::new("outside");
+    let _running = start(&scratch, |_| ());
+    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let handle = good.create("file");
+    good.write(handle, 0, &[7; 8192]);
+    let places = [BYTES - 4095, BYTES, u64::MAX, u64::MAX - 4095, 1 << 63];
+    for place in places {
+        for write in [false, true] {
+            let (mut bad, _memory) = sharing(&scratch);
+            let extents = extents(&[(0, 4096)]);
+            let op = match write {
+                true => Op::Write { handle, extents },
+                false => Op::Read { handle, extents },
+            };
+            send_shared(&mut bad, op, place);
+            assert!(bad.is_cut_off(), "place {place}: the session goes on");
+            good.check_alive();
+        }
+    }
+    let mut bad = Peer::unix(&scratch.socket()).greet(&[]);
+    let extents = extents(&[(0, 4096)]);
+    send_shared(&mut bad, Op::Read { handle, extents }, 0);
+    assert!(bad.is_cut_off(), "nothing was offered");
+    assert_eq!(good.read(handle, 0, 8192), [7; 8192]);
+}
