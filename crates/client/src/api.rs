@@ -8,7 +8,7 @@ mod data;
 mod locks;
 mod names;
 
-pub use self::data::Room;
+pub use self::data::{Room, Started};
 pub use crate::application::app_id;
 pub use crate::cancel::CancelToken;
 pub use crate::errno::Errno;

@@ -18,11 +18,13 @@ pub(crate) mod slot;
 mod spin;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
-use crate::core::{Application, Call, CoreOptions, Input, Served};
+use crate::cancel::Attached;
+use crate::core::{Application, Call, CallId, CoreOptions, Input, Served};
 use crate::wire::{Attr, Handle, LockFamily, NAME_MAX, Op};
 use address::Address;
 use arena::Arena;
 pub(crate) use arena::Piece;
+use budget::Permit;
 use bytes::Bytes;
 use lead::Lead;
 use proof::Secret;
@@ -255,10 +257,22 @@ impl Host {
         payload: Bytes,
         forwarder: usize,
     ) -> Result<Answer, Errno> {
+        self.begin(slot, ctx, op, payload, forwarder)?.wait()
+    }
+
+    /// Makes a call, whose end somebody waits for later.
+    pub(crate) fn begin(
+        &self,
+        slot: &Arc<Slot>,
+        ctx: &Context,
+        op: Op,
+        payload: Bytes,
+        forwarder: usize,
+    ) -> Result<Begun<'_>, Errno> {
         if self.is_foreign() {
             return Err(Errno::IO);
         }
-        let _attached = ctx.cancel.as_ref().map(|token| token.attach(slot));
+        let attached = ctx.cancel.as_ref().map(|token| token.attach(slot));
         let timeout = ctx.timeout.unwrap_or(self.timeout);
         let until = (!timeout.is_zero())
             .then(|| Instant::now().checked_add(timeout))
@@ -267,7 +281,7 @@ impl Host {
             Op::Read { extents, .. } => extents.bytes(),
             _ => payload.len() as u64,
         };
-        let _permit = self.shared.budget.take(bytes, slot, until)?;
+        let permit = self.shared.budget.take(bytes, slot, until)?;
         let payload = match op {
             Op::Write { .. } => self.placed(payload),
             _ => payload,
@@ -285,19 +299,13 @@ impl Host {
         let work = self.shared.handle(&mut state, Input::Call { id, call });
         drop(state);
         self.shared.carry_out(work);
-        loop {
-            match self.lead.wait(&self.shared, id, slot) {
-                Woken::Finished(result) => return result,
-                Woken::Interrupted => {
-                    let mut state = self.state()?;
-                    let work = self.shared.handle(&mut state, Input::Cancel { id });
-                    drop(state);
-                    self.shared.carry_out(work);
-                }
-                // The core keeps the deadline; and the budget has admitted this call before.
-                Woken::Admitted | Woken::TimedOut | Woken::Lead => {}
-            }
-        }
+        Ok(Begun {
+            host: self,
+            id,
+            slot: Arc::clone(slot),
+            _permit: permit,
+            _attached: attached,
+        })
     }
 
     /// Makes a call whose result nobody waits for.
@@ -333,6 +341,35 @@ impl Host {
             return Err(Errno::IO);
         }
         self.shared.live_state()
+    }
+}
+
+/// A call that was made. Dropped, it goes on without anybody who waits.
+pub(crate) struct Begun<'h> {
+    host: &'h Host,
+    id: CallId,
+    slot: Arc<Slot>,
+    _permit: Permit<'h>,
+    _attached: Option<Attached>,
+}
+
+impl Begun<'_> {
+    /// Waits for the end.
+    pub(crate) fn wait(self) -> Result<Answer, Errno> {
+        let (host, id) = (self.host, self.id);
+        loop {
+            match host.lead.wait(&host.shared, id, &self.slot) {
+                Woken::Finished(result) => return result,
+                Woken::Interrupted => {
+                    let mut state = host.state()?;
+                    let work = host.shared.handle(&mut state, Input::Cancel { id });
+                    drop(state);
+                    host.shared.carry_out(work);
+                }
+                // The core keeps the deadline; and the budget has admitted this call before.
+                Woken::Admitted | Woken::TimedOut | Woken::Lead => {}
+            }
+        }
     }
 }
 

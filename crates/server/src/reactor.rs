@@ -242,8 +242,12 @@ impl Reactor {
                     number if number < CONNS => self.accept(number - LISTENERS),
                     number => {
                         let id = ConnId((number - CONNS) as u64);
-                        if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        let hung_up = event.is_read_closed() || event.is_error();
+                        if event.is_readable() || hung_up {
                             self.mark_ready(id);
+                        }
+                        if hung_up && let Some(conn) = self.conns.get_mut(&id) {
+                            conn.hung_up = true;
                         }
                         if event.is_writable() {
                             self.mark_dirty(id);

@@ -1,7 +1,8 @@
 //! Calls on a file's bytes.
 
+use super::Answer;
 use super::{Client, Context, Data, Errno, OpenFile};
-use crate::io::Piece;
+use crate::io::{Begun, Piece};
 use crate::wire::{Extent, Handle, Op, Outcome};
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
@@ -31,7 +32,58 @@ impl From<Room> for Bytes {
     }
 }
 
+/// A read or write that goes on while its caller does something else, as MPI's nonblocking calls
+/// do. Dropped, it goes on without anybody who waits; its bytes count as in flight no longer.
+#[must_use = "whether it succeeded is known after the wait"]
+pub struct Started<'c, T> {
+    begun: Begun<'c>,
+    end: fn(Answer) -> Result<T, Errno>,
+}
+
+impl<T> Started<'_, T> {
+    /// Waits for the result.
+    pub fn wait(self) -> Result<T, Errno> {
+        self.begun.wait().and_then(self.end)
+    }
+}
+
 impl Client {
+    /// Starts a read of at least one byte; the parts of different seats in parallel. Waits only
+    /// where too many bytes are in flight.
+    pub fn start_read(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+    ) -> Result<Started<'_, Data>, Errno> {
+        let len = len as u64;
+        let extents = Extent { offset, len }.into();
+        let op = Op::Read { handle, extents };
+        Ok(Started {
+            begun: self.host.begin(&Arc::default(), ctx, op, Bytes::new(), 0)?,
+            end: |answer| Ok(answer.data),
+        })
+    }
+
+    /// Starts a write of at least one byte, as [`start_read`](Client::start_read). On error, how
+    /// much was written is unknown.
+    pub fn start_write(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        bytes: Bytes,
+    ) -> Result<Started<'_, usize>, Errno> {
+        let len = bytes.len() as u64;
+        let extents = Extent { offset, len }.into();
+        let op = Op::Write { handle, extents };
+        Ok(Started {
+            begun: self.host.begin(&Arc::default(), ctx, op, bytes, 0)?,
+            end: written,
+        })
+    }
+
     /// Room for a write of `len` bytes. None where no forwarder is on this node, or all room is in
     /// use: any other bytes will do.
     pub fn room(&self, len: usize) -> Option<Room> {
@@ -97,10 +149,7 @@ impl Client {
             handle,
             extents: extent.into(),
         };
-        match self.call(ctx, op, bytes)?.outcome {
-            Outcome::Written { len } => Ok(len as usize),
-            _ => Err(Errno::IO),
-        }
+        written(self.call(ctx, op, bytes)?)
     }
 
     /// Appends in one piece (at most `payload_max`); returns where.
@@ -185,5 +234,12 @@ impl Client {
             Outcome::Offset(offset) => Ok(offset),
             _ => Err(Errno::IO),
         }
+    }
+}
+
+fn written(answer: Answer) -> Result<usize, Errno> {
+    match answer.outcome {
+        Outcome::Written { len } => Ok(len as usize),
+        _ => Err(Errno::IO),
     }
 }

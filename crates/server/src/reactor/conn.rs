@@ -33,8 +33,10 @@ pub enum Stage {
 
 /// What one read from the socket gave.
 pub enum Fill {
-    /// Bytes.
+    /// So many bytes.
     Some(usize),
+    /// So many bytes, and there are no others now.
+    Last(usize),
     /// None now.
     Blocked,
     /// The peer is gone.
@@ -63,6 +65,8 @@ pub struct Conn {
     pub greeted: bool,
     /// Nothing more is read; it ends when the outbox is empty. The reason, for the log.
     pub closing: Option<Box<str>>,
+    /// The peer sends nothing more; the end is still to be read.
+    pub hung_up: bool,
     /// In the reactor's list of those with something to read.
     pub in_ready: bool,
     /// In the reactor's list of those with something to send.
@@ -87,6 +91,7 @@ impl Conn {
             challenge: None,
             greeted: false,
             closing: None,
+            hung_up: false,
             in_ready: false,
             in_dirty: false,
             heard: now,
@@ -121,10 +126,16 @@ impl Conn {
             _ => self.reader.fill(&mut self.stream, &mut []),
         };
         match result {
-            Ok(0) => Ok(Fill::End),
-            Ok(count) => {
+            Ok(None) => Ok(Fill::End),
+            Ok(Some((count, room))) => {
                 self.heard = now;
-                Ok(Fill::Some(count))
+                // A read stops at a descriptor, and behind the last bytes comes the end.
+                let more = count == room || self.hung_up || self.stream.has_descriptor();
+                Ok(if more {
+                    Fill::Some(count)
+                } else {
+                    Fill::Last(count)
+                })
             }
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => Ok(Fill::Blocked),

@@ -151,22 +151,30 @@ impl FrameReader {
         !matches!(self.state, State::Header) || self.start < self.end
     }
 
-    /// Reads once from the socket. 0 is the end of the stream.
-    pub fn fill(&mut self, stream: &mut impl Read, target: &mut [u8]) -> io::Result<usize> {
+    /// Reads once from the socket: how many bytes came, of how many there was room for. None is the
+    /// end of the stream.
+    pub fn fill(
+        &mut self,
+        stream: &mut impl Read,
+        target: &mut [u8],
+    ) -> io::Result<Option<(usize, usize)>> {
         self.make_room();
-        let (count, direct) = match &mut self.state {
+        let (count, direct, ahead) = match &mut self.state {
             State::Payload { filled, len } if self.start == self.end => {
                 let room = *len - *filled;
                 let rest = IoSliceMut::new(&mut target[*filled..]);
                 let mut pieces = [rest, IoSliceMut::new(&mut self.ahead)];
                 let count = stream.read_vectored(&mut pieces)?;
                 *filled += count.min(room);
-                (count, room)
+                (count, room, self.ahead.len())
             }
-            _ => (stream.read(&mut self.ahead[self.end..])?, 0),
+            _ => {
+                let room = self.ahead.len() - self.end;
+                (stream.read(&mut self.ahead[self.end..])?, 0, room)
+            }
         };
         self.end += count.saturating_sub(direct);
-        Ok(count)
+        Ok((count > 0).then_some((count, direct + ahead)))
     }
 
     fn body_came(&mut self, header: &Header, body_len: usize) -> Result<Step, FrameError> {
@@ -309,7 +317,11 @@ mod tests {
                 loop {
                     match reader.next(&mut target).expect("the frames are sound") {
                         Step::More => {
-                            if reader.fill(&mut stream, &mut target).expect("no errors") == 0 {
+                            if reader
+                                .fill(&mut stream, &mut target)
+                                .expect("no errors")
+                                .is_none()
+                            {
                                 break;
                             }
                         }

@@ -75,15 +75,17 @@ impl Reactor {
 impl Core {
     /// Uses what a connection sends. An error is the reason why its session ends.
     fn receive(&mut self, conn: &mut Conn) -> Result<Turn, String> {
-        let mut bytes = 0;
+        let (mut bytes, mut drained) = (0, false);
         loop {
             if conn.closing.is_some() || matches!(conn.stage, Stage::Waiting(_)) {
                 return Ok(Turn::Later);
             }
             match conn.step().map_err(|error| error.to_string())? {
+                Step::More if drained => return Ok(Turn::Later),
                 Step::More if bytes >= PASS_BYTES_MAX => return Ok(Turn::Again),
                 Step::More => match conn.fill(self.now).map_err(|error| error.to_string())? {
                     Fill::Some(count) => bytes += count,
+                    Fill::Last(count) => (bytes, drained) = (bytes + count, true),
                     Fill::Blocked => return Ok(Turn::Later),
                     Fill::End if conn.reader.is_amid_frame() => {
                         return Err("the connection ended amid a frame".to_string());

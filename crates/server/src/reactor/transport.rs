@@ -157,6 +157,11 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Whether a descriptor came and was not taken.
+    pub fn has_descriptor(&self) -> bool {
+        matches!(self, Stream::Unix(_, Some(_)))
+    }
+
     /// The descriptor that came last, if one came and was not taken.
     pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
         match self {
