@@ -1,7 +1,7 @@
 //! Sockets, threads and clocks around the core.
 //!
-//! One thread at a time waits in epoll for all connections; see [`lead`]. A thread that makes a call
-//! tells the core under the one lock, writes what the core wants to send itself, and takes in
+//! One thread at a time waits in epoll for all connections; see [`lead`]. A thread that makes a
+//! call tells the core under the one lock, writes what the core wants to send itself, and takes in
 //! replies until its own has come, or waits on its [`slot`] while another thread does. What was
 //! decided under the lock is carried out after it: [`Work`].
 

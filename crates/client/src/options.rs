@@ -24,8 +24,9 @@ pub struct Options {
     pub payload_max: u32,
     /// Most bytes that all calls together may have in flight, default 64 MiB; further calls wait.
     pub in_flight_bytes_max: u64,
-    /// Memory through which payload goes to and from forwarders on this node (Unix sockets), default
-    /// 64 MiB; pages of it are taken when they are first used. 0: payload goes through the sockets.
+    /// Memory through which payload goes to and from forwarders on this node (Unix sockets),
+    /// default 64 MiB; pages of it are taken when they are first used. 0: payload goes through the
+    /// sockets.
     pub shared_memory_bytes: u64,
     /// Blocks of one operation that lie on the same seat travel in one request; otherwise each
     /// stripe block is a request of its own. Default true.

@@ -51,6 +51,8 @@ pub struct Config {
     /// How long a connection may keep others waiting: amid a frame, without a hello, or by not
     /// reading its replies.
     pub stall_ms: u32,
+    /// Payload of clients on this node goes through memory that they offer.
+    pub shared_memory: bool,
     /// Storage threads.
     pub threads: u32,
     /// Which request goes next.

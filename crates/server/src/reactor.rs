@@ -94,6 +94,8 @@ pub struct Parts {
     pub conns_max: usize,
     /// A connection that keeps others waiting this long is closed.
     pub stall_ns_max: u64,
+    /// Memory that clients offer is taken.
+    pub shared_memory: bool,
     /// The process kills itself when it accepts this request.
     pub kill_at_request: Option<u64>,
     /// Delays on purpose.
@@ -115,6 +117,7 @@ struct Core {
     forwarder: Forwarder,
     slots: Slots,
     secret: Option<Secret>,
+    shared_memory: bool,
     /// Connections whose request waits for a slot, in order.
     waiting: VecDeque<ConnId>,
     /// Slots that were given anew before the core's word was heard that they are free.
@@ -182,6 +185,7 @@ impl Reactor {
             forwarder: parts.forwarder,
             slots: parts.slots,
             secret: parts.secret,
+            shared_memory: parts.shared_memory,
             waiting: VecDeque::new(),
             stale_frees: Vec::new(),
             freed: false,

@@ -161,6 +161,7 @@ impl Server {
             secret,
             payload_max: config.payload_max,
             conns_max: 4 * config.sessions_max as usize,
+            shared_memory: config.shared_memory,
             stall_ns_max: u64::from(config.stall_ms) * MS,
             kill_at_request: config.faults.kill_at_request,
             jitter: jitter(config).map_err(StartError::system("timer"))?,

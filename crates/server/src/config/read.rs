@@ -54,6 +54,7 @@ impl Config {
             sessions_max: top.number("sessions_max", 1024, (1, 1024))? as u32,
             lease_ms: top.number("lease_ms", 60_000, (100, 86_400_000))? as u32,
             grace_ms: top.number("grace_ms", 20_000, (0, 86_400_000))? as u32,
+            shared_memory: top.bool("shared_memory", true)?,
             stall_ms: top.number("stall_ms", 30_000, (100, 86_400_000))? as u32,
             threads,
             scheduler,

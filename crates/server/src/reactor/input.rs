@@ -279,11 +279,8 @@ mod tests {
         let handle = Handle { inode: 1, birth: 2 };
         let value: Box<[u8]> = vec![7; 60_000].into();
         let payload: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
-        let extents = Extent {
-            offset: 0,
-            len: payload.len() as u64,
-        }
-        .into();
+        let len = payload.len() as u64;
+        let extents = Extent { offset: 0, len }.into();
         let frames = [
             request(1, Op::Getattr { handle }, 0),
             request(2, Op::Write { handle, extents }, payload.len() as u32),
@@ -317,11 +314,8 @@ mod tests {
                 loop {
                     match reader.next(&mut target).expect("the frames are sound") {
                         Step::More => {
-                            if reader
-                                .fill(&mut stream, &mut target)
-                                .expect("no errors")
-                                .is_none()
-                            {
+                            let filled = reader.fill(&mut stream, &mut target);
+                            if filled.expect("no errors").is_none() {
                                 break;
                             }
                         }

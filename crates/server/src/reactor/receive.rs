@@ -126,7 +126,7 @@ impl Core {
             }
         }
         if let Op::ShareMemory { bytes } = request.op {
-            memory_offered(conn, &request, bytes);
+            memory_offered(conn, &request, bytes, self.shared_memory);
             return Ok(());
         }
         match place {
@@ -266,9 +266,9 @@ impl Core {
 }
 
 /// Maps what a client offers, and tells it.
-fn memory_offered(conn: &mut Conn, request: &Request, bytes: u64) {
+fn memory_offered(conn: &mut Conn, request: &Request, bytes: u64, wanted: bool) {
     let mapped = match conn.stream.take_descriptor() {
-        Some(fd) if conn.memory.is_none() => SharedMemory::map(&fd, bytes),
+        Some(fd) if wanted && conn.memory.is_none() => SharedMemory::map(&fd, bytes),
         _ => Err(ErrorKind::Unsupported.into()),
     };
     let result = match mapped {
