@@ -17,7 +17,7 @@ part() {
 aborts() { local code=0; "$@" 2> "$WORK/said" || code=$?; [ $code = 134 ] && grep -q "$says" "$WORK/said"; }
 
 up 2
-for name in calls errors processes handlers numbers maps threads forks last children; do
+for name in calls errors processes handlers numbers maps threads forks last children limited; do
   check "$name, with every file taken at once" part check "$name"
 done
 check "calls, with files taken when they are worth it" part on calls

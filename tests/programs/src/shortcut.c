@@ -170,6 +170,27 @@ static void errors(void)
     close(fd);
 }
 
+/* A process with a limit on file sizes connects without exceeding it. */
+static void limited(void)
+{
+    char byte;
+    int status, fd = create("limited");
+    CHECK(pwrite(fd, "x", 1, 100000) == 1);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct rlimit limit = {4096, RLIM_INFINITY};
+        signal(SIGXFSZ, SIG_DFL);
+        CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        for (int i = 0; i < 64; i++)
+            CHECK(pread(fd, &byte, 1, 100000) == 1 && byte == 'x');
+        CHECK(connected());
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(fd);
+}
+
 /* One open file description in several processes: each record is read by one of them. */
 static void processes(void)
 {
@@ -528,7 +549,7 @@ int main(int count, char **arguments)
         {"numbers", numbers}, {"unseen", unseen}, {"maps", maps}, {"threads", threads},
         {"faults", faults}, {"worth", worth}, {"nobody", nobody},
         {"large", large}, {"flags", flags}, {"copies", copies}, {"forks", forks},
-        {"last", last}, {"children", children},
+        {"last", last}, {"children", children}, {"limited", limited},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strcmp(part, parts[i].name))

@@ -8,7 +8,8 @@
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +54,11 @@ impl Arena {
     /// Memory of this size, of which pages are taken when they are first used.
     pub(crate) fn new(bytes: u64, place: Option<fn(OwnedFd) -> OwnedFd>) -> io::Result<Arc<Arena>> {
         let len = usize::try_from(bytes).map_err(io::Error::other)? / PIECE_MIN * PIECE_MIN;
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < bytes) {
+            // The kernel counts this memory as a file, and would kill the program.
+            return Err(io::Error::other("there is a limit on the size of files"));
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(c"tidegate", flags)?;
         let fd = match place {
@@ -65,7 +71,10 @@ impl Arena {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0)? };
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped nowhere"))?;
+        let base = NonNull::new(base.cast::<u8>());
+        let base = base.ok_or_else(|| io::Error::other("mapped nowhere"))?;
+        // SAFETY: only what is left out of a core dump changes. Where that is not known, it is not.
+        let _ = unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxDontDump) };
         let free = Mutex::default();
         Ok(Arc::new(Arena {
             fd,
