@@ -165,7 +165,8 @@ int tidegate_open_inode(struct tidegate_client *client,
                         struct tidegate_file **file);
 
 /*
- Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync.
+ Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync; -1 and
+ errno tell that some are not that were held back (`coalesce_bytes`). Closed it is in any case.
  */
 int tidegate_close(struct tidegate_file *file);
 

@@ -65,6 +65,7 @@ pub struct Answer {
 pub struct Client {
     host: Host,
     reached: String,
+    coalesce_bytes: usize,
 }
 
 impl Client {
@@ -72,6 +73,7 @@ impl Client {
     pub fn connect(options: Options) -> Result<Arc<Client>, ConnectError> {
         Ok(Arc::new(Client {
             reached: options.to_text(),
+            coalesce_bytes: options.coalesce_bytes_allowed(),
             host: Host::start(options)?,
         }))
     }
@@ -85,6 +87,11 @@ impl Client {
     /// [`Options::from_text`].
     pub fn reached(&self) -> &str {
         &self.reached
+    }
+
+    /// Bytes of small writes that one open file may hold back; 0: none.
+    pub(crate) fn coalesce_bytes(&self) -> usize {
+        self.coalesce_bytes
     }
 
     /// Number of forwarders.

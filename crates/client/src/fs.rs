@@ -4,9 +4,12 @@
 //! followed inside the export: one that says an absolute path starts again at the root of the
 //! export, and `..` there stays there.
 
+mod coalesce;
+
 use crate::api::{Client, Context, Data, Errno, OpenFile};
 use crate::wire::{Attr, Handle, Name, SetAttr};
 use bytes::Bytes;
+use coalesce::Coalescer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -112,7 +115,7 @@ impl Client {
             _ => return Err(Errno::INVAL),
         }
         let open = self.open(ctx, attr.handle, how.read, how.write)?;
-        let file = File { open };
+        let file = File::new(open);
         if how.truncate && attr.size > 0 {
             file.truncate(ctx, 0)?;
         }
@@ -191,10 +194,19 @@ fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = Name> {
 
 /// An open regular file. Closed in the background on drop.
 pub struct File {
+    // Before the open, which ends after it.
+    coalescer: Option<Coalescer>,
     open: OpenFile,
 }
 
 impl File {
+    fn new(open: OpenFile) -> File {
+        let (client, handle) = (open.client(), open.handle());
+        let bytes_max = client.coalesce_bytes();
+        let coalescer = (bytes_max > 0).then(|| Coalescer::new(client, handle, bytes_max));
+        File { coalescer, open }
+    }
+
     /// Opens by handle what is known to be a regular file.
     pub fn from_handle(
         client: &Arc<Client>,
@@ -202,9 +214,8 @@ impl File {
         handle: Handle,
         how: &OpenHow,
     ) -> Result<File, Errno> {
-        client
-            .open(ctx, handle, how.read, how.write)
-            .map(|open| File { open })
+        let open = client.open(ctx, handle, how.read, how.write)?;
+        Ok(File::new(open))
     }
 
     /// The file's identity.
@@ -214,36 +225,58 @@ impl File {
 
     /// Reads; less than `len` only at the end of the file.
     pub fn pread(&self, ctx: &Context, offset: u64, len: usize) -> Result<Data, Errno> {
-        self.open.client().read(ctx, self.handle(), offset, len)
+        self.flush(ctx)?;
+        self.client().read(ctx, self.handle(), offset, len)
     }
 
-    /// Writes all bytes.
+    /// Writes all bytes; with [`Options::coalesce_bytes`](crate::Options::coalesce_bytes) perhaps
+    /// later, together with those that follow.
     pub fn pwrite(&self, ctx: &Context, offset: u64, bytes: Bytes) -> Result<usize, Errno> {
-        self.open.client().write(ctx, self.handle(), offset, bytes)
+        match &self.coalescer {
+            Some(coalescer) if !bytes.is_empty() => coalescer.write(ctx, offset, bytes),
+            _ => self.client().write(ctx, self.handle(), offset, bytes),
+        }
     }
 
     /// Appends in one piece and returns where; at most [`Client::payload_max`] bytes.
     pub fn append(&self, ctx: &Context, bytes: Bytes) -> Result<u64, Errno> {
-        self.open.client().append(ctx, self.handle(), bytes)
+        self.flush(ctx)?;
+        self.client().append(ctx, self.handle(), bytes)
     }
 
     /// Attributes.
     pub fn attr(&self, ctx: &Context) -> Result<Attr, Errno> {
-        self.open.client().getattr(ctx, self.handle())
+        self.flush(ctx)?;
+        self.client().getattr(ctx, self.handle())
     }
 
     /// Cuts or extends to `size`.
     pub fn truncate(&self, ctx: &Context, size: u64) -> Result<Attr, Errno> {
+        self.flush(ctx)?;
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
         };
-        self.open.client().setattr(ctx, self.handle(), set)
+        self.client().setattr(ctx, self.handle(), set)
     }
 
     /// Returns when what was written is stable.
     pub fn fsync(&self, ctx: &Context, data_only: bool) -> Result<(), Errno> {
-        self.open.client().fsync(ctx, self.handle(), data_only)
+        self.flush(ctx)?;
+        self.client().fsync(ctx, self.handle(), data_only)
+    }
+
+    /// Sends writes that were held back to be sent together. On error they are gone.
+    pub fn flush(&self, ctx: &Context) -> Result<(), Errno> {
+        match &self.coalescer {
+            Some(coalescer) => coalescer.flush(ctx),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes it, and says what a drop cannot: whether writes that were held back have succeeded.
+    pub fn close(self, ctx: &Context) -> Result<(), Errno> {
+        self.flush(ctx)
     }
 
     /// The client that opened it.

@@ -28,6 +28,11 @@ pub struct Options {
     /// default 64 MiB; pages of it are taken when they are first used. 0: payload goes through the
     /// sockets.
     pub shared_memory_bytes: u64,
+    /// Small writes of one open [`File`](crate::fs::File) that follow one another are held back and
+    /// sent together, up to so many bytes; at most 16 MiB. They are sent before anything else is
+    /// done with the open file, and when it is closed; others see them then. Default 0: each write
+    /// is sent at once.
+    pub coalesce_bytes: u32,
     /// Blocks of one operation that lie on the same seat travel in one request; otherwise each
     /// stripe block is a request of its own. Default true.
     pub merge_blocks: bool,
@@ -75,6 +80,7 @@ impl Default for Options {
             payload_max: 1 << 20,
             in_flight_bytes_max: 64 << 20,
             shared_memory_bytes: 64 << 20,
+            coalesce_bytes: 0,
             merge_blocks: true,
             names_max: 1 << 18,
             name,
@@ -106,7 +112,8 @@ impl Options {
     /// ```
     ///
     /// The settings are `secret` (file), `timeout_s`, `connect_timeout_s`, `payload_max`,
-    /// `in_flight_bytes_max`, `shared_memory_bytes`, `name` and `application`.
+    /// `in_flight_bytes_max`, `shared_memory_bytes`, `coalesce_bytes`, `name` and
+    /// `application`.
     pub fn from_text(text: &str) -> Result<Options, ConnectError> {
         let mut parts = text.split(';');
         let addresses = parts.next().unwrap_or_default().split(',').map(str::trim);
@@ -153,12 +160,20 @@ impl Options {
                 self.payload_max = u32::try_from(number()?).map_err(|_| wrong())?;
             }
             "in_flight_bytes_max" => self.in_flight_bytes_max = number()?,
+            "coalesce_bytes" => {
+                self.coalesce_bytes = u32::try_from(number()?).map_err(|_| wrong())?;
+            }
             "shared_memory_bytes" => self.shared_memory_bytes = number()?,
             "name" => self.name = value.to_string(),
             "application" => self.application = value.to_string(),
             _ => return Err(wrong()),
         }
         Ok(())
+    }
+
+    /// The bound of gathered writes, within reason.
+    pub(crate) fn coalesce_bytes_allowed(&self) -> usize {
+        self.coalesce_bytes.min(PAYLOAD_LIMIT) as usize
     }
 
     /// The payload bound, within what the protocol allows.
@@ -180,7 +195,8 @@ pub enum ConnectError {
     /// A setting of [`Options::from_text`] is unknown or out of its range.
     #[error(
         "setting {0:?} is not understood; there are secret, timeout_s, connect_timeout_s, \
-         payload_max, in_flight_bytes_max, shared_memory_bytes, name and application"
+         payload_max, in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, \
+         name and application"
     )]
     Setting(String),
     /// The secret cannot be read.

@@ -110,11 +110,14 @@ pub unsafe extern "C" fn tidegate_open_inode(
     }) as c_int
 }
 
-/// Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync.
+/// Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync; -1 and
+/// errno tell that some are not that were held back (`coalesce_bytes`). Closed it is in any case.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_close(file: *mut tidegate_file) -> c_int {
     run("close", || {
-        registry::remove::<OpenedFile>(file as usize).map(|_| 0)
+        let opened = registry::remove::<OpenedFile>(file as usize)?;
+        opened.file.flush(&opened.owner.context())?;
+        Ok(0)
     }) as c_int
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fake::{Fake, plain};
 use tidegate_client::fs::OpenHow;
-use tidegate_client::{Bytes, Errno};
+use tidegate_client::{Bytes, Context, Errno};
 
 #[test]
 fn paths_lead_through_links_to_files() {
@@ -89,4 +89,64 @@ fn opening_follows_open_2() {
     let file = client.open_path(&ctx, b"new", &truncate).expect("there");
     assert_eq!(file.attr(&ctx).expect("attributes").size, 0);
     assert_eq!(file.fsync(&ctx, true), Ok(()));
+}
+
+#[test]
+fn small_writes_are_sent_together_before_anything_else_is_done() {
+    let fake = Fake::start("coalesce");
+    let client = fake.client_with(|options| options.coalesce_bytes = 1000);
+    let other = fake.client();
+    let ctx = plain();
+    let open = || client.open_path(&ctx, b"log", &OpenHow::create());
+    let file = open().expect("created");
+    let seen = || {
+        let file = other.open_path(&ctx, b"log", &OpenHow::read());
+        let data = file.and_then(|file| file.pread(&ctx, 0, 10_000));
+        data.expect("it is there").into_bytes()
+    };
+    let line = |n: usize| Bytes::from(format!("line {n:04}\n"));
+    for n in 0..50 {
+        assert_eq!(file.pwrite(&ctx, 10 * n as u64, line(n)), Ok(10));
+    }
+    assert_eq!(seen().len(), 0, "nothing was sent");
+    assert_eq!(file.attr(&ctx).map(|attr| attr.size), Ok(500));
+    assert_eq!(seen().len(), 500);
+    for n in 50..160 {
+        assert_eq!(file.pwrite(&ctx, 10 * n as u64, line(n)), Ok(10));
+    }
+    assert_eq!(
+        seen().len(),
+        1500,
+        "what does not fit sends what was before"
+    );
+    assert_eq!(file.pwrite(&ctx, 9990, line(999)), Ok(10));
+    assert_eq!(seen().len(), 1600, "and what is elsewhere");
+    file.fsync(&ctx, false).expect("it is stable");
+    assert_eq!(seen().len(), 10_000);
+    assert_eq!(
+        file.pwrite(&ctx, 0, Bytes::from(vec![b'x'; 2000])),
+        Ok(2000)
+    );
+    assert!(
+        seen().starts_with(&[b'x'; 2000]),
+        "a large one is sent at once"
+    );
+    assert_eq!(file.pwrite(&ctx, 3, Bytes::from_static(b"ab")), Ok(2));
+    let data = file.pread(&ctx, 0, 6).expect("read").into_bytes();
+    assert_eq!(&data[..], b"xxxabx", "it sees its own");
+    assert_eq!(file.pwrite(&ctx, 0, Bytes::from_static(b"0")), Ok(1));
+    drop(file);
+    assert_eq!(seen()[0], b'0');
+    let file = open().expect("it is there");
+    assert_eq!(file.pwrite(&ctx, 0, Bytes::from_static(b"1")), Ok(1));
+    fake.with(|state| state.silent = true);
+    let soon = Context {
+        timeout: Some(std::time::Duration::from_millis(50)),
+        ..plain()
+    };
+    assert_eq!(
+        file.close(&soon),
+        Err(Errno::TIMEDOUT),
+        "and is told of what is lost"
+    );
 }
