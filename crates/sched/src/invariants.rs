@@ -105,13 +105,17 @@ impl Shape {
             merge: random.pick(&[None, Some(false), Some(true)]),
             batch_bytes_max: random.pick(&[4096, 65_536, 8 << 20]),
             batch_requests_max: random.pick(&[1, 3, 256]),
+            stripe_bytes: random.pick(&[0, 0, 4096, 65_536]),
             prediction: None,
             cost: match random.chance(50) {
                 true => CostModel::default(),
                 false => cheap(),
             },
             estimate: random.chance(50),
-            shares: crate::Shares::default(),
+            shares: crate::Shares {
+                forwarders: random.pick(&[1, 3]),
+                ..crate::Shares::default()
+            },
             table,
         };
         let mut shape = Shape {

@@ -5,6 +5,11 @@
 //! where it ends or end where it begins, and so on, up to the length of a batch; of several at one
 //! border the oldest. The extents of a batch never overlap, and stay apart: the back end gets a
 //! list, nothing is copied together.
+//!
+//! Where files are striped over forwarders, what touches is counted without the stripes of the
+//! others in between: so it lies on the device, and so the pieces of one large operation reach a
+//! forwarder. One that stands in for another has stripes that seem to lie at the same place; a
+//! batch of such is no worse than another.
 
 use crate::borders::{Borders, Side};
 use crate::options::Options;
@@ -18,11 +23,43 @@ pub(crate) struct Merge {
     on: bool,
     bytes_max: u64,
     requests_max: usize,
-    /// By stream: where the requests begin and end.
+    stripes: Stripes,
+    /// By stream: where the requests begin and end, as `stripes` counts.
     borders: Borders,
-    /// The batch being built: its ranges, and their bytes.
+    /// The batch being built: the ranges of the file that it is within, in the order in which they
+    /// came; where the last of them begins and ends as `stripes` counts; and the requests' bytes.
     ranges: Vec<(u64, u64)>,
+    last: (u64, u64),
     bytes: u64,
+}
+
+/// Counts the bytes of a file that lie with this forwarder.
+#[derive(Clone, Copy)]
+struct Stripes {
+    /// Of one stripe, and of one of each forwarder; both 0 where all lie here.
+    bytes: u64,
+    round: u64,
+}
+
+impl Stripes {
+    fn new(options: &Options) -> Stripes {
+        match (options.stripe_bytes, options.shares.forwarders) {
+            (0, _) | (_, 0..=1) => Stripes { bytes: 0, round: 0 },
+            (bytes, forwarders) => Stripes {
+                bytes,
+                round: bytes.saturating_mul(forwarders.into()),
+            },
+        }
+    }
+
+    /// Where a request begins and ends; it is not empty, and within a stripe if there are any.
+    fn place(self, request: &Request) -> (u64, u64) {
+        if self.round == 0 {
+            return (request.offset, request.end());
+        }
+        let local = |offset: u64| offset / self.round * self.bytes + offset % self.bytes;
+        (local(request.offset), local(request.end() - 1) + 1)
+    }
 }
 
 impl Merge {
@@ -32,8 +69,10 @@ impl Merge {
             on: options.merge.unwrap_or(default),
             bytes_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max as usize,
+            stripes: Stripes::new(options),
             borders: Borders::new(),
             ranges: Vec::new(),
+            last: (0, 0),
             bytes: 0,
         }
     }
@@ -49,11 +88,12 @@ impl Merge {
     pub(crate) fn arrived(&mut self, requests: &mut Requests, group: u32, slot: Slot) {
         requests[slot].tag = group;
         if self.on && can_merge(&requests[slot].request) {
-            let (stream, request) = (stream_of(&requests[slot]), &requests[slot].request);
+            let stream = stream_of(&requests[slot]);
+            let (start, end) = self.stripes.place(&requests[slot].request);
             let borders = &mut self.borders;
-            borders.touch(stream, request.end());
-            borders.insert(stream, request.offset, Side::Begins, slot);
-            borders.insert(stream, request.end(), Side::Ends, slot);
+            borders.touch(stream, end);
+            borders.insert(stream, start, Side::Begins, slot);
+            borders.insert(stream, end, Side::Ends, slot);
         }
     }
 
@@ -65,10 +105,10 @@ impl Merge {
     }
 
     fn remove(&mut self, stream: u64, requests: &Requests, slot: Slot) {
-        let request = &requests[slot].request;
+        let (start, end) = self.stripes.place(&requests[slot].request);
         let borders = &mut self.borders;
-        borders.remove(stream, request.offset, Side::Begins, slot);
-        borders.remove(stream, request.end(), Side::Ends, slot);
+        borders.remove(stream, start, Side::Begins, slot);
+        borders.remove(stream, end, Side::Ends, slot);
     }
 
     /// A batch of one request for policies that merge only when told to. False when they were;
@@ -114,16 +154,19 @@ impl Merge {
             return;
         }
         let stream = stream_of(&requests[slot]);
+        self.last = self.stripes.place(request);
         // Both ends at once.
-        self.borders.touch(stream, request.end());
+        self.borders.touch(stream, self.last.1);
         self.remove(stream, requests, slot);
         for side in [Side::Begins, Side::Ends] {
             while let Some(next) = self.beside(requests, stream, side, into) {
                 let request = &requests[next].request;
                 let (offset, end) = (request.offset, request.end());
+                let place = self.stripes.place(request);
                 self.remove(stream, requests, next);
                 let range = self.ranges.last_mut().expect("pushed above");
                 *range = (range.0.min(offset), range.1.max(end));
+                self.last = (self.last.0.min(place.0), self.last.1.max(place.1));
                 self.bytes = self.bytes.saturating_add(end - offset);
                 into.push(next);
                 took(requests, next);
@@ -140,18 +183,18 @@ impl Merge {
 
     /// A request that begins where the last range ends, or ends where it begins.
     fn beside(&self, requests: &Requests, stream: u64, side: Side, into: &[Slot]) -> Option<Slot> {
-        let &(start, end) = self.ranges.last()?;
         let byte = match side {
-            Side::Begins => end,
-            Side::Ends => start,
+            Side::Begins => self.last.1,
+            Side::Ends => self.last.0,
         };
         let mut oldest: Option<Slot> = None;
         self.borders.find(stream, byte, side, |slot| {
             let found = &requests[slot];
             let request = &found.request;
+            let (start, end) = self.stripes.place(request);
             let border = match side {
-                Side::Begins => request.offset,
-                Side::Ends => request.end(),
+                Side::Begins => start,
+                Side::Ends => end,
             };
             if (stream_of(found), border) == (stream, byte)
                 && oldest.is_none_or(|oldest| found.arrival < requests[oldest].arrival)

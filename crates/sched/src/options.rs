@@ -30,6 +30,9 @@ pub struct Options {
     pub batch_bytes_max: u64,
     /// Requests in a batch.
     pub batch_requests_max: u32,
+    /// Bytes of a file that lie with one forwarder before the next has its turn; 0 if all of them
+    /// do. What touches here touches although stripes of other forwarders lie between.
+    pub stripe_bytes: u64,
     /// What accesses cost the device.
     pub cost: CostModel,
     /// Whether that is corrected by what batches take, within 1/16 to 16 times of it.
@@ -52,6 +55,7 @@ impl Default for Options {
             merge: None,
             batch_bytes_max: 8 << 20,
             batch_requests_max: 256,
+            stripe_bytes: 0,
             cost: CostModel::default(),
             estimate: true,
             prediction: None,

@@ -21,6 +21,7 @@ library! {
     "iofsl-2010-fig6",
     "iofsl-2010-fig8",
     "iofsl-2010-fig11",
+    "iofsl-2010-btio",
     "scale-1024",
     "song-2011-fig3",
     "song-2011-fig5",

@@ -36,7 +36,10 @@ impl InForce {
     pub(super) fn new(config: &Config) -> InForce {
         let forwarders = u32::from(config.layout.seats);
         InForce {
-            plain: config.scheduler.clone(),
+            plain: Options {
+                stripe_bytes: config.layout.stripe,
+                ..config.scheduler.clone()
+            },
             // Without rules those hold that the host gave by the applications' ids.
             shares: match config.shares.is_empty() {
                 true => Shares {
@@ -147,7 +150,12 @@ impl Forwarder {
         let Some(key) = self.policies.remove(&policy) else {
             return;
         };
+        let stripe_bytes = self.config.layout.stripe;
         let set = options.and_then(|plain| {
+            let plain = Options {
+                stripe_bytes,
+                ..plain
+            };
             let options = in_force(&plain, &self.shares.rules, &self.shares.shares);
             self.schedule_by(&options)?;
             self.shares.plain = plain;

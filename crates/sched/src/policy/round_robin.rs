@@ -211,6 +211,25 @@ mod tests {
     }
 
     #[test]
+    fn what_touches_at_this_forwarder_is_one_range() {
+        // Two messages of four stripes for each of four forwarders; this one has the second of
+        // each round. A turn of one range takes all that lies together here, in whatever order.
+        let stripe = 1 << 18;
+        let mut options = Options {
+            stripe_bytes: stripe,
+            table: PolicyOptions::default().with("quantum", 1),
+            ..Options::for_policy("round-robin")
+        };
+        let input = [0, 400, 4, 404, 12, 8, 408, 412].map(|at| write(1, (at + 1) * stripe, stripe));
+        let mut calls = |forwarders| {
+            options.shares.forwarders = forwarders;
+            drain(&mut Scheduler::new(&options).unwrap(), &input)
+        };
+        assert_eq!(calls(4), [vec![0, 2, 5, 4], vec![1, 3, 6, 7]]);
+        assert_eq!(calls(1).len(), 8);
+    }
+
+    #[test]
     fn overlapping_reads_never_share_a_call() {
         let mut scheduler = Scheduler::new(&Options::for_policy("round-robin")).unwrap();
         let input = [read(1, 0, 8), read(1, 4, 8), read(1, 12, 8), read(1, 8, 4)];
