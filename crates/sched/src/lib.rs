@@ -43,6 +43,7 @@ mod options;
 mod overlap;
 pub mod policy;
 mod prediction;
+mod ranges;
 mod requests;
 mod runs;
 mod scheduler;
@@ -58,6 +59,7 @@ pub use cost::{AccessCost, CostModel, CostModelError};
 pub use options::{OptionValue, Options, OptionsError, PolicyOptions};
 pub use policy::Bound;
 pub use prediction::{Observed, Prediction};
+pub use ranges::{Found, Ranges};
 pub use scheduler::{Scheduler, Stats};
 pub use share::{AppShare, Latency, RATE_MAX, Rate, RateError, Share, Shares, WEIGHT_MAX};
 pub use types::{

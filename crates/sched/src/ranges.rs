@@ -1,0 +1,148 @@
+//! Which pending ranges a new one overlaps and touches: the two blocks that know it, without a
+//! policy, so that their cost can be measured.
+//!
+//! In the I/O forwarding layer of Ohta et al. (2010) one structure does both: a list that is
+//! scanned, or a tree. Here the order of overlapping requests (`overlap.rs`) and the borders by
+//! which requests join (`borders.rs`) are two, because most policies need the first alone.
+
+use crate::borders::{Borders, Side};
+use crate::index::NONE;
+use crate::overlap::Overlap;
+use crate::requests::{Requests, Slot, Stage};
+use crate::types::{Direction, Request, RequestId, Time};
+use alloc::vec::Vec;
+
+/// Ranges that arrived and are not gone.
+pub struct Ranges {
+    requests: Requests,
+    overlap: Overlap,
+    borders: Borders,
+    freed: Vec<Slot>,
+}
+
+/// What was found when a range arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whether it must wait: it overlaps a pending one, and one of the two writes.
+    pub waits: bool,
+    /// The oldest pending range of its file and direction that ends where it begins.
+    pub before: Option<RequestId>,
+    /// The oldest that begins where it ends.
+    pub after: Option<RequestId>,
+}
+
+impl Default for Ranges {
+    fn default() -> Ranges {
+        Ranges::new()
+    }
+}
+
+impl Ranges {
+    /// No ranges.
+    pub fn new() -> Ranges {
+        Ranges {
+            requests: Requests::new(),
+            overlap: Overlap::new(),
+            borders: Borders::new(),
+            freed: Vec::new(),
+        }
+    }
+
+    /// Takes a range that is not empty, and whose id is not in use.
+    pub fn arrived(&mut self, request: &Request) -> Found {
+        let slot = self.requests.insert(Time(0), request);
+        let free = self.overlap.arrived(&mut self.requests, slot);
+        if free {
+            self.requests[slot].stage = Stage::Queued;
+        }
+        let (stream, offset, end) = (stream_of(request), request.offset, request.end());
+        // Both lines of the table at once.
+        self.borders.touch(stream, end);
+        let found = Found {
+            waits: !free,
+            before: self.oldest(stream, offset, Side::Ends),
+            after: self.oldest(stream, end, Side::Begins),
+        };
+        self.borders.insert(stream, offset, Side::Begins, slot);
+        self.borders.insert(stream, end, Side::Ends, slot);
+        found
+    }
+
+    /// Takes a range away that waits for nothing. `freed` gets those that waited for nothing
+    /// else, in order of arrival. False when there is no such range.
+    pub fn gone(&mut self, id: RequestId, freed: &mut Vec<RequestId>) -> bool {
+        let slot = self.requests.find(id);
+        if slot == NONE || self.requests[slot].stage != Stage::Queued {
+            return false;
+        }
+        let request = self.requests[slot].request;
+        let stream = stream_of(&request);
+        self.borders.touch(stream, request.end());
+        let borders = [(request.offset, Side::Begins), (request.end(), Side::Ends)];
+        for (byte, side) in borders {
+            self.borders.remove(stream, byte, side, slot);
+        }
+        self.overlap.gone(&mut self.requests, slot, &mut self.freed);
+        self.requests.release(slot);
+        for slot in self.freed.drain(..) {
+            self.requests[slot].stage = Stage::Queued;
+            freed.push(self.requests[slot].request.id);
+        }
+        true
+    }
+
+    fn oldest(&self, stream: u64, byte: u64, side: Side) -> Option<RequestId> {
+        let mut oldest: Option<Slot> = None;
+        self.borders.find(stream, byte, side, |slot| {
+            let found = &self.requests[slot];
+            let border = match side {
+                Side::Begins => found.request.offset,
+                Side::Ends => found.request.end(),
+            };
+            if (stream_of(&found.request), border) == (stream, byte)
+                && oldest.is_none_or(|oldest| found.arrival < self.requests[oldest].arrival)
+            {
+                oldest = Some(slot);
+            }
+        });
+        oldest.map(|slot| self.requests[slot].request.id)
+    }
+}
+
+/// File and direction.
+fn stream_of(request: &Request) -> u64 {
+    request.file.0 << 1 | u64::from(request.direction == Direction::Write)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::{read, write};
+
+    #[test]
+    fn ranges_overlap_and_touch() {
+        let mut ranges = Ranges::new();
+        let mut arrive = |id, request: Request| {
+            let id = RequestId(id);
+            ranges.arrived(&Request { id, ..request })
+        };
+        let found = |waits, before: Option<u64>, after: Option<u64>| Found {
+            waits,
+            before: before.map(RequestId),
+            after: after.map(RequestId),
+        };
+        assert_eq!(arrive(1, write(1, 0, 8)), found(false, None, None));
+        assert_eq!(arrive(2, write(1, 16, 8)), found(false, None, None));
+        assert_eq!(arrive(3, write(1, 8, 8)), found(false, Some(1), Some(2)));
+        // Another direction, another file.
+        assert_eq!(arrive(4, read(1, 24, 8)), found(false, None, None));
+        assert_eq!(arrive(5, write(2, 24, 8)), found(false, None, None));
+        assert_eq!(arrive(6, read(1, 4, 8)), found(true, None, None));
+        let mut freed = Vec::new();
+        assert!(!ranges.gone(RequestId(6), &mut freed), "it waits");
+        assert!(!ranges.gone(RequestId(7), &mut freed), "it never came");
+        assert!(ranges.gone(RequestId(3), &mut freed) && freed.is_empty());
+        assert!(ranges.gone(RequestId(1), &mut freed));
+        assert_eq!(freed, [RequestId(6)]);
+    }
+}
