@@ -26,10 +26,11 @@ test-long: ## the long runs of every end-to-end suite (an hour)
 	cargo build --release -p tidegate-cli -p tidegate-preload
 	tests/run long
 
-bench: ## write the tables of docs/performance.md from this machine
+bench: ## write the tables of docs/performance.md and docs/overlap.md from this machine
 	@tools/need demo
 	cargo build --release -p tidegate-cli -p tidegate-preload
 	$(TARGET)/release/tidegate bench performance --write docs/performance.md
+	$(TARGET)/release/tidegate bench overlap --write docs/overlap.md
 
 figures: ## write docs/figures.md: all scenarios beside their papers
 	cargo build --release -p tidegate-cli -p tidegate-preload

@@ -7,6 +7,7 @@
 mod agios;
 pub mod cluster;
 mod hbrr;
+mod overlap;
 mod performance;
 mod processor;
 mod shares;
@@ -26,6 +27,7 @@ Examples:
   tidegate bench song-2011-fig5 --simulate             live and in virtual time, side by side
   tidegate bench agios-2013-fig6 --read                strided calls in pieces, and prediction
   tidegate bench hbrr --clients 16                     how many calls merging saves
+  tidegate bench overlap                               what it costs to know which ranges overlap
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
   tidegate bench shares --forwarders 4                 two jobs with minima and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
@@ -46,6 +48,7 @@ enum Workload {
     #[command(name = "agios-2013-fig6", visible_alias = "agios-2013-fig5")]
     Agios(agios::Agios),
     Hbrr(hbrr::Hbrr),
+    Overlap(overlap::Overlap),
     Performance(performance::Performance),
     #[command(visible_alias = "vpfs-2013-fig5")]
     Shares(shares::Shares),
@@ -59,6 +62,7 @@ impl Bench {
             Workload::Song(song) => song.perform(),
             Workload::Agios(agios) => agios.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
+            Workload::Overlap(overlap) => overlap.perform(),
             Workload::Performance(performance) => performance.perform(),
             Workload::Shares(shares) => shares.perform(),
             Workload::Tracing(tracing) => tracing.perform(),

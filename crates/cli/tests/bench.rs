@@ -73,10 +73,37 @@ fn can_mount() -> bool {
 
 #[test]
 fn round_robin_makes_at_most_a_quarter_of_the_calls() {
-    let found = json(&run("hbrr", &["bench", "hbrr", "--check", "--json"]));
-    assert_eq!(found["fifo"]["calls"], 512);
+    let found = json(&run(
+        "hbrr",
+        &["bench", "hbrr", "--quick", "--check", "--json"],
+    ));
     let claims = found["claims"].as_array().expect("a list");
     assert!(claims.len() == 2 && claims.iter().all(|claim| claim["holds"] == true));
+    let rows = found["rows"].as_array().expect("a list");
+    // Three loads, written and read, with one forwarder and with four.
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0));
+    }
+    assert_eq!(rows[0]["fifo"]["calls"], 256.0);
+}
+
+#[test]
+fn both_ways_to_know_what_overlaps_agree() {
+    let scratch = Scratch::new("overlap-page");
+    let page = scratch.0.join("overlap.md");
+    let page = page.to_str().expect("made of plain text");
+    let arguments = [
+        "bench", "overlap", "--quick", "--check", "--json", "--write", page,
+    ];
+    let found = json(&run("overlap", &arguments));
+    let rows = found["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        assert_eq!(row["same_answers"], true);
+    }
+    let text = std::fs::read_to_string(page).expect("the page was written");
+    assert!(text.contains("| sequential | 512 | 0 % |"), "{text}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;
 use super::{Common, statistics};
 use crate::fail::Fail;
-use machine::Machine;
+pub use machine::Machine;
 use measure::{Access, Measured, Path, Workload};
 use rustix::stdio::stderr;
 use serde_json::{Value, json};

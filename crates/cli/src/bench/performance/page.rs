@@ -68,7 +68,9 @@ pub fn page(machine: &Machine, rows: &[Row], instructions: &str, effort: &Effort
         "\n## Scheduling\n\n\
          What the policies do for jobs that share forwarders is measured by\n\
          `tidegate bench song-2011-fig5` and `tidegate bench hbrr`, which print their tables\n\
-         beside the figures of the papers, and by `tidegate demo`.\n"
+         beside the figures of the papers, and by `tidegate demo`. What it costs to know which\n\
+         of many pending ranges overlap and touch is in `docs/overlap.md`, which `make bench`\n\
+         writes.\n"
     );
     text
 }
