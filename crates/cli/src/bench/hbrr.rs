@@ -44,8 +44,9 @@ const CALLS_PERCENT_MAX: f64 = 25.0;
 /// when the last is written. Every one of 64 processes is an aggregator; one for each 16 of them is
 /// shown beside it, without a claim. The exchange of data between processes costs nothing here.
 /// What stands for direct access by all processes is `fifo`: each call reaches the disk by itself,
-/// in the order in which calls come; the hop to the forwarder is in both. Written and then read, with one forwarder and with four, all in one run, in
-/// turns; medians of the turns. Every byte is compared with what was written.
+/// in the order in which calls come; the hop to the forwarder is in both. Written and then read,
+/// with one forwarder and with four, all in one run, in turns; medians of the turns. Every byte is
+/// compared with what was written.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Hbrr {
     /// Processes in `records`, each with a session of its own

@@ -90,7 +90,7 @@ impl Overlap {
     }
 
     fn row(&self, offsets: Offsets, pending: u64) -> Row {
-        let mut ours = Load::new(Side::Ours(Ranges::new()), offsets, pending);
+        let mut ours = Load::new(Side::Ours(Box::new(Ranges::new())), offsets, pending);
         let mut scan = Load::new(Side::Scan(Scan::default()), offsets, pending);
         for side in [&mut ours, &mut scan] {
             side.work(COMPARED);

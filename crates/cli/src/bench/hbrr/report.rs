@@ -61,7 +61,13 @@ pub fn text(hbrr: &Hbrr, rows: &[Row]) -> String {
 pub fn json(hbrr: &Hbrr, rows: &[Row], claims: &[Claim]) -> Value {
     let row = |row: &Row| {
         let side = |side: usize| {
-            let turn = |turn: &Turn| json!({ "seconds": turn.seconds, "calls": turn.calls, "identical": turn.identical });
+            let turn = |turn: &Turn| {
+                json!({
+                    "seconds": turn.seconds,
+                    "calls": turn.calls,
+                    "identical": turn.identical,
+                })
+            };
             json!({
                 "mb_per_second": row.rate(side),
                 "processor_ns_per_byte": row.processor(side),

@@ -36,7 +36,7 @@ impl Offsets {
 /// What is measured: something that knows pending ranges.
 pub enum Side {
     /// Ours.
-    Ours(Ranges),
+    Ours(Box<Ranges>),
     /// The list.
     Scan(Scan),
 }
@@ -155,7 +155,7 @@ mod tests {
     fn both_sides_give_the_same_answers() {
         for offsets in [Offsets::Random, Offsets::Sequential] {
             for pending in [1, 2, 8, 64, 512, 4096] {
-                let ours = Side::Ours(Ranges::new());
+                let ours = Side::Ours(Box::new(Ranges::new()));
                 let mut ours = Load::new(ours, offsets, pending);
                 let mut scan = Load::new(Side::Scan(Scan::default()), offsets, pending);
                 for _ in 0..20 {
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn the_random_load_has_ranges_that_wait_and_the_sequential_one_none() {
         let waited = |offsets| {
-            let mut load = Load::new(Side::Ours(Ranges::new()), offsets, 512);
+            let mut load = Load::new(Side::Ours(Box::new(Ranges::new())), offsets, 512);
             load.work(5000);
             load.waited()
         };
