@@ -62,7 +62,8 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(name: &str, random: &mut Random) -> Shape {
+    /// Options of a policy, within their bounds.
+    fn table(name: &str, random: &mut Random) -> PolicyOptions {
         let mut table = PolicyOptions::default();
         match name {
             "round-robin" if random.chance(50) => table.set("quantum", 1 + random.below(9)),
@@ -97,6 +98,11 @@ impl Shape {
             }
             _ => {}
         }
+        table
+    }
+
+    fn new(name: &str, random: &mut Random) -> Shape {
+        let table = Shape::table(name, random);
         let options = Options {
             policy: name.to_owned(),
             queued_max: 4 + random.below(150) as u32,
