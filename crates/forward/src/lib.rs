@@ -28,4 +28,7 @@ mod tests;
 pub use files::{Access, Errno, Files};
 pub use forwarder::Forwarder;
 pub use host::*;
-pub use table::{CLIENTS_MAX, ROWS, RowRecord, RowState, SeatTable, TABLE_BYTES, table_bytes};
+pub use table::{
+    CLIENTS_MAX, ENTRIES_BYTES, ROWS, RowRecord, RowState, SEGMENT_BYTES, SEGMENT_CLIENTS,
+    SEGMENTS_MAX, SeatTable, table_bytes,
+};

@@ -13,9 +13,9 @@ pub use disk::Disk;
 pub use files::ModelFiles;
 
 use crate::files::{Access, Errno};
-use crate::table::{SeatTable, TABLE_BYTES};
+use crate::table::{SEGMENT_BYTES, SEGMENTS_MAX, SeatTable};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec;
 use std::vec::Vec;
@@ -75,6 +75,7 @@ impl Switch {
 #[derive(Clone)]
 pub struct ModelTable {
     pages: Arc<Mutex<BTreeMap<usize, Vec<u8>>>>,
+    segments: Arc<AtomicUsize>,
     switch: Switch,
 }
 
@@ -85,6 +86,7 @@ impl ModelTable {
     pub fn new(switch: &Switch) -> ModelTable {
         ModelTable {
             pages: Arc::default(),
+            segments: Arc::new(AtomicUsize::new(1)),
             switch: switch.clone(),
         }
     }
@@ -93,13 +95,20 @@ impl ModelTable {
     pub fn seen_by(&self, switch: &Switch) -> ModelTable {
         ModelTable {
             pages: self.pages.clone(),
+            segments: self.segments.clone(),
             switch: switch.clone(),
         }
     }
 
+    /// Pages that hold something or did.
+    #[cfg(test)]
+    pub(crate) fn pages_used(&self) -> usize {
+        lock(&self.pages).len()
+    }
+
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(
-            at + bytes.len() <= TABLE_BYTES,
+            at + bytes.len() <= self.len(),
             "a store past the table's end"
         );
         let mut pages = lock(&self.pages);
@@ -117,7 +126,7 @@ impl ModelTable {
 impl SeatTable for ModelTable {
     fn load(&self, at: usize, bytes: &mut [u8]) {
         assert!(
-            at + bytes.len() <= TABLE_BYTES,
+            at + bytes.len() <= self.len(),
             "a load past the table's end"
         );
         let pages = lock(&self.pages);
@@ -141,8 +150,24 @@ impl SeatTable for ModelTable {
         }
     }
 
+    fn give_back(&self, at: usize, len: usize) {
+        assert!(at + len <= self.len(), "room past the table's end");
+        if self.switch.call() {
+            lock(&self.pages).retain(|page, _| page * PAGE < at || (page + 1) * PAGE > at + len);
+        }
+    }
+
+    fn grow(&self) -> bool {
+        let more = self.segments.load(Ordering::Relaxed) + 1;
+        if more > SEGMENTS_MAX || !self.switch.call() {
+            return false;
+        }
+        self.segments.store(more, Ordering::Relaxed);
+        true
+    }
+
     fn len(&self) -> usize {
-        TABLE_BYTES
+        self.segments.load(Ordering::Relaxed) * SEGMENT_BYTES
     }
 }
 

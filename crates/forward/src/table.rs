@@ -4,10 +4,17 @@
 //! the next holder of the seat can answer a replay. Intent is stored before an effect, result
 //! after.
 //!
-//! | bytes | what |
+//! A table has one segment or more, all alike, one behind the other; more come when there are more
+//! clients. Client `c` of all is client `c % SEGMENT_CLIENTS` of its segment.
+//!
+//! | bytes of a segment | what |
 //! |---|---|
-//! | `64 * c ..` | client `c`: id (8), CRC-32 of the id (4), zero (4), held (1), zero |
-//! | `64 * CLIENTS_MAX + 1024 * r ..` | row `r = c * ROWS + index` |
+//! | `64 * c ..` | its client `c`: id (8), CRC-32 of the id (4), zero (4), held (1), zero (1), vacant (2), zero |
+//! | `64 * SEGMENT_CLIENTS + 1024 * r ..` | row `r = c * ROWS + index` |
+//!
+//! The rows of a client are used a page at a time, the first first: most clients need one of 16.
+//! Bit `p` of `vacant` says that page `p` is not used yet, and that what is there is nobody's. Files
+//! of before, which did not know pages, have zeros there: all pages are used.
 //!
 //! | bytes of a row | what |
 //! |---|---|
@@ -30,19 +37,32 @@ use crate::result::{decode_result, encode_result};
 use alloc::boxed::Box;
 use tidegate_wire::{Outcome, Status};
 
+/// Clients of one segment of a table.
+pub const SEGMENT_CLIENTS: usize = 1024;
+/// Segments that a table has at most.
+pub const SEGMENTS_MAX: usize = 16;
 /// Clients that one seat's table has room for.
-pub const CLIENTS_MAX: usize = 1024;
+pub const CLIENTS_MAX: usize = SEGMENTS_MAX * SEGMENT_CLIENTS;
 /// Rows of each client.
 pub const ROWS: usize = 64;
-/// Bytes that a seat's table file must have.
-pub const TABLE_BYTES: usize = table_bytes(CLIENTS_MAX);
+/// Bytes of a segment, most of which are never used.
+pub const SEGMENT_BYTES: usize = SEGMENT_CLIENTS * (CLIENT_BYTES + BLOCK_BYTES);
+/// Bytes at the front of a segment that say whose its rows are.
+pub const ENTRIES_BYTES: usize = SEGMENT_CLIENTS * CLIENT_BYTES;
+/// Rows that are put to use together.
+pub const PAGE_ROWS: usize = 4;
 
 const CLIENT_BYTES: usize = 64;
 /// Bytes of one client's rows.
 const BLOCK_BYTES: usize = ROWS * RowRecord::BYTES_MAX;
+/// Bytes of rows that are put to use together.
+const PAGE_BYTES: usize = PAGE_ROWS * RowRecord::BYTES_MAX;
 /// Clients whose entries are loaded together.
 const LOADED_TOGETHER: usize = 64;
 const HELD_AT: usize = 16;
+const VACANT_AT: usize = 18;
+/// No page of a client is used.
+pub(crate) const ALL_VACANT: u16 = u16::MAX;
 const STATE_AT: usize = 16;
 const RESULT_HEAD_AT: usize = 20;
 const INTENT_AT: usize = 32;
@@ -99,23 +119,38 @@ pub trait SeatTable: Send + Sync {
     /// stores.
     fn store(&self, at: usize, bytes: &[u8]);
     /// Makes sure that later stores into `len` bytes from `at` find room where the table is kept;
-    /// false if there is none. Told before a client gets its rows, which nobody uses then: what
-    /// they hold may be lost.
+    /// false if there is none. Told before a client gets rows, which nobody uses then: what they
+    /// hold may be lost.
     fn reserve(&self, at: usize, len: usize) -> bool {
         let _ = (at, len);
         true
     }
-    /// Bytes of the table: [`TABLE_BYTES`], whatever the file held before.
+    /// Nobody uses `len` bytes from `at` any more: what they hold may be lost, and their room given
+    /// to others until it is reserved again.
+    fn give_back(&self, at: usize, len: usize) {
+        let _ = (at, len);
+    }
+    /// Adds a segment of zeros; false if there is no room for its entries, or if there are
+    /// [`SEGMENTS_MAX`].
+    fn grow(&self) -> bool;
+    /// Bytes of the table: whole segments, at least one.
     fn len(&self) -> usize;
-    /// A table has a fixed, positive length.
+    /// A table has a positive length.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Bytes of the front of a table up to the rows of its first `clients` clients.
+/// Bytes of the front of a table up to the end of the rows of its first `clients` clients, which
+/// are those of the first segment.
 pub const fn table_bytes(clients: usize) -> usize {
-    CLIENTS_MAX * CLIENT_BYTES + clients * BLOCK_BYTES
+    assert!(clients <= SEGMENT_CLIENTS);
+    ENTRIES_BYTES + clients * BLOCK_BYTES
+}
+
+/// Clients that a table has room for as it is.
+pub(crate) fn room(table: &dyn SeatTable) -> usize {
+    table.len() / SEGMENT_BYTES * SEGMENT_CLIENTS
 }
 
 /// What the table says of one of its clients.
@@ -127,14 +162,16 @@ pub(crate) struct ClientEntry {
     pub(crate) client: u64,
     /// The client had opens or locks at this seat.
     pub(crate) held: bool,
+    /// Pages of its rows that it has not used: bit `p` for page `p`.
+    pub(crate) vacant: u16,
 }
 
 /// The clients in the header, in order of position; and how many entries are damaged.
 pub(crate) fn clients(table: &dyn SeatTable) -> (alloc::vec::Vec<ClientEntry>, usize) {
     let (mut found, mut damaged) = (alloc::vec::Vec::new(), 0);
     let mut bytes = [0; LOADED_TOGETHER * CLIENT_BYTES];
-    for first in (0..CLIENTS_MAX).step_by(LOADED_TOGETHER) {
-        table.load(first * CLIENT_BYTES, &mut bytes);
+    for first in (0..room(table)).step_by(LOADED_TOGETHER) {
+        table.load(entry_at(first as u16), &mut bytes);
         for (index, entry) in bytes.chunks_exact(CLIENT_BYTES).enumerate() {
             let client = u64_at(entry, 0);
             if client == 0 {
@@ -148,45 +185,79 @@ pub(crate) fn clients(table: &dyn SeatTable) -> (alloc::vec::Vec<ClientEntry>, u
                 block: (first + index) as u16,
                 client,
                 held: entry[HELD_AT] != 0,
+                vacant: u16_at(entry, VACANT_AT),
             });
         }
     }
     (found, damaged)
 }
 
-/// Gives a block to a client: empties its rows, then names the client. False if the table has no
-/// room for them.
+/// Gives a block to a client, all of its pages vacant. False if the table has no room for it.
 pub(crate) fn enter(table: &dyn SeatTable, block: u16, client: u64) -> bool {
-    if !table.reserve(table_bytes(usize::from(block)), BLOCK_BYTES) {
+    if usize::from(block) >= room(table) && !table.grow() {
         return false;
-    }
-    for index in 0..ROWS {
-        let row = row_number(block, index as u16);
-        // Most are empty, and a store would take memory for each.
-        if peek(table, row).0 != RowState::Empty {
-            clear(table, row);
-        }
     }
     let mut bytes = [0; CLIENT_BYTES];
     bytes[..8].copy_from_slice(&client.to_le_bytes());
     let checksum = crc(&[&bytes[..8]]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
-    table.store(usize::from(block) * CLIENT_BYTES, &bytes);
+    bytes[VACANT_AT..VACANT_AT + 2].copy_from_slice(&ALL_VACANT.to_le_bytes());
+    // The client is named last: a process that dies between the two leaves no client whose rows
+    // are another's.
+    let (name, rest) = bytes.split_at(HELD_AT);
+    table.store(entry_at(block) + HELD_AT, rest);
+    table.store(entry_at(block), name);
     true
+}
+
+/// Puts the vacant page of a client's row to use, its rows empty. False if there is no room for it.
+/// `vacant` is what the client's entry says and will say.
+pub(crate) fn open_page(table: &dyn SeatTable, block: u16, index: u16, vacant: &mut u16) -> bool {
+    let page = index / PAGE_ROWS as u16;
+    let first = row_number(block, page * PAGE_ROWS as u16);
+    if !table.reserve(row_at(first), PAGE_BYTES) {
+        return false;
+    }
+    for row in first..first + PAGE_ROWS as u32 {
+        // Most are empty, and a store would take memory for each.
+        if peek(table, row).0 != RowState::Empty {
+            clear(table, row);
+        }
+    }
+    *vacant &= !page_bit(index);
+    // One byte, so that it is the old one or the new one whenever the process dies.
+    let byte = usize::from(page / 8);
+    let at = entry_at(block) + VACANT_AT + byte;
+    table.store(at, &vacant.to_le_bytes()[byte..=byte]);
+    true
+}
+
+/// The bit of `vacant` that tells of a row's page.
+pub(crate) fn page_bit(index: u16) -> u16 {
+    1 << (index / PAGE_ROWS as u16)
+}
+
+/// Gives the rows of blocks that nobody has back.
+pub(crate) fn give_back(table: &dyn SeatTable, blocks: core::ops::Range<usize>) {
+    let mut from = blocks.start;
+    while from < blocks.end {
+        let segment_end = (from / SEGMENT_CLIENTS + 1) * SEGMENT_CLIENTS;
+        let to = blocks.end.min(segment_end);
+        let at = row_at(row_number(from as u16, 0));
+        table.give_back(at, (to - from) * BLOCK_BYTES);
+        from = to;
+    }
 }
 
 /// Takes a block away from its client.
 pub(crate) fn leave(table: &dyn SeatTable, block: u16) {
-    table.store(usize::from(block) * CLIENT_BYTES, &[0; CLIENT_BYTES]);
+    table.store(entry_at(block), &[0; CLIENT_BYTES]);
 }
 
 /// Marks that the client of a block has opens or locks at this seat, so that the next holder waits
 /// for it.
 pub(crate) fn set_held(table: &dyn SeatTable, block: u16, held: bool) {
-    table.store(
-        usize::from(block) * CLIENT_BYTES + HELD_AT,
-        &[u8::from(held)],
-    );
+    table.store(entry_at(block) + HELD_AT, &[u8::from(held)]);
 }
 
 /// The number of a client's row over all clients.
@@ -285,8 +356,20 @@ pub(crate) fn clear(table: &dyn SeatTable, row: u32) {
     table.store(row_at(row) + STATE_AT, &[0]);
 }
 
+fn entry_at(block: u16) -> usize {
+    let (segment, client) = place(usize::from(block));
+    segment * SEGMENT_BYTES + client * CLIENT_BYTES
+}
+
 fn row_at(row: u32) -> usize {
-    CLIENTS_MAX * CLIENT_BYTES + row as usize * RowRecord::BYTES_MAX
+    let (segment, client) = place(row as usize / ROWS);
+    let row = client * ROWS + row as usize % ROWS;
+    segment * SEGMENT_BYTES + ENTRIES_BYTES + row * RowRecord::BYTES_MAX
+}
+
+/// A client's segment and its number there.
+fn place(client: usize) -> (usize, usize) {
+    (client / SEGMENT_CLIENTS, client % SEGMENT_CLIENTS)
 }
 
 fn intent_head(sequence: u64, intent: &[u8]) -> [u8; STATE_AT] {
@@ -352,146 +435,4 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{ModelTable, Switch};
-
-    const RESULT: Result<Outcome, Status> = Ok(Outcome::Appended { offset: 7, len: 9 });
-
-    fn table() -> (Switch, ModelTable) {
-        let switch = Switch::new();
-        (switch.clone(), ModelTable::new(&switch))
-    }
-
-    #[test]
-    fn the_crc_is_the_usual_one() {
-        assert_eq!(crc(&[b"1234", b"56789"]), 0xcbf4_3926);
-    }
-
-    #[test]
-    fn clients_come_and_go_and_are_found_again() {
-        let (_, table) = table();
-        let last = CLIENTS_MAX as u16 - 1;
-        assert!(enter(&table, 3, 77) && enter(&table, last, 88));
-        set_held(&table, last, true);
-        let entry = |block, client, held| ClientEntry {
-            block,
-            client,
-            held,
-        };
-        assert_eq!(
-            clients(&table),
-            (alloc::vec![entry(3, 77, false), entry(last, 88, true)], 0)
-        );
-        leave(&table, 3);
-        set_held(&table, last, false);
-        assert_eq!(clients(&table), (alloc::vec![entry(last, 88, false)], 0));
-    }
-
-    #[test]
-    fn a_new_client_finds_the_rows_of_its_block_empty() {
-        let (_, table) = table();
-        enter(&table, 3, 77);
-        let row = row_number(3, 63);
-        record(&table, row, 1, &RESULT);
-        leave(&table, 3);
-        enter(&table, 3, 88);
-        assert_eq!(read(&table, row).state, RowState::Empty);
-        assert_eq!(peek(&table, row), (RowState::Empty, 0));
-    }
-
-    #[test]
-    fn every_result_comes_back() {
-        let (_, table) = table();
-        let attr = tidegate_wire::Attr {
-            handle: tidegate_wire::Handle { inode: 1, birth: 2 },
-            size: 3,
-            blocks: 4,
-            atime_ns: -5,
-            mtime_ns: 6,
-            ctime_ns: 7,
-            mode: 8,
-            nlink: 9,
-            uid: 10,
-            gid: 11,
-            rdev: 12,
-            block_size: 13,
-        };
-        let results = [
-            Ok(Outcome::Done),
-            Ok(Outcome::Attr(attr)),
-            Ok(Outcome::Removed(None)),
-            Ok(Outcome::Removed(Some(attr.handle))),
-            Ok(Outcome::Written { len: 5 }),
-            RESULT,
-            Err(Status::Errno(28)),
-        ];
-        for (sequence, result) in results.into_iter().enumerate() {
-            begin(&table, 9, sequence as u64, b"intent");
-            finish(&table, 9, sequence as u64, &result);
-            let stored = read(&table, 9);
-            assert_eq!(
-                (stored.state, stored.sequence),
-                (RowState::Done, sequence as u64)
-            );
-            assert_eq!(
-                (&*stored.intent, stored.result),
-                (&b"intent"[..], Some(result))
-            );
-        }
-    }
-
-    /// Kills a record at every store, whole and torn: what is read is old, empty, or new, never
-    /// mixed.
-    #[test]
-    fn a_record_that_is_torn_anywhere_is_old_empty_or_new() {
-        for torn in [false, true] {
-            for stores in 0..10 {
-                let (switch, table) = table();
-                record(&table, 0, 1, &Ok(Outcome::Done));
-                switch.fail_after(stores, torn);
-                begin(&table, 0, 2, b"an intent of some length");
-                finish(&table, 0, 2, &RESULT);
-                let now = read(&table, 0);
-                match (now.state, now.sequence) {
-                    (RowState::Done, 1) => assert_eq!(now.result, Some(Ok(Outcome::Done))),
-                    (RowState::Empty, _) => {}
-                    (RowState::Intent, 2) => {
-                        assert_eq!(&*now.intent, b"an intent of some length");
-                    }
-                    (RowState::Done, 2) => assert_eq!(now.result, Some(RESULT)),
-                    other => panic!("{other:?} after {stores} stores"),
-                }
-                // An effect lies between begin's last store and finish's first.
-                let begun = stores >= 4;
-                assert_eq!(begun, now.sequence == 2, "after {stores} stores: {now:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_flipped_bit_never_makes_another_record() {
-        let (_, table) = table();
-        begin(&table, 0, 2, b"an intent");
-        finish(&table, 0, 2, &RESULT);
-        let good = read(&table, 0);
-        for bit in 0..RowRecord::BYTES_MAX * 8 {
-            let at = row_at(0) + bit / 8;
-            let mut byte = [0];
-            table.load(at, &mut byte);
-            table.store(at, &[byte[0] ^ 1 << (bit % 8)]);
-            let bad = read(&table, 0);
-            let expected = match bad.state {
-                RowState::Done => good.clone(),
-                RowState::Intent => RowRecord {
-                    state: RowState::Intent,
-                    result: None,
-                    ..good.clone()
-                },
-                RowState::Empty => RowRecord::empty(),
-            };
-            assert_eq!(bad, expected, "bit {bit}");
-            table.store(at, &byte);
-        }
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use table::{FILE_BYTES, MappedTable, allocate};
+use table::{FILE_BYTES_MIN, MappedTable, allocate, segments};
 use tidegate_forward::SeatTable;
 use tidegate_wire::Layout;
 
@@ -27,8 +27,10 @@ const WANTED_BYTE: u64 = 1;
 
 /// First bytes of a seat's file.
 const MAGIC: [u8; 8] = *b"tideseat";
-/// Version of the file's form.
-const VERSION: u32 = 2;
+/// Version of the file's form: since 3 tables grow, and say which pages of a client's rows are
+/// used. A table of version 2 reads as one of version 3.
+const VERSION: u32 = 3;
+const VERSION_MIN: u32 = 2;
 
 /// Why seats cannot be had on this export.
 #[derive(Debug, thiserror::Error)]
@@ -277,13 +279,14 @@ impl Seats {
         let mut header = [0; 24];
         let len = file.metadata().map_err(|e| self.file_error(seat, e))?.len();
         let read = file.read_exact_at(&mut header, 0);
-        if header == [0; 24] && len <= FILE_BYTES {
+        if header == [0; 24] && len <= FILE_BYTES_MIN {
             // Whoever began the file died, or found no room, before it wrote a header.
             return Ok(0);
         }
         read.map_err(|e| self.file_error(seat, e))?;
-        let version = header[8..12] == VERSION.to_le_bytes();
-        if header[..8] != MAGIC || !version || len != FILE_BYTES {
+        let version = u32::from_le_bytes(header[8..12].try_into().expect("4 bytes"));
+        let known = (VERSION_MIN..=VERSION).contains(&version);
+        if header[..8] != MAGIC || !known || segments(len).is_none() {
             return Err(SeatsError::Foreign {
                 path: self.path.join(file_name(seat)),
             });

@@ -23,7 +23,12 @@ impl Forwarder {
             Op::SetLock { lock, .. } => lock.kind != LockKind::None,
             _ => has_row,
         };
-        if leaves_state && !seat.seat_client(client) {
+        let has_room = !leaves_state
+            || seat.seat_client(client)
+                && pending
+                    .row
+                    .is_none_or(|row| seat.open_row(client, row.index));
+        if !has_room {
             return self.answer(key, Err(Status::TryLater));
         }
         if has_row && (self.resolve_first(key) || !self.enter_row(key)) {

@@ -1,12 +1,16 @@
 //! One seat of the layout as this forwarder sees it: its state, its table, and the clients in it.
 
 use super::request::{Key, Pending};
-use crate::table::{self, CLIENTS_MAX, RowState, SeatTable};
+use crate::table::{self, ALL_VACANT, CLIENTS_MAX, RowState, SeatTable};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::Status;
+
+/// Blocks whose rows are given back together: clients that come and go all the time use the same
+/// rows again.
+const GIVEN_BACK_MIN: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -27,8 +31,12 @@ pub(super) struct Seat {
     pub(super) generation: u64,
     pub(super) table: Option<Arc<dyn SeatTable>>,
     pub(super) clients: BTreeMap<u64, Seated>,
-    /// Which blocks of the table are taken; those behind the last are free.
-    pub(super) blocks: Vec<bool>,
+    /// Which blocks of the table are taken; those behind the last are free, and it is taken.
+    blocks: Vec<bool>,
+    /// No block before this one is free.
+    free_from: usize,
+    /// Rows of blocks from here on have been given back, or were never used.
+    used_end: usize,
     /// Requests that wait for the seat.
     pub(super) waiting: VecDeque<Key>,
     /// Until when locks are reclaimed.
@@ -103,6 +111,8 @@ impl core::ops::Index<u16> for Seats {
 /// A client with a block in the seat's table.
 pub(super) struct Seated {
     pub(super) block: u16,
+    /// Pages of its rows that are not used, as the table says.
+    pub(super) vacant: u16,
     pub(super) rows_busy: u64,
     /// Opens, and files with locks, of the client at this seat.
     pub(super) holdings: u32,
@@ -122,6 +132,8 @@ impl Seat {
             table: None,
             clients: BTreeMap::new(),
             blocks: Vec::new(),
+            free_from: 0,
+            used_end: 0,
             waiting: VecDeque::new(),
             grace_until: None,
             strangers_until: None,
@@ -188,18 +200,34 @@ impl Seat {
         if self.clients.contains_key(&client) {
             return true;
         }
-        let free = self.blocks.iter().position(|taken| !taken);
-        let block = free.unwrap_or(self.blocks.len());
-        if block >= CLIENTS_MAX {
-            return false;
-        }
+        let behind = self.blocks.get(self.free_from..).unwrap_or_default();
+        let free = behind.iter().position(|taken| !taken);
+        let block = free.map_or(self.blocks.len(), |free| self.free_from + free);
         let table = self.table.as_ref().expect("a held seat has a table");
-        if !table::enter(&**table, block as u16, client) {
+        if block >= CLIENTS_MAX || !table::enter(&**table, block as u16, client) {
             return false;
         }
         self.take_block(block as u16);
+        self.free_from = block + 1;
         self.clients.insert(client, Seated::new(block as u16));
         true
+    }
+
+    /// Puts a row of a client that has a block to use; false if there is no room for it.
+    pub(super) fn open_row(&mut self, client: u64, index: u16) -> bool {
+        let seated = self.clients.get_mut(&client);
+        let seated = seated.expect("the client has a block");
+        let table = self.table.as_deref().expect("a held seat has a table");
+        seated.vacant & table::page_bit(index) == 0
+            || table::open_page(table, seated.block, index, &mut seated.vacant)
+    }
+
+    /// Begins with a table: no block is known to be taken.
+    pub(super) fn begin_table(&mut self, table: &dyn SeatTable) {
+        self.blocks.clear();
+        self.free_from = 0;
+        // Whoever held the seat before may have left rows anywhere.
+        self.used_end = table::room(table);
     }
 
     /// Notes that a block of the table is a client's.
@@ -209,6 +237,22 @@ impl Seat {
             self.blocks.resize(block + 1, false);
         }
         self.blocks[block] = true;
+        self.used_end = self.used_end.max(self.blocks.len());
+    }
+
+    /// Notes that a block is nobody's any more. Many behind the last one give their rows back.
+    pub(super) fn free_block(&mut self, block: u16) {
+        let block = usize::from(block);
+        self.blocks[block] = false;
+        self.free_from = self.free_from.min(block);
+        while self.blocks.last() == Some(&false) {
+            self.blocks.pop();
+        }
+        if self.used_end - self.blocks.len() >= GIVEN_BACK_MIN {
+            let table = self.table.as_deref().expect("a held seat has a table");
+            table::give_back(table, self.blocks.len()..self.used_end);
+            self.used_end = self.blocks.len();
+        }
     }
 
     /// Marks a row in use; false if it is.
@@ -275,6 +319,7 @@ impl Seated {
     pub(super) fn new(block: u16) -> Seated {
         Seated {
             block,
+            vacant: ALL_VACANT,
             rows_busy: 0,
             holdings: 0,
             marked: false,

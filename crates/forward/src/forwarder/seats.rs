@@ -81,7 +81,7 @@ impl Forwarder {
         }
         let (entries, damaged) = table::clients(&*table);
         seat.generation = generation;
-        seat.blocks.clear();
+        seat.begin_table(&*table);
         let mut rows = Vec::new();
         for entry in entries {
             if seat.clients.contains_key(&entry.client) {
@@ -93,10 +93,13 @@ impl Forwarder {
                 marked: entry.held,
                 inherited: true,
                 reclaiming: entry.held,
+                vacant: entry.vacant,
                 ..Seated::new(entry.block)
             };
             seat.clients.insert(entry.client, seated);
-            let all = (0..ROWS as u16).map(|index| table::row_number(entry.block, index));
+            let used = |index: &u16| entry.vacant & table::page_bit(*index) == 0;
+            let all = (0..ROWS as u16).filter(used);
+            let all = all.map(|index| table::row_number(entry.block, index));
             rows.extend(all.filter(|row| table::peek(&*table, *row).0 == RowState::Intent));
         }
         let reclaiming = seat.clients.values().any(|seated| seated.reclaiming);
@@ -300,7 +303,7 @@ impl Forwarder {
         };
         let table = seat.table.as_ref().expect("a held seat has a table");
         table::leave(&**table, seated.block);
-        seat.blocks[usize::from(seated.block)] = false;
+        seat.free_block(seated.block);
         let first = table::row_number(seated.block, 0);
         seat.unresolved
             .retain(|row| !(first..first + ROWS as u32).contains(row));

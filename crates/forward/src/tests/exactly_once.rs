@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::files::Errno;
-use crate::table::{self, CLIENTS_MAX, ROWS, RowState};
+use crate::table::{self, ROWS, RowState, SEGMENT_CLIENTS};
 use std::format;
 use tidegate_wire::{RenameMode, SetAttr};
 
@@ -278,7 +278,7 @@ fn trial(case: &Case, calls: u64, torn: bool, table: Table, births: bool) -> Tri
 
     if table == Table::IntentsLost {
         let seen = world.tables[&0].seen_by(&Switch::new());
-        for row in 0..(CLIENTS_MAX * ROWS) as u32 {
+        for row in 0..(SEGMENT_CLIENTS * ROWS) as u32 {
             if table::peek(&seen, row).0 == RowState::Intent {
                 table::clear(&seen, row);
             }

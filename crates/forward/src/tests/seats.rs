@@ -305,7 +305,7 @@ fn a_damaged_table_reads_as_empty_and_is_logged() {
     let switch = Switch::new();
     let (_, table) = world.take(0, &switch);
     let mut noise = 1u64;
-    for at in (0..crate::TABLE_BYTES).step_by(64) {
+    for at in (0..crate::SEGMENT_BYTES).step_by(64) {
         noise = tidegate_sched::mix64(noise + 1);
         crate::SeatTable::store(&table, at, &noise.to_le_bytes().repeat(8));
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::files::Errno;
-use crate::table::CLIENTS_MAX;
+use crate::table::{SEGMENT_CLIENTS, SeatTable};
 use tidegate_wire::{Caller, SetAttr};
 
 fn greet(host: &mut Host, peer: Peer, hello: Hello) -> (ConnId, Result<Outcome, Status>) {
@@ -297,19 +297,67 @@ fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
 
 #[test]
 fn a_seat_has_rows_for_many_clients_and_the_next_holder_finds_them_all() {
+    const CLIENTS: usize = 2 * SEGMENT_CLIENTS + 100;
     let mut world = World::new();
     let mut config = world.config(0, 1);
-    config.sessions_max = u32::MAX;
+    config.sessions_max = CLIENTS as u32;
+    let mut host = Host::new(&world, config.clone());
+    host.give_seat(&mut world, 0);
+    let mut testers: std::vec::Vec<Tester> = (1..=CLIENTS as u64)
+        .map(|client| {
+            let mut tester = Tester::new(&mut host, client);
+            tester.create(&mut host, &std::format!("file {client}"));
+            tester
+        })
+        .collect();
+    let (_, one_more) = greet(&mut host, peer(0), hello(5000, 1));
+    assert_eq!(errno(one_more), 87, "the configuration has no room for it");
+    let table = world.tables[&0].seen_by(&Switch::new());
+    assert_eq!(table.len(), 3 * crate::SEGMENT_BYTES);
+    drop(host);
+    let (found, damaged) = crate::table::clients(&table);
+    assert_eq!((found.len(), damaged), (CLIENTS, 0));
+    // The next holder knows each of them, and what they did last.
     let mut host = Host::new(&world, config);
     host.give_seat(&mut world, 0);
-    for client in 1..=CLIENTS_MAX as u64 {
-        let mut tester = Tester::new(&mut host, client);
-        tester.create(&mut host, &std::format!("file {client}"));
+    for tester in testers.iter_mut().step_by(97) {
+        tester.connect(&mut host, peer(0));
+        let root = tester.root();
+        let again = tester.call(&mut host, Op::Getattr { handle: root });
+        assert_eq!(again, Err(Status::NewGeneration));
     }
-    let (_, one_more) = greet(&mut host, peer(0), hello(5000, 1));
-    assert_eq!(errno(one_more), 87, "the table has no room for it");
-    drop(host);
+    assert_eq!(crate::table::clients(&table).0.len(), CLIENTS);
+}
+
+#[test]
+fn a_client_that_changes_nothing_takes_no_place_and_those_that_ended_give_theirs_back() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    config.sessions_max = 1000;
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
     let table = world.tables[&0].seen_by(&Switch::new());
-    let (found, damaged) = crate::table::clients(&table);
-    assert_eq!((found.len(), damaged), (CLIENTS_MAX, 0));
+    let entries = || crate::table::clients(&table).0.len();
+    let mut testers = std::vec::Vec::new();
+    for client in 1..=300 {
+        let mut tester = Tester::new(&mut host, client);
+        let root = tester.root();
+        assert!(tester.call(&mut host, Op::Getattr { handle: root }).is_ok());
+        testers.push(tester);
+    }
+    assert_eq!(entries(), 0);
+    for (number, tester) in testers.iter_mut().enumerate() {
+        tester.create(&mut host, &std::format!("file {number}"));
+    }
+    assert_eq!(entries(), 300);
+    let used = table.pages_used();
+    for mut tester in testers {
+        assert!(tester.call(&mut host, Op::Bye).is_ok());
+    }
+    assert_eq!(entries(), 0);
+    let left = table.pages_used();
+    assert!(
+        left + 256 <= used,
+        "{used} pages were used, {left} still are"
+    );
 }

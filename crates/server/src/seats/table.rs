@@ -6,8 +6,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
-use tidegate_forward::{SeatTable, TABLE_BYTES, table_bytes};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tidegate_forward::{ENTRIES_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, table_bytes};
 
 /// Bytes of the file before the table.
 pub(super) const HEADER_BYTES: u64 = 4096;
@@ -16,13 +17,31 @@ pub(super) const HEADER_BYTES: u64 = 4096;
 const CLIENTS_MIN: usize = 256;
 /// Bytes of the file that are set aside when it is made.
 const FIRST_BYTES: u64 = HEADER_BYTES + table_bytes(CLIENTS_MIN) as u64;
-/// Bytes of the whole file, most of which is a hole.
-pub(super) const FILE_BYTES: u64 = HEADER_BYTES + TABLE_BYTES as u64;
+/// Bytes of the file with one segment, most of which is a hole. Later segments follow it.
+pub(super) const FILE_BYTES_MIN: u64 = HEADER_BYTES + SEGMENT_BYTES as u64;
+/// Bytes that are mapped: the table may grow into them, and a mapping beyond the end of its file
+/// costs nothing until then.
+const MAPPED_BYTES: usize = SEGMENTS_MAX * SEGMENT_BYTES;
+/// What is set aside at a time.
+const PAGE_BYTES: usize = 4096;
 
 /// The mapped table. Unmapped when dropped.
 pub(super) struct MappedTable {
     start: NonNull<u8>,
+    /// Bytes of the table now, in whole segments.
+    len: AtomicUsize,
+    /// A bit for each page of the table that was set aside since it was mapped, so that the kernel
+    /// is asked once for rows that are used again and again.
+    set_aside: Mutex<Vec<u64>>,
     file: File,
+}
+
+/// The segments of a seat's file of that length, if it has whole ones.
+pub(super) fn segments(file_bytes: u64) -> Option<usize> {
+    let table = usize::try_from(file_bytes.checked_sub(HEADER_BYTES)?).ok()?;
+    let segments = table / SEGMENT_BYTES;
+    let whole = table.is_multiple_of(SEGMENT_BYTES) && (1..=SEGMENTS_MAX).contains(&segments);
+    whole.then_some(segments)
 }
 
 /// Gives the file its length, and its first bytes their place on the disk: a store into a mapped
@@ -32,8 +51,8 @@ pub(super) fn allocate(file: &File) -> io::Result<()> {
     if !set_aside(file, 0, FIRST_BYTES)? {
         write_zeros(file, len.min(FIRST_BYTES), FIRST_BYTES)?;
     }
-    if len < FILE_BYTES {
-        file.set_len(FILE_BYTES)?;
+    if len < FILE_BYTES_MIN {
+        file.set_len(FILE_BYTES_MIN)?;
     }
     Ok(())
 }
@@ -51,7 +70,7 @@ fn set_aside(file: &File, from: u64, to: u64) -> io::Result<bool> {
 }
 
 fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0; 1 << 20];
+    let zeros = vec![0; to.saturating_sub(from).min(1 << 20) as usize];
     let mut at = from;
     while at < to {
         let len = (to - at).min(zeros.len() as u64);
@@ -67,27 +86,31 @@ unsafe impl Send for MappedTable {}
 unsafe impl Sync for MappedTable {}
 
 impl MappedTable {
-    /// Maps the table of a seat's file, which must have its whole length.
+    /// Maps the table of a seat's file, which must have whole segments.
     pub(super) fn map(file: &File) -> io::Result<MappedTable> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
-        if file.metadata()?.len() < FILE_BYTES {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        let segments = segments(file.metadata()?.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         let kept = file.try_clone()?;
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let hint = std::ptr::null_mut();
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
-        let start = unsafe { mmap(hint, TABLE_BYTES, prot, flags, file, HEADER_BYTES)? };
+        let start = unsafe { mmap(hint, MAPPED_BYTES, prot, flags, file, HEADER_BYTES)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(MappedTable { start, file: kept })
+        Ok(MappedTable {
+            start,
+            len: AtomicUsize::new(segments * SEGMENT_BYTES),
+            set_aside: Mutex::default(),
+            file: kept,
+        })
     }
 
     /// A range of the table. Whoever asks for one outside it has a bug that would corrupt others'
     /// rows.
     fn bytes(&self, at: usize, len: usize) -> &[AtomicU8] {
-        let inside = at.checked_add(len).is_some_and(|end| end <= TABLE_BYTES);
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.len());
         assert!(inside, "{len} bytes at {at} are outside the table");
-        // SAFETY: the range is inside the mapping (checked), which lives as long as `self`;
+        // SAFETY: the range is inside the mapping and the file (checked), the mapping lives as long
+        // as `self`, and no holder of a seat makes its file shorter;
         // AtomicU8 has the layout of a byte, and everyone who maps the file accesses it through
         // atomics.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at).cast(), len) }
@@ -98,7 +121,7 @@ impl Drop for MappedTable {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `map` with this start and length, and no slice of it
         // outlives `self`.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), TABLE_BYTES) };
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), MAPPED_BYTES) };
         debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
     }
 }
@@ -123,9 +146,54 @@ impl SeatTable for MappedTable {
 
     fn reserve(&self, at: usize, len: usize) -> bool {
         let (from, to) = (HEADER_BYTES + at as u64, HEADER_BYTES + (at + len) as u64);
-        if to <= FIRST_BYTES {
+        if to <= FIRST_BYTES || self.is_set_aside(at, len) {
             return true;
         }
+        let done = self.make_room(from, to);
+        if done {
+            self.note_set_aside(at, len, true);
+        }
+        done
+    }
+
+    fn give_back(&self, at: usize, len: usize) {
+        let end = at + len;
+        let at = at.max((FIRST_BYTES - HEADER_BYTES) as usize);
+        if at >= end {
+            return;
+        }
+        self.note_set_aside(at, end - at, false);
+        if let Err(error) = self.punch(at, end - at) {
+            // Their room on the disk stays taken, which is no harm: they are used again.
+            tracing::debug!(%error, "rows of a seat's reply table keep their room");
+        }
+    }
+
+    fn grow(&self) -> bool {
+        let len = self.len();
+        if len >= MAPPED_BYTES {
+            return false;
+        }
+        let entries = HEADER_BYTES + len as u64;
+        if let Err(error) = self.file.set_len(entries + SEGMENT_BYTES as u64) {
+            tracing::warn!(%error, "a seat's reply table cannot grow for more clients");
+            return false;
+        }
+        if !self.make_room(entries, entries + ENTRIES_BYTES as u64) {
+            return false;
+        }
+        self.len.store(len + SEGMENT_BYTES, Ordering::Release);
+        true
+    }
+
+    fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+}
+
+impl MappedTable {
+    /// Gives a range of the file that nobody uses its place on the disk.
+    fn make_room(&self, from: u64, to: u64) -> bool {
         let done = match set_aside(&self.file, from, to) {
             Ok(false) => write_zeros(&self.file, from, to),
             other => other.map(|_| ()),
@@ -136,7 +204,54 @@ impl SeatTable for MappedTable {
         done.is_ok()
     }
 
-    fn len(&self) -> usize {
-        TABLE_BYTES
+    /// Takes a range of rows out of memory, and off the disk where the file system can.
+    fn punch(&self, at: usize, len: usize) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let from = HEADER_BYTES + at as u64;
+        let punched = rustix::io::retry_on_intr(|| fallocate(&self.file, flags, from, len as u64));
+        if punched.is_err() {
+            use rustix::mm::{Advice, madvise};
+            let start = self.bytes(at, len).as_ptr().cast_mut();
+            // SAFETY: the range is inside the mapping (checked by `bytes`), of a shared file: what
+            // is dropped is read again from the file.
+            unsafe { madvise(start.cast(), len, Advice::LinuxDontNeed)? };
+        }
+        Ok(punched?)
     }
+
+    fn is_set_aside(&self, at: usize, len: usize) -> bool {
+        let words = self.pages();
+        let set = |page: usize| {
+            words
+                .get(page / 64)
+                .is_some_and(|word| word >> (page % 64) & 1 == 1)
+        };
+        pages(at, len).all(set)
+    }
+
+    fn note_set_aside(&self, at: usize, len: usize, is: bool) {
+        let mut words = self.pages();
+        let range = pages(at, len);
+        if is && words.len() * 64 < range.end {
+            words.resize(range.end.div_ceil(64), 0);
+        }
+        for page in range {
+            if let Some(word) = words.get_mut(page / 64) {
+                *word = *word & !(1 << (page % 64)) | u64::from(is) << (page % 64);
+            }
+        }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Vec<u64>> {
+        // Nothing here is left half done by a panic.
+        self.set_aside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pages of a range that begins and ends with one.
+fn pages(at: usize, len: usize) -> std::ops::Range<usize> {
+    at / PAGE_BYTES..(at + len).div_ceil(PAGE_BYTES)
 }

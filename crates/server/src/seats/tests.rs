@@ -40,7 +40,7 @@ fn the_table_is_kept_for_the_next_holder() {
     let scratch = Scratch::new("seats");
     let (a, b) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
     let table = a.try_take(2).expect("take").expect("free").table;
-    assert_eq!(table.len(), tidegate_forward::TABLE_BYTES);
+    assert_eq!(table.len(), tidegate_forward::SEGMENT_BYTES);
     table.store(0, b"first");
     table.store(table.len() - 4, b"last");
     a.release(2);
@@ -72,6 +72,75 @@ fn a_table_takes_room_for_clients_beyond_the_first_when_they_come() {
     let mut last = [0; 4];
     table.load(table.len() - 4, &mut last);
     assert_eq!(&last, b"last");
+}
+
+#[test]
+fn a_table_grows_for_more_clients_and_gives_back_what_they_leave() {
+    use std::os::unix::fs::MetadataExt;
+    use tidegate_forward::{SEGMENT_BYTES, SEGMENTS_MAX};
+    let scratch = Scratch::new("seats");
+    let (a, b) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
+    let file = scratch.path().join(".tidegate/seat.2");
+    let blocks = || std::fs::metadata(&file).expect("metadata").blocks();
+    let table = a.try_take(2).expect("take").expect("free").table;
+    let first = blocks();
+    for segments in 2..=SEGMENTS_MAX {
+        assert!(table.grow());
+        assert_eq!(table.len(), segments * SEGMENT_BYTES);
+    }
+    assert!(!table.grow(), "it has all its segments");
+    table.store((SEGMENTS_MAX - 1) * SEGMENT_BYTES, b"entry");
+    let grown = blocks();
+    assert!((grown - first) * 512 < 4 << 20, "{} blocks", grown - first);
+    let (at, len) = (table.len() - 64 * 4096, 64 * 4096);
+    assert!(table.reserve(at, len));
+    table.store(table.len() - 4, b"last");
+    assert!((blocks() - grown) * 512 >= len as u64);
+    table.give_back(at, len);
+    assert_eq!(blocks(), grown);
+    let mut last = [0; 4];
+    table.load(table.len() - 4, &mut last);
+    assert_eq!(last, [0; 4]);
+    assert!(table.reserve(at, len), "and can be had again");
+    table.store(table.len() - 4, b"last");
+    a.release(2);
+    drop(table);
+    let table = b.try_take(2).expect("take").expect("free").table;
+    assert_eq!(table.len(), SEGMENTS_MAX * SEGMENT_BYTES);
+    let mut entry = [0; 5];
+    table.load((SEGMENTS_MAX - 1) * SEGMENT_BYTES, &mut entry);
+    table.load(table.len() - 4, &mut last);
+    assert_eq!((&entry, &last), (b"entry", b"last"));
+}
+
+#[test]
+fn the_table_of_a_file_of_before_is_read_and_kept() {
+    use std::os::unix::fs::FileExt;
+    let scratch = Scratch::new("seats");
+    let seats = seats_of(&scratch, 0);
+    drop(seats.try_take(3).expect("take").expect("free"));
+    seats.release(3);
+    let file = scratch.path().join(".tidegate/seat.3");
+    let raw = File::options()
+        .read(true)
+        .write(true)
+        .open(&file)
+        .expect("open");
+    raw.write_all_at(&2u32.to_le_bytes(), 8).expect("version 2");
+    raw.write_all_at(b"a client", 4096).expect("an entry");
+    let taken = seats.try_take(3).expect("take").expect("free");
+    assert_eq!(taken.generation, 2);
+    let mut entry = [0; 8];
+    taken.table.load(0, &mut entry);
+    assert_eq!(&entry, b"a client");
+    let mut version = [0; 4];
+    raw.read_exact_at(&mut version, 8).expect("read");
+    assert_eq!(u32::from_le_bytes(version), VERSION);
+    seats.release(3);
+    for version in [1u32, 4] {
+        raw.write_all_at(&version.to_le_bytes(), 8).expect("write");
+        assert!(matches!(seats.try_take(3), Err(SeatsError::Foreign { .. })));
+    }
 }
 
 #[test]

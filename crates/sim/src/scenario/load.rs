@@ -8,7 +8,7 @@ use crate::units::Duration;
 use crate::workload::Workload;
 use crate::world::Program;
 use serde::Deserialize;
-use tidegate_forward::CLIENTS_MAX;
+use tidegate_forward::SEGMENT_CLIENTS;
 use tidegate_sched::AppId;
 
 /// Files of one copy of an application.
@@ -158,7 +158,7 @@ impl Size {
         };
         let most = [
             ("processes", self.processes, PROCESSES_MAX),
-            ("nodes", self.nodes, CLIENTS_MAX as u64),
+            ("nodes", self.nodes, SEGMENT_CLIENTS as u64),
         ];
         for (what, count, most) in most {
             if count > most {

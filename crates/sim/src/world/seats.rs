@@ -3,7 +3,7 @@
 use super::{Event, World};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_forward::{Input, SeatTable, TABLE_BYTES};
+use tidegate_forward::{Input, SEGMENT_BYTES, SeatTable};
 
 /// How long an owner waits before it asks again for a seat that somebody holds.
 const SEAT_RETRY_NS: u64 = 20_000_000;
@@ -63,8 +63,13 @@ impl SeatTable for SparseTable {
         });
     }
 
+    fn grow(&self) -> bool {
+        // As many clients as a segment has room for is what can be simulated.
+        false
+    }
+
     fn len(&self) -> usize {
-        TABLE_BYTES
+        SEGMENT_BYTES
     }
 }
 

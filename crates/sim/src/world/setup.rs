@@ -5,7 +5,7 @@ use super::program::Program;
 use crate::units::TIME_MAX_NS;
 use std::sync::Arc;
 use tidegate_device::{Device, DeviceOptions};
-use tidegate_forward::{CLIENTS_MAX, Config};
+use tidegate_forward::{Config, SEGMENT_CLIENTS};
 use tidegate_sched::{Latency, Options, Prediction, Scheduler};
 use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT};
 
@@ -174,9 +174,9 @@ impl Setup {
         if forwarders.pool_bytes < u64::from(forwarders.payload_max) {
             return wrong("the pool has no room for one message's payload".into());
         }
-        if self.nodes == 0 || self.nodes as usize > CLIENTS_MAX {
+        if self.nodes == 0 || self.nodes as usize > SEGMENT_CLIENTS {
             return wrong(format!(
-                "{} nodes: 1 to {CLIENTS_MAX} are possible",
+                "{} nodes: 1 to {SEGMENT_CLIENTS} are possible",
                 self.nodes
             ));
         }
@@ -253,7 +253,7 @@ impl Setup {
             payload_max: forwarders.payload_max,
             pool_bytes_max: forwarders.pool_bytes,
             credits: forwarders.credits,
-            sessions_max: CLIENTS_MAX as u32,
+            sessions_max: SEGMENT_CLIENTS as u32,
             lease_ns: 30_000_000_000,
             grace_ns: 20_000_000_000,
             uid: 0,
