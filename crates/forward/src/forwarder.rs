@@ -160,10 +160,10 @@ impl Forwarder {
     /// kept).
     pub fn admit(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
         self.pass(now);
-        let payload_max = match self.connections.get(&conn) {
-            Some(connection) => connection.payload_max,
-            None => return Admission::Refuse("the connection is closed".into()),
+        let Some(connection) = self.connections.get_mut(&conn) else {
+            return Admission::Refuse("the connection is closed".into());
         };
+        let payload_max = connection.payload_max;
         let wanted = match &request.op {
             Op::Read { extents, .. } => {
                 if request.payload_len != 0 {
@@ -183,7 +183,10 @@ impl Forwarder {
         match u32::try_from(wanted) {
             Ok(0) => Admission::NoPayload,
             Ok(len) if len <= payload_max => match self.pool.admit(conn, len) {
-                Some(slot) => Admission::Slot { slot, len },
+                Some(slot) => {
+                    connection.admitted += 1;
+                    Admission::Slot { slot, len }
+                }
                 None => Admission::Wait,
             },
             _ => Admission::Refuse(
@@ -241,6 +244,7 @@ impl Forwarder {
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
             Input::Recorded(recorded) => self.recorded = Some(recorded),
+            Input::Counted(counts) => self.counters.host = Some(counts),
             Input::Heard(given) => {
                 let heard = self
                     .scheduler

@@ -122,6 +122,35 @@ pub struct Recorded {
     pub dropped: u64,
 }
 
+/// What the host has asked the system for since its start, and copied itself, for the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounts {
+    /// Calls that wait for sockets and storage.
+    pub waits: u64,
+    /// Of them, those that other threads ended.
+    pub wakes: u64,
+    /// Calls that received something.
+    pub receives: u64,
+    /// Calls that found nothing to receive.
+    pub receives_empty: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Calls that sent something.
+    pub sends: u64,
+    /// Calls that found no room to send.
+    pub sends_blocked: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes of payload copied from one buffer of the process to another.
+    pub copied_bytes: u64,
+    /// Calls that read from files.
+    pub storage_reads: u64,
+    /// Calls that write to files.
+    pub storage_writes: u64,
+    /// Jobs of storage that move no data.
+    pub storage_operations: u64,
+}
+
 /// What happened outside.
 pub enum Input {
     /// A connection was accepted.
@@ -201,6 +230,8 @@ pub enum Input {
     },
     /// How much was recorded by now; None so far: nothing is.
     Recorded(Recorded),
+    /// What the host has done by now; told before each request for the status.
+    Counted(HostCounts),
     /// Stop: take no new sessions or requests, finish what was accepted, release the seats.
     Drain,
 }

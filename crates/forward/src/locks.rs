@@ -209,6 +209,9 @@ impl<K: Copy + PartialEq> Locks<K> {
 
     /// Releases all of a client's locks; returns the files that had some.
     pub(crate) fn drop_client(&mut self, client: u64) -> Vec<Handle> {
+        if self.count(client) == 0 {
+            return Vec::new();
+        }
         let files = self.files.iter();
         let held = files.filter(|(_, file)| file.holds(client));
         let handles: Vec<Handle> = held.map(|(handle, _)| *handle).collect();

@@ -17,8 +17,8 @@ const ENFILE: u16 = 23;
 #[derive(Default)]
 pub(super) struct OpenFiles {
     files: BTreeMap<Handle, OpenFile>,
-    /// Opens of each client.
-    counts: BTreeMap<u64, u32>,
+    /// The same by client: file and number of each of its opens.
+    of_clients: BTreeMap<u64, BTreeSet<(Handle, u64)>>,
 }
 
 #[derive(Default)]
@@ -36,17 +36,21 @@ struct OpenFile {
 
 impl OpenFiles {
     pub(super) fn count(&self, client: u64) -> u32 {
-        self.counts.get(&client).copied().unwrap_or(0)
+        let opens = self.of_clients.get(&client);
+        opens.map_or(0, |opens| opens.len() as u32)
     }
 
-    fn counted(&mut self, client: u64, more: bool) {
-        let count = self.counts.entry(client).or_default();
-        match more {
-            true => *count += 1,
-            false => *count -= 1,
-        }
-        if *count == 0 {
-            self.counts.remove(&client);
+    fn note(&mut self, client: u64, handle: Handle, open: u64) {
+        let opens = self.of_clients.entry(client).or_default();
+        opens.insert((handle, open));
+    }
+
+    fn forget(&mut self, client: u64, handle: Handle, open: u64) {
+        if let Some(opens) = self.of_clients.get_mut(&client) {
+            opens.remove(&(handle, open));
+            if opens.is_empty() {
+                self.of_clients.remove(&client);
+            }
         }
     }
 }
@@ -94,7 +98,7 @@ impl Forwarder {
             .is_some_and(|client| !client.ended);
         if result.is_ok() && lives {
             if file.opens.insert((client, open)) {
-                self.opens.counted(client, true);
+                self.opens.note(client, handle, open);
                 self.seats.near(seat).hold(client, true);
             }
             for (wanted, direction) in [(read, false), (write, true)] {
@@ -119,7 +123,7 @@ impl Forwarder {
             return;
         };
         if file.opens.remove(&(client, open)) {
-            self.opens.counted(client, false);
+            self.opens.forget(client, handle, open);
             let seat = self.config.layout.seat_of_file(handle);
             self.seats.near(seat).hold(client, false);
         }
@@ -159,13 +163,8 @@ impl Forwarder {
     }
 
     pub(super) fn drop_client_opens(&mut self, client: u64) {
-        let all = self.opens.files.iter();
-        let opens: Vec<(Handle, u64)> = all
-            .flat_map(|(handle, file)| {
-                let range = file.opens.range((client, 0)..=(client, u64::MAX));
-                range.map(|(_, open)| (*handle, *open))
-            })
-            .collect();
+        let opens = self.opens.of_clients.get(&client);
+        let opens: Vec<(Handle, u64)> = opens.into_iter().flatten().copied().collect();
         for (handle, open) in opens {
             self.remove_open(handle, client, open);
             self.close_if_last(handle);
@@ -176,15 +175,11 @@ impl Forwarder {
     /// is not told: the files stay open.
     pub(super) fn drop_seat_opens(&mut self, seat: u16) {
         let layout = self.config.layout;
-        let OpenFiles { files, counts } = &mut self.opens;
-        files.retain(|handle, file| {
-            let stays = layout.seat_of_file(*handle) != seat;
-            for (client, _) in file.opens.iter().filter(|_| !stays) {
-                let count = counts.get_mut(client).expect("each open is counted");
-                *count -= 1;
-            }
-            stays
+        let stays = |handle: Handle| layout.seat_of_file(handle) != seat;
+        self.opens.files.retain(|handle, _| stays(*handle));
+        self.opens.of_clients.retain(|_, opens| {
+            opens.retain(|(handle, _)| stays(*handle));
+            !opens.is_empty()
         });
-        counts.retain(|_, count| *count > 0);
     }
 }

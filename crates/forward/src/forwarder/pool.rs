@@ -5,6 +5,7 @@
 //! it would still find theirs, so a large request does not starve behind small ones.
 
 use crate::host::{ConnId, SlotId};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// The least a slot counts, which bounds the number of slots.
@@ -32,7 +33,14 @@ pub(super) struct Pool {
     bytes_max: u64,
     bytes: u64,
     bytes_peak: u64,
-    waiting: Vec<(ConnId, u64)>,
+    /// Who waits, in order of arrival, and for how many bytes.
+    waiting: BTreeMap<u64, (ConnId, u64)>,
+    /// The place in `waiting` of each of them.
+    places: BTreeMap<ConnId, u64>,
+    /// Bytes that they wait for, all together.
+    wanted: u64,
+    /// The next place.
+    arrivals: u64,
 }
 
 impl Pool {
@@ -44,25 +52,31 @@ impl Pool {
             bytes_max: bytes_max.max(u64::from(payload_max)).max(SLOT_BYTES_MIN),
             bytes: 0,
             bytes_peak: 0,
-            waiting: Vec::new(),
+            waiting: BTreeMap::new(),
+            places: BTreeMap::new(),
+            wanted: 0,
+            arrivals: 0,
         }
     }
 
     /// A slot for a payload that a connection is about to read; None: the connection waits.
     pub(super) fn admit(&mut self, conn: ConnId, len: u32) -> Option<SlotId> {
         let bytes = u64::from(len).max(SLOT_BYTES_MIN);
-        let at = self.waiting.iter().position(|(waits, _)| *waits == conn);
-        let ahead = &self.waiting[..at.unwrap_or(self.waiting.len())];
-        let reserved: u64 = ahead.iter().map(|(_, bytes)| bytes).sum();
+        let at = match self.waiting.is_empty() {
+            true => None,
+            false => self.places.get(&conn).copied(),
+        };
+        let reserved = match at {
+            None => self.wanted,
+            // Empty for the first, and those that wait are asked first.
+            Some(at) => self.waiting.range(..at).map(|(_, (_, bytes))| bytes).sum(),
+        };
         if self.bytes.saturating_add(reserved).saturating_add(bytes) > self.bytes_max {
-            match at {
-                Some(at) => self.waiting[at].1 = bytes,
-                None => self.waiting.push((conn, bytes)),
-            }
+            self.wait(conn, at, bytes);
             return None;
         }
-        if let Some(at) = at {
-            self.waiting.remove(at);
+        if at.is_some() {
+            self.wait_no_longer(conn);
         }
         Some(self.give(conn, bytes))
     }
@@ -111,9 +125,28 @@ impl Pool {
         self.change(slot, Use::InHand, Use::Free)
     }
 
-    /// A connection is gone: frees what it was reading into, one slot a call.
+    fn wait(&mut self, conn: ConnId, at: Option<u64>, bytes: u64) {
+        let at = at.unwrap_or_else(|| {
+            self.arrivals += 1;
+            self.places.insert(conn, self.arrivals);
+            self.arrivals
+        });
+        let before = self.waiting.insert(at, (conn, bytes));
+        self.wanted += bytes;
+        self.wanted -= before.map_or(0, |(_, bytes)| bytes);
+    }
+
+    /// A connection waits no longer, if it did.
+    pub(super) fn wait_no_longer(&mut self, conn: ConnId) {
+        let entry = self.places.remove(&conn);
+        if let Some((_, bytes)) = entry.and_then(|at| self.waiting.remove(&at)) {
+            self.wanted -= bytes;
+        }
+    }
+
+    /// A connection that was admitted more than it has received is gone: frees what it was reading
+    /// into, one slot a call.
     pub(super) fn closed(&mut self, conn: ConnId) -> Option<SlotId> {
-        self.waiting.retain(|(waits, _)| *waits != conn);
         let mut slots = self.slots.iter();
         let at = slots.position(|slot| slot.used == Use::Admitted(conn))?;
         let slot = SlotId(at as u32);

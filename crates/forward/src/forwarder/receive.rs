@@ -15,7 +15,10 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 impl Forwarder {
     pub(super) fn received(&mut self, conn: ConnId, request: Request, slot: Option<SlotId>) {
         let slot = slot.filter(|slot| self.pool.received(conn, *slot));
-        let connection = self.connections.get(&conn);
+        let connection = self.connections.get_mut(&conn).map(|it| {
+            it.admitted -= u32::from(slot.is_some());
+            &*it
+        });
         let Some(connection) = connection.filter(|it| !it.closing) else {
             return self.free(slot);
         };

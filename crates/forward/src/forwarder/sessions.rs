@@ -26,6 +26,8 @@ pub(super) struct Connection {
     /// After the hello.
     pub(super) client: Option<u64>,
     pub(super) payload_max: u32,
+    /// Slots that it reads into, or will.
+    pub(super) admitted: u32,
     /// It was told to close; what still comes on it is thrown away.
     pub(super) closing: bool,
 }
@@ -76,6 +78,7 @@ impl Forwarder {
             peer,
             client: None,
             payload_max: 0,
+            admitted: 0,
             closing: false,
         };
         self.connections.insert(conn, connection);
@@ -95,11 +98,15 @@ impl Forwarder {
     }
 
     pub(super) fn connection_closed(&mut self, conn: ConnId) {
-        while let Some(slot) = self.pool.closed(conn) {
-            self.outputs.push_back(Output::Free { slot });
-        }
+        self.pool.wait_no_longer(conn);
         self.detach(conn);
-        self.connections.remove(&conn);
+        let gone = self.connections.remove(&conn);
+        // A look at all slots, so only for those that have some.
+        for _ in 0..gone.map_or(0, |it| it.admitted) {
+            if let Some(slot) = self.pool.closed(conn) {
+                self.outputs.push_back(Output::Free { slot });
+            }
+        }
     }
 
     /// The client has no connection any more; its lease runs.

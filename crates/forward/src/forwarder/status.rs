@@ -23,6 +23,12 @@
 //!   "bytes": {"read": 204800, "write": 200704},
 //!   "calls": {"read": 40, "write": 39},      calls to the back end that move data
 //!   "batches": 80,
+//!   "system": {"waits": 250, "wakes": 90,            calls of epoll; those that other threads ended
+//!              "receives": 210, "receives_empty": 200, "received_bytes": 215000,
+//!              "sends": 200, "sends_blocked": 0, "sent_bytes": 220000,
+//!              "copied_bytes": 4096,             payload copied inside of this process
+//!              "storage_reads": 40, "storage_writes": 39,        calls that move file data
+//!              "storage_operations": 100},       jobs that move none; "system" only of real hosts
 //!   "trace": {"recorded": 90, "buffered": 9, "dropped": 0},      only while requests are recorded
 //!   "capacity": {"bytes_per_s": 50000000, "operations_per_s": 48,    of this forwarder's back end,
 //!                "measured": true},          when it was busy; else what the cost model says
@@ -47,6 +53,7 @@
 use super::Forwarder;
 use super::request::{Path, Pending};
 use crate::files::Errno;
+use crate::host::HostCounts;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -75,6 +82,8 @@ pub(super) struct Counters {
     pub(super) batches: u64,
     /// Back-end calls that move data, by direction.
     pub(super) calls: [u64; 2],
+    /// What the host told last.
+    pub(super) host: Option<HostCounts>,
     total: Moved,
     applications: BTreeMap<u64, Moved>,
 }
@@ -270,6 +279,9 @@ impl Forwarder {
         let [read, write] = counters.calls;
         write!(out, ",\"calls\":{{\"read\":{read},\"write\":{write}}}")?;
         write!(out, ",\"batches\":{}", counters.batches)?;
+        if let Some(counts) = &counters.host {
+            write_host(out, counts)?;
+        }
         if let Some(trace) = &self.recorded {
             write!(
                 out,
@@ -335,6 +347,29 @@ impl Forwarder {
             moved.charged_ns
         )
     }
+}
+
+fn write_host(out: &mut String, counts: &HostCounts) -> core::fmt::Result {
+    let pairs = [
+        ("waits", counts.waits),
+        ("wakes", counts.wakes),
+        ("receives", counts.receives),
+        ("receives_empty", counts.receives_empty),
+        ("received_bytes", counts.received_bytes),
+        ("sends", counts.sends),
+        ("sends_blocked", counts.sends_blocked),
+        ("sent_bytes", counts.sent_bytes),
+        ("copied_bytes", counts.copied_bytes),
+        ("storage_reads", counts.storage_reads),
+        ("storage_writes", counts.storage_writes),
+        ("storage_operations", counts.storage_operations),
+    ];
+    out.write_str(",\"system\":{")?;
+    for (at, (name, value)) in pairs.into_iter().enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        write!(out, "{comma}\"{name}\":{value}")?;
+    }
+    out.write_str("}")
 }
 
 /// Whether an errno says that there is no such name, or no such attribute.
