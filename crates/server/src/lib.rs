@@ -6,7 +6,8 @@
 
 pub mod calibrate;
 pub mod config;
-pub mod gossip;
+mod descriptors;
+mod gossip;
 mod identity;
 pub mod reactor;
 pub mod seats;

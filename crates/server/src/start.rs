@@ -1,6 +1,7 @@
 //! A forwarder from its configuration: checks, parts, threads, start and stop.
 
 use crate::config::{Address, Config, ConfigError, rules_file};
+use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
 use crate::identity;
 use crate::reactor::auth::Secret;
@@ -27,7 +28,7 @@ use tidegate_forward::{Access, Files, Forwarder};
 use tidegate_sched::OptionsError;
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::Attr;
-use tracing::info;
+use tracing::{info, warn};
 
 const MS: u64 = 1_000_000;
 
@@ -129,7 +130,11 @@ impl Server {
             .map(Listener::bind)
             .collect::<Result<Vec<_>, _>>()?;
         prepare_process();
-        let export = export_options(config);
+        let descriptors = Descriptors::of_process(config.sessions_max);
+        if let Some(warning) = descriptors.warning(config.sessions_max) {
+            warn!("{warning}");
+        }
+        let export = export_options(config, &descriptors);
         let mut files = PosixFiles::open(&config.export, &export)?;
         let seats = Seats::open(&files, config.layout, config.forwarder)?;
         if config.fail_over
@@ -160,8 +165,8 @@ impl Server {
             shares: ShareKeeper::new(config.shares.clone(), &hidden_path, waker.clone()),
             secret,
             payload_max: config.payload_max,
-            conns_max: 4 * config.sessions_max as usize,
             shared_memory: config.shared_memory,
+            conns_max: descriptors.conns_max,
             stall_ns_max: u64::from(config.stall_ms) * MS,
             kill_at_request: config.faults.kill_at_request,
             jitter: jitter(config).map_err(StartError::system("timer"))?,
@@ -288,10 +293,11 @@ fn check_directory(path: &Path) -> Result<(), StartError> {
     })
 }
 
-fn export_options(config: &Config) -> ExportOptions {
+fn export_options(config: &Config, descriptors: &Descriptors) -> ExportOptions {
     let kill = config.faults.kill_after_effect.clone();
     let kill = kill.map(|(operation, count)| KillAfterEffect { operation, count });
     ExportOptions {
+        handles_max: Some(descriptors.handles_max),
         faults: Faults::new(kill, None),
         ..ExportOptions::new(config.layout)
     }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
+use tidegate_forward::CLIENTS_MAX;
 use tidegate_sched::{CostModel, Options, OptionsError, PolicyOptions, Scheduler};
 use tidegate_wire::{Layout, PAYLOAD_LIMIT};
 
@@ -51,7 +52,7 @@ impl Config {
             payload_max: top.number("payload_max", 1 << 20, (4096, PAYLOAD_LIMIT.into()))? as u32,
             pool_bytes: 0,
             credits: top.number("credits", 32, (1, 4096))? as u32,
-            sessions_max: top.number("sessions_max", 1024, (1, 1024))? as u32,
+            sessions_max: top.number("sessions_max", 4096, (1, CLIENTS_MAX as u64))? as u32,
             lease_ms: top.number("lease_ms", 60_000, (100, 86_400_000))? as u32,
             grace_ms: top.number("grace_ms", 20_000, (0, 86_400_000))? as u32,
             shared_memory: top.bool("shared_memory", true)?,

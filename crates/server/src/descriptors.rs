@@ -1,0 +1,98 @@
+//! How the descriptors that the system lets this process have are shared out: a connection takes
+//! one, a file that is known up to three.
+
+use rustix::process::{Resource, getrlimit};
+
+/// Descriptors for all that is neither a client's connection nor a file: listeners, the log, the
+/// seats, the trace.
+const OTHERS: u64 = 128;
+/// Descriptors of a file that is known, at most.
+const OF_A_FILE: u64 = 3;
+/// Files known at once, whatever the limit.
+const HANDLES_MAX: u64 = 16_384;
+/// Files known at once that leave programs some speed.
+const HANDLES_MIN: u64 = 256;
+
+/// What there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Connections at once.
+    pub conns_max: usize,
+    /// Files known at once.
+    pub handles_max: usize,
+    /// The limit, if it is too low for the configured number of sessions.
+    pub too_low: Option<u64>,
+}
+
+impl Descriptors {
+    /// Shares out what this process may have now.
+    pub fn of_process(sessions_max: u32) -> Descriptors {
+        share_out(getrlimit(Resource::Nofile).current, sessions_max)
+    }
+
+    /// What to tell whoever starts a forwarder with a limit that is too low.
+    pub fn warning(&self, sessions_max: u32) -> Option<String> {
+        self.too_low.map(|limit| {
+            format!(
+                "room for {} connections, not for sessions_max = {sessions_max}: this process may \
+                 have {limit} open files; raise the hard limit (ulimit -Hn, LimitNOFILE=) to at \
+                 least {}",
+                self.conns_max,
+                needed(sessions_max)
+            )
+        })
+    }
+}
+
+/// Connections that a number of sessions needs: old ones end a little after new ones have come.
+fn conns_wanted(sessions_max: u32) -> u64 {
+    u64::from(sessions_max) + u64::from(sessions_max) / 4 + 64
+}
+
+/// The least limit of open files with which nothing is cut.
+fn needed(sessions_max: u32) -> u64 {
+    OTHERS + conns_wanted(sessions_max) + OF_A_FILE * HANDLES_MIN
+}
+
+/// Connections first, as a file can be opened again; but never more than three quarters for them.
+fn share_out(limit: Option<u64>, sessions_max: u32) -> Descriptors {
+    let limit = limit.unwrap_or(u64::MAX);
+    let free = limit.saturating_sub(OTHERS);
+    let conns = conns_wanted(sessions_max).min(free / 4 * 3).max(1);
+    let files = free.saturating_sub(conns) / OF_A_FILE;
+    Descriptors {
+        conns_max: conns as usize,
+        handles_max: files.clamp(16, HANDLES_MAX) as usize,
+        too_low: (conns < u64::from(sessions_max)).then_some(limit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_come_first_and_files_have_the_rest() {
+        let plenty = share_out(Some(1 << 20), 4096);
+        assert_eq!((plenty.conns_max, plenty.handles_max), (5184, 16_384));
+        assert_eq!(plenty.warning(4096), None);
+        assert_eq!(share_out(None, 4096), plenty);
+        let enough = share_out(Some(20_000), 10_240);
+        assert_eq!((enough.conns_max, enough.too_low), (12_864, None));
+        assert_eq!(enough.handles_max, (20_000 - 128 - 12_864) / 3);
+        let exact = share_out(Some(needed(4096)), 4096);
+        assert_eq!((exact.conns_max, exact.too_low), (4512, None));
+    }
+
+    #[test]
+    fn a_limit_that_is_too_low_is_told_with_what_to_do() {
+        let little = share_out(Some(1024), 4096);
+        assert_eq!((little.conns_max, little.handles_max), (672, 74));
+        let text = little.warning(4096).expect("too low");
+        assert!(text.contains("room for 672 connections"), "{text}");
+        assert!(text.contains("have 1024 open files"), "{text}");
+        assert!(text.contains("at least 6080"), "{text}");
+        let none = share_out(Some(0), 4096);
+        assert_eq!((none.conns_max, none.handles_max), (1, 16));
+    }
+}
