@@ -8,6 +8,7 @@ pub mod auth;
 mod conn;
 mod input;
 pub mod jitter;
+mod memory;
 mod output;
 mod pump;
 mod receive;
@@ -15,18 +16,21 @@ pub mod record;
 pub mod seats;
 pub mod shares;
 mod spin;
+mod traffic;
 pub mod transport;
 
 use crate::gossip::Gossip;
 use crate::reactor::auth::Secret;
 use crate::reactor::conn::Conn;
 use crate::reactor::jitter::Jitter;
+use crate::reactor::memory::Memory;
 use crate::reactor::record::Trace;
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::shares::ShareKeeper;
 use crate::reactor::spin::Spin;
+use crate::reactor::traffic::Traffic;
 use crate::reactor::transport::{Listener, Stream};
-use crate::storage::{Completion, Slots, Storage};
+use crate::storage::{Completion, Counts, Slots, Storage};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::{BTreeMap, VecDeque};
@@ -128,6 +132,9 @@ struct Core {
     requests: u64,
     kill_at_request: Option<u64>,
     jitter: Option<Jitter>,
+    traffic: Traffic,
+    /// What storage had done at the beginning of this pass.
+    storage: Counts,
     now: Time,
 }
 
@@ -150,6 +157,7 @@ pub struct Reactor {
     core: Core,
     conns: BTreeMap<ConnId, Conn>,
     conns_made: u64,
+    memory: Memory,
     /// Connections that may have something to read, in turn.
     ready: VecDeque<ConnId>,
     /// Connections that have something to send.
@@ -192,6 +200,8 @@ impl Reactor {
             requests: 0,
             kill_at_request: parts.kill_at_request,
             jitter: parts.jitter,
+            traffic: Traffic::default(),
+            storage: Counts::default(),
             now: Time(0),
         };
         Ok(Reactor {
@@ -215,6 +225,7 @@ impl Reactor {
             core,
             conns: BTreeMap::new(),
             conns_made: 0,
+            memory: Memory::default(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
             completions: Vec::new(),
@@ -242,7 +253,8 @@ impl Reactor {
             self.tick();
             for event in events.iter() {
                 match event.token().0 {
-                    0 | JITTER => {}
+                    0 => self.core.traffic.wakes += 1,
+                    JITTER => {}
                     number if number < CONNS => self.accept(number - LISTENERS),
                     number => {
                         let id = ConnId((number - CONNS) as u64);
@@ -300,6 +312,7 @@ impl Reactor {
         }
         self.tell_recorded();
         self.take_completions();
+        self.core.note_storage(self.storage.counts());
         let now = self.core.now;
         for given in self.gossip.heard() {
             self.core.forwarder.handle(now, Input::Heard(given));
@@ -315,6 +328,7 @@ impl Reactor {
         if now >= self.scan_at {
             self.scan_at = now + SCAN_NS;
             self.close_stalled();
+            self.memory.tidy();
         }
     }
 
@@ -327,10 +341,12 @@ impl Reactor {
             let looked = poll.poll(events, Some(Duration::ZERO));
             looked.is_ok() && !events.is_empty()
         };
+        // Looking is not counted: it takes the place of sleep.
         let wait = timeout.unwrap_or(Duration::MAX);
         if !wait.is_zero() && self.spin.look(wait, look) {
             return Ok(());
         }
+        self.core.traffic.waits += 1;
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
@@ -342,7 +358,8 @@ impl Reactor {
         if !self.ready.is_empty() {
             return Some(Duration::ZERO);
         }
-        let scan = (!self.conns.is_empty()).then_some(self.scan_at);
+        // Once more after the last of them has gone.
+        let scan = (!self.conns.is_empty() || self.memory.is_due()).then_some(self.scan_at);
         let times = [
             self.core.forwarder.wake_at(),
             self.seats.wake_at(),
@@ -466,6 +483,7 @@ impl Reactor {
         if let Some(jitter) = &mut self.core.jitter {
             jitter.forget(id);
         }
+        self.memory.ended();
         conn.stream.deregister(self.poll.registry());
         conn.outbox.drop_all(&mut self.sent);
         let now = self.core.now;

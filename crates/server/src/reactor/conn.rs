@@ -2,6 +2,7 @@
 
 use super::input::{FrameReader, Step};
 use super::output::Outbox;
+use super::traffic::Traffic;
 use super::transport::Stream;
 use crate::storage::slots::lock_buffer;
 use crate::storage::{SharedMemory, SlotBuffer};
@@ -147,8 +148,13 @@ impl Conn {
     }
 
     /// Sends what the socket takes; slots that are done go to `sent`.
-    pub fn flush(&mut self, now: Time, sent: &mut Vec<SlotId>) -> io::Result<()> {
-        let count = self.outbox.flush(&mut self.stream, sent)?;
+    pub fn flush(
+        &mut self,
+        now: Time,
+        sent: &mut Vec<SlotId>,
+        traffic: &mut Traffic,
+    ) -> io::Result<()> {
+        let count = self.outbox.flush(&mut self.stream, sent, traffic)?;
         if count > 0 || self.outbox.is_empty() {
             self.spoke = now;
         }

@@ -3,12 +3,23 @@
 //! Nothing waits in here: [`FrameReader::next`] uses what has come, [`FrameReader::fill`] reads
 //! once from the socket. Payload goes straight to where the caller wants it.
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut, Read};
 use tidegate_wire::Request;
 use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header, decode_request_shared};
 
 /// Bytes that are read ahead; small requests come several at a time.
 const AHEAD: usize = 16 * 1024;
+/// The same on a connection whose last payload was a large one: the next head and little more, so
+/// that the payload goes straight to its place. It takes no more calls.
+const AHEAD_OF_LARGE: usize = 256;
+/// What a large payload is.
+const LARGE: u32 = 64 * 1024;
+
+thread_local! {
+    /// The buffer of whoever reads next: only a connection that stopped amid a frame keeps one.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// What the bytes so far amount to.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,18 +63,23 @@ pub struct FrameReader {
     ahead: Vec<u8>,
     start: usize,
     end: usize,
+    /// The last payload that was kept was a large one.
+    large: bool,
+    /// Payload that was read ahead and then copied to its place.
+    copied: u64,
 }
 
 impl FrameReader {
     /// At the first byte of a stream.
     pub fn new(payload_max: u32) -> FrameReader {
-        let ahead = vec![0; AHEAD];
         FrameReader {
             payload_max,
             state: State::Header,
-            ahead,
+            ahead: Vec::new(),
             start: 0,
             end: 0,
+            large: false,
+            copied: 0,
         }
     }
 
@@ -99,6 +115,7 @@ impl FrameReader {
                     target[*filled..][..count].copy_from_slice(&self.ahead[self.start..][..count]);
                     *filled += count;
                     self.start += count;
+                    self.copied += count as u64;
                     if *filled < *len {
                         return Ok(Step::More);
                     }
@@ -128,6 +145,7 @@ impl FrameReader {
             matches!(self.state, State::Undecided),
             "only after a request with payload"
         );
+        self.large = len >= LARGE;
         self.state = State::Payload {
             filled: 0,
             len: len as usize,
@@ -163,18 +181,37 @@ impl FrameReader {
             State::Payload { filled, len } if self.start == self.end => {
                 let room = *len - *filled;
                 let rest = IoSliceMut::new(&mut target[*filled..]);
-                let mut pieces = [rest, IoSliceMut::new(&mut self.ahead)];
+                let ahead = if self.large { AHEAD_OF_LARGE } else { AHEAD };
+                let mut pieces = [rest, IoSliceMut::new(&mut self.ahead[..ahead])];
                 let count = stream.read_vectored(&mut pieces)?;
                 *filled += count.min(room);
-                (count, room, self.ahead.len())
+                (count, room, ahead)
             }
-            _ => {
-                let room = self.ahead.len() - self.end;
-                (stream.read(&mut self.ahead[self.end..])?, 0, room)
+            state => {
+                let large = self.large && matches!(state, State::Header);
+                let end = match large && self.end < AHEAD_OF_LARGE {
+                    true => AHEAD_OF_LARGE,
+                    false => self.ahead.len(),
+                };
+                let room = &mut self.ahead[self.end..end];
+                (stream.read(room)?, 0, room.len())
             }
         };
         self.end += count.saturating_sub(direct);
         Ok((count > 0).then_some((count, direct + ahead)))
+    }
+
+    /// Nothing is read for now: the buffer, if nothing is left in it, is for others. Says how much
+    /// payload was copied out of it since the last call.
+    pub fn rest(&mut self) -> u64 {
+        if self.start == self.end && !self.ahead.is_empty() {
+            (self.start, self.end) = (0, 0);
+            let ahead = std::mem::take(&mut self.ahead);
+            if ahead.len() == AHEAD {
+                SPARE.set(ahead);
+            }
+        }
+        std::mem::take(&mut self.copied)
     }
 
     fn body_came(&mut self, header: &Header, body_len: usize) -> Result<Step, FrameError> {
@@ -182,6 +219,7 @@ impl FrameReader {
         let decoded = decode_request_shared(header, body);
         self.start += body_len;
         let payload = header.payload_len as usize;
+        self.large &= payload > 0;
         match decoded {
             Ok((request, place)) => {
                 self.state = if payload > 0 && place.is_none() {
@@ -208,6 +246,10 @@ impl FrameReader {
             self.ahead.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
+        }
+        if self.ahead.is_empty() {
+            self.ahead = SPARE.take();
+            self.ahead.resize(AHEAD, 0);
         }
         let due = match &self.state {
             State::Body(header) => header.body_len as usize,

@@ -1,8 +1,10 @@
 //! Replies on their way out: header, body and payload of several replies in one call.
 
+use super::traffic::Traffic;
 use crate::storage::SlotBuffer;
 use crate::storage::slots::{Memory, lock_buffer};
 use std::array;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::sync::MutexGuard;
@@ -10,6 +12,12 @@ use tidegate_forward::SlotId;
 
 /// Most replies of one gather write.
 const REPLIES_MAX: usize = 16;
+/// Buffers of heads that are kept for the next ones, of all connections together.
+const SPARE_MAX: usize = 64;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Bytes to send, in order. Bounded by the session's credits, not here.
 #[derive(Default)]
@@ -17,8 +25,6 @@ pub struct Outbox {
     queue: VecDeque<Outgoing>,
     /// Bytes of the first entry that are sent.
     sent: usize,
-    /// Buffers of heads that were sent, for the next ones.
-    spare: Vec<Vec<u8>>,
 }
 
 /// The payload of a reply: the first `len` bytes of a slot.
@@ -45,7 +51,7 @@ impl Outgoing {
 impl Outbox {
     /// Queues a reply: `encode` appends header and body, `payload` follows them.
     pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>), payload: Option<Payload>) {
-        let mut head = self.spare.pop().unwrap_or_default();
+        let mut head = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
         encode(&mut head);
         self.queue.push_back(Outgoing { head, payload });
     }
@@ -57,20 +63,30 @@ impl Outbox {
 
     /// Sends as much as the socket takes, and adds the slots that are done to `sent`. Returns how
     /// many bytes went out.
-    pub fn flush(&mut self, stream: &mut impl Write, sent: &mut Vec<SlotId>) -> io::Result<usize> {
+    pub fn flush(
+        &mut self,
+        stream: &mut impl Write,
+        sent: &mut Vec<SlotId>,
+        traffic: &mut Traffic,
+    ) -> io::Result<usize> {
         let mut total = 0;
         while !self.queue.is_empty() {
             match self.write_once(stream) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => {
+                    traffic.sends += 1;
                     total += count;
                     self.advance(count, sent);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    traffic.sends_blocked += 1;
+                    break;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        traffic.sent_bytes += total as u64;
         Ok(total)
     }
 
@@ -121,10 +137,12 @@ impl Outbox {
             self.sent -= first.len();
             let mut one = self.queue.pop_front().expect("it was there");
             sent.extend(one.payload.map(|payload| payload.slot));
-            if self.spare.len() < 16 && one.head.capacity() <= 4096 {
-                one.head.clear();
-                self.spare.push(one.head);
-            }
+            one.head.clear();
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < SPARE_MAX && one.head.capacity() <= 4096 {
+                    spare.push(one.head);
+                }
+            });
         }
     }
 }
@@ -191,13 +209,14 @@ mod tests {
                 size,
                 blocked: false,
             };
-            let mut sent = Vec::new();
+            let (mut sent, mut traffic) = (Vec::new(), Traffic::default());
             while !outbox.is_empty() {
                 outbox
-                    .flush(&mut stream, &mut sent)
+                    .flush(&mut stream, &mut sent, &mut traffic)
                     .expect("it only blocks");
             }
             assert_eq!(stream.taken, expected);
+            assert_eq!(traffic.sent_bytes, expected.len() as u64);
             assert_eq!(sent, (0..40).step_by(2).map(SlotId).collect::<Vec<_>>());
         }
     }

@@ -120,7 +120,7 @@ impl Reactor {
                 continue;
             };
             conn.in_dirty = false;
-            let result = conn.flush(now, &mut self.sent);
+            let result = conn.flush(now, &mut self.sent, &mut self.core.traffic);
             let closing = conn.closing.take_if(|_| conn.outbox.is_empty());
             for slot in self.sent.drain(..) {
                 told = true;

@@ -36,6 +36,7 @@ impl Reactor {
         };
         conn.in_ready = false;
         let turn = self.core.receive(conn);
+        self.core.traffic.copied_bytes += conn.reader.rest();
         let to_send = !conn.outbox.is_empty();
         match turn {
             Ok(Turn::Later) => {}
@@ -64,7 +65,12 @@ impl Reactor {
                 unreachable!("a connection waits with one request");
             };
             match self.core.admit(conn, request) {
-                Ok(()) if matches!(conn.stage, Stage::Waiting(_)) => {}
+                Ok(()) if matches!(conn.stage, Stage::Waiting(_)) => {
+                    // It stays the first, and its part of the pool is kept for it, so there is
+                    // nothing for those behind it: thousands may wait.
+                    self.core.waiting.rotate_right(1);
+                    return;
+                }
                 Ok(()) => self.mark_ready(id),
                 Err(reason) => self.close(id, Some(&reason)),
             }
@@ -84,9 +90,16 @@ impl Core {
                 Step::More if drained => return Ok(Turn::Later),
                 Step::More if bytes >= PASS_BYTES_MAX => return Ok(Turn::Again),
                 Step::More => match conn.fill(self.now).map_err(|error| error.to_string())? {
-                    Fill::Some(count) => bytes += count,
-                    Fill::Last(count) => (bytes, drained) = (bytes + count, true),
-                    Fill::Blocked => return Ok(Turn::Later),
+                    fill @ (Fill::Some(count) | Fill::Last(count)) => {
+                        self.traffic.receives += 1;
+                        self.traffic.received_bytes += count as u64;
+                        bytes += count;
+                        drained = matches!(fill, Fill::Last(_));
+                    }
+                    Fill::Blocked => {
+                        self.traffic.receives_empty += 1;
+                        return Ok(Turn::Later);
+                    }
                     Fill::End if conn.reader.is_amid_frame() => {
                         return Err("the connection ended amid a frame".to_string());
                     }
@@ -240,6 +253,9 @@ impl Core {
     }
 
     fn arrived(&mut self, conn: ConnId, request: Request, slot: Option<SlotId>) {
+        if matches!(request.op, Op::Status) {
+            self.tell_counts();
+        }
         let input = Input::Received {
             conn,
             request,
