@@ -81,7 +81,7 @@ mod tests {
         assert_eq!((enough.conns_max, enough.too_low), (12_864, None));
         assert_eq!(enough.handles_max, (20_000 - 128 - 12_864) / 3);
         let exact = share_out(Some(needed(4096)), 4096);
-        assert_eq!((exact.conns_max, exact.too_low), (4512, None));
+        assert_eq!((exact.conns_max, exact.too_low), (4464, None));
     }
 
     #[test]

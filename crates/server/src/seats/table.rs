@@ -88,14 +88,17 @@ unsafe impl Sync for MappedTable {}
 impl MappedTable {
     /// Maps the table of a seat's file, which must have whole segments.
     pub(super) fn map(file: &File) -> io::Result<MappedTable> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
         let segments = segments(file.metadata()?.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         let kept = file.try_clone()?;
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let hint = std::ptr::null_mut();
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
         let start = unsafe { mmap(hint, MAPPED_BYTES, prot, flags, file, HEADER_BYTES)? };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let start: NonNull<u8> = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // One page of each client is used: reading ahead would bring in sixteen. Only advice.
+        // SAFETY: the range is the mapping just made, and the advice changes nothing that is in it.
+        let _ = unsafe { madvise(start.as_ptr().cast(), MAPPED_BYTES, Advice::Random) };
         Ok(MappedTable {
             start,
             len: AtomicUsize::new(segments * SEGMENT_BYTES),
