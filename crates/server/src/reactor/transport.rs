@@ -8,10 +8,13 @@ use mio::{Interest, Registry, Token};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tidegate_forward::Peer;
+
+/// Connections that may wait to be accepted.
+const CONNECTING_MAX: i32 = 16_384;
 
 /// A bound socket.
 pub struct Listener {
@@ -36,6 +39,7 @@ impl Listener {
             Address::Tcp(host) => {
                 let socket = std::net::TcpListener::bind(host).map_err(listen)?;
                 socket.set_nonblocking(true).map_err(listen)?;
+                lengthen_queue(&socket);
                 let bound = socket.local_addr().map_err(listen)?;
                 let address = Address::Tcp(bound.to_string());
                 Ok(Listener {
@@ -49,6 +53,7 @@ impl Listener {
                 // A user's forwarder serves that user; root's serves all, who prove who they are.
                 let root = rustix::process::geteuid().is_root();
                 let mode = if root { 0o666 } else { 0o600 };
+                lengthen_queue(&socket);
                 std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(listen)?;
                 Ok(Listener {
                     socket: ListenerSocket::Unix(socket),
@@ -107,6 +112,14 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// Lets many connect at once, as they do when a forwarder starts again: the library's queue has 128
+/// places, and a client that finds it full tries again after a second. The kernel cuts it to its own
+/// limit (`net.core.somaxconn`).
+fn lengthen_queue(socket: impl AsFd) {
+    // The shorter queue serves as well, only more slowly.
+    let _ = rustix::net::listen(socket, CONNECTING_MAX);
 }
 
 /// Removes a socket file that nobody listens on; anything else stays and the bind says so.
