@@ -9,12 +9,19 @@
 //!
 //! | bytes of a segment | what |
 //! |---|---|
-//! | `64 * c ..` | its client `c`: id (8), CRC-32 of the id (4), zero (4), held (1), zero (1), vacant (2), zero |
+//! | `64 * c ..` | its client `c` |
 //! | `64 * SEGMENT_CLIENTS + 1024 * r ..` | row `r = c * ROWS + index` |
 //!
+//! | bytes of a client | what |
+//! |---|---|
+//! | 0..8 | id; 0: nobody's place |
+//! | 8..12 | CRC-32 of the id |
+//! | 16 | held: it has opens or locks |
+//! | 18..20 | vacant |
+//!
 //! The rows of a client are used a page at a time, the first first: most clients need one of 16.
-//! Bit `p` of `vacant` says that page `p` is not used yet, and that what is there is nobody's. Files
-//! of before, which did not know pages, have zeros there: all pages are used.
+//! Bit `p` of `vacant` says that page `p` is not used yet, and that what is there is nobody's.
+//! Files of before, which did not know pages, have zeros there: all pages are used.
 //!
 //! | bytes of a row | what |
 //! |---|---|

@@ -23,7 +23,7 @@
 //!   "bytes": {"read": 204800, "write": 200704},
 //!   "calls": {"read": 40, "write": 39},      calls to the back end that move data
 //!   "batches": 80,
-//!   "system": {"waits": 250, "wakes": 90,            calls of epoll; those that other threads ended
+//!   "system": {"waits": 250, "wakes": 90,         calls of epoll; those that other threads ended
 //!              "receives": 210, "receives_empty": 200, "received_bytes": 215000,
 //!              "sends": 200, "sends_blocked": 0, "sent_bytes": 220000,
 //!              "copied_bytes": 4096,             payload copied inside of this process

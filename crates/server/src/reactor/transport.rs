@@ -115,8 +115,8 @@ impl Drop for Listener {
 }
 
 /// Lets many connect at once, as they do when a forwarder starts again: the library's queue has 128
-/// places, and a client that finds it full tries again after a second. The kernel cuts it to its own
-/// limit (`net.core.somaxconn`).
+/// places, and a client that finds it full tries again after a second. The kernel cuts it to its
+/// own limit (`net.core.somaxconn`).
 fn lengthen_queue(socket: impl AsFd) {
     // The shorter queue serves as well, only more slowly.
     let _ = rustix::net::listen(socket, CONNECTING_MAX);
