@@ -40,11 +40,17 @@ class Session:
         self.ids, self.sequence = 0, 0
 
     def greet(self):
-        """Says hello and learns the root. Apart from connecting, so that many can connect first."""
+        """Says hello and learns the root."""
+        self.send_hello()
+        self.take_hello()
+
+    def send_hello(self):
         name = b"session.py"
         hello = struct.pack("<BQQQIIII", 2, self.client, 1, 1, self.payload_max, 0, 0, len(name))
-        body, _ = self.call(HELLO, hello + name + struct.pack("<I", 0))
-        self.root = body[-80:-64]
+        self.send(HELLO, hello + name + struct.pack("<I", 0))
+
+    def take_hello(self):
+        self.root = self.take()[0][-80:-64]
 
     def send(self, op, body=b"", payload=b"", row=False):
         """Sends a request without waiting for its answer; header, body and payload in one call."""

@@ -39,7 +39,7 @@ mounted "$MNT" || { tail -n 5 "$WORK/serve.log" "$WORK/mount.log"; die "nothing 
 cat > "$WORK/many.py" <<'PY'
 import struct, sys, time
 sys.path.insert(0, sys.argv[1])
-from session import READ, WRITE, Session
+from session import BYE, READ, WRITE, Session
 where, count, round_number = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 forwarder, bye = sys.argv[5], sys.argv[6] == "bye"
 SIZE, AT_ONCE = 4096, 200
@@ -58,7 +58,9 @@ for first in range(0, count, AT_ONCE):
     group = range(first, min(first + AT_ONCE, count))
     group = [Session(where, (round_number << 32) + number + 1) for number in group]
     for session in group:
-        session.greet()
+        session.send_hello()
+    for session in group:
+        session.take_hello()
     sessions += group
 greeted, idle = time.monotonic() - began, memory()
 handle = sessions[0].create("shared")
@@ -79,12 +81,14 @@ for first in range(0, count, AT_ONCE):
         data = session.take()[1]
         assert data == own(number)[:SIZE], f"session {number} read what is not its own"
 worked, busy = time.monotonic() - began, memory()
-if bye:
-    for session in sessions:
-        session.bye()
-else:
-    for session in sessions:
-        session.socket.close()
+for first in range(0, count if bye else 0, AT_ONCE):
+    group = sessions[first:first + AT_ONCE]
+    for session in group:
+        session.send(BYE)
+    for session in group:
+        session.take()
+for session in sessions:
+    session.socket.close()
 print(f"    {count} over {where.split(':')[0]}: greeted after {greeted:.1f} s,"
       f" I/O done {worked:.1f} s")
 print(f"    bytes for each: {(idle[0] - before[0]) // count} when it is idle after its hello,"
