@@ -12,7 +12,7 @@ use tidegate_client::wire::{
 use tidegate_client::{Bytes, app_id};
 use tidegate_forward::{
     Admission, Config, ConnId, Forwarder, Input as Told, Job, JobResult, Output as Asked, Peer,
-    SeatTable, SlotId, TABLE_BYTES,
+    SEGMENT_BYTES, SeatTable, SlotId,
 };
 use tidegate_sched::{Options, Time};
 
@@ -176,7 +176,7 @@ impl World {
             Asked::TakeSeat { seat } => self.tell_forwarder(Told::SeatTaken {
                 seat,
                 generation: 1,
-                table: Arc::new(Table(Mutex::new(vec![0; TABLE_BYTES]))),
+                table: Arc::new(Table(Mutex::new(vec![0; SEGMENT_BYTES]))),
             }),
             Asked::Free { .. } | Asked::Reclaimed { .. } => {}
             _ => panic!("nothing goes wrong here"),
@@ -237,7 +237,12 @@ impl SeatTable for Table {
         table[at..][..bytes.len()].copy_from_slice(bytes);
     }
 
+    fn grow(&self) -> bool {
+        // One client needs no more.
+        false
+    }
+
     fn len(&self) -> usize {
-        TABLE_BYTES
+        SEGMENT_BYTES
     }
 }

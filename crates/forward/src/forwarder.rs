@@ -199,7 +199,7 @@ impl Forwarder {
     /// bytes of the pool. Never [`Admission::Wait`].
     pub fn admit_shared(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
         self.pass(now);
-        let Some(connection) = self.connections.get(&conn) else {
+        let Some(connection) = self.connections.get_mut(&conn) else {
             return Admission::Refuse("the connection is closed".into());
         };
         let payload_max = connection.payload_max;
@@ -209,10 +209,11 @@ impl Forwarder {
         };
         match u32::try_from(wanted) {
             Ok(0) => Admission::NoPayload,
-            Ok(len) if len <= payload_max => Admission::Slot {
-                slot: self.pool.admit_shared(conn),
-                len,
-            },
+            Ok(len) if len <= payload_max => {
+                connection.admitted += 1;
+                let slot = self.pool.admit_shared(conn);
+                Admission::Slot { slot, len }
+            }
             _ => Admission::Refuse(
                 format!("{wanted} bytes of payload, at most {payload_max} are allowed").into(),
             ),
