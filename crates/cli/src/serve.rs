@@ -41,6 +41,12 @@ pub struct Serve {
     /// Emulated device: none, hdd-7200, ssd-sata, ssd-pcie or ideal
     #[arg(long, value_name = "MODEL")]
     device: Option<String>,
+    /// How data reaches the back end: buffered, or direct (past the page cache)
+    #[arg(long, value_name = "IO")]
+    io: Option<String>,
+    /// Who moves data: auto, threads or uring
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
     /// Record each request into this file
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
@@ -109,6 +115,8 @@ impl Serve {
             ),
             ("scheduler", "policy", "--policy", text(&self.policy)),
             ("device", "model", "--device", text(&self.device)),
+            ("storage", "io", "--io", text(&self.io)),
+            ("storage", "engine", "--engine", text(&self.engine)),
             ("trace", "file", "--trace", text(&self.trace)),
             ("log", "level", "--log", text(&self.log)),
         ];

@@ -48,6 +48,13 @@ pub struct Up {
     /// File with rules of shares, [[app]] and [[group]], for all forwarders [default: none]
     #[arg(long, value_name = "FILE")]
     shares: Option<PathBuf>,
+    /// How data reaches DIR: buffered (through the page cache) or direct (past it)
+    /// [default: buffered]
+    #[arg(long, value_name = "IO")]
+    io: Option<String>,
+    /// Who moves data: auto, threads or uring [default: auto]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
     /// Emulated device of each forwarder: none, hdd-7200, ssd-sata, ssd-pcie or ideal
     /// [default: none]
     #[arg(long, value_name = "MODEL")]

@@ -27,7 +27,7 @@ mod timers;
 
 use crate::host::{
     Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, PolicyId, Recorded,
-    RowAddress,
+    RowAddress, StorageFacts,
 };
 use crate::locks::Locks;
 use alloc::boxed::Box;
@@ -84,6 +84,8 @@ pub struct Forwarder {
     /// What is noted of requests in hand, by their number; empty unless it is recorded.
     noted: Vec<Noted>,
     recorded: Option<Recorded>,
+    /// How the host's storage works, if it has said so.
+    storage: Option<StorageFacts>,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
     draining: bool,
@@ -147,6 +149,7 @@ impl Forwarder {
             counters: Counters::default(),
             noted: Vec::new(),
             recorded: None,
+            storage: None,
             timer: None,
             draining: false,
             drained: false,
@@ -244,6 +247,7 @@ impl Forwarder {
             } => self.seat_taken(seat, generation, table),
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
+            Input::Storage(facts) => self.storage = Some(facts),
             Input::Recorded(recorded) => self.recorded = Some(recorded),
             Input::Counted(counts) => self.counters.host = Some(counts),
             Input::Heard(given) => {

@@ -111,6 +111,17 @@ pub struct Served {
     pub finished: Option<Time>,
 }
 
+/// How the host's storage works, in its words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageFacts {
+    /// `buffered` or `direct`.
+    pub io: &'static str,
+    /// `threads` or `uring`.
+    pub engine: &'static str,
+    /// Why it is that one.
+    pub why: Box<str>,
+}
+
 /// How much the host has recorded of what it was told as [`Output::Served`], for the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
@@ -228,6 +239,8 @@ pub enum Input {
         /// Which.
         seat: u16,
     },
+    /// How the host's storage works, for the status.
+    Storage(StorageFacts),
     /// How much was recorded by now; None so far: nothing is.
     Recorded(Recorded),
     /// What the host has done by now; told before each request for the status.

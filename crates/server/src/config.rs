@@ -3,11 +3,13 @@
 mod read;
 mod shares;
 mod source;
+mod storage;
 mod units;
 
 pub use read::{check_scheduler, scheduler_options, scheduler_options_on};
 pub use shares::{rules, rules_file, same_match};
 pub use source::{Source, Value};
+pub use storage::{Engine, Io, StorageOptions};
 pub use tidegate_forward::shares as rule;
 
 use std::fmt;
@@ -55,6 +57,10 @@ pub struct Config {
     pub shared_memory: bool,
     /// Storage threads.
     pub threads: u32,
+    /// How data reaches the back end.
+    pub storage: StorageOptions,
+    /// Whether the scheduler's depth was written down, and does not follow from the storage.
+    pub depth_written: bool,
     /// Which request goes next.
     pub scheduler: tidegate_sched::Options,
     /// Who is promised what.

@@ -46,6 +46,7 @@ use tracing::{debug, info, warn};
 const WAKER: Token = Token(0);
 const LISTENERS: usize = 1;
 const JITTER: usize = CONNS - 1;
+const STORAGE: usize = CONNS - 2;
 const CONNS: usize = 1024;
 
 /// How long a drain may take.
@@ -189,6 +190,11 @@ impl Reactor {
             poll.registry()
                 .register(&mut SourceFd(&source), token, Interest::READABLE)?;
         }
+        if let Some(fd) = parts.storage.wake_fd() {
+            let token = Token(STORAGE);
+            poll.registry()
+                .register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        }
         let core = Core {
             forwarder: parts.forwarder,
             slots: parts.slots,
@@ -254,7 +260,7 @@ impl Reactor {
             for event in events.iter() {
                 match event.token().0 {
                     0 => self.core.traffic.wakes += 1,
-                    JITTER => {}
+                    JITTER | STORAGE => {}
                     number if number < CONNS => self.accept(number - LISTENERS),
                     number => {
                         let id = ConnId((number - CONNS) as u64);

@@ -1,6 +1,8 @@
 //! A forwarder from its configuration: checks, parts, threads, start and stop.
 
-use crate::config::{Address, Config, ConfigError, rules_file};
+mod storage;
+
+use crate::config::{Address, Config, ConfigError, Io, rules_file};
 use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
 use crate::identity;
@@ -13,10 +15,9 @@ use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
 use crate::seats::{Seats, SeatsError};
 use crate::storage::{
-    Emulated, EmulatedError, ExportError, ExportOptions, Faults, HIDDEN, KillAfterEffect,
-    PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Wake, prepare_process,
+    EmulatedError, ExportError, ExportOptions, Faults, HIDDEN, KillAfterEffect, PosixFiles, Slots,
+    UringRefused, Wake, prepare_process,
 };
-use mio::Waker;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_forward::shares::Rules;
-use tidegate_forward::{Access, Files, Forwarder};
-use tidegate_sched::OptionsError;
+use tidegate_forward::{Access, Files, Forwarder, Input};
+use tidegate_sched::{OptionsError, Time};
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::Attr;
 use tracing::{info, warn};
@@ -53,6 +54,9 @@ pub enum StartError {
     /// The emulated device cannot be had.
     #[error(transparent)]
     Device(#[from] EmulatedError),
+    /// io_uring was asked for by name and cannot be had.
+    #[error("engine = \"uring\": {0}; or set engine = \"auto\" in [storage]")]
+    Uring(UringRefused),
     /// The seats of the export cannot be used.
     #[error(transparent)]
     Seats(#[from] SeatsError),
@@ -150,16 +154,28 @@ impl Server {
         scheduler.wall_offset_ns = wall_offset_ns;
         let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
-        let storage = storage(config, &export, &files, &slots, &waker)?;
+        let wake: Wake = {
+            let waker = waker.clone();
+            Arc::new(move || {
+                // The reactor is gone when this fails.
+                let _ = waker.wake();
+            })
+        };
+        let chosen = storage::choose(config, &export, &files, &slots, wake)?;
+        if !config.depth_written && config.device.is_none() {
+            scheduler.depth = chosen.storage.depth();
+        }
         let hidden = files.hidden().try_clone_to_owned();
         let hidden = hidden.map_err(StartError::system("the hidden folder"))?;
         let addresses = listeners.iter().map(|one| one.address().clone()).collect();
         let hidden_path = config.export.join(HIDDEN);
         let shares = shares(config, &hidden_path)?;
+        let mut forwarder = Forwarder::new(forward_config(config, root, &scheduler, shares))?;
+        forwarder.handle(Time(0), Input::Storage(chosen.facts));
         let parts = Parts {
             listeners,
-            forwarder: Forwarder::new(forward_config(config, root, &scheduler, shares))?,
-            storage,
+            forwarder,
+            storage: chosen.storage,
             slots,
             seats: SeatKeeper::new(seats, files.clone(), config.forwarder),
             shares: ShareKeeper::new(config.shares.clone(), &hidden_path, waker.clone()),
@@ -298,6 +314,7 @@ fn export_options(config: &Config, descriptors: &Descriptors) -> ExportOptions {
     let kill = kill.map(|(operation, count)| KillAfterEffect { operation, count });
     ExportOptions {
         handles_max: Some(descriptors.handles_max),
+        direct: config.storage.io == Io::Direct,
         faults: Faults::new(kill, None),
         ..ExportOptions::new(config.layout)
     }
@@ -375,39 +392,4 @@ fn trace(config: &Config, zero_wall_ns: u64) -> Result<Option<Trace>, StartError
             error,
         }),
     }
-}
-
-/// The storage that the configuration asks for; it wakes the reactor.
-fn storage(
-    config: &Config,
-    export: &ExportOptions,
-    files: &PosixFiles,
-    slots: &Slots,
-    waker: &Arc<Waker>,
-) -> Result<Box<dyn Storage>, StartError> {
-    let waker = waker.clone();
-    let wake: Wake = Arc::new(move || {
-        // The reactor is gone when this fails.
-        let _ = waker.wake();
-    });
-    let options = PoolOptions {
-        threads: config.threads,
-        // Room for all that the sessions may ask, and for what the core asks for itself.
-        queued_max: config.sessions_max as usize * config.credits as usize + 4096,
-        faults: export.faults.clone(),
-    };
-    Ok(match &config.device {
-        None => {
-            let pool = ThreadPool::new(files, slots, &options, wake);
-            Box::new(pool.map_err(StartError::system("starting a thread"))?)
-        }
-        Some(device) => Box::new(Emulated::new(
-            files,
-            slots,
-            &options,
-            device,
-            config.layout,
-            wake,
-        )?),
-    })
 }

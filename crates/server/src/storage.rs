@@ -7,20 +7,26 @@
 mod batch;
 pub mod emulated;
 pub mod faults;
+mod gate;
+pub mod memory;
 pub(crate) mod ofd;
 pub mod pool;
 pub mod posix;
+mod route;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub mod shared;
 pub mod slots;
+pub mod uring;
 
 pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
+pub use memory::SlotBytes;
 pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles};
 pub use shared::SharedMemory;
 pub use slots::{SlotBuffer, Slots};
+pub use uring::{Uring, UringOptions, UringRefused};
 
 use std::sync::Arc;
 use tidegate_forward::{Job, JobId, JobResult};
@@ -43,6 +49,15 @@ pub trait Storage: Send {
     /// completion was taken. When more than the configured number of jobs wait, the job completes
     /// with EAGAIN.
     fn submit(&mut self, job: JobId, work: Job);
+
+    /// Hands over to the kernel what was submitted. Call it after submitting, before sleeping.
+    fn flush(&mut self) {}
+
+    /// A descriptor that becomes readable when there are completions, for storage that calls no
+    /// [`Wake`] for all of them. Watch it with edges.
+    fn wake_fd(&self) -> Option<std::os::fd::RawFd> {
+        None
+    }
 
     /// Appends what has ended since the last call. Call it after a wake, and after jobs were
     /// submitted: some have ended by then.

@@ -63,6 +63,8 @@ impl Plan {
             ("", "threads", "--threads", up.threads.map(Value::Integer)),
             ("scheduler", "policy", "--policy", text(&up.policy)),
             ("device", "model", "--device", text(&up.device)),
+            ("storage", "io", "--io", text(&up.io)),
+            ("storage", "engine", "--engine", text(&up.engine)),
             ("log", "level", "--log", text(&up.log)),
         ];
         let mut settings = vec![

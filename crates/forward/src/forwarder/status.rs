@@ -29,6 +29,7 @@
 //!              "copied_bytes": 4096,             payload copied inside of this process
 //!              "storage_reads": 40, "storage_writes": 39,        calls that move file data
 //!              "storage_operations": 100},       jobs that move none; "system" only of real hosts
+//!   "storage": {"io": "direct", "engine": "uring", "why": "..."},      how data is moved
 //!   "trace": {"recorded": 90, "buffered": 9, "dropped": 0},      only while requests are recorded
 //!   "capacity": {"bytes_per_s": 50000000, "operations_per_s": 48,    of this forwarder's back end,
 //!                "measured": true},          when it was busy; else what the cost model says
@@ -281,6 +282,15 @@ impl Forwarder {
         write!(out, ",\"batches\":{}", counters.batches)?;
         if let Some(counts) = &counters.host {
             write_host(out, counts)?;
+        }
+        if let Some(storage) = &self.storage {
+            write!(
+                out,
+                ",\"storage\":{{\"io\":{},\"engine\":{},\"why\":{}}}",
+                Quoted(storage.io),
+                Quoted(storage.engine),
+                Quoted(&storage.why)
+            )?;
         }
         if let Some(trace) = &self.recorded {
             write!(

@@ -2,7 +2,8 @@
 
 use super::source::{Entry, Section, unknown};
 use super::{
-    Address, Config, ConfigError, Emulation, Faults, LogLevel, Source, TraceOptions, Value,
+    Address, Config, ConfigError, Emulation, Engine, Faults, Io, LogLevel, Source, TraceOptions,
+    Value,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +18,7 @@ use tidegate_wire::{Layout, PAYLOAD_LIMIT};
 const WINDOW_MS_SSD: u64 = 250;
 
 const SECTIONS: &str =
-    "[scheduler], [device], [emulation], [trace], [log], [[app]], [[group]], [[view]]";
+    "[storage], [scheduler], [device], [emulation], [trace], [log], [[app]], [[group]], [[view]]";
 
 impl Config {
     /// Checks settings.
@@ -29,10 +30,16 @@ impl Config {
         let (device, window_ms) = device(source.section("device"))?;
         let emulation = emulation(source.section("emulation"))?;
         let trace = trace(source.section("trace"))?;
+        let storage = super::storage::storage(source.section("storage"), device.is_some())?;
         let scheduler = source.section("scheduler");
+        let depth_written = scheduler.place("depth").is_some();
         let mut top = source.section("");
         let threads = top.number("threads", 8, (1, 1024))? as u32;
-        let depth = device.as_ref().map_or(threads, DeviceOptions::depth);
+        let by_storage = match (storage.io, storage.engine) {
+            (Io::Buffered, _) | (_, Engine::Threads) => threads,
+            (Io::Direct, _) => storage.depth,
+        };
+        let depth = device.as_ref().map_or(by_storage, DeviceOptions::depth);
         let defaults = Options {
             depth,
             ..Options::default()
@@ -58,6 +65,8 @@ impl Config {
             shared_memory: top.bool("shared_memory", true)?,
             stall_ms: top.number("stall_ms", 30_000, (100, 86_400_000))? as u32,
             threads,
+            storage,
+            depth_written,
             scheduler,
             shares,
             window_ms,

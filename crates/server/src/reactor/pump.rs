@@ -19,6 +19,7 @@ impl Reactor {
                 self.perform(output);
                 went_on = true;
             }
+            self.storage.flush();
             went_on |= self.take_completions();
             went_on |= self.flush();
             if std::mem::take(&mut self.core.freed) && !self.core.waiting.is_empty() {

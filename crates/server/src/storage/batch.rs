@@ -2,6 +2,7 @@
 //! their places in the file allow.
 
 use super::posix::no;
+use super::route::{Route, Way};
 use super::slots::{Memory, SlotBuffer, Slots, lock_buffer};
 use rustix::io::retry_on_intr;
 use std::io::{IoSlice, IoSliceMut};
@@ -27,8 +28,7 @@ pub(super) struct Meter {
 /// Moves the parts and says for each how many bytes were moved, or why not. Parts that touch in the
 /// file share a system call.
 pub(super) fn transfer(
-    fd: &OwnedFd,
-    direction: Direction,
+    route: &mut Route,
     parts: &[IoPart],
     slots: &Slots,
     meter: &Meter,
@@ -49,8 +49,7 @@ pub(super) fn transfer(
         let end = run_end(parts, begin);
         let run = &mut slices[begin..end];
         transfer_run(
-            fd,
-            direction,
+            route,
             parts[begin].offset,
             run,
             &mut results[begin..end],
@@ -113,13 +112,13 @@ fn run_end(parts: &[IoPart], begin: usize) -> usize {
 
 /// Moves one run. A part that fails does not keep the following ones from being tried.
 fn transfer_run(
-    fd: &OwnedFd,
-    direction: Direction,
+    route: &mut Route,
     mut offset: u64,
     slices: &mut [&mut [u8]],
     results: &mut [Part],
     meter: &Meter,
 ) {
+    let direction = route.direction();
     let mut index = 0;
     // Bytes of part `index` that are done.
     let mut within = 0;
@@ -131,7 +130,29 @@ fn transfer_run(
             continue;
         }
         meter.syscalls.fetch_add(1, Ordering::Relaxed);
-        match call(fd, direction, offset, &mut slices[index..], within) {
+        let (way, count) = match route.next(offset, &slices[index..], within) {
+            Ok(next) => next,
+            Err(error) => {
+                results[index] = ended_early(direction, within, error);
+                results[index + 1..].fill(Err(error));
+                return;
+            }
+        };
+        let pass = route.pass(&way);
+        let moved = call(
+            way.fd(),
+            direction,
+            offset,
+            &mut slices[index..index + count],
+            within,
+        );
+        drop(pass);
+        let at_end = |moved| match &way {
+            Way::Direct(direct) => direction == Direction::Read && direct.is_end(moved),
+            Way::Buffered(_) => false,
+        };
+        match moved {
+            Err(rustix::io::Errno::INVAL) if matches!(way, Way::Direct(_)) => route.refused(),
             Ok(0) if direction == Direction::Read => {
                 // The end of the file: whatever follows in this run is beyond it.
                 results[index] = Ok(within as u32);
@@ -143,6 +164,7 @@ fn transfer_run(
                 (index, within) = (index + 1, 0);
             }
             Ok(mut moved) => {
+                let ended = at_end(moved);
                 offset += moved as u64;
                 while index < slices.len() && moved >= slices[index].len() - within {
                     moved -= slices[index].len() - within;
@@ -150,6 +172,10 @@ fn transfer_run(
                     (index, within) = (index + 1, 0);
                 }
                 within += moved;
+                if ended && index < slices.len() {
+                    results[index] = Ok(within as u32);
+                    return;
+                }
             }
             Err(error) => {
                 results[index] = ended_early(direction, within, no(error));
@@ -219,6 +245,10 @@ mod tests {
         }
     }
 
+    fn through(fd: &OwnedFd, direction: Direction) -> Route {
+        Route::through(fd.try_clone().expect("descriptor"), direction)
+    }
+
     fn file(scratch: &Scratch) -> (std::fs::File, OwnedFd) {
         let path = scratch.path().join("data");
         let mut options = std::fs::OpenOptions::new();
@@ -248,7 +278,7 @@ mod tests {
             part(100, 50, 2, 0),
             part(1000, 100, 1, 0),
         ];
-        let done = transfer(&fd, Direction::Write, &parts, &slots, &meter);
+        let done = transfer(&mut through(&fd, Direction::Write), &parts, &slots, &meter);
         assert_eq!(done, [Ok(100), Ok(50), Ok(100)]);
         assert_eq!(meter.calls.load(Ordering::Relaxed), 1);
         assert_eq!(meter.syscalls.load(Ordering::Relaxed), 2);
@@ -272,7 +302,7 @@ mod tests {
             part(100, 100, 1, 100),
             part(4990, 5, 1, 200),
         ];
-        let done = transfer(&fd, Direction::Read, &parts, &slots, &meter);
+        let done = transfer(&mut through(&fd, Direction::Read), &parts, &slots, &meter);
         assert_eq!(done, [Ok(100), Ok(100), Ok(5)]);
         let buffer = slots.buffer(SlotId(1)).expect("open");
         assert_eq!(&lock_buffer(&buffer)[148..152], [7, 7, 0, 0]);
@@ -281,7 +311,7 @@ mod tests {
             part(4960, 60, 1, 60),
             part(5020, 10, 1, 120),
         ];
-        let done = transfer(&fd, Direction::Read, &parts, &slots, &meter);
+        let done = transfer(&mut through(&fd, Direction::Read), &parts, &slots, &meter);
         assert_eq!(done, [Ok(60), Ok(40), Ok(0)]);
     }
 
@@ -292,7 +322,7 @@ mod tests {
         let (slots, meter) = (Slots::new(1 << 20), Meter::default());
         lock_buffer(&slots.open(SlotId(1), 8192)).fill(3);
         let parts: Vec<_> = (0..1500).map(|i| part(i * 2, 2, 1, i as u32 * 2)).collect();
-        let done = transfer(&fd, Direction::Write, &parts, &slots, &meter);
+        let done = transfer(&mut through(&fd, Direction::Write), &parts, &slots, &meter);
         assert!(done.iter().all(|done| *done == Ok(2)));
         assert_eq!(meter.syscalls.load(Ordering::Relaxed), 2);
         assert_eq!(file.metadata().expect("stat").len(), 3000);
@@ -312,7 +342,7 @@ mod tests {
             part(10_000, 80_000, 1, 10_000),
             part(90_000, 10_000, 1, 90_000),
         ];
-        let done = transfer(&fd, Direction::Write, &parts, &slots, &meter);
+        let done = transfer(&mut through(&fd, Direction::Write), &parts, &slots, &meter);
         assert_eq!(done[0], Ok(10_000));
         let within = done[1].expect("some of it fitted");
         assert!(0 < within && within < 80_000, "{within}");
@@ -332,7 +362,7 @@ mod tests {
         let overlapping = [part(0, 10, 1, 0), part(10, 10, 1, 5)];
         let absent = [part(0, 10, 2, 0)];
         for parts in [&outside[..], &overlapping, &absent] {
-            let done = transfer(&fd, Direction::Write, parts, &slots, &meter);
+            let done = transfer(&mut through(&fd, Direction::Write), parts, &slots, &meter);
             assert!(
                 done.iter().all(|done| *done == Err(Errno::EIO.into())),
                 "{done:?}"

@@ -3,6 +3,7 @@
 mod near;
 
 use super::batch::{self, Meter};
+use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, PosixFiles, Slots, Storage, Wake};
 use near::Near;
@@ -158,6 +159,13 @@ impl ThreadPool {
         pool.threads
             .push(thread.spawn(move || shared.tidy(&files))?);
         Ok(pool)
+    }
+}
+
+impl ThreadPool {
+    /// The totals of a direction, for storage around this pool that moves data by itself.
+    pub(super) fn meter(&self, direction: Direction) -> &Meter {
+        self.shared.meter(direction)
     }
 }
 
@@ -321,6 +329,13 @@ impl Shared {
         }
     }
 
+    fn meter(&self, direction: Direction) -> &Meter {
+        match direction {
+            Direction::Read => &self.reads,
+            Direction::Write => &self.writes,
+        }
+    }
+
     fn transfer(
         &self,
         files: &PosixFiles,
@@ -329,12 +344,9 @@ impl Shared {
         parts: &[IoPart],
     ) -> JobResult {
         let began = Instant::now();
-        let meter = match direction {
-            Direction::Read => &self.reads,
-            Direction::Write => &self.writes,
-        };
-        let parts = match files.data_fd(handle, direction) {
-            Ok(fd) => batch::transfer(&fd, direction, parts, &self.slots, meter),
+        let meter = self.meter(direction);
+        let parts = match Route::find(files, handle, direction) {
+            Ok(mut route) => batch::transfer(&mut route, parts, &self.slots, meter),
             Err(error) => vec![Err(error); parts.len()],
         };
         if direction == Direction::Write {
@@ -346,7 +358,7 @@ impl Shared {
 }
 
 /// The result that refuses a job whole.
-fn refusal(work: &Job, errno: Errno) -> JobResult {
+pub(super) fn refusal(work: &Job, errno: Errno) -> JobResult {
     match work {
         Job::Io { parts, .. } => JobResult::Io {
             parts: vec![Err(Access::Errno(errno)); parts.len()],

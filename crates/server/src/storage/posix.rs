@@ -9,6 +9,7 @@
 mod attributes;
 mod caller;
 mod data;
+mod direct;
 mod export;
 mod listing;
 mod names;
@@ -16,6 +17,7 @@ mod opens;
 mod sys;
 mod table;
 
+pub(crate) use direct::Direct;
 pub use export::{ExportError, ExportOptions, HIDDEN};
 pub(crate) use export::{open_hidden_file, read_or_record, replace_hidden_file};
 pub(crate) use opens::SETTLED_BYTE;

@@ -4,7 +4,7 @@
 //! powers of two, so that a freed buffer fits the next request of its kind while it is still in the
 //! cache.
 
-use super::SharedMemory;
+use super::{SharedMemory, SlotBytes};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +17,7 @@ pub type SlotBuffer = Arc<Mutex<Memory>>;
 /// The bytes of a slot, wherever they are.
 pub enum Memory {
     /// The forwarder's own.
-    Own(Vec<u8>),
+    Own(SlotBytes),
     /// A client's: storage is to give them to the kernel, and nobody is to look at them.
     Shared {
         /// The mapping.
@@ -52,6 +52,24 @@ impl DerefMut for Memory {
             Memory::Shared { memory, place, len } => unsafe {
                 std::slice::from_raw_parts_mut(memory.at(*place), *len as usize)
             },
+        }
+    }
+}
+
+impl Memory {
+    /// Where the bytes begin, for the kernel: it may write there while nobody looks at those bytes.
+    pub(super) fn start(&self) -> *mut u8 {
+        match self {
+            Memory::Own(bytes) => bytes.start(),
+            Memory::Shared { memory, place, .. } => memory.at(*place),
+        }
+    }
+
+    /// Where the ring's table of registered buffers has the bytes, if it has them.
+    pub(super) fn registered(&self) -> Option<u16> {
+        match self {
+            Memory::Own(bytes) => bytes.registered,
+            Memory::Shared { .. } => None,
         }
     }
 }
@@ -101,7 +119,7 @@ impl Slots {
             found
         };
         // Fresh memory is zeroed outside the lock.
-        let buffer = reused.unwrap_or_else(|| Arc::new(Mutex::new(Memory::Own(vec![0; size]))));
+        let buffer = reused.unwrap_or_else(|| Arc::new(Mutex::new(Memory::Own(SlotBytes::zeroed(size)))));
         self.lock().used.insert(slot, buffer.clone());
         buffer
     }

@@ -65,8 +65,10 @@ impl PosixFiles {
         (to, to_offset): (Handle, u64),
         len: u64,
     ) -> Done<u64> {
-        let source = self.export.read_fd(&*self.export.known(from)?)?;
-        let target = self.writing_fd(&*self.export.known(to)?)?;
+        let (from, to) = (self.export.known(from)?, self.export.known(to)?);
+        let source = self.export.read_fd(&from)?;
+        let target = self.writing_fd(&to)?;
+        let _passes = self.export.buffered_passes(&from, &to);
         let len = len.min(COPY_MAX);
         let (mut source_at, mut target_at, mut done) = (from_offset, to_offset, 0);
         while done < len {
@@ -102,7 +104,9 @@ impl PosixFiles {
     }
 
     pub(super) fn read_whole(&self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>> {
-        let fd = self.export.read_fd(&*self.export.known(handle)?)?;
+        let known = self.export.known(handle)?;
+        let fd = self.export.read_fd(&known)?;
+        let _pass = self.export.buffered_pass(&known);
         let mut bytes = vec![0; len as usize];
         let mut done = 0;
         while done < bytes.len() {
@@ -117,7 +121,9 @@ impl PosixFiles {
     }
 
     pub(super) fn write_whole(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
-        let fd = self.writing_fd(&*self.export.known(handle)?)?;
+        let known = self.export.known(handle)?;
+        let fd = self.writing_fd(&known)?;
+        let _pass = self.export.buffered_pass(&known);
         write_fully(&fd, offset, bytes)?;
         self.export.faults.effect("append");
         Ok(())

@@ -6,6 +6,7 @@ pub(super) use hidden::{draft_name, make_folder};
 pub(crate) use hidden::{open_hidden_file, read_or_record, replace_hidden_file};
 
 use super::caller::Own;
+use super::direct::DirectState;
 use super::opens::Opens;
 use super::sys::{self, Done, no};
 use super::table::{DataFds, HandleTable, Known};
@@ -35,9 +36,11 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
 pub struct ExportOptions {
     /// The layout that all forwarders share; it tells which seat is in charge of a file.
     pub layout: Layout,
-    /// Most files known at once; each takes up to three descriptors. None: 16,384, or a quarter of
-    /// the limit of open files if that is less.
+    /// Most files known at once; each takes up to three descriptors, five with direct I/O. None:
+    /// 16,384, or a quarter (with direct I/O a sixth) of the limit of open files if that is less.
     pub handles_max: Option<usize>,
+    /// Data goes past the page cache where files take that.
+    pub direct: bool,
     /// Test aid.
     pub faults: Faults,
 }
@@ -48,6 +51,7 @@ impl ExportOptions {
         ExportOptions {
             layout,
             handles_max: None,
+            direct: false,
             faults: Faults::default(),
         }
     }
@@ -97,6 +101,7 @@ pub(super) struct Export {
     pub(super) table: HandleTable,
     pub(super) opens: Opens,
     pub(super) faults: Faults,
+    pub(super) direct: DirectState,
     /// How far the back end's clock is from ours, ns.
     pub(super) clock_offset_ns: i64,
     /// Held while a mode is widened for a moment, so that two threads do not restore each other's.
@@ -126,7 +131,11 @@ impl Export {
         let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(|e| at_hidden(e.into()))?);
         let clock_offset_ns = clock_offset_ns(hidden.as_fd()).map_err(at_hidden)?;
         let opens = Opens::open(hidden.as_fd(), options.layout).map_err(at_hidden)?;
-        let table = HandleTable::new(options.handles_max.unwrap_or_else(handles_max));
+        let table = HandleTable::new(
+            options
+                .handles_max
+                .unwrap_or_else(|| handles_max(options.direct)),
+        );
         let root = table.insert(sys::handle_of(&stat), sys::DIRECTORY, root);
         root.set_open(true);
         Ok(Export {
@@ -138,6 +147,7 @@ impl Export {
             table,
             opens,
             faults: options.faults.clone(),
+            direct: DirectState::new(options.direct),
             clock_offset_ns,
             widening: Mutex::new(()),
             hidden_path,
@@ -239,7 +249,8 @@ impl Export {
         if !matches!(known.kind, sys::REGULAR | sys::DIRECTORY) {
             return Err(Errno::EINVAL.into());
         }
-        let fd = Arc::new(self.reopen_widened(known, OFlags::RDONLY)?);
+        let fd = self.reopen_widened(known, OFlags::RDONLY)?;
+        let fd = Arc::new(self.without_read_ahead(fd));
         Ok(known.data().read.get_or_insert(fd).clone())
     }
 
@@ -253,23 +264,25 @@ impl Export {
             sys::DIRECTORY => return Err(Errno::EISDIR.into()),
             _ => return Err(Errno::EINVAL.into()),
         }
-        let fd = Arc::new(self.reopen_widened(known, OFlags::WRONLY)?);
+        let fd = self.reopen_widened(known, OFlags::WRONLY)?;
+        let fd = Arc::new(self.without_read_ahead(fd));
         Ok(known.data().write.get_or_insert(fd).clone())
     }
 
     /// Keeps a descriptor that reads and writes, for a file that was just created.
     pub(super) fn keep_data_fd(&self, known: &Known, fd: OwnedFd) {
-        let fd = Arc::new(fd);
+        let fd = Arc::new(self.without_read_ahead(fd));
         let mut data = known.data();
         *data = DataFds {
             read: Some(fd.clone()),
             write: Some(fd),
+            ..DataFds::default()
         };
     }
 
     /// Reopens for data. The owner may use an open file whatever became of its mode; a forwarder
     /// that is not root widens the mode for that moment.
-    fn reopen_widened(&self, known: &Known, flags: OFlags) -> Done<OwnedFd> {
+    pub(super) fn reopen_widened(&self, known: &Known, flags: OFlags) -> Done<OwnedFd> {
         let refused = match self.reopen(&known.path, flags) {
             Err(Access::Errno(Errno::EACCES)) => Access::Errno(Errno::EACCES),
             result => return result,
@@ -291,11 +304,12 @@ impl Export {
     }
 }
 
-/// Three descriptors a file at most, and a quarter left for connections.
-fn handles_max() -> usize {
+/// Three descriptors a file at most, five with direct I/O, and as many as one left for connections.
+fn handles_max(direct: bool) -> usize {
+    let each = if direct { 6 } else { 4 };
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let open_max = limit.current.and_then(|max| usize::try_from(max).ok());
-    open_max.map_or(HANDLES_MAX, |max| (max / 4).min(HANDLES_MAX))
+    open_max.map_or(HANDLES_MAX, |max| (max / each).min(HANDLES_MAX))
 }
 
 /// How far the back end's clock, which stamps files, is ahead of ours. Differences as small as the

@@ -3,6 +3,8 @@
 //! An `O_PATH` descriptor keeps a file reachable over renames. The table is bounded; when it is
 //! full, files not used since the last look go first (a clock), files registered as open never.
 
+use super::direct::DirectFd;
+use crate::storage::gate::Gate;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,6 +24,8 @@ pub(super) struct Known {
     pub(super) path: OwnedFd,
     /// Descriptors for data, opened when needed.
     pub(super) data: Mutex<DataFds>,
+    /// Keeps writes past the page cache apart from what goes through it.
+    pub(super) gate: Arc<Gate>,
     used: AtomicBool,
     open: AtomicBool,
 }
@@ -33,6 +37,8 @@ pub(super) struct DataFds {
     pub(super) read: Option<Arc<OwnedFd>>,
     /// For writing.
     pub(super) write: Option<Arc<OwnedFd>>,
+    /// For direct I/O, by direction.
+    pub(super) direct: [DirectFd; 2],
 }
 
 /// All known files.
@@ -97,6 +103,7 @@ impl HandleTable {
             kind,
             path,
             data: Mutex::default(),
+            gate: Arc::default(),
             used: AtomicBool::new(true),
             open: AtomicBool::new(false),
         });

@@ -1,0 +1,106 @@
+//! The storage that a configuration asks for, and why it is that one.
+
+use super::StartError;
+use crate::config::Config;
+use crate::config::{Engine, Io};
+use crate::storage::{
+    Emulated, ExportOptions, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Uring,
+    UringOptions, UringRefused, Wake,
+};
+use tidegate_forward::StorageFacts;
+use tracing::{info, warn};
+
+/// The storage, and what is said of it.
+pub(super) struct Chosen {
+    pub(super) storage: Box<dyn Storage>,
+    pub(super) facts: StorageFacts,
+}
+
+/// Makes the storage that the configuration asks for; it wakes the reactor. Says in the log what
+/// was chosen.
+pub(super) fn choose(
+    config: &Config,
+    export: &ExportOptions,
+    files: &PosixFiles,
+    slots: &Slots,
+    wake: Wake,
+) -> Result<Chosen, StartError> {
+    let options = PoolOptions {
+        threads: config.threads,
+        // Room for all that the sessions may ask, and for what the core asks for itself.
+        queued_max: config.sessions_max as usize * config.credits as usize + 4096,
+        faults: export.faults.clone(),
+    };
+    let io = io(config, files)?;
+    let said = |engine, why: String| {
+        let io = match io {
+            Io::Buffered => "buffered",
+            Io::Direct => "direct",
+        };
+        info!("storage: {io} I/O by {engine}: {why}");
+        let why = why.into();
+        StorageFacts { io, engine, why }
+    };
+    let by_threads = |why: String| -> Result<Chosen, StartError> {
+        let pool = ThreadPool::new(files, slots, &options, wake.clone());
+        Ok(Chosen {
+            storage: Box::new(pool.map_err(StartError::system("starting a thread"))?),
+            facts: said("threads", why),
+        })
+    };
+    if let Some(device) = &config.device {
+        let layout = config.layout;
+        let emulated = Emulated::new(files, slots, &options, device, layout, wake.clone())?;
+        return Ok(Chosen {
+            storage: Box::new(emulated),
+            facts: said("threads", "the emulated device works with them".to_string()),
+        });
+    }
+    match (io, config.storage.engine) {
+        (Io::Buffered, _) => by_threads("for the page cache they are the fastest".to_string()),
+        (Io::Direct, Engine::Threads) => by_threads("as configured".to_string()),
+        (Io::Direct, engine) => {
+            let ring = UringOptions {
+                depth: config.storage.depth,
+            };
+            match Uring::new(files, slots, &options, &ring, wake.clone()) {
+                Ok(uring) => {
+                    let why = match uring.registers() {
+                        Ok(()) => "the trial at the start succeeded".to_string(),
+                        Err(why) => {
+                            format!("the trial succeeded, without registered buffers: {why}")
+                        }
+                    };
+                    Ok(Chosen {
+                        storage: Box::new(uring),
+                        facts: said("uring", why),
+                    })
+                }
+                Err(refused) if engine == Engine::Uring => Err(StartError::Uring(refused)),
+                Err(refused) => by_threads(refused.to_string()),
+            }
+        }
+    }
+}
+
+/// How data goes: direct only where the export takes it.
+fn io(config: &Config, files: &PosixFiles) -> Result<Io, StartError> {
+    if config.storage.io == Io::Buffered {
+        return Ok(Io::Buffered);
+    }
+    let page = rustix::param::page_size() as u64;
+    let refusal = match files.try_direct() {
+        Err(error) => error,
+        Ok(()) if config.layout.seats > 1 && config.layout.stripe < page => {
+            std::io::Error::other(format!("a stripe is smaller than a page ({page} bytes)"))
+        }
+        Ok(()) => return Ok(Io::Direct),
+    };
+    if config.storage.engine == Engine::Uring {
+        return Err(StartError::Uring(UringRefused::Trial(refusal)));
+    }
+    let export = config.export.display();
+    warn!("export {export} takes no direct I/O ({refusal}): data goes through the page cache");
+    files.forget_direct();
+    Ok(Io::Buffered)
+}

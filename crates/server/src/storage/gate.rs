@@ -1,0 +1,150 @@
+//! The gate of a file: writes past the page cache, and calls through it, take turns.
+//!
+//! A direct write drops the pages that it covers before and after it. A buffered call that runs at
+//! the same time may bring old bytes back into such a page, or keep the page from being dropped;
+//! the kernel then gives the next reader old data and the next fsync an error. Calls of one kind
+//! run together; the two kinds exclude each other on one file. Direct reads need no pass: the
+//! kernel writes dirty pages of their range to the device first.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// What passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A write past the page cache.
+    DirectWrite,
+    /// A read or write through the page cache.
+    Buffered,
+}
+
+/// Lets one kind in at a time; the kinds alternate while both wait.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Inside, by kind.
+    inside: [u32; 2],
+    waiting: [u32; 2],
+    /// The kind that goes first, as index, while the other waits.
+    turn: usize,
+}
+
+/// Whoever has it is inside.
+pub(crate) struct Pass {
+    gate: Arc<Gate>,
+    kind: Kind,
+}
+
+impl Gate {
+    /// Waits for the other kind to leave. Those inside are system calls, so that is soon.
+    pub(crate) fn enter(self: &Arc<Gate>, kind: Kind) -> Pass {
+        let own = kind as usize;
+        let mut state = self.lock();
+        while !state.may_enter(own) {
+            if state.inside[1 - own] > 0 {
+                // The first who is kept out by those inside follows them.
+                state.turn = own;
+            }
+            state.waiting[own] += 1;
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.waiting[own] -= 1;
+        }
+        state.inside[own] += 1;
+        drop(state);
+        self.pass(kind)
+    }
+
+    /// A pass if there is one without waiting.
+    pub(crate) fn try_enter(self: &Arc<Gate>, kind: Kind) -> Option<Pass> {
+        let mut state = self.lock();
+        if !state.may_enter(kind as usize) {
+            return None;
+        }
+        state.inside[kind as usize] += 1;
+        drop(state);
+        Some(self.pass(kind))
+    }
+
+    fn pass(self: &Arc<Gate>, kind: Kind) -> Pass {
+        let gate = self.clone();
+        Pass { gate, kind }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Only numbers are changed under the lock.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    fn may_enter(&self, own: usize) -> bool {
+        let other = 1 - own;
+        self.inside[other] == 0 && (self.waiting[other] == 0 || self.turn == own)
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let own = self.kind as usize;
+        let mut state = self.gate.lock();
+        state.inside[own] -= 1;
+        if state.inside[own] == 0 {
+            state.turn = 1 - own;
+            let waits = state.waiting != [0, 0];
+            drop(state);
+            if waits {
+                self.gate.changed.notify_all();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+    #[test]
+    fn one_kind_enters_together_and_the_other_waits() {
+        let gate = Arc::new(Gate::default());
+        let first = gate.enter(Kind::DirectWrite);
+        let second = gate.try_enter(Kind::DirectWrite).expect("the same kind");
+        assert!(gate.try_enter(Kind::Buffered).is_none());
+        drop((first, second));
+        assert!(gate.try_enter(Kind::Buffered).is_some());
+    }
+
+    #[test]
+    fn both_kinds_get_through_and_never_meet() {
+        let gate = Arc::new(Gate::default());
+        // Direct writers count up, buffered ones down.
+        let (inside, done) = (AtomicI64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let (gate, inside, done) = (&gate, &inside, &done);
+                scope.spawn(move || {
+                    let (kind, sign) = match number % 2 {
+                        0 => (Kind::DirectWrite, 1),
+                        _ => (Kind::Buffered, -1),
+                    };
+                    for _ in 0..2000 {
+                        let _pass = gate.enter(kind);
+                        let before = inside.fetch_add(sign, Ordering::SeqCst);
+                        assert!(before * sign >= 0, "the kinds met");
+                        std::hint::spin_loop();
+                        inside.fetch_sub(sign, Ordering::SeqCst);
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 12_000);
+    }
+}

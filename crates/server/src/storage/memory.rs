@@ -1,0 +1,87 @@
+//! Memory of one slot: zeroed bytes at an address that direct I/O accepts on every device.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of a slot's first byte: a page, which is as much as any device asks for.
+pub const ALIGN: usize = 4096;
+
+/// Bytes of a fixed length that begin at a multiple of [`ALIGN`] and never move.
+pub struct SlotBytes {
+    start: NonNull<u8>,
+    len: usize,
+    /// Where the ring's table of registered buffers has these bytes, if it has them.
+    pub(super) registered: Option<u16>,
+}
+
+// SAFETY: the bytes belong to this value alone, as those of a Vec do.
+unsafe impl Send for SlotBytes {}
+// SAFETY: as above; a shared reference only reads.
+unsafe impl Sync for SlotBytes {}
+
+impl SlotBytes {
+    /// So many zeros; at least one.
+    pub fn zeroed(len: usize) -> SlotBytes {
+        let layout = layout(len);
+        // SAFETY: the layout has at least one byte.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else {
+            handle_alloc_error(layout);
+        };
+        SlotBytes {
+            start,
+            len,
+            registered: None,
+        }
+    }
+
+    /// Where the bytes begin, for the kernel: it may write there while nobody looks at those bytes.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+fn layout(len: usize) -> Layout {
+    assert!(len > 0, "a slot has bytes");
+    Layout::from_size_align(len, ALIGN).expect("a slot is far smaller than the address space")
+}
+
+impl Deref for SlotBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: so many bytes were allocated there, and initialised with zeros.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for SlotBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the exclusive reference is handed on.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for SlotBytes {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `zeroed` with the same layout, and not used any more.
+        unsafe { dealloc(self.start.as_ptr(), layout(self.len)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_is_aligned_and_zeroed() {
+        for len in [1, 4096, 5000, 1 << 20] {
+            let mut bytes = SlotBytes::zeroed(len);
+            assert_eq!(bytes.start() as usize % ALIGN, 0);
+            assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 0));
+            bytes.fill(9);
+            assert_eq!(bytes[len - 1], 9);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Descriptors that go past the page cache (`O_DIRECT`), and what they ask of places and memory.
+
+use super::PosixFiles;
+use super::export::{Export, draft_name, open_hidden_file};
+use super::sys::{self, Done};
+use super::table::Known;
+use crate::storage::gate::{Gate, Kind, Pass};
+use crate::storage::memory::SlotBytes;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidegate_forward::Access;
+use tidegate_sched::Direction;
+use tidegate_wire::Handle;
+
+/// What is asked where the kernel does not say what is needed: more than any device needs.
+const ALIGN_UNKNOWN: u64 = 4096;
+
+/// A descriptor that goes past the page cache.
+pub(crate) struct Direct {
+    pub(crate) fd: OwnedFd,
+    /// Addresses of memory are multiples of this.
+    memory_align: u64,
+    /// Offsets and lengths are multiples of this.
+    offset_align: u64,
+}
+
+/// Whether a file has such a descriptor.
+#[derive(Default)]
+pub(super) enum DirectFd {
+    /// Nobody has asked yet.
+    #[default]
+    Unknown,
+    /// The file does not take it.
+    Refused,
+    /// It has.
+    Open(Arc<Direct>),
+}
+
+/// Whether an export goes past the page cache.
+pub(super) struct DirectState {
+    wanted: AtomicBool,
+    /// That a file did not take it was told once.
+    told: AtomicBool,
+}
+
+impl DirectState {
+    pub(super) fn new(wanted: bool) -> DirectState {
+        DirectState {
+            wanted: AtomicBool::new(wanted),
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it does where files take it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Says in the log, once, that there are files that do not take it.
+    fn tell(&self, why: &dyn std::fmt::Display) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a file does not take direct I/O ({why}); its data, and that of others \
+                 like it, goes through the page cache"
+            );
+        }
+    }
+}
+
+impl Direct {
+    /// Whether bytes in memory may move to or from that place of the file.
+    pub(crate) fn takes(&self, offset: u64, bytes: &[u8]) -> bool {
+        let address = bytes.as_ptr() as u64;
+        (offset | bytes.len() as u64).is_multiple_of(self.offset_align)
+            && address.is_multiple_of(self.memory_align)
+    }
+
+    /// Whether a read that moved so much of what it was asked for has seen the end of the file:
+    /// direct reads end within a block only there.
+    pub(crate) fn is_end(&self, moved: usize) -> bool {
+        !(moved as u64).is_multiple_of(self.offset_align)
+    }
+
+    /// Finds out what a descriptor asks for; None if it takes no direct I/O after all. Writes cover
+    /// whole pages, so that none is shared with a write through the page cache.
+    fn new(fd: OwnedFd, direction: Direction) -> std::io::Result<Option<Direct>> {
+        // Such a flag would make io_uring give up where it had to wait.
+        rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)?;
+        let flags = AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(&fd, c"", flags, StatxFlags::DIOALIGN)?;
+        let (memory_align, offset_align) = match stat.stx_mask & StatxFlags::DIOALIGN.bits() {
+            0 => (ALIGN_UNKNOWN, ALIGN_UNKNOWN),
+            _ => (
+                stat.stx_dio_mem_align.into(),
+                stat.stx_dio_offset_align.into(),
+            ),
+        };
+        if memory_align == 0 || offset_align == 0 {
+            return Ok(None);
+        }
+        let offset_align = match direction {
+            Direction::Read => offset_align,
+            Direction::Write => offset_align.max(rustix::param::page_size() as u64),
+        };
+        Ok(Some(Direct {
+            fd,
+            memory_align,
+            offset_align,
+        }))
+    }
+}
+
+impl Export {
+    /// The descriptor that moves a file's data past the page cache, if the file has one.
+    pub(super) fn direct_fd(&self, known: &Known, direction: Direction) -> Option<Arc<Direct>> {
+        if !self.direct.is_wanted() || known.kind != sys::REGULAR {
+            return None;
+        }
+        match &known.data().direct[direction as usize] {
+            DirectFd::Open(direct) => return Some(direct.clone()),
+            DirectFd::Refused => return None,
+            DirectFd::Unknown => {}
+        }
+        let access = match direction {
+            Direction::Read => OFlags::RDONLY,
+            Direction::Write => OFlags::WRONLY,
+        };
+        let refused = |why: &dyn std::fmt::Display| {
+            self.direct.tell(why);
+            known.data().direct[direction as usize] = DirectFd::Refused;
+            None
+        };
+        let fd = match self.reopen_widened(known, access | OFlags::DIRECT) {
+            Ok(fd) => fd,
+            Err(Access::Errno(errno)) if is_refusal(i32::from(errno.0)) => {
+                return refused(&std::io::Error::from_raw_os_error(errno.0.into()));
+            }
+            // The buffered descriptor will say the same, if it is not open yet.
+            Err(_) => return None,
+        };
+        match Direct::new(fd, direction) {
+            Ok(Some(direct)) => {
+                let direct = Arc::new(direct);
+                known.data().direct[direction as usize] = DirectFd::Open(direct.clone());
+                Some(direct)
+            }
+            Ok(None) => refused(&"the file system says so"),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// Tells the kernel that nothing is to be read ahead into the page cache, where direct writes
+    /// would have to drop it again.
+    pub(super) fn without_read_ahead(&self, fd: OwnedFd) -> OwnedFd {
+        if self.direct.is_wanted() {
+            // A back end that knows no such advice is none the worse.
+            let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
+        }
+        fd
+    }
+
+    /// Entry for calls through the page cache; None where there are no others.
+    pub(super) fn buffered_pass(&self, known: &Known) -> Option<Pass> {
+        self.direct
+            .is_wanted()
+            .then(|| known.gate.enter(Kind::Buffered))
+    }
+
+    /// The same of two files.
+    pub(super) fn buffered_passes(&self, one: &Known, other: &Known) -> [Option<Pass>; 2] {
+        // In one order everywhere: two who each waited for the other would wait for ever.
+        match one.handle.cmp(&other.handle) {
+            std::cmp::Ordering::Equal => [self.buffered_pass(one), None],
+            std::cmp::Ordering::Less => [self.buffered_pass(one), self.buffered_pass(other)],
+            std::cmp::Ordering::Greater => [self.buffered_pass(other), self.buffered_pass(one)],
+        }
+    }
+}
+
+/// Whether the errno means that the file system knows no direct I/O.
+fn is_refusal(errno: i32) -> bool {
+    [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOTTY].contains(&errno)
+}
+
+impl PosixFiles {
+    /// Whether data goes past the page cache where files take it.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.export.direct.is_wanted()
+    }
+
+    /// Whether the export takes direct I/O, or why not.
+    pub(crate) fn try_direct(&self) -> std::io::Result<()> {
+        self.direct_draft().map(|_| ())
+    }
+
+    /// The export takes no direct I/O: it is not asked for any more.
+    pub(crate) fn forget_direct(&self) {
+        self.export.direct.wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// A file did not take a call that its descriptor promised to take: it gets no more of them.
+    pub(crate) fn direct_refused(&self, handle: Handle, direction: Direction) {
+        self.export.direct.tell(&"Invalid argument");
+        if let Some(known) = self.export.table.find(handle) {
+            known.data().direct[direction as usize] = DirectFd::Refused;
+        }
+    }
+
+    /// A file's direct descriptor and its gate, if both are at hand: waits for nothing.
+    pub(crate) fn direct_at_hand(
+        &self,
+        handle: Handle,
+        direction: Direction,
+    ) -> Option<(Arc<Direct>, Arc<Gate>)> {
+        let known = self.export.table.find(handle)?;
+        let direct = match &known.data().direct[direction as usize] {
+            DirectFd::Open(direct) => direct.clone(),
+            _ => return None,
+        };
+        Some((direct, known.gate.clone()))
+    }
+
+    /// A file's direct descriptor, opened if need be, and its gate if calls must pass it.
+    pub(crate) fn direct_and_gate(
+        &self,
+        handle: Handle,
+        direction: Direction,
+    ) -> Done<(Option<Arc<Direct>>, Option<Arc<Gate>>)> {
+        if !self.is_direct() {
+            return Ok((None, None));
+        }
+        let known = self.export.known(handle)?;
+        let direct = self.export.direct_fd(&known, direction);
+        if direction == Direction::Write {
+            self.export.own.write_as_anybody()?;
+        }
+        Ok((direct, Some(known.gate.clone())))
+    }
+
+    /// Runs `act` with the rights that writes of data have: for credentials that the kernel is to
+    /// keep. None if rights play no part.
+    pub(crate) fn as_writer<T>(&self, act: impl FnOnce() -> T) -> std::io::Result<Option<T>> {
+        if !self.export.own.acts_for_callers() {
+            return Ok(None);
+        }
+        let failed = super::as_io_error;
+        self.export.own.write_as_anybody().map_err(failed)?;
+        let done = act();
+        drop(self.export.own.act_as(None).map_err(failed)?);
+        Ok(Some(done))
+    }
+
+    /// Opens a draft in the hidden folder for direct I/O, without a name, to try it on.
+    pub(crate) fn direct_draft(&self) -> std::io::Result<Direct> {
+        let hidden = self.export.hidden();
+        let name = draft_name("direct");
+        let file = open_hidden_file(hidden, &name)?;
+        let opened = self
+            .export
+            .reopen(file.as_fd(), OFlags::RDWR | OFlags::DIRECT);
+        rustix::fs::unlinkat(hidden, &name, AtFlags::empty())?;
+        let fd = opened.map_err(super::as_io_error)?;
+        let direct = Direct::new(fd, Direction::Write)?.ok_or(std::io::ErrorKind::Unsupported)?;
+        let mut page = SlotBytes::zeroed(direct.offset_align as usize);
+        rustix::io::pwrite(&direct.fd, &page, 0)?;
+        rustix::io::pread(&direct.fd, &mut *page, 0)?;
+        Ok(direct)
+    }
+}

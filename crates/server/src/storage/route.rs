@@ -1,0 +1,128 @@
+//! The way of a data job to its file: past the page cache where that can be, else through it.
+
+use super::gate::{Gate, Kind, Pass};
+use super::posix::{Direct, PosixFiles};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tidegate_forward::Access;
+use tidegate_sched::Direction;
+use tidegate_wire::Handle;
+
+/// The descriptors of one job. Write by it from the thread that made it.
+pub(super) struct Route {
+    direction: Direction,
+    /// Opens the buffered descriptor when it is needed.
+    files: Option<(PosixFiles, Handle)>,
+    buffered: Option<Arc<OwnedFd>>,
+    direct: Option<Arc<Direct>>,
+    gate: Option<Arc<Gate>>,
+}
+
+/// How the next system call of a job goes.
+pub(super) enum Way {
+    /// Past the page cache.
+    Direct(Arc<Direct>),
+    /// Through it.
+    Buffered(Arc<OwnedFd>),
+}
+
+impl Way {
+    /// The descriptor.
+    pub(super) fn fd(&self) -> &OwnedFd {
+        match self {
+            Way::Direct(direct) => &direct.fd,
+            Way::Buffered(fd) => fd,
+        }
+    }
+}
+
+impl Route {
+    /// The route to a file.
+    pub(super) fn find(
+        files: &PosixFiles,
+        handle: Handle,
+        direction: Direction,
+    ) -> Result<Route, Access> {
+        let (direct, gate) = files.direct_and_gate(handle, direction)?;
+        let buffered = match &direct {
+            Some(_) => None,
+            None => Some(files.data_fd(handle, direction)?),
+        };
+        Ok(Route {
+            direction,
+            files: Some((files.clone(), handle)),
+            buffered,
+            direct,
+            gate,
+        })
+    }
+
+    /// The route by one descriptor.
+    #[cfg(test)]
+    pub(super) fn through(fd: OwnedFd, direction: Direction) -> Route {
+        Route {
+            direction,
+            files: None,
+            buffered: Some(Arc::new(fd)),
+            direct: None,
+            gate: None,
+        }
+    }
+
+    /// Read or write.
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// How the bytes from `within` the first slice on go next, and how many of the slices together.
+    pub(super) fn next(
+        &mut self,
+        mut offset: u64,
+        slices: &[&mut [u8]],
+        within: usize,
+    ) -> Result<(Way, usize), Access> {
+        let Some(direct) = &self.direct else {
+            return Ok((Way::Buffered(self.buffered()?), slices.len()));
+        };
+        let mut fits = slices.iter().enumerate().map(|(index, slice)| {
+            let bytes = &slice[if index == 0 { within } else { 0 }..];
+            let fits = direct.takes(offset, bytes);
+            offset += bytes.len() as u64;
+            fits
+        });
+        let first = fits.next().unwrap_or_default();
+        let count = 1 + fits.take_while(|fits| *fits == first).count();
+        let way = match first {
+            true => Way::Direct(direct.clone()),
+            false => Way::Buffered(self.buffered()?),
+        };
+        Ok((way, count))
+    }
+
+    /// The file did not take a direct call.
+    pub(super) fn refused(&mut self) {
+        self.direct = None;
+        if let Some((files, handle)) = &self.files {
+            files.direct_refused(*handle, self.direction);
+        }
+    }
+
+    /// To be held during a system call.
+    pub(super) fn pass(&self, way: &Way) -> Option<Pass> {
+        let kind = match (way, self.direction) {
+            (Way::Direct(_), Direction::Read) => return None,
+            (Way::Direct(_), Direction::Write) => Kind::DirectWrite,
+            (Way::Buffered(_), _) => Kind::Buffered,
+        };
+        self.gate.as_ref().map(|gate| gate.enter(kind))
+    }
+
+    fn buffered(&mut self) -> Result<Arc<OwnedFd>, Access> {
+        if let Some(fd) = &self.buffered {
+            return Ok(fd.clone());
+        }
+        let (files, handle) = self.files.as_ref().expect("else it was given");
+        let fd = files.data_fd(*handle, self.direction)?;
+        Ok(self.buffered.insert(fd).clone())
+    }
+}

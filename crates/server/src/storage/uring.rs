@@ -1,0 +1,402 @@
+//! Direct I/O through io_uring: data jobs go to the kernel from the reactor's own thread, all else
+//! to a thread pool.
+//!
+//! A job takes the ring if each of its parts may go past the page cache as it is (alignment of
+//! place and memory), its file's direct descriptor is open, and nobody works on the file through
+//! the page cache. Else the pool does it, as it does whatever the ring did not do whole: its
+//! threads may wait, the reactor may not. Completions come in any order; a job's buffers, its
+//! descriptor and its pass are held until the last of its completions was seen.
+
+mod plan;
+mod registered;
+mod ring;
+
+pub use ring::UringRefused;
+
+use super::gate::Pass;
+use super::pool::{self, CompletionQueue, Sink};
+use super::posix::Direct;
+use super::slots::SlotBuffer;
+use super::{
+    Completion, Counts, Faults, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Wake,
+};
+use plan::{Piece, Plan};
+use ring::Ring;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tidegate_forward::{Access, Errno, IoPart, Job, JobId, JobResult};
+use tidegate_sched::Direction;
+use tidegate_wire::Handle;
+
+/// How long an end waits for the kernel to finish what it was given.
+const END_MAX: Duration = Duration::from_secs(30);
+
+/// The ring's size.
+#[derive(Clone, Copy, Debug)]
+pub struct UringOptions {
+    /// Calls that the kernel has at once, at least 1; further ones wait here.
+    pub depth: u32,
+}
+
+/// Carries out data jobs by io_uring, and all others by a thread pool.
+pub struct Uring {
+    ring: Ring,
+    pool: ThreadPool,
+    files: PosixFiles,
+    slots: Slots,
+    faults: Faults,
+    wake: Wake,
+    done: Arc<CompletionQueue>,
+    /// What the pool finishes for the ring.
+    halves: Arc<Mutex<BTreeMap<JobId, Half>>>,
+    tasks: Vec<Option<Task>>,
+    spare: Vec<usize>,
+    /// Pieces that have not been given to the kernel: task, and number in it.
+    waiting: VecDeque<(usize, usize)>,
+    waiting_max: usize,
+    flying: u32,
+    flying_max: u32,
+    ended: Vec<Completion>,
+    /// Jobs that the ring was given.
+    rung: u64,
+}
+
+/// A job that the ring works on.
+struct Task {
+    job: JobId,
+    handle: Handle,
+    direction: Direction,
+    parts: Vec<IoPart>,
+    results: Vec<Result<u32, Access>>,
+    /// Parts that the pool has to do after all.
+    again: Vec<usize>,
+    pieces: Vec<Piece>,
+    /// Pieces that are not done.
+    left: usize,
+    /// The memory that the pieces name; not freed before they are done.
+    _buffers: Vec<SlotBuffer>,
+    direct: Arc<Direct>,
+    pass: Option<Pass>,
+    began: Instant,
+}
+
+/// A job of which the ring did not do all.
+struct Half {
+    results: Vec<Result<u32, Access>>,
+    /// The parts that the pool does, in order.
+    again: Vec<usize>,
+    began: Instant,
+}
+
+impl Uring {
+    /// Tries io_uring on the export, and starts the threads.
+    pub fn new(
+        files: &PosixFiles,
+        slots: &Slots,
+        pool: &PoolOptions,
+        options: &UringOptions,
+        wake: Wake,
+    ) -> Result<Uring, UringRefused> {
+        let ring = Ring::open(files, options.depth.max(1))?;
+        let done = CompletionQueue::new(wake.clone());
+        let halves = Arc::new(Mutex::new(BTreeMap::new()));
+        let sink: Sink = {
+            let (done, halves) = (done.clone(), halves.clone());
+            Arc::new(move |completion| done.push(joined(&halves, completion)))
+        };
+        let threads = ThreadPool::with_sink(files, slots, pool, done.clone(), sink);
+        Ok(Uring {
+            ring,
+            pool: threads.map_err(UringRefused::Threads)?,
+            files: files.clone(),
+            slots: slots.clone(),
+            faults: pool.faults.clone(),
+            wake,
+            done,
+            halves,
+            tasks: Vec::new(),
+            spare: Vec::new(),
+            waiting: VecDeque::new(),
+            waiting_max: pool.queued_max,
+            flying: 0,
+            flying_max: options.depth.max(1),
+            ended: Vec::new(),
+            rung: 0,
+        })
+    }
+
+    /// Jobs that the ring has been given since the start; the pool had the others.
+    pub fn rung(&self) -> u64 {
+        self.rung
+    }
+
+    /// Whether buffers can be registered with the kernel, or why not.
+    pub fn registers(&self) -> Result<(), &str> {
+        self.ring.registered.works()
+    }
+
+    fn start(
+        &mut self,
+        job: JobId,
+        handle: Handle,
+        direction: Direction,
+        parts: Vec<IoPart>,
+        plan: Plan,
+    ) {
+        self.faults.request();
+        self.rung += 1;
+        let meter = self.pool.meter(direction);
+        meter.calls.fetch_add(1, Ordering::Relaxed);
+        let pieces = plan.pieces.len();
+        meter.syscalls.fetch_add(pieces as u64, Ordering::Relaxed);
+        let task = Task {
+            job,
+            handle,
+            direction,
+            results: vec![Ok(0); parts.len()],
+            parts,
+            again: Vec::new(),
+            pieces: plan.pieces,
+            left: pieces,
+            _buffers: plan.buffers,
+            direct: plan.direct,
+            pass: plan.pass,
+            began: Instant::now(),
+        };
+        let at = self.spare.pop().unwrap_or_else(|| {
+            self.tasks.push(None);
+            self.tasks.len() - 1
+        });
+        self.tasks[at] = Some(task);
+        self.waiting.extend((0..pieces).map(|piece| (at, piece)));
+    }
+
+    /// Gives the kernel as many pieces as may fly.
+    fn launch(&mut self) {
+        while self.flying < self.flying_max
+            && let Some(&(at, number)) = self.waiting.front()
+        {
+            let task = self.tasks[at]
+                .as_ref()
+                .expect("a task stays while a piece waits");
+            let entry = task.pieces[number].entry(&task.direct, task.direction);
+            let mark = (at as u64) << 32 | number as u64;
+            // SAFETY: the task keeps memory, list of buffers and descriptor until the completion
+            // with this mark was seen, and is leaked if that never comes.
+            if !unsafe { self.ring.push(entry, task.direction, mark) } {
+                break;
+            }
+            self.waiting.pop_front();
+            self.flying += 1;
+        }
+        if let Err(error) = self.ring.submit() {
+            tracing::warn!(%error, "io_uring takes nothing now; trying again");
+            (self.wake)();
+        }
+    }
+
+    /// Takes what the kernel has finished.
+    fn reap(&mut self) {
+        while let Some((mark, result)) = self.ring.next() {
+            self.flying -= 1;
+            let (at, number) = ((mark >> 32) as usize, (mark & u64::from(u32::MAX)) as usize);
+            let task = self.tasks[at]
+                .as_mut()
+                .expect("a task stays while a piece flies");
+            if result == -libc::EINVAL {
+                self.files.direct_refused(task.handle, task.direction);
+            }
+            task.landed(number, result);
+            if task.left == 0 {
+                let task = self.tasks[at].take().expect("it was there");
+                self.spare.push(at);
+                self.finish(task);
+            }
+        }
+    }
+
+    fn finish(&mut self, task: Task) {
+        let meter = self.pool.meter(task.direction);
+        let moved = task
+            .results
+            .iter()
+            .flatten()
+            .map(|&len| u64::from(len))
+            .sum();
+        meter.bytes.fetch_add(moved, Ordering::Relaxed);
+        if task.again.is_empty() {
+            if task.direction == Direction::Write {
+                self.faults.effect("write");
+            }
+            let (job, result) = (task.job, result(task.results, task.began));
+            self.ended.push(Completion { job, result });
+            return;
+        }
+        let parts = task.again.iter().map(|&part| task.parts[part].clone());
+        let work = Job::Io {
+            handle: task.handle,
+            direction: task.direction,
+            parts: parts.collect(),
+        };
+        let half = Half {
+            results: task.results,
+            again: task.again,
+            began: task.began,
+        };
+        // The pool takes the gate for itself.
+        drop(task.pass);
+        lock(&self.halves).insert(task.job, half);
+        self.pool.submit(task.job, work);
+    }
+
+    /// Waits, for so long, until the kernel has nothing of ours.
+    fn land_all(&mut self) {
+        let give_up = Instant::now() + END_MAX;
+        while (self.flying > 0 || !self.waiting.is_empty()) && Instant::now() < give_up {
+            self.launch();
+            self.ring.wait(Duration::from_millis(100));
+            self.reap();
+        }
+        if self.flying > 0 {
+            tracing::error!("io_uring has not finished; its buffers stay where they are");
+            // The kernel may write there still.
+            std::mem::forget(std::mem::take(&mut self.tasks));
+            self.flying = 0;
+        }
+    }
+}
+
+impl Task {
+    /// What the kernel says of a piece: bytes, or an errno below zero.
+    fn landed(&mut self, number: usize, result: i32) {
+        self.left -= 1;
+        let piece = &self.pieces[number];
+        let moved = usize::try_from(result).ok();
+        let all = moved == Some(piece.len);
+        let end = || self.direction == Direction::Read && self.direct.is_end(moved.unwrap_or(0));
+        if !all && !end() {
+            // Signals, a short write, a read that may have met the end: the pool looks closer.
+            self.again.extend(piece.parts.clone());
+            self.again.sort_unstable();
+            return;
+        }
+        let mut left = moved.unwrap_or(0) as u64;
+        for part in piece.parts.clone() {
+            let done = left.min(self.parts[part].len.into());
+            self.results[part] = Ok(done as u32);
+            left -= done;
+        }
+    }
+}
+
+impl Storage for Uring {
+    fn submit(&mut self, job: JobId, work: Job) {
+        let Job::Io {
+            handle,
+            direction,
+            parts,
+        } = work
+        else {
+            return self.pool.submit(job, work);
+        };
+        let (files, slots, ring) = (&self.files, &self.slots, &mut self.ring);
+        let planned = Plan::make(files, slots, ring, handle, direction, &parts);
+        let full = self.waiting.len() >= self.waiting_max;
+        match planned {
+            Some(_) if full => {
+                let work = Job::Io {
+                    handle,
+                    direction,
+                    parts,
+                };
+                let result = pool::refusal(&work, Errno::EAGAIN);
+                self.done.push(Completion { job, result });
+            }
+            Some(plan) => self.start(job, handle, direction, parts, plan),
+            None => {
+                let work = Job::Io {
+                    handle,
+                    direction,
+                    parts,
+                };
+                self.pool.submit(job, work);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.launch();
+    }
+
+    fn wake_fd(&self) -> Option<RawFd> {
+        Some(self.ring.fd())
+    }
+
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        self.reap();
+        if !self.waiting.is_empty() {
+            self.launch();
+        }
+        into.append(&mut self.ended);
+        self.done.take(into);
+    }
+
+    fn depth(&self) -> u32 {
+        self.flying_max
+    }
+
+    fn counts(&self) -> Counts {
+        let counts = self.pool.counts();
+        let own = self.tasks.len() - self.spare.len();
+        Counts {
+            pending: counts.pending + own as u64,
+            ..counts
+        }
+    }
+
+    fn shutdown(&mut self) {
+        self.land_all();
+        self.pool.shutdown();
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// A completion of the pool, with what the ring had done of the job before.
+fn joined(halves: &Mutex<BTreeMap<JobId, Half>>, completion: Completion) -> Completion {
+    let Some(half) = lock(halves).remove(&completion.job) else {
+        return completion;
+    };
+    let mut results = half.results;
+    if let JobResult::Io { parts, .. } = completion.result {
+        for (part, done) in half.again.into_iter().zip(parts) {
+            results[part] = done;
+        }
+    }
+    Completion {
+        job: completion.job,
+        result: result(results, half.began),
+    }
+}
+
+fn result(parts: Vec<Result<u32, Access>>, began: Instant) -> JobResult {
+    let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    JobResult::Io { parts, device_ns }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Entries are put in and taken out whole.
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests;

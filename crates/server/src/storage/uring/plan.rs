@@ -1,0 +1,150 @@
+//! A data job as pieces for the ring: each one call of the kernel, past the page cache.
+
+use super::ring::Ring;
+use crate::storage::gate::{Kind, Pass};
+use crate::storage::posix::Direct;
+use crate::storage::slots::SlotBuffer;
+use crate::storage::{PosixFiles, Slots};
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, TryLockError};
+use tidegate_forward::{IoPart, SlotId};
+use tidegate_sched::Direction;
+use tidegate_wire::Handle;
+
+/// Most buffers of one call (the kernel's UIO_MAXIOV).
+const BUFFERS_MAX: usize = 1024;
+
+/// What is larger goes alone if its memory is registered: that saves more than a call costs.
+const ALONE_MIN: usize = 128 << 10;
+
+/// Bytes of one call: the kernel's own limit, rounded down.
+const PIECE_MAX: usize = 1 << 30;
+
+/// All pieces of a job, and what must stay until they are done.
+pub(super) struct Plan {
+    pub(super) pieces: Vec<Piece>,
+    pub(super) buffers: Vec<SlotBuffer>,
+    pub(super) direct: Arc<Direct>,
+    pub(super) pass: Option<Pass>,
+}
+
+/// One call: touching parts of the file.
+pub(super) struct Piece {
+    /// Which parts of the job.
+    pub(super) parts: Range<usize>,
+    offset: u64,
+    /// Bytes.
+    pub(super) len: usize,
+    segments: Vec<libc::iovec>,
+    /// Where the kernel knows the memory of the only segment.
+    registered: Option<u16>,
+}
+
+// SAFETY: the pointers lead into buffers that the task holds, and only the kernel follows them.
+unsafe impl Send for Piece {}
+
+impl Plan {
+    /// None if the ring cannot do the whole job as it is, without waiting for anything.
+    pub(super) fn make(
+        files: &PosixFiles,
+        slots: &Slots,
+        ring: &mut Ring,
+        handle: Handle,
+        direction: Direction,
+        parts: &[IoPart],
+    ) -> Option<Plan> {
+        let (direct, gate) = files.direct_at_hand(handle, direction)?;
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut buffers: Vec<(SlotId, SlotBuffer)> = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            if buffers.last().is_none_or(|(slot, _)| *slot != part.slot) {
+                buffers.push((part.slot, slots.buffer(part.slot)?));
+            }
+            let (_, buffer) = buffers.last()?;
+            // A job that shares the slot may work on it; the pool waits for such ones.
+            let mut bytes = match buffer.try_lock() {
+                Ok(bytes) => bytes,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            let begin = part.slot_offset as usize;
+            let range = begin..begin.checked_add(part.len as usize)?;
+            if range.is_empty() || !direct.takes(part.offset, bytes.get(range)?) {
+                return None;
+            }
+            let registered = ring.registered.index(&ring.uring, buffer, &mut bytes);
+            let segment = libc::iovec {
+                // The allocation's own pointer, as the kernel may write there.
+                iov_base: bytes.start().wrapping_add(begin).cast(),
+                iov_len: part.len as usize,
+            };
+            match pieces.last_mut() {
+                Some(piece) if piece.takes(part.offset, &segment, registered) => {
+                    piece.add(number, segment);
+                }
+                _ => pieces.push(Piece {
+                    parts: number..number + 1,
+                    offset: part.offset,
+                    len: segment.iov_len,
+                    segments: vec![segment],
+                    registered,
+                }),
+            }
+        }
+        let pass = match direction {
+            Direction::Read => None,
+            Direction::Write => Some(gate.try_enter(Kind::DirectWrite)?),
+        };
+        Some(Plan {
+            pieces,
+            buffers: buffers.into_iter().map(|(_, buffer)| buffer).collect(),
+            direct,
+            pass,
+        })
+    }
+}
+
+impl Piece {
+    /// Whether a segment belongs into the same call.
+    fn takes(&self, offset: u64, segment: &libc::iovec, registered: Option<u16>) -> bool {
+        let touches = self.offset.checked_add(self.len as u64) == Some(offset);
+        let alone = |len, registered: Option<u16>| len >= ALONE_MIN && registered.is_some();
+        touches
+            && self.segments.len() < BUFFERS_MAX
+            && self.len + segment.iov_len <= PIECE_MAX
+            && !alone(self.len, self.registered)
+            && !alone(segment.iov_len, registered)
+    }
+
+    fn add(&mut self, part: usize, segment: libc::iovec) {
+        self.parts.end = part + 1;
+        self.len += segment.iov_len;
+        self.segments.push(segment);
+        self.registered = None;
+    }
+
+    /// The call, for the ring.
+    pub(super) fn entry(&self, direct: &Direct, direction: Direction) -> Entry {
+        let fd = types::Fd(direct.fd.as_raw_fd());
+        let (start, count) = (self.segments[0].iov_base.cast::<u8>(), self.segments.len());
+        let (list, len) = (self.segments.as_ptr(), self.len as u32);
+        let offset = self.offset;
+        match (direction, self.registered) {
+            (Direction::Read, Some(index)) => opcode::ReadFixed::new(fd, start, len, index)
+                .offset(offset)
+                .build(),
+            (Direction::Write, Some(index)) => opcode::WriteFixed::new(fd, start, len, index)
+                .offset(offset)
+                .build(),
+            (Direction::Read, None) => opcode::Readv::new(fd, list, count as u32)
+                .offset(offset)
+                .build(),
+            (Direction::Write, None) => opcode::Writev::new(fd, list, count as u32)
+                .offset(offset)
+                .build(),
+        }
+    }
+}
