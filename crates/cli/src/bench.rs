@@ -6,6 +6,7 @@
 
 mod agios;
 pub mod cluster;
+mod direct;
 mod hbrr;
 mod overlap;
 mod performance;
@@ -29,6 +30,7 @@ Examples:
   tidegate bench hbrr --clients 16                     how many calls merging saves
   tidegate bench overlap                               what it costs to know which ranges overlap
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
+  tidegate bench direct --check                        direct I/O against a plain directory
   tidegate bench shares --forwarders 4                 two jobs with minima and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
 `tidegate bench COMMAND --help` tells what is measured and how.";
@@ -47,6 +49,7 @@ enum Workload {
     Song(song::Song),
     #[command(name = "agios-2013-fig6", visible_alias = "agios-2013-fig5")]
     Agios(agios::Agios),
+    Direct(direct::Direct),
     Hbrr(hbrr::Hbrr),
     Overlap(overlap::Overlap),
     Performance(performance::Performance),
@@ -61,6 +64,7 @@ impl Bench {
         match self.workload {
             Workload::Song(song) => song.perform(),
             Workload::Agios(agios) => agios.perform(),
+            Workload::Direct(direct) => direct.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
             Workload::Overlap(overlap) => overlap.perform(),
             Workload::Performance(performance) => performance.perform(),

@@ -16,7 +16,7 @@ use crate::reactor::{Parts, Reactor, Stop};
 use crate::seats::{Seats, SeatsError};
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, HIDDEN, KillAfterEffect, PosixFiles, Slots,
-    UringRefused, Wake, prepare_process,
+    UringRefused, prepare_process,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -154,14 +154,7 @@ impl Server {
         scheduler.wall_offset_ns = wall_offset_ns;
         let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
-        let wake: Wake = {
-            let waker = waker.clone();
-            Arc::new(move || {
-                // The reactor is gone when this fails.
-                let _ = waker.wake();
-            })
-        };
-        let chosen = storage::choose(config, &export, &files, &slots, wake)?;
+        let chosen = storage::choose(config, &export, &files, &slots, &waker)?;
         if !config.depth_written && config.device.is_none() {
             scheduler.depth = chosen.storage.depth();
         }

@@ -1,6 +1,6 @@
 //! What forwarding costs: small and large accesses, directly and through forwarders, in one run.
 
-mod machine;
+pub mod machine;
 pub mod measure;
 mod page;
 

@@ -7,6 +7,8 @@ use crate::storage::{
     Emulated, ExportOptions, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Uring,
     UringOptions, UringRefused, Wake,
 };
+use mio::Waker;
+use std::sync::Arc;
 use tidegate_forward::StorageFacts;
 use tracing::{info, warn};
 
@@ -23,8 +25,9 @@ pub(super) fn choose(
     export: &ExportOptions,
     files: &PosixFiles,
     slots: &Slots,
-    wake: Wake,
+    waker: &Arc<Waker>,
 ) -> Result<Chosen, StartError> {
+    let wake = wake(waker);
     let options = PoolOptions {
         threads: config.threads,
         // Room for all that the sessions may ask, and for what the core asks for itself.
@@ -81,6 +84,15 @@ pub(super) fn choose(
             }
         }
     }
+}
+
+/// Wakes the reactor.
+fn wake(waker: &Arc<Waker>) -> Wake {
+    let waker = waker.clone();
+    Arc::new(move || {
+        // The reactor is gone when this fails.
+        let _ = waker.wake();
+    })
 }
 
 /// How data goes: direct only where the export takes it.

@@ -138,20 +138,8 @@ fn transfer_run(
                 return;
             }
         };
-        let pass = route.pass(&way);
-        let moved = call(
-            way.fd(),
-            direction,
-            offset,
-            &mut slices[index..index + count],
-            within,
-        );
-        drop(pass);
-        let at_end = |moved| match &way {
-            Way::Direct(direct) => direction == Direction::Read && direct.is_end(moved),
-            Way::Buffered(_) => false,
-        };
-        match moved {
+        let run = &mut slices[index..index + count];
+        match call_by(route, &way, offset, run, within) {
             Err(rustix::io::Errno::INVAL) if matches!(way, Way::Direct(_)) => route.refused(),
             Ok(0) if direction == Direction::Read => {
                 // The end of the file: whatever follows in this run is beyond it.
@@ -164,7 +152,7 @@ fn transfer_run(
                 (index, within) = (index + 1, 0);
             }
             Ok(mut moved) => {
-                let ended = at_end(moved);
+                let ended = way.is_end(direction, moved);
                 offset += moved as u64;
                 while index < slices.len() && moved >= slices[index].len() - within {
                     moved -= slices[index].len() - within;
@@ -193,6 +181,18 @@ fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
         Direction::Write if within > 0 => Ok(within as u32),
         _ => Err(error),
     }
+}
+
+/// One system call by a way, within its pass.
+fn call_by(
+    route: &Route,
+    way: &Way,
+    offset: u64,
+    slices: &mut [&mut [u8]],
+    within: usize,
+) -> rustix::io::Result<usize> {
+    let _pass = route.pass(way);
+    call(way.fd(), route.direction(), offset, slices, within)
 }
 
 /// One system call from `within` bytes into the first slice on.

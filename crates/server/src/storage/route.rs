@@ -34,6 +34,14 @@ impl Way {
             Way::Buffered(fd) => fd,
         }
     }
+
+    /// Whether a call that moved so much has seen the end of the file.
+    pub(super) fn is_end(&self, direction: Direction, moved: usize) -> bool {
+        match self {
+            Way::Direct(direct) => direction == Direction::Read && direct.is_end(moved),
+            Way::Buffered(_) => false,
+        }
+    }
 }
 
 impl Route {

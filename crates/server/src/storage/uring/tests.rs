@@ -295,7 +295,7 @@ fn whole_pages_take_the_ring_and_others_the_pool() {
         .handle;
     slots.open(SlotId(1), 1 << 20);
     slots.open(SlotId(2), 1 << 20);
-    let mut run = |uring: &mut Uring, direction, parts: Vec<IoPart>| {
+    let run = |uring: &mut Uring, direction, parts: Vec<IoPart>| {
         let work = Job::Io {
             handle: file,
             direction,
