@@ -114,7 +114,8 @@ impl ThreadPool {
             Arc::new(move |completion| done.push(completion))
         };
         let mut pool = ThreadPool::with_sink(files, slots, options, done, sink)?;
-        pool.near = Some(Near::new(files.clone()));
+        // Past the page cache there is nothing near.
+        pool.near = (!files.is_direct()).then(|| Near::new(files.clone()));
         Ok(pool)
     }
 

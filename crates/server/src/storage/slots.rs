@@ -66,6 +66,7 @@ impl Memory {
     }
 
     /// Where the ring's table of registered buffers has the bytes, if it has them.
+    #[cfg(test)]
     pub(super) fn registered(&self) -> Option<u16> {
         match self {
             Memory::Own(bytes) => bytes.registered,
@@ -119,7 +120,8 @@ impl Slots {
             found
         };
         // Fresh memory is zeroed outside the lock.
-        let buffer = reused.unwrap_or_else(|| Arc::new(Mutex::new(Memory::Own(SlotBytes::zeroed(size)))));
+        let buffer =
+            reused.unwrap_or_else(|| Arc::new(Mutex::new(Memory::Own(SlotBytes::zeroed(size)))));
         self.lock().used.insert(slot, buffer.clone());
         buffer
     }

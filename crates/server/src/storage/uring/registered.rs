@@ -4,8 +4,7 @@
 //! hand out the last freed buffer first, so few buffers do most of the work. Pinned pages count
 //! against RLIMIT_MEMLOCK of a user that is not root; what does not fit is used unregistered.
 
-use crate::storage::memory::SlotBytes;
-use crate::storage::slots::SlotBuffer;
+use crate::storage::slots::{Memory, SlotBuffer};
 use io_uring::IoUring;
 use std::sync::{Mutex, Weak};
 
@@ -18,7 +17,7 @@ const BYTES_MIN: usize = 32 << 10;
 /// The ring's table of buffers.
 pub(super) struct Registered {
     /// By index. One whose buffer is gone is cleared when the next one comes.
-    entries: Vec<Option<Weak<Mutex<SlotBytes>>>>,
+    entries: Vec<Option<Weak<Mutex<Memory>>>>,
     /// Why no more are taken.
     refusal: Option<String>,
 }
@@ -49,8 +48,11 @@ impl Registered {
         &mut self,
         uring: &IoUring,
         buffer: &SlotBuffer,
-        bytes: &mut SlotBytes,
+        bytes: &mut Memory,
     ) -> Option<u16> {
+        let Memory::Own(bytes) = bytes else {
+            return None;
+        };
         if bytes.registered.is_some() || bytes.len() < BYTES_MIN || self.refusal.is_some() {
             return bytes.registered;
         }

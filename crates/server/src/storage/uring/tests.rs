@@ -365,7 +365,7 @@ fn buffers_are_registered_once_and_let_go_with_their_memory() {
             assert_eq!(done, [Ok(1 << 18); 4]);
         }
         let indices: Vec<_> = (0..4)
-            .map(|slot| lock_buffer(&rig.slots.buffer(SlotId(slot)).expect("open")).registered)
+            .map(|slot| lock_buffer(&rig.slots.buffer(SlotId(slot)).expect("open")).registered())
             .collect();
         // Under a small limit of locked memory some have none.
         let mut some: Vec<u16> = indices.into_iter().flatten().collect();
