@@ -210,14 +210,13 @@ impl<'a> Target<'a> {
                         };
                         self.access(load, place * load.len as u64, &mut memory, &shared)?;
                     }
-                    Ok(())
+                    Ok::<(), std::io::Error>(())
                 })
             };
             let threads: Vec<_> = (0..load.in_flight).map(work).collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
-            joined
-                .map(|done| done.expect("an access does not panic"))
-                .collect::<std::io::Result<()>>()
+            let joined: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            let mut joined = joined.into_iter();
+            joined.try_for_each(|done| done.expect("an access does not panic"))
         })
         .map_err(|error| Fail::runtime(format!("{}: {error}", load.words())))?;
         let count = next.into_inner() as f64;

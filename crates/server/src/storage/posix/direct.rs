@@ -184,6 +184,9 @@ fn is_refusal(errno: i32) -> bool {
     [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOTTY].contains(&errno)
 }
 
+/// A direct descriptor, if there is one, and the gate that calls must pass, if there is one.
+type DirectAndGate = (Option<Arc<Direct>>, Option<Arc<Gate>>);
+
 impl PosixFiles {
     /// Whether data goes past the page cache where files take it.
     pub(crate) fn is_direct(&self) -> bool {
@@ -227,7 +230,7 @@ impl PosixFiles {
         &self,
         handle: Handle,
         direction: Direction,
-    ) -> Done<(Option<Arc<Direct>>, Option<Arc<Gate>>)> {
+    ) -> Done<DirectAndGate> {
         if !self.is_direct() {
             return Ok((None, None));
         }

@@ -143,7 +143,7 @@ fn parts_within(numbers: &mut Numbers, begin: u64, end: u64, slot: u32) -> Vec<I
     let mut at = begin.next_multiple_of(unit);
     let (mut parts, mut slot_offset): (Vec<IoPart>, u32) = (Vec::new(), 0);
     for number in 0..1 + numbers.below(5) {
-        let len = (1 + numbers.below(24)) * 4096 / 4096 * unit.max(64).min(4096);
+        let len = (1 + numbers.below(24)) * unit.clamp(64, 4096);
         let len = if unit == 1 {
             len + numbers.below(5000)
         } else {
