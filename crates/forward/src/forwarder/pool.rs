@@ -11,6 +11,12 @@ use alloc::vec::Vec;
 /// The least a slot counts, which bounds the number of slots.
 const SLOT_BYTES_MIN: u64 = 4096;
 
+/// What a payload counts: the memory that a host takes for it, a power of two, so that a slot that
+/// was freed fits the next payload of its kind.
+fn slot_bytes(len: u32) -> u64 {
+    u64::from(len).max(SLOT_BYTES_MIN).next_power_of_two()
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Free,
@@ -29,18 +35,58 @@ struct Slot {
 
 pub(super) struct Pool {
     slots: Vec<Slot>,
+    /// The last freed is given first: its memory is still in a cache.
     free: Vec<u32>,
     bytes_max: u64,
     bytes: u64,
     bytes_peak: u64,
-    /// Who waits, in order of arrival, and for how many bytes.
-    waiting: BTreeMap<u64, (ConnId, u64)>,
-    /// The place in `waiting` of each of them.
-    places: BTreeMap<ConnId, u64>,
-    /// Bytes that they wait for, all together.
-    wanted: u64,
-    /// The next place.
+    waiting: Waiting,
+}
+
+/// Connections without room, and what they wait for.
+#[derive(Default)]
+struct Waiting {
+    /// In order of arrival.
+    places: BTreeMap<u64, u64>,
+    place_of: BTreeMap<ConnId, u64>,
     arrivals: u64,
+    /// Of all of them.
+    bytes: u64,
+}
+
+impl Waiting {
+    /// Whether those who came before a connection leave it so much of the room. Where hosts ask
+    /// again in order of arrival, the first one that waits ends the look at once: it has found no
+    /// room itself.
+    fn leaves(&self, conn: ConnId, room: u64, bytes: u64) -> bool {
+        let Some(mut left) = room.checked_sub(bytes) else {
+            return false;
+        };
+        let Some(place) = self.place_of.get(&conn) else {
+            return self.bytes <= left;
+        };
+        self.places.range(..place).all(|(_, bytes)| {
+            let rest = left.checked_sub(*bytes);
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        })
+    }
+
+    /// Takes a connection in, or notes that it waits for something else now.
+    fn enter(&mut self, conn: ConnId, bytes: u64) {
+        let place = *self.place_of.entry(conn).or_insert_with(|| {
+            self.arrivals += 1;
+            self.arrivals
+        });
+        self.bytes += bytes;
+        self.bytes -= self.places.insert(place, bytes).unwrap_or(0);
+    }
+
+    fn leave(&mut self, conn: ConnId) {
+        if let Some(place) = self.place_of.remove(&conn) {
+            self.bytes -= self.places.remove(&place).unwrap_or(0);
+        }
+    }
 }
 
 impl Pool {
@@ -49,35 +95,24 @@ impl Pool {
         Pool {
             slots: Vec::new(),
             free: Vec::new(),
-            bytes_max: bytes_max.max(u64::from(payload_max)).max(SLOT_BYTES_MIN),
+            bytes_max: bytes_max.max(slot_bytes(payload_max)),
             bytes: 0,
             bytes_peak: 0,
-            waiting: BTreeMap::new(),
-            places: BTreeMap::new(),
-            wanted: 0,
-            arrivals: 0,
+            waiting: Waiting::default(),
         }
     }
 
     /// A slot for a payload that a connection is about to read; None: the connection waits.
     pub(super) fn admit(&mut self, conn: ConnId, len: u32) -> Option<SlotId> {
-        let bytes = u64::from(len).max(SLOT_BYTES_MIN);
-        let at = match self.waiting.is_empty() {
-            true => None,
-            false => self.places.get(&conn).copied(),
-        };
-        let reserved = match at {
-            None => self.wanted,
-            // Empty for the first, and those that wait are asked first.
-            Some(at) => self.waiting.range(..at).map(|(_, (_, bytes))| bytes).sum(),
-        };
-        if self.bytes.saturating_add(reserved).saturating_add(bytes) > self.bytes_max {
-            self.wait(conn, at, bytes);
+        let bytes = slot_bytes(len);
+        if !self
+            .waiting
+            .leaves(conn, self.bytes_max - self.bytes, bytes)
+        {
+            self.waiting.enter(conn, bytes);
             return None;
         }
-        if at.is_some() {
-            self.wait_no_longer(conn);
-        }
+        self.waiting.leave(conn);
         Some(self.give(conn, bytes))
     }
 
@@ -125,28 +160,15 @@ impl Pool {
         self.change(slot, Use::InHand, Use::Free)
     }
 
-    fn wait(&mut self, conn: ConnId, at: Option<u64>, bytes: u64) {
-        let at = at.unwrap_or_else(|| {
-            self.arrivals += 1;
-            self.places.insert(conn, self.arrivals);
-            self.arrivals
-        });
-        let before = self.waiting.insert(at, (conn, bytes));
-        self.wanted += bytes;
-        self.wanted -= before.map_or(0, |(_, bytes)| bytes);
-    }
-
     /// A connection waits no longer, if it did.
     pub(super) fn wait_no_longer(&mut self, conn: ConnId) {
-        let entry = self.places.remove(&conn);
-        if let Some((_, bytes)) = entry.and_then(|at| self.waiting.remove(&at)) {
-            self.wanted -= bytes;
-        }
+        self.waiting.leave(conn);
     }
 
     /// A connection that was admitted more than it has received is gone: frees what it was reading
     /// into, one slot a call.
     pub(super) fn closed(&mut self, conn: ConnId) -> Option<SlotId> {
+        self.waiting.leave(conn);
         let mut slots = self.slots.iter();
         let at = slots.position(|slot| slot.used == Use::Admitted(conn))?;
         let slot = SlotId(at as u32);
@@ -192,19 +214,19 @@ mod tests {
 
     #[test]
     fn a_small_payload_passes_a_waiting_large_one_only_if_both_fit() {
-        let mut pool = Pool::new(100_000, 100_000);
-        let first = pool.admit(A, 40_000).expect("room");
+        let mut pool = Pool::new(112 << 10, 64 << 10);
+        let first = pool.admit(A, 64 << 10).expect("room");
         assert!(pool.received(A, first));
-        assert_eq!(pool.admit(A, 90_000), None);
+        assert_eq!(pool.admit(A, 64 << 10), None);
         assert_eq!(
-            pool.admit(B, 20_000),
+            pool.admit(B, 32 << 10),
             None,
-            "60,000 are free, but A waits for 90,000"
+            "48 KiB are free, but A waits for 64"
         );
         assert!(pool.done(first));
-        assert_eq!(pool.admit(B, 20_000), None);
-        assert!(pool.admit(A, 90_000).is_some());
-        assert!(pool.admit(B, 8_000).is_some());
+        assert!(pool.admit(B, 32 << 10).is_some(), "there is room for both");
+        assert!(pool.admit(A, 64 << 10).is_some());
+        assert!(pool.admit(B, 8 << 10).is_some());
     }
 
     #[test]
@@ -226,6 +248,42 @@ mod tests {
         assert_eq!(pool.closed(A), None);
         assert!(!pool.sent(slot), "freed already");
         assert_eq!(pool.usage().0, 0);
+    }
+
+    #[test]
+    fn a_slot_counts_the_memory_that_it_takes() {
+        let mut pool = Pool::new(1 << 20, 4096);
+        assert!(pool.admit(A, (256 << 10) + 1).is_some());
+        assert_eq!(pool.usage().0, 512 << 10);
+        assert!(pool.admit(A, 1).is_some());
+        assert_eq!(pool.usage().0, (512 << 10) + 4096);
+    }
+
+    #[test]
+    fn order_of_arrival_holds_whoever_asks_first() {
+        let mut pool = Pool::new(16_384, 4096);
+        let conns: Vec<ConnId> = (1..=8).map(ConnId).collect();
+        let slots: Vec<SlotId> = (0..4).filter_map(|_| pool.admit(A, 4096)).collect();
+        assert_eq!(slots.len(), 4);
+        assert!(slots.iter().all(|slot| pool.received(A, *slot)));
+        for conn in &conns {
+            assert_eq!(pool.admit(*conn, 4096), None);
+        }
+        assert!(pool.done(slots[0]) && pool.done(slots[1]));
+        // Two places are free: the first two have them, whoever asks before.
+        assert_eq!(pool.admit(conns[2], 4096), None);
+        assert_eq!(pool.admit(ConnId(9), 4096), None);
+        assert_eq!(pool.closed(conns[0]), None);
+        assert!(pool.admit(conns[2], 4096).is_some());
+        assert!(pool.admit(conns[1], 4096).is_some());
+        assert_eq!(pool.admit(conns[3], 4096), None);
+        // It may have come to wait for more.
+        assert!(pool.done(slots[2]));
+        assert_eq!(pool.admit(conns[3], 8192), None);
+        assert_eq!(pool.admit(conns[4], 4096), None);
+        assert!(pool.done(slots[3]));
+        assert!(pool.admit(conns[3], 8192).is_some());
+        assert_eq!(pool.usage(), (16_384, 16_384, 16_384));
     }
 
     #[test]

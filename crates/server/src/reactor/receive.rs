@@ -49,8 +49,8 @@ impl Reactor {
         }
     }
 
-    /// Asks again for the requests that wait for a slot; the core keeps their order, and lets a
-    /// later one pass only where that takes nothing from those before it.
+    /// Asks again for the requests that wait for a slot, in order of arrival. The first for which
+    /// there is none ends it: the core lets nobody pass where that takes from those before.
     pub(super) fn admit_waiting(&mut self) {
         for _ in 0..self.core.waiting.len() {
             let id = self

@@ -85,22 +85,41 @@ pub struct Slots {
 }
 
 struct Pool {
-    used: BTreeMap<SlotId, SlotBuffer>,
+    /// With their lengths; 0 if the bytes are a client's own.
+    used: BTreeMap<SlotId, (SlotBuffer, u64)>,
+    used_bytes: u64,
     /// Freed buffers by power of two, last freed last.
     free: Vec<Vec<SlotBuffer>>,
     free_bytes: u64,
-    free_bytes_max: u64,
+    bytes_max: u64,
+}
+
+impl Pool {
+    /// Lets unused buffers go until there is room for `bytes` more; large ones first, which makes
+    /// the fewest be made again.
+    fn make_room(&mut self, bytes: u64) {
+        let room = self.bytes_max.saturating_sub(self.used_bytes);
+        let room = room.saturating_sub(bytes);
+        for (power, class) in self.free.iter_mut().enumerate().rev() {
+            while self.free_bytes > room && class.pop().is_some() {
+                self.free_bytes -= 1 << power;
+            }
+        }
+    }
 }
 
 impl Slots {
-    /// An empty pool that keeps at most `free_bytes_max` bytes of unused buffers.
-    pub fn new(free_bytes_max: u64) -> Slots {
+    /// An empty pool. Buffers in use and buffers kept for later have at most `bytes_max` bytes
+    /// together, as long as no more are opened: the forwarder's core, which counts the same bytes,
+    /// sees to that.
+    pub fn new(bytes_max: u64) -> Slots {
         let free = (0..usize::BITS as usize).map(|_| Vec::new()).collect();
         let pool = Pool {
             used: BTreeMap::new(),
+            used_bytes: 0,
             free,
             free_bytes: 0,
-            free_bytes_max,
+            bytes_max,
         };
         Slots {
             pool: Arc::new(Mutex::new(pool)),
@@ -114,15 +133,21 @@ impl Slots {
         let reused = {
             let mut pool = self.lock();
             let found = pool.free[size.trailing_zeros() as usize].pop();
-            if found.is_some() {
-                pool.free_bytes -= size as u64;
+            match found {
+                Some(_) => pool.free_bytes -= size as u64,
+                None => pool.make_room(size as u64),
             }
+            pool.used_bytes += size as u64;
             found
         };
         // Fresh memory is zeroed outside the lock.
         let buffer =
             reused.unwrap_or_else(|| Arc::new(Mutex::new(Memory::Own(SlotBytes::zeroed(size)))));
-        self.lock().used.insert(slot, buffer.clone());
+        let mut pool = self.lock();
+        if let Some((_, bytes)) = pool.used.insert(slot, (buffer.clone(), size as u64)) {
+            pool.used_bytes -= bytes;
+        }
+        drop(pool);
         buffer
     }
 
@@ -130,39 +155,43 @@ impl Slots {
     pub fn open_shared(&self, slot: SlotId, memory: Arc<SharedMemory>, place: u64, len: u32) {
         assert!(memory.holds(place, len), "the bytes lie in the memory");
         let bytes = Memory::Shared { memory, place, len };
-        self.lock().used.insert(slot, Arc::new(Mutex::new(bytes)));
+        let buffer = Arc::new(Mutex::new(bytes));
+        let mut pool = self.lock();
+        if let Some((_, bytes)) = pool.used.insert(slot, (buffer, 0)) {
+            pool.used_bytes -= bytes;
+        }
     }
 
     /// Whether the slot's bytes are a client's own.
     pub fn is_shared(&self, slot: SlotId) -> bool {
         let pool = self.lock();
-        let buffer = pool.used.get(&slot);
-        buffer.is_some_and(|buffer| matches!(*lock_buffer(buffer), Memory::Shared { .. }))
+        pool.used.get(&slot).is_some_and(|(_, bytes)| *bytes == 0)
     }
 
     /// The slot's buffer, or None if it is not open.
     pub fn buffer(&self, slot: SlotId) -> Option<SlotBuffer> {
-        self.lock().used.get(&slot).cloned()
+        self.lock()
+            .used
+            .get(&slot)
+            .map(|(buffer, _)| buffer.clone())
     }
 
     /// Takes the slot's buffer back. Unknown slots are ignored.
     pub fn free(&self, slot: SlotId) {
         let mut pool = self.lock();
-        let Some(buffer) = pool.used.remove(&slot) else {
+        let Some((buffer, bytes)) = pool.used.remove(&slot) else {
             return;
         };
+        pool.used_bytes -= bytes;
         // A buffer that somebody still holds (a job of a closed session) is dropped by its last
         // holder.
         if Arc::strong_count(&buffer) != 1 {
             return;
         }
-        let size = match &*lock_buffer(&buffer) {
-            Memory::Own(bytes) => bytes.len(),
-            Memory::Shared { .. } => return,
-        };
-        if pool.free_bytes + size as u64 <= pool.free_bytes_max {
-            pool.free_bytes += size as u64;
-            pool.free[size.trailing_zeros() as usize].push(buffer);
+        // A client's own memory is not kept.
+        if bytes > 0 && pool.used_bytes + pool.free_bytes + bytes <= pool.bytes_max {
+            pool.free_bytes += bytes;
+            pool.free[bytes.trailing_zeros() as usize].push(buffer);
         }
     }
 
@@ -220,5 +249,23 @@ mod tests {
         assert_eq!(slots.lock().free_bytes, 4096);
         slots.free(SlotId(9));
         assert!(slots.buffer(SlotId(9)).is_none());
+    }
+
+    #[test]
+    fn unused_buffers_make_room_for_those_in_use() {
+        let slots = Slots::new(64 << 10);
+        (0..16).for_each(|slot| drop(slots.open(SlotId(slot), 4096)));
+        (0..16).for_each(|slot| slots.free(SlotId(slot)));
+        assert_eq!(slots.lock().free_bytes, 64 << 10);
+        slots.open(SlotId(0), 32 << 10);
+        let held = |slots: &Slots| {
+            let pool = slots.lock();
+            (pool.used_bytes, pool.free_bytes)
+        };
+        assert_eq!(held(&slots), (32 << 10, 32 << 10));
+        slots.open(SlotId(0), 4096);
+        assert_eq!(held(&slots), (4096, 28 << 10), "the older buffer is gone");
+        slots.free(SlotId(0));
+        assert_eq!(held(&slots), (0, 32 << 10));
     }
 }
