@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
 
 /// What the other commands need to know of a set of forwarders.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ClientFile {
     /// Addresses in the order of the layout.
@@ -17,6 +17,12 @@ pub struct ClientFile {
     /// File with the shared secret, for TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
+    /// What may be under way at once of a transfer: `none`, `serial` or `parallel`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipelining: Option<String>,
+    /// Bytes of the pieces in which a transfer moves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline_bytes: Option<u32>,
     /// The exported directory, if it is on this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<PathBuf>,

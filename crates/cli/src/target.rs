@@ -5,6 +5,7 @@ use crate::state::{ClientFile, StateDir};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_client::wire::{CHUNK_MIN, PAYLOAD_LIMIT, Pipelining};
 use tidegate_client::{Client, ConnectError, Options};
 
 /// Beside `client.toml`.
@@ -31,6 +32,9 @@ pub struct Target {
     /// File with the shared secret, for TCP
     #[arg(long, value_name = "FILE", global = true)]
     secret_file: Option<PathBuf>,
+    /// What may be under way at once of a long read or write: none, serial or parallel
+    #[arg(long, value_name = "HOW", global = true, value_parser = ["none", "serial", "parallel"])]
+    pipelining: Option<String>,
 }
 
 impl Target {
@@ -42,9 +46,7 @@ impl Target {
             let forwarders = self.forwarders.clone();
             ClientFile {
                 forwarders,
-                secret_file: None,
-                export: None,
-                mount: None,
+                ..ClientFile::default()
             }
         } else if let Some(path) = &self.client {
             ClientFile::read(path)?
@@ -59,6 +61,9 @@ impl Target {
         };
         if self.secret_file.is_some() {
             found.secret_file.clone_from(&self.secret_file);
+        }
+        if self.pipelining.is_some() {
+            found.pipelining.clone_from(&self.pipelining);
         }
         if let Some(path) = &found.secret_file {
             tidegate_server::check_secret(path).map_err(Fail::usage)?;
@@ -84,11 +89,31 @@ impl Target {
     }
 }
 
+/// How long reads and writes move, if the file says so.
+fn pipeline(options: &mut Options, found: &ClientFile) -> Result<(), Fail> {
+    if let Some(name) = &found.pipelining {
+        options.pipelining = Pipelining::from_name(name).ok_or_else(|| {
+            let names = Pipelining::ALL.map(Pipelining::name).join(", ");
+            Fail::usage(format!("pipelining = \"{name}\" must be one of {names}"))
+        })?;
+    }
+    if let Some(bytes) = found.pipeline_bytes {
+        if !(CHUNK_MIN..=PAYLOAD_LIMIT).contains(&bytes) {
+            return Err(Fail::usage(format!(
+                "pipeline_bytes = {bytes} must be a number from {CHUNK_MIN} to {PAYLOAD_LIMIT}"
+            )));
+        }
+        options.pipeline_bytes = bytes;
+    }
+    Ok(())
+}
+
 /// A client of these forwarders, whose calls end after so long; its own default if None.
 pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client>, Fail> {
     let mut options = Options::new(&found.forwarders);
     options.timeout = limit.unwrap_or(options.timeout);
     options.secret_file.clone_from(&found.secret_file);
+    pipeline(&mut options, found)?;
     Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
         (ConnectError::Refused(address, reason), Some(file)) if address.starts_with("tcp:") => {
             let file = file.display();

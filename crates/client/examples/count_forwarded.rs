@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output};
 use tidegate_client::wire::{
-    Attr, Extent, Extents, Handle, Layout, Op, Reply, Request as WireRequest,
+    Attr, Extent, Extents, Handle, Layout, Op, Pipeline, Pipelining, Reply, Request as WireRequest,
 };
 use tidegate_client::{Bytes, app_id};
 use tidegate_forward::{
@@ -63,6 +63,7 @@ impl World {
             name: Box::from(*b"count"),
             forwarders: 1,
             payload_max: 1 << 20,
+            pipeline: Pipeline::default(),
             merge_blocks: true,
             names_max: 1024,
         });
@@ -208,6 +209,7 @@ fn config(policy: &str) -> Config {
         },
         fail_over: false,
         payload_max: 1 << 20,
+        pipelining: Pipelining::Parallel,
         pool_bytes_max: 64 << 20,
         credits: 64,
         sessions_max: 8,

@@ -70,6 +70,8 @@ pub struct Core {
     layout: Option<Layout>,
     root: Option<Attr>,
     payload_max: u32,
+    /// Bytes of a request's payload at most, where a call has more.
+    chunk_bytes: u32,
     rows: u16,
     /// Highest epoch seen.
     epoch: u64,
@@ -154,6 +156,7 @@ impl Core {
             layout: None,
             root: None,
             payload_max: options.payload_max,
+            chunk_bytes: options.pipeline.chunk_bytes.min(options.payload_max),
             rows: u16::MAX,
             epoch: 0,
             discovering: (first, Some(SILENCE_MAX)),

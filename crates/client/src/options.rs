@@ -1,7 +1,7 @@
 //! How to reach the forwarders, and on whose behalf to call them.
 
 use crate::cancel::CancelToken;
-use crate::wire::{Caller, PAYLOAD_LIMIT};
+use crate::wire::{CHUNK_MIN, Caller, PAYLOAD_LIMIT, Pipeline, Pipelining};
 use rustix::fd::OwnedFd;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -22,6 +22,12 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Largest payload of one frame, default 1 MiB.
     pub payload_max: u32,
+    /// What may be under way at once of a call that is longer than `pipeline_bytes`, at each
+    /// forwarder; one that is configured to allow less makes it less. Default parallel.
+    pub pipelining: Pipelining,
+    /// The pieces in which such a call moves; at least 4 KiB, at most `payload_max`. Default
+    /// 512 KiB, which costs the least processor time a byte.
+    pub pipeline_bytes: u32,
     /// Most bytes that all calls together may have in flight, default 64 MiB; further calls wait.
     pub in_flight_bytes_max: u64,
     /// Memory through which payload goes to and from forwarders on this node (Unix sockets),
@@ -78,6 +84,8 @@ impl Default for Options {
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(3),
             payload_max: 1 << 20,
+            pipelining: Pipeline::default().mode,
+            pipeline_bytes: Pipeline::default().chunk_bytes,
             in_flight_bytes_max: 64 << 20,
             shared_memory_bytes: 64 << 20,
             coalesce_bytes: 0,
@@ -112,8 +120,8 @@ impl Options {
     /// ```
     ///
     /// The settings are `secret` (file), `timeout_s`, `connect_timeout_s`, `payload_max`,
-    /// `in_flight_bytes_max`, `shared_memory_bytes`, `coalesce_bytes`, `name` and
-    /// `application`.
+    /// `pipelining` (`none`, `serial` or `parallel`), `pipeline_bytes`, `in_flight_bytes_max`,
+    /// `shared_memory_bytes`, `coalesce_bytes`, `name` and `application`.
     pub fn from_text(text: &str) -> Result<Options, ConnectError> {
         let mut parts = text.split(';');
         let addresses = parts.next().unwrap_or_default().split(',').map(str::trim);
@@ -145,6 +153,11 @@ impl Options {
             let _ = write!(text, ";secret={}", path.display());
         }
         let _ = write!(text, ";timeout_s={}", self.timeout.as_secs());
+        let Pipeline { mode, chunk_bytes } = self.pipeline();
+        if self.pipeline() != Pipeline::default() {
+            let mode = mode.name();
+            let _ = write!(text, ";pipelining={mode};pipeline_bytes={chunk_bytes}");
+        }
         text
     }
 
@@ -158,6 +171,12 @@ impl Options {
             "connect_timeout_s" => self.connect_timeout = Duration::from_secs(number()?),
             "payload_max" => {
                 self.payload_max = u32::try_from(number()?).map_err(|_| wrong())?;
+            }
+            "pipelining" => self.pipelining = Pipelining::from_name(value).ok_or_else(wrong)?,
+            "pipeline_bytes" => {
+                let bytes = u32::try_from(number()?).map_err(|_| wrong())?;
+                let allowed = (CHUNK_MIN..=PAYLOAD_LIMIT).contains(&bytes);
+                self.pipeline_bytes = allowed.then_some(bytes).ok_or_else(wrong)?;
             }
             "in_flight_bytes_max" => self.in_flight_bytes_max = number()?,
             "coalesce_bytes" => {
@@ -180,6 +199,11 @@ impl Options {
     pub(crate) fn payload_max_allowed(&self) -> u32 {
         self.payload_max.clamp(4096, PAYLOAD_LIMIT)
     }
+
+    /// How calls move that are longer than a chunk, within what the protocol allows.
+    pub(crate) fn pipeline(&self) -> Pipeline {
+        Pipeline::new(self.pipelining, self.pipeline_bytes)
+    }
 }
 
 /// Why no session could be had.
@@ -195,8 +219,8 @@ pub enum ConnectError {
     /// A setting of [`Options::from_text`] is unknown or out of its range.
     #[error(
         "setting {0:?} is not understood; there are secret, timeout_s, connect_timeout_s, \
-         payload_max, in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, \
-         name and application"
+         payload_max, pipelining (none, serial or parallel), pipeline_bytes (from 4096), \
+         in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, name and application"
     )]
     Setting(String),
     /// The secret cannot be read.
@@ -238,6 +262,10 @@ mod tests {
         let line = "unix:/run/a.sock,tcp:node7:7000;secret=/etc/tidegate/secret;timeout_s=30";
         let options = Options::from_text(line).expect("a good line");
         assert_eq!(options.to_text(), line);
+        let more = format!("{line};pipelining=serial;pipeline_bytes=262144");
+        let options = Options::from_text(&more).expect("a good line");
+        assert_eq!(options.pipelining, Pipelining::Serial);
+        assert_eq!(options.to_text(), more);
         let near = Options::new(["unix:a.sock"]).to_text();
         assert!(near.starts_with("unix:/"), "{near}");
     }
@@ -248,6 +276,8 @@ mod tests {
             ("unix:/a;colour=red", "colour=red"),
             ("unix:/a;timeout_s=soon", "timeout_s=soon"),
             ("unix:/a;payload_max=5000000000", "payload_max=5000000000"),
+            ("unix:/a;pipelining=both", "pipelining=both"),
+            ("unix:/a;pipeline_bytes=100", "pipeline_bytes=100"),
             ("unix:/a;secret=", "secret="),
             ("", "no forwarder is named"),
         ] {

@@ -24,6 +24,7 @@ mod shares;
 mod slab;
 mod status;
 mod timers;
+mod turns;
 
 use crate::host::{
     Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, PolicyId, Recorded,
@@ -48,6 +49,7 @@ use slab::Slab;
 use status::Counters;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Op, Request};
+use turns::Turns;
 
 /// One forwarder.
 pub struct Forwarder {
@@ -72,6 +74,7 @@ pub struct Forwarder {
     io_finished_at: Time,
     /// Data requests for which the scheduler had no room, in order of arrival.
     parked: VecDeque<Key>,
+    turns: Turns,
     batch: Vec<tidegate_sched::Request>,
     spare_ids: Vec<Vec<u64>>,
     /// Requests that wait for the host to read a policy's text.
@@ -139,6 +142,7 @@ impl Forwarder {
             scheduler_wakes: None,
             io_finished_at: Time(0),
             parked: VecDeque::new(),
+            turns: Turns::default(),
             batch: Vec::new(),
             spare_ids: Vec::new(),
             policies: BTreeMap::new(),

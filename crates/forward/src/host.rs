@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Attr, Caller, Handle, Keep, Layout, Op, Outcome, Reply, Request};
+use tidegate_wire::{Attr, Caller, Handle, Keep, Layout, Op, Outcome, Pipelining, Reply, Request};
 
 /// A connection, numbered by the host and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +49,8 @@ pub struct Config {
     pub fail_over: bool,
     /// Largest payload of one frame.
     pub payload_max: u32,
+    /// The most that sessions may have under way at once of a transfer.
+    pub pipelining: Pipelining,
     /// Bytes of payload that all sessions may have here together.
     pub pool_bytes_max: u64,
     /// Requests that one session may have unanswered.

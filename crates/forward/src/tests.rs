@@ -15,6 +15,7 @@ mod seats;
 mod sessions;
 mod shares;
 mod status;
+mod turns;
 
 use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};
@@ -31,8 +32,8 @@ use std::vec;
 use std::vec::Vec;
 use tidegate_sched::{Direction, Options, Time};
 use tidegate_wire::{
-    Attr, Extent, Handle, Hello, HelloReply, Layout, Op, Outcome, Reply, Request, Row, Status,
-    frame,
+    Attr, Extent, Handle, Hello, HelloReply, Layout, Op, Outcome, Pipeline, Pipelining, Reply,
+    Request, Row, Status, frame,
 };
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -63,6 +64,7 @@ impl World {
             },
             fail_over: true,
             payload_max: 1 << 20,
+            pipelining: Pipelining::Parallel,
             pool_bytes_max: 1 << 20,
             credits: 64,
             sessions_max: 8,
@@ -365,6 +367,7 @@ pub(super) fn hello(client: u64, incarnation: u64) -> Hello {
         incarnation,
         wall_ns: 0,
         payload_max: 1 << 20,
+        pipeline: Pipeline::default(),
         uid: 0,
         gid: 0,
         name: Box::from(&b"node:1"[..]),

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tidegate_device::DeviceOptions;
 use tidegate_forward::shares::Rules;
-use tidegate_wire::Layout;
+use tidegate_wire::{Layout, Pipelining};
 
 /// A forwarder's configuration.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct Config {
     pub fail_over: bool,
     /// Largest payload of one frame.
     pub payload_max: u32,
+    /// The most that clients may have under way at once of a transfer.
+    pub pipelining: Pipelining,
     /// Bytes of payload in hand for all sessions together.
     pub pool_bytes: u64,
     /// Requests that one session may have unanswered.
@@ -302,6 +304,10 @@ mod tests {
             (
                 "forwarder = 4\nseats = 4\n",
                 "f.toml:3: forwarder = 4 must be below seats = 4",
+            ),
+            (
+                "pipelining = \"both\"\n",
+                "f.toml:3: pipelining = \"both\" must be one of none, serial, parallel",
             ),
             (
                 "fail_over = 1\n",

@@ -336,6 +336,7 @@ fn forward_config(
         layout: config.layout,
         fail_over: config.fail_over,
         payload_max: config.payload_max,
+        pipelining: config.pipelining,
         pool_bytes_max: config.pool_bytes,
         credits: config.credits,
         sessions_max: config.sessions_max,

@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 
 mod op;
 mod outcome;
+mod pipeline;
 
 pub use op::Op;
 pub use outcome::{Entry, Lens, Outcome, Statfs};
+pub use pipeline::{CHUNK_MIN, Pipeline, Pipelining};
 
 /// Identity of a file on the back end. It survives rename; `birth` tells a reused inode apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -270,6 +272,8 @@ pub struct Hello {
     pub wall_ns: u64,
     /// Largest payload the client wants to send or receive in one frame.
     pub payload_max: u32,
+    /// How it wants to move what is longer than a chunk.
+    pub pipeline: Pipeline,
     /// User whom the client serves.
     pub uid: u32,
     /// Group of that user.
@@ -293,6 +297,8 @@ pub struct HelloReply {
     pub stripe: u64,
     /// Largest payload of one frame.
     pub payload_max: u32,
+    /// How transfers of this session move: at most what the client wants.
+    pub pipeline: Pipeline,
     /// Requests that the session may have unanswered.
     pub credits: u32,
     /// Rows that the client may use on each seat.

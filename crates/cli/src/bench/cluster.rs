@@ -129,9 +129,9 @@ impl<'a> Cluster<'a> {
         let file = self.place.dir().join(format!("{}.client.toml", self.name));
         let client = ClientFile {
             forwarders: self.addresses.clone(),
-            secret_file: None,
             export: Some(self.export.clone()),
             mount: Some(point.clone()),
+            ..ClientFile::default()
         };
         let text = toml::to_string(&client).map_err(Fail::runtime)?;
         std::fs::write(&file, text).map_err(at(&file))?;
@@ -156,6 +156,20 @@ impl<'a> Cluster<'a> {
             .iter()
             .map(|pid| processor::of_process_ns(*pid))
             .sum()
+    }
+
+    /// Memory of one of them, in bytes, as a line of `/proc/PID/status` says it.
+    pub fn memory(&self, index: usize, line: &str) -> Result<u64, Fail> {
+        let path = format!("/proc/{}/status", self.pids[index].as_raw_nonzero());
+        let path = Path::new(&path);
+        let text = std::fs::read_to_string(path).map_err(at(path))?;
+        let mut values = text.lines().filter_map(|found| {
+            let value = found.strip_prefix(line)?.strip_prefix(':')?;
+            value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+        });
+        let kib = values.next();
+        kib.map(|kib| kib << 10)
+            .ok_or_else(|| Fail::runtime(format!("{}: no line {line}", path.display())))
     }
 
     fn file(&self, index: usize, what: &str) -> PathBuf {

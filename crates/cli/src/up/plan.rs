@@ -146,9 +146,9 @@ impl Plan {
             forwarders: (0..self.forwarders)
                 .map(|index| self.address(index))
                 .collect(),
-            secret_file: None,
             export: Some(self.export.clone()),
             mount: self.mount.clone(),
+            ..ClientFile::default()
         }
     }
 

@@ -5,7 +5,7 @@ use super::errno::{EIO, EMSGSIZE, EPROTO, ETIMEDOUT};
 use super::fsync::FsyncPart;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
-use super::split::{Block, Part, assemble, bytes_max, split, written};
+use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
 use super::types::{Call, CallId, Output, Served};
 use super::{Core, Wake};
 use crate::wire::{Extents, Handle, Hints, Lens, Op, Outcome};
@@ -65,7 +65,7 @@ impl Core {
             Op::Read { handle, extents } | Op::Write { handle, extents } => {
                 let (handle, extents) = (*handle, std::mem::replace(extents, nothing));
                 let merge = self.options.merge_blocks;
-                let blocks = split(&layout, handle, &extents, self.payload_max, merge);
+                let blocks = split(&layout, handle, &extents, self.chunk_bytes, merge);
                 self.begin_data(id, call, handle, blocks);
             }
             Op::Fsync { handle, data_only } => {
@@ -119,6 +119,7 @@ impl Core {
         let reads = matches!(call.op, Op::Read { .. });
         // They are numbered one after the other.
         let first = self.request_ids + 1;
+        let mut links = chain(&blocks, self.sessions.len()).into_iter();
         let mut parts = Vec::with_capacity(blocks.len());
         for (part, block) in blocks.into_iter().enumerate() {
             let extents = block.extents.clone();
@@ -130,6 +131,9 @@ impl Core {
             let mut pending = Pending::new(op, block.seat, Target::Seat, purpose);
             pending.caller = call.caller.clone();
             pending.hints = Some(hints);
+            let link = links.next().unwrap_or_default();
+            pending.behind = link.behind;
+            pending.next = link.next.map(|part| first + part as Id);
             if !reads {
                 pending.payload = block.payload(&call.payload);
             }
@@ -247,7 +251,8 @@ impl Core {
             return;
         };
         self.end_call(id, active.deadline_ns, Err(errno));
-        for part in active.parts {
+        // The last ones first: none is sent because the one before it is gone.
+        for part in active.parts.into_iter().rev() {
             self.abandon(part.request);
         }
     }

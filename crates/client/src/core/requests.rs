@@ -7,7 +7,7 @@ use super::seats::Seat;
 use super::types::{CallId, Output};
 use super::{Core, Wake};
 use crate::Errno;
-use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Request, Row};
+use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Pipelining, Request, Row};
 use bytes::Bytes;
 
 /// Id of a request on the wire.
@@ -55,6 +55,8 @@ pub(super) enum Place {
     Nowhere,
     /// Behind an abandoned lock of the same owner.
     Gate(LockKey),
+    /// Behind another chunk of its transfer.
+    Chunk,
     /// Waits for a free row of its seat.
     Row,
     /// Waits for its seat to be found or recovered.
@@ -80,6 +82,10 @@ pub(super) struct Pending {
     pub(super) target: Target,
     pub(super) purpose: Purpose,
     pub(super) row: Option<Row>,
+    /// The chunk before it of the same transfer is not done.
+    pub(super) behind: bool,
+    /// The chunk after it.
+    pub(super) next: Option<Id>,
     pub(super) place: Place,
     /// It may have reached a forwarder.
     pub(super) sent: bool,
@@ -108,6 +114,8 @@ impl Pending {
             target,
             purpose,
             row: None,
+            behind: false,
+            next: None,
             place: Place::Nowhere,
             sent: false,
             abandoned: false,
@@ -214,6 +222,13 @@ impl Core {
             return self.enqueue(forwarder, id);
         }
         let seat = &mut self.seats[usize::from(pending.seat)];
+        if pending.behind {
+            let session = &self.sessions[seat.candidate(self.sessions.len())];
+            if session.pipelining(self.options.pipeline.mode) == Pipelining::None {
+                pending.place = Place::Chunk;
+                return;
+            }
+        }
         if pending.op.mutates() && pending.row.is_none() {
             pending.row = seat.take_row(self.rows);
             if pending.row.is_none() {
@@ -311,7 +326,7 @@ impl Core {
         let pending = self.requests.remove(&id)?;
         match pending.place {
             // The session's credit comes back with the reply.
-            Place::Nowhere | Place::Sent(_) | Place::Reach => {}
+            Place::Nowhere | Place::Chunk | Place::Sent(_) | Place::Reach => {}
             Place::Gate(key) => {
                 if let Some(gate) = self.gates.get_mut(&key) {
                     gate.waiting.remove(&id);
@@ -335,7 +350,22 @@ impl Core {
         if let Some(row) = pending.row {
             self.free_row(pending.seat, row, pending.sent);
         }
+        if let Some(next) = pending.next {
+            self.pass_on(next);
+        }
         Some(pending)
+    }
+
+    /// The chunk before this one is done.
+    fn pass_on(&mut self, id: Id) {
+        let Some(pending) = self.requests.get_mut(&id) else {
+            return;
+        };
+        pending.behind = false;
+        if pending.place == Place::Chunk {
+            pending.place = Place::Nowhere;
+            self.route(id);
+        }
     }
 
     /// Drops a request that nobody needs, and takes back what it may have done.

@@ -9,7 +9,7 @@ use super::unstable::Identity;
 use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX, Wake};
 use crate::Errno;
 use crate::wire::frame::VERSION;
-use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Reply, Request, Status};
+use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Pipelining, Reply, Request, Status};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,7 @@ pub(super) struct Session {
     link: Link,
     incarnation: u64,
     credits: usize,
+    pipelining: Pipelining,
     lease_third: u64,
     pub(super) last_sent: u64,
     /// Requests to be sent, in the order of their ids.
@@ -59,6 +60,14 @@ impl Session {
     /// Whether a request may be sent now.
     pub(super) fn has_credit(&self) -> bool {
         self.is_open() && self.sent.len() < self.credits
+    }
+
+    /// How transfers move on it; on one that is not open, as is wanted.
+    pub(super) fn pipelining(&self, wanted: Pipelining) -> Pipelining {
+        match self.is_open() {
+            true => self.pipelining,
+            false => wanted,
+        }
     }
 
     /// How many requests may wait for locks: never so many that the others starve, whose release
@@ -111,6 +120,7 @@ impl Core {
             incarnation: session.incarnation,
             wall_ns: self.wall,
             payload_max: self.options.payload_max,
+            pipeline: self.options.pipeline,
             uid: self.options.uid,
             gid: self.options.gid,
             name: self.options.name.clone(),
@@ -181,6 +191,9 @@ impl Core {
         }
         self.seats_held(forwarder, granted);
         self.recheck_fsyncs(forwarder);
+        if granted.pipeline.mode < self.options.pipeline.mode {
+            self.requeue(forwarder);
+        }
         self.flush(forwarder);
     }
 
@@ -189,6 +202,7 @@ impl Core {
         let session = &mut self.sessions[forwarder];
         session.link = Link::Open;
         session.credits = granted.credits as usize;
+        session.pipelining = granted.pipeline.mode;
         session.lease_third = u64::from(granted.lease_ms) * MS / 3;
         session.last_sent = self.now;
         session.identity = Some((granted.host, granted.boot));
@@ -197,6 +211,7 @@ impl Core {
         self.boots.insert(granted.host, granted.boot);
         self.clocks.measured(forwarder, middle, granted.wall_ns);
         self.payload_max = self.payload_max.min(granted.payload_max);
+        self.chunk_bytes = self.chunk_bytes.min(granted.pipeline.chunk_bytes);
         self.rows = self.rows.min(granted.rows);
         self.stats.sessions += 1;
         self.outputs.push_back(Output::Opened { forwarder });
@@ -227,6 +242,16 @@ impl Core {
             if changed || (granted.fresh && self.has_state(*number)) {
                 self.recover(*number, forwarder, *generation);
             }
+        }
+    }
+
+    /// A forwarder has granted less than was wanted when requests were queued for it.
+    fn requeue(&mut self, forwarder: usize) {
+        let queue: Vec<Id> = self.sessions[forwarder].queue.iter().collect();
+        self.sessions[forwarder].queue.clear();
+        for id in queue {
+            self.put(id, Place::Nowhere);
+            self.route(id);
         }
     }
 

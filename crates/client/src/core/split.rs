@@ -83,17 +83,17 @@ impl Block {
     }
 }
 
-/// Cuts extents (ascending, none empty) at stripe borders and to `payload_max`. With `merge`,
-/// what lies on one seat is put together again as far as it fits.
+/// Cuts extents (ascending, none empty) at stripe borders and to chunks. With `merge`, what lies on
+/// one seat is put together again as far as it fits a chunk.
 pub(super) fn split(
     layout: &Layout,
     handle: Handle,
     extents: &Extents,
-    payload_max: u32,
+    chunk_bytes: u32,
     merge: bool,
 ) -> Vec<Block> {
-    let payload_max = u64::from(payload_max);
-    if extents.rest.is_empty() && is_one_block(layout, extents.first, payload_max) {
+    let chunk_bytes = u64::from(chunk_bytes);
+    if extents.rest.is_empty() && is_one_block(layout, extents.first, chunk_bytes) {
         let seat = layout.seat_of_byte(handle, extents.first.offset);
         return vec![Block::new(seat, extents.first, 0)];
     }
@@ -103,15 +103,15 @@ pub(super) fn split(
     let mut start = 0;
     let parts = extents.iter().flat_map(|e| layout.parts(handle, e));
     let pieces = parts.flat_map(|part| {
-        (0..part.extent.len.div_ceil(payload_max)).map(move |n| {
-            let offset = part.extent.offset + n * payload_max;
-            let len = payload_max.min(part.extent.offset + part.extent.len - offset);
+        (0..part.extent.len.div_ceil(chunk_bytes)).map(move |n| {
+            let offset = part.extent.offset + n * chunk_bytes;
+            let len = chunk_bytes.min(part.extent.offset + part.extent.len - offset);
             (part.seat, Extent { offset, len })
         })
     });
     for (seat, extent) in pieces {
         let fits = |block: &Block| {
-            block.bytes + extent.len <= payload_max && 1 + block.starts.len() < EXTENTS_MAX
+            block.bytes + extent.len <= chunk_bytes && 1 + block.starts.len() < EXTENTS_MAX
         };
         let at = open.get(&seat).copied();
         match at.filter(|at| fits(&blocks[*at])) {
@@ -128,10 +128,37 @@ pub(super) fn split(
     blocks
 }
 
-fn is_one_block(layout: &Layout, extent: Extent, payload_max: u64) -> bool {
+/// Where a block stands among those of its transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Link {
+    /// Another one is before it.
+    pub(super) behind: bool,
+    /// The one after it.
+    pub(super) next: Option<usize>,
+}
+
+/// The links of all blocks: a transfer has the blocks of all seats of one owner. Of a single block
+/// none.
+pub(super) fn chain(blocks: &[Block], forwarders: usize) -> Vec<Link> {
+    if blocks.len() < 2 {
+        return Vec::new();
+    }
+    let mut links = vec![Link::default(); blocks.len()];
+    let mut later = vec![None; forwarders];
+    for (at, block) in blocks.iter().enumerate().rev() {
+        let later = &mut later[usize::from(block.seat) % forwarders];
+        if let Some(next) = later.replace(at) {
+            links[at].next = Some(next);
+            links[next].behind = true;
+        }
+    }
+    links
+}
+
+fn is_one_block(layout: &Layout, extent: Extent, chunk_bytes: u64) -> bool {
     let last = extent.offset.saturating_add(extent.len.saturating_sub(1));
     let one_stripe = extent.offset / layout.stripe == last / layout.stripe;
-    one_stripe && (1..=payload_max).contains(&extent.len)
+    one_stripe && (1..=chunk_bytes).contains(&extent.len)
 }
 
 /// Largest number of bytes that one seat has of the blocks.
@@ -244,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_end_at_stripes_and_payloads() {
+    fn blocks_end_at_stripes_and_chunks() {
         let blocks = split(&LAYOUT, FILE, &extents(1000, 10_000), 3000, false);
         let firsts: Vec<_> = blocks.iter().map(|b| b.extents.first).collect();
         let lens: Vec<_> = firsts.iter().map(|extent| extent.len).collect();
@@ -256,6 +283,26 @@ mod tests {
             assert_eq!((block.start, block.starts.len()), (at - 1000, 0));
             at += extent.len;
         }
+    }
+
+    #[test]
+    fn blocks_of_one_owner_are_a_chain() {
+        let blocks = split(&LAYOUT, FILE, &extents(0, 5 * 4096), 4096, false);
+        let link = |behind, next| Link { behind, next };
+        let links = chain(&blocks, 3);
+        let wanted = [
+            link(false, Some(3)),
+            link(false, Some(4)),
+            link(false, None),
+            link(true, None),
+            link(true, None),
+        ];
+        assert_eq!(links, wanted);
+        let all: Vec<Link> = (0..5)
+            .map(|n| link(n > 0, (n < 4).then_some(n + 1)))
+            .collect();
+        assert_eq!(chain(&blocks, 1), all);
+        assert_eq!(chain(&blocks[..1], 1), []);
     }
 
     #[test]

@@ -11,8 +11,8 @@ mod sessions;
 
 use super::*;
 use crate::wire::{
-    Extent, Extents, HelloReply, Lens, Lock, LockFamily, LockKind, Op, Outcome, Reply, Request,
-    Status,
+    Extent, Extents, HelloReply, Lens, Lock, LockFamily, LockKind, Op, Outcome, Pipeline,
+    Pipelining, Reply, Request, Status,
 };
 use crate::{Answer, Errno};
 use bytes::Bytes;
@@ -45,6 +45,7 @@ struct Grant {
     credits: u32,
     rows: u16,
     fresh: bool,
+    pipelining: Pipelining,
     identity: (u64, u64),
     ahead_ns: u64,
 }
@@ -53,6 +54,7 @@ const GRANT: Grant = Grant {
     credits: 64,
     rows: 64,
     fresh: false,
+    pipelining: Pipelining::Parallel,
     identity: (1, 1),
     ahead_ns: 0,
 };
@@ -80,6 +82,10 @@ impl Rig {
     }
 
     fn with(forwarders: usize, merge_blocks: bool) -> Rig {
+        Rig::moving(forwarders, merge_blocks, Pipeline::default())
+    }
+
+    fn moving(forwarders: usize, merge_blocks: bool, pipeline: Pipeline) -> Rig {
         let core = Core::new(CoreOptions {
             client: forwarders as u64,
             uid: 1000,
@@ -87,6 +93,7 @@ impl Rig {
             name: Box::from(*b"test"),
             forwarders,
             payload_max: 8192,
+            pipeline,
             merge_blocks,
             names_max: 1000,
         });
@@ -178,6 +185,7 @@ impl Rig {
             seats: self.seats,
             stripe: 4096,
             payload_max: 8192,
+            pipeline: Pipeline::new(grant.pipelining, 8192),
             credits: grant.credits,
             rows: grant.rows,
             fresh: grant.fresh,

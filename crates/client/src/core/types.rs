@@ -1,6 +1,6 @@
 //! What the host and the core say to each other.
 
-use crate::wire::{Caller, Op, Reply, Request};
+use crate::wire::{Caller, Op, Pipeline, Reply, Request};
 use crate::{Answer, Errno};
 use bytes::Bytes;
 
@@ -24,8 +24,10 @@ pub struct CoreOptions {
     /// Largest payload of one frame that the client wants, 4096 to
     /// [`PAYLOAD_LIMIT`](crate::wire::PAYLOAD_LIMIT).
     pub payload_max: u32,
+    /// How calls move that are longer than a chunk; a forwarder may agree to less.
+    pub pipeline: Pipeline,
     /// Blocks of one operation that lie on the same seat travel in one request (list I/O), as far
-    /// as they fit its payload. Otherwise each stripe block is a request of its own.
+    /// as they fit a chunk. Otherwise each stripe block is a request of its own.
     pub merge_blocks: bool,
     /// Names of files remembered at most; the oldest without children and opens are forgotten
     /// first. A file whose name is not remembered is ESTALE when a forwarder does not find it.

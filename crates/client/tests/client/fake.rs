@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use tidegate_client::wire::frame::{self, HEADER_LEN};
-use tidegate_client::wire::{HelloReply, Op, Outcome, Reply, Request, Row, Status};
+use tidegate_client::wire::{
+    HelloReply, Op, Outcome, Pipeline, Pipelining, Reply, Request, Row, Status,
+};
 use tidegate_client::{Client, Context, Options};
 
 /// Largest payload of the fake.
@@ -377,6 +379,7 @@ fn grant(state: &State) -> HelloReply {
         seats: 1,
         stripe: STRIPE,
         payload_max: PAYLOAD_MAX,
+        pipeline: Pipeline::new(Pipelining::Parallel, PAYLOAD_MAX),
         credits: 64,
         rows: 16,
         fresh: state.connections <= 1,

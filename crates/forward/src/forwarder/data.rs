@@ -19,7 +19,7 @@ fn parts_of(id: u64) -> (Key, usize) {
 }
 
 impl Forwarder {
-    /// Hands a data request's extents to the scheduler, or parks it until there is room.
+    /// Carries out a data request, when it is its turn.
     pub(super) fn begin_data(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         let (Op::Read { extents, .. } | Op::Write { extents, .. }) = pending.op() else {
@@ -34,6 +34,18 @@ impl Forwarder {
         if busy == 0 {
             return self.data_done(key);
         }
+        if !pending.takes_turns || self.enter_turn(key) {
+            self.queue_extents(key, extents_len, busy);
+        }
+    }
+
+    /// Hands a data request's extents to the scheduler, or parks it until there is room.
+    pub(super) fn queue_data(&mut self, key: Key) {
+        let (extents_len, busy) = self.extents_of(key);
+        self.queue_extents(key, extents_len, busy);
+    }
+
+    fn queue_extents(&mut self, key: Key, extents_len: usize, busy: u32) {
         if self.scheduler.queued() + busy > self.queued_max || !self.parked.is_empty() {
             return self.parked.push_back(key);
         }
@@ -129,17 +141,22 @@ impl Forwarder {
         }
     }
 
+    /// How many extents a request has, and how many of them are not empty; of one that counts as a
+    /// write of a whole file, none and one.
+    fn extents_of(&self, key: Key) -> (usize, u32) {
+        match self.requests[key].op() {
+            Op::Read { extents, .. } | Op::Write { extents, .. } => (
+                1 + extents.rest.len(),
+                extents.iter().filter(|extent| extent.len > 0).count() as u32,
+            ),
+            _ => (0, 1),
+        }
+    }
+
     /// The scheduler has room again for those that wait for it.
     pub(super) fn unpark(&mut self) {
         while let Some(key) = self.parked.front().copied() {
-            let pending = &self.requests[key];
-            let (extents_len, busy) = match pending.op() {
-                Op::Read { extents, .. } | Op::Write { extents, .. } => (
-                    1 + extents.rest.len(),
-                    extents.iter().filter(|extent| extent.len > 0).count() as u32,
-                ),
-                _ => (0, 1),
-            };
+            let (extents_len, busy) = self.extents_of(key);
             if self.scheduler.queued() + busy > self.queued_max {
                 return;
             }

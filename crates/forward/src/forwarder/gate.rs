@@ -148,6 +148,9 @@ impl Forwarder {
         }
         self.send(conn, &pending, reply);
         self.leave_gate(&pending);
+        if pending.has_turn {
+            self.end_turn(&pending);
+        }
         if ended {
             self.forget_if_ended(pending.client);
         }

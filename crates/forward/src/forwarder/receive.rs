@@ -2,6 +2,7 @@
 
 use super::Forwarder;
 use super::request::{Key, Path, Pending, whole_file};
+use super::turns::takes_turns;
 use crate::files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;
@@ -51,6 +52,7 @@ impl Forwarder {
         }
         let mut pending = Pending::new(client, state.trusted, request, slot);
         pending.hints.app = state.app_of(pending.hints.app);
+        pending.takes_turns = takes_turns(&pending, state.pipelining);
         let key = self.requests.insert(pending);
         state.in_hand.insert(place, (id, key));
         if self.config.record {
@@ -111,6 +113,9 @@ impl Forwarder {
         }
         if let Some(at) = self.parked.iter().position(|waits| *waits == key) {
             self.parked.remove(at);
+            return true;
+        }
+        if pending.takes_turns && self.turns.cancel(pending) {
             return true;
         }
         pending.path == Path::Here && self.locks.cancel(key)

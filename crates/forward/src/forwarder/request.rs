@@ -59,6 +59,10 @@ pub(super) struct Pending {
     pub(super) done_first: u32,
     pub(super) done_rest: Vec<u32>,
     pub(super) failure: Option<Status>,
+    /// Chunks of its transfer are carried out one after another.
+    pub(super) takes_turns: bool,
+    /// Of those it is the one under way.
+    pub(super) has_turn: bool,
     pub(super) charged_ns: u64,
 }
 
@@ -93,6 +97,8 @@ impl Pending {
             done_first: 0,
             done_rest: Vec::new(),
             failure: None,
+            takes_turns: false,
+            has_turn: false,
             charged_ns: 0,
         }
     }

@@ -12,7 +12,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{
-    Caller, Handle, Hello, HelloReply, Outcome, PAYLOAD_LIMIT, Reply, Request, Status, frame,
+    Caller, Handle, Hello, HelloReply, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply,
+    Request, Status, frame,
 };
 
 /// The least payload that a session may agree on.
@@ -42,6 +43,8 @@ pub(super) struct Client {
     pub(super) gid: u32,
     /// It may act for others, and its data requests are not checked.
     pub(super) trusted: bool,
+    /// How its transfers move.
+    pub(super) pipelining: Pipelining,
     /// When it was last heard.
     pub(super) seen: Time,
     /// Unanswered requests: id and number, by id.
@@ -156,6 +159,7 @@ impl Forwarder {
             uid,
             gid,
             trusted,
+            pipelining: Pipelining::default(),
             seen: Time(0),
             in_hand: Vec::new(),
             allowed: BTreeSet::new(),
@@ -170,11 +174,14 @@ impl Forwarder {
         client.ended = false;
         let payload_max = hello.payload_max.clamp(PAYLOAD_MIN, PAYLOAD_LIMIT);
         let payload_max = payload_max.min(self.config.payload_max);
+        let most = Pipeline::new(self.config.pipelining, payload_max);
+        let pipeline = hello.pipeline.least(most);
+        client.pipelining = pipeline.mode;
         let connection = self.connections.get_mut(&conn).expect("identified above");
         connection.client = Some(hello.client);
         connection.payload_max = payload_max;
         self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
-        let granted = self.grant(hello, payload_max, fresh);
+        let granted = self.grant(hello, payload_max, pipeline, fresh);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
     }
 
@@ -211,7 +218,13 @@ impl Forwarder {
         Ok((uid, gid, proved || root))
     }
 
-    fn grant(&self, hello: &Hello, payload_max: u32, fresh: bool) -> HelloReply {
+    fn grant(
+        &self,
+        hello: &Hello,
+        payload_max: u32,
+        pipeline: Pipeline,
+        fresh: bool,
+    ) -> HelloReply {
         let held = self.seats.iter().filter(|(_, seat)| seat.is_held());
         HelloReply {
             version: hello.version.min(frame::VERSION),
@@ -219,6 +232,7 @@ impl Forwarder {
             seats: self.config.layout.seats,
             stripe: self.config.layout.stripe,
             payload_max,
+            pipeline,
             credits: self.config.credits,
             rows: ROWS as u16,
             fresh,

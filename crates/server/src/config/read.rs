@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
 use tidegate_forward::CLIENTS_MAX;
 use tidegate_sched::{CostModel, Options, OptionsError, PolicyOptions, Scheduler};
-use tidegate_wire::{Layout, PAYLOAD_LIMIT};
+use tidegate_wire::{Layout, PAYLOAD_LIMIT, Pipelining};
 
 /// Width of a window on solid-state devices where the configuration names none, as in Song et al.
 const WINDOW_MS_SSD: u64 = 250;
@@ -57,6 +57,7 @@ impl Config {
             insecure: top.bool("insecure", false)?,
             fail_over: top.bool("fail_over", true)?,
             payload_max: top.number("payload_max", 1 << 20, (4096, PAYLOAD_LIMIT.into()))? as u32,
+            pipelining: pipelining(&mut top)?,
             pool_bytes: 0,
             credits: top.number("credits", 32, (1, 4096))? as u32,
             sessions_max: top.number("sessions_max", 4096, (1, CLIENTS_MAX as u64))? as u32,
@@ -82,7 +83,8 @@ impl Config {
 
 /// Reads the settings that depend on others.
 fn finish(mut config: Config, mut top: Section) -> Result<Config, ConfigError> {
-    let least = u64::from(config.payload_max);
+    // A payload's memory is a power of two.
+    let least = u64::from(config.payload_max).next_power_of_two();
     config.pool_bytes = top.number("pool_bytes", (256 << 20).max(least), (least, 1 << 40))?;
     let index = top.take("forwarder");
     config.forwarder = match index {
@@ -196,6 +198,17 @@ fn layout(top: &mut Section) -> Result<Layout, ConfigError> {
         }
     };
     Ok(Layout { seats, stripe })
+}
+
+fn pipelining(top: &mut Section) -> Result<Pipelining, ConfigError> {
+    let Some((name, place)) = top.text("pipelining")? else {
+        return Ok(Pipelining::default());
+    };
+    Pipelining::from_name(&name).ok_or_else(|| {
+        let names = Pipelining::ALL.map(Pipelining::name).join(", ");
+        let what = format!("pipelining = \"{name}\" must be one of {names}");
+        ConfigError::new(&place, what)
+    })
 }
 
 fn forwarder(entry: &Entry, seats: u16) -> Result<u16, ConfigError> {

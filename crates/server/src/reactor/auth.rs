@@ -80,6 +80,7 @@ mod tests {
             incarnation: 1,
             wall_ns: 0,
             payload_max: 4096,
+            pipeline: Default::default(),
             uid: 0,
             gid: 0,
             name: (*b"test").into(),

@@ -137,6 +137,7 @@ impl Peer {
             incarnation: self.incarnation,
             wall_ns: 1,
             payload_max: 1 << 20,
+            pipeline: Default::default(),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             name: (*b"test").into(),

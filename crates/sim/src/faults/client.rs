@@ -6,6 +6,7 @@ use super::script::Script;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Lost, Output};
+use tidegate_client::wire::{Pipeline, Pipelining};
 use tidegate_client::{Answer, Errno};
 
 /// Wall clock at virtual time 0, ns since 1970.
@@ -44,6 +45,8 @@ impl Client {
             name: format!("client-{id}").into_bytes().into(),
             forwarders,
             payload_max: 1 << 20,
+            // Each way of moving transfers is tried, in chunks shorter than the largest payload.
+            pipeline: Pipeline::new(Pipelining::ALL[id as usize % 3], 16 << 10),
             merge_blocks,
             names_max: 10_000,
         };

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidegate_client::core::Lost;
 use tidegate_forward::model::Disk;
 use tidegate_forward::{Config, JobId};
-use tidegate_wire::Layout;
+use tidegate_wire::{Layout, Pipelining};
 
 const MS: u64 = 1_000_000;
 /// Virtual time after which a world that is not done counts as stuck.
@@ -152,6 +152,7 @@ impl World {
             layout,
             fail_over: true,
             payload_max: 64 << 10,
+            pipelining: Pipelining::Parallel,
             pool_bytes_max: plan.pool_bytes,
             credits: plan.credits,
             sessions_max: 64,

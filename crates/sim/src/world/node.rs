@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output, Served};
 use tidegate_client::{Bytes, Errno};
 use tidegate_sched::Direction;
-use tidegate_wire::{Handle, Op};
+use tidegate_wire::{Handle, Op, Pipeline, Pipelining};
 
 /// Most bytes of one call.
 pub const CALL_BYTES_MAX: u64 = 64 << 20;
@@ -59,6 +59,8 @@ impl Node {
             name: format!("node-{number}").into_bytes().into(),
             forwarders,
             payload_max,
+            // A request has what the scenario's largest payload allows, as in the papers.
+            pipeline: Pipeline::new(Pipelining::Parallel, payload_max),
             merge_blocks,
             names_max: 1,
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_device::{Device, DeviceOptions};
 use tidegate_forward::{Config, SEGMENT_CLIENTS};
 use tidegate_sched::{Latency, Options, Prediction, Scheduler};
-use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT};
+use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT, Pipelining};
 
 /// The longest time of a setup: a start is a sum of three.
 const TIMES_MAX_NS: u64 = 3 * TIME_MAX_NS;
@@ -251,6 +251,7 @@ impl Setup {
             },
             fail_over: true,
             payload_max: forwarders.payload_max,
+            pipelining: Pipelining::Parallel,
             pool_bytes_max: forwarders.pool_bytes,
             credits: forwarders.credits,
             sessions_max: SEGMENT_CLIENTS as u32,

@@ -2,8 +2,8 @@
 
 use super::FrameError;
 use crate::message::{
-    Attr, Caller, EXTENTS_MAX, Extent, Extents, GROUPS_MAX, Handle, Hints, Lock, LockFamily,
-    LockKind, NAME_MAX, Name, PATH_MAX,
+    Attr, CHUNK_MIN, Caller, EXTENTS_MAX, Extent, Extents, GROUPS_MAX, Handle, Hints, Lock,
+    LockFamily, LockKind, NAME_MAX, Name, PATH_MAX, PAYLOAD_LIMIT, Pipeline, Pipelining,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -138,6 +138,16 @@ impl<'a> Reader<'a> {
         })
     }
 
+    pub(super) fn pipeline(&mut self) -> Read<Pipeline> {
+        let mode = Pipelining::ALL.get(usize::from(self.u8()?)).copied();
+        let mode = mode.ok_or(FrameError::Invalid("a way of pipelining"))?;
+        let chunk_bytes = self.u32()?;
+        if !(CHUNK_MIN..=PAYLOAD_LIMIT).contains(&chunk_bytes) {
+            return Err(FrameError::Invalid("the length of a chunk"));
+        }
+        Ok(Pipeline { mode, chunk_bytes })
+    }
+
     pub(super) fn attr(&mut self) -> Read<Attr> {
         Ok(Attr {
             handle: self.handle()?,
@@ -257,6 +267,7 @@ pub(super) trait Writer {
     fn blob(&mut self, bytes: &[u8]);
     fn name(&mut self, name: &[u8]);
     fn handle(&mut self, handle: Handle);
+    fn pipeline(&mut self, pipeline: Pipeline);
     fn attr(&mut self, attr: &Attr);
     fn lock(&mut self, lock: &Lock);
     fn caller(&mut self, caller: &Caller);
@@ -307,6 +318,11 @@ impl Writer for Vec<u8> {
     fn handle(&mut self, handle: Handle) {
         self.u64(handle.inode);
         self.u64(handle.birth);
+    }
+
+    fn pipeline(&mut self, pipeline: Pipeline) {
+        self.u8(pipeline.mode as u8);
+        self.u32(pipeline.chunk_bytes);
     }
 
     fn attr(&mut self, attr: &Attr) {

@@ -194,6 +194,7 @@ fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
     out.u16(hello.seats);
     out.u64(hello.stripe);
     out.u32(hello.payload_max);
+    out.pipeline(hello.pipeline);
     out.u32(hello.credits);
     out.u16(hello.rows);
     out.u8(u8::from(hello.fresh));
@@ -216,6 +217,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
         seats: body.u16()?,
         stripe: body.u64()?,
         payload_max: body.u32()?,
+        pipeline: body.pipeline()?,
         credits: body.u32()?,
         rows: body.u16()?,
         fresh: body.bool()?,
@@ -233,6 +235,9 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
     let session_fits = hello.credits > 0 && hello.rows > 0 && hello.lease_ms > 0;
     if !session_fits || !(4096..=PAYLOAD_LIMIT).contains(&hello.payload_max) {
         return Err(FrameError::Invalid("the session's limits"));
+    }
+    if hello.pipeline.chunk_bytes > hello.payload_max {
+        return Err(FrameError::Invalid("the session's chunks"));
     }
     let count = body.u16()?;
     hello.held = (0..count)

@@ -166,3 +166,71 @@ fn a_call_notes_when_each_forwarder_served_its_last_part() {
     assert_ne!(served[0].forwarder, served[1].forwarder);
     assert!(rig.core.take_served(id).is_empty());
 }
+
+/// A core that wants to move a call's bytes so, at forwarders that allow so much.
+fn moving(forwarders: usize, wanted: Pipelining, granted: Pipelining) -> Rig {
+    let mut rig = Rig::moving(forwarders, false, Pipeline::new(wanted, 4096));
+    let grant = Grant {
+        pipelining: granted,
+        ..GRANT
+    };
+    for forwarder in 0..forwarders {
+        rig.core.connect(forwarder);
+        rig.pump();
+        rig.greet(forwarder, grant, &[]);
+    }
+    rig
+}
+
+#[test]
+fn without_pipelining_a_chunk_is_sent_when_the_one_before_is_done() {
+    for (wanted, granted) in [
+        (Pipelining::None, Pipelining::None),
+        (Pipelining::Parallel, Pipelining::None),
+    ] {
+        let mut rig = moving(2, wanted, granted);
+        let id = rig.call(read(file(7), 0, 6 * 4096));
+        for _ in 0..3 {
+            let chunks: Vec<Sent> = rig.sent.drain(..).collect();
+            assert_eq!(chunks.len(), 2, "one at each forwarder");
+            assert_ne!(chunks[0].forwarder, chunks[1].forwarder);
+            for chunk in chunks.iter().rev() {
+                rig.data(chunk, bytes(4096));
+            }
+        }
+        assert_eq!(rig.result(id).expect("it succeeds").data.len, 6 * 4096);
+    }
+    let mut rig = moving(2, Pipelining::Parallel, Pipelining::Serial);
+    rig.call(read(file(7), 0, 6 * 4096));
+    assert_eq!(rig.sent.len(), 6, "they are sent ahead");
+}
+
+#[test]
+fn chunks_behind_others_go_where_those_went() {
+    let mut rig = moving(2, Pipelining::None, Pipelining::None);
+    let whole = bytes(3 * 4096);
+    let id = rig.call_with(write(rig.file_of_seat(0), 0, 3 * 4096), whole, None);
+    assert_eq!(rig.sent.len(), 2);
+    // The forwarder of chunks 0 and 2 is gone; the other stands in.
+    let chunk = rig.take(|sent| sent.forwarder == 1);
+    rig.ok(&chunk, Outcome::Written { len: 4096 });
+    rig.lose(0);
+    for _ in 0..2 {
+        let chunk = rig.next();
+        assert_eq!((chunk.forwarder, rig.sent.len()), (1, 0));
+        rig.reply(&chunk, 2, Ok(Outcome::Written { len: 4096 }));
+    }
+    assert_eq!(rig.succeeded(id), Outcome::Written { len: 3 * 4096 });
+}
+
+#[test]
+fn an_abandoned_transfer_sends_no_further_chunk() {
+    let mut rig = moving(1, Pipelining::None, Pipelining::None);
+    let id = rig.call_with(read(file(7), 0, 4 * 4096), Bytes::new(), Some(5));
+    let first = rig.next();
+    rig.at(5);
+    assert_eq!(rig.errno(id), 110);
+    rig.data(&first, bytes(4096));
+    assert!(rig.sent.is_empty());
+    assert_eq!(rig.core.stats().pending, 0);
+}

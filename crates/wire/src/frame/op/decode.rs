@@ -40,6 +40,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
         incarnation: body.u64()?,
         wall_ns: body.u64()?,
         payload_max: body.u32()?,
+        pipeline: body.pipeline()?,
         uid: body.u32()?,
         gid: body.u32()?,
         name: body.blob(NAME_MAX, "a client's name")?,

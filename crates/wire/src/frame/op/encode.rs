@@ -63,6 +63,7 @@ fn encode_hello(hello: &Hello, out: &mut Vec<u8>) {
     out.u64(hello.incarnation);
     out.u64(hello.wall_ns);
     out.u32(hello.payload_max);
+    out.pipeline(hello.pipeline);
     out.u32(hello.uid);
     out.u32(hello.gid);
     out.blob(&hello.name);

@@ -152,11 +152,17 @@ impl Random {
             incarnation: self.next(),
             wall_ns: self.next(),
             payload_max: 4096 + self.below(1 << 20) as u32,
+            pipeline: self.pipeline(),
             uid: self.u32(),
             gid: self.u32(),
             name: self.bytes(255),
             proof: self.bytes(64),
         }
+    }
+
+    fn pipeline(&mut self) -> Pipeline {
+        let mode = Pipelining::ALL[self.below(3) as usize];
+        Pipeline::new(mode, 4096 + self.below(1 << 19) as u32)
     }
 
     fn hello_reply(&mut self) -> HelloReply {
@@ -166,7 +172,8 @@ impl Random {
             forwarder: self.below(u64::from(seats)) as u16,
             seats,
             stripe: 4096 << self.below(20),
-            payload_max: 4096 + self.below(1 << 20) as u32,
+            payload_max: (1 << 20) + self.below(1 << 20) as u32,
+            pipeline: self.pipeline(),
             credits: 1 + self.u16() as u32,
             rows: 1 + self.below(1000) as u16,
             fresh: self.yes(),
