@@ -8,8 +8,10 @@ mod agios;
 pub mod cluster;
 mod direct;
 mod hbrr;
+mod memory;
 mod overlap;
 mod performance;
+mod pipelining;
 mod processor;
 mod shares;
 mod song;
@@ -31,6 +33,8 @@ Examples:
   tidegate bench overlap                               what it costs to know which ranges overlap
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
   tidegate bench direct --check                        direct I/O against a plain directory
+  tidegate bench pipelining --check                    long reads and writes in chunks, three ways
+  tidegate bench memory --check                        256 clients with 64 MiB each in flight
   tidegate bench shares --forwarders 4                 two jobs with minima and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
 `tidegate bench COMMAND --help` tells what is measured and how.";
@@ -52,7 +56,9 @@ enum Workload {
     Direct(direct::Direct),
     Hbrr(hbrr::Hbrr),
     Overlap(overlap::Overlap),
+    Memory(memory::Memory),
     Performance(performance::Performance),
+    Pipelining(pipelining::Pipelines),
     #[command(visible_alias = "vpfs-2013-fig5")]
     Shares(shares::Shares),
     Tracing(tracing::Tracing),
@@ -67,7 +73,9 @@ impl Bench {
             Workload::Direct(direct) => direct.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
             Workload::Overlap(overlap) => overlap.perform(),
+            Workload::Memory(memory) => memory.perform(),
             Workload::Performance(performance) => performance.perform(),
+            Workload::Pipelining(pipelines) => pipelines.perform(),
             Workload::Shares(shares) => shares.perform(),
             Workload::Tracing(tracing) => tracing.perform(),
         }

@@ -138,6 +138,28 @@ fn the_cost_of_recording_is_measured() {
 }
 
 #[test]
+fn each_way_of_pipelining_moves_all_bytes() {
+    let arguments = ["bench", "pipelining", "--quick", "--json"];
+    let found = json(&run("pipelining", &arguments));
+    for access in ["write", "read"] {
+        for way in ["none", "serial", "parallel"] {
+            let rate = found[access][way]["mb_per_second"].as_f64();
+            // The device takes 4 ms for the 4 MiB.
+            let possible = rate.is_some_and(|rate| rate > 0.0 && rate < 1024.0);
+            assert!(possible, "{access} {way}: {rate:?}");
+        }
+    }
+}
+
+#[test]
+fn a_forwarder_s_memory_is_bounded() {
+    let arguments = ["bench", "memory", "--quick", "--check", "--json"];
+    let found = json(&run("memory", &arguments));
+    let claims = found["claims"].as_array().expect("a list");
+    assert!(claims.len() == 2 && claims.iter().all(|claim| claim["holds"] == true));
+}
+
+#[test]
 fn the_page_of_performance_is_written() {
     let pages = Scratch::new("page");
     let page = pages.0.join("performance.md");
