@@ -139,13 +139,7 @@ impl Server {
         }
         let export = export_options(config, &descriptors);
         let mut files = PosixFiles::open(&config.export, &export)?;
-        let seats = Seats::open(&files, config.layout, config.forwarder)?;
-        if config.fail_over
-            && config.layout.seats > 1
-            && let Some(refusal) = seats.fail_over_refusal()
-        {
-            return Err(StartError::FailOver(refusal));
-        }
+        let seats = seats(config, &files)?;
         let root = root(&mut files)?;
         let zero = Instant::now();
         let mut scheduler = config.scheduler.clone();
@@ -299,6 +293,16 @@ fn check_directory(path: &Path) -> Result<(), StartError> {
         path: path.to_path_buf(),
         error,
     })
+}
+
+/// The seats' files, if they can be had as the configuration wants them.
+fn seats(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
+    let seats = Seats::open(files, config.layout, config.forwarder)?;
+    let others = config.fail_over && config.layout.seats > 1;
+    match seats.fail_over_refusal().filter(|_| others) {
+        Some(refusal) => Err(StartError::FailOver(refusal)),
+        None => Ok(seats),
+    }
 }
 
 fn export_options(config: &Config, descriptors: &Descriptors) -> ExportOptions {

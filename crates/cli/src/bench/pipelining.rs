@@ -33,7 +33,8 @@ const PARALLEL: usize = 2;
 /// between two chunks, in any order it need not. The device is emulated, does one thing at a time
 /// and takes 1 us for a KiB (1024 MB/s): nearly as long as the network, here a Unix socket, which
 /// is where overlapping the two gains most. The three take turns in one run; what is compared are
-/// the medians of the quotients of each turn. Writes overwrite a file, reads find it in the page cache.
+/// the medians of the quotients of each turn. Writes overwrite a file, reads find it in the page
+/// cache.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Pipelines {
     /// Turns of each way
