@@ -35,6 +35,7 @@ Examples:
   tidegate bench direct --check                        direct I/O against a plain directory
   tidegate bench pipelining --check                    long reads and writes in chunks, three ways
   tidegate bench memory --check                        256 clients with 64 MiB each in flight
+  tidegate bench performance --check                   whether the data path is as fast as claimed
   tidegate bench shares --forwarders 4                 two jobs with minima and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
 `tidegate bench COMMAND --help` tells what is measured and how.";
@@ -59,6 +60,8 @@ enum Workload {
     Memory(memory::Memory),
     Performance(performance::Performance),
     Pipelining(pipelining::Pipelines),
+    #[command(hide = true)]
+    Load(performance::load::Load),
     #[command(visible_alias = "vpfs-2013-fig5")]
     Shares(shares::Shares),
     Tracing(tracing::Tracing),
@@ -76,6 +79,7 @@ impl Bench {
             Workload::Memory(memory) => memory.perform(),
             Workload::Performance(performance) => performance.perform(),
             Workload::Pipelining(pipelines) => pipelines.perform(),
+            Workload::Load(load) => load.perform(),
             Workload::Shares(shares) => shares.perform(),
             Workload::Tracing(tracing) => tracing.perform(),
         }

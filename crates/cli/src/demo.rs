@@ -76,6 +76,7 @@ impl Demo {
             forwarders: FORWARDERS,
             stripe: STRIPE,
             nice: 0,
+            tcp: false,
             sections: &sections,
         };
         let mut cluster = Cluster::start(&place, &shape)?;

@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_server::config::rule::View;
 
 /// File name of the library that `crates/preload` makes.
-const SHORTCUT: &str = "libtidegate_preload.so";
+pub const SHORTCUT: &str = "libtidegate_preload.so";
 
 /// Run a program through the forwarders.
 ///
@@ -171,7 +171,7 @@ impl Run {
 }
 
 /// The short-cut's library: beside this program, as built, or in `lib`, as installed.
-fn shortcut() -> Option<PathBuf> {
+pub fn shortcut() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let folder = program.parent()?;
     let installed = folder.parent().map(|prefix| prefix.join("lib"));

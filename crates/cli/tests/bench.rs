@@ -168,7 +168,14 @@ fn the_page_of_performance_is_written() {
     arguments.extend(["--write", &page_word, "--instructions", "/dev/null"]);
     run("performance", &arguments);
     let text = std::fs::read_to_string(&page).expect("it was written");
-    assert!(text.contains("| 1 MiB write, 8 clients |"), "{text}");
+    for row in [
+        "| 1 MiB write, 8 clients |",
+        "| 4 KiB read, 32 in flight |",
+        "| 1 MiB read, 8 in flight |",
+        "| direct | client | in place | socket | TCP |",
+    ] {
+        assert!(text.contains(row), "{row} is not in {text}");
+    }
     assert!(text.contains("make bench"), "{text}");
 }
 

@@ -19,7 +19,7 @@ pub mod shortcut;
 pub use self::core::Application;
 pub use api::{
     Answer, CancelToken, Client, ConnectError, Context, Data, Errno, OpenFile, Options, Room,
-    app_id,
+    Started, app_id,
 };
 pub use application::{application_name_from_env, job_from_env, project_from_env};
 pub use bytes::Bytes;

@@ -102,6 +102,7 @@ impl Agios {
             forwarders: FORWARDERS,
             stripe: STRIPE,
             nice: 0,
+            tcp: false,
             sections: &sections,
         };
         let cluster = Cluster::start(&place, &shape)?;

@@ -7,6 +7,10 @@ use crate::processes;
 use crate::state::ClientFile;
 use rustix::process::Pid;
 use serde_json::Value;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +31,8 @@ pub struct Shape<'a> {
     pub stripe: u64,
     /// Priority of the forwarders' processes, 0 for that of everything else.
     pub nice: i32,
+    /// Whether they listen on TCP too, on this machine and with a secret.
+    pub tcp: bool,
     /// Further sections of forwarder `i`'s configuration.
     pub sections: &'a dyn Fn(usize) -> String,
 }
@@ -36,7 +42,10 @@ pub struct Cluster<'a> {
     place: &'a Workplace,
     name: String,
     addresses: Vec<String>,
+    /// On TCP, if they listen there.
+    ports: Vec<u16>,
     pids: Vec<Pid>,
+    mount: Option<Pid>,
     export: PathBuf,
 }
 
@@ -51,9 +60,15 @@ impl<'a> Cluster<'a> {
             place,
             name,
             addresses,
+            ports: Vec::new(),
             pids,
+            mount: None,
             export,
         };
+        if shape.tcp {
+            cluster.ports = free_ports(shape.forwarders)?;
+            write_secret(&cluster.secret())?;
+        }
         for index in 0..shape.forwarders {
             let address = format!("unix:{}", cluster.file(index, "sock").display());
             cluster.addresses.push(address);
@@ -141,7 +156,7 @@ impl<'a> Cluster<'a> {
         // Noted first: taking away what is not mounted does nothing.
         self.place.mounted(&point);
         let pid = self.place.start(&words, &log, 0)?;
-        self.pids.push(pid);
+        self.mount = Some(pid);
         let up = || processes::is_mounted(&point) || !self.place.runs(pid);
         if !processes::wait_until(PATIENCE, up) || !processes::is_mounted(&point) {
             let line = processes::last_line(&log);
@@ -150,12 +165,26 @@ impl<'a> Cluster<'a> {
         Ok(point)
     }
 
+    /// How a client of another process reaches them on Unix sockets: the text of its options.
+    pub fn text(&self) -> String {
+        self.addresses.join(",")
+    }
+
+    /// The same on TCP.
+    pub fn tcp_text(&self) -> String {
+        let addresses: Vec<String> = self.ports.iter().map(|port| tcp_address(*port)).collect();
+        format!("{};secret={}", addresses.join(","), self.secret().display())
+    }
+
     /// Processor time of the forwarders, and of the mount, so far.
     pub fn processor_ns(&self) -> u64 {
-        self.pids
-            .iter()
-            .map(|pid| processor::of_process_ns(*pid))
-            .sum()
+        self.forwarders_ns() + self.mount.map_or(0, processor::of_process_ns)
+    }
+
+    /// Processor time of the forwarders so far.
+    pub fn forwarders_ns(&self) -> u64 {
+        let each = self.pids.iter().map(|pid| processor::of_process_ns(*pid));
+        each.sum()
     }
 
     /// Memory of one of them, in bytes, as a line of `/proc/PID/status` says it.
@@ -178,12 +207,22 @@ impl<'a> Cluster<'a> {
             .join(format!("{}.{index}.{what}", self.name))
     }
 
+    fn secret(&self) -> PathBuf {
+        self.place.dir().join(format!("{}.secret", self.name))
+    }
+
     fn config(&self, shape: &Shape<'_>, index: usize) -> String {
         let text = |text: String| toml::Value::String(text).to_string();
         let export = text(self.export.display().to_string());
-        let listen = text(self.addresses[index].clone());
+        let mut listen = text(self.addresses[index].clone());
+        let mut secret = String::new();
+        if let Some(port) = self.ports.get(index) {
+            listen += &format!(", \"{}\"", tcp_address(*port));
+            let file = text(self.secret().display().to_string());
+            secret = format!("secret_file = {file}\n");
+        }
         format!(
-            "export = {export}\nlisten = [{listen}]\nforwarder = {index}\nseats = {}\n\
+            "export = {export}\nlisten = [{listen}]\n{secret}forwarder = {index}\nseats = {}\n\
              stripe = {}\nfail_over = false\n{}",
             shape.forwarders,
             shape.stripe,
@@ -209,6 +248,36 @@ impl<'a> Cluster<'a> {
     }
 }
 
+fn tcp_address(port: u16) -> String {
+    format!("tcp:127.0.0.1:{port}")
+}
+
+/// Ports of this machine that nobody listens on. Somebody else may take one before we do; then the
+/// forwarder says so and does not start.
+fn free_ports(count: usize) -> Result<Vec<u16>, Fail> {
+    let listen = |_| TcpListener::bind(("127.0.0.1", 0));
+    let held: Result<Vec<TcpListener>, _> = (0..count).map(listen).collect();
+    let held = held.map_err(Fail::runtime)?;
+    let port = |held: &TcpListener| held.local_addr().map(|address| address.port());
+    held.iter()
+        .map(port)
+        .collect::<Result<_, _>>()
+        .map_err(Fail::runtime)
+}
+
+/// Makes a secret that nobody else knows.
+fn write_secret(path: &Path) -> Result<(), Fail> {
+    let mut bytes = [0u8; 32];
+    let random = Path::new("/dev/urandom");
+    let mut source = File::open(random).map_err(at(random))?;
+    source.read_exact(&mut bytes).map_err(at(random))?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(at(path))
+}
+
 /// An error with the file it is about.
 pub fn at(path: &Path) -> impl Fn(std::io::Error) -> Fail {
     move |error| Fail::runtime(format!("{}: {error}", path.display()))
@@ -216,11 +285,7 @@ pub fn at(path: &Path) -> impl Fn(std::io::Error) -> Fail {
 
 /// Why nothing can be mounted here, and what to do; None if it can.
 pub fn no_fuse() -> Option<String> {
-    if let Err(error) = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-    {
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
         return Some(format!(
             "/dev/fuse cannot be opened ({error}): load the fuse module, or run in a container \
              with --device /dev/fuse"

@@ -118,6 +118,7 @@ impl Direct {
                 forwarders: 1,
                 stripe: 1 << 20,
                 nice: 0,
+                tcp: false,
                 sections: &sections,
             };
             Cluster::start(&place, &shape)

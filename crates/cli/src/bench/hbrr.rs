@@ -150,6 +150,7 @@ impl Hbrr {
                 forwarders,
                 stripe: 1 << 20,
                 nice: 0,
+                tcp: false,
                 sections: &sections,
             };
             let loads = self.loads(forwarders as u64);

@@ -75,6 +75,7 @@ impl Memory {
             forwarders: 1,
             stripe: MIB,
             nice: 0,
+            tcp: false,
             sections: &sections,
         };
         let cluster = Cluster::start(&place, &shape)?;

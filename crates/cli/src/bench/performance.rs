@@ -1,29 +1,38 @@
-//! What forwarding costs: small and large accesses, directly and through forwarders, in one run.
+//! What forwarding costs: small and large accesses, directly and on every way through forwarders, in
+//! one run.
 
+mod claims;
+mod column;
+mod diod;
+pub mod load;
 pub mod machine;
-pub mod measure;
 mod page;
+mod workload;
 
 use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;
-use super::{Common, statistics};
+use super::{Claim, Common, claims_json, judge, statistics};
 use crate::fail::Fail;
+use crate::run;
+use column::{Column, Way};
 pub use machine::Machine;
-use measure::{Access, Measured, Path, Workload};
 use rustix::stdio::stderr;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use workload::{Access, LARGE, Measured, SMALL, Workload};
 
-/// 4 KiB and 1 MiB reads and writes, directly and through one and four forwarders.
+/// 4 KiB and 1 MiB reads and writes, directly and on every way through forwarders.
 ///
-/// 1 and 8 clients read and write their own files: in a plain directory, through the client
-/// library, and through a mount, with one forwarder and with four. All of it is measured in one
-/// run, in turns; the medians of the turns are reported, with the processor time of all processes
-/// that took part. Data stays in the page cache, so the table shows what forwarding costs, not
-/// what a disk does.
+/// 1 and 8 clients read and write their own files, waiting for each access, and one client with 32
+/// (4 KiB) or 8 (1 MiB) in flight: in a plain directory; through the client library over shared
+/// memory, a Unix socket and TCP; and as programs do it, through the short-cut and through a mount.
+/// All of it is measured in one run, in turns, each way in a process of its own; the medians of the
+/// turns are reported, with the processor time of all processes that took part. Data stays in the
+/// page cache, so the table shows what forwarding costs, not what a disk does; a second table is
+/// measured on an emulated device of 1 GB/s.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Performance {
     /// Also write a page of documentation
@@ -32,6 +41,13 @@ pub struct Performance {
     /// Table of instruction counts, to be put on the page
     #[arg(long, value_name = "FILE", default_value = "docs/instructions.txt")]
     instructions: PathBuf,
+    /// Measure beside diod (Debian's package) instead; PROGRAM makes the load on it, called as
+    /// `PROGRAM PORT EXPORT FILE r|w BYTES MIB IN_FLIGHT CONNECTIONS`, and ends with `RATE op/s`
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
+    diod: Option<PathBuf>,
+    /// Exit with 1 if a claim does not hold
+    #[arg(long)]
+    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -55,87 +71,167 @@ const QUICK: Effort = Effort {
     file_bytes: 2 << 20,
 };
 
-/// Where the accesses go, in the order of the columns.
-const COLUMNS: [&str; 5] = ["direct", "library, 1", "mount, 1", "library, 4", "mount, 4"];
+/// What the emulated device moves at most.
+const DEVICE_BYTES_PER_SECOND: f64 = 1e9;
+const DEVICE: &str = "[device]\nmodel = \"ideal\"\nservice_us = 0\nns_per_kib = 1024\n";
 
-/// The medians of one workload, by column; None where there is no mount.
+/// The medians of one workload, by column; None where there is none.
 struct Row {
     workload: Workload,
     columns: Vec<Option<Measured>>,
+}
+
+/// All that is compared in turns.
+struct Table {
+    columns: Vec<&'static str>,
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// What was measured, if it was.
+    fn at(&self, workload: &Workload, column: &str) -> Option<&Measured> {
+        let column = self.columns.iter().position(|name| *name == column)?;
+        let row = self.rows.iter().find(|row| row.workload == *workload)?;
+        row.columns.get(column)?.as_ref()
+    }
 }
 
 impl Performance {
     /// Measures, prints the tables and writes the page.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let effort = if self.common.quick { QUICK } else { FULL };
+        if let Some(driver) = &self.diod {
+            return self.beside_diod(driver, &effort);
+        }
         let place = Workplace::make(&self.common.dir, "bench")?;
+        let paths = self.paths(&place, &effort)?;
+        let device = self.device(&place, &effort)?;
+        let mut claims = Vec::new();
+        if !self.common.quick {
+            claims.extend(claims::of_paths(&paths));
+            claims.extend(claims::of_device(&device));
+        }
+        let machine = Machine::find(place.dir());
+        match self.common.json {
+            true => println!("{}", json_of(&machine, [&paths, &device], &claims)),
+            false => print!("{}", page::tables(&machine, &paths, &device)),
+        }
+        if let Some(file) = &self.write {
+            let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
+            let text = page::page(&page::Parts {
+                machine: &machine,
+                paths: &paths,
+                device: &device,
+                claims: &claims,
+                instructions: &instructions,
+                effort: &effort,
+            });
+            std::fs::write(file, text).map_err(at(file))?;
+        }
+        Ok(judge(&claims, self.check, self.common.json))
+    }
+
+    /// All ways to files in the page cache.
+    fn paths(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
         let sections = |_| "[log]\nlevel = \"warn\"\n".to_string();
         let shape = |name, forwarders| Shape {
             name,
             forwarders,
             stripe: 1 << 20,
             nice: 0,
+            tcp: forwarders == 1,
             sections: &sections,
         };
-        let mut one = Cluster::start(&place, &shape("one", 1))?;
-        let mut four = Cluster::start(&place, &shape("four", 4))?;
+        let mut one = Cluster::start(place, &shape("one", 1))?;
+        let mut four = Cluster::start(place, &shape("four", 4))?;
         let mounts = match crate::bench::cluster::no_fuse() {
             None => Some((one.mount()?, four.mount()?)),
             Some(why) => {
-                eprintln!("tidegate: the mount is left out: {why}");
+                eprintln!("tidegate: mount and short-cut are left out: {why}");
                 None
             }
         };
-        let direct = place.dir().join("direct");
-        std::fs::create_dir(&direct).map_err(at(&direct))?;
-        let mount = |pick: fn(&(PathBuf, PathBuf)) -> &PathBuf| mounts.as_ref().map(pick);
-        let paths = [
-            Some(Path::local(&direct, None, effort.file_bytes)?),
-            Some(Path::library(&one, effort.file_bytes)?),
-            mount(|both| &both.0)
-                .map(|point| Path::local(point, Some(&one), effort.file_bytes))
-                .transpose()?,
-            Some(Path::library(&four, effort.file_bytes)?),
-            mount(|both| &both.1)
-                .map(|point| Path::local(point, Some(&four), effort.file_bytes))
-                .transpose()?,
+        let library = run::shortcut();
+        if library.is_none() {
+            eprintln!(
+                "tidegate: the short-cut is left out: {} is not there; `make build` builds it",
+                run::SHORTCUT
+            );
+        }
+        for cluster in [&one, &four] {
+            column::fill(cluster.export(), effort.file_bytes)?;
+        }
+        let by_socket = format!("{};shared_memory_bytes=0", one.text());
+        let direct = one.export().to_path_buf();
+        let mut ways = vec![
+            ("direct", Way::Directory(&direct), None),
+            ("client", Way::Client(one.text()), Some(&one)),
+            ("in place", Way::InPlace(one.text()), Some(&one)),
+            ("socket", Way::Client(by_socket), Some(&one)),
+            ("TCP", Way::Client(one.tcp_text()), Some(&one)),
         ];
-        let rows = self.measure(&paths, &effort)?;
-        let machine = Machine::find(place.dir());
-        match self.common.json {
-            true => println!("{}", json(&machine, &rows)),
-            false => print!("{}", page::tables(&machine, &rows)),
+        if let Some((point, _)) = &mounts {
+            if let Some(library) = &library {
+                ways.push(("short-cut", Way::ShortCut(point, library), Some(&one)));
+            }
+            ways.push(("mount", Way::Directory(point), Some(&one)));
         }
-        if let Some(file) = &self.write {
-            let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
-            let text = page::page(&machine, &rows, &instructions, &effort);
-            std::fs::write(file, text).map_err(at(file))?;
+        ways.push(("client, 4", Way::Client(four.text()), Some(&four)));
+        if let Some((_, point)) = &mounts {
+            ways.push(("mount, 4", Way::Directory(point), Some(&four)));
         }
-        Ok(ExitCode::SUCCESS)
+        let column = |(name, way, cluster): &(&'static str, Way<'_>, _)| {
+            Column::start(place, name, way, *cluster)
+        };
+        let columns: Result<Vec<_>, Fail> = ways.iter().map(column).collect();
+        let workloads = [SMALL, LARGE].into_iter().flat_map(Workload::of_size);
+        self.measure(&columns?, workloads.collect(), effort)
     }
 
-    /// Every workload on every path, again and again; the medians.
-    fn measure(&self, paths: &[Option<Path<'_>>], effort: &Effort) -> Result<Vec<Row>, Fail> {
-        let workloads = Workload::all();
-        let mut samples = vec![vec![Vec::new(); paths.len()]; workloads.len()];
+    /// Large accesses where a device is the bound.
+    fn device(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
+        let sections = |_| format!("{DEVICE}[log]\nlevel = \"warn\"\n");
+        let shape = Shape {
+            name: "device",
+            forwarders: 1,
+            stripe: 1 << 20,
+            nice: 0,
+            tcp: true,
+            sections: &sections,
+        };
+        let cluster = Cluster::start(place, &shape)?;
+        column::fill(cluster.export(), effort.file_bytes)?;
+        let start = |(name, text)| Column::start(place, name, &Way::Client(text), Some(&cluster));
+        let ways = [("client", cluster.text()), ("TCP", cluster.tcp_text())];
+        let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();
+        self.measure(&columns?, Workload::of_size(LARGE).collect(), effort)
+    }
+
+    /// Every workload on every column, again and again; the medians.
+    fn measure(
+        &self,
+        columns: &[Column<'_>],
+        workloads: Vec<Workload>,
+        effort: &Effort,
+    ) -> Result<Table, Fail> {
+        let mut samples = vec![vec![Vec::new(); columns.len()]; workloads.len()];
         for turn in 0..effort.turns {
             for (workload, samples) in workloads.iter().zip(&mut samples) {
                 self.progress(turn, effort.turns, workload);
-                for (path, into) in paths.iter().zip(samples) {
-                    if let Some(path) = path {
-                        into.push(path.measure(workload, effort.time, effort.file_bytes)?);
-                    }
+                for (column, into) in columns.iter().zip(samples) {
+                    into.push(column.measure(workload, effort.time, effort.file_bytes)?);
                 }
             }
         }
-        let rows = workloads
-            .into_iter()
-            .zip(samples)
-            .map(|(workload, samples)| {
-                let columns = samples.iter().map(|samples| middle(samples)).collect();
-                Row { workload, columns }
-            });
-        Ok(rows.collect())
+        let rows = workloads.into_iter().zip(samples);
+        let rows = rows.map(|(workload, samples)| Row {
+            workload,
+            columns: samples.iter().map(|samples| middle(samples)).collect(),
+        });
+        Ok(Table {
+            columns: columns.iter().map(Column::name).collect(),
+            rows: rows.collect(),
+        })
     }
 
     fn progress(&self, turn: usize, of: usize, workload: &Workload) {
@@ -153,33 +249,46 @@ fn middle(samples: &[Measured]) -> Option<Measured> {
     (!samples.is_empty()).then(|| Measured {
         per_second: value(|sample| sample.per_second),
         processor_us: value(|sample| sample.processor_us),
+        forwarder_cores: value(|sample| sample.forwarder_cores),
+        p50_us: value(|sample| sample.p50_us),
+        p99_us: value(|sample| sample.p99_us),
     })
 }
 
-fn json(machine: &Machine, rows: &[Row]) -> Value {
-    let row = |row: &Row| {
-        let columns = COLUMNS
-            .iter()
-            .zip(&row.columns)
-            .filter_map(|(column, measured)| {
-                let measured = measured.as_ref()?;
-                let value = json!({
-                    "operations_per_second": measured.per_second,
-                    "processor_us_per_operation": measured.processor_us,
-                });
-                Some((column.to_string(), value))
-            });
+fn json_of(machine: &Machine, tables: [&Table; 2], claims: &[Claim]) -> Value {
+    let cell = |measured: &Measured| {
+        json!({
+            "operations_per_second": measured.per_second,
+            "processor_us_per_operation": measured.processor_us,
+            "forwarder_cores": measured.forwarder_cores,
+            "p50_us": measured.p50_us,
+            "p99_us": measured.p99_us,
+        })
+    };
+    let row = |table: &Table, row: &Row| {
+        let columns = table.columns.iter().zip(&row.columns);
+        let columns = columns.filter_map(|(column, measured)| {
+            let measured = measured.as_ref()?;
+            Some((column.to_string(), cell(measured)))
+        });
         json!({
             "write": row.workload.access == Access::Write,
             "bytes": row.workload.len,
             "clients": row.workload.clients,
+            "in_flight": row.workload.in_flight,
             "measured": columns.collect::<serde_json::Map<String, Value>>(),
         })
     };
+    let [paths, device] = tables.map(|table| {
+        let rows = table.rows.iter().map(|it| row(table, it));
+        rows.collect::<Value>()
+    });
     json!({
         "bench": "performance",
         "machine": machine.words(),
-        "rows": rows.iter().map(row).collect::<Vec<_>>(),
+        "rows": paths,
+        "device_rows": device,
+        "claims": claims_json(claims),
     })
 }
 
@@ -192,6 +301,7 @@ mod tests {
         let sample = |per_second, processor_us| Measured {
             per_second,
             processor_us,
+            ..Measured::default()
         };
         let found = middle(&[sample(1.0, 9.0), sample(3.0, 7.0), sample(2.0, 8.0)]).unwrap();
         assert_eq!((found.per_second, found.processor_us), (2.0, 8.0));

@@ -101,6 +101,7 @@ impl Pipelines {
             forwarders: 1,
             stripe: 1 << 20,
             nice: 0,
+            tcp: false,
             sections: &sections,
         };
         let cluster = Cluster::start(&place, &shape)?;

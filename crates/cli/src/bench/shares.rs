@@ -97,6 +97,7 @@ impl Shares {
             forwarders: self.forwarders.into(),
             stripe: jobs::STRIPE,
             nice: 0,
+            tcp: false,
             sections: &sections,
         };
         let mut cluster = Cluster::start(&place, &shape)?;

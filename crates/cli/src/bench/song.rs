@@ -128,6 +128,7 @@ impl Song {
             forwarders: FORWARDERS,
             stripe: STRIPE,
             nice: FORWARDERS_NICE,
+            tcp: false,
             sections: &sections,
         };
         let cluster = Cluster::start(&place, &shape)?;

@@ -91,6 +91,7 @@ impl Tracing {
             forwarders: 1,
             stripe: 1 << 20,
             nice: 0,
+            tcp: false,
             sections,
         };
         // Neither is always the first of the two.

@@ -6,9 +6,10 @@ use crate::processes;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -97,6 +98,23 @@ impl Workplace {
         Ok(pid)
     }
 
+    /// Starts a program that answers each line of input with one of output.
+    pub fn start_partner(&self, command: &mut Command) -> Result<Partner, Fail> {
+        let mut held = self.held();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| {
+            let name = command.get_program().to_string_lossy();
+            Fail::runtime(format!("{name}: {error}"))
+        })?;
+        let pipes = (child.stdin.take(), child.stdout.take());
+        held.children.push(child);
+        let (Some(input), Some(output)) = pipes else {
+            return Err(Fail::runtime("a process was started without its pipes"));
+        };
+        let output = BufReader::new(output);
+        Ok(Partner { input, output })
+    }
+
     /// Whether a process started here runs.
     pub fn runs(&self, pid: Pid) -> bool {
         let mut held = self.held();
@@ -114,6 +132,25 @@ impl Workplace {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         lock(&self.held)
+    }
+}
+
+/// A process of the workplace that is asked things.
+pub struct Partner {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Partner {
+    /// Gives it a line and waits for its answer; it has said itself why there is none.
+    pub fn ask(&mut self, line: &str) -> Result<String, String> {
+        let gone = |error: std::io::Error| format!("the process does not answer: {error}");
+        writeln!(self.input, "{line}").map_err(gone)?;
+        let mut answer = String::new();
+        match self.output.read_line(&mut answer).map_err(gone)? {
+            0 => Err("the process has ended; its message is above".to_string()),
+            _ => Ok(answer),
+        }
     }
 }
 
