@@ -2,12 +2,12 @@
 //! one run.
 
 mod claims;
-mod column;
+pub mod column;
 mod diod;
 pub mod load;
 pub mod machine;
 mod page;
-mod workload;
+pub mod workload;
 
 use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;

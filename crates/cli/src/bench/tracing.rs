@@ -2,7 +2,8 @@
 //! writes a trace and on one that does not.
 
 use super::cluster::{Cluster, Shape};
-use super::performance::measure::{Access, Measured, Path, Workload};
+use super::performance::column::{Column, Way, fill};
+use super::performance::workload::{Access, Measured, Workload};
 use super::statistics::{change_percent, median};
 use super::workplace::Workplace;
 use super::{Claim, Common, claims_json, judge};
@@ -105,10 +106,17 @@ impl Tracing {
                 (Cluster::start(&place, &shape("off", &plain))?, on)
             }
         };
-        let sides = [
-            Path::library(&off, FILE_BYTES)?,
-            Path::library(&on, FILE_BYTES)?,
-        ];
+        fill(off.export(), FILE_BYTES)?;
+        fill(on.export(), FILE_BYTES)?;
+        let side = |name, cluster| {
+            Column::start(
+                &place,
+                name,
+                &Way::Client(Cluster::text(cluster)),
+                Some(cluster),
+            )
+        };
+        let sides = [side("off", &off)?, side("on", &on)?];
         // Connections, memory and the clients' threads have seen some work before it counts.
         for access in [Access::Read, Access::Write] {
             for side in &sides {
@@ -131,11 +139,12 @@ impl Tracing {
         recorded(&on)
     }
 
-    fn slice(&self, side: &Path<'_>, access: Access) -> Result<Measured, Fail> {
+    fn slice(&self, side: &Column<'_>, access: Access) -> Result<Measured, Fail> {
         let workload = Workload {
             access,
             len: BYTES,
             clients: self.clients as usize,
+            in_flight: 1,
         };
         let time = Duration::from_millis(self.slice_ms.into());
         side.measure(&workload, time, FILE_BYTES)
@@ -219,6 +228,7 @@ fn mean(slices: &[Measured]) -> Measured {
     Measured {
         per_second: slices.iter().map(|slice| slice.per_second).sum::<f64>() / count,
         processor_us: slices.iter().map(|slice| slice.processor_us).sum::<f64>() / count,
+        ..Measured::default()
     }
 }
 
@@ -268,6 +278,7 @@ mod tests {
         let measured = |per_second, processor_us| Measured {
             per_second,
             processor_us,
+            ..Measured::default()
         };
         let pair = |off, on| Pair {
             off: measured(off, 10.0),

@@ -96,8 +96,9 @@ impl<'a> Column<'a> {
         let answer = load.ask(&line);
         let answer = answer.map_err(|fail| Fail::runtime(format!("{}: {fail}", self.name)))?;
         let done: Done = serde_json::from_str(&answer).map_err(Fail::runtime)?;
-        let forwarders = forwarders_ns() - forwarders_before;
-        let processor = done.processor_ns + all_ns() - all_before;
+        // The time of threads that have ended meanwhile is not seen.
+        let forwarders = forwarders_ns().saturating_sub(forwarders_before);
+        let processor = done.processor_ns + all_ns().saturating_sub(all_before);
         Ok(Measured {
             per_second: done.per_second,
             processor_us: processor as f64 / 1000.0 / done.count as f64,

@@ -154,7 +154,7 @@ impl<'a> Diod<'a> {
             )));
         };
         let count = bytes / workload.len as u64 * CLIENTS as u64;
-        let used = processor::of_process_ns(self.pid) - before;
+        let used = processor::of_process_ns(self.pid).saturating_sub(before);
         into.per_second.push(rate);
         into.server_us.push(used as f64 / 1000.0 / count as f64);
         Ok(())
