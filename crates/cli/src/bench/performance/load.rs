@@ -79,7 +79,8 @@ struct Remote {
 
 /// What one thread did.
 struct Share {
-    took: Duration,
+    began: Instant,
+    ended: Instant,
     /// Of each access, ns.
     times: Vec<u64>,
 }
@@ -166,12 +167,16 @@ fn work(files: &[Opened], task: &Task) -> Result<Done, Fail> {
             .map(|share| share.expect("a client panicked"))
             .collect()
     });
-    let (mut per_second, mut times) = (0.0, Vec::new());
+    let (mut began, mut ended, mut times) = (None, started, Vec::new());
     for share in shares {
         let share: Share = share.map_err(wrong)?;
-        per_second += share.times.len() as f64 / share.took.as_secs_f64();
+        began = began.min(Some(share.began)).or(Some(share.began));
+        ended = ended.max(share.ended);
         times.extend(share.times);
     }
+    // From the first start to the last end: a thread that had to wait for a core counts.
+    let took = ended.duration_since(began.unwrap_or(started));
+    let per_second = times.len() as f64 / took.as_secs_f64();
     times.sort_unstable();
     // Of the least value that is not exceeded by this part of all.
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
@@ -250,8 +255,11 @@ impl Places {
     }
 
     fn share(&self, now: Instant, times: Vec<u64>) -> Share {
-        let took = now.duration_since(self.started);
-        Share { took, times }
+        Share {
+            began: self.started,
+            ended: now,
+            times,
+        }
     }
 }
 

@@ -25,8 +25,10 @@ pub struct Parts<'a> {
 /// What a table shows of a measurement.
 type Show = fn(&Workload, &Measured) -> String;
 
-/// The parts of both texts: title, unit, which rows, what of them.
-const SECTIONS: [(&str, &str, fn(&Workload) -> bool, Show); 4] = [
+/// A part of both texts: title, unit, which rows, what of them.
+type Section = (&'static str, &'static str, fn(&Workload) -> bool, Show);
+
+const SECTIONS: [Section; 4] = [
     (
         "Throughput",
         "4 KiB: thousand accesses per second; 1 MiB: MB/s.",
