@@ -1,5 +1,5 @@
-//! What forwarding costs: small and large accesses, directly and on every way through forwarders, in
-//! one run.
+//! What forwarding costs: small and large accesses, directly and on every way through forwarders,
+//! in one run.
 
 mod claims;
 pub mod column;

@@ -1,4 +1,4 @@
-//! The same load on diod, a forwarder of 9P without scheduling, in turns with ours on the same files.
+//! The same load on diod, a forwarder of 9P without scheduling, in turns with ours on its files.
 
 use super::column::{Column, Way, fill};
 use super::load::Task;

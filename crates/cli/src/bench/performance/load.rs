@@ -1,5 +1,5 @@
-//! The process whose accesses are measured: `tidegate bench load`, which a benchmark starts once for
-//! each way to the files and gives its tasks line by line, so that the ways differ in nothing else.
+//! The process whose accesses are measured: `tidegate bench load`, which a benchmark starts once
+//! for each way to the files and gives its tasks line by line, so that they differ in nothing else.
 
 use super::workload::{Access, Workload};
 use crate::bench::processor;
