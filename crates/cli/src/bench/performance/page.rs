@@ -129,7 +129,7 @@ fn introduction(parts: &Parts<'_>) -> String {
          more, the difference is as large and the share of it small.\n\n\
          - *direct*: `pread` and `pwrite` of a program on the same files in their directory;\n\
          - *client*: the Rust client, over memory that it shares with the forwarder; several in\n\
-         - *in place*: the same by a program that uses the bytes where the client has them, and\n\
+         \x20 flight are started by one thread, where other programs need a thread for each;\n\
          - *in place*: the same by a program that uses the bytes where the client has them, and\n\
          \x20 makes those that it writes there, instead of in a buffer of its own;\n\
          - *socket* and *TCP*: the same without shared memory, over a Unix socket and over TCP of\n\
