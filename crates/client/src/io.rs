@@ -16,6 +16,7 @@ mod receiver;
 mod shared;
 pub(crate) mod slot;
 mod spin;
+mod undisturbed;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
 use crate::cancel::Attached;
@@ -28,7 +29,7 @@ use budget::Permit;
 use bytes::Bytes;
 use lead::Lead;
 use proof::Secret;
-use reactor::{Reactor, without_signals};
+use reactor::Reactor;
 use shared::{Shared, State};
 use slot::{Slot, Woken};
 use std::mem;
@@ -37,6 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use undisturbed::without_signals;
 
 /// A core with its sockets and its thread.
 pub(crate) struct Host {

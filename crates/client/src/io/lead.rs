@@ -5,9 +5,10 @@
 //! result, and then passes the lead on to another that waits. The client's own thread leads where
 //! nobody else has for a while, and connects. It stands by while calls lead.
 
-use super::reactor::{Cycle, Reactor, without_signals};
+use super::reactor::{Cycle, Reactor};
 use super::shared::Shared;
 use super::slot::{Slot, Woken};
+use super::undisturbed::without_signals;
 use crate::core::CallId;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +38,15 @@ pub(crate) struct Lead {
     /// The own thread is needed now.
     needed: Mutex<bool>,
     recalled: Condvar,
+}
+
+/// What came of leading.
+enum Led {
+    Woken(Woken),
+    /// It takes long, or is the own thread's to do.
+    Long,
+    /// Another leads.
+    Follows,
 }
 
 impl Lead {
@@ -86,22 +96,28 @@ impl Lead {
 
     /// Waits for the result of a call, or an interruption.
     pub(crate) fn wait(&self, shared: &Shared, id: CallId, slot: &Arc<Slot>) -> Woken {
+        let mut told = false;
         loop {
             if let Some(woken) = slot.take() {
+                if told {
+                    // It was to lead, and will not.
+                    self.pass_on();
+                }
                 return woken;
             }
-            match self.take_reactor().filter(|_| !shared.is_closed()) {
-                Some(reactor) => {
-                    if let Some(woken) = self.lead(reactor, shared, slot) {
-                        return woken;
-                    }
+            // Signals come only where the thread has no lock: their handlers may wait for other
+            // threads' calls, and may jump out of this one.
+            let woken = match without_signals(|| self.lead_or_follow(shared, id, slot)) {
+                Led::Woken(woken) => return woken,
+                Led::Long => {
                     self.recall();
                     return slot.wait(None);
                 }
-                None => match self.follow(id, slot) {
-                    Woken::Lead => {}
-                    woken => return woken,
-                },
+                Led::Follows => self.follow(id, slot),
+            };
+            match woken {
+                Woken::Lead => told = true,
+                woken => return woken,
             }
         }
     }
@@ -115,54 +131,62 @@ impl Lead {
     fn take_reactor(&self) -> Option<MutexGuard<'_, Reactor>> {
         match self.reactor.try_lock() {
             Ok(reactor) => Some(reactor),
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => panic!("another thread broke the client"),
+            // The own thread panicked while it led, and ends all calls.
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
         }
     }
 
-    /// Takes in what comes until the call has what it waits for; None if that takes long.
-    fn lead(
-        &self,
-        mut reactor: MutexGuard<'_, Reactor>,
-        shared: &Shared,
-        slot: &Arc<Slot>,
-    ) -> Option<Woken> {
+    /// Leads if nobody does, else enters among those who would.
+    fn lead_or_follow(&self, shared: &Shared, id: CallId, slot: &Arc<Slot>) -> Led {
+        if let Some(reactor) = self.take_reactor() {
+            return self.lead(reactor, shared, slot);
+        }
+        self.followers().insert(id, Arc::clone(slot));
+        self.wanted.store(true, Ordering::Relaxed);
+        // Whoever led may have looked for followers just before.
+        match self.take_reactor() {
+            None => Led::Follows,
+            Some(reactor) => {
+                self.followers().remove(&id);
+                self.lead(reactor, shared, slot)
+            }
+        }
+    }
+
+    /// Takes in what comes until the call has what it waits for, or that takes long.
+    fn lead(&self, mut reactor: MutexGuard<'_, Reactor>, shared: &Shared, slot: &Arc<Slot>) -> Led {
         slot.leads(Some(Arc::clone(&shared.waker)));
         let until = Instant::now() + LEAD_MAX;
         let body = || {
             loop {
-                if let Some(woken) = slot.take() {
-                    return Some(woken);
+                match slot.take() {
+                    // It does.
+                    None | Some(Woken::Lead) => {}
+                    Some(woken) => return Led::Woken(woken),
                 }
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() || shared.is_closed() {
-                    return None;
+                    return Led::Long;
                 }
                 if reactor.cycle_of_caller(shared, left) == Cycle::Connect {
-                    return None;
+                    return Led::Long;
                 }
             }
         };
-        let led = without_signals(|| catch_unwind(AssertUnwindSafe(body)));
+        let led = catch_unwind(AssertUnwindSafe(body));
         slot.leads(None);
         self.led_ns.store(shared.now_ns(), Ordering::Relaxed);
         drop(reactor);
         self.pass_on();
         led.unwrap_or_else(|_| {
             shared.abandon();
-            None
+            Led::Long
         })
     }
 
     /// Waits while another leads.
     fn follow(&self, id: CallId, slot: &Arc<Slot>) -> Woken {
-        self.followers().insert(id, Arc::clone(slot));
-        self.wanted.store(true, Ordering::Relaxed);
-        // Whoever leads now may have looked for followers just before.
-        let woken = match self.take_reactor() {
-            Some(_) => Woken::Lead,
-            None => slot.wait(None),
-        };
+        let woken = slot.wait(None);
         let told = self.followers().remove(&id).is_none();
         if told && !matches!(woken, Woken::Lead) {
             slot.refuse_lead();

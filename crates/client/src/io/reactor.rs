@@ -17,7 +17,6 @@ use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -491,23 +490,4 @@ impl Reactor {
         drop(state);
         shared.carry_out(work);
     }
-}
-
-/// Runs `start` with all signals blocked, also in threads that it starts.
-pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises `all`; pthread_sigmask reads it and initialises `before`.
-    let blocked = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
-    };
-    let started = start();
-    if blocked == 0 {
-        // SAFETY: pthread_sigmask has succeeded and so initialised `before`.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        }
-    }
-    started
 }

@@ -5,6 +5,7 @@ use super::arena::Arena;
 use super::budget::Budget;
 use super::connection::Connection;
 use super::slot::Slot;
+use super::undisturbed::wake;
 use crate::api::{Answer, ConnectError, Errno};
 use crate::core::{CallId, Core, CoreOptions, Input, Output};
 use crate::wire::Attr;
@@ -177,8 +178,7 @@ impl Shared {
             connection.flush();
         }
         if work.wake {
-            // Fails only if the thread is gone.
-            let _ = self.waker.wake();
+            wake(&self.waker);
         }
     }
 
@@ -248,7 +248,7 @@ impl Shared {
             drop(state);
             self.carry_out(work);
         }
-        let _ = self.waker.wake();
+        wake(&self.waker);
     }
 
     /// Ends what still waits, whatever state a panic has left.

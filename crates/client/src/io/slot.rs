@@ -1,6 +1,7 @@
 //! Where one calling thread waits: for its result, an interruption, the lead, or a place in the
 //! budget.
 
+use super::undisturbed::wake;
 use crate::api::{Answer, Errno};
 use crate::core::Served;
 use mio::Waker;
@@ -76,8 +77,7 @@ impl Slot {
         let mut state = self.state();
         state.interrupted = true;
         if let Some(waker) = &state.leads {
-            // Fails only if the client is gone, and the wait with it.
-            let _ = waker.wake();
+            wake(waker);
         }
         self.wake(state);
     }

@@ -5,6 +5,7 @@
 
 mod c;
 mod calls;
+mod disturbed;
 mod fake;
 mod faults;
 mod paths;

@@ -1,0 +1,103 @@
+//! Calls of threads that signals and cancellations come to.
+
+use crate::calls::{create, pattern};
+use crate::fake::{Fake, plain};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+static HANDLES: AtomicBool = AtomicBool::new(false);
+static OTHER_DONE: AtomicBool = AtomicBool::new(false);
+static IN_VAIN: AtomicBool = AtomicBool::new(false);
+
+/// Waits for what another thread does.
+extern "C" fn handler(_: libc::c_int) {
+    HANDLES.store(true, Ordering::Release);
+    let until = Instant::now() + PATIENCE;
+    while !OTHER_DONE.load(Ordering::Acquire) {
+        if Instant::now() > until {
+            IN_VAIN.store(true, Ordering::Release);
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_signal_handler_may_wait_for_calls_of_other_threads() {
+    let fake = Fake::start("handler-waits");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    let bytes = pattern(1000, 3);
+    assert_eq!(client.write(&plain(), file, 0, bytes.clone()), Ok(1000));
+    // SAFETY: the handler calls nothing that a handler may not, and the signal is this test's.
+    unsafe { libc::signal(libc::SIGUSR2, handler as *const () as libc::sighandler_t) };
+    fake.with(|state| state.held = true);
+    thread::scope(|scope| {
+        let (own, reads) = mpsc::channel();
+        let client = &client;
+        let reader = scope.spawn(move || {
+            own.send(myself()).expect("the test listens");
+            client.read(&plain(), file, 0, 1000)
+        });
+        fake.wait_for("read", 1);
+        // It waits for all connections meanwhile, and takes the signal when it no longer does.
+        // SAFETY: the thread has not been joined.
+        unsafe { libc::pthread_kill(reads.recv().expect("it has begun"), libc::SIGUSR2) };
+        let until = Instant::now() + PATIENCE;
+        while !HANDLES.load(Ordering::Acquire) {
+            assert!(Instant::now() < until, "the signal never came");
+            thread::sleep(Duration::from_millis(1));
+        }
+        fake.with(|state| state.held = false);
+        for _ in 0..10 {
+            let data = client.read(&plain(), file, 0, 1000).expect("it is there");
+            assert_eq!(data.into_bytes(), bytes);
+        }
+        OTHER_DONE.store(true, Ordering::Release);
+        let data = reader.join().expect("no panic").expect("it is there");
+        assert_eq!(data.into_bytes(), bytes);
+    });
+    assert!(!IN_VAIN.load(Ordering::Acquire), "nobody led meanwhile");
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+#[test]
+fn a_cancelled_thread_ends_its_call_first() {
+    let fake = Fake::start("pthread-cancel");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    let bytes = pattern(1000, 4);
+    assert_eq!(client.write(&plain(), file, 0, bytes.clone()), Ok(1000));
+    fake.with(|state| state.held = true);
+    thread::scope(|scope| {
+        let (own, reads) = mpsc::channel();
+        let client = &client;
+        let reader = scope.spawn(move || {
+            own.send(myself()).expect("the test listens");
+            let first = client.read(&plain(), file, 0, 1000);
+            let second = client.read(&plain(), file, 0, 1000);
+            // SAFETY: plain numbers. The test itself goes on to its end.
+            unsafe { pthread_setcancelstate(1, std::ptr::null_mut()) };
+            (first, second)
+        });
+        fake.wait_for("read", 1);
+        // SAFETY: the thread has not been joined.
+        unsafe { libc::pthread_cancel(reads.recv().expect("it has begun")) };
+        fake.with(|state| state.held = false);
+        let (first, second) = reader.join().expect("it was not torn out");
+        assert_eq!(first.expect("it is there").into_bytes(), bytes);
+        assert_eq!(second.expect("it is there").into_bytes(), bytes);
+    });
+}
+
+fn myself() -> libc::pthread_t {
+    // SAFETY: it cannot fail.
+    unsafe { libc::pthread_self() }
+}
