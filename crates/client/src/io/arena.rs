@@ -10,6 +10,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
+use std::collections::BTreeSet;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,8 @@ struct Free {
     pieces: [Vec<usize>; SIZES],
     /// Where nothing was given away yet.
     rest: usize,
+    /// Places in pieces that are not to be used again.
+    retired: BTreeSet<usize>,
 }
 
 // SAFETY: it is an address range; who may use which part of it is said by the pieces.
@@ -122,6 +125,12 @@ impl Arena {
         (at.checked_add(bytes.len())? <= self.len).then_some(at as u64)
     }
 
+    /// The piece that this place is in is not used again: a forwarder may still work on it. Its
+    /// owner has it as long as it wants.
+    pub(crate) fn retire(&self, place: u64) {
+        self.free().retired.insert(place as usize);
+    }
+
     fn free(&self) -> MutexGuard<'_, Free> {
         // Lists of numbers are whole after any panic.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
@@ -175,7 +184,21 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.arena.free().pieces[class_of(self.size)].push(self.at);
+        let mut free = self.arena.free();
+        if !free.retired.is_empty() {
+            let own: Vec<usize> = free
+                .retired
+                .range(self.at..self.at + self.size)
+                .copied()
+                .collect();
+            if !own.is_empty() {
+                for place in own {
+                    free.retired.remove(&place);
+                }
+                return;
+            }
+        }
+        free.pieces[class_of(self.size)].push(self.at);
     }
 }
 
@@ -204,6 +227,20 @@ mod tests {
         drop(bytes);
         assert_eq!(arena.take(32 * 700).map(|it| it.place()), Some(place));
         assert_eq!(arena.place_of(&[0; 8]), None);
+    }
+
+    #[test]
+    fn what_is_retired_is_not_used_again_and_goes_with_the_arena() {
+        let arena = Arena::new(4 * 4096, None).expect("memory");
+        let (first, second) = (arena.take(4096), arena.take(8192));
+        let (first, second) = (first.expect("room"), second.expect("room"));
+        arena.retire(second.place() + 5000);
+        arena.retire(second.place());
+        drop((first, second));
+        assert!(arena.take(8192).is_none());
+        assert_eq!(arena.take(4096).map(|it| it.place()), Some(0));
+        assert!(arena.free().retired.is_empty());
+        assert_eq!(Arc::strong_count(&arena), 1);
     }
 
     #[test]

@@ -242,10 +242,19 @@ impl Connection {
     /// The forwarder may work on what is kept for how long ever: it is not used again.
     fn retire(&self) {
         let retired = mem::take(&mut *self.kept());
-        if !retired.is_empty() {
-            tracing::debug!(pieces = retired.len(), "shared memory given up");
+        let Some(arena) = self.arena.as_ref().filter(|_| !retired.is_empty()) else {
+            return;
+        };
+        tracing::debug!(pieces = retired.len(), "shared memory given up");
+        for kept in retired.values() {
+            match kept {
+                Kept::Awaited(piece) => arena.retire(piece.place()),
+                Kept::Sent(bytes) => arena
+                    .place_of(bytes)
+                    .into_iter()
+                    .for_each(|place| arena.retire(place)),
+            }
         }
-        mem::forget(retired);
     }
 
     /// Writes frames from the front once, and returns the buffers of those that are out.
@@ -371,6 +380,53 @@ mod tests {
                 "two frames were mixed"
             );
         }
+    }
+
+    #[test]
+    fn what_a_lost_forwarder_may_work_on_is_not_used_again_and_not_kept_for_ever() {
+        let arena = Arena::new(3 * 4096, None).expect("memory");
+        let (plain, _peer) = pair();
+        let socket = plain.socket.try_clone().expect("descriptors are left");
+        let connection = Connection::new(socket, Some(Arc::clone(&arena)));
+        connection.accepted();
+        let handle = crate::wire::Handle { inode: 1, birth: 2 };
+        let request = |id, op: Op, payload_len| Request {
+            id,
+            seat: 0,
+            row: op.mutates().then_some(crate::wire::Row {
+                index: 0,
+                sequence: 1,
+            }),
+            generation: 0,
+            epoch: 0,
+            replay: false,
+            caller: None,
+            hints: Some(crate::wire::Hints::default()),
+            op,
+            payload_len,
+        };
+        let extents = |len| crate::wire::Extent { offset: 0, len }.into();
+        let read = |len| Op::Read {
+            handle,
+            extents: extents(len),
+        };
+        let write = Op::Write {
+            handle,
+            extents: extents(50),
+        };
+        connection.enqueue_request(&request(1, read(4096), 0), Vec::new());
+        let piece = arena.take(100).expect("there is room");
+        let bytes = piece.into_bytes(100).expect("it has them");
+        connection.enqueue_request(&request(2, write, 50), vec![bytes.slice(50..)]);
+        connection.enqueue_request(&request(3, read(10), 0), Vec::new());
+        assert_eq!(connection.replied(3, Some(5)).map(|it| it.len()), Some(5));
+        connection.close();
+        drop((connection, bytes));
+        let left = arena.take(4096).expect("the one that was answered");
+        assert_eq!(left.place(), 2 * 4096);
+        assert!(arena.take(1).is_none(), "the others may be worked on");
+        drop(left);
+        assert_eq!(Arc::strong_count(&arena), 1, "the memory is never freed");
     }
 
     #[test]
