@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use support::{Peer, Scratch, start};
+use tidegate_device::DeviceOptions;
 use tidegate_wire::frame::encode_request_shared;
 use tidegate_wire::{Extent, Extents, Handle, Op, Outcome, Status};
 
@@ -160,4 +161,59 @@ fn payload_outside_of_the_memory_ends_its_own_session_only() {
     send_shared(&mut bad, Op::Read { handle, extents }, 0);
     assert!(bad.is_cut_off(), "nothing was offered");
     assert_eq!(good.read(handle, 0, 8192), [7; 8192]);
+}
+
+#[test]
+fn a_client_that_came_back_is_not_told_that_its_bytes_are_where_they_are_not() {
+    let scratch = Scratch::new("back");
+    let _running = start(&scratch, |config| {
+        // Slow enough that a client can come back meanwhile.
+        let mut device = DeviceOptions::preset("ideal").expect("it is known");
+        device.set("service_us", 50_000).expect("it can be so slow");
+        config.device = Some(device);
+    });
+    let (mut peer, memory) = sharing(&scratch);
+    let handle = peer.create("file");
+    write(&mut peer, handle, &[(0, 4096)], 0);
+    let read = |at| Op::Read {
+        handle,
+        extents: extents(&[(at, 1)]),
+    };
+    const READS: u64 = 24;
+    for number in 0..READS {
+        send_shared(&mut peer, read(number * 97), number);
+    }
+    let mut unanswered: Vec<u64> = (peer.last_id() + 1 - READS..=peer.last_id()).collect();
+    let again = Peer::unix(&scratch.socket()).again(peer.client(), 2);
+    let mut again = again.greet(&[]);
+    let offered = offer_unheard(&mut again, &memory);
+    let mut came = 0;
+    while came < 5 {
+        let (reply, inline) = again.receive().expect("a reply comes");
+        if reply.id == offered {
+            assert_eq!(reply.result, Ok(Outcome::Done));
+            continue;
+        }
+        let at = unanswered.iter().position(|id| *id == reply.id);
+        unanswered.remove(at.expect("it was asked for"));
+        assert_eq!(reply.result, Err(Status::TryLater), "{inline:?}");
+        came += 1;
+    }
+    // What it asks for now it gets.
+    let id = again.last_id() + 1;
+    send_shared(&mut again, read(0), 8192);
+    loop {
+        let (reply, _) = again.receive().expect("a reply comes");
+        if reply.id == id {
+            assert!(matches!(reply.result, Ok(Outcome::Data { .. })));
+            return;
+        }
+    }
+}
+
+/// Offers memory; under which id.
+fn offer_unheard(peer: &mut Peer, memory: &File) -> u64 {
+    let frame = peer.frame(Op::ShareMemory { bytes: BYTES }, &[]);
+    peer.send_with(&frame, memory.as_fd());
+    peer.last_id()
 }

@@ -4,9 +4,10 @@ use super::Reactor;
 use super::output::Payload;
 use crate::config::scheduler_options_on;
 use crate::storage::Completion;
+use std::sync::Arc;
 use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
-use tidegate_wire::Reply;
 use tidegate_wire::frame::{encode_reply, encode_reply_shared};
+use tidegate_wire::{Reply, Status};
 use tracing::info;
 
 impl Reactor {
@@ -90,9 +91,23 @@ impl Reactor {
         if found.outbox.is_empty() {
             found.spoke = self.core.now;
         }
-        if let Some(slot) = slot.filter(|slot| self.core.slots.is_shared(*slot)) {
-            let encode = |into: &mut Vec<u8>| encode_reply_shared(op, reply, into);
-            found.outbox.push(encode, None);
+        if let Some((slot, memory)) =
+            slot.and_then(|slot| Some((slot, self.core.slots.memory_of(slot)?)))
+        {
+            let own = found.memory.as_ref();
+            if own.is_some_and(|own| Arc::ptr_eq(own, &memory)) {
+                let encode = |into: &mut Vec<u8>| encode_reply_shared(op, reply, into);
+                found.outbox.push(encode, None);
+            } else {
+                // The client has come back since, and looks for the bytes at another place.
+                let again = Reply {
+                    result: Err(Status::TryLater),
+                    payload_len: 0,
+                    ..*reply
+                };
+                let encode = |into: &mut Vec<u8>| encode_reply(op, &again, into);
+                found.outbox.push(encode, None);
+            }
             // What storage has put there is the client's.
             self.core.sent(slot);
             return self.mark_dirty(conn);

@@ -162,10 +162,15 @@ impl Slots {
         }
     }
 
-    /// Whether the slot's bytes are a client's own.
-    pub fn is_shared(&self, slot: SlotId) -> bool {
-        let pool = self.lock();
-        pool.used.get(&slot).is_some_and(|(_, bytes)| *bytes == 0)
+    /// The client's memory that the slot's bytes are in, if they are. Of a request that is done:
+    /// nobody works on its bytes.
+    pub fn memory_of(&self, slot: SlotId) -> Option<Arc<SharedMemory>> {
+        let shared = |(buffer, bytes): &(SlotBuffer, u64)| (*bytes == 0).then(|| buffer.clone());
+        let buffer = self.lock().used.get(&slot).and_then(shared)?;
+        match &*lock_buffer(&buffer) {
+            Memory::Own(_) => None,
+            Memory::Shared { memory, .. } => Some(Arc::clone(memory)),
+        }
     }
 
     /// The slot's buffer, or None if it is not open.

@@ -130,6 +130,23 @@ impl Peer {
         self
     }
 
+    /// How long a send waits for room.
+    pub fn write_patience(&self, patience: Duration) {
+        let socket = self.socket.as_ref().expect("a Unix socket");
+        let set = socket.set_write_timeout(Some(patience));
+        set.expect("it is a socket");
+    }
+
+    /// Its number as a client.
+    pub fn client(&self) -> u64 {
+        self.client
+    }
+
+    /// The id of its last request.
+    pub fn last_id(&self) -> u64 {
+        self.next_id - 1
+    }
+
     pub fn hello_op(&self, proof: &[u8]) -> Op {
         Op::Hello(Hello {
             version: tidegate_wire::frame::VERSION,
