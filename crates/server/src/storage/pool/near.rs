@@ -1,7 +1,7 @@
 //! Small reads of what the page cache has: done at once by the reactor, without a thread, whose
 //! waking and sleeping would take longer than they do.
 
-use super::{Shared, lock_buffer};
+use super::Shared;
 use crate::storage::PosixFiles;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
@@ -47,7 +47,8 @@ impl Near {
         let began = Instant::now();
         let fd = self.files.open_read_fd(*handle)?;
         let buffer = shared.slots.buffer(part.slot)?;
-        let mut bytes = lock_buffer(&buffer);
+        // A thread may be at another part of the slot, for as long as the back end takes.
+        let mut bytes = buffer.try_lock().ok()?;
         let begin = part.slot_offset as usize;
         let place = bytes.get_mut(begin..begin + part.len as usize)?;
         let into = &mut [IoSliceMut::new(place)];

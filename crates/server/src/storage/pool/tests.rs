@@ -104,6 +104,36 @@ fn what_was_written_by_one_job_is_read_by_another() {
 }
 
 #[test]
+fn a_read_beside_one_that_takes_long_does_not_hold_up_who_asks() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 2, 64, Faults::default());
+    let file = rig.create(b"data");
+    rig.slots.open(SlotId(1), 4096);
+    rig.pool
+        .submit(JobId(1), rig.io(file, Direction::Write, 0, 1, 4096));
+    rig.wait(1);
+    rig.pool
+        .submit(JobId(2), rig.io(file, Direction::Read, 0, 1, 4096));
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Ok(4096)]);
+    let buffer = rig.slots.buffer(SlotId(1)).expect("open");
+    let read = rig.io(file, Direction::Read, 0, 1, 4096);
+    let (asked, goes_on) = std::sync::mpsc::channel();
+    // Another job has the slot's lock, amid a read of what is not in the cache.
+    let busy = lock_buffer(&buffer);
+    std::thread::scope(|scope| {
+        let pool = &mut rig.pool;
+        scope.spawn(move || {
+            pool.submit(JobId(3), read);
+            asked.send(()).expect("the test listens");
+        });
+        let asked = goes_on.recv_timeout(Duration::from_secs(10));
+        drop(busy);
+        assert!(asked.is_ok(), "the one who asked waited for the slot");
+    });
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Ok(4096)]);
+}
+
+#[test]
 fn a_panic_is_an_error_of_its_job_only() {
     let scratch = Scratch::new("pool");
     let mut rig = rig(
