@@ -130,8 +130,8 @@ impl Conn {
             Ok(None) => Ok(Fill::End),
             Ok(Some((count, room))) => {
                 self.heard = now;
-                // A read stops at a descriptor, and behind the last bytes comes the end.
-                let more = count == room || self.hung_up || self.stream.has_descriptor();
+                // A read stops at descriptors, and behind the last bytes comes the end.
+                let more = count == room || self.hung_up || self.stream.ended_early();
                 Ok(if more {
                     Fill::Some(count)
                 } else {

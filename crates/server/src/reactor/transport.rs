@@ -5,7 +5,7 @@ use crate::start::StartError;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -100,7 +100,7 @@ impl Listener {
                     address,
                     challenged: false,
                 };
-                Ok((Stream::Unix(stream, None), peer))
+                Ok((Stream::Unix(stream, Beside::default()), peer))
             }
         }
     }
@@ -165,21 +165,30 @@ fn is_socket(path: &Path) -> bool {
 pub enum Stream {
     /// TCP, without delay.
     Tcp(TcpStream),
-    /// A Unix socket, and a descriptor that came on it.
-    Unix(UnixStream, Option<OwnedFd>),
+    /// A Unix socket, and what came on it beside bytes.
+    Unix(UnixStream, Beside),
+}
+
+/// Descriptors on a Unix socket.
+#[derive(Default)]
+pub struct Beside {
+    /// The last that came and was not taken.
+    descriptor: Option<OwnedFd>,
+    /// The last read ended where descriptors came, even if there was no number left for them.
+    ended: bool,
 }
 
 impl Stream {
-    /// Whether a descriptor came and was not taken.
-    pub fn has_descriptor(&self) -> bool {
-        matches!(self, Stream::Unix(_, Some(_)))
+    /// Whether the last read ended before the bytes did, where descriptors came.
+    pub fn ended_early(&self) -> bool {
+        matches!(self, Stream::Unix(_, Beside { ended: true, .. }))
     }
 
     /// The descriptor that came last, if one came and was not taken.
     pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
         match self {
             Stream::Tcp(_) => None,
-            Stream::Unix(_, descriptor) => descriptor.take(),
+            Stream::Unix(_, beside) => beside.descriptor.take(),
         }
     }
 
@@ -211,7 +220,7 @@ impl Read for Stream {
     fn read_vectored(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read_vectored(pieces),
-            Stream::Unix(stream, descriptor) => receive(stream, pieces, descriptor),
+            Stream::Unix(stream, beside) => receive(stream, pieces, beside),
         }
     }
 }
@@ -240,15 +249,53 @@ impl Write for Stream {
 fn receive(
     stream: &UnixStream,
     pieces: &mut [IoSliceMut<'_>],
-    descriptor: &mut Option<OwnedFd>,
+    beside: &mut Beside,
 ) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(stream, pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    beside.ended = received.flags.contains(ReturnFlags::CTRUNC);
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            *descriptor = descriptors.last();
+            beside.ended = true;
+            beside.descriptor = descriptors.last();
         }
     }
     Ok(received.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::os::fd::AsFd;
+
+    /// What a read of 100 bytes gives after `count` descriptors came with 3, and 4 bytes behind.
+    fn read_with(count: usize) -> (usize, Stream) {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        let fds = vec![null.as_fd(); count];
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(9))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let flags = SendFlags::empty();
+        let sent = sendmsg(&theirs, &[IoSlice::new(b"abc")], &mut control, flags);
+        assert_eq!(sent, Ok(3));
+        assert_eq!((&theirs).write(b"defg").expect("there is room"), 4);
+        let mut stream = Stream::Unix(ours, Beside::default());
+        let read = stream.read(&mut [0; 100]).expect("it came");
+        (read, stream)
+    }
+
+    #[test]
+    fn a_read_that_ended_at_descriptors_is_known() {
+        for count in [1, 2, 9] {
+            let (read, mut stream) = read_with(count);
+            assert_eq!((read, stream.ended_early()), (3, true), "{count}");
+            assert!(stream.take_descriptor().is_some());
+            assert_eq!(stream.read(&mut [0; 100]).expect("it came"), 4);
+            assert!(!stream.ended_early());
+            assert!(stream.take_descriptor().is_none());
+        }
+    }
 }
