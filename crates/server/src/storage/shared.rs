@@ -13,6 +13,9 @@ use std::ptr::NonNull;
 /// Most that one connection may offer.
 pub const SHARED_BYTES_MAX: u64 = 1 << 30;
 
+/// What memfds without huge pages are files of.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 /// A client's memory, mapped here until its last slot is freed.
 pub struct SharedMemory {
     base: NonNull<u8>,
@@ -37,6 +40,10 @@ impl SharedMemory {
             .map_err(|_| wrong("it is no memory that can be sealed"))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(wrong("it is not sealed against shrinking"));
+        }
+        if rustix::fs::fstatfs(fd)?.f_type != TMPFS_MAGIC {
+            // Huge pages, which are mapped and unmapped as wholes, and of which there are few.
+            return Err(wrong("it is no ordinary memory"));
         }
         let size = rustix::fs::fstat(fd)?.st_size;
         if u64::try_from(size).is_ok_and(|size| size < bytes) {
@@ -94,6 +101,13 @@ mod tests {
         assert!(mapped.holds(0, 8192) && mapped.holds(8192, 0));
         assert!(!mapped.holds(1, 8192) && !mapped.holds(u64::MAX, 2));
         assert!(SharedMemory::map(&memory(8192, SealFlags::GROW), 4096).is_err());
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        if let Ok(huge) = memfd_create(c"test", flags) {
+            ftruncate(&huge, 1 << 30).expect("its size");
+            fcntl_add_seals(&huge, SealFlags::SHRINK).expect("seals");
+            let refused = SharedMemory::map(&huge, 4096).err().expect("it is refused");
+            assert!(refused.to_string().contains("ordinary"), "{refused}");
+        }
         let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("this program"));
         assert!(SharedMemory::map(&file, 4096).is_err());
     }
