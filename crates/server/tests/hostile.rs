@@ -180,6 +180,26 @@ fn a_session_that_does_not_read_its_replies_is_cut_off() {
     assert!(deaf.is_cut_off());
 }
 
+#[test]
+fn replies_that_nobody_reads_do_not_pile_up() {
+    const BYTES: usize = 64 << 20;
+    let scratch = Scratch::new("pile");
+    let _running = start(&scratch, |config| config.stall_ms = 60_000);
+    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut deaf = Peer::unix(&scratch.socket()).greet(&[]);
+    deaf.write_patience(Duration::from_secs(2));
+    let mut frames = Vec::new();
+    for _ in 0..1000 {
+        frames.extend(deaf.frame(Op::ShareMemory { bytes: 1 }, &[]));
+    }
+    let mut taken = 0;
+    while taken < BYTES && deaf.send(&frames).is_ok() {
+        taken += frames.len();
+    }
+    assert!(taken < BYTES, "the forwarder keeps replies without end");
+    good.check_alive();
+}
+
 /// A request of any kind, with arguments that are partly right.
 fn some_op(peer: &mut Peer, file: Handle, random: &mut Random) -> (Op, Vec<u8>) {
     let root = peer.root();

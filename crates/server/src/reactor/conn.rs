@@ -66,6 +66,8 @@ pub struct Conn {
     pub greeted: bool,
     /// Nothing more is read; it ends when the outbox is empty. The reason, for the log.
     pub closing: Option<Box<str>>,
+    /// It was not read because it does not read; it is when it has taken some replies.
+    pub unheard: bool,
     /// The peer sends nothing more; the end is still to be read.
     pub hung_up: bool,
     /// In the reactor's list of those with something to read.
@@ -92,6 +94,7 @@ impl Conn {
             challenge: None,
             greeted: false,
             closing: None,
+            unheard: false,
             hung_up: false,
             in_ready: false,
             in_dirty: false,

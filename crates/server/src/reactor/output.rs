@@ -19,7 +19,11 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes to send, in order. Bounded by the session's credits, not here.
+/// Beyond so many replies that the client has not taken, nothing more is read from it. More than
+/// the credits of a session, so that only one who does not read comes there.
+const WAITING_MAX: usize = 8192;
+
+/// Bytes to send, in order. Bounded by [`Outbox::is_full`], and by what one pass brings.
 #[derive(Default)]
 pub struct Outbox {
     queue: VecDeque<Outgoing>,
@@ -59,6 +63,11 @@ impl Outbox {
     /// Whether nothing is left to send.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether the client is to take some before it is heard again.
+    pub fn is_full(&self) -> bool {
+        self.queue.len() >= WAITING_MAX
     }
 
     /// Sends as much as the socket takes, and adds the slots that are done to `sent`. Returns how

@@ -137,6 +137,8 @@ impl Reactor {
             };
             conn.in_dirty = false;
             let result = conn.flush(now, &mut self.sent, &mut self.core.traffic);
+            let heard_again = conn.unheard && !conn.outbox.is_full();
+            conn.unheard &= !heard_again;
             let closing = conn.closing.take_if(|_| conn.outbox.is_empty());
             for slot in self.sent.drain(..) {
                 told = true;
@@ -145,7 +147,12 @@ impl Reactor {
             let reason = match (result, closing) {
                 (Err(error), _) => format!("sending: {error}").into(),
                 (Ok(()), Some(reason)) => reason,
-                (Ok(()), None) => continue,
+                (Ok(()), None) => {
+                    if heard_again {
+                        self.mark_ready(id);
+                    }
+                    continue;
+                }
             };
             told = true;
             self.close(id, Some(&reason));

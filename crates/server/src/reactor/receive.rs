@@ -86,6 +86,10 @@ impl Core {
             if conn.closing.is_some() || matches!(conn.stage, Stage::Waiting(_)) {
                 return Ok(Turn::Later);
             }
+            if conn.outbox.is_full() {
+                conn.unheard = true;
+                return Ok(Turn::Later);
+            }
             match conn.step().map_err(|error| error.to_string())? {
                 Step::More if drained => return Ok(Turn::Later),
                 Step::More if bytes >= PASS_BYTES_MAX => return Ok(Turn::Again),
@@ -158,15 +162,21 @@ impl Core {
         let Some(memory) = &conn.memory else {
             return Err("payload in memory that was not offered".to_string());
         };
+        let (Op::Read { extents, .. } | Op::Write { extents, .. }) = &request.op else {
+            return Err("shared memory with an operation that has none".to_string());
+        };
+        // Before a slot is given, which would never be opened.
+        if !u32::try_from(extents.bytes()).is_ok_and(|len| memory.holds(place, len)) {
+            return Err("payload outside its memory".to_string());
+        }
         match self.forwarder.admit_shared(self.now, conn.id, &request) {
             Admission::NoPayload => self.received(conn.id, request, None),
-            Admission::Slot { slot, len } if memory.holds(place, len) => {
+            Admission::Slot { slot, len } => {
                 self.note_stale(slot);
                 let memory = Arc::clone(memory);
                 self.slots.open_shared(slot, memory, place, len);
                 self.received(conn.id, request, Some(slot));
             }
-            Admission::Slot { .. } => return Err("payload outside its memory".to_string()),
             Admission::Wait => unreachable!("a client's own memory needs no room in the pool"),
             Admission::Refuse(reason) => return Err(reason.into()),
         }
