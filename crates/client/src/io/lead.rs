@@ -13,7 +13,7 @@ use crate::core::CallId;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a call leads at most. It takes no signals meanwhile, as nobody else could take in what
@@ -129,11 +129,8 @@ impl Lead {
     }
 
     fn take_reactor(&self) -> Option<MutexGuard<'_, Reactor>> {
-        match self.reactor.try_lock() {
-            Ok(reactor) => Some(reactor),
-            // The own thread panicked while it led, and ends all calls.
-            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
-        }
+        // Poisoned, the own thread has panicked while it led, and ends all calls.
+        self.reactor.try_lock().ok()
     }
 
     /// Leads if nobody does, else enters among those who would.
