@@ -52,6 +52,8 @@ impl Overlap {
     }
 
     /// Takes a request that arrived. False when it must be held back.
+    // Two kinds of callers, of which the scheduler is in a hurry: it pays to be a part of it.
+    #[inline(always)]
     pub(crate) fn arrived(&mut self, requests: &mut Requests, slot: Slot) -> bool {
         let request = &requests[slot].request;
         let write = request.direction == Direction::Write;
@@ -86,6 +88,7 @@ impl Overlap {
 
     /// Takes away a request that finished or was cancelled; `freed` gets those that no longer
     /// need to be held, in order of arrival.
+    #[inline(always)]
     pub(crate) fn gone(&mut self, requests: &mut Requests, slot: Slot, freed: &mut Vec<Slot>) {
         let Entry {
             file: number, node, ..
@@ -191,6 +194,7 @@ impl Overlap {
         self.spare = known;
     }
 
+    #[inline(always)]
     fn leave(&mut self, requests: &mut Requests, slot: Slot) {
         let Entry {
             file,
@@ -215,6 +219,7 @@ impl Overlap {
         }
     }
 
+    #[inline(always)]
     fn file_for(&mut self, id: u64) -> u32 {
         let found = self.by_id.find(id);
         if found != NONE {

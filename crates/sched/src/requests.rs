@@ -149,7 +149,7 @@ impl Requests {
     }
 
     /// Puts a request that arrived now, and whose id is not in use, into a slot, held.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, now: Time, request: &Request) -> Slot {
         let entry = Entry {
             request: *request,
@@ -182,7 +182,7 @@ impl Requests {
     }
 
     /// Gives the slot of a finished or cancelled request back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, slot: Slot) {
         assert!(self[slot].stage != Stage::Free, "a slot was released twice");
         self.ids.remove(&mut self.entries, slot);
