@@ -12,6 +12,7 @@ mod identity;
 pub mod reactor;
 pub mod seats;
 mod serve;
+mod spin;
 mod start;
 pub mod storage;
 

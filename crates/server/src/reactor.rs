@@ -15,7 +15,6 @@ mod receive;
 pub mod record;
 pub mod seats;
 pub mod shares;
-mod spin;
 mod traffic;
 pub mod transport;
 
@@ -27,9 +26,9 @@ use crate::reactor::memory::Memory;
 use crate::reactor::record::Trace;
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::shares::ShareKeeper;
-use crate::reactor::spin::Spin;
 use crate::reactor::traffic::Traffic;
 use crate::reactor::transport::{Listener, Stream};
+use crate::spin::Spin;
 use crate::storage::{Completion, Counts, Slots, Storage};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};

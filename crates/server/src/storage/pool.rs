@@ -6,10 +6,11 @@ use super::batch::{self, Meter};
 use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, PosixFiles, Slots, Storage, Wake};
+use crate::spin::Spin;
 use near::Near;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ pub(super) struct CompletionQueue {
 struct Shared {
     queue: Mutex<Queue>,
     ready: Condvar,
+    /// Jobs in the queue, for who looks at it without its lock.
+    queued: AtomicUsize,
     closing: Condvar,
     queued_max: usize,
     slots: Slots,
@@ -67,6 +70,8 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<(JobId, Job)>,
+    /// A thread is about to take one: it need not be woken.
+    looking: bool,
     closed: bool,
 }
 
@@ -131,6 +136,7 @@ impl ThreadPool {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             ready: Condvar::new(),
+            queued: AtomicUsize::new(0),
             closing: Condvar::new(),
             queued_max: options.queued_max,
             slots: slots.clone(),
@@ -188,8 +194,14 @@ impl Storage for ThreadPool {
             return;
         }
         queue.jobs.push_back((job, work));
+        self.shared
+            .queued
+            .store(queue.jobs.len(), Ordering::Relaxed);
+        let taken = queue.jobs.len() == 1 && queue.looking;
         drop(queue);
-        self.shared.ready.notify_one();
+        if !taken {
+            self.shared.ready.notify_one();
+        }
     }
 
     fn completions(&mut self, into: &mut Vec<Completion>) {
@@ -235,7 +247,8 @@ impl Drop for ThreadPool {
 impl Shared {
     /// What a thread does until the queue is closed and empty.
     fn work(&self, mut files: PosixFiles) {
-        while let Some((job, work)) = self.next() {
+        let mut spin = Spin::default();
+        while let Some((job, work)) = self.next(&mut spin) {
             let failed = refusal(&work, Errno::EIO);
             let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut files, work)));
             let result = result.unwrap_or_else(|_| {
@@ -264,12 +277,25 @@ impl Shared {
         }
     }
 
-    fn next(&self) -> Option<(JobId, Job)> {
+    /// The next job, when there is one. One of the threads without a job looks for a moment before
+    /// it sleeps: that which was the last to work.
+    fn next(&self, spin: &mut Spin) -> Option<(JobId, Job)> {
         let mut queue = lock(&self.queue);
+        let mut looked = false;
         loop {
-            match queue.jobs.pop_front() {
+            let next = queue.jobs.pop_front();
+            self.queued.store(queue.jobs.len(), Ordering::Relaxed);
+            match next {
                 Some(next) => return Some(next),
                 None if queue.closed => return None,
+                None if !looked && !queue.looking => {
+                    (looked, queue.looking) = (true, true);
+                    drop(queue);
+                    let has_come = || self.queued.load(Ordering::Relaxed) > 0;
+                    spin.look(Duration::MAX, has_come);
+                    queue = lock(&self.queue);
+                    queue.looking = false;
+                }
                 None => {
                     let waited = self.ready.wait(queue);
                     queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
