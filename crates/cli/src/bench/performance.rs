@@ -73,7 +73,9 @@ const QUICK: Effort = Effort {
 
 /// What the emulated device moves at most.
 const DEVICE_BYTES_PER_SECOND: f64 = 1e9;
-const DEVICE: &str = "[device]\nmodel = \"ideal\"\nservice_us = 0\nns_per_kib = 1024\n";
+/// It does one thing at a time, and has the next when it is done with one.
+const DEVICE: &str = "[device]\nmodel = \"ideal\"\ndepth = 1\nservice_us = 0\nns_per_kib = 1024\n\
+                      [scheduler]\ndepth = 2\n";
 
 /// The medians of one workload, by column; None where there is none.
 struct Row {
