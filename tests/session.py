@@ -46,7 +46,9 @@ class Session:
 
     def send_hello(self):
         name = b"session.py"
-        hello = struct.pack("<BQQQIIII", 2, self.client, 1, 1, self.payload_max, 0, 0, len(name))
+        parallel = 2
+        hello = struct.pack("<BQQQIBIIII", 2, self.client, 1, 1, self.payload_max, parallel, self.payload_max,
+                            0, 0, len(name))
         self.send(HELLO, hello + name + struct.pack("<I", 0))
 
     def take_hello(self):

@@ -3,7 +3,7 @@
 # forwarder's memory is what it was when they have gone.
 . "$(dirname "$0")/../lib.sh"
 need_fuse
-connections=1000
+connections=400
 [ "$MODE" = quick ] || connections=10000
 # The driver and the forwarder each have a descriptor for each connection, the forwarder some more.
 hard=$(ulimit -Hn)
@@ -20,10 +20,11 @@ cat > "$WORK/forwarder.toml" <<TOML
 export = "$DATA"
 listen = ["unix:$WORK/socket", "tcp:127.0.0.1:$port"]
 insecure = true
+pid_file = "$RUN/forwarder.0.pid"
 sessions_max = $((connections + 10))
 stall_ms = 120000
 TOML
-"$TIDEGATE" serve --config "$WORK/forwarder.toml" --pid-file "$RUN/forwarder.0.pid" \
+"$TIDEGATE" serve --config "$WORK/forwarder.toml" \
   > "$WORK/serve.log" 2>&1 < /dev/null &
 forwarder=$!
 remember $forwarder

@@ -8,8 +8,9 @@ cat > "$WORK/forwarder.toml" <<TOML
 export = "$DATA"
 listen = ["unix:$WORK/socket", "tcp:127.0.0.1:$port"]
 insecure = true
+pid_file = "$RUN/forwarder.0.pid"
 TOML
-"$TIDEGATE" serve --config "$WORK/forwarder.toml" --pid-file "$RUN/forwarder.0.pid" \
+"$TIDEGATE" serve --config "$WORK/forwarder.toml" \
   > "$WORK/serve.log" 2>&1 < /dev/null &
 remember $!
 for _ in $(seq 300); do [ -S "$WORK/socket" ] && [ -s "$RUN/forwarder.0.pid" ] && break; sleep 0.1; done
