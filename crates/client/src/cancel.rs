@@ -1,5 +1,6 @@
 //! Ends waiting calls from other threads.
 
+use crate::io::Calm;
 use crate::io::slot::Slot;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,7 @@ impl CancelToken {
 
     /// Ends the calls that use this token, now or when they start. Never blocks.
     pub fn cancel(&self) {
+        let _calm = Calm::begin();
         let waiting = {
             let mut waiting = self.waiting();
             // Set under the lock, so that a call that registers later sees it.

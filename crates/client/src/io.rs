@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use undisturbed::without_signals;
+pub(crate) use undisturbed::Calm;
 
 /// A core with its sockets and its thread.
 pub(crate) struct Host {
@@ -148,7 +148,9 @@ impl Host {
         op: Op,
         payload: Bytes,
     ) -> Result<(Answer, Vec<(usize, u64)>), Errno> {
+        let calm = Calm::begin();
         self.state()?.core.note_served();
+        drop(calm);
         let slot = Arc::default();
         let start_ns = self.shared.now_ns();
         let answer = self.wait_for(&slot, ctx, op, payload, 0)?;
@@ -212,8 +214,14 @@ impl Host {
 
     /// Forgets a file's name.
     pub(crate) fn forget(&self, handle: Handle) {
+        self.tell(Input::Forget { handle });
+    }
+
+    /// Tells the core what nobody waits for, unless the client has ended.
+    fn tell(&self, input: Input) {
+        let _calm = Calm::begin();
         if let Ok(mut state) = self.state() {
-            let work = self.shared.handle(&mut state, Input::Forget { handle });
+            let work = self.shared.handle(&mut state, input);
             drop(state);
             self.shared.carry_out(work);
         }
@@ -222,12 +230,7 @@ impl Host {
     /// Says who an application is; returns its id.
     pub(crate) fn name_application(&self, application: Application) -> u64 {
         let app = app_id(&application.name);
-        if let Ok(mut state) = self.state() {
-            let input = Input::Application { app, application };
-            let work = self.shared.handle(&mut state, input);
-            drop(state);
-            self.shared.carry_out(work);
-        }
+        self.tell(Input::Application { app, application });
         app
     }
 
@@ -259,12 +262,15 @@ impl Host {
         payload: Bytes,
         forwarder: usize,
     ) -> Result<Answer, Errno> {
-        self.begin(slot, ctx, op, payload, forwarder)?.wait()
+        let calm = Calm::begin();
+        self.begin(&calm, slot, ctx, op, payload, forwarder)?
+            .wait(&calm)
     }
 
     /// Makes a call, whose end somebody waits for later.
     pub(crate) fn begin(
         &self,
+        calm: &Calm,
         slot: &Arc<Slot>,
         ctx: &Context,
         op: Op,
@@ -283,7 +289,7 @@ impl Host {
             Op::Read { extents, .. } => extents.bytes(),
             _ => payload.len() as u64,
         };
-        let permit = self.shared.budget.take(bytes, slot, until)?;
+        let permit = self.shared.budget.take(calm, bytes, slot, until)?;
         let payload = match op {
             Op::Write { .. } => self.placed(payload),
             _ => payload,
@@ -296,7 +302,7 @@ impl Host {
             deadline_ns: until.map(|until| self.shared.ns_at(until)),
             forwarder,
         };
-        let mut state = self.state()?;
+        let mut state = self.shared.live_state()?;
         let id = state.number(Some(slot));
         let work = self.shared.handle(&mut state, Input::Call { id, call });
         drop(state);
@@ -305,8 +311,8 @@ impl Host {
             host: self,
             id,
             slot: Arc::clone(slot),
-            _permit: permit,
-            _attached: attached,
+            permit: Some(permit),
+            attached,
         })
     }
 
@@ -324,6 +330,7 @@ impl Host {
             deadline_ns: None,
             forwarder: 0,
         };
+        let _calm = Calm::begin();
         if let Ok(mut state) = self.state() {
             let id = state.number(None);
             let work = self.shared.handle(&mut state, Input::Call { id, call });
@@ -351,19 +358,26 @@ pub(crate) struct Begun<'h> {
     host: &'h Host,
     id: CallId,
     slot: Arc<Slot>,
-    _permit: Permit<'h>,
-    _attached: Option<Attached>,
+    /// Until the call has been waited for, or nobody will.
+    permit: Option<Permit<'h>>,
+    attached: Option<Attached>,
 }
 
 impl Begun<'_> {
     /// Waits for the end.
-    pub(crate) fn wait(self) -> Result<Answer, Errno> {
+    pub(crate) fn wait(mut self, calm: &Calm) -> Result<Answer, Errno> {
+        let ended = self.ended(calm);
+        self.leave();
+        ended
+    }
+
+    fn ended(&self, calm: &Calm) -> Result<Answer, Errno> {
         let (host, id) = (self.host, self.id);
         loop {
-            match host.lead.wait(&host.shared, id, &self.slot) {
+            match host.lead.wait(calm, &host.shared, id, &self.slot) {
                 Woken::Finished(result) => return result,
                 Woken::Interrupted => {
-                    let mut state = host.state()?;
+                    let mut state = host.shared.live_state()?;
                     let work = host.shared.handle(&mut state, Input::Cancel { id });
                     drop(state);
                     host.shared.carry_out(work);
@@ -371,6 +385,21 @@ impl Begun<'_> {
                 // The core keeps the deadline; and the budget has admitted this call before.
                 Woken::Admitted | Woken::TimedOut | Woken::Lead => {}
             }
+        }
+    }
+
+    /// Takes locks.
+    fn leave(&mut self) {
+        self.permit = None;
+        self.attached = None;
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if self.permit.is_some() {
+            let _calm = Calm::begin();
+            self.leave();
         }
     }
 }
@@ -414,11 +443,10 @@ fn spawn(shared: &Arc<Shared>, lead: &Arc<Lead>) -> std::io::Result<JoinHandle<(
         let _ = catch_unwind(AssertUnwindSafe(|| lead.run(&shared)));
         shared.abandon();
     };
-    without_signals(|| {
-        thread::Builder::new()
-            .name("tidegate-io".to_string())
-            .spawn(body)
-    })
+    let _calm = Calm::begin();
+    thread::Builder::new()
+        .name("tidegate-io".to_string())
+        .spawn(body)
 }
 
 fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {

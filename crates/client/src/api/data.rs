@@ -2,7 +2,7 @@
 
 use super::Answer;
 use super::{Client, Context, Data, Errno, OpenFile};
-use crate::io::{Begun, Piece};
+use crate::io::{Begun, Calm, Piece};
 use crate::wire::{Extent, Handle, Op, Outcome};
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
@@ -43,7 +43,7 @@ pub struct Started<'c, T> {
 impl<T> Started<'_, T> {
     /// Waits for the result.
     pub fn wait(self) -> Result<T, Errno> {
-        self.begun.wait().and_then(self.end)
+        self.begun.wait(&Calm::begin()).and_then(self.end)
     }
 }
 
@@ -60,8 +60,11 @@ impl Client {
         let len = len as u64;
         let extents = Extent { offset, len }.into();
         let op = Op::Read { handle, extents };
+        let calm = Calm::begin();
         Ok(Started {
-            begun: self.host.begin(&Arc::default(), ctx, op, Bytes::new(), 0)?,
+            begun: self
+                .host
+                .begin(&calm, &Arc::default(), ctx, op, Bytes::new(), 0)?,
             end: |answer| Ok(answer.data),
         })
     }
@@ -78,8 +81,9 @@ impl Client {
         let len = bytes.len() as u64;
         let extents = Extent { offset, len }.into();
         let op = Op::Write { handle, extents };
+        let calm = Calm::begin();
         Ok(Started {
-            begun: self.host.begin(&Arc::default(), ctx, op, bytes, 0)?,
+            begun: self.host.begin(&calm, &Arc::default(), ctx, op, bytes, 0)?,
             end: written,
         })
     }

@@ -1,6 +1,7 @@
 //! Bounds the bytes in flight: calls beyond the bound wait in arrival order.
 
 use super::slot::{Slot, Woken};
+use super::undisturbed::Calm;
 use crate::api::Errno;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,7 @@ impl Budget {
     /// `until`, EIO after [`Budget::close`].
     pub(crate) fn take(
         &self,
+        calm: &Calm,
         bytes: u64,
         slot: &Arc<Slot>,
         until: Option<Instant>,
@@ -56,7 +58,7 @@ impl Budget {
         }
         state.waiting.push_back((bytes, Arc::clone(slot)));
         drop(state);
-        let errno = match slot.wait(until) {
+        let errno = match slot.wait(calm, until) {
             Woken::Admitted => {
                 return Ok(Permit {
                     budget: self,
@@ -130,7 +132,9 @@ mod tests {
     fn no_call_overtakes_and_the_bound_holds() {
         let budget = Budget::new(100);
         let slot = Arc::new(Slot::default());
-        let first = budget.take(80, &slot, None).expect("there is room");
+        let first = budget
+            .take(&Calm::begin(), 80, &slot, None)
+            .expect("there is room");
         let (order, came) = mpsc::channel();
         thread::scope(|scope| {
             let mut queued = 0;
@@ -139,7 +143,7 @@ mod tests {
                 scope.spawn(move || {
                     let slot = Arc::new(Slot::default());
                     let permit = budget
-                        .take(bytes, &slot, None)
+                        .take(&Calm::begin(), bytes, &slot, None)
                         .expect("admitted in the end");
                     assert!(budget.state().used <= 100);
                     order.send(number).expect("the test listens");
@@ -165,23 +169,36 @@ mod tests {
     fn one_call_beyond_the_bound_runs_alone() {
         let budget = Budget::new(10);
         let slot = Arc::new(Slot::default());
-        let permit = budget.take(1000, &slot, None).expect("alone it may");
+        let permit = budget
+            .take(&Calm::begin(), 1000, &slot, None)
+            .expect("alone it may");
         let until = Some(Instant::now());
-        assert_eq!(budget.take(1, &slot, until).err(), Some(Errno::TIMEDOUT));
+        assert_eq!(
+            budget.take(&Calm::begin(), 1, &slot, until).err(),
+            Some(Errno::TIMEDOUT)
+        );
         drop(permit);
-        assert!(budget.take(1, &slot, until).is_ok());
+        assert!(budget.take(&Calm::begin(), 1, &slot, until).is_ok());
     }
 
     #[test]
     fn an_interrupted_or_closed_wait_gives_nothing_away() {
         let budget = Budget::new(10);
         let holder = Arc::new(Slot::default());
-        let permit = budget.take(10, &holder, None).expect("there is room");
+        let permit = budget
+            .take(&Calm::begin(), 10, &holder, None)
+            .expect("there is room");
         let slot = Arc::new(Slot::default());
         slot.interrupt();
-        assert_eq!(budget.take(5, &slot, None).err(), Some(Errno::INTR));
+        assert_eq!(
+            budget.take(&Calm::begin(), 5, &slot, None).err(),
+            Some(Errno::INTR)
+        );
         budget.close();
-        assert_eq!(budget.take(5, &slot, None).err(), Some(Errno::IO));
+        assert_eq!(
+            budget.take(&Calm::begin(), 5, &slot, None).err(),
+            Some(Errno::IO)
+        );
         drop(permit);
         assert_eq!(budget.state().used, 0);
     }

@@ -8,7 +8,7 @@
 use super::reactor::{Cycle, Reactor};
 use super::shared::Shared;
 use super::slot::{Slot, Woken};
-use super::undisturbed::without_signals;
+use super::undisturbed::Calm;
 use crate::core::CallId;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -95,7 +95,7 @@ impl Lead {
     }
 
     /// Waits for the result of a call, or an interruption.
-    pub(crate) fn wait(&self, shared: &Shared, id: CallId, slot: &Arc<Slot>) -> Woken {
+    pub(crate) fn wait(&self, calm: &Calm, shared: &Shared, id: CallId, slot: &Arc<Slot>) -> Woken {
         let mut told = false;
         loop {
             if let Some(woken) = slot.take() {
@@ -105,15 +105,13 @@ impl Lead {
                 }
                 return woken;
             }
-            // Signals come only where the thread has no lock: their handlers may wait for other
-            // threads' calls, and may jump out of this one.
-            let woken = match without_signals(|| self.lead_or_follow(shared, id, slot)) {
+            let woken = match self.lead_or_follow(shared, id, slot) {
                 Led::Woken(woken) => return woken,
                 Led::Long => {
                     self.recall();
-                    return slot.wait(None);
+                    return slot.wait(calm, None);
                 }
-                Led::Follows => self.follow(id, slot),
+                Led::Follows => self.follow(calm, id, slot),
             };
             match woken {
                 Woken::Lead => told = true,
@@ -182,8 +180,8 @@ impl Lead {
     }
 
     /// Waits while another leads.
-    fn follow(&self, id: CallId, slot: &Arc<Slot>) -> Woken {
-        let woken = slot.wait(None);
+    fn follow(&self, calm: &Calm, id: CallId, slot: &Arc<Slot>) -> Woken {
+        let woken = slot.wait(calm, None);
         let told = self.followers().remove(&id).is_none();
         if told && !matches!(woken, Woken::Lead) {
             slot.refuse_lead();

@@ -1,19 +1,23 @@
 //! Where one calling thread waits: for its result, an interruption, the lead, or a place in the
 //! budget.
 
-use super::undisturbed::wake;
+use super::undisturbed::{Calm, wake};
 use crate::api::{Answer, Errno};
 use crate::core::Served;
 use mio::Waker;
+use rustix::thread::futex;
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// One waiting call. Woken once for each thing that happens to it.
 #[derive(Default)]
 pub(crate) struct Slot {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Counts what happens. The thread sleeps on it without the lock, so that a signal handler that
+    /// comes in its sleep keeps nobody waiting.
+    changes: AtomicU32,
 }
 
 #[derive(Default)]
@@ -24,7 +28,7 @@ struct State {
     interrupted: bool,
     /// It shall lead.
     lead: bool,
-    /// A thread waits on the condition.
+    /// A thread sleeps, or is about to.
     waiting: bool,
     /// What wakes the thread where it leads.
     leads: Option<Arc<Waker>>,
@@ -104,39 +108,42 @@ impl Slot {
         self.state().take()
     }
 
-    /// Blocks until something happens; a result goes before everything else.
-    pub(crate) fn wait(&self, until: Option<Instant>) -> Woken {
-        let mut state = self.state();
+    /// Blocks until something happens; a result goes before everything else. Signals come while it
+    /// sleeps.
+    pub(crate) fn wait(&self, calm: &Calm, until: Option<Instant>) -> Woken {
         loop {
+            let mut state = self.state();
+            state.waiting = false;
             if let Some(woken) = state.take() {
                 return woken;
             }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Woken::TimedOut;
+            }
             state.waiting = true;
-            state = match until {
-                None => self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        state.waiting = false;
-                        return Woken::TimedOut;
-                    }
-                    let waited = self.changed.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-            state.waiting = false;
+            let seen = self.changes.load(Ordering::Relaxed);
+            drop(state);
+            calm.let_signals_in(|| self.sleep(seen, left));
         }
+    }
+
+    /// Sleeps unless something has happened since `seen`; at most `left`, at times shorter.
+    fn sleep(&self, seen: u32, left: Option<Duration>) {
+        // A time that no clock counts is none.
+        let left = left.and_then(|left| left.try_into().ok());
+        // Whatever it says, the caller looks.
+        let _ = futex::wait(&self.changes, futex::Flags::PRIVATE, seen, left.as_ref());
     }
 
     /// Wakes the thread if it sleeps: a system call, left out where it does not.
     fn wake(&self, state: MutexGuard<'_, State>) {
+        // Under the lock: a thread that has looked before sees that it is not as it was.
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let waiting = state.waiting;
         drop(state);
         if waiting {
-            self.changed.notify_one();
+            let _ = futex::wake(&self.changes, futex::Flags::PRIVATE, 1);
         }
     }
 

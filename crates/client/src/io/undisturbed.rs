@@ -3,7 +3,9 @@
 
 use mio::Waker;
 use std::ffi::c_int;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ptr;
 
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
@@ -11,42 +13,89 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Runs `part` with all signals blocked, also in threads that it starts, and as
-/// [`without_cancellation`].
-pub(super) fn without_signals<T>(part: impl FnOnce() -> T) -> T {
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises `all`; pthread_sigmask reads it and initialises `before`.
-    let blocked = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
-    };
-    let done = without_cancellation(part);
-    if blocked == 0 {
-        // SAFETY: pthread_sigmask has succeeded and so initialised `before`.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+/// While it lives, its thread takes no signals, nor do threads that it starts, and is not
+/// cancelled. Handlers may wait for other threads' calls, and may jump out of a call: a thread that
+/// has any lock must be calm, and lets signals in only where it sleeps without one.
+pub(crate) struct Calm {
+    before: Option<libc::sigset_t>,
+    uncancelled: Uncancelled,
+    /// The mask is the thread's own.
+    _stays: PhantomData<*const ()>,
+}
+
+impl Calm {
+    pub(crate) fn begin() -> Calm {
+        Calm {
+            before: block_all(),
+            uncancelled: Uncancelled::begin(),
+            _stays: PhantomData,
         }
     }
-    done
+
+    /// Runs `part`, which must be without locks, with the signals that came before it let in.
+    pub(super) fn let_signals_in<T>(&self, part: impl FnOnce() -> T) -> T {
+        self.restore();
+        let done = part();
+        block_all();
+        done
+    }
+
+    fn restore(&self) {
+        if let Some(before) = &self.before {
+            // SAFETY: it is a mask that this thread had.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+        }
+    }
+}
+
+impl Drop for Calm {
+    fn drop(&mut self) {
+        self.uncancelled.end();
+        self.restore();
+    }
+}
+
+/// Blocks all signals; returns those that were blocked before.
+fn block_all() -> Option<libc::sigset_t> {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask reads it and, where it succeeds,
+    // initialises `before`.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        let blocked = libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        (blocked == 0).then(|| before.assume_init())
+    }
 }
 
 /// Wakes whoever waits for the sockets.
 pub(super) fn wake(waker: &Waker) {
+    let mut uncancelled = Uncancelled::begin();
     // Fails only if the client is gone, and the wait with it.
-    let _ = without_cancellation(|| waker.wake());
+    let _ = waker.wake();
+    uncancelled.end();
 }
 
-/// Runs `part` in a thread that `pthread_cancel` ends only later: the calls that wait and wake are
-/// points of cancellation, where the thread would be torn out of Rust code. No system call.
-fn without_cancellation<T>(part: impl FnOnce() -> T) -> T {
-    let mut before = 0;
-    // SAFETY: a plain number, and a place for one.
-    let disabled = unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
-    let done = part();
-    if disabled == 0 {
-        // SAFETY: the state that the thread had.
-        unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+/// `pthread_cancel` ends the thread only later: the calls that wait and wake are points of
+/// cancellation, where the thread would be torn out of Rust code. No system call.
+struct Uncancelled {
+    before: Option<c_int>,
+}
+
+impl Uncancelled {
+    fn begin() -> Uncancelled {
+        let mut before = 0;
+        // SAFETY: a plain number, and a place for one.
+        let disabled = unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+        Uncancelled {
+            before: (disabled == 0).then_some(before),
+        }
     }
-    done
+
+    fn end(&mut self) {
+        if let Some(before) = self.before.take() {
+            // SAFETY: the state that the thread had.
+            unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
+        }
+    }
 }

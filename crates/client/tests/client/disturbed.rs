@@ -2,7 +2,7 @@
 
 use crate::calls::{create, pattern};
 use crate::fake::{Fake, plain};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,6 +62,71 @@ fn a_signal_handler_may_wait_for_calls_of_other_threads() {
         assert_eq!(data.into_bytes(), bytes);
     });
     assert!(!IN_VAIN.load(Ordering::Acquire), "nobody led meanwhile");
+}
+
+static ROUNDS_BEGUN: AtomicUsize = AtomicUsize::new(0);
+static ROUNDS_OVER: AtomicUsize = AtomicUsize::new(0);
+
+/// Waits until the test has made a call since this began.
+extern "C" fn handler_of_rounds(_: libc::c_int) {
+    let round = ROUNDS_BEGUN.fetch_add(1, Ordering::AcqRel);
+    let until = Instant::now() + PATIENCE;
+    while ROUNDS_OVER.load(Ordering::Acquire) <= round {
+        if Instant::now() > until {
+            IN_VAIN.store(true, Ordering::Release);
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn signals_come_where_a_call_has_no_lock() {
+    const ROUNDS: usize = 400;
+    let fake = Fake::start("signals-anywhere");
+    let client = fake.client();
+    let file = create(&client, b"file");
+    let bytes = pattern(1000, 5);
+    assert_eq!(client.write(&plain(), file, 0, bytes.clone()), Ok(1000));
+    let handler = handler_of_rounds as *const () as libc::sighandler_t;
+    // SAFETY: the handler calls nothing that a handler may not, and the signal is this test's.
+    unsafe { libc::signal(libc::SIGUSR1, handler) };
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (own, readers) = mpsc::channel();
+        let (client, ended, bytes) = (&client, &ended, &bytes);
+        scope.spawn(move || {
+            own.send(myself()).expect("the test listens");
+            while !ended.load(Ordering::Acquire) {
+                let data = client.read(&plain(), file, 0, 1000).expect("it is there");
+                assert_eq!(data.into_bytes(), *bytes);
+                // What nobody waits for takes locks, too.
+                let begun = client.start_read(&plain(), file, 0, 1000);
+                drop(begun.expect("it is there"));
+            }
+        });
+        let reader = readers.recv().expect("it has begun");
+        for round in 0..ROUNDS {
+            // Anywhere in a call.
+            thread::sleep(Duration::from_micros(round as u64 % 50));
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(reader, libc::SIGUSR1) };
+            while ROUNDS_BEGUN.load(Ordering::Acquire) <= round {
+                std::hint::spin_loop();
+            }
+            let data = client.read(&plain(), file, 0, 1000).expect("it is there");
+            assert_eq!(data.into_bytes(), *bytes);
+            ROUNDS_OVER.store(round + 1, Ordering::Release);
+            if IN_VAIN.load(Ordering::Acquire) {
+                break;
+            }
+        }
+        ended.store(true, Ordering::Release);
+    });
+    assert!(
+        !IN_VAIN.load(Ordering::Acquire),
+        "a call waited for the handler"
+    );
 }
 
 unsafe extern "C" {

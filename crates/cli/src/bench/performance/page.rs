@@ -79,8 +79,8 @@ pub fn page(parts: &Parts<'_>) -> String {
     section(
         &mut text,
         "On an emulated device of 1 GB/s",
-        "Percent of the bytes that it can move, with a scheduler that hands it one call more than it\n\
-         does at once (`depth = 2`). One client alone leaves it idle between accesses.",
+        "Percent of the bytes that it can move, with a scheduler that hands it one call more than\n\
+         it does at once (`depth = 2`). One client alone leaves it idle between accesses.",
         parts.device,
         |_| true,
         of_device,
