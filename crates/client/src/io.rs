@@ -138,7 +138,8 @@ impl Host {
 
     /// Makes a call and waits for its end.
     pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
-        self.wait_for(&Arc::default(), ctx, op, payload, 0)
+        let calm = Calm::begin();
+        self.wait_for(&calm, &Arc::default(), ctx, op, payload, 0)
     }
 
     /// The same, and how long after its start each forwarder had served its last part, in ns.
@@ -150,10 +151,9 @@ impl Host {
     ) -> Result<(Answer, Vec<(usize, u64)>), Errno> {
         let calm = Calm::begin();
         self.state()?.core.note_served();
-        drop(calm);
         let slot = Arc::default();
         let start_ns = self.shared.now_ns();
-        let answer = self.wait_for(&slot, ctx, op, payload, 0)?;
+        let answer = self.wait_for(&calm, &slot, ctx, op, payload, 0)?;
         let since = |served: Served| (served.forwarder, served.at_ns.saturating_sub(start_ns));
         Ok((answer, slot.take_served().into_iter().map(since).collect()))
     }
@@ -163,7 +163,9 @@ impl Host {
         if index >= self.forwarders() {
             return Err(Errno::INVAL);
         }
+        let calm = Calm::begin();
         self.wait_for(
+            &calm,
             &Arc::default(),
             &Context::default(),
             op,
@@ -256,15 +258,15 @@ impl Host {
 
     fn wait_for(
         &self,
+        calm: &Calm,
         slot: &Arc<Slot>,
         ctx: &Context,
         op: Op,
         payload: Bytes,
         forwarder: usize,
     ) -> Result<Answer, Errno> {
-        let calm = Calm::begin();
-        self.begin(&calm, slot, ctx, op, payload, forwarder)?
-            .wait(&calm)
+        self.begin(calm, slot, ctx, op, payload, forwarder)?
+            .wait(calm)
     }
 
     /// Makes a call, whose end somebody waits for later.
