@@ -93,6 +93,7 @@ impl World {
             payload,
             deadline_ns: None,
             forwarder: 0,
+            operation: None,
         };
         let id = CallId(number);
         self.now += 1000;

@@ -7,6 +7,7 @@
 mod data;
 mod locks;
 mod names;
+mod parts;
 
 pub use self::data::{Room, Started};
 pub use crate::application::app_id;

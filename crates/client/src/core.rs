@@ -32,7 +32,9 @@ mod tests;
 mod types;
 mod unstable;
 
-pub use types::{Application, Call, CallId, CoreOptions, Input, Lost, Output, Served, Stats};
+pub use types::{
+    Application, Call, CallId, CoreOptions, Input, Lost, Operation, Output, Served, Stats,
+};
 
 use crate::wire::{Attr, Handle, Layout};
 use applications::Applications;

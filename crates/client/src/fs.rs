@@ -229,6 +229,41 @@ impl File {
         self.client().read(ctx, self.handle(), offset, len)
     }
 
+    /// Reads into the caller's memory, of which parts are filled while others are on their way;
+    /// returns how many bytes: fewer than it holds only at the end of the file.
+    pub fn pread_into(&self, ctx: &Context, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        let len = into.len();
+        let take = |at: usize, bytes: &[u8]| into[at..at + bytes.len()].copy_from_slice(bytes);
+        self.pread_parts(ctx, offset, len, take)
+    }
+
+    /// Reads as [`Client::read_parts`].
+    pub fn pread_parts(
+        &self,
+        ctx: &Context,
+        offset: u64,
+        len: usize,
+        take: impl FnMut(usize, &[u8]),
+    ) -> Result<usize, Errno> {
+        self.flush(ctx)?;
+        self.client()
+            .read_parts(ctx, self.handle(), offset, len, take)
+    }
+
+    /// Writes from the caller's memory, of which parts are copied while others are on their way;
+    /// else as [`pwrite`](File::pwrite).
+    pub fn pwrite_from(&self, ctx: &Context, offset: u64, from: &[u8]) -> Result<usize, Errno> {
+        let fill = |at: usize, to: &mut [u8]| to.copy_from_slice(&from[at..at + to.len()]);
+        match &self.coalescer {
+            Some(coalescer) if !from.is_empty() => {
+                coalescer.write(ctx, offset, Bytes::copy_from_slice(from))
+            }
+            _ => self
+                .client()
+                .write_parts(ctx, self.handle(), offset, from.len(), fill),
+        }
+    }
+
     /// Writes all bytes; with [`Options::coalesce_bytes`](crate::Options::coalesce_bytes) perhaps
     /// later, together with those that follow.
     pub fn pwrite(&self, ctx: &Context, offset: u64, bytes: Bytes) -> Result<usize, Errno> {

@@ -20,8 +20,8 @@ mod undisturbed;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
 use crate::cancel::Attached;
-use crate::core::{Application, Call, CallId, CoreOptions, Input, Served};
-use crate::wire::{Attr, Handle, LockFamily, NAME_MAX, Op};
+use crate::core::{Application, Call, CallId, CoreOptions, Input, Operation, Served};
+use crate::wire::{Attr, Extent, Handle, LockFamily, NAME_MAX, Op};
 use address::Address;
 use arena::Arena;
 pub(crate) use arena::Piece;
@@ -30,7 +30,7 @@ use bytes::Bytes;
 use lead::Lead;
 use proof::Secret;
 use reactor::Reactor;
-use shared::{Shared, State};
+use shared::{Shared, State, wall_ns};
 use slot::{Slot, Woken};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,6 +39,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 pub(crate) use undisturbed::Calm;
+
+/// What is asked of forwarders.
+pub(crate) struct Ask {
+    op: Op,
+    payload: Bytes,
+    /// Only for what one forwarder is asked.
+    forwarder: usize,
+    operation: Option<Operation>,
+}
+
+impl Ask {
+    /// An operation of its own.
+    pub(crate) fn new(op: Op, payload: Bytes) -> Ask {
+        Ask {
+            op,
+            payload,
+            forwarder: 0,
+            operation: None,
+        }
+    }
+
+    /// A part of an operation.
+    pub(crate) fn part(op: Op, payload: Bytes, operation: Operation) -> Ask {
+        Ask {
+            operation: Some(operation),
+            ..Ask::new(op, payload)
+        }
+    }
+}
 
 /// A core with its sockets and its thread.
 pub(crate) struct Host {
@@ -72,10 +101,17 @@ impl Host {
         };
         let core = core_options(&options)?;
         let addresses = addresses?;
-        let arena = arena(&options, &addresses);
+        let arena = arena(&options);
+        let shares_arena = arena.is_some() && addresses.iter().any(Address::is_local);
         let (reactor, waker) = Reactor::new(addresses, secret, &core, options.guest)?;
         let in_flight_bytes_max = options.in_flight_bytes_max;
-        let shared = Arc::new(Shared::new(core, waker, in_flight_bytes_max, arena));
+        let shared = Arc::new(Shared::new(
+            core,
+            waker,
+            in_flight_bytes_max,
+            arena,
+            shares_arena,
+        ));
         let lead = Arc::new(Lead::new(reactor));
         let thread = spawn(&shared, &lead)?;
         let mut host = Host {
@@ -116,6 +152,11 @@ impl Host {
         self.state().map_or(0, |state| state.core.payload_max())
     }
 
+    /// Whether forwarders on this node read and write payload in place.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.shared.shares_arena
+    }
+
     /// Room for a write's bytes where forwarders on this node read them in place, if there is any.
     pub(crate) fn room(&self, len: usize) -> Option<Piece> {
         self.shared.arena.as_ref()?.take(len)
@@ -123,7 +164,8 @@ impl Host {
 
     /// The bytes of a write, where forwarders read them in place if they can.
     fn placed(&self, payload: Bytes) -> Bytes {
-        let Some(arena) = &self.shared.arena else {
+        let arena = self.shared.arena.as_ref();
+        let Some(arena) = arena.filter(|_| self.shared.shares_arena) else {
             return payload;
         };
         if arena.place_of(&payload).is_some() {
@@ -139,7 +181,7 @@ impl Host {
     /// Makes a call and waits for its end.
     pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
         let calm = Calm::begin();
-        self.wait_for(&calm, &Arc::default(), ctx, op, payload, 0)
+        self.wait_for(&calm, &Arc::default(), ctx, Ask::new(op, payload))
     }
 
     /// The same, and how long after its start each forwarder had served its last part, in ns.
@@ -153,7 +195,7 @@ impl Host {
         self.state()?.core.note_served();
         let slot = Arc::default();
         let start_ns = self.shared.now_ns();
-        let answer = self.wait_for(&calm, &slot, ctx, op, payload, 0)?;
+        let answer = self.wait_for(&calm, &slot, ctx, Ask::new(op, payload))?;
         let since = |served: Served| (served.forwarder, served.at_ns.saturating_sub(start_ns));
         Ok((answer, slot.take_served().into_iter().map(since).collect()))
     }
@@ -164,14 +206,18 @@ impl Host {
             return Err(Errno::INVAL);
         }
         let calm = Calm::begin();
-        self.wait_for(
-            &calm,
-            &Arc::default(),
-            &Context::default(),
-            op,
-            Bytes::new(),
-            index,
-        )
+        let ask = Ask {
+            forwarder: index,
+            ..Ask::new(op, Bytes::new())
+        };
+        self.wait_for(&calm, &Arc::default(), &Context::default(), ask)
+    }
+
+    /// Begins an operation of several calls on parts of the extent; None where it is to be one.
+    pub(crate) fn operation(&self, handle: Handle, extent: Extent) -> Option<Operation> {
+        let _calm = Calm::begin();
+        let mut state = self.state().ok()?;
+        state.core.operation(wall_ns(), handle, extent)
     }
 
     /// Opens a file under a new number.
@@ -261,12 +307,9 @@ impl Host {
         calm: &Calm,
         slot: &Arc<Slot>,
         ctx: &Context,
-        op: Op,
-        payload: Bytes,
-        forwarder: usize,
+        ask: Ask,
     ) -> Result<Answer, Errno> {
-        self.begin(calm, slot, ctx, op, payload, forwarder)?
-            .wait(calm)
+        self.begin(calm, slot, ctx, ask)?.wait(calm)
     }
 
     /// Makes a call, whose end somebody waits for later.
@@ -275,10 +318,14 @@ impl Host {
         calm: &Calm,
         slot: &Arc<Slot>,
         ctx: &Context,
-        op: Op,
-        payload: Bytes,
-        forwarder: usize,
+        ask: Ask,
     ) -> Result<Begun<'_>, Errno> {
+        let Ask {
+            op,
+            payload,
+            forwarder,
+            operation,
+        } = ask;
         if self.is_foreign() {
             return Err(Errno::IO);
         }
@@ -303,6 +350,7 @@ impl Host {
             payload,
             deadline_ns: until.map(|until| self.shared.ns_at(until)),
             forwarder,
+            operation,
         };
         let mut state = self.shared.live_state()?;
         let id = state.number(Some(slot));
@@ -331,6 +379,7 @@ impl Host {
             // What is not told now must be told later, or the forwarder keeps it for ever.
             deadline_ns: None,
             forwarder: 0,
+            operation: None,
         };
         let _calm = Calm::begin();
         if let Ok(mut state) = self.state() {
@@ -421,10 +470,11 @@ impl Drop for Host {
     }
 }
 
-/// Memory to share with forwarders on this node; payload goes through sockets without.
-fn arena(options: &Options, addresses: &[Address]) -> Option<Arc<Arena>> {
+/// Memory for payload, to share with forwarders on this node; all payload goes through sockets
+/// without.
+fn arena(options: &Options) -> Option<Arc<Arena>> {
     let bytes = options.shared_memory_bytes;
-    if bytes == 0 || !addresses.iter().any(Address::is_local) {
+    if bytes == 0 {
         return None;
     }
     match Arena::new(bytes, options.guest.place) {

@@ -89,22 +89,25 @@ impl<'a> Memory<'a> {
         }
     }
 
-    fn gather(&self, client: &Client, at: usize, len: usize) -> Bytes {
-        if let Some(mut room) = client.room(len) {
-            let mut done = 0;
-            // SAFETY: the caller of the hook has that much there.
-            self.each(at, len, |from, len| unsafe {
-                room[done..done + len].copy_from_slice(std::slice::from_raw_parts(from, len));
-                done += len;
-            });
+    fn gather(&self, client: &Client) -> Bytes {
+        if let Some(mut room) = client.room(self.len) {
+            self.fill(0, &mut room);
             return room.into();
         }
-        let mut bytes = Vec::with_capacity(len);
-        // SAFETY: the caller of the hook has that much there.
-        self.each(at, len, |from, len| unsafe {
-            bytes.extend_from_slice(std::slice::from_raw_parts(from, len));
-        });
+        let mut bytes = vec![0; self.len];
+        self.fill(0, &mut bytes);
         bytes.into()
+    }
+
+    /// Fills `bytes` with those from `at` on.
+    fn fill(&self, at: usize, bytes: &mut [u8]) {
+        let mut done = 0;
+        self.each(at, bytes.len(), |from, len| {
+            // SAFETY: the caller of the hook has that much there.
+            let from = unsafe { std::slice::from_raw_parts(from, len) };
+            bytes[done..done + len].copy_from_slice(from);
+            done += len;
+        });
     }
 
     fn scatter(&self, at: usize, bytes: &[u8]) {
@@ -181,7 +184,7 @@ fn append(file: &Adopted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> 
         adopt::refresh(fd);
         return Done::NotOurs;
     }
-    let bytes = memory.gather(client, 0, memory.len);
+    let bytes = memory.gather(client);
     match client.append(&file.context, file.open.handle(), bytes) {
         Ok(offset) => {
             file.wrote.store(true, Ordering::Relaxed);
@@ -269,14 +272,9 @@ fn read(
     len: usize,
 ) -> Result<usize, Errno> {
     let (client, handle) = (file.open.client(), file.open.handle());
-    let data = client.read(&file.context, handle, at, len)?;
-    let mut moved = 0;
-    for piece in &data.pieces {
-        let piece = &piece[..piece.len().min(len - moved)];
-        memory.scatter(done + moved, piece);
-        moved += piece.len();
-    }
-    Ok(moved)
+    client.read_parts(&file.context, handle, at, len, |from, bytes| {
+        memory.scatter(done + from, bytes);
+    })
 }
 
 fn write(
@@ -288,8 +286,9 @@ fn write(
 ) -> Result<usize, Errno> {
     let (client, handle) = (file.open.client(), file.open.handle());
     file.wrote.store(true, Ordering::Relaxed);
-    let bytes = memory.gather(client, done, len);
-    client.write(&file.context, handle, at, bytes)
+    client.write_parts(&file.context, handle, at, len, |from, bytes| {
+        memory.fill(done + from, bytes);
+    })
 }
 
 /// What was written here is stable, or an error says that it is not. What was written through the

@@ -2,14 +2,15 @@
 
 use super::Answer;
 use super::{Client, Context, Data, Errno, OpenFile};
-use crate::io::{Begun, Calm, Piece};
+use crate::io::{Ask, Begun, Calm, Piece};
 use crate::wire::{Extent, Handle, Op, Outcome};
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Room for the bytes of a write where forwarders on this node read them in place: bytes that are
-/// made here are not copied on their way. Holds whatever was in it before.
+/// Room for the bytes of a write, in memory that is used again and again. Forwarders on this node
+/// read them in place: bytes that are made here are not copied on their way. Holds whatever was in
+/// it before.
 pub struct Room(Piece);
 
 impl Deref for Room {
@@ -58,13 +59,12 @@ impl Client {
         len: usize,
     ) -> Result<Started<'_, Data>, Errno> {
         let len = len as u64;
-        let extents = Extent { offset, len }.into();
-        let op = Op::Read { handle, extents };
+        let op = read_of(handle, Extent { offset, len });
         let calm = Calm::begin();
         Ok(Started {
             begun: self
                 .host
-                .begin(&calm, &Arc::default(), ctx, op, Bytes::new(), 0)?,
+                .begin(&calm, &Arc::default(), ctx, Ask::new(op, Bytes::new()))?,
             end: |answer| Ok(answer.data),
         })
     }
@@ -79,17 +79,18 @@ impl Client {
         bytes: Bytes,
     ) -> Result<Started<'_, usize>, Errno> {
         let len = bytes.len() as u64;
-        let extents = Extent { offset, len }.into();
-        let op = Op::Write { handle, extents };
+        let op = write_of(handle, Extent { offset, len });
         let calm = Calm::begin();
         Ok(Started {
-            begun: self.host.begin(&calm, &Arc::default(), ctx, op, bytes, 0)?,
+            begun: self
+                .host
+                .begin(&calm, &Arc::default(), ctx, Ask::new(op, bytes))?,
             end: written,
         })
     }
 
-    /// Room for a write of `len` bytes. None where no forwarder is on this node, or all room is in
-    /// use: any other bytes will do.
+    /// Room for a write of `len` bytes. None where there is no such memory, or all of it is in use:
+    /// any other bytes will do.
     pub fn room(&self, len: usize) -> Option<Room> {
         self.host.room(len).map(Room)
     }
@@ -122,14 +123,8 @@ impl Client {
         if len == 0 {
             return Ok(Data::default());
         }
-        let extent = Extent {
-            offset,
-            len: len as u64,
-        };
-        let op = Op::Read {
-            handle,
-            extents: extent.into(),
-        };
+        let len = len as u64;
+        let op = read_of(handle, Extent { offset, len });
         self.call(ctx, op, Bytes::new()).map(|answer| answer.data)
     }
 
@@ -145,14 +140,8 @@ impl Client {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let extent = Extent {
-            offset,
-            len: bytes.len() as u64,
-        };
-        let op = Op::Write {
-            handle,
-            extents: extent.into(),
-        };
+        let len = bytes.len() as u64;
+        let op = write_of(handle, Extent { offset, len });
         written(self.call(ctx, op, bytes)?)
     }
 
@@ -241,9 +230,20 @@ impl Client {
     }
 }
 
-fn written(answer: Answer) -> Result<usize, Errno> {
+/// How much a write has written.
+pub(super) fn written(answer: Answer) -> Result<usize, Errno> {
     match answer.outcome {
         Outcome::Written { len } => Ok(len as usize),
         _ => Err(Errno::IO),
     }
+}
+
+pub(super) fn read_of(handle: Handle, extent: Extent) -> Op {
+    let extents = extent.into();
+    Op::Read { handle, extents }
+}
+
+pub(super) fn write_of(handle: Handle, extent: Extent) -> Op {
+    let extents = extent.into();
+    Op::Write { handle, extents }
 }

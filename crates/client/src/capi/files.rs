@@ -131,20 +131,17 @@ pub unsafe extern "C" fn tidegate_pread(
 ) -> i64 {
     with_file("pread", file, |opened, ctx| {
         check_buffer(buffer, len)?;
-        let data = opened.file.pread(ctx, offset, len.min(CALL_BYTES_MAX))?;
-        let mut at = 0;
-        for piece in &data.pieces {
-            let fits = piece.len().min(len - at);
-            // SAFETY: `buffer` has room for `len` bytes, and `at + fits` is at most `len`.
-            unsafe {
-                buffer
-                    .cast::<u8>()
-                    .add(at)
-                    .copy_from_nonoverlapping(piece.as_ptr(), fits)
-            };
-            at += fits;
-        }
-        Ok(at as i64)
+        let buffer = buffer.cast::<u8>();
+        // SAFETY: `buffer` has room for `len` bytes, and those taken are within them.
+        let take = |at: usize, bytes: &[u8]| unsafe {
+            buffer
+                .add(at)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        };
+        let read = opened
+            .file
+            .pread_parts(ctx, offset, len.min(CALL_BYTES_MAX), take)?;
+        Ok(read as i64)
     })
 }
 
@@ -159,8 +156,8 @@ pub unsafe extern "C" fn tidegate_pwrite(
     with_file("pwrite", file, |opened, ctx| {
         check_buffer(buffer, len)?;
         // SAFETY: `buffer` is NULL or holds at least that much.
-        let bytes = unsafe { copy(opened.file.client(), buffer, len.min(CALL_BYTES_MAX)) };
-        Ok(opened.file.pwrite(ctx, offset, bytes)? as i64)
+        let bytes = unsafe { bytes_of(buffer, len.min(CALL_BYTES_MAX)) };
+        Ok(opened.file.pwrite_from(ctx, offset, bytes)? as i64)
     })
 }
 
@@ -288,13 +285,23 @@ unsafe fn copy(client: &Client, buffer: *const c_void, len: usize) -> Bytes {
         return Bytes::new();
     }
     // SAFETY: as above.
-    let bytes: &[u8] = unsafe { std::slice::from_raw_parts(buffer.cast(), len) };
+    let bytes = unsafe { bytes_of(buffer, len) };
     match client.room(len) {
         Some(mut room) => {
             room.copy_from_slice(bytes);
             room.into()
         }
         None => Bytes::copy_from_slice(bytes),
+    }
+}
+
+/// # Safety
+/// As [`copy`]'s.
+unsafe fn bytes_of<'a>(buffer: *const c_void, len: usize) -> &'a [u8] {
+    match len {
+        0 => &[],
+        // SAFETY: as above.
+        _ => unsafe { std::slice::from_raw_parts(buffer.cast(), len) },
     }
 }
 

@@ -6,9 +6,9 @@ use super::fsync::FsyncPart;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
-use super::types::{Call, CallId, Output, Served};
+use super::types::{Call, CallId, Operation, Output, Served};
 use super::{Core, Wake};
-use crate::wire::{Extents, Handle, Hints, Lens, Op, Outcome};
+use crate::wire::{Extent, Extents, Handle, Hints, Lens, Op, Outcome, Pipelining};
 use crate::{Answer, Data, Errno};
 use bytes::Bytes;
 
@@ -60,7 +60,7 @@ impl Core {
         let (Some(layout), Some(root)) = (self.layout, self.root) else {
             return;
         };
-        let nothing = Extents::from(crate::wire::Extent { offset: 0, len: 0 });
+        let nothing = Extents::from(Extent { offset: 0, len: 0 });
         match &mut call.op {
             Op::Read { handle, extents } | Op::Write { handle, extents } => {
                 let (handle, extents) = (*handle, std::mem::replace(extents, nothing));
@@ -170,16 +170,40 @@ impl Core {
         self.calls.insert(id, active);
     }
 
+    /// Begins an operation of several reads, or writes, of the extent's parts; `wall_ns` is the
+    /// time since 1970. None where its parts must wait for each other, or nothing is known of
+    /// forwarders yet: it is one call then.
+    pub fn operation(&mut self, wall_ns: u64, handle: Handle, extent: Extent) -> Option<Operation> {
+        let layout = self.layout?;
+        if self.options.pipeline.mode == Pipelining::None {
+            return None;
+        }
+        let blocks = split(&layout, handle, &extent.into(), self.chunk_bytes, true);
+        self.wall = wall_ns;
+        Some(self.next_operation(extent.len, bytes_max(&blocks)))
+    }
+
+    fn next_operation(&mut self, bytes: u64, bytes_max: u64) -> Operation {
+        self.operations += 1;
+        Operation {
+            number: self.operations,
+            stamp_ns: self.clocks.corrected(self.wall),
+            bytes,
+            bytes_max,
+        }
+    }
+
     /// What a call tells the schedulers; all its requests say the same.
     fn hints(&mut self, call: &Call, bytes: u64, bytes_max: u64) -> Hints {
-        self.operations += 1;
-        let stamp_ns = self.clocks.corrected(self.wall);
+        let operation = call.operation;
+        let operation = operation.unwrap_or_else(|| self.next_operation(bytes, bytes_max));
+        let stamp_ns = operation.stamp_ns;
         let left = |at: u64| stamp_ns.saturating_add(at.saturating_sub(self.now));
         Hints {
             app: call.app,
-            operation: self.operations,
-            operation_bytes: bytes,
-            operation_bytes_max: bytes_max,
+            operation: operation.number,
+            operation_bytes: operation.bytes,
+            operation_bytes_max: operation.bytes_max,
             stamp_ns,
             deadline_ns: call.deadline_ns.map_or(0, left),
             tail_us: 0,

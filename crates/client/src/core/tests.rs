@@ -227,6 +227,7 @@ impl Rig {
             payload,
             deadline_ns,
             forwarder: 0,
+            operation: None,
         };
         self.input(Input::Call { id, call });
         id

@@ -59,6 +59,19 @@ pub struct Call {
     /// which end in
     /// ECONNREFUSED if it cannot be reached.
     pub forwarder: usize,
+    /// What it is a part of; None: an operation of its own.
+    pub operation: Option<Operation>,
+}
+
+/// What several calls are to schedulers: one operation. From [`Core::operation`].
+///
+/// [`Core::operation`]: super::Core::operation
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    pub(super) number: u64,
+    pub(super) stamp_ns: u64,
+    pub(super) bytes: u64,
+    pub(super) bytes_max: u64,
 }
 
 /// Why a connection ended or did not come about.

@@ -275,7 +275,7 @@ impl Reactor {
         self.links[forwarder] = Link::Present(Box::new(Live {
             generation,
             connection: Arc::new(Connection::new(socket, arena)),
-            receiver: Receiver::new(self.addresses[forwarder].challenges()),
+            receiver: Receiver::new(self.addresses[forwarder].challenges(), shared.arena.clone()),
             connecting: true,
         }));
     }

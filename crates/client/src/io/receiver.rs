@@ -1,19 +1,25 @@
 //! One connection's receiving side: bytes in any portions become challenges and replies.
 //!
 //! Heads pass through a small buffer; a payload is received into memory of its exact size, except
-//! for the few kilobytes that came together with its head.
+//! for the few kilobytes that came together with its head. A long one's is of the client's arena,
+//! which is used again and again: new memory costs a page fault for each page.
 
+use super::arena::{Arena, Piece};
 use bytes::Bytes;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use tidegate_wire::frame::{self, FrameError, HEADER_LEN, Header};
 use tidegate_wire::{Challenge, Reply};
 
 /// Large enough for a small read's whole reply, small enough that copying a payload's first bytes
 /// out of it costs nothing.
 const BUFFER_LEN: usize = 8 << 10;
+
+/// Longer payloads are received into the arena: the allocator gives their memory back to the system.
+const LONG: usize = 32 << 10;
 
 /// Something whole that has arrived.
 #[derive(Debug)]
@@ -63,24 +69,33 @@ pub(crate) struct Receiver {
     end: usize,
     challenge_due: bool,
     payload: Option<Payload>,
+    arena: Option<Arc<Arena>>,
 }
 
 /// A reply whose payload is still coming.
 struct Payload {
     reply: Reply,
-    bytes: Vec<u8>,
+    memory: Memory,
     len: usize,
+}
+
+/// What has come of a payload, and place for the rest.
+enum Memory {
+    Own(Vec<u8>),
+    /// So many bytes of the piece are filled.
+    Piece(Piece, usize),
 }
 
 impl Receiver {
     /// For a new connection, on which a challenge comes first or not.
-    pub(crate) fn new(challenge_due: bool) -> Receiver {
+    pub(crate) fn new(challenge_due: bool, arena: Option<Arc<Arena>>) -> Receiver {
         Receiver {
             buffer: vec![0; BUFFER_LEN],
             start: 0,
             end: 0,
             challenge_due,
             payload: None,
+            arena,
         }
     }
 
@@ -144,7 +159,7 @@ impl Receiver {
                 return Ok(false);
             }
             let payload = self.payload.take().expect("it was just seen");
-            let bytes = Bytes::from(payload.bytes);
+            let bytes = payload.memory.into_bytes();
             into.push(Received::Reply(payload.reply, Some(bytes)));
             return Ok(true);
         }
@@ -168,11 +183,26 @@ impl Receiver {
         }
         let len = header.payload_len as usize;
         let here = len.min(self.end - body.end);
-        let mut bytes = Vec::with_capacity(len);
-        bytes.extend_from_slice(&self.buffer[body.end..body.end + here]);
+        let memory = self.memory(len, &self.buffer[body.end..body.end + here]);
         self.start = body.end + here;
-        self.payload = Some(Payload { reply, bytes, len });
+        self.payload = Some(Payload { reply, memory, len });
         Ok(true)
+    }
+
+    /// Memory for a payload of `len` bytes that begins with these.
+    fn memory(&self, len: usize, begun: &[u8]) -> Memory {
+        let arena = self.arena.as_ref().filter(|_| len >= LONG);
+        match arena.and_then(|arena| arena.take(len)) {
+            Some(mut piece) => {
+                piece.bytes_mut()[..begun.len()].copy_from_slice(begun);
+                Memory::Piece(piece, begun.len())
+            }
+            None => {
+                let mut bytes = Vec::with_capacity(len);
+                bytes.extend_from_slice(begun);
+                Memory::Own(bytes)
+            }
+        }
     }
 
     /// The next header and where its body lies, if both have arrived.
@@ -196,18 +226,48 @@ impl Receiver {
 
 impl Payload {
     fn room(&self) -> usize {
-        self.len - self.bytes.len()
+        self.len - self.memory.filled()
     }
 
     fn receive(&mut self, socket: impl AsFd) -> Result<usize, Errno> {
         let room = self.room();
-        let spare: &mut [MaybeUninit<u8>] = &mut self.bytes.spare_capacity_mut()[..room];
-        let ((initialised, _), _) = recv(socket, spare, RecvFlags::empty())?;
-        let received = initialised.len();
-        // SAFETY: the kernel has written `received` bytes directly behind the vector's length, and
-        // they lie within its capacity because `spare` did.
-        unsafe { self.bytes.set_len(self.bytes.len() + received) };
-        Ok(received)
+        match &mut self.memory {
+            Memory::Piece(piece, filled) => {
+                let (received, _) = recv(
+                    socket,
+                    &mut piece.bytes_mut()[*filled..],
+                    RecvFlags::empty(),
+                )?;
+                *filled += received;
+                Ok(received)
+            }
+            Memory::Own(bytes) => {
+                let spare: &mut [MaybeUninit<u8>] = &mut bytes.spare_capacity_mut()[..room];
+                let ((initialised, _), _) = recv(socket, spare, RecvFlags::empty())?;
+                let received = initialised.len();
+                // SAFETY: the kernel has written `received` bytes directly behind the vector's
+                // length, and they lie within its capacity because `spare` did.
+                unsafe { bytes.set_len(bytes.len() + received) };
+                Ok(received)
+            }
+        }
+    }
+}
+
+impl Memory {
+    fn filled(&self) -> usize {
+        match self {
+            Memory::Own(bytes) => bytes.len(),
+            Memory::Piece(_, filled) => *filled,
+        }
+    }
+
+    /// All of it, when it is filled.
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Memory::Own(bytes) => bytes.into(),
+            Memory::Piece(piece, _) => Bytes::from_owner(piece),
+        }
     }
 }
 

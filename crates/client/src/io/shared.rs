@@ -19,8 +19,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) struct Shared {
     pub(crate) forwarders: usize,
     pub(crate) budget: Budget,
-    /// Memory for payload, if a forwarder is on this node.
+    /// Memory for payload.
     pub(crate) arena: Option<Arc<Arena>>,
+    /// A forwarder is on this node, and shares that memory.
+    pub(crate) shares_arena: bool,
     state: Mutex<State>,
     /// Signalled when a session is granted or all are refused.
     sessions: Condvar,
@@ -74,6 +76,12 @@ pub(crate) struct Work {
     wake: bool,
 }
 
+/// Since 1970.
+pub(super) fn wall_ns() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+    wall.unwrap_or(Duration::ZERO).as_nanos() as u64
+}
+
 impl State {
     /// A number for a new call, and where its result goes, if anywhere.
     pub(crate) fn number(&mut self, slot: Option<&Arc<Slot>>) -> CallId {
@@ -92,6 +100,7 @@ impl Shared {
         waker: Waker,
         in_flight_bytes_max: u64,
         arena: Option<Arc<Arena>>,
+        shares_arena: bool,
     ) -> Shared {
         let forwarders = core.forwarders;
         let state = State {
@@ -107,6 +116,7 @@ impl Shared {
             forwarders,
             budget: Budget::new(in_flight_bytes_max),
             arena,
+            shares_arena,
             state: Mutex::new(state),
             sessions: Condvar::new(),
             waker: Arc::new(waker),
@@ -146,11 +156,8 @@ impl Shared {
 
     /// Tells the core and collects what it wants.
     pub(crate) fn handle(&self, state: &mut State, input: Input) -> Work {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
         let now_ns = self.now_ns();
-        state.core.handle(now_ns, wall.as_nanos() as u64, input);
+        state.core.handle(now_ns, wall_ns(), input);
         self.poll(state, now_ns)
     }
 

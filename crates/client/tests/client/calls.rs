@@ -161,6 +161,61 @@ fn an_operation_larger_than_a_frame_is_cut_and_joined() {
 }
 
 #[test]
+fn long_calls_in_parts_are_one_operation() {
+    let fake = Fake::start("parts");
+    let client = fake.client();
+    let ctx = plain();
+    let file = create(&client, b"parts");
+    for (len, at) in [(0, 7), (1000, 7), (512 << 10, 7), ((2 << 20) + 77, 12_345)] {
+        fake.with(|state| state.operations.clear());
+        let bytes = pattern(len, len);
+        let written = client.write_parts(&ctx, file, at, len, |from, to| {
+            to.copy_from_slice(&bytes[from..from + to.len()]);
+        });
+        assert_eq!(written, Ok(len));
+        let operations = fake.with(|state| std::mem::take(&mut state.operations));
+        let lens: Vec<_> = operations.iter().map(|operation| operation.1).collect();
+        assert_eq!(lens, vec![len as u64; usize::from(len > 0)]);
+        // The file ends before the buffer does, in a part that is not the last.
+        let mut buffer = vec![0; len + (1 << 20)];
+        let mut next = 0;
+        let read = client.read_parts(&ctx, file, at, buffer.len(), |from, part| {
+            assert_eq!(from, next, "in order");
+            next = from + part.len();
+            buffer[from..next].copy_from_slice(part);
+        });
+        assert_eq!((read, next), (Ok(len), len));
+        assert!(
+            buffer[..len] == bytes,
+            "the bytes came back in another order"
+        );
+        let operations = fake.with(|state| std::mem::take(&mut state.operations));
+        assert_eq!(operations.len(), 1, "{operations:?}");
+        let set = SetAttr {
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        client.setattr(&ctx, file, set).expect("it can be cut");
+    }
+    let far = client.read_parts(&ctx, file, u64::MAX - 5, 1 << 20, |_, _| {});
+    assert_eq!(
+        far,
+        client
+            .read(&ctx, file, u64::MAX - 5, 1 << 20)
+            .map(|data| data.len)
+    );
+    let gone = Handle {
+        inode: 1 << 40,
+        birth: 1,
+    };
+    let errno = client.read(&ctx, gone, 0, 1 << 20).map(|data| data.len);
+    assert!(errno.is_err());
+    assert_eq!(client.read_parts(&ctx, gone, 0, 1 << 20, |_, _| {}), errno);
+    let fill = |_: usize, _: &mut [u8]| {};
+    assert_eq!(client.write_parts(&ctx, gone, 0, 1 << 20, fill), errno);
+}
+
+#[test]
 fn replies_byte_by_byte_are_replies() {
     let fake = Fake::start("bytewise");
     let client = fake.client();

@@ -6,7 +6,7 @@ mod files;
 use files::Files;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -45,6 +45,8 @@ pub struct State {
     rows: BTreeMap<(u64, u16), (u64, Stored)>,
     /// Requests seen, by their kind.
     pub seen: BTreeMap<&'static str, u32>,
+    /// Numbers and lengths of the operations that data requests were parts of.
+    pub operations: BTreeSet<(u64, u64)>,
     /// Data requests wait while set.
     pub held: bool,
     /// Cuts the connection instead of answering this many data requests.
@@ -217,6 +219,8 @@ impl Connection<'_> {
         let kind = kind_of(&request.op);
         let mut state = self.shared.state();
         *state.seen.entry(kind).or_default() += 1;
+        let operation = request.hints.map(|it| (it.operation, it.operation_bytes));
+        state.operations.extend(operation);
         self.shared.changed.notify_all();
         if let Op::Hello(hello) = &request.op {
             self.client = hello.client;

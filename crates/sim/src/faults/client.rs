@@ -93,6 +93,7 @@ impl Client {
             payload,
             deadline_ns: None,
             forwarder: 0,
+            operation: None,
         };
         self.core
             .handle(now, WALL_NS + now, Input::Call { id, call });

@@ -125,6 +125,7 @@ impl Node {
             payload,
             deadline_ns: None,
             forwarder,
+            operation: None,
         };
         self.tell(now, Input::Call { id, call });
     }

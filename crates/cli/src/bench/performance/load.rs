@@ -277,13 +277,21 @@ fn remote(remote: &Remote, task: &Task, places: Places) -> std::io::Result<Share
     let mut own = Own::new(len);
     let file = &remote.file;
     one_by_one(places, |offset| match task.workload.access {
-        Access::Read => {
+        Access::Read if remote.in_place => {
             let data = file.pread(&context, offset, len).map_err(io)?;
             own.take(remote, data)
         }
-        Access::Write => {
+        Access::Write if remote.in_place => {
             let bytes = own.bytes(remote);
             file.pwrite(&context, offset, bytes).map_err(io).map(|_| ())
+        }
+        Access::Read => {
+            let read = file.pread_into(&context, offset, &mut own.buffer);
+            whole(read.map_err(io)?, len)
+        }
+        Access::Write => {
+            let written = file.pwrite_from(&context, offset, &own.buffer);
+            whole(written.map_err(io)?, len)
         }
     })
 }
@@ -307,10 +315,7 @@ impl Own {
             true => data.into_bytes().len(),
             false => data.copy_to(&mut self.buffer),
         };
-        match len == self.buffer.len() {
-            true => Ok(()),
-            false => Err(std::io::ErrorKind::UnexpectedEof.into()),
-        }
+        whole(len, self.buffer.len())
     }
 
     /// What is to be written. Making it takes no time, be it in a buffer or in the library's room.
@@ -318,6 +323,13 @@ impl Own {
         let room = || remote.file.client().room(self.buffer.len());
         let room = remote.in_place.then(room).flatten();
         room.map_or_else(|| self.bytes.clone(), Bytes::from)
+    }
+}
+
+fn whole(moved: usize, len: usize) -> std::io::Result<()> {
+    match moved == len {
+        true => Ok(()),
+        false => Err(std::io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

@@ -76,7 +76,7 @@ fn encode(replies: &[(Reply, Vec<u8>)]) -> Vec<u8> {
 
 fn receive_all(portions: &[&[u8]], challenge_due: bool) -> Vec<Received> {
     let (ours, mut theirs) = pair();
-    let mut receiver = Receiver::new(challenge_due);
+    let mut receiver = Receiver::new(challenge_due, None);
     let mut received = Vec::new();
     for portion in portions {
         theirs.write_all(portion).expect("the socket takes it");
@@ -133,7 +133,7 @@ fn wrong_bytes_end_it() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         theirs.write_all(&bad).expect("the socket takes it");
-        let mut receiver = Receiver::new(false);
+        let mut receiver = Receiver::new(false, None);
         let mut received = Vec::new();
         let error = loop {
             match receiver.receive(&ours, 1 << 20, &mut received) {
@@ -153,7 +153,7 @@ fn wrong_bytes_end_it() {
 #[test]
 fn the_end_of_the_stream_is_told() {
     let (ours, theirs) = pair();
-    let mut receiver = Receiver::new(false);
+    let mut receiver = Receiver::new(false, None);
     let progress = receiver.receive(&ours, 1 << 20, &mut Vec::new());
     assert_eq!(progress.expect("nothing there yet"), Progress::Empty);
     drop(theirs);
