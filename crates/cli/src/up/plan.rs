@@ -6,6 +6,9 @@ use crate::processes;
 use crate::state::{ClientFile, StateDir};
 use rustix::process::Pid;
 use std::fmt::Write;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tidegate_server::config::rule::Rules;
 use tidegate_server::config::{Config, Source, Value, rules_file};
@@ -32,6 +35,8 @@ pub struct Plan {
     shares: Rules,
     /// Where the forwarders record, if they do.
     trace: Option<PathBuf>,
+    /// Of the forwarders, by TCP; else none.
+    ports: Vec<u16>,
     kill_at_request: Vec<(usize, String)>,
     kill_after_effect: Vec<(usize, String)>,
 }
@@ -65,6 +70,12 @@ impl Plan {
             ("device", "model", "--device", text(&up.device)),
             ("storage", "io", "--io", text(&up.io)),
             ("storage", "engine", "--engine", text(&up.engine)),
+            (
+                "",
+                "shared_memory",
+                "--shared-memory",
+                up.shared_memory.map(Value::Bool),
+            ),
             ("log", "level", "--log", text(&up.log)),
         ];
         let mut settings = vec![
@@ -93,6 +104,10 @@ impl Plan {
             export,
             settings,
             trace: up.trace.as_deref().map(plain_path),
+            ports: match up.transport.as_str() {
+                "tcp" => free_ports(up.forwarders.into())?,
+                _ => Vec::new(),
+            },
             kill_at_request: up.kill_at_request.clone(),
             kill_after_effect: up.kill_after_effect.clone(),
         };
@@ -112,6 +127,10 @@ impl Plan {
     /// Writes the configurations and `client.toml`, and makes the mount point.
     pub fn write(&self) -> Result<(), Fail> {
         self.state.create()?;
+        if let Some(path) = self.secret_file() {
+            write_secret(&path)
+                .map_err(|error| Fail::usage(format!("{}: {error}", path.display())))?;
+        }
         if let Some(dir) = &self.trace {
             std::fs::create_dir_all(dir)
                 .map_err(|error| Fail::usage(format!("--trace {}: {error}", dir.display())))?;
@@ -148,6 +167,7 @@ impl Plan {
                 .collect(),
             export: Some(self.export.clone()),
             mount: self.mount.clone(),
+            secret_file: self.secret_file(),
             ..ClientFile::default()
         }
     }
@@ -210,7 +230,14 @@ impl Plan {
     }
 
     fn address(&self, index: usize) -> String {
-        format!("unix:{}", shown(&self.state.forwarder(index, "sock")))
+        match self.ports.get(index) {
+            Some(port) => format!("tcp:127.0.0.1:{port}"),
+            None => format!("unix:{}", shown(&self.state.forwarder(index, "sock"))),
+        }
+    }
+
+    fn secret_file(&self) -> Option<PathBuf> {
+        (!self.ports.is_empty()).then(|| self.state.file("secret"))
     }
 
     fn own_settings(&self, index: usize) -> Vec<Setting> {
@@ -230,6 +257,10 @@ impl Plan {
             ),
             ("", "pid_file", "--state-dir", Value::Text(pid_file)),
         ];
+        if let Some(path) = self.secret_file() {
+            let path = Value::Text(shown(&path));
+            settings.push(("", "secret_file", "--state-dir", path));
+        }
         if let Some(dir) = &self.trace {
             let file = shown(&dir.join(format!("forwarder.{index}.trace")));
             settings.push(("trace", "file", "--trace", Value::Text(file)));
@@ -304,4 +335,33 @@ fn plain(value: &Value) -> toml::Value {
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// Ports of this machine that nobody listens on now, all different.
+fn free_ports(count: usize) -> Result<Vec<u16>, Fail> {
+    let listener = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listeners: std::io::Result<Vec<_>> = (0..count).map(listener).collect();
+    let ports = listeners.and_then(|listeners| {
+        let ports = listeners.iter().map(TcpListener::local_addr);
+        ports.map(|address| Ok(address?.port())).collect()
+    });
+    ports.map_err(|error| Fail::runtime(format!("--transport tcp: no free port: {error}")))
+}
+
+/// A new secret that only this user can read.
+fn write_secret(path: &Path) -> std::io::Result<()> {
+    let other = |error: getrandom::Error| std::io::Error::other(error.to_string());
+    let words = [
+        getrandom::u64().map_err(other)?,
+        getrandom::u64().map_err(other)?,
+    ];
+    let text = format!("{:016x}{:016x}\n", words[0], words[1]);
+    let _ = std::fs::remove_file(path);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())
 }
