@@ -62,47 +62,13 @@ impl Plan {
                 "mount point {point} lies in the exported directory; choose another with --mount"
             )));
         }
-        let text = |value: &Option<String>| value.clone().map(Value::Text);
-        let optional = [
-            ("", "stripe", "--stripe", text(&up.stripe)),
-            ("", "threads", "--threads", up.threads.map(Value::Integer)),
-            ("scheduler", "policy", "--policy", text(&up.policy)),
-            ("device", "model", "--device", text(&up.device)),
-            ("storage", "io", "--io", text(&up.io)),
-            ("storage", "engine", "--engine", text(&up.engine)),
-            (
-                "",
-                "shared_memory",
-                "--shared-memory",
-                up.shared_memory.map(Value::Bool),
-            ),
-            ("log", "level", "--log", text(&up.log)),
-        ];
-        let mut settings = vec![
-            (
-                "",
-                "export",
-                "DIR",
-                Value::Text(export.display().to_string()),
-            ),
-            (
-                "",
-                "seats",
-                "--forwarders",
-                Value::Integer(up.forwarders.into()),
-            ),
-            ("", "fail_over", "--fail-over", Value::Bool(up.fail_over)),
-        ];
-        for (section, key, flag, value) in optional {
-            settings.extend(value.map(|value| (section, key, flag, value)));
-        }
         let plan = Plan {
             shares: shares(up)?,
             state,
             forwarders: up.forwarders.into(),
             mount: (!up.no_mount).then_some(mount),
+            settings: common_settings(up, &export),
             export,
-            settings,
             trace: up.trace.as_deref().map(plain_path),
             ports: match up.transport.as_str() {
                 "tcp" => free_ports(up.forwarders.into())?,
@@ -335,6 +301,45 @@ fn plain(value: &Value) -> toml::Value {
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// What the flags say of every forwarder.
+fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
+    let text = |value: &Option<String>| value.clone().map(Value::Text);
+    let optional = [
+        ("", "stripe", "--stripe", text(&up.stripe)),
+        ("", "threads", "--threads", up.threads.map(Value::Integer)),
+        ("scheduler", "policy", "--policy", text(&up.policy)),
+        ("device", "model", "--device", text(&up.device)),
+        ("storage", "io", "--io", text(&up.io)),
+        ("storage", "engine", "--engine", text(&up.engine)),
+        (
+            "",
+            "shared_memory",
+            "--shared-memory",
+            up.shared_memory.map(Value::Bool),
+        ),
+        ("log", "level", "--log", text(&up.log)),
+    ];
+    let mut settings = vec![
+        (
+            "",
+            "export",
+            "DIR",
+            Value::Text(export.display().to_string()),
+        ),
+        (
+            "",
+            "seats",
+            "--forwarders",
+            Value::Integer(up.forwarders.into()),
+        ),
+        ("", "fail_over", "--fail-over", Value::Bool(up.fail_over)),
+    ];
+    for (section, key, flag, value) in optional {
+        settings.extend(value.map(|value| (section, key, flag, value)));
+    }
+    settings
 }
 
 /// Ports of this machine that nobody listens on now, all different.

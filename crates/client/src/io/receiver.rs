@@ -18,7 +18,8 @@ use tidegate_wire::{Challenge, Reply};
 /// out of it costs nothing.
 const BUFFER_LEN: usize = 8 << 10;
 
-/// Longer payloads are received into the arena: the allocator gives their memory back to the system.
+/// Longer payloads are received into the arena: an allocator gives their memory back to the
+/// system.
 const LONG: usize = 32 << 10;
 
 /// Something whole that has arrived.
