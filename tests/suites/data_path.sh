@@ -45,7 +45,8 @@ def cost(session, handle, size, write):
     assert size <= moved <= size + 400, f"{moved} bytes for a payload of {size}"
     storage = each("storage_writes" if write else "storage_reads")
     # By the peer's socket call and ours, inside of the forwarder, and by the call to the file.
-    copies = 2 + each("copied_bytes") / size + storage
+    # Pages go from the file to the socket without the last two.
+    copies = 2 + each("copied_bytes") / size + storage - (1 + storage) * each("spliced_bytes") / size
     return dict(waits=each("waits"), receives=each("receives"), receives_empty=each("receives_empty"),
                 sends=each("sends"), storage=storage, copies=copies)
 

@@ -154,6 +154,8 @@ pub struct HostCounts {
     pub sends_blocked: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
+    /// Bytes of them sent as pages of a file.
+    pub spliced_bytes: u64,
     /// Bytes of payload copied from one buffer of the process to another.
     pub copied_bytes: u64,
     /// Calls that read from files.

@@ -10,6 +10,7 @@ pub mod faults;
 mod gate;
 pub mod memory;
 pub(crate) mod ofd;
+pub mod pages;
 pub mod pool;
 pub mod posix;
 mod route;

@@ -26,6 +26,7 @@
 //!   "system": {"waits": 250, "wakes": 90,         calls of epoll; those that other threads ended
 //!              "receives": 210, "receives_empty": 200, "received_bytes": 215000,
 //!              "sends": 200, "sends_blocked": 0, "sent_bytes": 220000,
+//!              "spliced_bytes": 0,               of them, sent as pages of a file
 //!              "copied_bytes": 4096,             payload copied inside of this process
 //!              "storage_reads": 40, "storage_writes": 39,        calls that move file data
 //!              "storage_operations": 100},       jobs that move none; "system" only of real hosts
@@ -369,6 +370,7 @@ fn write_host(out: &mut String, counts: &HostCounts) -> core::fmt::Result {
         ("sends", counts.sends),
         ("sends_blocked", counts.sends_blocked),
         ("sent_bytes", counts.sent_bytes),
+        ("spliced_bytes", counts.spliced_bytes),
         ("copied_bytes", counts.copied_bytes),
         ("storage_reads", counts.storage_reads),
         ("storage_writes", counts.storage_writes),

@@ -2,6 +2,7 @@
 
 use super::traffic::Traffic;
 use crate::storage::SlotBuffer;
+use crate::storage::pages::Pages;
 use crate::storage::slots::{Memory, lock_buffer};
 use std::array;
 use std::cell::RefCell;
@@ -22,6 +23,17 @@ thread_local! {
 /// Beyond so many replies that the client has not taken, nothing more is read from it. More than
 /// the credits of a session, so that only one who does not read comes there.
 const WAITING_MAX: usize = 8192;
+
+/// Where replies go.
+pub trait Sink: Write {
+    /// As [`Write::write_vectored`], with pages to follow at once.
+    fn write_ahead(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_vectored(pieces)
+    }
+
+    /// Sends at most `len` bytes of the pages.
+    fn send_pages(&mut self, pages: &mut Pages, len: usize) -> io::Result<usize>;
+}
 
 /// Bytes to send, in order. Bounded by [`Outbox::is_full`], and by what one pass brings.
 #[derive(Default)]
@@ -74,17 +86,25 @@ impl Outbox {
     /// many bytes went out.
     pub fn flush(
         &mut self,
-        stream: &mut impl Write,
+        stream: &mut impl Sink,
         sent: &mut Vec<SlotId>,
         traffic: &mut Traffic,
     ) -> io::Result<usize> {
         let mut total = 0;
         while !self.queue.is_empty() {
-            match self.write_once(stream) {
+            let spliced = self.is_at_pages();
+            let done = match spliced {
+                Some(left) => self.send_pages(stream, left),
+                None => self.write_once(stream),
+            };
+            match done {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     traffic.sends += 1;
                     total += count;
+                    if spliced.is_some() {
+                        traffic.spliced_bytes += count as u64;
+                    }
                     self.advance(count, sent);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -110,17 +130,45 @@ impl Outbox {
         self.sent = 0;
     }
 
-    fn write_once(&self, stream: &mut impl Write) -> io::Result<usize> {
+    /// How many bytes of pages are to be sent next, if it is they.
+    fn is_at_pages(&self) -> Option<usize> {
+        let first = self.queue.front()?;
+        let left = first.len().checked_sub(self.sent)?;
+        let payload = first
+            .payload
+            .as_ref()
+            .filter(|_| self.sent >= first.head.len())?;
+        lock_buffer(&payload.buffer).pages().map(|_| left)
+    }
+
+    fn send_pages(&self, stream: &mut impl Sink, left: usize) -> io::Result<usize> {
+        let payload = self.queue.front().and_then(|first| first.payload.as_ref());
+        let mut memory = payload.map(|payload| lock_buffer(&payload.buffer));
+        match memory.as_mut().and_then(|memory| memory.pages()) {
+            Some(pages) => stream.send_pages(pages, left),
+            None => Ok(0),
+        }
+    }
+
+    /// Sends heads and bytes, up to the first payload that is pages.
+    fn write_once(&self, stream: &mut impl Sink) -> io::Result<usize> {
         let mut guards: [Option<MutexGuard<'_, Memory>>; REPLIES_MAX] = array::from_fn(|_| None);
+        let mut replies = 0;
+        let mut pages = false;
         for (guard, one) in guards.iter_mut().zip(&self.queue) {
-            *guard = one
-                .payload
-                .as_ref()
-                .map(|payload| lock_buffer(&payload.buffer));
+            replies += 1;
+            if let Some(payload) = &one.payload {
+                let mut memory = lock_buffer(&payload.buffer);
+                pages = memory.pages().is_some();
+                *guard = Some(memory).filter(|_| !pages);
+            }
+            if pages {
+                break;
+            }
         }
         let mut pieces = [IoSlice::new(&[]); 2 * REPLIES_MAX];
         let (mut count, mut skip) = (0, self.sent);
-        for (guard, one) in guards.iter().zip(&self.queue) {
+        for (guard, one) in guards[..replies].iter().zip(&self.queue) {
             let head = one.head.len();
             if skip < head {
                 pieces[count] = IoSlice::new(&one.head[skip..]);
@@ -134,7 +182,10 @@ impl Outbox {
             }
             skip = 0;
         }
-        stream.write_vectored(&pieces[..count])
+        match pages {
+            true => stream.write_ahead(&pieces[..count]),
+            false => stream.write_vectored(&pieces[..count]),
+        }
     }
 
     fn advance(&mut self, count: usize, sent: &mut Vec<SlotId>) {
@@ -189,6 +240,12 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    impl Sink for Slow {
+        fn send_pages(&mut self, _: &mut Pages, _: usize) -> io::Result<usize> {
+            unreachable!("there are none")
         }
     }
 

@@ -203,6 +203,11 @@ impl Core {
                 assert!(len >= payload_len, "the slot has room for the payload");
                 self.note_stale(slot);
                 let buffer = self.slots.open(slot, len);
+                if let Op::Read { extents, .. } = &request.op
+                    && extents.rest.is_empty()
+                {
+                    self.slots.set_to_send(slot, len);
+                }
                 if payload_len > 0 {
                     conn.reader.keep_payload(payload_len);
                     conn.stage = Stage::Receiving {

@@ -24,6 +24,8 @@ pub struct Traffic {
     pub sends_blocked: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
+    /// Bytes of them that were sent as pages of a file, and so never copied here.
+    pub spliced_bytes: u64,
     /// Bytes of payload that were copied from one buffer of this process to another.
     pub copied_bytes: u64,
 }
@@ -41,6 +43,7 @@ impl Core {
             sends: traffic.sends,
             sends_blocked: traffic.sends_blocked,
             sent_bytes: traffic.sent_bytes,
+            spliced_bytes: traffic.spliced_bytes,
             copied_bytes: traffic.copied_bytes,
             storage_reads: storage.read_syscalls,
             storage_writes: storage.write_syscalls,

@@ -1,11 +1,14 @@
 //! Listeners and streams over TCP and Unix sockets, and who is at the other end.
 
+use super::output::Sink;
 use crate::config::Address;
 use crate::start::StartError;
+use crate::storage::pages::Pages;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -242,6 +245,25 @@ impl Write for Stream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Sink for Stream {
+    fn write_ahead(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+        let beside = &mut SendAncillaryBuffer::default();
+        let sent = match self {
+            Stream::Tcp(stream) => sendmsg(&*stream, pieces, beside, flags),
+            Stream::Unix(stream, _) => sendmsg(&*stream, pieces, beside, flags),
+        };
+        Ok(sent?)
+    }
+
+    fn send_pages(&mut self, pages: &mut Pages, len: usize) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => pages.send(&*stream, len),
+            Stream::Unix(stream, _) => pages.send(&*stream, len),
+        }
     }
 }
 

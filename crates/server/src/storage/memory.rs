@@ -1,5 +1,6 @@
 //! Memory of one slot: zeroed bytes at an address that direct I/O accepts on every device.
 
+use super::pages::Pages;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -13,6 +14,8 @@ pub struct SlotBytes {
     len: usize,
     /// Where the ring's table of registered buffers has these bytes, if it has them.
     pub(super) registered: Option<u16>,
+    /// Pages that are sent instead of these bytes.
+    pub(crate) pages: Option<Pages>,
 }
 
 // SAFETY: the bytes belong to this value alone, as those of a Vec do.
@@ -33,6 +36,7 @@ impl SlotBytes {
             start,
             len,
             registered: None,
+            pages: None,
         }
     }
 

@@ -3,6 +3,7 @@
 mod near;
 
 use super::batch::{self, Meter};
+use super::pages;
 use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, PosixFiles, Slots, Storage, Wake};
@@ -363,6 +364,26 @@ impl Shared {
         }
     }
 
+    /// Has the file's pages sent instead of a copy, where that is all that becomes of them; how
+    /// many bytes.
+    fn pages(&self, files: &PosixFiles, handle: Handle, part: &IoPart) -> Option<u32> {
+        if part.len < pages::BYTES_MIN || files.is_direct() {
+            return None;
+        }
+        let buffer = self.slots.to_send(part)?;
+        let fd = files.data_fd(handle, Direction::Read).ok()?;
+        let mut calls = 0;
+        let pipes = self.slots.pipes();
+        let found = pipes.fill(&*fd, part.offset, part.len, &mut calls);
+        self.reads.syscalls.fetch_add(calls, Ordering::Relaxed);
+        let pages = found?;
+        let len = pages.left() as u32;
+        self.reads.calls.fetch_add(1, Ordering::Relaxed);
+        self.reads.bytes.fetch_add(len.into(), Ordering::Relaxed);
+        lock_buffer(&buffer).set_pages(Some(pages).filter(|_| len > 0));
+        Some(len)
+    }
+
     fn transfer(
         &self,
         files: &PosixFiles,
@@ -372,6 +393,14 @@ impl Shared {
     ) -> JobResult {
         let began = Instant::now();
         let meter = self.meter(direction);
+        if direction == Direction::Read
+            && let [part] = parts
+            && let Some(len) = self.pages(files, handle, part)
+        {
+            let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let parts = vec![Ok(len)];
+            return JobResult::Io { parts, device_ns };
+        }
         let parts = match Route::find(files, handle, direction) {
             Ok(mut route) => batch::transfer(&mut route, parts, &self.slots, meter),
             Err(error) => vec![Err(error); parts.len()],

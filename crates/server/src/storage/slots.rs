@@ -4,11 +4,12 @@
 //! powers of two, so that a freed buffer fits the next request of its kind while it is still in the
 //! cache.
 
+use super::pages::{Pages, Pipes};
 use super::{SharedMemory, SlotBytes};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tidegate_forward::SlotId;
+use tidegate_forward::{IoPart, SlotId};
 
 /// The buffer of one slot. One side at a time works on it: the reactor while it receives or sends,
 /// a storage thread while a job runs. The lock is for jobs that share one slot.
@@ -65,6 +66,21 @@ impl Memory {
         }
     }
 
+    /// The pages that are sent instead of the bytes, if it is so.
+    pub(crate) fn pages(&mut self) -> Option<&mut Pages> {
+        match self {
+            Memory::Own(bytes) => bytes.pages.as_mut(),
+            Memory::Shared { .. } => None,
+        }
+    }
+
+    /// From now on these pages are sent, or the bytes.
+    pub(super) fn set_pages(&mut self, pages: Option<Pages>) {
+        if let Memory::Own(bytes) = self {
+            bytes.pages = pages;
+        }
+    }
+
     /// Where the ring's table of registered buffers has the bytes, if it has them.
     #[cfg(test)]
     pub(super) fn registered(&self) -> Option<u16> {
@@ -82,16 +98,34 @@ const BUFFER_MIN: usize = 4096;
 #[derive(Clone)]
 pub struct Slots {
     pool: Arc<Mutex<Pool>>,
+    pipes: Pipes,
 }
 
 struct Pool {
-    /// With their lengths; 0 if the bytes are a client's own.
-    used: BTreeMap<SlotId, (SlotBuffer, u64)>,
+    used: BTreeMap<SlotId, Used>,
     used_bytes: u64,
     /// Freed buffers by power of two, last freed last.
     free: Vec<Vec<SlotBuffer>>,
     free_bytes: u64,
     bytes_max: u64,
+}
+
+struct Used {
+    buffer: SlotBuffer,
+    /// Its length; 0 if the bytes are a client's own.
+    bytes: u64,
+    /// It is for one read, whose bytes, so many, nobody looks at before they go to a socket.
+    to_send: Option<u32>,
+}
+
+impl Used {
+    fn new(buffer: SlotBuffer, bytes: u64) -> Used {
+        Used {
+            buffer,
+            bytes,
+            to_send: None,
+        }
+    }
 }
 
 impl Pool {
@@ -123,6 +157,7 @@ impl Slots {
         };
         Slots {
             pool: Arc::new(Mutex::new(pool)),
+            pipes: Pipes::default(),
         }
     }
 
@@ -144,8 +179,9 @@ impl Slots {
         let buffer =
             reused.unwrap_or_else(|| Arc::new(Mutex::new(Memory::Own(SlotBytes::zeroed(size)))));
         let mut pool = self.lock();
-        if let Some((_, bytes)) = pool.used.insert(slot, (buffer.clone(), size as u64)) {
-            pool.used_bytes -= bytes;
+        let used = Used::new(buffer.clone(), size as u64);
+        if let Some(before) = pool.used.insert(slot, used) {
+            pool.used_bytes -= before.bytes;
         }
         drop(pool);
         buffer
@@ -157,15 +193,36 @@ impl Slots {
         let bytes = Memory::Shared { memory, place, len };
         let buffer = Arc::new(Mutex::new(bytes));
         let mut pool = self.lock();
-        if let Some((_, bytes)) = pool.used.insert(slot, (buffer, 0)) {
-            pool.used_bytes -= bytes;
+        if let Some(before) = pool.used.insert(slot, Used::new(buffer, 0)) {
+            pool.used_bytes -= before.bytes;
         }
+    }
+
+    /// The slot is for one read of `len` bytes, which nobody looks at before they go to a socket:
+    /// the pages of the file will do.
+    pub fn set_to_send(&self, slot: SlotId, len: u32) {
+        if let Some(used) = self.lock().used.get_mut(&slot) {
+            used.to_send = Some(len);
+        }
+    }
+
+    /// Its buffer, if a part of a job is all of such a slot.
+    pub(super) fn to_send(&self, part: &IoPart) -> Option<SlotBuffer> {
+        let pool = self.lock();
+        let used = pool.used.get(&part.slot)?;
+        let whole = part.slot_offset == 0 && used.to_send == Some(part.len);
+        whole.then(|| used.buffer.clone())
+    }
+
+    /// For pages.
+    pub(super) fn pipes(&self) -> &Pipes {
+        &self.pipes
     }
 
     /// The client's memory that the slot's bytes are in, if they are. Of a request that is done:
     /// nobody works on its bytes.
     pub fn memory_of(&self, slot: SlotId) -> Option<Arc<SharedMemory>> {
-        let shared = |(buffer, bytes): &(SlotBuffer, u64)| (*bytes == 0).then(|| buffer.clone());
+        let shared = |used: &Used| (used.bytes == 0).then(|| used.buffer.clone());
         let buffer = self.lock().used.get(&slot).and_then(shared)?;
         match &*lock_buffer(&buffer) {
             Memory::Own(_) => None,
@@ -175,16 +232,13 @@ impl Slots {
 
     /// The slot's buffer, or None if it is not open.
     pub fn buffer(&self, slot: SlotId) -> Option<SlotBuffer> {
-        self.lock()
-            .used
-            .get(&slot)
-            .map(|(buffer, _)| buffer.clone())
+        self.lock().used.get(&slot).map(|used| used.buffer.clone())
     }
 
     /// Takes the slot's buffer back. Unknown slots are ignored.
     pub fn free(&self, slot: SlotId) {
         let mut pool = self.lock();
-        let Some((buffer, bytes)) = pool.used.remove(&slot) else {
+        let Some(Used { buffer, bytes, .. }) = pool.used.remove(&slot) else {
             return;
         };
         pool.used_bytes -= bytes;
@@ -193,6 +247,7 @@ impl Slots {
         if Arc::strong_count(&buffer) != 1 {
             return;
         }
+        lock_buffer(&buffer).set_pages(None);
         // A client's own memory is not kept.
         if bytes > 0 && pool.used_bytes + pool.free_bytes + bytes <= pool.bytes_max {
             pool.free_bytes += bytes;

@@ -1,0 +1,235 @@
+//! Pages of a file on their way to a socket, in a pipe: their bytes are copied by nobody here.
+//!
+//! A storage thread moves them from the page cache into the pipe, waiting for the back end if it
+//! must; the thread of the socket moves them on when there is room. Pipes are few, and used again:
+//! where there is none, bytes are copied.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use std::io;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most pipes. All of them hold as many pages as the system lets a user have without asking.
+const PIPES_MAX: usize = 64;
+/// Bytes that a pipe holds, if they begin at a page.
+const PIPE_BYTES: usize = 1 << 20;
+/// What a pipe counts in.
+const PAGE: u64 = 4096;
+/// Bytes from which on it is worth it.
+pub(super) const BYTES_MIN: u32 = 64 << 10;
+
+/// The pipes of a forwarder. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Pipes {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<Pipe>,
+    /// All of them, also those in use.
+    made: usize,
+    /// The system gives none, or a file system no pages.
+    unable: bool,
+}
+
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+/// Bytes of a file that wait to be sent.
+pub struct Pages {
+    pipes: Pipes,
+    /// Present until it is dropped.
+    pipe: Option<Pipe>,
+    left: usize,
+}
+
+impl Pipe {
+    fn make() -> rustix::io::Result<Pipe> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        match fcntl_setpipe_size(&write, PIPE_BYTES)? {
+            len if len >= PIPE_BYTES => Ok(Pipe { read, write }),
+            _ => Err(Errno::PERM),
+        }
+    }
+}
+
+impl Pipes {
+    /// The bytes from `offset` on, at most `len`, fewer at the end of the file. None where they
+    /// must be copied instead. `calls` counts system calls.
+    pub(super) fn fill(
+        &self,
+        file: impl AsFd,
+        mut offset: u64,
+        len: u32,
+        calls: &mut u64,
+    ) -> Option<Pages> {
+        let pages = (offset % PAGE + u64::from(len)).div_ceil(PAGE);
+        if pages * PAGE > PIPE_BYTES as u64 {
+            return None;
+        }
+        let mut found = Pages {
+            pipes: self.clone(),
+            pipe: Some(self.take()?),
+            left: 0,
+        };
+        while found.left < len as usize {
+            *calls += 1;
+            let into = &found.pipe.as_ref()?.write;
+            let left = len as usize - found.left;
+            // There is room in the pipe; the file may make this thread wait all the same.
+            match splice(
+                &file,
+                Some(&mut offset),
+                into,
+                None,
+                left,
+                SpliceFlags::NONBLOCK,
+            ) {
+                Ok(0) => break,
+                Ok(moved) => found.left += moved,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    self.state().unable = true;
+                    return None;
+                }
+                // Reading them into memory says what is wrong.
+                Err(_) => return None,
+            }
+        }
+        Some(found)
+    }
+
+    fn take(&self) -> Option<Pipe> {
+        let mut state = self.state();
+        if state.unable {
+            return None;
+        }
+        if let Some(pipe) = state.free.pop() {
+            return Some(pipe);
+        }
+        if state.made >= PIPES_MAX {
+            return None;
+        }
+        match Pipe::make() {
+            Ok(pipe) => {
+                state.made += 1;
+                Some(pipe)
+            }
+            Err(error) => {
+                tracing::info!(%error, "no more pipes: some payload is copied");
+                state.unable |= state.made == 0;
+                None
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A list and a number are whole after any panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pages {
+    /// How many bytes are left to send.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Sends at most `len` of them; returns how many.
+    pub fn send(&mut self, socket: impl AsFd, len: usize) -> io::Result<usize> {
+        let Some(pipe) = &self.pipe else {
+            return Ok(0);
+        };
+        let len = len.min(self.left);
+        let sent = splice(&pipe.read, None, socket, None, len, SpliceFlags::NONBLOCK)?;
+        self.left -= sent;
+        Ok(sent)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let pipe = mem::take(&mut self.pipe);
+        let mut state = self.pipes.state();
+        match pipe.filter(|_| self.left == 0) {
+            Some(pipe) => state.free.push(pipe),
+            // What is in it is nobody's any more.
+            None => state.made -= 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::fs::File;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn pages_are_sent_whole_up_to_the_end_of_the_file() {
+        let scratch = Scratch::new("pages");
+        let path = scratch.path().join("file");
+        let bytes = pattern(300_000);
+        std::fs::write(&path, &bytes).expect("room");
+        let file = File::open(&path).expect("it was written");
+        let pipes = Pipes::default();
+        for (offset, len) in [
+            (0, 65_536),
+            (1, 200_000),
+            (299_000, 65_536),
+            (400_000, 65_536),
+        ] {
+            let mut calls = 0;
+            let pages = pipes.fill(&file, offset, len, &mut calls);
+            let mut pages = pages.expect("this file system gives pages");
+            let wanted = &bytes[(offset as usize).min(bytes.len())..];
+            let wanted = &wanted[..wanted.len().min(len as usize)];
+            assert_eq!(pages.left(), wanted.len());
+            assert!(calls > 0);
+            let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+            let mut come = vec![0; wanted.len()];
+            std::thread::scope(|scope| {
+                scope.spawn(|| theirs.read_exact(&mut come).expect("they come"));
+                while pages.left() > 0 {
+                    pages.send(&ours, 10_000).expect("it is read");
+                }
+            });
+            assert!(come == wanted, "bytes from {offset} on");
+        }
+        assert_eq!(pipes.state().made, 1, "the pipe is used again");
+    }
+
+    #[test]
+    fn pipes_are_few_and_what_was_not_sent_is_never_sent() {
+        let scratch = Scratch::new("pages-few");
+        let path = scratch.path().join("file");
+        std::fs::write(&path, pattern(70_000)).expect("room");
+        let file = File::open(&path).expect("it was written");
+        let pipes = Pipes::default();
+        let fill = || pipes.fill(&file, 0, 65_536, &mut 0);
+        let mut all: Vec<Pages> = (0..PIPES_MAX + 3).map_while(|_| fill()).collect();
+        assert!((1..=PIPES_MAX).contains(&all.len()));
+        assert!(fill().is_none(), "they are all in use");
+        all.pop();
+        assert!(
+            pipes.state().free.is_empty(),
+            "it was full of another's bytes"
+        );
+        assert!(fill().is_some());
+        assert!(
+            pipes.fill(&file, 1, PIPE_BYTES as u32, &mut 0).is_none(),
+            "too long"
+        );
+    }
+}
