@@ -115,7 +115,7 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
     options.secret_file.clone_from(&found.secret_file);
     pipeline(&mut options, found)?;
     Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
-        (ConnectError::Refused(address, reason), Some(file)) if address.starts_with("tcp:") => {
+        (ConnectError::Refused(address, reason), Some(file)) if !address.starts_with("unix:") => {
             let file = file.display();
             Fail::usage(format!(
                 "forwarder {address} refused the session: {reason}; is {file} its secret?"

@@ -72,9 +72,11 @@ pub struct Up {
     /// What the forwarders log: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
-    /// How clients reach the forwarders: unix (sockets in the state directory) or tcp (of this
-    /// machine, with a secret in the state directory)
-    #[arg(long, value_name = "TRANSPORT", default_value = "unix", value_parser = ["unix", "tcp"])]
+    /// How clients reach the forwarders: unix (sockets in the state directory), tcp (of this
+    /// machine, with a secret in the state directory) or, where this was built with libfabric,
+    /// fabric:shm (memory of this machine)
+    #[arg(long, value_name = "TRANSPORT", default_value = "unix",
+          value_parser = ["unix", "tcp", "fabric:shm", "fabric:tcp"])]
     transport: String,
     /// Whether payload stays in memory that clients share with the forwarders [default: true]
     #[arg(long, value_name = "true|false")]

@@ -11,16 +11,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sched", &[]),
     ("wire", &[]),
     ("device", &[]),
+    ("fabric", &[]),
     ("forward", &["sched", "wire"]),
     ("trace", &["sched", "wire"]),
-    ("client", &["wire"]),
+    ("client", &["wire", "fabric"]),
     ("mount", &["client"]),
     ("preload", &["client"]),
     (
         "sim",
         &["forward", "client", "sched", "wire", "trace", "device"],
     ),
-    ("server", &["forward", "sched", "wire", "trace", "device"]),
+    (
+        "server",
+        &["forward", "sched", "wire", "trace", "device", "fabric"],
+    ),
     ("capi", &["sched"]),
     (
         "cli",

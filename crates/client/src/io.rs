@@ -10,6 +10,7 @@ mod arena;
 mod budget;
 mod connection;
 mod lead;
+mod links;
 mod proof;
 mod reactor;
 mod receiver;
@@ -17,6 +18,7 @@ mod shared;
 pub(crate) mod slot;
 mod spin;
 mod undisturbed;
+mod wire;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
 use crate::cancel::Attached;
@@ -101,8 +103,18 @@ impl Host {
         };
         let core = core_options(&options)?;
         let addresses = addresses?;
+        if options.guest.place.is_some()
+            && let Some(address) = addresses
+                .iter()
+                .find(|address| address.provider().is_some())
+        {
+            return Err(ConnectError::Unreachable(format!(
+                "{}: libfabric has descriptors of its own, which the program may close",
+                address.text
+            )));
+        }
         let arena = arena(&options);
-        let shares_arena = arena.is_some() && addresses.iter().any(Address::is_local);
+        let shares_arena = arena.is_some() && addresses.iter().any(Address::reaches_memory);
         let (reactor, waker) = Reactor::new(addresses, secret, &core, options.guest)?;
         let in_flight_bytes_max = options.in_flight_bytes_max;
         let shared = Arc::new(Shared::new(
@@ -470,8 +482,8 @@ impl Drop for Host {
     }
 }
 
-/// Memory for payload, to share with forwarders on this node; all payload goes through sockets
-/// without.
+/// Memory for payload, for forwarders on this node, or through libfabric, to work on; all payload
+/// goes through the connections without.
 fn arena(options: &Options) -> Option<Arc<Arena>> {
     let bytes = options.shared_memory_bytes;
     if bytes == 0 {

@@ -10,7 +10,8 @@ use std::time::Duration;
 /// How to reach the forwarders.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Addresses in the order of the layout: `unix:/path/to.sock` or `tcp:host:port`.
+    /// Addresses in the order of the layout: `unix:/path/to.sock`, `tcp:host:port` or, with the
+    /// feature `fabric`, `fabric:provider:host:port` (`fabric:shm:/path/to.sock`).
     pub forwarders: Vec<String>,
     /// File that holds the shared secret, for TCP.
     pub secret_file: Option<PathBuf>,
@@ -211,7 +212,9 @@ impl Options {
 #[non_exhaustive]
 pub enum ConnectError {
     /// An address makes no sense.
-    #[error("forwarder address {0:?} is neither unix:PATH nor tcp:HOST:PORT")]
+    #[error(
+        "forwarder address {0:?} is none of unix:PATH, tcp:HOST:PORT and fabric:PROVIDER:HOST:PORT"
+    )]
     Address(String),
     /// The options name no forwarder.
     #[error("no forwarder is named; give at least one address, unix:PATH or tcp:HOST:PORT")]

@@ -16,6 +16,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tidegate_device::DeviceOptions;
+use tidegate_fabric::{FabricAddress, Place};
 use tidegate_forward::shares::Rules;
 use tidegate_wire::{Layout, Pipelining};
 
@@ -141,13 +142,30 @@ pub enum Address {
     Unix(PathBuf),
     /// Host and port.
     Tcp(String),
+    /// Through libfabric.
+    Fabric(FabricAddress),
+}
+
+impl Address {
+    /// Whether peers may come from other nodes, and have to prove the secret.
+    pub fn is_remote(&self) -> bool {
+        match self {
+            Address::Unix(_) => false,
+            Address::Tcp(_) => true,
+            Address::Fabric(fabric) => matches!(fabric.place, Place::Tcp(_)),
+        }
+    }
 }
 
 impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        let advice = || format!("address \"{text}\" must be unix:/PATH or tcp:HOST:PORT");
+        let advice = || {
+            format!(
+                "address \"{text}\" must be unix:/PATH, tcp:HOST:PORT or fabric:PROVIDER:HOST:PORT"
+            )
+        };
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
             Some(("tcp", host)) => match host.rsplit_once(':') {
@@ -156,6 +174,7 @@ impl FromStr for Address {
                 }
                 _ => Err(advice()),
             },
+            Some(("fabric", fabric)) => fabric.parse().map(Address::Fabric),
             _ => Err(advice()),
         }
     }
@@ -166,6 +185,7 @@ impl fmt::Display for Address {
         match self {
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
             Address::Tcp(host) => write!(f, "tcp:{host}"),
+            Address::Fabric(fabric) => write!(f, "{fabric}"),
         }
     }
 }

@@ -13,6 +13,7 @@ mod output;
 mod pump;
 mod receive;
 pub mod record;
+mod remote;
 pub mod seats;
 pub mod shares;
 mod traffic;
@@ -32,7 +33,7 @@ use crate::spin::Spin;
 use crate::storage::{Completion, Counts, Slots, Storage};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,6 +158,8 @@ pub struct Reactor {
     core: Core,
     conns: BTreeMap<ConnId, Conn>,
     conns_made: u64,
+    /// Those of them that are through libfabric.
+    links: BTreeSet<ConnId>,
     memory: Memory,
     /// Connections that may have something to read, in turn.
     ready: VecDeque<ConnId>,
@@ -230,6 +233,7 @@ impl Reactor {
             core,
             conns: BTreeMap::new(),
             conns_made: 0,
+            links: BTreeSet::new(),
             memory: Memory::default(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
@@ -263,6 +267,7 @@ impl Reactor {
                     number if number < CONNS => self.accept(number - LISTENERS),
                     number => {
                         let id = ConnId((number - CONNS) as u64);
+                        self.link_woken(id);
                         let hung_up = event.is_read_closed() || event.is_error();
                         if event.is_readable() || hung_up {
                             self.mark_ready(id);
@@ -339,7 +344,8 @@ impl Reactor {
 
     /// Waits for events, for a moment awake, until the next time that is due.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = self.timeout();
+        let bound = self.look_at_links();
+        let timeout = [self.timeout(), bound].into_iter().flatten().min();
         let poll = &mut self.poll;
         let look = || {
             // What is wrong, the wait will say.
@@ -383,7 +389,7 @@ impl Reactor {
     /// Whether the loop is over, and if so whether all that was accepted is done.
     fn ended(&mut self) -> Option<bool> {
         let until = self.drain_until?;
-        let flushed = || self.conns.values().all(|conn| conn.outbox.is_empty());
+        let flushed = || self.conns.values().all(Conn::is_flushed);
         if self.drained && flushed() {
             return Some(true);
         }
@@ -400,7 +406,8 @@ impl Reactor {
                     );
                 }
                 Ok((stream, peer)) => {
-                    if let Err(error) = self.connected(stream, peer) {
+                    let remote = listener.challenges();
+                    if let Err(error) = self.connected(remote, stream, peer) {
                         warn!(%error, "connection refused");
                     }
                 }
@@ -417,15 +424,17 @@ impl Reactor {
         }
     }
 
-    /// Takes a new connection in, and challenges it if it came over TCP.
-    fn connected(&mut self, mut stream: Stream, mut peer: Peer) -> io::Result<()> {
+    /// Takes a new connection in, and challenges it if it may be from another node.
+    fn connected(&mut self, remote: bool, mut stream: Stream, mut peer: Peer) -> io::Result<()> {
         let now = self.core.now;
         let id = ConnId(self.conns_made);
         self.conns_made += 1;
         stream.register(self.poll.registry(), Token(CONNS + id.0 as usize))?;
-        let over_tcp = matches!(stream, Stream::Tcp(_));
+        if stream.link().is_some() {
+            self.links.insert(id);
+        }
         let mut conn = Conn::new(id, peer.address.clone(), stream, self.payload_max, now);
-        if over_tcp {
+        if remote {
             let mut challenge = Challenge::default();
             if self.core.secret.is_some() {
                 challenge = auth::challenge().map_err(io::Error::other)?;
@@ -490,7 +499,11 @@ impl Reactor {
         }
         self.memory.ended();
         conn.stream.deregister(self.poll.registry());
+        self.links.remove(&id);
         conn.outbox.drop_all(&mut self.sent);
+        if let Some(memory) = &mut conn.remote {
+            memory.drop_all(&mut self.sent);
+        }
         let now = self.core.now;
         for slot in self.sent.drain(..) {
             self.core.sent(slot);

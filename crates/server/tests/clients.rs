@@ -42,11 +42,11 @@ impl Drop for Forwarder {
     }
 }
 
-fn forwarder(scratch: &Scratch) -> Forwarder {
+fn forwarder(scratch: &Scratch, listen: &str) -> Forwarder {
     let (path, pid) = (scratch.0.join("child.toml"), scratch.0.join("pid"));
-    let (export, socket) = (scratch.export(), scratch.socket());
-    let listen = format!("unix:{}", socket.display());
-    let text = format!("export = {export:?}\nlisten = {listen:?}\npid_file = {pid:?}\n");
+    let export = scratch.export();
+    let text =
+        format!("export = {export:?}\nlisten = {listen:?}\npid_file = {pid:?}\ninsecure = true\n");
     std::fs::write(&path, text).expect("the directory is ours");
     let child = Command::new(std::env::current_exe().expect("we run"))
         .args(["child", "--exact", "--nocapture"])
@@ -126,10 +126,14 @@ fn work(client: &Client, file: Handle, number: u64, done: &AtomicU64) {
     }
 }
 
-fn survive(name: &str, shared_memory_bytes: u64) {
+fn survive(name: &str, shared_memory_bytes: u64, transport: &str) {
     let scratch = Scratch::new(name);
-    let mut running = Some(forwarder(&scratch));
-    let mut options = Options::new([format!("unix:{}", scratch.socket().display())]);
+    let listen = match transport {
+        "fabric:tcp" => format!("fabric:tcp:127.0.0.1:{}", free_port()),
+        _ => format!("{transport}:{}", scratch.socket().display()),
+    };
+    let mut running = Some(forwarder(&scratch, &listen));
+    let mut options = Options::new([listen.clone()]);
     options.shared_memory_bytes = shared_memory_bytes;
     options.timeout = Duration::from_secs(100);
     let client = Client::connect(options).expect("the forwarder is there");
@@ -156,23 +160,47 @@ fn survive(name: &str, shared_memory_bytes: u64) {
                 thread::sleep(Duration::from_millis(1));
             }
             drop(running.take());
-            running = Some(forwarder(&scratch));
+            running = Some(forwarder(&scratch, &listen));
         }
     });
     drop(running);
 }
 
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    listener.local_addr().expect("it is bound").port()
+}
+
 #[test]
 fn killed_forwarders_lose_nothing_through_sockets() {
-    survive("sockets", 0);
+    survive("sockets", 0, "unix");
 }
 
 #[test]
 fn killed_forwarders_lose_nothing_through_shared_memory() {
-    survive("memory", 64 << 20);
+    survive("memory", 64 << 20, "unix");
 }
 
 #[test]
 fn killed_forwarders_lose_nothing_where_shared_memory_is_scarce() {
-    survive("scarce", 512 << 10);
+    survive("scarce", 512 << 10, "unix");
+}
+
+#[cfg(feature = "fabric")]
+#[test]
+fn killed_forwarders_lose_nothing_through_a_fabric_of_tcp() {
+    survive("fabric-tcp", 64 << 20, "fabric:tcp");
+}
+
+#[cfg(feature = "fabric")]
+#[test]
+fn killed_forwarders_lose_nothing_through_a_fabric_of_tcp_without_remote_access() {
+    survive("fabric-plain", 0, "fabric:tcp");
+}
+
+#[cfg(feature = "fabric")]
+#[test]
+fn killed_forwarders_lose_nothing_through_a_fabric_of_shared_memory() {
+    survive("fabric-shm", 64 << 20, "fabric:shm");
 }

@@ -146,6 +146,14 @@ fn write() -> Op {
     }
 }
 
+fn register() -> Op {
+    Op::RegisterMemory {
+        bytes: 64 << 20,
+        address: 0x7f00_1122_3000,
+        key: 0x0a0b_0c0d,
+    }
+}
+
 fn shares() -> Vec<(&'static str, Request)> {
     vec![
         (
@@ -210,6 +218,7 @@ fn requests() -> Vec<(&'static str, Request)> {
             },
         ),
         ("share-memory", request(Op::ShareMemory { bytes: 64 << 20 })),
+        ("register-memory", request(register())),
         (
             "rename",
             Request {

@@ -35,6 +35,8 @@ pub struct Plan {
     shares: Rules,
     /// Where the forwarders record, if they do.
     trace: Option<PathBuf>,
+    /// What an address begins with.
+    transport: String,
     /// Of the forwarders, by TCP; else none.
     ports: Vec<u16>,
     kill_at_request: Vec<(usize, String)>,
@@ -70,10 +72,11 @@ impl Plan {
             settings: common_settings(up, &export),
             export,
             trace: up.trace.as_deref().map(plain_path),
-            ports: match up.transport.as_str() {
-                "tcp" => free_ports(up.forwarders.into())?,
-                _ => Vec::new(),
+            ports: match up.transport.ends_with("tcp") {
+                true => free_ports(up.forwarders.into())?,
+                false => Vec::new(),
             },
+            transport: up.transport.clone(),
             kill_at_request: up.kill_at_request.clone(),
             kill_after_effect: up.kill_after_effect.clone(),
         };
@@ -196,9 +199,13 @@ impl Plan {
     }
 
     fn address(&self, index: usize) -> String {
+        let transport = &self.transport;
         match self.ports.get(index) {
-            Some(port) => format!("tcp:127.0.0.1:{port}"),
-            None => format!("unix:{}", shown(&self.state.forwarder(index, "sock"))),
+            Some(port) => format!("{transport}:127.0.0.1:{port}"),
+            None => {
+                let socket = shown(&self.state.forwarder(index, "sock"));
+                format!("{transport}:{socket}")
+            }
         }
     }
 

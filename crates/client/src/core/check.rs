@@ -65,9 +65,8 @@ pub(super) fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
             check_extents(extents, EFBIG)?;
             or(extents.bytes() == call.payload.len() as u64, EINVAL)
         }
-        Op::Hello(_) | Op::Bye | Op::Ping | Op::Reach { .. } | Op::ShareMemory { .. } => {
-            Err(EINVAL)
-        }
+        Op::Hello(_) | Op::Bye | Op::Ping | Op::Reach { .. } => Err(EINVAL),
+        Op::ShareMemory { .. } | Op::RegisterMemory { .. } => Err(EINVAL),
         Op::CancelLock { .. } | Op::ReclaimDone | Op::Application { .. } => Err(EINVAL),
         _ => Ok(()),
     }

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
+use tidegate_fabric::{FabricAddress, Place, Provider};
 
 /// Without an answer from a peer's kernel for this long, its node counts as gone. A stopped process
 /// is silent too, but its kernel answers.
@@ -22,6 +23,8 @@ pub(crate) struct Address {
 #[derive(Debug)]
 enum Target {
     Unix(SocketAddrUnix),
+    /// Through libfabric, with a socket to the other target.
+    Fabric(Provider, Box<Target>),
     /// Tried in turn, one a connection.
     Tcp {
         addresses: Vec<SocketAddr>,
@@ -30,29 +33,20 @@ enum Target {
 }
 
 impl Address {
-    /// Reads `unix:PATH` or `tcp:HOST:PORT`. A host name is looked up here, once.
+    /// Reads `unix:PATH`, `tcp:HOST:PORT` or `fabric:PROVIDER:WHERE`. A host name is looked up
+    /// here, once.
     pub(crate) fn parse(text: &str) -> Result<Address, ConnectError> {
         let wrong = || ConnectError::Address(text.to_string());
         let target = match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => {
-                Target::Unix(SocketAddrUnix::new(path).map_err(|_| wrong())?)
-            }
-            Some(("tcp", host_port)) => {
-                let (host, port) = host_port.rsplit_once(':').ok_or_else(wrong)?;
-                let host = host
-                    .strip_prefix('[')
-                    .and_then(|h| h.strip_suffix(']'))
-                    .unwrap_or(host);
-                let port: u16 = port.parse().map_err(|_| wrong())?;
-                if host.is_empty() {
-                    return Err(wrong());
-                }
-                let found = (host, port).to_socket_addrs();
-                let found = found.map_err(|e| ConnectError::Unreachable(format!("{text}: {e}")))?;
-                Target::Tcp {
-                    addresses: found.collect(),
-                    next: 0,
-                }
+            Some(("unix", path)) if !path.is_empty() => Target::unix(text, path)?,
+            Some(("tcp", host_port)) => Target::tcp(text, host_port)?,
+            Some(("fabric", fabric)) => {
+                let fabric: FabricAddress = fabric.parse().map_err(|_| wrong())?;
+                let target = match &fabric.place {
+                    Place::Unix(path) => Target::unix(text, &path.to_string_lossy())?,
+                    Place::Tcp(host_port) => Target::tcp(text, host_port)?,
+                };
+                Target::Fabric(fabric.provider, Box::new(target))
             }
             _ => return Err(wrong()),
         };
@@ -62,21 +56,64 @@ impl Address {
         })
     }
 
-    /// Whether the forwarder is on this node, so that memory can be shared with it.
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self.target, Target::Unix(_))
+    /// Whether the forwarder can reach memory of this process: on this node, or through libfabric.
+    pub(crate) fn reaches_memory(&self) -> bool {
+        matches!(self.target, Target::Unix(_) | Target::Fabric(..))
+    }
+
+    /// What carries the bytes, if that is not the socket.
+    pub(crate) fn provider(&self) -> Option<Provider> {
+        match self.target {
+            Target::Fabric(provider, _) => Some(provider),
+            Target::Unix(_) | Target::Tcp { .. } => None,
+        }
     }
 
     /// Whether the forwarder sends a challenge there.
     pub(crate) fn challenges(&self) -> bool {
-        matches!(self.target, Target::Tcp { .. })
+        match &self.target {
+            Target::Fabric(_, target) => matches!(**target, Target::Tcp { .. }),
+            target => matches!(target, Target::Tcp { .. }),
+        }
     }
 
     /// A socket that connects in the background; writable when it is done. `AGAIN`: the forwarder's
     /// queue of new connections is full, try again soon.
     pub(crate) fn connect(&mut self) -> Result<OwnedFd, Errno> {
+        self.target.connect()
+    }
+}
+
+impl Target {
+    fn unix(text: &str, path: &str) -> Result<Target, ConnectError> {
+        let path = SocketAddrUnix::new(path);
+        let path = path.map_err(|_| ConnectError::Address(text.to_string()))?;
+        Ok(Target::Unix(path))
+    }
+
+    fn tcp(text: &str, host_port: &str) -> Result<Target, ConnectError> {
+        let wrong = || ConnectError::Address(text.to_string());
+        let (host, port) = host_port.rsplit_once(':').ok_or_else(wrong)?;
+        let host = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        if host.is_empty() {
+            return Err(wrong());
+        }
+        let found = (host, port).to_socket_addrs();
+        let found = found.map_err(|e| ConnectError::Unreachable(format!("{text}: {e}")))?;
+        Ok(Target::Tcp {
+            addresses: found.collect(),
+            next: 0,
+        })
+    }
+
+    fn connect(&mut self) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, begun) = match &mut self.target {
+        let (socket, begun) = match self {
+            Target::Fabric(_, target) => return target.connect(),
             Target::Unix(path) => {
                 let family = AddressFamily::UNIX;
                 let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -130,6 +167,10 @@ mod tests {
                 .challenges()
         );
         assert!(Address::parse("tcp:[::1]:7000").expect("IPv6").challenges());
+        let fabric = Address::parse("fabric:tcp:127.0.0.1:7000").expect("a port");
+        assert!(fabric.challenges() && fabric.reaches_memory());
+        let fabric = Address::parse("fabric:shm:/run/a.sock").expect("a path");
+        assert!(!fabric.challenges() && fabric.reaches_memory());
     }
 
     #[test]
@@ -143,6 +184,9 @@ mod tests {
             "tcp::1",
             "tcp:a:b",
             "udp:a:1",
+            "fabric:tcp:a",
+            "fabric:shm:a:1",
+            "fabric:udp:a:1",
             &long,
         ] {
             let error = Address::parse(text).expect_err(text);

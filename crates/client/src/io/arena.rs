@@ -1,6 +1,7 @@
-//! Memory that forwarders on the same node read payload from and write it to, in place.
+//! Memory that forwarders read payload from and write it to themselves.
 //!
-//! It is one memfd, offered to each forwarder that is reached by a Unix socket. Payload lies in a
+//! It is one memfd, offered to each forwarder that is reached by a Unix socket, and registered with
+//! each connection through libfabric. Payload lies in a
 //! piece of it from before its request is sent until after the reply has come, and a frame says
 //! where. A piece whose request got no reply is never used again: its forwarder may still work on
 //! it.
@@ -90,6 +91,11 @@ impl Arena {
     /// Its descriptor, for forwarders.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+
+    /// Where it begins in this process.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.base.as_ptr()
     }
 
     /// Its size.

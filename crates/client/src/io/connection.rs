@@ -4,14 +4,13 @@
 //! fit stays in the queue until the I/O thread hears that the socket is writable again.
 
 use super::arena::{Arena, Piece};
+use super::wire::Wire;
 use crate::wire::{Op, Request, frame};
 use bytes::Bytes;
-use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,9 +24,9 @@ pub(crate) const OFFER: u64 = u64::MAX;
 /// A connected socket and what waits to be sent on it. Its number of frames is bounded by the
 /// session's credits, its bytes by the budget.
 pub(crate) struct Connection {
-    pub(crate) socket: OwnedFd,
+    pub(crate) wire: Wire,
     queue: Mutex<Queue>,
-    /// What the forwarder is offered, if it is on this node.
+    /// What the forwarder is offered, if it can reach it.
     arena: Option<Arc<Arena>>,
     /// The forwarder has taken the offer.
     shares: AtomicBool,
@@ -82,10 +81,10 @@ impl Frame {
 }
 
 impl Connection {
-    /// Takes over a socket that is connected and does not block.
-    pub(crate) fn new(socket: OwnedFd, arena: Option<Arc<Arena>>) -> Connection {
+    /// Sends by this wire. `arena` is what the forwarder is offered.
+    pub(crate) fn new(wire: Wire, arena: Option<Arc<Arena>>) -> Connection {
         Connection {
-            socket,
+            wire,
             queue: Mutex::default(),
             arena,
             shares: AtomicBool::new(false),
@@ -95,10 +94,10 @@ impl Connection {
 
     /// Adds the frame that offers the arena, if there is one.
     pub(crate) fn offer(&self) {
-        let Some(arena) = &self.arena else {
+        let offered = self.arena.as_ref().and_then(|arena| self.wire.offer(arena));
+        let Some((op, with_descriptor)) = offered else {
             return;
         };
-        let bytes = arena.bytes();
         let request = Request {
             id: OFFER,
             seat: 0,
@@ -108,10 +107,11 @@ impl Connection {
             replay: false,
             caller: None,
             hints: None,
-            op: Op::ShareMemory { bytes },
+            op,
             payload_len: 0,
         };
-        self.push(|out| frame::encode_request(&request, out), Vec::new(), true);
+        let encode = |out: &mut Vec<u8>| frame::encode_request(&request, out);
+        self.push(encode, Vec::new(), with_descriptor);
     }
 
     /// The forwarder has taken the offer: payload need not go through the socket from now on.
@@ -217,7 +217,7 @@ impl Connection {
                 Err(_) => {
                     queue.broken = true;
                     queue.frames.clear();
-                    let _ = net::shutdown(&self.socket, Shutdown::Both);
+                    self.wire.shutdown();
                 }
             }
         }
@@ -226,7 +226,18 @@ impl Connection {
     /// Whether all frames are out, or never will be.
     pub(crate) fn is_flushed(&self) -> bool {
         let queue = self.queue();
-        queue.broken || (queue.frames.is_empty() && !queue.flushing)
+        let out = queue.frames.is_empty() && !queue.flushing;
+        queue.broken || (out && self.wire.is_delivered())
+    }
+
+    /// Whether the thread that waits must look at it, which its descriptors would not tell.
+    pub(crate) fn wants_look(&self) -> bool {
+        self.wire.link().is_some_and(|link| link.wants_look())
+    }
+
+    /// Whether the forwarder may be working on the arena.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.kept().is_empty()
     }
 
     /// Drops what is queued and ends the socket, so that nobody writes any more.
@@ -235,7 +246,7 @@ impl Connection {
         queue.broken = true;
         queue.frames.clear();
         drop(queue);
-        let _ = net::shutdown(&self.socket, Shutdown::Both);
+        self.wire.shutdown();
         self.retire();
     }
 
@@ -273,20 +284,10 @@ impl Connection {
             .zip(rest)
             .map(|(to, piece)| *to = IoSlice::new(piece))
             .count();
-        // NOSIGNAL: a library must not end its program with SIGPIPE.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = self.arena.as_ref().map(|arena| [arena.fd().as_fd()]);
-        if let Some(fds) = fds.as_ref().filter(|_| offer) {
-            control.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let pieces = &pieces[..count];
-        let mut sent = loop {
-            match net::sendmsg(&self.socket, pieces, &mut control, SendFlags::NOSIGNAL) {
-                Err(Errno::INTR) => {}
-                other => break other?,
-            }
-        };
+        let arena = self.arena.as_ref().filter(|_| offer);
+        let mut sent = self
+            .wire
+            .send(&pieces[..count], arena.map(|arena| arena.fd()))?;
         let mut heads = Vec::new();
         while let Some(frame) = batch.front_mut() {
             let rest = frame.len() - frame.sent;
@@ -320,7 +321,7 @@ impl Drop for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
@@ -338,7 +339,7 @@ mod tests {
         ours.set_nonblocking(true)
             .expect("a socket can be non-blocking");
         (
-            Arc::new(Connection::new(OwnedFd::from(ours), None)),
+            Arc::new(Connection::new(Wire::new(ours.into(), None), None)),
             UnixStream::from(theirs),
         )
     }
@@ -386,8 +387,12 @@ mod tests {
     fn what_a_lost_forwarder_may_work_on_is_not_used_again_and_not_kept_for_ever() {
         let arena = Arena::new(3 * 4096, None).expect("memory");
         let (plain, _peer) = pair();
-        let socket = plain.socket.try_clone().expect("descriptors are left");
-        let connection = Connection::new(socket, Some(Arc::clone(&arena)));
+        let socket = plain
+            .wire
+            .socket()
+            .try_clone()
+            .expect("descriptors are left");
+        let connection = Connection::new(Wire::new(socket, None), Some(Arc::clone(&arena)));
         connection.accepted();
         let handle = crate::wire::Handle { inode: 1, birth: 2 };
         let request = |id, op: Op, payload_len| Request {

@@ -6,6 +6,7 @@ use super::proof::Secret;
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Shared, State};
 use super::spin::Spin;
+use super::wire::Wire;
 use crate::core::{CoreOptions, Input, Lost};
 use crate::options::Guest;
 use crate::wire::{Challenge, Reply};
@@ -30,7 +31,7 @@ pub(crate) struct Reactor {
     secret: Option<Secret>,
     client: u64,
     payload_max: u32,
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     received: Vec<Received>,
     guest: Guest,
     events: Events,
@@ -49,7 +50,7 @@ pub(crate) enum Cycle {
 }
 
 /// What the thread has of one forwarder.
-enum Link {
+pub(super) enum Link {
     Absent,
     /// Its queue of new connections is full.
     Queued {
@@ -60,16 +61,39 @@ enum Link {
 }
 
 /// A socket, from the first step of connecting on.
-struct Live {
+pub(super) struct Live {
     generation: u64,
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     receiver: Receiver,
-    connecting: bool,
+    pub(super) connecting: bool,
+}
+
+/// What an event says.
+#[derive(Clone, Copy)]
+pub(super) struct Ready {
+    /// Something, or the end, may be received.
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// The end may be.
+    pub(super) closed: bool,
+}
+
+impl Ready {
+    fn of(event: &Event) -> Ready {
+        let closed = event.is_read_closed();
+        Ready {
+            readable: event.is_readable() || closed || event.is_error(),
+            writable: event.is_writable(),
+            closed,
+        }
+    }
 }
 
 /// Why a connection is over.
 enum Gone {
     Connecting(Errno),
+    /// libfabric does not do what it should.
+    Fabric(tidegate_fabric::Error),
     Receiving(ReceiveError),
     /// The forwarder wants a proof, and there is no secret.
     NoSecret,
@@ -137,6 +161,7 @@ impl Reactor {
         }
         let wait = Duration::from_nanos(wake_at.saturating_sub(now_ns)).min(wait_max);
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        let wait = self.look_at_links().map_or(wait, |bound| bound.min(wait));
         let poll = &mut self.poll;
         let come = self.spin.look(wait, || {
             // What is wrong, the wait will say.
@@ -154,6 +179,7 @@ impl Reactor {
     }
 
     fn wait(&mut self, shared: &Shared, wait: Option<Duration>) {
+        let wait = [wait, self.look_at_links()].into_iter().flatten().min();
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         match self.poll.poll(&mut events, wait) {
             Ok(()) => {}
@@ -168,10 +194,13 @@ impl Reactor {
         shared.state().sleeps_until_ns = 0;
         for event in &events {
             if event.token().0 < self.links.len() {
-                self.react(shared, event);
+                let forwarder = event.token().0;
+                self.woken(forwarder);
+                self.react(shared, forwarder, Ready::of(event));
             }
         }
         self.events = events;
+        self.serve_links(shared);
     }
 
     /// Lets the core do what is due and connects as told; returns how long to sleep, and whether
@@ -253,12 +282,15 @@ impl Reactor {
                 return self.lost(shared, forwarder, generation, Gone::Connecting(errno));
             }
         };
-        let arena = match self.addresses[forwarder].is_local() {
+        let address = &self.addresses[forwarder];
+        let arena = match address.reaches_memory() {
             true => shared.arena.clone(),
             false => None,
         };
+        let challenges = address.challenges();
+        let wire = Wire::new(socket, address.provider());
         let interest = Interest::READABLE | Interest::WRITABLE;
-        let mut source = SourceFd(&socket.as_raw_fd());
+        let mut source = SourceFd(&wire.as_raw_fd());
         if self
             .poll
             .registry()
@@ -274,8 +306,8 @@ impl Reactor {
         }
         self.links[forwarder] = Link::Present(Box::new(Live {
             generation,
-            connection: Arc::new(Connection::new(socket, arena)),
-            receiver: Receiver::new(self.addresses[forwarder].challenges(), shared.arena.clone()),
+            connection: Arc::new(Connection::new(wire, arena)),
+            receiver: Receiver::new(challenges, shared.arena.clone()),
             connecting: true,
         }));
     }
@@ -285,27 +317,29 @@ impl Reactor {
         let link = std::mem::replace(&mut self.links[forwarder], Link::Absent);
         if let Link::Present(live) = link {
             live.connection.close();
-            let fd = live.connection.socket.as_raw_fd();
             // Closing would do it too, but a writing thread may hold the socket a little longer.
-            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+            let wire = &live.connection.wire;
+            let queue = wire.link().and_then(|link| link.queue());
+            for fd in queue.into_iter().chain([wire.as_raw_fd()]) {
+                let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+            }
         }
     }
 
-    fn react(&mut self, shared: &Shared, event: &Event) {
-        let forwarder = event.token().0;
+    pub(super) fn react(&mut self, shared: &Shared, forwarder: usize, ready: Ready) {
         let Link::Present(live) = &mut self.links[forwarder] else {
             return;
         };
         let generation = live.generation;
         let gone = if live.connecting {
-            self.connected(shared, forwarder, event)
+            self.connected(shared, forwarder, ready)
         } else {
-            if event.is_writable() {
+            if ready.writable {
                 live.connection.flush();
             }
             Ok(())
         };
-        let gone = gone.and_then(|()| self.receive(shared, forwarder, event));
+        let gone = gone.and_then(|()| self.receive(shared, forwarder, ready));
         if let Err(gone) = gone {
             self.release(forwarder);
             self.lost(shared, forwarder, generation, gone);
@@ -313,20 +347,29 @@ impl Reactor {
     }
 
     /// Looks whether a connection has come about.
-    fn connected(&mut self, shared: &Shared, forwarder: usize, event: &Event) -> Result<(), Gone> {
+    fn connected(&mut self, shared: &Shared, forwarder: usize, ready: Ready) -> Result<(), Gone> {
         let Link::Present(live) = &mut self.links[forwarder] else {
             return Ok(());
         };
-        let socket = &live.connection.socket;
+        let socket = live.connection.wire.socket();
         match sockopt::socket_error(socket) {
             Ok(Ok(())) => {}
             Ok(Err(errno)) | Err(errno) => return Err(Gone::Connecting(errno)),
         }
-        if !event.is_writable() || rustix::net::getpeername(socket).is_err() {
+        if !ready.writable || rustix::net::getpeername(socket).is_err() {
             // An event of an earlier socket.
             return Ok(());
         }
         live.connecting = false;
+        let queue = live.connection.wire.connected().map_err(Gone::Fabric)?;
+        if let Some(queue) = queue {
+            let (token, interest) = (Token(forwarder), Interest::READABLE | Interest::WRITABLE);
+            let registered = self
+                .poll
+                .registry()
+                .register(&mut SourceFd(&queue), token, interest);
+            registered.map_err(|_| Gone::Connecting(Errno::NOMEM))?;
+        }
         if !self.addresses[forwarder].challenges() {
             self.usable(shared, forwarder, Box::default());
         }
@@ -353,8 +396,8 @@ impl Reactor {
     }
 
     /// Takes in what has arrived.
-    fn receive(&mut self, shared: &Shared, forwarder: usize, event: &Event) -> Result<(), Gone> {
-        if !event.is_readable() && !event.is_read_closed() && !event.is_error() {
+    fn receive(&mut self, shared: &Shared, forwarder: usize, ready: Ready) -> Result<(), Gone> {
+        if !ready.readable {
             return Ok(());
         }
         loop {
@@ -364,10 +407,10 @@ impl Reactor {
             if live.connecting {
                 return Ok(());
             }
-            let (socket, generation) = (&live.connection.socket, live.generation);
+            let (wire, generation) = (&live.connection.wire, live.generation);
             let progress = live
                 .receiver
-                .receive(socket, self.payload_max, &mut self.received);
+                .receive(wire, self.payload_max, &mut self.received);
             let received = std::mem::take(&mut self.received);
             if !received.is_empty() {
                 self.received = self.deliver(shared, forwarder, generation, received)?;
@@ -375,7 +418,7 @@ impl Reactor {
             match progress {
                 Ok(Progress::More) => {}
                 // With the peer's end seen, read up to it.
-                Ok(Progress::Drained) if event.is_read_closed() => {}
+                Ok(Progress::Drained) if ready.closed => {}
                 Ok(Progress::Drained | Progress::Empty) => return Ok(()),
                 Err(error) => return Err(Gone::Receiving(error)),
             }
@@ -463,6 +506,10 @@ impl Reactor {
     fn lost(&mut self, shared: &Shared, forwarder: usize, generation: u64, gone: Gone) {
         let (why, refused, text) = match gone {
             Gone::Connecting(errno) => (Lost::Refused, false, errno.to_string()),
+            Gone::Fabric(error @ tidegate_fabric::Error::Absent(_)) => {
+                (Lost::Broken, true, error.to_string())
+            }
+            Gone::Fabric(error) => (Lost::Broken, false, error.to_string()),
             Gone::Receiving(error @ (ReceiveError::Closed | ReceiveError::Socket(_))) => {
                 (Lost::Reset, false, error.to_string())
             }

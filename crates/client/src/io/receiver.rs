@@ -5,10 +5,9 @@
 //! which is used again and again: new memory costs a page fault for each page.
 
 use super::arena::{Arena, Piece};
+use super::wire::Source;
 use bytes::Bytes;
-use rustix::fd::AsFd;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use tidegate_wire::frame::{self, FrameError, HEADER_LEN, Header};
@@ -103,7 +102,7 @@ impl Receiver {
     /// Receives once and appends to `into` all that became whole.
     pub(crate) fn receive(
         &mut self,
-        socket: impl AsFd,
+        source: &impl Source,
         payload_max: u32,
         into: &mut Vec<Received>,
     ) -> Result<Progress, ReceiveError> {
@@ -117,8 +116,8 @@ impl Receiver {
         };
         debug_assert!(room > 0, "a receive needs room");
         let received = match &mut self.payload {
-            Some(payload) => payload.receive(socket),
-            None => recv(socket, &mut self.buffer[self.end..], RecvFlags::empty()).map(|(n, _)| n),
+            Some(payload) => payload.receive(source),
+            None => source.receive(as_uninit(&mut self.buffer[self.end..])),
         };
         let received = match received {
             Ok(0) => return Err(ReceiveError::Closed),
@@ -225,28 +224,29 @@ impl Receiver {
     }
 }
 
+/// The same bytes, for who only writes there.
+fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the layout is the same, and a source never makes a byte uninitialised.
+    unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
+}
+
 impl Payload {
     fn room(&self) -> usize {
         self.len - self.memory.filled()
     }
 
-    fn receive(&mut self, socket: impl AsFd) -> Result<usize, Errno> {
+    fn receive(&mut self, source: &impl Source) -> Result<usize, Errno> {
         let room = self.room();
         match &mut self.memory {
             Memory::Piece(piece, filled) => {
-                let (received, _) = recv(
-                    socket,
-                    &mut piece.bytes_mut()[*filled..],
-                    RecvFlags::empty(),
-                )?;
+                let received = source.receive(as_uninit(&mut piece.bytes_mut()[*filled..]))?;
                 *filled += received;
                 Ok(received)
             }
             Memory::Own(bytes) => {
                 let spare: &mut [MaybeUninit<u8>] = &mut bytes.spare_capacity_mut()[..room];
-                let ((initialised, _), _) = recv(socket, spare, RecvFlags::empty())?;
-                let received = initialised.len();
-                // SAFETY: the kernel has written `received` bytes directly behind the vector's
+                let received = source.receive(spare)?;
+                // SAFETY: the source has written `received` bytes directly behind the vector's
                 // length, and they lie within its capacity because `spare` did.
                 unsafe { bytes.set_len(bytes.len() + received) };
                 Ok(received)

@@ -181,10 +181,12 @@ impl Shared {
         for (slot, result) in work.done {
             slot.finish(result);
         }
+        let mut wake_up = work.wake;
         for connection in work.flush {
             connection.flush();
+            wake_up |= connection.wants_look();
         }
-        if work.wake {
+        if wake_up {
             wake(&self.waker);
         }
     }

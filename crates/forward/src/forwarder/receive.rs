@@ -87,8 +87,10 @@ impl Forwarder {
             Op::SetPolicy { .. } => self.set_policy(key),
             Op::SetShares { .. } => self.set_shares(key),
             Op::Application { .. } => self.introduced(key),
-            // The host answers it where it can map memory.
-            Op::ShareMemory { .. } => self.answer(key, Err(Status::Errno(Errno::EOPNOTSUPP.0))),
+            // The host answers these where it can reach memory.
+            Op::ShareMemory { .. } | Op::RegisterMemory { .. } => {
+                self.answer(key, Err(Status::Errno(Errno::EOPNOTSUPP.0)));
+            }
             Op::CancelLock { request } => {
                 let request = *request;
                 self.cancel_lock(key, request);

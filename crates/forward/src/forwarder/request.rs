@@ -181,7 +181,8 @@ fn path(op: &Op) -> Path {
         | Op::SetPolicy { .. }
         | Op::SetShares { .. }
         | Op::Application { .. }
-        | Op::ShareMemory { .. } => Path::Here,
+        | Op::ShareMemory { .. }
+        | Op::RegisterMemory { .. } => Path::Here,
         _ if whole_file(op).is_some() => Path::Whole,
         _ if directories(op).is_some() => Path::Names,
         _ => Path::Plain,

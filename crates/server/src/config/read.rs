@@ -107,11 +107,8 @@ fn finish(mut config: Config, mut top: Section) -> Result<Config, ConfigError> {
             format!("listen is empty: {advice}"),
         ));
     }
-    let tcp = config
-        .listen
-        .iter()
-        .any(|address| matches!(address, Address::Tcp(_)));
-    if tcp && config.secret_file.is_none() && !config.insecure {
+    let remote = config.listen.iter().any(Address::is_remote);
+    if remote && config.secret_file.is_none() && !config.insecure {
         let what = "listening on TCP needs secret_file = \"FILE\" (the same at every client), \
                     or insecure = true if everyone who can connect may read and write";
         return Err(ConfigError::new(&place, what));

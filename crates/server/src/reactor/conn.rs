@@ -2,6 +2,7 @@
 
 use super::input::{FrameReader, Step};
 use super::output::Outbox;
+use super::remote::{ClientMemory, LAST_WORDS_NS};
 use super::traffic::Traffic;
 use super::transport::Stream;
 use crate::storage::slots::lock_buffer;
@@ -58,6 +59,8 @@ pub struct Conn {
     pub reader: FrameReader,
     /// The client's memory, if it has offered some.
     pub memory: Option<Arc<SharedMemory>>,
+    /// The same through libfabric.
+    pub remote: Option<Box<ClientMemory>>,
     /// Replies on their way out.
     pub outbox: Outbox,
     /// What the hello must prove the secret over; None when it need not.
@@ -66,6 +69,8 @@ pub struct Conn {
     pub greeted: bool,
     /// Nothing more is read; it ends when the outbox is empty. The reason, for the log.
     pub closing: Option<Box<str>>,
+    /// Since when its last words are out, where only the peer knows that they came.
+    pub last_words: Option<Time>,
     /// It was not read because it does not read; it is when it has taken some replies.
     pub unheard: bool,
     /// The peer sends nothing more; the end is still to be read.
@@ -90,10 +95,12 @@ impl Conn {
             stage: Stage::Head,
             reader: FrameReader::new(payload_max),
             memory: None,
+            remote: None,
             outbox: Outbox::default(),
             challenge: None,
             greeted: false,
             closing: None,
+            last_words: None,
             unheard: false,
             hung_up: false,
             in_ready: false,
@@ -164,11 +171,32 @@ impl Conn {
         Ok(())
     }
 
+    /// Whether it would be read if something came.
+    pub fn is_read(&self) -> bool {
+        let waits = matches!(self.stage, Stage::Waiting(_));
+        !waits && self.closing.is_none() && !self.outbox.is_full()
+    }
+
+    /// Whether every reply is on its way.
+    pub fn is_flushed(&self) -> bool {
+        self.outbox.is_empty() && self.stream.link().is_none_or(|link| link.is_delivered())
+    }
+
     /// Why this connection should end now, if it keeps others waiting: it takes no replies, it
     /// stopped amid a frame, or it never said hello.
     pub fn stalled(&self, now: Time, limit_ns: u64) -> Option<&'static str> {
+        if self
+            .last_words
+            .is_some_and(|since| now.since(since) > LAST_WORDS_NS)
+        {
+            return Some("it was to end");
+        }
         if !self.outbox.is_empty() && now.since(self.spoke) > limit_ns {
             return Some("it does not read its replies");
+        }
+        let moving = self.remote.as_ref().and_then(|memory| memory.since());
+        if moving.is_some_and(|since| now.since(since) > limit_ns) {
+            return Some("its memory does not answer");
         }
         let waits_for_us = matches!(self.stage, Stage::Waiting(_));
         if waits_for_us || now.since(self.heard) <= limit_ns {

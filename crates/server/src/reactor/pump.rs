@@ -112,6 +112,15 @@ impl Reactor {
             self.core.sent(slot);
             return self.mark_dirty(conn);
         }
+        match self.core.put_remote(found, op, reply, slot) {
+            Ok(false) => {}
+            Ok(true) => return self.mark_dirty(conn),
+            Err(reason) => {
+                self.core.sent(slot.expect("only a slot is put anywhere"));
+                found.closing.get_or_insert(reason.into());
+                return self.mark_dirty(conn);
+            }
+        }
         let payload = slot.map(|slot| Payload {
             slot,
             buffer: self
@@ -139,7 +148,8 @@ impl Reactor {
             let result = conn.flush(now, &mut self.sent, &mut self.core.traffic);
             let heard_again = conn.unheard && !conn.outbox.is_full();
             conn.unheard &= !heard_again;
-            let closing = conn.closing.take_if(|_| conn.outbox.is_empty());
+            let over = conn.closing.is_some() && conn.outbox.is_empty() && conn.is_heard(now);
+            let closing = conn.closing.take_if(|_| over);
             for slot in self.sent.drain(..) {
                 told = true;
                 self.core.sent(slot);

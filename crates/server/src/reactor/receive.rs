@@ -2,6 +2,7 @@
 
 use super::conn::{Conn, Fill, Stage};
 use super::jitter::Held;
+use super::remote::memory_registered;
 use super::{Core, Reactor};
 use crate::storage::SharedMemory;
 use std::io::ErrorKind;
@@ -35,9 +36,10 @@ impl Reactor {
             return;
         };
         conn.in_ready = false;
-        let turn = self.core.receive(conn);
+        let turn = self.core.take_moved(conn);
+        let turn = turn.and_then(|()| self.core.receive(conn));
         self.core.traffic.copied_bytes += conn.reader.rest();
-        let to_send = !conn.outbox.is_empty();
+        let to_send = !conn.outbox.is_empty() || conn.closing.is_some();
         match turn {
             Ok(Turn::Later) => {}
             Ok(Turn::Again) => self.mark_ready(id),
@@ -64,7 +66,11 @@ impl Reactor {
             let Stage::Waiting(request) = std::mem::replace(&mut conn.stage, Stage::Head) else {
                 unreachable!("a connection waits with one request");
             };
-            match self.core.admit(conn, request) {
+            let admitted = match conn.take_waiting_place() {
+                Some(place) => self.core.admit_remote(conn, request, place),
+                None => self.core.admit(conn, request),
+            };
+            match admitted {
                 Ok(()) if matches!(conn.stage, Stage::Waiting(_)) => {
                     // It stays the first, and its part of the pool is kept for it, so there is
                     // nothing for those behind it: thousands may wait.
@@ -146,7 +152,12 @@ impl Core {
             memory_offered(conn, &request, bytes, self.shared_memory);
             return Ok(());
         }
+        if let Some(result) = memory_registered(conn, &request.op) {
+            answer(conn, request.id, op_code(&request.op), result);
+            return Ok(());
+        }
         match place {
+            Some(place) if conn.remote.is_some() => self.admit_remote(conn, request, place),
             Some(place) => self.admit_shared(conn, request, place),
             None => self.admit(conn, request),
         }
@@ -184,7 +195,7 @@ impl Core {
     }
 
     /// The core has freed a slot that it gives anew; its word of that may still be to be polled.
-    fn note_stale(&mut self, slot: SlotId) {
+    pub(super) fn note_stale(&mut self, slot: SlotId) {
         if self.slots.buffer(slot).is_some() {
             self.stale_frees.push(slot);
         }
@@ -205,6 +216,7 @@ impl Core {
                 let buffer = self.slots.open(slot, len);
                 if let Op::Read { extents, .. } = &request.op
                     && extents.rest.is_empty()
+                    && conn.stream.link().is_none()
                 {
                     self.slots.set_to_send(slot, len);
                 }
@@ -236,7 +248,7 @@ impl Core {
         }
     }
 
-    fn received(&mut self, conn: ConnId, request: Box<Request>, slot: Option<SlotId>) {
+    pub(super) fn received(&mut self, conn: ConnId, request: Box<Request>, slot: Option<SlotId>) {
         if !is_session_op(&request.op) {
             self.requests += 1;
             if self.kill_at_request == Some(self.requests) {

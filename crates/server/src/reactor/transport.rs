@@ -1,4 +1,4 @@
-//! Listeners and streams over TCP and Unix sockets, and who is at the other end.
+//! Listeners and streams over TCP, Unix sockets and libfabric, and who is at the other end.
 
 use super::output::Sink;
 use crate::config::Address;
@@ -6,15 +6,20 @@ use crate::start::StartError;
 use crate::storage::pages::Pages;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidegate_fabric::{Domain, FabricAddress, Link, Place, Provider};
 use tidegate_forward::Peer;
+use tracing::warn;
 
 /// Connections that may wait to be accepted.
 const CONNECTING_MAX: i32 = 16_384;
@@ -23,6 +28,8 @@ const CONNECTING_MAX: i32 = 16_384;
 pub struct Listener {
     socket: ListenerSocket,
     address: Address,
+    /// What carries the bytes, if that is not the socket.
+    provider: Option<Provider>,
 }
 
 enum ListenerSocket {
@@ -48,6 +55,7 @@ impl Listener {
                 Ok(Listener {
                     socket: ListenerSocket::Tcp(TcpListener::from_std(socket)),
                     address,
+                    provider: None,
                 })
             }
             Address::Unix(path) => {
@@ -61,9 +69,40 @@ impl Listener {
                 Ok(Listener {
                     socket: ListenerSocket::Unix(socket),
                     address: address.clone(),
+                    provider: None,
                 })
             }
+            Address::Fabric(fabric) => Listener::bind_fabric(fabric, address),
         }
+    }
+
+    /// Binds the socket over which endpoints of libfabric are brought together.
+    fn bind_fabric(fabric: &FabricAddress, address: &Address) -> Result<Listener, StartError> {
+        let socket = match &fabric.place {
+            Place::Tcp(host) => Address::Tcp(host.clone()),
+            Place::Unix(path) => Address::Unix(path.clone()),
+        };
+        let mut listener = Listener::bind(&socket)?;
+        let provider = fabric.provider;
+        let local = match &listener.socket {
+            ListenerSocket::Tcp(socket) => socket.local_addr().ok().map(|at| at.ip()),
+            ListenerSocket::Unix(_) => None,
+        };
+        let local = local.filter(|local| !local.is_unspecified());
+        // Now rather than when the first client comes.
+        Domain::shared(provider, local).map_err(|error| StartError::Listen {
+            address: address.to_string(),
+            advice: "choose another address in listen".to_string(),
+            error: io::Error::other(error),
+        })?;
+        if let Address::Tcp(host) = &listener.address {
+            let place = Place::Tcp(host.clone());
+            listener.address = Address::Fabric(FabricAddress { provider, place });
+        } else {
+            listener.address = address.clone();
+        }
+        listener.provider = Some(provider);
+        Ok(listener)
     }
 
     /// Where it listens; a port 0 has become the one that was given.
@@ -81,39 +120,79 @@ impl Listener {
 
     /// The next connection and who made it, without the `challenged` mark.
     pub fn accept(&self) -> io::Result<(Stream, Peer)> {
+        let through = |transport: &str| match self.provider {
+            Some(provider) => format!("fabric:{}", provider.name()),
+            None => transport.to_string(),
+        };
         match &self.socket {
             ListenerSocket::Tcp(socket) => {
                 let (stream, from) = socket.accept()?;
                 stream.set_nodelay(true)?;
-                let address = format!("tcp:{from}");
+                let address = format!("{}:{from}", through("tcp"));
                 let peer = Peer {
                     credentials: None,
                     address,
                     challenged: false,
                 };
-                Ok((Stream::Tcp(stream), peer))
+                let stream = match self.provider {
+                    None => Stream::Tcp(stream),
+                    Some(provider) => {
+                        let local = Some(stream.local_addr()?.ip());
+                        let socket = OwnedFd::from(std::net::TcpStream::from(stream));
+                        Stream::Fabric(linked(provider, local, socket)?)
+                    }
+                };
+                Ok((stream, peer))
             }
             ListenerSocket::Unix(socket) => {
                 let (stream, _) = socket.accept()?;
                 let who = rustix::net::sockopt::socket_peercred(&stream)?;
-                let address = format!("unix:pid {}", who.pid.as_raw_nonzero());
+                let address = format!("{}:pid {}", through("unix"), who.pid.as_raw_nonzero());
                 let credentials = Some((who.uid.as_raw(), who.gid.as_raw()));
                 let peer = Peer {
                     credentials,
                     address,
                     challenged: false,
                 };
-                Ok((Stream::Unix(stream, Beside::default()), peer))
+                let stream = match self.provider {
+                    None => Stream::Unix(stream, Beside::default()),
+                    Some(provider) => {
+                        let socket = OwnedFd::from(std::os::unix::net::UnixStream::from(stream));
+                        Stream::Fabric(linked(provider, None, socket)?)
+                    }
+                };
+                Ok((stream, peer))
             }
         }
     }
+
+    /// Whether its connections begin with a challenge.
+    pub fn challenges(&self) -> bool {
+        self.address.is_remote()
+    }
+}
+
+/// A link over a socket that was accepted. What libfabric has against it concerns this one alone.
+fn linked(provider: Provider, local: Option<IpAddr>, socket: OwnedFd) -> io::Result<Box<Link>> {
+    let begun =
+        Domain::shared(provider, local).and_then(|domain| Link::begin(&domain, Arc::new(socket)));
+    begun.map(Box::new).map_err(|error| {
+        warn!(%error, "connection refused");
+        io::Error::from(ErrorKind::ConnectionAborted)
+    })
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
-            let _ = std::fs::remove_file(path);
-        }
+        let path = match &self.address {
+            Address::Unix(path) => path,
+            Address::Fabric(FabricAddress {
+                place: Place::Unix(path),
+                ..
+            }) => path,
+            _ => return,
+        };
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -170,6 +249,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// A Unix socket, and what came on it beside bytes.
     Unix(UnixStream, Beside),
+    /// An endpoint of libfabric, and the socket that belongs to it.
+    Fabric(Box<Link>),
 }
 
 /// Descriptors on a Unix socket.
@@ -190,28 +271,46 @@ impl Stream {
     /// The descriptor that came last, if one came and was not taken.
     pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
         match self {
-            Stream::Tcp(_) => None,
             Stream::Unix(_, beside) => beside.descriptor.take(),
+            Stream::Tcp(_) | Stream::Fabric(_) => None,
         }
     }
 
-    fn source(&mut self) -> &mut dyn Source {
+    /// The link, if it is through libfabric.
+    pub fn link(&self) -> Option<&Link> {
         match self {
-            Stream::Tcp(stream) => stream,
-            Stream::Unix(stream, _) => stream,
+            Stream::Fabric(link) => Some(link),
+            Stream::Tcp(_) | Stream::Unix(..) => None,
+        }
+    }
+
+    /// Calls `each` with every descriptor that is to be waited for.
+    fn sources(
+        &mut self,
+        mut each: impl FnMut(&mut dyn Source) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => each(stream),
+            Stream::Unix(stream, _) => each(stream),
+            Stream::Fabric(link) => {
+                let queue = link
+                    .queue()
+                    .map_or(Ok(()), |queue| each(&mut SourceFd(&queue)));
+                queue.and(each(&mut SourceFd(&link.as_raw_fd())))
+            }
         }
     }
 
     /// Reports readiness (edges) under `token`.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        self.source()
-            .register(registry, token, Interest::READABLE | Interest::WRITABLE)
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.sources(|source| source.register(registry, token, interest))
     }
 
     /// Reports nothing more.
     pub fn deregister(&mut self, registry: &Registry) {
-        // The descriptor is closed next; that ends the registration whatever this says.
-        let _ = self.source().deregister(registry);
+        // The descriptors are closed next; that ends the registration whatever this says.
+        let _ = self.sources(|source| source.deregister(registry));
     }
 }
 
@@ -224,6 +323,7 @@ impl Read for Stream {
         match self {
             Stream::Tcp(stream) => stream.read_vectored(pieces),
             Stream::Unix(stream, beside) => receive(stream, pieces, beside),
+            Stream::Fabric(link) => link.read(pieces),
         }
     }
 }
@@ -233,6 +333,7 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Unix(stream, _) => stream.write(bytes),
+            Stream::Fabric(link) => link.write(&[IoSlice::new(bytes)]),
         }
     }
 
@@ -240,6 +341,7 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write_vectored(pieces),
             Stream::Unix(stream, _) => stream.write_vectored(pieces),
+            Stream::Fabric(link) => link.write(pieces),
         }
     }
 
@@ -255,6 +357,7 @@ impl Sink for Stream {
         let sent = match self {
             Stream::Tcp(stream) => sendmsg(&*stream, pieces, beside, flags),
             Stream::Unix(stream, _) => sendmsg(&*stream, pieces, beside, flags),
+            Stream::Fabric(link) => return link.write(pieces),
         };
         Ok(sent?)
     }
@@ -263,6 +366,8 @@ impl Sink for Stream {
         match self {
             Stream::Tcp(stream) => pages.send(&*stream, len),
             Stream::Unix(stream, _) => pages.send(&*stream, len),
+            // Its reads are never answered with pages.
+            Stream::Fabric(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
 }

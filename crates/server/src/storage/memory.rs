@@ -4,6 +4,8 @@ use super::pages::Pages;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
+use tidegate_fabric::{Domain, Registration};
 
 /// Alignment of a slot's first byte: a page, which is as much as any device asks for.
 pub const ALIGN: usize = 4096;
@@ -16,6 +18,8 @@ pub struct SlotBytes {
     pub(super) registered: Option<u16>,
     /// Pages that are sent instead of these bytes.
     pub(crate) pages: Option<Pages>,
+    /// The same for domains of libfabric: made when they first need it, kept as long as the bytes.
+    fabric: Vec<Arc<Registration>>,
 }
 
 // SAFETY: the bytes belong to this value alone, as those of a Vec do.
@@ -37,11 +41,27 @@ impl SlotBytes {
             len,
             registered: None,
             pages: None,
+            fabric: Vec::new(),
         }
     }
 
+    /// Registers the bytes with a domain, unless they are.
+    pub fn registration(
+        &mut self,
+        domain: &Arc<Domain>,
+    ) -> Result<Option<Arc<Registration>>, tidegate_fabric::Error> {
+        if let Some(found) = self.fabric.iter().find(|one| one.is_of(domain)) {
+            return Ok(Some(Arc::clone(found)));
+        }
+        // SAFETY: the bytes never move, and go after their registrations.
+        let made = unsafe { domain.register(self.start(), self.len)? };
+        let made = made.map(Arc::new);
+        self.fabric.extend(made.clone());
+        Ok(made)
+    }
+
     /// Where the bytes begin, for the kernel: it may write there while nobody looks at those bytes.
-    pub(super) fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 }
@@ -69,6 +89,7 @@ impl DerefMut for SlotBytes {
 
 impl Drop for SlotBytes {
     fn drop(&mut self) {
+        self.fabric.clear();
         // SAFETY: allocated by `zeroed` with the same layout, and not used any more.
         unsafe { dealloc(self.start.as_ptr(), layout(self.len)) };
     }

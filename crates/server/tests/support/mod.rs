@@ -93,7 +93,7 @@ impl Peer {
             .iter()
             .find_map(|address| match address {
                 Address::Tcp(host) => Some(host.clone()),
-                Address::Unix(_) => None,
+                Address::Unix(_) | Address::Fabric(_) => None,
             });
         let stream = TcpStream::connect(address.expect("it listens on TCP")).expect("it listens");
         stream
@@ -107,7 +107,7 @@ impl Peer {
         (peer, challenge)
     }
 
-    fn over(stream: impl Read + Write + Send + 'static) -> Peer {
+    pub fn over(stream: impl Read + Write + Send + 'static) -> Peer {
         static CLIENTS: AtomicU64 = AtomicU64::new(1);
         let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
         Peer {

@@ -34,6 +34,7 @@ const REACH: u8 = 6;
 const SET_SHARES: u8 = 7;
 const APPLICATION: u8 = 8;
 const SHARE_MEMORY: u8 = 9;
+const REGISTER_MEMORY: u8 = 10;
 const LOOKUP: u8 = 16;
 const CREATE: u8 = 17;
 const MKDIR: u8 = 18;
@@ -80,6 +81,7 @@ pub fn op_code(op: &Op) -> u8 {
         Op::SetShares { .. } => SET_SHARES,
         Op::Application { .. } => APPLICATION,
         Op::ShareMemory { .. } => SHARE_MEMORY,
+        Op::RegisterMemory { .. } => REGISTER_MEMORY,
         Op::Lookup { .. } => LOOKUP,
         Op::Create { .. } => CREATE,
         Op::Mkdir { .. } => MKDIR,
@@ -120,9 +122,9 @@ pub fn op_code(op: &Op) -> u8 {
 pub(super) fn yields(code: u8) -> Option<Yields> {
     Some(match code {
         HELLO => Yields::Hello,
-        BYE | PING | SET_POLICY | SET_SHARES | APPLICATION | SHARE_MEMORY | CLOSE | ACCESS
-        | FSYNC | FALLOCATE | SETXATTR | REMOVEXATTR | SET_LOCK | DROP_LOCKS | CANCEL_LOCK
-        | RECLAIM_DONE => Yields::Done,
+        BYE | PING | SET_POLICY | SET_SHARES | APPLICATION | SHARE_MEMORY | REGISTER_MEMORY
+        | CLOSE | ACCESS | FSYNC | FALLOCATE | SETXATTR | REMOVEXATTR | SET_LOCK | DROP_LOCKS
+        | CANCEL_LOCK | RECLAIM_DONE => Yields::Done,
         STATUS | READLINK | GETXATTR | LISTXATTR => Yields::Text,
         REACH | LOOKUP | CREATE | MKDIR | MKNOD | SYMLINK | LINK | GETATTR | SETATTR | OPEN => {
             Yields::Attr

@@ -55,6 +55,18 @@ pub enum Op {
         bytes: u64,
     },
 
+    /// The same on a connection through libfabric: memory that is registered there, which the
+    /// forwarder reads and writes itself from now on. EOPNOTSUPP if it does not.
+    RegisterMemory {
+        /// How much of it.
+        bytes: u64,
+        /// Where it begins, in the sense of the registration: an address of the client's process
+        /// with some providers, 0 with others.
+        address: u64,
+        /// The key of the registration.
+        key: u64,
+    },
+
     /// Tells the forwarder a path (relative to the export) of a handle it does not know. Any seat.
     Reach {
         /// The file.
@@ -403,6 +415,7 @@ impl Op {
             | SetShares { .. }
             | Application { .. }
             | ShareMemory { .. }
+            | RegisterMemory { .. }
             | Reach { .. }
             | Fsync { .. }
             | CancelLock { .. }

@@ -23,6 +23,11 @@ pub(in crate::frame) fn decode_op(code: u8, body: &mut Reader<'_>) -> Result<Op,
         SET_SHARES => decode_set_shares(body),
         APPLICATION => decode_application(body),
         SHARE_MEMORY => Ok(Op::ShareMemory { bytes: body.u64()? }),
+        REGISTER_MEMORY => Ok(Op::RegisterMemory {
+            bytes: body.u64()?,
+            address: body.u64()?,
+            key: body.u64()?,
+        }),
         REACH => Ok(Op::Reach {
             handle: body.handle()?,
             path: body.path()?,

@@ -37,6 +37,15 @@ pub(in crate::frame) fn encode_op(op: &Op, out: &mut Vec<u8>) {
             out.blob(project);
         }
         Op::ShareMemory { bytes } => out.u64(*bytes),
+        Op::RegisterMemory {
+            bytes,
+            address,
+            key,
+        } => {
+            out.u64(*bytes);
+            out.u64(*address);
+            out.u64(*key);
+        }
         Op::Reach { handle, path } => {
             out.handle(*handle);
             out.blob(path);

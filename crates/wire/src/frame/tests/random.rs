@@ -347,7 +347,7 @@ impl Random {
     }
 
     fn session_op(&mut self) -> Op {
-        match self.below(9) {
+        match self.below(10) {
             0 => Op::Hello(self.hello()),
             1 => Op::Bye,
             2 => Op::Ping,
@@ -377,6 +377,11 @@ impl Random {
                 project: self.bytes(255),
             },
             7 => Op::ShareMemory { bytes: self.next() },
+            8 => Op::RegisterMemory {
+                bytes: self.next(),
+                address: self.next(),
+                key: self.next(),
+            },
             _ => Op::Reach {
                 handle: self.handle(),
                 path: self.path(),

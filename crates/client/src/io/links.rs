@@ -1,0 +1,50 @@
+//! Connections through libfabric in the wait for all connections: what descriptors do not tell.
+
+use super::reactor::{Link, Reactor, Ready};
+use super::shared::Shared;
+use std::time::Duration;
+use tidegate_fabric::Wait;
+
+impl Reactor {
+    /// Something has happened at a forwarder's descriptors.
+    pub(super) fn woken(&self, forwarder: usize) {
+        if let Link::Present(live) = &self.links[forwarder]
+            && let Some(link) = live.connection.wire.link()
+        {
+            link.woken();
+        }
+    }
+
+    /// How long the next wait may be, if connections through libfabric bound it.
+    pub(super) fn look_at_links(&self) -> Option<Duration> {
+        let present = self.links.iter().filter_map(|link| match link {
+            Link::Present(live) => Some(&live.connection),
+            _ => None,
+        });
+        let waits = present.filter_map(|connection| {
+            let awaits = connection.awaits();
+            match connection.wire.link()?.wait(awaits, true) {
+                Wait::Not => Some(Duration::ZERO),
+                Wait::AtMost(wait) => Some(wait),
+                Wait::Any => None,
+            }
+        });
+        waits.min()
+    }
+
+    /// Takes in what has come through libfabric, whether or not a descriptor has told of it.
+    pub(super) fn serve_links(&mut self, shared: &Shared) {
+        for forwarder in 0..self.links.len() {
+            let linked = matches!(&self.links[forwarder], Link::Present(live)
+                if live.connection.wire.link().is_some_and(|link| link.wants_look()));
+            if linked {
+                let ready = Ready {
+                    readable: true,
+                    writable: true,
+                    closed: true,
+                };
+                self.react(shared, forwarder, ready);
+            }
+        }
+    }
+}
