@@ -58,6 +58,7 @@ macro_rules! calls {
         }
         $(
             #[cfg(not(feature = "libfabric"))]
+            #[allow(clippy::too_many_arguments, reason = "as many as the shim's have")]
             pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
                 $(let _ = $argument;)*
                 unreachable!("without libfabric there is no domain, and nothing else")
