@@ -13,7 +13,7 @@ mod output;
 mod pump;
 mod receive;
 pub mod record;
-mod remote;
+mod fabric;
 pub mod seats;
 pub mod shares;
 mod traffic;

@@ -2,7 +2,7 @@
 
 use super::input::{FrameReader, Step};
 use super::output::Outbox;
-use super::remote::{ClientMemory, LAST_WORDS_NS};
+use super::fabric::{ClientMemory, LAST_WORDS_NS};
 use super::traffic::Traffic;
 use super::transport::Stream;
 use crate::storage::slots::lock_buffer;

@@ -2,7 +2,7 @@
 
 use super::conn::{Conn, Fill, Stage};
 use super::jitter::Held;
-use super::remote::memory_registered;
+use super::fabric::memory_registered;
 use super::{Core, Reactor};
 use crate::storage::SharedMemory;
 use std::io::ErrorKind;
