@@ -35,13 +35,15 @@ remember() { echo "$1 $(started_at "$1")" >> "$WORK/pids"; }
 started_at() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 alive() { [ -d "/proc/$1" ] && [ "$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -c1)" != Z ]; }
 
-# up N [options]: N forwarders over $DATA, mounted at $MNT, their files in $RUN.
+# up N [options]: N forwarders over $DATA, mounted at $MNT, their files in $RUN. The variable REACTORS
+# gives each that many threads for connections, so REACTORS=4 tests/run kill is the suite with four.
 up() {
   local count=$1; shift
   mkdir -p "$PLAIN" "$DATA" "$MNT" "$RUN"
   # Emptied here: the process below comes to it only later, and an old `ready` would be believed.
   : > "$WORK/up.out"
-  "$TIDEGATE" up "$DATA" --forwarders "$count" --mount "$MNT" --state-dir "$RUN" --foreground "$@" \
+  "$TIDEGATE" up "$DATA" --forwarders "$count" --mount "$MNT" --state-dir "$RUN" --foreground \
+    ${REACTORS:+--reactors "$REACTORS"} "$@" \
     > "$WORK/up.out" 2> "$WORK/up.err" < /dev/null &
   UP_PID=$!
   remember $UP_PID

@@ -66,6 +66,9 @@ pub struct Up {
     /// Storage threads of each forwarder [default: 8]
     #[arg(long, value_name = "N")]
     threads: Option<i64>,
+    /// Threads of each forwarder that serve connections [default: by the number of cores]
+    #[arg(long, value_name = "N")]
+    reactors: Option<i64>,
     /// Record each request: every forwarder into a file of this folder [default: do not record]
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,

@@ -60,6 +60,8 @@ pub struct Config {
     pub shared_memory: bool,
     /// Storage threads.
     pub threads: u32,
+    /// Threads that serve connections.
+    pub reactors: u32,
     /// How data reaches the back end.
     pub storage: StorageOptions,
     /// Whether the scheduler's depth was written down, and does not follow from the storage.
@@ -281,6 +283,7 @@ mod tests {
         assert!(config.fail_over && config.device.is_none());
         assert_eq!(config.scheduler.policy, "fifo");
         assert_eq!(config.scheduler.depth, config.threads);
+        assert!((1..=8).contains(&config.reactors));
     }
 
     #[test]
@@ -372,6 +375,18 @@ mod tests {
         assert!(error.contains("secret_file"), "{error}");
         assert!(refusal("export = [").starts_with("f.toml:1: "));
         assert!(refusal("").contains("\"export\" is missing"));
+    }
+
+    #[test]
+    fn reactors_are_as_many_as_cores_let_seem_right() {
+        for wrong in ["0", "65"] {
+            let error = refusal(&format!("{GOOD}reactors = {wrong}\n"));
+            let expected = format!("f.toml:3: reactors = {wrong} must be a number from 1 to 64");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        assert_eq!(parse(&format!("{GOOD}reactors = 3\n")).unwrap().reactors, 3);
+        let by_cores = [1, 7, 8, 16, 31, 32, 256].map(read::reactors_of);
+        assert_eq!(by_cores, [1, 1, 2, 4, 7, 8, 8]);
     }
 
     #[test]

@@ -1,21 +1,27 @@
-//! The event loop of a forwarder: sockets, storage completions, seats and time in one thread.
+//! The event loop of a forwarder: sockets, storage completions, seats and time in one thread, which
+//! has the forwarder's core. Further threads may serve a part of the connections (`network.rs`).
 //!
 //! Each pass reads the clock once, takes what has happened, tells the forwarder's core, does what
 //! the core asks, and sends what is to be sent. A connection that has more to say than its part
 //! of a pass waits for the next one; a connection for which the pool has no slot is not read.
 
+mod admit;
 pub mod auth;
 mod conn;
+mod fabric;
 mod input;
 pub mod jitter;
+mod mail;
 mod memory;
+mod network;
 mod output;
 mod pump;
 mod receive;
 pub mod record;
-mod fabric;
+mod remote;
 pub mod seats;
 pub mod shares;
+mod sockets;
 mod traffic;
 pub mod transport;
 
@@ -24,30 +30,31 @@ use crate::reactor::auth::Secret;
 use crate::reactor::conn::Conn;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::memory::Memory;
+use crate::reactor::receive::Door;
 use crate::reactor::record::Trace;
+use crate::reactor::remote::{ForAll, Remotes};
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::shares::ShareKeeper;
-use crate::reactor::traffic::Traffic;
+use crate::reactor::sockets::{CONNS, Desk, Sockets};
+use crate::reactor::traffic::{Published, Traffic};
 use crate::reactor::transport::{Listener, Stream};
-use crate::spin::Spin;
 use crate::storage::{Completion, Counts, Slots, Storage};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidegate_forward::{ConnId, Forwarder, GOODBYE, Input, Peer, SlotId};
+use tidegate_forward::{ConnId, Forwarder, Input, Peer, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::Challenge;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 const WAKER: Token = Token(0);
 const LISTENERS: usize = 1;
 const JITTER: usize = CONNS - 1;
 const STORAGE: usize = CONNS - 2;
-const CONNS: usize = 1024;
 
 /// How long a drain may take.
 const DRAIN_NS_MAX: u64 = 30 * SECOND_NS;
@@ -99,6 +106,8 @@ pub struct Parts {
     pub conns_max: usize,
     /// A connection that keeps others waiting this long is closed.
     pub stall_ns_max: u64,
+    /// Threads that serve connections.
+    pub reactors: usize,
     /// Memory that clients offer is taken.
     pub shared_memory: bool,
     /// The process kills itself when it accepts this request.
@@ -121,8 +130,7 @@ pub struct Parts {
 struct Core {
     forwarder: Forwarder,
     slots: Slots,
-    secret: Option<Secret>,
-    shared_memory: bool,
+    door: Arc<Door>,
     /// Connections whose request waits for a slot, in order.
     waiting: VecDeque<ConnId>,
     /// Slots that were given anew before the core's word was heard that they are free.
@@ -134,6 +142,9 @@ struct Core {
     kill_at_request: Option<u64>,
     jitter: Option<Jitter>,
     traffic: Traffic,
+    /// What the network threads count.
+    network_traffic: Vec<Arc<Published>>,
+    memory: Memory,
     /// What storage had done at the beginning of this pass.
     storage: Counts,
     now: Time,
@@ -141,7 +152,10 @@ struct Core {
 
 /// The event loop. Made in one thread, run in any.
 pub struct Reactor {
-    poll: Poll,
+    sockets: Sockets,
+    remotes: Remotes,
+    /// Threads that serve connections, this one among them.
+    reactors: usize,
     stop: Stop,
     listeners: Vec<Listener>,
     storage: Box<dyn Storage>,
@@ -156,22 +170,12 @@ pub struct Reactor {
     trace: Option<Trace>,
     gossip: Gossip,
     core: Core,
-    conns: BTreeMap<ConnId, Conn>,
     conns_made: u64,
-    /// Those of them that are through libfabric.
-    links: BTreeSet<ConnId>,
-    memory: Memory,
-    /// Connections that may have something to read, in turn.
-    ready: VecDeque<ConnId>,
-    /// Connections that have something to send.
-    dirty: Vec<ConnId>,
     completions: Vec<Completion>,
-    sent: Vec<SlotId>,
     accept_again: Option<Time>,
     scan_at: Time,
     drain_until: Option<Time>,
     drained: bool,
-    spin: Spin,
 }
 
 impl Reactor {
@@ -200,8 +204,10 @@ impl Reactor {
         let core = Core {
             forwarder: parts.forwarder,
             slots: parts.slots,
-            secret: parts.secret,
-            shared_memory: parts.shared_memory,
+            door: Arc::new(Door {
+                secret: parts.secret,
+                shared_memory: parts.shared_memory,
+            }),
             waiting: VecDeque::new(),
             stale_frees: Vec::new(),
             freed: false,
@@ -209,11 +215,15 @@ impl Reactor {
             kill_at_request: parts.kill_at_request,
             jitter: parts.jitter,
             traffic: Traffic::default(),
+            network_traffic: Vec::new(),
+            memory: Memory::default(),
             storage: Counts::default(),
             now: Time(0),
         };
         Ok(Reactor {
-            poll,
+            sockets: Sockets::new(poll),
+            remotes: Remotes::default(),
+            reactors: parts.reactors,
             stop: Stop {
                 asked: Arc::default(),
                 waker,
@@ -231,19 +241,12 @@ impl Reactor {
             trace: parts.trace,
             gossip: parts.gossip,
             core,
-            conns: BTreeMap::new(),
             conns_made: 0,
-            links: BTreeSet::new(),
-            memory: Memory::default(),
-            ready: VecDeque::new(),
-            dirty: Vec::new(),
             completions: Vec::new(),
-            sent: Vec::new(),
             accept_again: None,
             scan_at: Time(0),
             drain_until: None,
             drained: false,
-            spin: Spin::default(),
         })
     }
 
@@ -255,6 +258,16 @@ impl Reactor {
     /// Serves until it is stopped and drained. True if the drain ended in time.
     pub fn run(mut self) -> io::Result<bool> {
         let mut events = Events::with_capacity(256);
+        let all = ForAll {
+            door: self.core.door.clone(),
+            stall_ns_max: self.stall_ns_max,
+            zero: self.zero,
+        };
+        let started = Remotes::start(self.reactors - 1, &self.stop.waker, &all);
+        (self.remotes, self.core.network_traffic) = started.map_err(|error| {
+            let what = format!("starting {} reactors: {error}", self.reactors);
+            io::Error::new(error.kind(), what)
+        })?;
         self.tick();
         self.settle();
         loop {
@@ -265,23 +278,10 @@ impl Reactor {
                     0 => self.core.traffic.wakes += 1,
                     JITTER | STORAGE => {}
                     number if number < CONNS => self.accept(number - LISTENERS),
-                    number => {
-                        let id = ConnId((number - CONNS) as u64);
-                        self.link_woken(id);
-                        let hung_up = event.is_read_closed() || event.is_error();
-                        if event.is_readable() || hung_up {
-                            self.mark_ready(id);
-                        }
-                        if hung_up && let Some(conn) = self.conns.get_mut(&id) {
-                            conn.hung_up = true;
-                        }
-                        if event.is_writable() {
-                            self.mark_dirty(id);
-                        }
-                    }
+                    _ => self.sockets.note(event),
                 }
             }
-            self.pass();
+            self.pass()?;
             if let Some(jitter) = &mut self.core.jitter {
                 jitter.arm(Time(self.zero.elapsed().as_nanos() as u64))?;
             }
@@ -308,7 +308,7 @@ impl Reactor {
     }
 
     /// Everything of a pass but new events.
-    fn pass(&mut self) {
+    fn pass(&mut self) -> io::Result<()> {
         let now = self.core.now;
         if self.stop.is_asked() && self.drain_until.is_none() {
             info!("stopping: finishing what was accepted");
@@ -329,48 +329,39 @@ impl Reactor {
         }
         self.turn_seats();
         self.turn_shares();
-        for _ in 0..self.ready.len() {
-            let id = self.ready.pop_front().expect("its length was counted");
-            self.serve(id);
-        }
+        self.remotes.take(&mut self.core)?;
+        self.sockets.serve(&mut self.core);
         self.core.take_delayed();
         self.settle();
         if now >= self.scan_at {
             self.scan_at = now + SCAN_NS;
-            self.close_stalled();
-            self.memory.tidy();
+            self.sockets
+                .close_stalled(self.stall_ns_max, &mut self.core);
+            self.settle();
+            self.core.memory.tidy();
         }
+        Ok(())
     }
 
     /// Waits for events, for a moment awake, until the next time that is due.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let bound = self.look_at_links();
+        let bound = self.sockets.look_at_links();
         let timeout = [self.timeout(), bound].into_iter().flatten().min();
-        let poll = &mut self.poll;
-        let look = || {
-            // What is wrong, the wait will say.
-            let looked = poll.poll(events, Some(Duration::ZERO));
-            looked.is_ok() && !events.is_empty()
-        };
-        // Looking is not counted: it takes the place of sleep.
-        let wait = timeout.unwrap_or(Duration::MAX);
-        if !wait.is_zero() && self.spin.look(wait, look) {
-            return Ok(());
-        }
-        self.core.traffic.waits += 1;
-        match self.poll.poll(events, timeout) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
+        let traffic = &mut self.core.traffic;
+        let remotes = &self.remotes;
+        let has_mail = || remotes.has_mail();
+        self.sockets
+            .wait(events, timeout, traffic, remotes.bell(), has_mail)
     }
 
     /// How long the next poll may sleep.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if self.sockets.is_any_ready() {
             return Some(Duration::ZERO);
         }
         // Once more after the last of them has gone.
-        let scan = (!self.conns.is_empty() || self.memory.is_due()).then_some(self.scan_at);
+        let scan =
+            (!self.sockets.conns.is_empty() || self.core.memory.is_due()).then_some(self.scan_at);
         let times = [
             self.core.forwarder.wake_at(),
             self.seats.wake_at(),
@@ -389,8 +380,7 @@ impl Reactor {
     /// Whether the loop is over, and if so whether all that was accepted is done.
     fn ended(&mut self) -> Option<bool> {
         let until = self.drain_until?;
-        let flushed = || self.conns.values().all(Conn::is_flushed);
-        if self.drained && flushed() {
+        if self.drained && self.sockets.are_flushed() && self.remotes.are_flushed() {
             return Some(true);
         }
         (self.core.now >= until).then_some(false)
@@ -399,7 +389,9 @@ impl Reactor {
     fn accept(&mut self, number: usize) {
         while let Some(listener) = self.listeners.get(number) {
             match listener.accept() {
-                Ok((_, peer)) if self.conns.len() >= self.conns_max => {
+                Ok((_, peer))
+                    if self.sockets.conns.len() + self.remotes.len() >= self.conns_max =>
+                {
                     warn!(
                         peer = peer.address,
                         "connection refused: there are too many"
@@ -425,18 +417,14 @@ impl Reactor {
     }
 
     /// Takes a new connection in, and challenges it if it may be from another node.
-    fn connected(&mut self, remote: bool, mut stream: Stream, mut peer: Peer) -> io::Result<()> {
+    fn connected(&mut self, remote: bool, stream: Stream, mut peer: Peer) -> io::Result<()> {
         let now = self.core.now;
         let id = ConnId(self.conns_made);
         self.conns_made += 1;
-        stream.register(self.poll.registry(), Token(CONNS + id.0 as usize))?;
-        if stream.link().is_some() {
-            self.links.insert(id);
-        }
         let mut conn = Conn::new(id, peer.address.clone(), stream, self.payload_max, now);
         if remote {
             let mut challenge = Challenge::default();
-            if self.core.secret.is_some() {
+            if self.core.door.secret.is_some() {
                 challenge = auth::challenge().map_err(io::Error::other)?;
                 conn.challenge = Some(challenge);
                 peer.challenged = true;
@@ -447,68 +435,17 @@ impl Reactor {
         self.core
             .forwarder
             .handle(now, Input::Connected { conn: id, peer });
-        self.conns.insert(id, conn);
-        self.mark_ready(id);
-        self.mark_dirty(id);
-        Ok(())
-    }
-
-    fn mark_ready(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id)
-            && !conn.in_ready
+        // Slots are registered with libfabric by this thread alone.
+        if conn.stream.link().is_none()
+            && let Some(thread) = self.remotes.thread_for_next(self.sockets.conns.len())
         {
-            conn.in_ready = true;
-            self.ready.push_back(id);
+            self.remotes.serve(thread, conn);
+            return Ok(());
         }
-    }
-
-    fn mark_dirty(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id)
-            && !conn.in_dirty
-        {
-            conn.in_dirty = true;
-            self.dirty.push(id);
+        let added = self.sockets.add(conn);
+        if added.is_err() {
+            self.core.closed(id);
         }
-    }
-
-    fn close_stalled(&mut self) {
-        let now = self.core.now;
-        let stalled: Vec<_> = self
-            .conns
-            .iter()
-            .filter_map(|(id, conn)| Some((*id, conn.stalled(now, self.stall_ns_max)?)))
-            .collect();
-        for (id, reason) in stalled {
-            self.close(id, Some(reason));
-        }
-        self.settle();
-    }
-
-    /// Ends a connection at once. A reason makes it a warning, unless it is the client's goodbye.
-    fn close(&mut self, id: ConnId, reason: Option<&str>) {
-        let Some(mut conn) = self.conns.remove(&id) else {
-            return;
-        };
-        match reason {
-            Some(GOODBYE) => debug!(peer = conn.peer, reason = GOODBYE, "session closed"),
-            Some(reason) => warn!(peer = conn.peer, reason, "session closed"),
-            None => debug!(peer = conn.peer, "connection ended"),
-        }
-        if let Some(jitter) = &mut self.core.jitter {
-            jitter.forget(id);
-        }
-        self.memory.ended();
-        conn.stream.deregister(self.poll.registry());
-        self.links.remove(&id);
-        conn.outbox.drop_all(&mut self.sent);
-        if let Some(memory) = &mut conn.remote {
-            memory.drop_all(&mut self.sent);
-        }
-        let now = self.core.now;
-        for slot in self.sent.drain(..) {
-            self.core.sent(slot);
-        }
-        self.core.freed = true;
-        self.core.forwarder.handle(now, Input::Closed { conn: id });
+        added
     }
 }

@@ -170,6 +170,7 @@ impl Server {
             shared_memory: config.shared_memory,
             conns_max: descriptors.conns_max,
             stall_ns_max: u64::from(config.stall_ms) * MS,
+            reactors: config.reactors as usize,
             kill_at_request: config.faults.kill_at_request,
             jitter: jitter(config).map_err(StartError::system("timer"))?,
             scheduler,

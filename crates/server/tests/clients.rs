@@ -13,6 +13,10 @@ use tidegate_client::wire::Handle;
 use tidegate_client::{Bytes, CancelToken, Client, Context, Errno, Options};
 use tidegate_server::config::Config;
 
+/// Reactors of each forwarder; `reactors.rs` runs these tests with more.
+#[allow(dead_code, reason = "of use where this file is the test program")]
+const REACTORS: u32 = 1;
+
 const THREADS: u64 = 8;
 const BLOCKS: usize = 64;
 const BLOCK: usize = 8192;
@@ -45,11 +49,18 @@ impl Drop for Forwarder {
 fn forwarder(scratch: &Scratch, listen: &str) -> Forwarder {
     let (path, pid) = (scratch.0.join("child.toml"), scratch.0.join("pid"));
     let export = scratch.export();
-    let text =
-        format!("export = {export:?}\nlisten = {listen:?}\npid_file = {pid:?}\ninsecure = true\n");
+    let reactors = crate::REACTORS;
+    let text = format!(
+        "export = {export:?}\nlisten = {listen:?}\npid_file = {pid:?}\n\
+         insecure = true\nreactors = {reactors}\n"
+    );
     std::fs::write(&path, text).expect("the directory is ours");
     let child = Command::new(std::env::current_exe().expect("we run"))
-        .args(["child", "--exact", "--nocapture"])
+        .args([
+            &support::test_name(module_path!(), "child"),
+            "--exact",
+            "--nocapture",
+        ])
         .env("TIDEGATE_TEST_CHILD", path)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -13,6 +13,10 @@ use tidegate_server::storage::{
 use tidegate_server::{Server, StartError};
 use tidegate_wire::{Extent, Layout, Op, Outcome};
 
+/// Reactors of each forwarder; `reactors.rs` runs these tests with more.
+#[allow(dead_code, reason = "of use where this file is the test program")]
+const REACTORS: u32 = 1;
+
 /// Whether this machine and directory have io_uring for direct I/O; else a line says why not.
 fn has_ring(dir: &Path) -> bool {
     let layout = Layout {

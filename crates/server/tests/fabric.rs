@@ -16,6 +16,9 @@ use tidegate_server::config::Address;
 use tidegate_wire::frame::encode_request_shared;
 use tidegate_wire::{Extent, Op, Outcome, Status};
 
+/// Threads of a forwarder: links stay with the first.
+const REACTORS: u32 = 2;
+
 /// The forms of address that run anywhere.
 fn addresses(scratch: &Scratch) -> [String; 2] {
     let shm = format!("fabric:shm:{}", scratch.socket().display());

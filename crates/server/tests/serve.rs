@@ -11,6 +11,10 @@ use tidegate_server::config::{Address, Config};
 use tidegate_server::{Server, StartError};
 use tidegate_wire::{Op, Outcome, Status};
 
+/// Reactors of each forwarder; `reactors.rs` runs these tests with more.
+#[allow(dead_code, reason = "of use where this file is the test program")]
+const REACTORS: u32 = 1;
+
 #[test]
 fn files_are_written_and_read_back() {
     let scratch = Scratch::new("files");
@@ -223,14 +227,19 @@ fn child() {
 fn spawn_child(scratch: &Scratch, more: &str, kill_at: &str) -> Child {
     let path = scratch.0.join("child.toml");
     let text = format!(
-        "export = {:?}\nlisten = \"unix:{}\"\npid_file = {:?}\n{more}",
+        "export = {:?}\nlisten = \"unix:{}\"\npid_file = {:?}\nreactors = {}\n{more}",
         scratch.export(),
         scratch.socket().display(),
         scratch.0.join("pid"),
+        crate::REACTORS,
     );
     std::fs::write(&path, text).expect("the directory is ours");
     let child = Command::new(std::env::current_exe().expect("we run"))
-        .args(["child", "--exact", "--nocapture"])
+        .args([
+            &support::test_name(module_path!(), "child"),
+            "--exact",
+            "--nocapture",
+        ])
         .env("TIDEGATE_TEST_CHILD", path)
         .env("TIDEGATE_TEST_KILL_AT", kill_at)
         .stdout(Stdio::null())

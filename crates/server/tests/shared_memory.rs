@@ -12,6 +12,10 @@ use tidegate_device::DeviceOptions;
 use tidegate_wire::frame::encode_request_shared;
 use tidegate_wire::{Extent, Extents, Handle, Op, Outcome, Status};
 
+/// Reactors of each forwarder; `reactors.rs` runs these tests with more.
+#[allow(dead_code, reason = "of use where this file is the test program")]
+const REACTORS: u32 = 1;
+
 const BYTES: u64 = 1 << 20;
 const EOPNOTSUPP: u16 = 95;
 

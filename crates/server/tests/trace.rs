@@ -15,6 +15,10 @@ use tidegate_server::{Server, StartError};
 use tidegate_trace::{Direction, Ending, Reader, Record};
 use tidegate_wire::{Extent, Extents, Handle, Op, Outcome};
 
+/// Reactors of each forwarder; `reactors.rs` runs these tests with more.
+#[allow(dead_code, reason = "of use where this file is the test program")]
+const REACTORS: u32 = 1;
+
 fn record_into(config: &mut Config, file: &Path, buffer_records: u32) {
     config.trace = Some(TraceOptions {
         file: file.to_path_buf(),

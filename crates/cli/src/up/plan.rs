@@ -316,6 +316,12 @@ fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
     let optional = [
         ("", "stripe", "--stripe", text(&up.stripe)),
         ("", "threads", "--threads", up.threads.map(Value::Integer)),
+        (
+            "",
+            "reactors",
+            "--reactors",
+            up.reactors.map(Value::Integer),
+        ),
         ("scheduler", "policy", "--policy", text(&up.policy)),
         ("device", "model", "--device", text(&up.device)),
         ("storage", "io", "--io", text(&up.io)),

@@ -17,6 +17,9 @@ use tidegate_wire::{Layout, PAYLOAD_LIMIT, Pipelining};
 /// Width of a window on solid-state devices where the configuration names none, as in Song et al.
 const WINDOW_MS_SSD: u64 = 250;
 
+/// Most threads that serve connections.
+const REACTORS_MAX: u64 = 64;
+
 const SECTIONS: &str =
     "[storage], [scheduler], [device], [emulation], [trace], [log], [[app]], [[group]], [[view]]";
 
@@ -66,6 +69,7 @@ impl Config {
             shared_memory: top.bool("shared_memory", true)?,
             stall_ms: top.number("stall_ms", 30_000, (100, 86_400_000))? as u32,
             threads,
+            reactors: top.number("reactors", default_reactors(), (1, REACTORS_MAX))? as u32,
             storage,
             depth_written,
             scheduler,
@@ -78,6 +82,21 @@ impl Config {
             faults: Faults::default(),
         };
         finish(config, top)
+    }
+}
+
+/// Threads that serve connections where nothing is said: storage, clients and the core's own thread
+/// want cores too.
+fn default_reactors() -> u64 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    reactors_of(cores as u64)
+}
+
+/// The same for so many cores.
+pub(super) fn reactors_of(cores: u64) -> u64 {
+    match cores {
+        0..8 => 1,
+        _ => (cores / 4).min(8),
     }
 }
 

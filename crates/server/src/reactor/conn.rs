@@ -1,8 +1,9 @@
 //! One connection: what it has sent so far, what it is still to be sent, and when it last moved.
 
-use super::input::{FrameReader, Step};
-use super::output::Outbox;
+use super::admit::Due;
 use super::fabric::{ClientMemory, LAST_WORDS_NS};
+use super::input::{FrameReader, Step};
+use super::output::{Body, Outbox};
 use super::traffic::Traffic;
 use super::transport::Stream;
 use crate::storage::slots::lock_buffer;
@@ -12,25 +13,31 @@ use std::sync::Arc;
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::frame::FrameError;
-use tidegate_wire::{Challenge, Request};
+use tidegate_wire::frame::{encode_reply, encode_reply_shared};
+use tidegate_wire::{Challenge, Reply, Status};
+
+/// Requests of a connection of a network thread that the core's thread may not have taken yet. A
+/// connection with so many is not read: the pool has no slot for one of them, most likely.
+pub const HANDED_MAX: u32 = 64;
 
 /// How far the request that is coming in has come.
 pub enum Stage {
     /// Header and body are due.
     Head,
-    /// The pool has no slot for it; nothing is read until it has.
-    Waiting(Box<Request>),
+    /// There is no slot for it, or none yet; nothing is read until there is.
+    Waiting {
+        /// Length of the payload that follows.
+        payload_len: u32,
+    },
     /// Its payload goes to a slot.
     Receiving {
-        /// The request.
-        request: Box<Request>,
-        /// The slot.
-        slot: SlotId,
-        /// Its memory.
+        /// The slot's memory.
         buffer: SlotBuffer,
+        /// Length of the payload.
+        len: usize,
     },
     /// Its payload is of no use.
-    Discarding(Box<Request>),
+    Discarding,
 }
 
 /// What one read from the socket gave.
@@ -55,6 +62,10 @@ pub struct Conn {
     pub stream: Stream,
     /// Where the incoming request is.
     pub stage: Stage,
+    /// The request of which something is due, on the core's own thread.
+    pub due: Option<Due>,
+    /// Requests that a network thread has handed to the core's and not heard of yet.
+    pub handed: u32,
     /// The frames that come in.
     pub reader: FrameReader,
     /// The client's memory, if it has offered some.
@@ -73,6 +84,8 @@ pub struct Conn {
     pub last_words: Option<Time>,
     /// It was not read because it does not read; it is when it has taken some replies.
     pub unheard: bool,
+    /// Everything that the socket had was read; there will be an event when it has more.
+    pub drained: bool,
     /// The peer sends nothing more; the end is still to be read.
     pub hung_up: bool,
     /// In the reactor's list of those with something to read.
@@ -93,6 +106,8 @@ impl Conn {
             peer,
             stream,
             stage: Stage::Head,
+            due: None,
+            handed: 0,
             reader: FrameReader::new(payload_max),
             memory: None,
             remote: None,
@@ -102,6 +117,7 @@ impl Conn {
             closing: None,
             last_words: None,
             unheard: false,
+            drained: false,
             hung_up: false,
             in_ready: false,
             in_dirty: false,
@@ -113,27 +129,65 @@ impl Conn {
     /// Uses the bytes that have come.
     pub fn step(&mut self) -> Result<Step, FrameError> {
         match &self.stage {
-            Stage::Receiving {
-                request, buffer, ..
-            } => {
-                let len = request.payload_len as usize;
-                self.reader.next(&mut lock_buffer(buffer)[..len])
+            Stage::Receiving { buffer, len } => self.reader.next(&mut lock_buffer(buffer)[..*len]),
+            Stage::Waiting { .. } => Ok(Step::More),
+            Stage::Head | Stage::Discarding => self.reader.next(&mut []),
+        }
+    }
+
+    /// The payload of the request that came last goes to a buffer, or nowhere.
+    pub fn payload_due(&mut self, payload_len: u32, buffer: Option<SlotBuffer>) {
+        match buffer {
+            Some(buffer) => {
+                self.reader.keep_payload(payload_len);
+                let len = payload_len as usize;
+                self.stage = Stage::Receiving { buffer, len };
             }
-            Stage::Waiting(_) => Ok(Step::More),
-            Stage::Head | Stage::Discarding(_) => self.reader.next(&mut []),
+            None => {
+                self.reader.discard_payload(payload_len);
+                self.stage = Stage::Discarding;
+            }
+        }
+    }
+
+    /// Whether nothing is read because of this side.
+    pub fn waits_for_us(&self) -> bool {
+        matches!(self.stage, Stage::Waiting { .. }) || self.handed >= HANDED_MAX
+    }
+
+    /// Queues a reply.
+    pub fn answer(&mut self, now: Time, op: u8, reply: &Reply, body: Body) {
+        if self.outbox.is_empty() {
+            self.spoke = now;
+        }
+        let own = self.memory.as_ref();
+        match body {
+            Body::Nothing => self.outbox.push(|into| encode_reply(op, reply, into), None),
+            Body::Payload(payload) => self
+                .outbox
+                .push(|into| encode_reply(op, reply, into), Some(payload)),
+            Body::Shared(memory) if own.is_some_and(|own| Arc::ptr_eq(own, &memory)) => self
+                .outbox
+                .push(|into| encode_reply_shared(op, reply, into), None),
+            Body::Shared(_) => {
+                // The client has come back since, and looks for the bytes at another place.
+                let again = Reply {
+                    result: Err(Status::TryLater),
+                    payload_len: 0,
+                    ..*reply
+                };
+                self.outbox
+                    .push(|into| encode_reply(op, &again, into), None);
+            }
         }
     }
 
     /// Reads once from the socket.
     pub fn fill(&mut self, now: Time) -> io::Result<Fill> {
         let result = match &self.stage {
-            Stage::Receiving {
-                request, buffer, ..
-            } => {
-                let len = request.payload_len as usize;
-                self.reader
-                    .fill(&mut self.stream, &mut lock_buffer(buffer)[..len])
-            }
+            Stage::Receiving { buffer, len } => self
+                .reader
+                .fill(&mut self.stream, &mut lock_buffer(buffer)[..*len]),
             _ => self.reader.fill(&mut self.stream, &mut []),
         };
         match result {
@@ -173,8 +227,7 @@ impl Conn {
 
     /// Whether it would be read if something came.
     pub fn is_read(&self) -> bool {
-        let waits = matches!(self.stage, Stage::Waiting(_));
-        !waits && self.closing.is_none() && !self.outbox.is_full()
+        !self.waits_for_us() && self.closing.is_none() && !self.outbox.is_full()
     }
 
     /// Whether every reply is on its way.
@@ -198,8 +251,7 @@ impl Conn {
         if moving.is_some_and(|since| now.since(since) > limit_ns) {
             return Some("its memory does not answer");
         }
-        let waits_for_us = matches!(self.stage, Stage::Waiting(_));
-        if waits_for_us || now.since(self.heard) <= limit_ns {
+        if self.waits_for_us() || now.since(self.heard) <= limit_ns {
             return None;
         }
         if self.reader.is_amid_frame() {

@@ -4,15 +4,16 @@
 //! Nothing here waits: a move is begun, and what follows from it is done when the link tells that
 //! it is over. A client whose memory does not answer is cut off like one that stops amid a frame.
 
-use super::conn::{Conn, Stage};
+use super::Core;
+use super::conn::Conn;
 use super::output::Outbox;
-use super::{Core, Reactor};
+use super::sockets::{Desk, Sockets};
 use crate::storage::SlotBuffer;
 use crate::storage::slots::{Memory, lock_buffer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate_fabric::{Link, Local, Remote, Wait};
-use tidegate_forward::{Admission, ConnId, SlotId};
+use tidegate_forward::{Admission, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::frame::encode_reply_shared;
 use tidegate_wire::{Op, Outcome, Reply, Request, Status};
@@ -177,8 +178,7 @@ impl Core {
             }
             Admission::Wait => {
                 memory.waiting = Some(place);
-                conn.stage = Stage::Waiting(request);
-                self.waiting.push_back(conn.id);
+                self.waits(conn, request);
             }
             Admission::Refuse(reason) => return Err(reason.into()),
         }
@@ -260,30 +260,26 @@ impl Conn {
     }
 }
 
-impl Reactor {
+impl Sockets {
     /// Looks at the connections through libfabric before a wait: those with news are served next.
     /// How long the wait may be, if they bound it.
     pub(super) fn look_at_links(&mut self) -> Option<Duration> {
         let (mut bound, mut news) = (None, Vec::new());
         for id in &self.links {
-            let Some(conn) = self.conns.get(id) else {
+            let Some(conn) = self.conns.get_mut(id) else {
                 continue;
             };
             let link = conn.stream.link();
             match link.map_or(Wait::Any, |link| link.wait(false, conn.is_read())) {
-                Wait::Not => news.push(*id),
+                Wait::Not => {
+                    conn.drained = false;
+                    news.push(*id);
+                }
                 Wait::AtMost(wait) => bound = Some(bound.map_or(wait, |least| wait.min(least))),
                 Wait::Any => {}
             }
         }
         news.into_iter().for_each(|id| self.mark_ready(id));
         bound
-    }
-
-    /// Something has happened at a connection's descriptors.
-    pub(super) fn link_woken(&mut self, id: ConnId) {
-        if let Some(link) = self.conns.get(&id).and_then(|conn| conn.stream.link()) {
-            link.woken();
-        }
     }
 }

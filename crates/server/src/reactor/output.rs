@@ -1,14 +1,14 @@
 //! Replies on their way out: header, body and payload of several replies in one call.
 
 use super::traffic::Traffic;
-use crate::storage::SlotBuffer;
 use crate::storage::pages::Pages;
 use crate::storage::slots::{Memory, lock_buffer};
+use crate::storage::{SharedMemory, SlotBuffer};
 use std::array;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use tidegate_forward::SlotId;
 
 /// Most replies of one gather write.
@@ -51,6 +51,16 @@ pub struct Payload {
     pub buffer: SlotBuffer,
     /// How much of it.
     pub len: usize,
+}
+
+/// What follows a reply's header.
+pub enum Body {
+    /// Nothing.
+    Nothing,
+    /// A slot's bytes.
+    Payload(Payload),
+    /// Nothing: the bytes lie in this memory, if it is still the client's.
+    Shared(Arc<SharedMemory>),
 }
 
 struct Outgoing {

@@ -1,13 +1,12 @@
 //! What the forwarder's core asks for, done: replies, jobs, seats, slots.
 
-use super::Reactor;
-use super::output::Payload;
+use super::output::{Body, Payload};
+use super::sockets::Desk;
+use super::{Core, Reactor};
 use crate::config::scheduler_options_on;
 use crate::storage::Completion;
-use std::sync::Arc;
 use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
-use tidegate_wire::frame::{encode_reply, encode_reply_shared};
-use tidegate_wire::{Reply, Status};
+use tidegate_wire::Reply;
 use tracing::info;
 
 impl Reactor {
@@ -22,7 +21,8 @@ impl Reactor {
             }
             self.storage.flush();
             went_on |= self.take_completions();
-            went_on |= self.flush();
+            self.remotes.hand_over();
+            went_on |= self.sockets.flush(&mut self.core);
             if std::mem::take(&mut self.core.freed) && !self.core.waiting.is_empty() {
                 self.admit_waiting();
                 went_on = true;
@@ -56,15 +56,17 @@ impl Reactor {
                 op,
                 reply,
                 slot,
-            } => self.send(conn, op, &reply, slot),
+            } => self.send(conn, op, reply, slot),
             Output::Free { slot } => self.core.free(slot),
             Output::Start { job, work } => self.storage.submit(job, work),
             Output::TakeSeat { seat } => self.take_seat(seat),
             Output::ReleaseSeat { seat } => self.seats.release(seat),
             Output::Close { conn, reason } => {
-                if let Some(found) = self.conns.get_mut(&conn) {
+                if let Some(found) = self.sockets.conns.get_mut(&conn) {
                     found.closing.get_or_insert(reason);
-                    self.mark_dirty(conn);
+                    self.sockets.mark_dirty(conn);
+                } else {
+                    self.remotes.close(conn, reason);
                 }
             }
             Output::Tell(given) => self.gossip.tell(given),
@@ -77,97 +79,40 @@ impl Reactor {
                 }
             }
             Output::Reclaimed { seat } => self.seats.reclaimed(seat),
-            Output::Drained => self.drained = true,
+            Output::Drained => {
+                self.drained = true;
+                self.remotes.flush();
+            }
         }
     }
 
-    fn send(&mut self, conn: ConnId, op: u8, reply: &Reply, slot: Option<SlotId>) {
-        let Some(found) = self.conns.get_mut(&conn) else {
-            if let Some(slot) = slot {
-                self.core.sent(slot);
-            }
-            return;
-        };
-        if found.outbox.is_empty() {
-            found.spoke = self.core.now;
-        }
-        if let Some((slot, memory)) =
-            slot.and_then(|slot| Some((slot, self.core.slots.memory_of(slot)?)))
+    fn send(&mut self, conn: ConnId, op: u8, reply: Reply, slot: Option<SlotId>) {
+        let body = self.core.body(slot, reply.payload_len);
+        if let Some(found) = self.sockets.conns.get_mut(&conn)
+            && !matches!(body, Body::Shared(_))
         {
-            let own = found.memory.as_ref();
-            if own.is_some_and(|own| Arc::ptr_eq(own, &memory)) {
-                let encode = |into: &mut Vec<u8>| encode_reply_shared(op, reply, into);
-                found.outbox.push(encode, None);
-            } else {
-                // The client has come back since, and looks for the bytes at another place.
-                let again = Reply {
-                    result: Err(Status::TryLater),
-                    payload_len: 0,
-                    ..*reply
-                };
-                let encode = |into: &mut Vec<u8>| encode_reply(op, &again, into);
-                found.outbox.push(encode, None);
-            }
-            // What storage has put there is the client's.
-            self.core.sent(slot);
-            return self.mark_dirty(conn);
-        }
-        match self.core.put_remote(found, op, reply, slot) {
-            Ok(false) => {}
-            Ok(true) => return self.mark_dirty(conn),
-            Err(reason) => {
-                self.core.sent(slot.expect("only a slot is put anywhere"));
-                found.closing.get_or_insert(reason.into());
-                return self.mark_dirty(conn);
-            }
-        }
-        let payload = slot.map(|slot| Payload {
-            slot,
-            buffer: self
-                .core
-                .slots
-                .buffer(slot)
-                .expect("an admitted slot has memory"),
-            len: reply.payload_len as usize,
-        });
-        found
-            .outbox
-            .push(|into| encode_reply(op, reply, into), payload);
-        self.mark_dirty(conn);
-    }
-
-    /// Sends on every connection that has something to send. True if the core heard of it.
-    fn flush(&mut self) -> bool {
-        let now = self.core.now;
-        let mut told = false;
-        while let Some(id) = self.dirty.pop() {
-            let Some(conn) = self.conns.get_mut(&id) else {
-                continue;
-            };
-            conn.in_dirty = false;
-            let result = conn.flush(now, &mut self.sent, &mut self.core.traffic);
-            let heard_again = conn.unheard && !conn.outbox.is_full();
-            conn.unheard &= !heard_again;
-            let over = conn.closing.is_some() && conn.outbox.is_empty() && conn.is_heard(now);
-            let closing = conn.closing.take_if(|_| over);
-            for slot in self.sent.drain(..) {
-                told = true;
-                self.core.sent(slot);
-            }
-            let reason = match (result, closing) {
-                (Err(error), _) => format!("sending: {error}").into(),
-                (Ok(()), Some(reason)) => reason,
-                (Ok(()), None) => {
-                    if heard_again {
-                        self.mark_ready(id);
-                    }
-                    continue;
+            match self.core.put_remote(found, op, &reply, slot) {
+                Ok(false) => {}
+                Ok(true) => return self.sockets.mark_dirty(conn),
+                Err(reason) => {
+                    self.core.sent(slot.expect("only a slot is put anywhere"));
+                    found.closing.get_or_insert(reason.into());
+                    return self.sockets.mark_dirty(conn);
                 }
-            };
-            told = true;
-            self.close(id, Some(&reason));
+            }
         }
-        told
+        // What storage has put into shared memory is the client's by now.
+        let mut done = matches!(body, Body::Shared(_));
+        match self.sockets.conns.get_mut(&conn) {
+            Some(found) => {
+                found.answer(self.core.now, op, &reply, body);
+                self.sockets.mark_dirty(conn);
+            }
+            None => done |= !self.remotes.answer(conn, op, reply, body),
+        }
+        if let Some(slot) = slot.filter(|_| done) {
+            self.core.sent(slot);
+        }
     }
 
     fn parse_policy(&mut self, policy: PolicyId, text: &[u8]) {
@@ -184,5 +129,23 @@ impl Reactor {
         self.core
             .forwarder
             .handle(self.core.now, Input::PolicyParsed { policy, options });
+    }
+}
+
+impl Core {
+    /// What follows a reply that carries a slot's bytes, or none.
+    fn body(&self, slot: Option<SlotId>, payload_len: u32) -> Body {
+        let Some(slot) = slot else {
+            return Body::Nothing;
+        };
+        if let Some(memory) = self.slots.memory_of(slot) {
+            return Body::Shared(memory);
+        }
+        let buffer = self.slots.buffer(slot);
+        Body::Payload(Payload {
+            slot,
+            buffer: buffer.expect("an admitted slot has memory"),
+            len: payload_len as usize,
+        })
     }
 }

@@ -3,9 +3,10 @@
 
 use super::Core;
 use crate::storage::Counts;
+use std::sync::{Mutex, PoisonError};
 use tidegate_forward::{HostCounts, Input};
 
-/// Counts since the start, kept by the reactor's thread alone.
+/// Counts since the start, kept by one thread alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Calls of epoll.
@@ -30,10 +31,45 @@ pub struct Traffic {
     pub copied_bytes: u64,
 }
 
+impl Traffic {
+    fn add(&mut self, other: &Traffic) {
+        self.waits += other.waits;
+        self.wakes += other.wakes;
+        self.receives += other.receives;
+        self.receives_empty += other.receives_empty;
+        self.received_bytes += other.received_bytes;
+        self.sends += other.sends;
+        self.sends_blocked += other.sends_blocked;
+        self.sent_bytes += other.sent_bytes;
+        self.spliced_bytes += other.spliced_bytes;
+        self.copied_bytes += other.copied_bytes;
+    }
+}
+
+/// A network thread's counts, for the core's thread to read: as they were at the end of a pass.
+#[derive(Default)]
+pub struct Published {
+    traffic: Mutex<Traffic>,
+}
+
+impl Published {
+    /// Says what there is to count now.
+    pub fn publish(&self, traffic: &Traffic) {
+        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner) = *traffic;
+    }
+
+    fn read(&self) -> Traffic {
+        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Core {
     /// Tells the forwarder's core, for whoever asks for the status next.
     pub(super) fn tell_counts(&mut self) {
-        let (traffic, storage) = (&self.traffic, &self.storage);
+        let (mut traffic, storage) = (self.traffic, &self.storage);
+        for thread in &self.network_traffic {
+            traffic.add(&thread.read());
+        }
         let counts = HostCounts {
             waits: traffic.waits,
             wakes: traffic.wakes,

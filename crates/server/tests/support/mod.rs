@@ -47,12 +47,22 @@ impl Drop for Scratch {
     }
 }
 
-/// A forwarder on a Unix socket (and what `edit` adds), one seat.
+/// A forwarder on a Unix socket (and what `edit` adds), one seat, with as many reactors as the test
+/// program says.
 pub fn start(scratch: &Scratch, edit: impl FnOnce(&mut Config)) -> Running {
     let mut config = Config::local(&scratch.export(), Address::Unix(scratch.socket()));
+    config.reactors = crate::REACTORS;
     edit(&mut config);
     let server = Server::bind(&config).expect("the configuration is right");
     server.spawn().expect("a thread can be had")
+}
+
+/// The name by which a test program runs this test of this module alone.
+pub fn test_name(module: &str, test: &str) -> String {
+    match module.split_once("::") {
+        Some((_, inner)) => format!("{inner}::{test}"),
+        None => test.to_string(),
+    }
 }
 
 trait Wire: Read + Write + Send {}
