@@ -4,35 +4,32 @@
 . "$(dirname "$0")/../lib.sh"
 need_fuse
 "$REPO/tools/need" fabric > "$WORK/need.log" 2>&1 || skip "libfabric: $(tail -n 1 "$WORK/need.log")"
-check "the crate's own tests" cargo test --quiet --locked --manifest-path "$REPO/crates/fabric/Cargo.toml" \
-  --features libfabric
-check "clients and forwarders, one of them killed" cargo test --quiet --locked \
-  --manifest-path "$REPO/crates/server/Cargo.toml" --features fabric --test fabric
-[ "$MODE" = long ] || verdict
-
-check "clients of forwarders that are killed again and again" cargo test --quiet --locked \
-  --manifest-path "$REPO/crates/server/Cargo.toml" --features fabric --test clients
+# Beside the usual build, whose dependencies it shares.
+target=${CARGO_TARGET_DIR:-$REPO/target}
 plain=$TIDEGATE
+export TIDEGATE=${TIDEGATE_FABRIC:-$target/fabric/release/tidegate}
 # TIDEGATE_FABRIC names a program that was built with the feature already.
 if [ -z "${TIDEGATE_FABRIC:-}" ]; then
-  # Beside the usual build, whose dependencies it shares.
-  target=${CARGO_TARGET_DIR:-$REPO/target}
-  TIDEGATE_FABRIC=$target/fabric/release/tidegate
   note "building with the feature"
   (cd "$REPO" && CARGO_BUILD_BUILD_DIR=$target CARGO_TARGET_DIR=$target/fabric cargo build --release --quiet --locked \
     -p tidegate-cli -p tidegate-preload --features tidegate-cli/fabric) || die "the build with --features fabric"
 fi
-export TIDEGATE=$TIDEGATE_FABRIC
 library=$(dirname "$TIDEGATE")/libtidegate_preload.so
-size_mb=500
+[ -n "${TIDEGATE_FABRIC:-}" ] || check "the crate's own tests" cargo test --quiet --locked --manifest-path "$REPO/crates/fabric/Cargo.toml" --features libfabric
+if [ "$MODE" = long ]; then
+  check "clients and forwarders, one killed again and again" cargo test --quiet --locked \
+    --manifest-path "$REPO/crates/server/Cargo.toml" --features fabric --test fabric --test clients
+fi
+size_mb=24 cases=(append cp dd fio-threads holes locks python-io) long=()
+[ "$MODE" = quick ] || { size_mb=500 cases=() long=(--shortcut "$library"); }
 head -c $((size_mb * 1000000 + 7)) /dev/urandom > "$WORK/in"
 sum() { sha256sum < "$1" | cut -d' ' -f1; }
 # through WHAT: a file of odd length comes back, through the mount and from the back end.
 through() {
-  cp "$WORK/in" "$MNT/$1" && check "$1: a file of $size_mb MB arrives" test "$(sum "$DATA/$1")" = "$(sum "$WORK/in")"
+  cp "$WORK/in" "$MNT/file.$1" && check "$1: a file of $size_mb MB arrives" test "$(sum "$DATA/file.$1")" = "$(sum "$WORK/in")"
   # What the page cache of the mount has would not be asked for.
   echo 3 > /proc/sys/vm/drop_caches 2> /dev/null || true
-  check "$1: and comes back" test "$(sum "$MNT/$1")" = "$(sum "$WORK/in")"
+  check "$1: and comes back" test "$(sum "$MNT/file.$1")" = "$(sum "$WORK/in")"
 }
 
 note "without the feature"
@@ -46,8 +43,10 @@ note "provider shm"
 up 2 --transport fabric:shm
 through shm
 check "sessions are told by their transport" grep -q 'fabric:shm' "$RUN/client.toml"
-check "stat" "$TIDEGATE" stat --state-dir "$RUN" > "$WORK/stat"
-check "programs" compare shm --shortcut "$library"
+stat_works() { "$TIDEGATE" stat --state-dir "$RUN" > "$WORK/stat"; }
+check "stat" stat_works
+check "programs" compare shm --shortcut "$library" "${cases[@]}"
+first=$(forwarder_pid 1)
 restart_when_dead 1
 (sleep 1; kill -KILL "$(forwarder_pid 1)") & killer=$!
 for i in 1 2 3 4; do
@@ -56,6 +55,8 @@ for i in 1 2 3 4; do
   sleep 0.5
 done
 wait $killer
+for _ in $(seq 200); do [ "$(forwarder_pid 1)" != "$first" ] && [ -s "$RUN/forwarder.1.pid" ] && break; sleep 0.1; done
+through restarted
 down
 check "nothing is left in /dev/shm" test -z "$(ls /dev/shm | grep '^tidegate\.' | while read -r name; do
   pid=${name#tidegate.}; [ -d "/proc/${pid%%.*}" ] || echo "$name"; done)"
@@ -99,7 +100,7 @@ mount_it() {
 }
 mount_it
 through tcp
-check "programs" compare tcp --shortcut "$library"
+check "programs" compare tcp "${long[@]}" "${cases[@]}"
 note "the client is killed, and comes back"
 (cat /dev/zero > "$MNT/endless") 2> /dev/null & writer=$!
 remember $writer

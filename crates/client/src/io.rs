@@ -103,16 +103,7 @@ impl Host {
         };
         let core = core_options(&options)?;
         let addresses = addresses?;
-        if options.guest.place.is_some()
-            && let Some(address) = addresses
-                .iter()
-                .find(|address| address.provider().is_some())
-        {
-            return Err(ConnectError::Unreachable(format!(
-                "{}: libfabric has descriptors of its own, which the program may close",
-                address.text
-            )));
-        }
+        prepare_fabric(&options, &addresses)?;
         let arena = arena(&options);
         let shares_arena = arena.is_some() && addresses.iter().any(Address::reaches_memory);
         let (reactor, waker) = Reactor::new(addresses, secret, &core, options.guest)?;
@@ -480,6 +471,19 @@ impl Drop for Host {
             self.shutdown();
         }
     }
+}
+
+/// What addresses of libfabric need before the time to connect begins.
+fn prepare_fabric(options: &Options, addresses: &[Address]) -> Result<(), ConnectError> {
+    let mut fabric = addresses.iter().filter(|it| it.provider().is_some());
+    let Some(Address { text, .. }) = fabric.next() else {
+        return Ok(());
+    };
+    if options.guest.place.is_some() {
+        let why = "libfabric has descriptors of its own, which the program may close";
+        return Err(ConnectError::Unreachable(format!("{text}: {why}")));
+    }
+    tidegate_fabric::load().map_err(|error| ConnectError::Unreachable(format!("{text}: {error}")))
 }
 
 /// Memory for payload, for forwarders on this node, or through libfabric, to work on; all payload

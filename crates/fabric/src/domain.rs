@@ -80,6 +80,16 @@ unsafe impl Send for Domain {}
 // SAFETY: as above.
 unsafe impl Sync for Domain {}
 
+/// Loads libfabric, which takes tenths of a second the first time, and longer on a busy machine.
+pub fn load() -> Result<(), Error> {
+    // SAFETY: no arguments.
+    let trouble = unsafe { ffi::tgf_load() };
+    match trouble.is_null() {
+        true => Ok(()),
+        false => Err(Error::Absent(string(trouble))),
+    }
+}
+
 /// Domains that are open, by process: a fork child's are its own. Few, and never closed: to open
 /// one takes milliseconds.
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
@@ -112,11 +122,7 @@ impl Domain {
     }
 
     fn open(provider: Provider, node: Option<IpAddr>) -> Result<Domain, Error> {
-        // SAFETY: no arguments.
-        let trouble = unsafe { ffi::tgf_load() };
-        if !trouble.is_null() {
-            return Err(Error::Absent(string(trouble)));
-        }
+        load()?;
         let name = CString::new(provider.name()).expect("names have no zeros");
         let node = node.map(|node| CString::new(node.to_string()).expect("nor have addresses"));
         let node = node.as_ref().map_or(ptr::null(), |node| node.as_ptr());

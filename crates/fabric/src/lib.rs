@@ -17,5 +17,5 @@ mod link;
 mod memory;
 
 pub use address::{FabricAddress, Place, Provider};
-pub use domain::{Domain, Error, Registration};
+pub use domain::{Domain, Error, Registration, load};
 pub use link::{Link, Local, Remote, Wait};
