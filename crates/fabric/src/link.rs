@@ -17,8 +17,9 @@ use crate::domain::{Domain, Error, Registration};
 use state::State;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 /// How long a wait may last, so that nothing of a link is missed.
@@ -148,6 +149,9 @@ impl Link {
         number: u64,
     ) -> Result<(), Error> {
         let mut state = self.state();
+        if self.queue.is_none() {
+            state.advance(&self.socket);
+        }
         let begun = state.begin_move(put, local, remote, number);
         state.ring(&self.socket);
         begun
@@ -203,15 +207,45 @@ impl Link {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    fn advanced(&self) -> MutexGuard<'_, State> {
+    fn advanced(&self) -> Held<'_> {
         let mut state = self.state();
         state.advance(&self.socket);
         state
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> Held<'_> {
         // What a panic left behind is whole enough to be closed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || OPEN.read().unwrap_or_else(PoisonError::into_inner);
+        Held {
+            state,
+            _open: self.queue.is_none().then(open),
+        }
+    }
+}
+
+/// With the provider shm each end writes to the memory of the other, and where both are in one
+/// process an endpoint that is closed takes that memory away. So nobody closes one while another
+/// works, and who works looks first whether the peer's socket has ended, which it does before.
+static OPEN: RwLock<()> = RwLock::new(());
+
+/// A link's state, for one thread.
+struct Held<'l> {
+    state: MutexGuard<'l, State>,
+    _open: Option<RwLockReadGuard<'static, ()>>,
+}
+
+impl Deref for Held<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }
 
@@ -219,6 +253,9 @@ impl Drop for Link {
     fn drop(&mut self) {
         // In a fork child the endpoint is the parent's, and closing it would end it for both.
         if self.process == std::process::id() {
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+            let close = || OPEN.write().unwrap_or_else(PoisonError::into_inner);
+            let _closed = self.queue.is_none().then(close);
             // SAFETY: nobody uses it any more, and it is dropped here alone.
             unsafe { ManuallyDrop::drop(&mut self.state) };
         }

@@ -102,7 +102,7 @@ fn a_secret_is_proved_as_over_tcp() {
     let error = Client::connect(with).err().expect("it is the wrong one");
     assert!(error.to_string().contains("refused"), "{error}");
     assert!(
-        begin.elapsed() < Duration::from_secs(3),
+        begin.elapsed() < Duration::from_secs(15),
         "the refusal was heard"
     );
     let mut with = options(&address);
@@ -116,7 +116,7 @@ fn strangers_and_silent_peers_do_not_disturb() {
     let scratch = Scratch::new("fabric-strangers");
     let running = start(&scratch, |config| {
         config.listen = vec!["fabric:tcp:127.0.0.1:0".parse().expect("an address")];
-        config.stall_ms = 4000;
+        config.stall_ms = 8000;
     });
     let Address::Fabric(fabric) = running.addresses()[0].clone() else {
         panic!("it listens where it was told to");
@@ -238,7 +238,7 @@ fn a_peer_that_lies_about_its_memory_is_cut_off() {
     for listen in addresses(&scratch) {
         let running = start(&scratch, |config| {
             config.listen = vec![listen.parse().expect("an address")];
-            config.stall_ms = 4000;
+            config.stall_ms = 8000;
         });
         let Address::Fabric(address) = running.addresses()[0].clone() else {
             panic!("it listens where it was told to");
