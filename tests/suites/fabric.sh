@@ -4,24 +4,27 @@
 . "$(dirname "$0")/../lib.sh"
 need_fuse
 "$REPO/tools/need" fabric > "$WORK/need.log" 2>&1 || skip "libfabric: $(tail -n 1 "$WORK/need.log")"
-# Beside the usual build, whose dependencies it shares.
-target=${CARGO_TARGET_DIR:-$REPO/target}
+check "the crate's own tests" cargo test --quiet --locked --manifest-path "$REPO/crates/fabric/Cargo.toml" \
+  --features libfabric
+check "clients and forwarders, one of them killed" cargo test --quiet --locked \
+  --manifest-path "$REPO/crates/server/Cargo.toml" --features fabric --test fabric
+[ "$MODE" = long ] || verdict
+
+check "clients of forwarders that are killed again and again" cargo test --quiet --locked \
+  --manifest-path "$REPO/crates/server/Cargo.toml" --features fabric --test clients
 plain=$TIDEGATE
-export TIDEGATE=${TIDEGATE_FABRIC:-$target/fabric/release/tidegate}
 # TIDEGATE_FABRIC names a program that was built with the feature already.
 if [ -z "${TIDEGATE_FABRIC:-}" ]; then
+  # Beside the usual build, whose dependencies it shares.
+  target=${CARGO_TARGET_DIR:-$REPO/target}
+  TIDEGATE_FABRIC=$target/fabric/release/tidegate
   note "building with the feature"
   (cd "$REPO" && CARGO_BUILD_BUILD_DIR=$target CARGO_TARGET_DIR=$target/fabric cargo build --release --quiet --locked \
     -p tidegate-cli -p tidegate-preload --features tidegate-cli/fabric) || die "the build with --features fabric"
 fi
+export TIDEGATE=$TIDEGATE_FABRIC
 library=$(dirname "$TIDEGATE")/libtidegate_preload.so
-[ -n "${TIDEGATE_FABRIC:-}" ] || check "the crate's own tests" cargo test --quiet --locked --manifest-path "$REPO/crates/fabric/Cargo.toml" --features libfabric
-if [ "$MODE" = long ]; then
-  check "clients and forwarders, one killed again and again" cargo test --quiet --locked \
-    --manifest-path "$REPO/crates/server/Cargo.toml" --features fabric --test fabric --test clients
-fi
-size_mb=24 cases=(append cp dd fio-threads holes locks python-io) long=()
-[ "$MODE" = quick ] || { size_mb=500 cases=() long=(--shortcut "$library"); }
+size_mb=500
 head -c $((size_mb * 1000000 + 7)) /dev/urandom > "$WORK/in"
 sum() { sha256sum < "$1" | cut -d' ' -f1; }
 # through WHAT: a file of odd length comes back, through the mount and from the back end.
@@ -45,7 +48,7 @@ through shm
 check "sessions are told by their transport" grep -q 'fabric:shm' "$RUN/client.toml"
 stat_works() { "$TIDEGATE" stat --state-dir "$RUN" > "$WORK/stat"; }
 check "stat" stat_works
-check "programs" compare shm --shortcut "$library" "${cases[@]}"
+check "programs" compare shm --shortcut "$library"
 first=$(forwarder_pid 1)
 restart_when_dead 1
 (sleep 1; kill -KILL "$(forwarder_pid 1)") & killer=$!
@@ -100,7 +103,7 @@ mount_it() {
 }
 mount_it
 through tcp
-check "programs" compare tcp "${long[@]}" "${cases[@]}"
+check "programs" compare tcp --shortcut "$library"
 note "the client is killed, and comes back"
 (cat /dev/zero > "$MNT/endless") 2> /dev/null & writer=$!
 remember $writer
