@@ -8,6 +8,7 @@ import struct
 import zlib
 
 HEADER = struct.Struct("<4sBBHQHHIIIQQQI")
+VERSION = 3
 HELLO, BYE, PING, STATUS, CREATE, GETATTR, READ, WRITE = 1, 2, 3, 4, 17, 32, 80, 81
 HINTS = bytes(82)
 FLAG_REPLY, FLAG_ROW, FLAG_HINTS = 1, 4, 16
@@ -47,7 +48,7 @@ class Session:
     def send_hello(self):
         name = b"session.py"
         parallel = 2
-        hello = struct.pack("<BQQQIBIIII", 2, self.client, 1, 1, self.payload_max, parallel, self.payload_max,
+        hello = struct.pack("<BQQBQIBIIII", VERSION, self.client, 1, 0, 1, self.payload_max, parallel, self.payload_max,
                             0, 0, len(name))
         self.send(HELLO, hello + name + struct.pack("<I", 0))
 
@@ -64,7 +65,7 @@ class Session:
         if op in (READ, WRITE):
             body = HINTS + body
         counter = self.sequence if row else 0
-        head = HEADER.pack(b"TGW1", 2, op, flags, self.ids, 0, 0, len(body), len(payload), 0,
+        head = HEADER.pack(b"TGW1", VERSION, op, flags, self.ids, 0, 0, len(body), len(payload), 0,
                            counter, 0, 0, zlib.crc32(body))
         head += struct.pack("<I", zlib.crc32(head))
         pieces = [memoryview(head + body), memoryview(payload)]
@@ -80,7 +81,7 @@ class Session:
         head = self._take(64)
         (magic, version, op, flags, number, _, _, body_len, payload_len, status,
          _, _, _, body_crc) = HEADER.unpack(head[:60])
-        if magic != b"TGW1" or version != 2 or flags != FLAG_REPLY:
+        if magic != b"TGW1" or version != VERSION or flags != FLAG_REPLY:
             raise ValueError(f"not a reply: {head.hex()}")
         if struct.unpack("<I", head[60:])[0] != zlib.crc32(head[:60]):
             raise ValueError("a header with a wrong checksum")

@@ -9,6 +9,7 @@ mod address;
 mod arena;
 mod budget;
 mod connection;
+mod joined;
 mod lead;
 mod links;
 mod proof;
@@ -530,6 +531,7 @@ fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {
         name: name[..name.len().min(NAME_MAX)].into(),
         forwarders: options.forwarders.len(),
         payload_max: options.payload_max_allowed(),
+        connections: options.connections_allowed(),
         pipeline: options.pipeline(),
         merge_blocks: options.merge_blocks,
         names_max: options.names_max,

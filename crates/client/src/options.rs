@@ -7,6 +7,9 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Connections of one session that are of use on any machine, and that a forwarder has threads for.
+const CONNECTIONS_MAX: u16 = 64;
+
 /// How to reach the forwarders.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -23,6 +26,10 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Largest payload of one frame, default 1 MiB.
     pub payload_max: u32,
+    /// Connections to each forwarder at most, from 1 to 64; by default one for each core that this
+    /// process may use. A forwarder grants as many as it has threads for them (`reactors`). Those
+    /// after the first are made when several requests are under way at once, and carry data.
+    pub connections: u16,
     /// What may be under way at once of a call that is longer than `pipeline_bytes`, at each
     /// forwarder; one that is configured to allow less makes it less. Default parallel.
     pub pipelining: Pipelining,
@@ -69,6 +76,14 @@ pub struct Guest {
     pub place: Option<fn(OwnedFd) -> OwnedFd>,
 }
 
+/// Cores that this process may use.
+fn cores() -> u16 {
+    // Unlike std's, one system call: other programs' processes make clients, too.
+    let allowed = rustix::thread::sched_getaffinity(None);
+    let cores = allowed.map_or(1, |cores| cores.count());
+    cores.clamp(1, u32::from(CONNECTIONS_MAX)) as u16
+}
+
 impl Default for Options {
     fn default() -> Options {
         let host = rustix::system::uname()
@@ -85,6 +100,7 @@ impl Default for Options {
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(3),
             payload_max: 1 << 20,
+            connections: cores(),
             pipelining: Pipeline::default().mode,
             pipeline_bytes: Pipeline::default().chunk_bytes,
             in_flight_bytes_max: 64 << 20,
@@ -121,8 +137,8 @@ impl Options {
     /// ```
     ///
     /// The settings are `secret` (file), `timeout_s`, `connect_timeout_s`, `payload_max`,
-    /// `pipelining` (`none`, `serial` or `parallel`), `pipeline_bytes`, `in_flight_bytes_max`,
-    /// `shared_memory_bytes`, `coalesce_bytes`, `name` and `application`.
+    /// `connections`, `pipelining` (`none`, `serial` or `parallel`), `pipeline_bytes`,
+    /// `in_flight_bytes_max`, `shared_memory_bytes`, `coalesce_bytes`, `name` and `application`.
     pub fn from_text(text: &str) -> Result<Options, ConnectError> {
         let mut parts = text.split(';');
         let addresses = parts.next().unwrap_or_default().split(',').map(str::trim);
@@ -173,6 +189,11 @@ impl Options {
             "payload_max" => {
                 self.payload_max = u32::try_from(number()?).map_err(|_| wrong())?;
             }
+            "connections" => {
+                let connections = u16::try_from(number()?).map_err(|_| wrong())?;
+                let allowed = (1..=CONNECTIONS_MAX).contains(&connections);
+                self.connections = allowed.then_some(connections).ok_or_else(wrong)?;
+            }
             "pipelining" => self.pipelining = Pipelining::from_name(value).ok_or_else(wrong)?,
             "pipeline_bytes" => {
                 let bytes = u32::try_from(number()?).map_err(|_| wrong())?;
@@ -201,6 +222,11 @@ impl Options {
         self.payload_max.clamp(4096, PAYLOAD_LIMIT)
     }
 
+    /// The bound of connections, within reason.
+    pub(crate) fn connections_allowed(&self) -> u16 {
+        self.connections.clamp(1, CONNECTIONS_MAX)
+    }
+
     /// How calls move that are longer than a chunk, within what the protocol allows.
     pub(crate) fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.pipelining, self.pipeline_bytes)
@@ -222,8 +248,9 @@ pub enum ConnectError {
     /// A setting of [`Options::from_text`] is unknown or out of its range.
     #[error(
         "setting {0:?} is not understood; there are secret, timeout_s, connect_timeout_s, \
-         payload_max, pipelining (none, serial or parallel), pipeline_bytes (from 4096), \
-         in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, name and application"
+         payload_max, connections (from 1 to 64), pipelining (none, serial or parallel), \
+         pipeline_bytes (from 4096), in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, \
+         name and application"
     )]
     Setting(String),
     /// The secret cannot be read.
@@ -279,6 +306,7 @@ mod tests {
             ("unix:/a;colour=red", "colour=red"),
             ("unix:/a;timeout_s=soon", "timeout_s=soon"),
             ("unix:/a;payload_max=5000000000", "payload_max=5000000000"),
+            ("unix:/a;connections=0", "connections=0"),
             ("unix:/a;pipelining=both", "pipelining=both"),
             ("unix:/a;pipeline_bytes=100", "pipeline_bytes=100"),
             ("unix:/a;secret=", "secret="),

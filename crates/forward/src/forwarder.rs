@@ -58,6 +58,8 @@ pub struct Forwarder {
     outputs: VecDeque<Output>,
     connections: BTreeMap<ConnId, Connection>,
     clients: BTreeMap<u64, Client>,
+    /// Further connections of sessions, of all together.
+    joined: usize,
     requests: Slab<Pending>,
     jobs: Slab<(u32, Running)>,
     job_serial: u32,
@@ -129,6 +131,7 @@ impl Forwarder {
             outputs: VecDeque::new(),
             connections: BTreeMap::new(),
             clients: BTreeMap::new(),
+            joined: 0,
             requests: Slab::new(),
             jobs: Slab::new(),
             job_serial: 0,

@@ -57,6 +57,10 @@ pub struct Config {
     pub credits: u32,
     /// Sessions at once.
     pub sessions_max: u32,
+    /// Connections that are of use to one session: as many as the host has threads for them.
+    pub connections: u16,
+    /// Further connections at once, beside the first one of each session.
+    pub joined_max: u32,
     /// How long a client's opens and locks outlive its last connection, ns.
     pub lease_ns: u64,
     /// How long a seat that changed hands waits for reclaims, ns.
@@ -334,6 +338,8 @@ pub enum JobResult {
 
 /// Why a connection is closed that its client has ended in order.
 pub const GOODBYE: &str = "the client said goodbye";
+/// Why a connection is closed that has done nothing wrong either.
+pub const SESSION_OVER: &str = "another connection of its session has ended";
 
 /// What the host should do.
 pub enum Output {

@@ -7,6 +7,7 @@
 mod data;
 mod exactly_once;
 mod hostile;
+mod joined;
 mod locks;
 mod names;
 mod opens;
@@ -68,6 +69,8 @@ impl World {
             pool_bytes_max: 1 << 20,
             credits: 64,
             sessions_max: 8,
+            connections: 1,
+            joined_max: 0,
             lease_ns: 30 * SECOND,
             grace_ns: 10 * SECOND,
             uid: 0,
@@ -365,6 +368,7 @@ pub(super) fn hello(client: u64, incarnation: u64) -> Hello {
         version: frame::VERSION,
         client,
         incarnation,
+        joins: false,
         wall_ns: 0,
         payload_max: 1 << 20,
         pipeline: Pipeline::default(),

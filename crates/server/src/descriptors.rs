@@ -18,6 +18,8 @@ const HANDLES_MIN: u64 = 256;
 pub struct Descriptors {
     /// Connections at once.
     pub conns_max: usize,
+    /// Those of them that may be further ones of sessions.
+    pub joined_max: usize,
     /// Files known at once.
     pub handles_max: usize,
     /// The limit, if it is too low for the configured number of sessions.
@@ -44,9 +46,14 @@ impl Descriptors {
     }
 }
 
+/// Further connections of sessions, which few clients gain from, and many have none of.
+fn joined_wanted(sessions_max: u32) -> u64 {
+    u64::from(sessions_max) / 4
+}
+
 /// Connections that a number of sessions needs: old ones end a little after new ones have come.
 fn conns_wanted(sessions_max: u32) -> u64 {
-    u64::from(sessions_max) + u64::from(sessions_max) / 4 + 64
+    u64::from(sessions_max) + u64::from(sessions_max) / 4 + 64 + joined_wanted(sessions_max)
 }
 
 /// The least limit of open files with which nothing is cut.
@@ -62,6 +69,7 @@ fn share_out(limit: Option<u64>, sessions_max: u32) -> Descriptors {
     let files = free.saturating_sub(conns) / OF_A_FILE;
     Descriptors {
         conns_max: conns as usize,
+        joined_max: joined_wanted(sessions_max).min(conns / 8) as usize,
         handles_max: files.clamp(16, HANDLES_MAX) as usize,
         too_low: (conns < u64::from(sessions_max)).then_some(limit),
     }

@@ -156,7 +156,8 @@ impl Server {
         let addresses = listeners.iter().map(|one| one.address().clone()).collect();
         let hidden_path = config.export.join(HIDDEN);
         let shares = shares(config, &hidden_path)?;
-        let mut forwarder = Forwarder::new(forward_config(config, root, &scheduler, shares))?;
+        let core = forward_config(config, root, &scheduler, shares, descriptors.joined_max);
+        let mut forwarder = Forwarder::new(core)?;
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
         let parts = Parts {
             listeners,
@@ -335,6 +336,7 @@ fn forward_config(
     root: Attr,
     scheduler: &tidegate_sched::Options,
     shares: Rules,
+    joined_max: usize,
 ) -> tidegate_forward::Config {
     tidegate_forward::Config {
         forwarder: config.forwarder,
@@ -345,6 +347,8 @@ fn forward_config(
         pool_bytes_max: config.pool_bytes,
         credits: config.credits,
         sessions_max: config.sessions_max,
+        connections: config.reactors as u16,
+        joined_max: joined_max as u32,
         lease_ns: u64::from(config.lease_ms) * MS,
         grace_ns: u64::from(config.grace_ms) * MS,
         uid: rustix::process::geteuid().as_raw(),

@@ -147,6 +147,7 @@ fn survive(name: &str, shared_memory_bytes: u64, transport: &str) {
     let mut options = Options::new([listen.clone()]);
     options.shared_memory_bytes = shared_memory_bytes;
     options.timeout = Duration::from_secs(100);
+    options.connections = crate::REACTORS as u16;
     let client = Client::connect(options).expect("the forwarder is there");
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -174,6 +175,13 @@ fn survive(name: &str, shared_memory_bytes: u64, transport: &str) {
             running = Some(forwarder(&scratch, &listen));
         }
     });
+    let connections = match transport {
+        "unix" => crate::REACTORS,
+        _ => 1,
+    };
+    let status = client.status(0).expect("the forwarder is there");
+    let expected = format!("\"connections\":{connections},\"unanswered\"");
+    assert!(status.contains(&expected), "{expected} is not in {status}");
     drop(running);
 }
 

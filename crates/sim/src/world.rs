@@ -571,7 +571,10 @@ impl World {
                 self.recorder
                     .fails(format!("a session was refused: errno {}", errno.0));
             }
-            client::Output::Opened { .. } | client::Output::Log { .. } | client::Output::Ended => {}
+            client::Output::Opened { .. }
+            | client::Output::Join { .. }
+            | client::Output::Log { .. }
+            | client::Output::Ended => {}
         }
     }
 }

@@ -266,8 +266,11 @@ pub struct Hello {
     pub version: u8,
     /// Random id of the client, the same for all its connections and reconnects, never 0.
     pub client: u64,
-    /// Grows with each connection of this client to this forwarder; an older connection is closed.
+    /// Grows with each session's first connection of this client to this forwarder; older
+    /// connections are closed.
     pub incarnation: u64,
+    /// This is a further connection of the session whose first one had this incarnation.
+    pub joins: bool,
     /// Client's wall clock when this was sent, ns since 1970.
     pub wall_ns: u64,
     /// Largest payload the client wants to send or receive in one frame.
@@ -299,8 +302,10 @@ pub struct HelloReply {
     pub payload_max: u32,
     /// How transfers of this session move: at most what the client wants.
     pub pipeline: Pipeline,
-    /// Requests that the session may have unanswered.
+    /// Requests that the session may have unanswered, on all its connections together.
     pub credits: u32,
+    /// Connections that are of use to the session; one more may be refused all the same.
+    pub connections: u16,
     /// Rows that the client may use on each seat.
     pub rows: u16,
     /// The forwarder had no state of this client: open files and locks must be told again.

@@ -81,9 +81,10 @@ fn hints() -> Hints {
 
 fn hello() -> Hello {
     Hello {
-        version: 2,
+        version: 3,
         client: 99,
         incarnation: 1,
+        joins: false,
         wall_ns: 1_700_000_000_000_000_000,
         payload_max: 1 << 20,
         pipeline: Pipeline::new(Pipelining::Parallel, 512 << 10),
@@ -250,13 +251,14 @@ fn requests() -> Vec<(&'static str, Request)> {
 
 fn replies() -> Vec<(&'static str, u8, Reply)> {
     let hello = HelloReply {
-        version: 2,
+        version: 3,
         forwarder: 1,
         seats: 4,
         stripe: 1 << 20,
         payload_max: 1 << 20,
         pipeline: Pipeline::new(Pipelining::Serial, 256 << 10),
         credits: 64,
+        connections: 2,
         rows: 64,
         fresh: true,
         lease_ms: 30_000,

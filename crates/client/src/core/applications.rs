@@ -83,6 +83,7 @@ impl Core {
         let mut pending = Pending::new(op, 0, target, Purpose::Session);
         pending.caller.clone_from(&application.caller);
         let introduction = self.insert(pending);
+        self.sessions[forwarder].introducing.insert(introduction);
         self.transmit(forwarder, introduction);
         let session = &mut self.sessions[forwarder];
         if session.has_credit() {

@@ -26,6 +26,7 @@ impl Core {
             return;
         }
         session.waits.remove(reply.id);
+        session.introducing.remove(&reply.id);
         self.answered(forwarder, reply, payload);
         match self.ending {
             None => self.flush(forwarder),

@@ -291,8 +291,10 @@ impl Core {
         pending.place = Place::Sent(forwarder);
         session.sent.insert(id);
         session.last_sent = self.now;
+        let connection = self.connection_for(forwarder, &request.op);
         self.outputs.push_back(Output::Send {
             forwarder,
+            connection,
             request,
             payload,
         });

@@ -12,6 +12,9 @@ use crate::wire::frame::VERSION;
 use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Pipelining, Reply, Request, Status};
 use std::collections::BTreeSet;
 
+/// Requests of a session without a reply from which on further connections are of use.
+const BUSY: usize = 2;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Link {
     #[default]
@@ -43,6 +46,12 @@ pub(super) struct Session {
     pub(super) waits: Ids,
     /// Applications that need no word any more on this connection.
     pub(super) introduced: BTreeSet<u64>,
+    /// Words on applications that are on their way.
+    pub(super) introducing: BTreeSet<Id>,
+    /// Connections that are of use, as the hello said.
+    connections: u16,
+    /// The host was told so.
+    joins: bool,
     /// Node and boot, as the last hello said.
     pub(super) identity: Option<Identity>,
 }
@@ -100,6 +109,34 @@ impl Core {
         }
     }
 
+    /// On which of the session's connections a request goes that is about to be sent. Data may
+    /// overtake each other: what is under way at once has no order. Each stripe has its connection,
+    /// so that what follows one another in a file comes in order as far as can be.
+    pub(super) fn connection_for(&mut self, forwarder: usize, op: &Op) -> u64 {
+        let (Op::Read { handle, extents } | Op::Write { handle, extents }) = op else {
+            return 0;
+        };
+        let session = &mut self.sessions[forwarder];
+        if !session.joins {
+            let connections = session.connections;
+            if connections == 1 || session.sent.len() < BUSY {
+                return 0;
+            }
+            session.joins = true;
+            self.outputs.push_back(Output::Join {
+                forwarder,
+                connections,
+            });
+        }
+        match (&self.layout, session.introducing.is_empty()) {
+            (Some(layout), true) => {
+                let round = layout.stripe * u64::from(layout.seats);
+                handle.inode.wrapping_add(extents.first.offset / round)
+            }
+            _ => 0,
+        }
+    }
+
     /// A connection has come about: says hello.
     pub(super) fn connected(&mut self, forwarder: usize, proof: Box<[u8]>) {
         if self.sessions[forwarder].link != Link::Connecting || self.ending.is_some() {
@@ -109,15 +146,35 @@ impl Core {
         let session = &mut self.sessions[forwarder];
         session.incarnation += 1;
         session.introduced.clear();
+        session.introducing.clear();
+        session.joins = false;
         session.link = Link::Greeting {
             hello: id,
             at: self.now,
             wall: self.wall,
         };
+        let request = self.hello(forwarder, id, false, proof);
+        self.outputs.push_back(Output::Send {
+            forwarder,
+            connection: 0,
+            request,
+            payload: Vec::new(),
+        });
+    }
+
+    /// What a further connection of a session begins with, under an id of the host's, whose reply
+    /// is not for the core. None if there is no session now.
+    pub fn join(&self, forwarder: usize, id: u64, proof: Box<[u8]>) -> Option<Request> {
+        let open = self.sessions[forwarder].is_open() && self.ending.is_none();
+        open.then(|| self.hello(forwarder, id, true, proof))
+    }
+
+    fn hello(&self, forwarder: usize, id: Id, joins: bool, proof: Box<[u8]>) -> Request {
         let op = Op::Hello(Hello {
             version: VERSION,
             client: self.options.client,
-            incarnation: session.incarnation,
+            incarnation: self.sessions[forwarder].incarnation,
+            joins,
             wall_ns: self.wall,
             payload_max: self.options.payload_max,
             pipeline: self.options.pipeline,
@@ -126,7 +183,7 @@ impl Core {
             name: self.options.name.clone(),
             proof,
         });
-        let request = Request {
+        Request {
             id,
             seat: 0,
             row: None,
@@ -137,13 +194,7 @@ impl Core {
             hints: None,
             op,
             payload_len: 0,
-        };
-        let payload = Vec::new();
-        self.outputs.push_back(Output::Send {
-            forwarder,
-            request,
-            payload,
-        });
+        }
     }
 
     /// Whether this is the reply to the hello; then it has been dealt with.
@@ -202,6 +253,7 @@ impl Core {
         let session = &mut self.sessions[forwarder];
         session.link = Link::Open;
         session.credits = granted.credits as usize;
+        session.connections = granted.connections.min(self.options.connections);
         session.pipelining = granted.pipeline.mode;
         session.lease_third = u64::from(granted.lease_ms) * MS / 3;
         session.last_sent = self.now;

@@ -35,6 +35,7 @@ fn attr(handle: Handle) -> Attr {
 #[derive(Clone, Debug)]
 struct Sent {
     forwarder: usize,
+    connection: u64,
     request: Request,
     payload: Vec<Bytes>,
 }
@@ -48,6 +49,7 @@ struct Grant {
     pipelining: Pipelining,
     identity: (u64, u64),
     ahead_ns: u64,
+    connections: u16,
 }
 
 const GRANT: Grant = Grant {
@@ -57,6 +59,7 @@ const GRANT: Grant = Grant {
     pipelining: Pipelining::Parallel,
     identity: (1, 1),
     ahead_ns: 0,
+    connections: 1,
 };
 
 /// A core and everything it has put out, sorted.
@@ -67,6 +70,7 @@ struct Rig {
     calls: u64,
     sent: Vec<Sent>,
     connects: Vec<usize>,
+    joins: Vec<(usize, u16)>,
     done: BTreeMap<CallId, Result<Answer, Errno>>,
     refused: Vec<(usize, Errno)>,
     logs: Vec<String>,
@@ -93,6 +97,7 @@ impl Rig {
             name: Box::from(*b"test"),
             forwarders,
             payload_max: 8192,
+            connections: 3,
             pipeline,
             merge_blocks,
             names_max: 1000,
@@ -104,6 +109,7 @@ impl Rig {
             calls: 0,
             sent: Vec::new(),
             connects: Vec::new(),
+            joins: Vec::new(),
             done: BTreeMap::new(),
             refused: Vec::new(),
             logs: Vec::new(),
@@ -129,12 +135,18 @@ impl Rig {
             match output {
                 Output::Connect { forwarder } => self.connects.push(forwarder),
                 Output::Disconnect { forwarder } => self.gone(forwarder),
+                Output::Join {
+                    forwarder,
+                    connections,
+                } => self.joins.push((forwarder, connections)),
                 Output::Send {
                     forwarder,
+                    connection,
                     request,
                     payload,
                 } => self.sent.push(Sent {
                     forwarder,
+                    connection,
                     request,
                     payload,
                 }),
@@ -187,6 +199,7 @@ impl Rig {
             payload_max: 8192,
             pipeline: Pipeline::new(grant.pipelining, 8192),
             credits: grant.credits,
+            connections: grant.connections,
             rows: grant.rows,
             fresh: grant.fresh,
             lease_ms: 3000,

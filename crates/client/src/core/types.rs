@@ -24,6 +24,8 @@ pub struct CoreOptions {
     /// Largest payload of one frame that the client wants, 4096 to
     /// [`PAYLOAD_LIMIT`](crate::wire::PAYLOAD_LIMIT).
     pub payload_max: u32,
+    /// Connections of each session at most.
+    pub connections: u16,
     /// How calls move that are longer than a chunk; a forwarder may agree to less.
     pub pipeline: Pipeline,
     /// Blocks of one operation that lie on the same seat travel in one request (list I/O), as far
@@ -166,10 +168,21 @@ pub enum Output {
         /// Where.
         forwarder: usize,
     },
-    /// Send a request on the present connection, in the order given.
+    /// Several requests are under way: further connections of the session are of use. Said once of
+    /// each session; see [`Core::join`](super::Core::join).
+    Join {
+        /// Where to.
+        forwarder: usize,
+        /// How many connections are of use, with the first one.
+        connections: u16,
+    },
+    /// Send a request on the session's connection, in the order given.
     Send {
         /// Where to.
         forwarder: usize,
+        /// Which of several connections, modulo their number; 0, the first one, wherever the order
+        /// matters.
+        connection: u64,
         /// The request.
         request: Request,
         /// Its payload: pieces of the caller's bytes, not copied.

@@ -20,6 +20,8 @@ const PIECES_MAX: usize = 64;
 const SPARE_MAX: usize = 64;
 /// Id of the request that offers memory. The core counts its own from 1.
 pub(crate) const OFFER: u64 = u64::MAX;
+/// Id of the request with which a further connection joins its session.
+pub(crate) const JOIN: u64 = u64::MAX - 1;
 
 /// A connected socket and what waits to be sent on it. Its number of frames is bounded by the
 /// session's credits, its bytes by the budget.

@@ -7,8 +7,8 @@ use tidegate_fabric::Wait;
 
 impl Reactor {
     /// Something has happened at a forwarder's descriptors.
-    pub(super) fn woken(&self, forwarder: usize) {
-        if let Link::Present(live) = &self.links[forwarder]
+    pub(super) fn woken(&self, link: usize) {
+        if let Link::Present(live) = &self.links[link]
             && let Some(link) = live.connection.wire.link()
         {
             link.woken();

@@ -1,10 +1,10 @@
 //! Waiting for all connections of a client, and taking in what comes, in whichever thread leads.
 
 use super::address::Address;
-use super::connection::{Connection, OFFER};
+use super::connection::{Connection, JOIN, OFFER};
 use super::proof::Secret;
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
-use super::shared::{Command, Shared, State};
+use super::shared::{Command, Peer, Shared, State};
 use super::spin::Spin;
 use super::wire::Wire;
 use crate::core::{CoreOptions, Input, Lost};
@@ -24,13 +24,17 @@ use std::time::{Duration, Instant};
 /// When to try again at a forwarder whose queue of new connections is full.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
 
+/// Tells of the waker; links tell of themselves by their index.
+const WAKER: Token = Token(usize::MAX);
+
 /// See the module.
 pub(crate) struct Reactor {
     poll: Poll,
-    addresses: Vec<Address>,
+    pub(super) addresses: Vec<Address>,
     secret: Option<Secret>,
     client: u64,
     payload_max: u32,
+    /// The first connection to each forwarder, then the second to each, and so on.
     pub(super) links: Vec<Link>,
     received: Vec<Received>,
     guest: Guest,
@@ -49,7 +53,7 @@ pub(crate) enum Cycle {
     Done,
 }
 
-/// What the thread has of one forwarder.
+/// What the thread has of one connection.
 pub(super) enum Link {
     Absent,
     /// Its queue of new connections is full.
@@ -62,7 +66,7 @@ pub(super) enum Link {
 
 /// A socket, from the first step of connecting on.
 pub(super) struct Live {
-    generation: u64,
+    pub(super) generation: u64,
     pub(super) connection: Arc<Connection>,
     receiver: Receiver,
     pub(super) connecting: bool,
@@ -108,7 +112,7 @@ impl Reactor {
         guest: Guest,
     ) -> io::Result<(Reactor, Waker)> {
         let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), Token(addresses.len()))?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
         let links = addresses.iter().map(|_| Link::Absent).collect();
         let (client, payload_max) = (core.client, core.payload_max);
         let received = Vec::new();
@@ -194,9 +198,9 @@ impl Reactor {
         shared.state().sleeps_until_ns = 0;
         for event in &events {
             if event.token().0 < self.links.len() {
-                let forwarder = event.token().0;
-                self.woken(forwarder);
-                self.react(shared, forwarder, Ready::of(event));
+                let link = event.token().0;
+                self.woken(link);
+                self.react(shared, link, Ready::of(event));
             }
         }
         self.events = events;
@@ -213,13 +217,7 @@ impl Reactor {
             let commands = std::mem::take(&mut state.commands);
             let wake_at = state.core.wake_at();
             state.sleeps_until_ns = wake_at.unwrap_or(u64::MAX);
-            let flushed = |state: &State| {
-                let mut connections = state
-                    .peers
-                    .iter()
-                    .filter_map(|peer| peer.connection.as_ref());
-                connections.all(|connection| connection.is_flushed())
-            };
+            let flushed = |state: &State| state.peers.iter().all(Peer::is_flushed);
             let done = state.ended && flushed(&state);
             drop(state);
             shared.carry_out(work);
@@ -234,9 +232,15 @@ impl Reactor {
                         forwarder,
                         generation,
                     } => {
+                        self.release_all(forwarder);
                         self.connect(shared, forwarder, generation);
                     }
-                    Command::Disconnect { forwarder } => self.release(forwarder),
+                    Command::Join {
+                        forwarder,
+                        generation,
+                        connections,
+                    } => self.join(shared, forwarder, generation, connections),
+                    Command::Disconnect { forwarder } => self.release_all(forwarder),
                 }
             }
         }
@@ -246,11 +250,11 @@ impl Reactor {
     fn retry(&mut self, shared: &Shared) -> bool {
         let now = Instant::now();
         let mut any = false;
-        for forwarder in 0..self.links.len() {
-            if let Link::Queued { generation, again } = self.links[forwarder]
+        for link in 0..self.links.len() {
+            if let Link::Queued { generation, again } = self.links[link]
                 && again <= now
             {
-                self.connect(shared, forwarder, generation);
+                self.connect(shared, link, generation);
                 any = true;
             }
         }
@@ -266,8 +270,9 @@ impl Reactor {
         [sleep, retry].into_iter().flatten().min()
     }
 
-    fn connect(&mut self, shared: &Shared, forwarder: usize, generation: u64) {
-        self.release(forwarder);
+    pub(super) fn connect(&mut self, shared: &Shared, link: usize, generation: u64) {
+        self.release(link);
+        let forwarder = self.forwarder(link);
         let socket = match self.addresses[forwarder].connect() {
             Ok(socket) => match self.guest.place {
                 Some(place) => place(socket),
@@ -275,14 +280,14 @@ impl Reactor {
             },
             Err(Errno::AGAIN) => {
                 let again = Instant::now() + QUEUE_FULL_WAIT;
-                self.links[forwarder] = Link::Queued { generation, again };
+                self.links[link] = Link::Queued { generation, again };
                 return;
             }
             Err(errno) => {
-                return self.lost(shared, forwarder, generation, Gone::Connecting(errno));
+                return self.lost(shared, link, generation, Gone::Connecting(errno));
             }
         };
-        let address = &self.addresses[forwarder];
+        let address = self.address(link);
         let arena = match address.reaches_memory() {
             true => shared.arena.clone(),
             false => None,
@@ -294,17 +299,12 @@ impl Reactor {
         if self
             .poll
             .registry()
-            .register(&mut source, Token(forwarder), interest)
+            .register(&mut source, Token(link), interest)
             .is_err()
         {
-            return self.lost(
-                shared,
-                forwarder,
-                generation,
-                Gone::Connecting(Errno::NOMEM),
-            );
+            return self.lost(shared, link, generation, Gone::Connecting(Errno::NOMEM));
         }
-        self.links[forwarder] = Link::Present(Box::new(Live {
+        self.links[link] = Link::Present(Box::new(Live {
             generation,
             connection: Arc::new(Connection::new(wire, arena)),
             receiver: Receiver::new(challenges, shared.arena.clone()),
@@ -313,8 +313,8 @@ impl Reactor {
     }
 
     /// Lets go of a socket. A thread that still writes to it finds it ended.
-    fn release(&mut self, forwarder: usize) {
-        let link = std::mem::replace(&mut self.links[forwarder], Link::Absent);
+    pub(super) fn release(&mut self, link: usize) {
+        let link = std::mem::replace(&mut self.links[link], Link::Absent);
         if let Link::Present(live) = link {
             live.connection.close();
             // Closing would do it too, but a writing thread may hold the socket a little longer.
@@ -326,29 +326,29 @@ impl Reactor {
         }
     }
 
-    pub(super) fn react(&mut self, shared: &Shared, forwarder: usize, ready: Ready) {
-        let Link::Present(live) = &mut self.links[forwarder] else {
+    pub(super) fn react(&mut self, shared: &Shared, link: usize, ready: Ready) {
+        let Link::Present(live) = &mut self.links[link] else {
             return;
         };
         let generation = live.generation;
         let gone = if live.connecting {
-            self.connected(shared, forwarder, ready)
+            self.connected(shared, link, ready)
         } else {
             if ready.writable {
                 live.connection.flush();
             }
             Ok(())
         };
-        let gone = gone.and_then(|()| self.receive(shared, forwarder, ready));
+        let gone = gone.and_then(|()| self.receive(shared, link, ready));
         if let Err(gone) = gone {
-            self.release(forwarder);
-            self.lost(shared, forwarder, generation, gone);
+            self.release(link);
+            self.lost(shared, link, generation, gone);
         }
     }
 
     /// Looks whether a connection has come about.
-    fn connected(&mut self, shared: &Shared, forwarder: usize, ready: Ready) -> Result<(), Gone> {
-        let Link::Present(live) = &mut self.links[forwarder] else {
+    fn connected(&mut self, shared: &Shared, link: usize, ready: Ready) -> Result<(), Gone> {
+        let Link::Present(live) = &mut self.links[link] else {
             return Ok(());
         };
         let socket = live.connection.wire.socket();
@@ -363,24 +363,28 @@ impl Reactor {
         live.connecting = false;
         let queue = live.connection.wire.connected().map_err(Gone::Fabric)?;
         if let Some(queue) = queue {
-            let (token, interest) = (Token(forwarder), Interest::READABLE | Interest::WRITABLE);
+            let (token, interest) = (Token(link), Interest::READABLE | Interest::WRITABLE);
             let registered = self
                 .poll
                 .registry()
                 .register(&mut SourceFd(&queue), token, interest);
             registered.map_err(|_| Gone::Connecting(Errno::NOMEM))?;
         }
-        if !self.addresses[forwarder].challenges() {
-            self.usable(shared, forwarder, Box::default());
+        if !self.address(link).challenges() {
+            self.usable(shared, link, Box::default());
         }
         Ok(())
     }
 
     /// Hands a connection over to the core.
-    fn usable(&mut self, shared: &Shared, forwarder: usize, proof: Box<[u8]>) {
-        let Link::Present(live) = &self.links[forwarder] else {
+    fn usable(&mut self, shared: &Shared, link: usize, proof: Box<[u8]>) {
+        let Link::Present(live) = &self.links[link] else {
             return;
         };
+        let forwarder = self.forwarder(link);
+        if link != forwarder {
+            return self.ask_to_join(shared, link, proof);
+        }
         let mut state = shared.state();
         let peer = &mut state.peers[forwarder];
         if peer.generation != live.generation {
@@ -396,12 +400,12 @@ impl Reactor {
     }
 
     /// Takes in what has arrived.
-    fn receive(&mut self, shared: &Shared, forwarder: usize, ready: Ready) -> Result<(), Gone> {
+    fn receive(&mut self, shared: &Shared, link: usize, ready: Ready) -> Result<(), Gone> {
         if !ready.readable {
             return Ok(());
         }
         loop {
-            let Link::Present(live) = &mut self.links[forwarder] else {
+            let Link::Present(live) = &mut self.links[link] else {
                 return Ok(());
             };
             if live.connecting {
@@ -413,7 +417,7 @@ impl Reactor {
                 .receive(wire, self.payload_max, &mut self.received);
             let received = std::mem::take(&mut self.received);
             if !received.is_empty() {
-                self.received = self.deliver(shared, forwarder, generation, received)?;
+                self.received = self.deliver(shared, link, generation, received)?;
             }
             match progress {
                 Ok(Progress::More) => {}
@@ -430,26 +434,31 @@ impl Reactor {
     fn deliver(
         &mut self,
         shared: &Shared,
-        forwarder: usize,
+        link: usize,
         generation: u64,
         mut received: Vec<Received>,
     ) -> Result<Vec<Received>, Gone> {
         for one in received.drain(..) {
             let (reply, payload) = match one {
                 Received::Reply(reply, _) if reply.id == OFFER => {
-                    self.offer_answered(forwarder, &reply);
+                    self.offer_answered(link, &reply);
+                    continue;
+                }
+                Received::Reply(reply, _) if reply.id == JOIN => {
+                    self.join_answered(shared, link, &reply);
                     continue;
                 }
                 Received::Reply(reply, payload) => {
-                    let payload = self.payload_of(forwarder, &reply, payload)?;
+                    let payload = self.payload_of(link, &reply, payload)?;
                     (reply, payload)
                 }
                 Received::Challenge(challenge) => {
                     let proof = self.prove(&challenge)?;
-                    self.usable(shared, forwarder, proof);
+                    self.usable(shared, link, proof);
                     continue;
                 }
             };
+            let forwarder = self.forwarder(link);
             let mut state = shared.state();
             if state.peers[forwarder].generation != generation {
                 continue;
@@ -469,11 +478,11 @@ impl Reactor {
     /// The payload of a reply, wherever it is.
     fn payload_of(
         &self,
-        forwarder: usize,
+        link: usize,
         reply: &Reply,
         payload: Option<Bytes>,
     ) -> Result<Bytes, Gone> {
-        let Link::Present(live) = &self.links[forwarder] else {
+        let Link::Present(live) = &self.links[link] else {
             return Ok(Bytes::new());
         };
         let shared = payload.is_none().then_some(reply.payload_len as usize);
@@ -483,13 +492,17 @@ impl Reactor {
     }
 
     /// The forwarder takes the memory that it was offered, or not.
-    fn offer_answered(&self, forwarder: usize, reply: &Reply) {
-        let Link::Present(live) = &self.links[forwarder] else {
+    fn offer_answered(&self, link: usize, reply: &Reply) {
+        let Link::Present(live) = &self.links[link] else {
             return;
         };
         match reply.result {
             Ok(_) => live.connection.accepted(),
-            Err(status) => tracing::debug!(forwarder, ?status, "shared memory was refused"),
+            Err(status) => tracing::debug!(
+                forwarder = self.forwarder(link),
+                ?status,
+                "shared memory was refused"
+            ),
         }
     }
 
@@ -503,7 +516,8 @@ impl Reactor {
     }
 
     /// Tells the core that a connection is over, unless it has given it up itself.
-    fn lost(&mut self, shared: &Shared, forwarder: usize, generation: u64, gone: Gone) {
+    fn lost(&mut self, shared: &Shared, link: usize, generation: u64, gone: Gone) {
+        let forwarder = self.forwarder(link);
         let (why, refused, text) = match gone {
             Gone::Connecting(errno) => (Lost::Refused, false, errno.to_string()),
             Gone::Fabric(error @ tidegate_fabric::Error::Absent(_)) => {
@@ -519,7 +533,7 @@ impl Reactor {
                 (Lost::Broken, true, text.to_string())
             }
         };
-        let address = &self.addresses[forwarder].text;
+        let address = &self.address(link).text;
         if why == Lost::Broken {
             tracing::warn!(%address, %text, "connection dropped");
         } else {
@@ -527,14 +541,17 @@ impl Reactor {
         }
         let mut state = shared.state();
         let peer = &mut state.peers[forwarder];
-        if peer.generation != generation {
+        let joined = || peer.joined.iter().any(|(joined, _)| *joined == link);
+        let in_use = link == forwarder || joined();
+        if peer.generation != generation || !in_use {
             return;
         }
         peer.generation += 1;
-        peer.connection = None;
+        peer.take_connections().for_each(|it| it.close());
         shared.note_trouble(&mut state, forwarder, refused, text);
         let work = shared.handle(&mut state, Input::ConnectionLost { forwarder, why });
         drop(state);
+        self.release_all(forwarder);
         shared.carry_out(work);
     }
 }

@@ -11,6 +11,7 @@ use crate::core::{CallId, Core, CoreOptions, Input, Output};
 use crate::wire::Attr;
 use mio::Waker;
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -51,6 +52,9 @@ pub(crate) struct State {
 pub(crate) struct Peer {
     /// Present while requests may be sent.
     pub(crate) connection: Option<Arc<Connection>>,
+    /// Further connections of the session, and which of the reactor's links they are. They end
+    /// with the first one, and it with them.
+    pub(crate) joined: Vec<(usize, Arc<Connection>)>,
     /// Number of the connection: what belongs to an older one must not be told to the core.
     pub(crate) generation: u64,
     /// Why there is none, in words.
@@ -58,11 +62,42 @@ pub(crate) struct Peer {
     refused: bool,
 }
 
+impl Peer {
+    /// The connection of this number, modulo how many there are.
+    fn connection(&self, number: u64) -> Option<&Arc<Connection>> {
+        let first = self.connection.as_ref()?;
+        let further = number % (self.joined.len() as u64 + 1);
+        match further.checked_sub(1) {
+            None => Some(first),
+            Some(at) => Some(&self.joined[at as usize].1),
+        }
+    }
+
+    /// All connections, none of which is used any more.
+    pub(crate) fn take_connections(&mut self) -> impl Iterator<Item = Arc<Connection>> {
+        let joined = mem::take(&mut self.joined).into_iter().map(|(_, it)| it);
+        self.connection.take().into_iter().chain(joined)
+    }
+
+    /// Whether everything that was to be sent is out.
+    pub(crate) fn is_flushed(&self) -> bool {
+        let joined = self.joined.iter().map(|(_, connection)| connection);
+        let mut connections = self.connection.iter().chain(joined);
+        connections.all(|connection| connection.is_flushed())
+    }
+}
+
 /// What the I/O thread shall do.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Connect, under this generation.
     Connect { forwarder: usize, generation: u64 },
+    /// Make further connections of its session, so that there are so many of this generation.
+    Join {
+        forwarder: usize,
+        generation: u64,
+        connections: u16,
+    },
     /// Let go of the connection.
     Disconnect { forwarder: usize },
 }
@@ -269,9 +304,7 @@ impl Shared {
             slot.finish(Err(Errno::IO));
         }
         for peer in &mut state.peers {
-            if let Some(connection) = peer.connection.take() {
-                connection.close();
-            }
+            peer.take_connections().for_each(|it| it.close());
         }
         self.sessions.notify_all();
     }
@@ -290,17 +323,24 @@ impl Shared {
             Output::Disconnect { forwarder } => {
                 let peer = &mut state.peers[forwarder];
                 peer.generation += 1;
-                if let Some(connection) = peer.connection.take() {
-                    connection.close();
-                }
+                peer.take_connections().for_each(|it| it.close());
                 state.commands.push(Command::Disconnect { forwarder });
             }
+            Output::Join {
+                forwarder,
+                connections,
+            } => state.commands.push(Command::Join {
+                forwarder,
+                generation: state.peers[forwarder].generation,
+                connections,
+            }),
             Output::Send {
                 forwarder,
+                connection,
                 request,
                 payload,
             } => {
-                let Some(connection) = &state.peers[forwarder].connection else {
+                let Some(connection) = state.peers[forwarder].connection(connection) else {
                     return;
                 };
                 connection.enqueue_request(&request, payload);

@@ -385,6 +385,7 @@ fn grant(state: &State) -> HelloReply {
         payload_max: PAYLOAD_MAX,
         pipeline: Pipeline::new(Pipelining::Parallel, PAYLOAD_MAX),
         credits: 64,
+        connections: 1,
         rows: 16,
         fresh: state.connections <= 1,
         lease_ms: 60_000,

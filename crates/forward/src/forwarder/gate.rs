@@ -108,7 +108,8 @@ impl Forwarder {
         }
     }
 
-    /// Replies to a request and forgets it. The reply goes to the client's present connection.
+    /// Replies to a request and forgets it. The reply goes to the connection that the request came
+    /// on, or where that has ended to the client's present one.
     pub(super) fn answer(&mut self, key: Key, result: Result<Outcome, Status>) {
         let mut pending = self
             .requests
@@ -123,7 +124,7 @@ impl Forwarder {
             .expect("its client has state");
         let place = client.place_of(pending.id).expect("it is in hand");
         client.in_hand.remove(place);
-        let (conn, ended) = (client.conn, client.ended);
+        let (conn, ended) = (client.replies_on(pending.conn), client.ended);
         let payload_len = match &result {
             Ok(Outcome::Data { lens }) => {
                 let rest = lens.rest.iter().copied();

@@ -38,9 +38,14 @@ impl Forwarder {
             .expect("a connected client has state");
         state.seen = self.now;
         let id = request.id;
-        let Err(place) = state.place_of(id) else {
-            // Its reply goes to the client's present connection.
-            return self.free(slot);
+        let place = match state.place_of(id) {
+            Err(place) => place,
+            // It is in hand.
+            Ok(place) => {
+                let (_, key) = state.in_hand[place];
+                self.requests[key].conn = conn;
+                return self.free(slot);
+            }
         };
         let credits = self.config.credits;
         if state.in_hand.len() >= credits as usize {
@@ -50,7 +55,7 @@ impl Forwarder {
         if let Err(reason) = check(&self.config, &request, slot) {
             return self.refuse_request(conn, slot, reason);
         }
-        let mut pending = Pending::new(client, state.trusted, request, slot);
+        let mut pending = Pending::new(client, state.trusted, conn, request, slot);
         pending.hints.app = state.app_of(pending.hints.app);
         pending.takes_turns = takes_turns(&pending, state.pipelining);
         let key = self.requests.insert(pending);

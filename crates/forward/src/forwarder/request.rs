@@ -1,6 +1,6 @@
 //! One request in hand: from its arrival until its reply.
 
-use crate::host::SlotId;
+use crate::host::{ConnId, SlotId};
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::{Caller, Extent, Handle, Hints, Op, Request, Row, SetAttr, Status, frame};
@@ -30,6 +30,8 @@ pub(super) struct Pending {
     pub(super) client: u64,
     /// The client is.
     pub(super) trusted: bool,
+    /// The connection that it came on, and came on last if it was repeated.
+    pub(super) conn: ConnId,
     pub(super) id: u64,
     pub(super) seat: u16,
     pub(super) code: u8,
@@ -70,12 +72,14 @@ impl Pending {
     pub(super) fn new(
         client: u64,
         trusted: bool,
+        conn: ConnId,
         request: Request,
         slot: Option<SlotId>,
     ) -> Pending {
         Pending {
             client,
             trusted,
+            conn,
             id: request.id,
             seat: request.seat,
             code: frame::op_code(&request.op),

@@ -4,7 +4,7 @@ use super::Forwarder;
 use super::applications::Introduced;
 use super::request::Key;
 use crate::files::Errno;
-use crate::host::{ConnId, GOODBYE, Output, Peer};
+use crate::host::{ConnId, GOODBYE, Output, Peer, SESSION_OVER};
 use crate::table::{CLIENTS_MAX, ROWS};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -37,6 +37,8 @@ pub(super) struct Connection {
 pub(super) struct Client {
     pub(super) id: u64,
     pub(super) conn: Option<ConnId>,
+    /// Further connections of its session. They come after the first and end with it.
+    joined: Vec<ConnId>,
     incarnation: u64,
     pub(super) name: Box<[u8]>,
     pub(super) uid: u32,
@@ -68,6 +70,20 @@ impl Client {
 }
 
 impl Client {
+    /// The connection for the reply to what came on `from`: that one, or the session's first if it
+    /// has ended.
+    pub(super) fn replies_on(&self, from: ConnId) -> Option<ConnId> {
+        match self.joined.contains(&from) {
+            true => Some(from),
+            false => self.conn,
+        }
+    }
+
+    /// Connections of its session.
+    pub(super) fn connections(&self) -> usize {
+        usize::from(self.conn.is_some()) + self.joined.len()
+    }
+
     /// The id under which requests of an application are counted: another one if somebody else has
     /// taken its name.
     pub(super) fn app_of(&self, app: u64) -> u64 {
@@ -87,7 +103,8 @@ impl Forwarder {
         self.connections.insert(conn, connection);
     }
 
-    /// Ends a connection whose peer broke the rules, and only that.
+    /// Ends a connection whose peer broke the rules, and with it its session's others, but nothing
+    /// else.
     pub(super) fn close(&mut self, conn: ConnId, reason: impl Into<Box<str>>) {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
@@ -112,15 +129,24 @@ impl Forwarder {
         }
     }
 
-    /// The client has no connection any more; its lease runs.
+    /// A connection is over: its client's session has none any more, and its lease runs.
     fn detach(&mut self, conn: ConnId) {
         let client = self
             .connections
             .get_mut(&conn)
             .and_then(|it| it.client.take());
-        if let Some(client) = client.and_then(|id| self.clients.get_mut(&id)) {
-            client.conn = None;
-            client.seen = self.now;
+        let Some(client) = client.and_then(|id| self.clients.get_mut(&id)) else {
+            return;
+        };
+        let joined = core::mem::take(&mut client.joined);
+        self.joined -= joined.len();
+        let others = client.conn.take().into_iter().chain(joined);
+        client.seen = self.now;
+        for other in others.filter(|other| *other != conn).collect::<Vec<_>>() {
+            if let Some(connection) = self.connections.get_mut(&other) {
+                connection.client = None;
+            }
+            self.close(other, SESSION_OVER);
         }
     }
 
@@ -130,6 +156,9 @@ impl Forwarder {
             Ok(identity) => identity,
             Err((errno, reason)) => return self.refuse(conn, request, errno, reason),
         };
+        if hello.joins {
+            return self.join(conn, request, hello, (uid, trusted));
+        }
         let fresh = match self.clients.get(&hello.client) {
             Some(client) if (client.uid, client.trusted) != (uid, trusted) => {
                 let reason = "the client's id belongs to another user";
@@ -154,6 +183,7 @@ impl Forwarder {
         let client = self.clients.entry(hello.client).or_insert_with(|| Client {
             id: hello.client,
             conn: None,
+            joined: Vec::new(),
             incarnation: 0,
             name: Box::default(),
             uid,
@@ -182,6 +212,35 @@ impl Forwarder {
         connection.payload_max = payload_max;
         self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
         let granted = self.grant(hello, payload_max, pipeline, fresh);
+        self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
+    }
+
+    /// A further connection for a session that is there.
+    fn join(&mut self, conn: ConnId, request: &Request, hello: &Hello, peer: (u32, bool)) {
+        let room = self.joined < self.config.joined_max as usize;
+        let client = self.clients.get_mut(&hello.client);
+        let client = client.filter(|it| it.conn.is_some() && (it.uid, it.trusted) == peer);
+        let Some(client) = client.filter(|it| it.incarnation == hello.incarnation) else {
+            return self.refuse(
+                conn,
+                request,
+                EPROTO,
+                "it joins a session that is not there",
+            );
+        };
+        let first = client.conn.expect("it was looked for");
+        if !room || client.connections() >= usize::from(self.config.connections) {
+            return self.refuse(conn, request, EUSERS, "too many connections of sessions");
+        }
+        client.joined.push(conn);
+        client.seen = self.now;
+        let (mode, payload_max) = (client.pipelining, self.connections[&first].payload_max);
+        self.joined += 1;
+        let connection = self.connections.get_mut(&conn).expect("identified above");
+        connection.client = Some(hello.client);
+        connection.payload_max = payload_max;
+        let pipeline = Pipeline::new(mode, payload_max).least(hello.pipeline);
+        let granted = self.grant(hello, payload_max, pipeline, false);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
     }
 
@@ -234,6 +293,7 @@ impl Forwarder {
             payload_max,
             pipeline,
             credits: self.config.credits,
+            connections: self.config.connections.max(1),
             rows: ROWS as u16,
             fresh,
             lease_ms: (self.config.lease_ns / 1_000_000).min(u64::from(u32::MAX)) as u32,

@@ -12,7 +12,7 @@
 //!   "cost": {"read_random_base_ns": 8000000, ...},     the cost model in force, as in its file
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
-//!                 "connected": true, "unanswered": 1, "opens": 4, "locks": 0}],
+//!                 "connected": true, "connections": 1, "unanswered": 1, "opens": 4, "locks": 0}],
 //!   "scheduler": {"depth": 1,                            batches at once, as the policy decides
 //!                 "queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
 //!                 "arrived": 100, "finished": 99, "cancelled": 0, "rejected": 0},
@@ -255,11 +255,12 @@ impl Forwarder {
             write!(
                 out,
                 "{{\"client\":\"{:016x}\",\"name\":{},\"uid\":{},\"connected\":{},\
-                 \"unanswered\":{},\"opens\":{},\"locks\":{}}}",
+                 \"connections\":{},\"unanswered\":{},\"opens\":{},\"locks\":{}}}",
                 if trusted { client.id } else { 0 },
                 Quoted(&String::from_utf8_lossy(&client.name)),
                 client.uid,
                 client.conn.is_some(),
+                client.connections(),
                 client.in_hand.len(),
                 self.opens.count(client.id),
                 self.locks.count(client.id)

@@ -78,6 +78,7 @@ mod tests {
             version: tidegate_wire::frame::VERSION,
             client,
             incarnation: 1,
+            joins: false,
             wall_ns: 0,
             payload_max: 4096,
             pipeline: Default::default(),

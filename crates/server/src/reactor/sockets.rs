@@ -12,7 +12,7 @@ use mio::{Events, Poll, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
-use tidegate_forward::{ConnId, GOODBYE, SlotId};
+use tidegate_forward::{ConnId, GOODBYE, SESSION_OVER, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::Request;
 use tracing::{debug, warn};
@@ -269,7 +269,9 @@ impl Sockets {
             return;
         };
         match reason {
-            Some(GOODBYE) => debug!(peer = conn.peer, reason = GOODBYE, "session closed"),
+            Some(reason @ (GOODBYE | SESSION_OVER)) => {
+                debug!(peer = conn.peer, reason, "session closed");
+            }
             Some(reason) => warn!(peer = conn.peer, reason, "session closed"),
             None => debug!(peer = conn.peer, "connection ended"),
         }

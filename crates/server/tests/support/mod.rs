@@ -162,6 +162,7 @@ impl Peer {
             version: tidegate_wire::frame::VERSION,
             client: self.client,
             incarnation: self.incarnation,
+            joins: false,
             wall_ns: 1,
             payload_max: 1 << 20,
             pipeline: Default::default(),

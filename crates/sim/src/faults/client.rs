@@ -45,6 +45,7 @@ impl Client {
             name: format!("client-{id}").into_bytes().into(),
             forwarders,
             payload_max: 1 << 20,
+            connections: 1,
             // Each way of moving transfers is tried, in chunks shorter than the largest payload.
             pipeline: Pipeline::new(Pipelining::ALL[id as usize % 3], 16 << 10),
             merge_blocks,
@@ -148,6 +149,7 @@ impl Client {
                     forwarder,
                     request,
                     payload,
+                    ..
                 } => {
                     let mut frame = Frame::default();
                     tidegate_wire::frame::encode_request(&request, &mut frame.head);
@@ -162,7 +164,7 @@ impl Client {
                     ));
                 }
                 Output::Log { text } => self.log.push(text),
-                Output::Opened { .. } | Output::Ended => {}
+                Output::Opened { .. } | Output::Join { .. } | Output::Ended => {}
             }
         }
         Ok(())

@@ -156,6 +156,8 @@ impl World {
             pool_bytes_max: plan.pool_bytes,
             credits: plan.credits,
             sessions_max: 64,
+            connections: 1,
+            joined_max: 0,
             lease_ns: 30_000 * MS,
             grace_ns: 5_000 * MS,
             uid: 0,

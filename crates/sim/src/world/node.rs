@@ -59,6 +59,7 @@ impl Node {
             name: format!("node-{number}").into_bytes().into(),
             forwarders,
             payload_max,
+            connections: 1,
             // A request has what the scenario's largest payload allows, as in the papers.
             pipeline: Pipeline::new(Pipelining::Parallel, payload_max),
             merge_blocks,

@@ -196,6 +196,7 @@ fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
     out.u32(hello.payload_max);
     out.pipeline(hello.pipeline);
     out.u32(hello.credits);
+    out.u16(hello.connections);
     out.u16(hello.rows);
     out.u8(u8::from(hello.fresh));
     out.u32(hello.lease_ms);
@@ -219,6 +220,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
         payload_max: body.u32()?,
         pipeline: body.pipeline()?,
         credits: body.u32()?,
+        connections: body.u16()?,
         rows: body.u16()?,
         fresh: body.bool()?,
         lease_ms: body.u32()?,
@@ -232,7 +234,8 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
     if !layout_fits || !hello.stripe.is_power_of_two() || hello.stripe < 4096 {
         return Err(FrameError::Invalid("the layout"));
     }
-    let session_fits = hello.credits > 0 && hello.rows > 0 && hello.lease_ms > 0;
+    let session_fits =
+        hello.credits > 0 && hello.connections > 0 && hello.rows > 0 && hello.lease_ms > 0;
     if !session_fits || !(4096..=PAYLOAD_LIMIT).contains(&hello.payload_max) {
         return Err(FrameError::Invalid("the session's limits"));
     }

@@ -151,3 +151,77 @@ fn a_goodbye_does_not_wait_for_ever() {
     rig.wake();
     assert!(rig.ended);
 }
+
+#[test]
+fn further_connections_are_of_use_once_several_requests_are_under_way() {
+    let mut rig = Rig::new(1);
+    let grant = Grant {
+        connections: 8,
+        ..GRANT
+    };
+    rig.core.connect(0);
+    rig.pump();
+    rig.greet(0, grant, &[]);
+    let one = rig.call(read(file(2), 0, 100));
+    let sent = rig.next();
+    rig.data(&sent, bytes(100));
+    rig.succeeded(one);
+    assert!(rig.joins.is_empty(), "one after another needs one");
+    for stripe in 0..4 {
+        rig.call(read(file(2), stripe * 4096, 100));
+    }
+    assert_eq!(rig.joins, [(0, 3)], "no more than it wants, said once");
+    let connections: Vec<u64> = rig.sent.iter().map(|sent| sent.connection % 3).collect();
+    assert_eq!(
+        connections,
+        [0, 0, 1, 2],
+        "from the second on stripes take turns"
+    );
+    rig.call(lookup(b"a"));
+    assert_eq!(
+        rig.take(|sent| sent.request.op == lookup(b"a")).connection,
+        0
+    );
+    let joined = rig
+        .core
+        .join(0, 99, Box::default())
+        .expect("a session is there");
+    let Op::Hello(joined) = joined.op else {
+        panic!("it joins with a hello")
+    };
+    assert!(joined.joins && joined.incarnation == 1);
+    rig.lose(0);
+    assert!(rig.core.join(0, 99, Box::default()).is_none());
+    rig.wake();
+    rig.greet(0, grant, &[]);
+    assert_eq!(rig.joins, [(0, 3), (0, 3)], "of the new session again");
+}
+
+#[test]
+fn data_does_not_overtake_its_application() {
+    let mut rig = Rig::new(1);
+    let grant = Grant {
+        connections: 8,
+        ..GRANT
+    };
+    rig.core.connect(0);
+    rig.pump();
+    rig.greet(0, grant, &[]);
+    rig.call(read(file(1), 0, 10));
+    rig.next();
+    let application = Application {
+        name: "job".into(),
+        ..Application::default()
+    };
+    rig.input(Input::Application {
+        app: 7,
+        application,
+    });
+    rig.call(read(file(2), 3 * 4096, 10));
+    let introduction = rig.next();
+    assert!(matches!(introduction.request.op, Op::Application { .. }));
+    assert_eq!(rig.next().connection, 0);
+    rig.ok(&introduction, Outcome::Done);
+    rig.call(read(file(2), 3 * 4096, 10));
+    assert_eq!(rig.next().connection, 5);
+}

@@ -43,6 +43,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
         version: body.u8()?,
         client: body.u64()?,
         incarnation: body.u64()?,
+        joins: body.bool()?,
         wall_ns: body.u64()?,
         payload_max: body.u32()?,
         pipeline: body.pipeline()?,

@@ -70,6 +70,7 @@ fn encode_hello(hello: &Hello, out: &mut Vec<u8>) {
     out.u8(hello.version);
     out.u64(hello.client);
     out.u64(hello.incarnation);
+    out.u8(u8::from(hello.joins));
     out.u64(hello.wall_ns);
     out.u32(hello.payload_max);
     out.pipeline(hello.pipeline);

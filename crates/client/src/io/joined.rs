@@ -1,0 +1,88 @@
+//! Further connections of a session: made when several requests are under way at once, so that
+//! several threads of the forwarder serve the session.
+//!
+//! They carry data only. All connections of a session end together, so there is one way in which
+//! a session is lost; one that has not come about is done without.
+
+use super::address::Address;
+use super::connection::JOIN;
+use super::reactor::{Link, Reactor};
+use super::shared::Shared;
+use crate::wire::Reply;
+use std::sync::Arc;
+
+impl Reactor {
+    /// The forwarder that a link is a connection to.
+    pub(super) fn forwarder(&self, link: usize) -> usize {
+        link % self.addresses.len()
+    }
+
+    pub(super) fn address(&self, link: usize) -> &Address {
+        &self.addresses[self.forwarder(link)]
+    }
+
+    /// Begins to make further connections, so that there are so many of this generation in all.
+    pub(super) fn join(
+        &mut self,
+        shared: &Shared,
+        forwarder: usize,
+        generation: u64,
+        connections: u16,
+    ) {
+        let present = matches!(&self.links[forwarder], Link::Present(live)
+            if live.generation == generation);
+        // With libfabric there is one pair of endpoints, each with memory of its own.
+        if !present || self.addresses[forwarder].provider().is_some() {
+            return;
+        }
+        for number in 1..usize::from(connections) {
+            let link = forwarder + number * self.addresses.len();
+            while self.links.len() <= link {
+                self.links.push(Link::Absent);
+            }
+            self.connect(shared, link, generation);
+        }
+    }
+
+    /// A further connection has come about: asks the forwarder to take it into the session.
+    pub(super) fn ask_to_join(&mut self, shared: &Shared, link: usize, proof: Box<[u8]>) {
+        let forwarder = self.forwarder(link);
+        let Link::Present(live) = &self.links[link] else {
+            return;
+        };
+        let state = shared.state();
+        let current = state.peers[forwarder].generation == live.generation;
+        let request = state.core.join(forwarder, JOIN, proof);
+        drop(state);
+        let Some(request) = request.filter(|_| current) else {
+            return self.release(link);
+        };
+        live.connection.enqueue_request(&request, Vec::new());
+        live.connection.offer();
+        live.connection.flush();
+    }
+
+    /// The forwarder has taken the connection into the session, or will not.
+    pub(super) fn join_answered(&mut self, shared: &Shared, link: usize, reply: &Reply) {
+        let forwarder = self.forwarder(link);
+        let Link::Present(live) = &self.links[link] else {
+            return;
+        };
+        if let Err(status) = reply.result {
+            tracing::debug!(forwarder, ?status, "no further connection");
+            return self.release(link);
+        }
+        let mut state = shared.state();
+        let peer = &mut state.peers[forwarder];
+        if peer.generation == live.generation && peer.connection.is_some() {
+            peer.joined.push((link, Arc::clone(&live.connection)));
+        }
+    }
+
+    /// Lets go of all connections to a forwarder.
+    pub(super) fn release_all(&mut self, forwarder: usize) {
+        for link in (forwarder..self.links.len()).step_by(self.addresses.len()) {
+            self.release(link);
+        }
+    }
+}
