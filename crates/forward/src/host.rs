@@ -338,6 +338,8 @@ pub enum JobResult {
 
 /// Why a connection is closed that its client has ended in order.
 pub const GOODBYE: &str = "the client said goodbye";
+/// Why a further connection is closed that its session may not have.
+pub const NOT_JOINED: &str = "there is no room for it, or no such session";
 /// Why a connection is closed that has done nothing wrong either.
 pub const SESSION_OVER: &str = "another connection of its session has ended";
 

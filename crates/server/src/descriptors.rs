@@ -66,12 +66,13 @@ fn share_out(limit: Option<u64>, sessions_max: u32) -> Descriptors {
     let limit = limit.unwrap_or(u64::MAX);
     let free = limit.saturating_sub(OTHERS);
     let conns = conns_wanted(sessions_max).min(free / 4 * 3).max(1);
+    let joined = joined_wanted(sessions_max).min(conns / 6);
     let files = free.saturating_sub(conns) / OF_A_FILE;
     Descriptors {
         conns_max: conns as usize,
-        joined_max: joined_wanted(sessions_max).min(conns / 8) as usize,
+        joined_max: joined as usize,
         handles_max: files.clamp(16, HANDLES_MAX) as usize,
-        too_low: (conns < u64::from(sessions_max)).then_some(limit),
+        too_low: (conns < u64::from(sessions_max) + joined).then_some(limit),
     }
 }
 
@@ -82,14 +83,15 @@ mod tests {
     #[test]
     fn connections_come_first_and_files_have_the_rest() {
         let plenty = share_out(Some(1 << 20), 4096);
-        assert_eq!((plenty.conns_max, plenty.handles_max), (5184, 16_384));
+        assert_eq!((plenty.conns_max, plenty.handles_max), (6208, 16_384));
+        assert_eq!(plenty.joined_max, 1024);
         assert_eq!(plenty.warning(4096), None);
         assert_eq!(share_out(None, 4096), plenty);
         let enough = share_out(Some(20_000), 10_240);
-        assert_eq!((enough.conns_max, enough.too_low), (12_864, None));
-        assert_eq!(enough.handles_max, (20_000 - 128 - 12_864) / 3);
+        assert_eq!((enough.conns_max, enough.too_low), (14_904, None));
+        assert_eq!(enough.handles_max, (20_000 - 128 - 14_904) / 3);
         let exact = share_out(Some(needed(4096)), 4096);
-        assert_eq!((exact.conns_max, exact.too_low), (4464, None));
+        assert_eq!((exact.conns_max, exact.too_low), (5232, None));
     }
 
     #[test]
@@ -99,7 +101,7 @@ mod tests {
         let text = little.warning(4096).expect("too low");
         assert!(text.contains("room for 672 connections"), "{text}");
         assert!(text.contains("have 1024 open files"), "{text}");
-        assert!(text.contains("at least 6080"), "{text}");
+        assert!(text.contains("at least 7104"), "{text}");
         let none = share_out(Some(0), 4096);
         assert_eq!((none.conns_max, none.handles_max), (1, 16));
     }

@@ -50,7 +50,7 @@ impl<T> Started<'_, T> {
 
 impl Client {
     /// Starts a read of at least one byte; the parts of different seats in parallel. Waits only
-    /// where too many bytes are in flight.
+    /// where too many bytes are in flight. Calls that are under way at once have no order.
     pub fn start_read(
         &self,
         ctx: &Context,

@@ -130,7 +130,7 @@ impl Core {
         }
         match (&self.layout, session.introducing.is_empty()) {
             (Some(layout), true) => {
-                let round = layout.stripe * u64::from(layout.seats);
+                let round = layout.stripe.saturating_mul(u64::from(layout.seats));
                 handle.inode.wrapping_add(extents.first.offset / round)
             }
             _ => 0,

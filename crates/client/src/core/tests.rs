@@ -50,6 +50,7 @@ struct Grant {
     identity: (u64, u64),
     ahead_ns: u64,
     connections: u16,
+    stripe: u64,
 }
 
 const GRANT: Grant = Grant {
@@ -60,6 +61,7 @@ const GRANT: Grant = Grant {
     identity: (1, 1),
     ahead_ns: 0,
     connections: 1,
+    stripe: 4096,
 };
 
 /// A core and everything it has put out, sorted.
@@ -195,7 +197,7 @@ impl Rig {
             version: crate::wire::frame::VERSION,
             forwarder: forwarder as u16,
             seats: self.seats,
-            stripe: 4096,
+            stripe: grant.stripe,
             payload_max: 8192,
             pipeline: Pipeline::new(grant.pipelining, 8192),
             credits: grant.credits,

@@ -77,6 +77,11 @@ impl Address {
         }
     }
 
+    /// Has the next connection go where the last one went.
+    pub(crate) fn again(&mut self) {
+        self.target.again();
+    }
+
     /// A socket that connects in the background; writable when it is done. `AGAIN`: the forwarder's
     /// queue of new connections is full, try again soon.
     pub(crate) fn connect(&mut self) -> Result<OwnedFd, Errno> {
@@ -108,6 +113,12 @@ impl Target {
             addresses: found.collect(),
             next: 0,
         })
+    }
+
+    fn again(&mut self) {
+        if let Target::Tcp { addresses, next } = self {
+            *next = (*next + addresses.len().saturating_sub(1)) % addresses.len().max(1);
+        }
     }
 
     fn connect(&mut self) -> Result<OwnedFd, Errno> {

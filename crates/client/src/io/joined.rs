@@ -6,9 +6,9 @@
 
 use super::address::Address;
 use super::connection::JOIN;
-use super::reactor::{Link, Reactor};
+use super::reactor::{Link, Reactor, Ready};
 use super::shared::Shared;
-use crate::wire::Reply;
+use crate::wire::{Outcome, Reply};
 use std::sync::Arc;
 
 impl Reactor {
@@ -40,7 +40,24 @@ impl Reactor {
             while self.links.len() <= link {
                 self.links.push(Link::Absent);
             }
+            self.addresses[forwarder].again();
             self.connect(shared, link, generation);
+        }
+    }
+
+    /// One connection of a session has ended: what has come on the others counts still.
+    pub(super) fn take_in_joined(&mut self, shared: &Shared, ended: usize) {
+        let rest = Ready {
+            readable: true,
+            writable: false,
+            closed: true,
+        };
+        let first = self.forwarder(ended);
+        for link in (first..self.links.len()).step_by(self.addresses.len()) {
+            if link != ended {
+                // That it has ended as well is no news.
+                let _ = self.receive(shared, link, rest);
+            }
         }
     }
 
@@ -68,12 +85,20 @@ impl Reactor {
         let Link::Present(live) = &self.links[link] else {
             return;
         };
-        if let Err(status) = reply.result {
-            tracing::debug!(forwarder, ?status, "no further connection");
-            return self.release(link);
-        }
         let mut state = shared.state();
         let peer = &mut state.peers[forwarder];
+        let in_use = link == forwarder || peer.joined.iter().any(|(joined, _)| *joined == link);
+        if in_use {
+            // No answer to what was asked.
+            return;
+        }
+        let granted = matches!(&reply.result, Ok(Outcome::Hello(granted))
+            if usize::from(granted.forwarder) == forwarder);
+        if !granted {
+            drop(state);
+            tracing::debug!(forwarder, result = ?reply.result, "no further connection");
+            return self.release(link);
+        }
         if peer.generation == live.generation && peer.connection.is_some() {
             peer.joined.push((link, Arc::clone(&live.connection)));
         }

@@ -94,7 +94,7 @@ impl Ready {
 }
 
 /// Why a connection is over.
-enum Gone {
+pub(super) enum Gone {
     Connecting(Errno),
     /// libfabric does not do what it should.
     Fabric(tidegate_fabric::Error),
@@ -278,7 +278,8 @@ impl Reactor {
                 Some(place) => place(socket),
                 None => socket,
             },
-            Err(Errno::AGAIN) => {
+            // A further connection is done without.
+            Err(Errno::AGAIN) if link == forwarder => {
                 let again = Instant::now() + QUEUE_FULL_WAIT;
                 self.links[link] = Link::Queued { generation, again };
                 return;
@@ -341,6 +342,7 @@ impl Reactor {
         };
         let gone = gone.and_then(|()| self.receive(shared, link, ready));
         if let Err(gone) = gone {
+            self.take_in_joined(shared, link);
             self.release(link);
             self.lost(shared, link, generation, gone);
         }
@@ -400,7 +402,12 @@ impl Reactor {
     }
 
     /// Takes in what has arrived.
-    fn receive(&mut self, shared: &Shared, link: usize, ready: Ready) -> Result<(), Gone> {
+    pub(super) fn receive(
+        &mut self,
+        shared: &Shared,
+        link: usize,
+        ready: Ready,
+    ) -> Result<(), Gone> {
         if !ready.readable {
             return Ok(());
         }

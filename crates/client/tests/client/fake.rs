@@ -53,6 +53,14 @@ pub struct State {
     pub cuts: u32,
     /// As `cuts`, but after carrying them out.
     pub late_cuts: u32,
+    /// Connections of a session beyond the first that are of use, how many have joined, and how
+    /// many of them are cut instead of answering a data request.
+    pub further: u16,
+    pub joined: u32,
+    pub cuts_joined: u32,
+    /// Those that want to join are refused, which this many were.
+    pub refuses_joined: bool,
+    pub refused: u32,
     /// Sends bytes that are no frame instead of this many replies to data requests.
     pub garbled: u32,
     /// Never answers data requests.
@@ -172,6 +180,7 @@ struct Connection<'a> {
     stream: UnixStream,
     writer: Arc<Mutex<UnixStream>>,
     client: u64,
+    joins: bool,
     secret: Option<&'static [u8]>,
 }
 
@@ -189,6 +198,7 @@ fn serve(shared: &Shared, mut stream: UnixStream, secret: Option<&'static [u8]>)
         stream,
         writer,
         client: 0,
+        joins: false,
         secret,
     };
     while let Some((request, payload)) = connection.next() {
@@ -224,6 +234,14 @@ impl Connection<'_> {
         self.shared.changed.notify_all();
         if let Op::Hello(hello) = &request.op {
             self.client = hello.client;
+            self.joins = hello.joins;
+            if hello.joins && state.refuses_joined {
+                state.refused += 1;
+                drop(state);
+                self.reply(request, Err(Status::Errno(87)), Vec::new(), 0);
+                return false;
+            }
+            state.joined += u32::from(hello.joins);
             let proven = self.secret.is_none_or(|secret| {
                 let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any key will do");
                 mac.update(&CHALLENGE);
@@ -247,6 +265,9 @@ impl Connection<'_> {
         }
         if is_data && state.silent {
             return true;
+        }
+        if is_data && self.joins && take_one(&mut state.cuts_joined) {
+            return false;
         }
         if is_data && take_one(&mut state.cuts) {
             return false;
@@ -385,7 +406,7 @@ fn grant(state: &State) -> HelloReply {
         payload_max: PAYLOAD_MAX,
         pipeline: Pipeline::new(Pipelining::Parallel, PAYLOAD_MAX),
         credits: 64,
-        connections: 1,
+        connections: 1 + state.further,
         rows: 16,
         fresh: state.connections <= 1,
         lease_ms: 60_000,

@@ -1,10 +1,10 @@
 //! Calls that are interrupted, cut, answered with rubbish or not at all.
 
 use crate::calls::{create, exclusive, pattern};
-use crate::fake::{Fake, plain};
+use crate::fake::{Fake, STRIPE, plain};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_client::wire::{Lock, LockKind};
+use tidegate_client::wire::{Handle, Lock, LockKind};
 use tidegate_client::{CancelToken, Client, ConnectError, Context, Errno, Options};
 
 fn cancellable() -> (Context, CancelToken) {
@@ -93,6 +93,61 @@ fn a_cut_connection_is_made_again_and_the_call_ends_well() {
         .expect("it is there");
     assert_eq!(data.into_bytes(), bytes);
     assert_eq!(fake.connections(), 5);
+}
+
+/// Many threads write and read, each its own stripes; `times` over.
+fn many_threads(client: &Client, file: Handle, times: usize) {
+    thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || {
+                for round in 0..times {
+                    let bytes = pattern(3000, number + round);
+                    let offset = number as u64 * STRIPE;
+                    let written = client.write(&plain(), file, offset, bytes.clone());
+                    assert_eq!(written, Ok(bytes.len()));
+                    let data = client.read(&plain(), file, offset, bytes.len());
+                    assert_eq!(data.expect("it is there").into_bytes(), bytes);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_session_whose_further_connection_is_cut_begins_anew() {
+    let fake = Fake::start("joined");
+    let address = fake.start_tcp(b"secret");
+    let secret = fake.folder().join("secret");
+    std::fs::write(&secret, "secret").expect("the folder is ours");
+    fake.with(|state| state.further = 2);
+    for address in [fake.address(), address] {
+        fake.with(|state| state.joined = 0);
+        let client = fake.client_with(|options| {
+            options.forwarders = vec![address.clone()];
+            options.secret_file = Some(secret.clone());
+            options.connections = 8;
+        });
+        let file = create(&client, &address.as_bytes()[..3]);
+        many_threads(&client, file, 50);
+        assert_eq!(fake.with(|state| state.joined), 2, "{address}");
+        let before = fake.connections();
+        fake.with(|state| state.cuts_joined = 1);
+        many_threads(&client, file, 50);
+        let (joined, left) = fake.with(|state| (state.joined, state.cuts_joined));
+        assert_eq!((joined, left), (4, 0), "{address}: all of the new session");
+        assert_eq!(fake.connections(), before + 3, "{address}");
+    }
+}
+
+#[test]
+fn a_session_does_without_connections_that_are_refused() {
+    let fake = Fake::start("refused-joins");
+    fake.with(|state| (state.further, state.refuses_joined) = (3, true));
+    let client = fake.client_with(|options| options.connections = 3);
+    let file = create(&client, b"file");
+    many_threads(&client, file, 20);
+    assert_eq!(fake.with(|state| state.refused), 2, "asked once each");
+    assert_eq!(fake.connections(), 3);
 }
 
 #[test]

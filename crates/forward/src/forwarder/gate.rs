@@ -108,8 +108,8 @@ impl Forwarder {
         }
     }
 
-    /// Replies to a request and forgets it. The reply goes to the connection that the request came
-    /// on, or where that has ended to the client's present one.
+    /// Replies to a request and forgets it. The reply goes to the connection that the request, or
+    /// its repetition, came on.
     pub(super) fn answer(&mut self, key: Key, result: Result<Outcome, Status>) {
         let mut pending = self
             .requests

@@ -4,7 +4,7 @@ use super::Forwarder;
 use super::applications::Introduced;
 use super::request::Key;
 use crate::files::Errno;
-use crate::host::{ConnId, GOODBYE, Output, Peer, SESSION_OVER};
+use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
 use crate::table::{CLIENTS_MAX, ROWS};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -70,13 +70,11 @@ impl Client {
 }
 
 impl Client {
-    /// The connection for the reply to what came on `from`: that one, or the session's first if it
-    /// has ended.
+    /// The connection for the reply to what came on `from`: that one. Where it has ended, and the
+    /// request was not repeated yet, there is none: on another, the reply could come between the
+    /// repetition and what follows it.
     pub(super) fn replies_on(&self, from: ConnId) -> Option<ConnId> {
-        match self.joined.contains(&from) {
-            true => Some(from),
-            false => self.conn,
-        }
+        (self.conn == Some(from) || self.joined.contains(&from)).then_some(from)
     }
 
     /// Connections of its session.
@@ -221,16 +219,11 @@ impl Forwarder {
         let client = self.clients.get_mut(&hello.client);
         let client = client.filter(|it| it.conn.is_some() && (it.uid, it.trusted) == peer);
         let Some(client) = client.filter(|it| it.incarnation == hello.incarnation) else {
-            return self.refuse(
-                conn,
-                request,
-                EPROTO,
-                "it joins a session that is not there",
-            );
+            return self.not_joined(conn, request, EPROTO);
         };
         let first = client.conn.expect("it was looked for");
         if !room || client.connections() >= usize::from(self.config.connections) {
-            return self.refuse(conn, request, EUSERS, "too many connections of sessions");
+            return self.not_joined(conn, request, EUSERS);
         }
         client.joined.push(conn);
         client.seen = self.now;
@@ -242,6 +235,12 @@ impl Forwarder {
         let pipeline = Pipeline::new(mode, payload_max).least(hello.pipeline);
         let granted = self.grant(hello, payload_max, pipeline, false);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
+    }
+
+    /// The session goes on without it.
+    fn not_joined(&mut self, conn: ConnId, request: &Request, errno: u16) {
+        self.greet(conn, request, Err(Status::Errno(errno)));
+        self.close(conn, NOT_JOINED);
     }
 
     /// Clients at once: a seat's table has no room for more.
@@ -293,7 +292,10 @@ impl Forwarder {
             payload_max,
             pipeline,
             credits: self.config.credits,
-            connections: self.config.connections.max(1),
+            connections: match self.config.joined_max {
+                0 => 1,
+                _ => self.config.connections.max(1),
+            },
             rows: ROWS as u16,
             fresh,
             lease_ms: (self.config.lease_ns / 1_000_000).min(u64::from(u32::MAX)) as u32,

@@ -12,7 +12,7 @@ use mio::{Events, Poll, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
-use tidegate_forward::{ConnId, GOODBYE, SESSION_OVER, SlotId};
+use tidegate_forward::{ConnId, GOODBYE, NOT_JOINED, SESSION_OVER, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::Request;
 use tracing::{debug, warn};
@@ -269,7 +269,7 @@ impl Sockets {
             return;
         };
         match reason {
-            Some(reason @ (GOODBYE | SESSION_OVER)) => {
+            Some(reason @ (GOODBYE | SESSION_OVER | NOT_JOINED)) => {
                 debug!(peer = conn.peer, reason, "session closed");
             }
             Some(reason) => warn!(peer = conn.peer, reason, "session closed"),

@@ -225,3 +225,21 @@ fn data_does_not_overtake_its_application() {
     rig.call(read(file(2), 3 * 4096, 10));
     assert_eq!(rig.next().connection, 5);
 }
+
+#[test]
+fn stripes_of_any_size_have_connections() {
+    let mut rig = Rig::new(1);
+    let grant = Grant {
+        connections: 8,
+        stripe: 1 << 63,
+        ..GRANT
+    };
+    rig.core.connect(0);
+    rig.pump();
+    rig.seats = 4;
+    rig.greet(0, grant, &[]);
+    for _ in 0..3 {
+        rig.call(read(file(2), 0, 10));
+    }
+    assert_eq!(rig.next().connection, 0);
+}
