@@ -13,8 +13,7 @@ struct runs {
 
 // Appends the part that `runs` describe; dimension dims - 1 varies fastest, `strides` are in bytes.
 static int part(struct blocks *to, const struct child *child, int dims,
-                const struct runs *runs, const int64_t *strides, int64_t at)
-{
+                const struct runs *runs, const int64_t *strides, int64_t at) {
     const struct runs *run = &runs[0];
     for (int64_t start = run->first; start < run->end; start += run->step) {
         int64_t length = run->end - start < run->length ? run->end - start : run->length;
@@ -33,8 +32,7 @@ static int part(struct blocks *to, const struct child *child, int dims,
 // Joins dimensions of which the inner one is taken whole, so that whole rows are one run; then
 // appends the part. `runs` and `sizes` are in the order of rows (last fastest).
 static int array(struct blocks *to, const struct child *child, int dims,
-                 struct runs *runs, int64_t *sizes)
-{
+                 struct runs *runs, int64_t *sizes) {
     int64_t strides[ARRAY_DIMS_MAX];
     for (int i = 0; i < dims; i++)
         if (runs[i].first >= runs[i].end || runs[i].length <= 0)
@@ -59,14 +57,12 @@ static int array(struct blocks *to, const struct child *child, int dims,
 }
 
 // The place of MPI's dimension i in the order of rows.
-static int place(int i, int dims, int order)
-{
+static int place(int i, int dims, int order) {
     return order == MPI_ORDER_FORTRAN ? dims - 1 - i : i;
 }
 
 int blocks_subarray(struct blocks *to, const struct child *child, int dims,
-                    const int64_t *sizes, const int64_t *parts, const int64_t *starts, int order)
-{
+                    const int64_t *sizes, const int64_t *parts, const int64_t *starts, int order) {
     struct runs runs[ARRAY_DIMS_MAX];
     int64_t rows[ARRAY_DIMS_MAX];
     if (dims < 1 || dims > ARRAY_DIMS_MAX)
@@ -81,8 +77,7 @@ int blocks_subarray(struct blocks *to, const struct child *child, int dims,
 
 // The runs of one dimension of a distributed array, as the MPI standard defines them.
 static int distribute(int64_t size, int64_t distribution, int64_t argument, int64_t processes,
-                      int64_t coordinate, struct runs *runs)
-{
+                      int64_t coordinate, struct runs *runs) {
     int64_t block = argument;
     if (distribution == MPI_DISTRIBUTE_NONE) {
         *runs = (struct runs){0, size, size, size};
@@ -107,8 +102,7 @@ static int distribute(int64_t size, int64_t distribution, int64_t argument, int6
 
 int blocks_darray(struct blocks *to, const struct child *child, int64_t rank,
                   int dims, const int64_t *sizes, const int64_t *distributions,
-                  const int64_t *arguments, const int64_t *processes, int order)
-{
+                  const int64_t *arguments, const int64_t *processes, int order) {
     struct runs runs[ARRAY_DIMS_MAX];
     int64_t rows[ARRAY_DIMS_MAX];
     if (dims < 1 || dims > ARRAY_DIMS_MAX)

@@ -18,8 +18,7 @@ struct contents {
 
 static int child_of(MPI_Datatype type, enum flatten_rule rule, struct child *child, int depth);
 
-static int append(struct blocks *to, int64_t offset, int64_t length)
-{
+static int append(struct blocks *to, int64_t offset, int64_t length) {
     if (++to->steps > FLATTEN_STEPS_MAX)
         return -1;
     if (length == 0)
@@ -46,8 +45,7 @@ static int append(struct blocks *to, int64_t offset, int64_t length)
     return 0;
 }
 
-int blocks_repeat(struct blocks *to, const struct child *child, int64_t at, int64_t times)
-{
+int blocks_repeat(struct blocks *to, const struct child *child, int64_t at, int64_t times) {
     const struct blocks *blocks = &child->blocks;
     if (blocks->count == 0 || times <= 0)
         return 0;
@@ -62,17 +60,15 @@ int blocks_repeat(struct blocks *to, const struct child *child, int64_t at, int6
 }
 
 // Predefined types of Fortran's kinds are not named, and must not be freed either.
-static int is_leaf(int combiner)
-{
+static int is_leaf(int combiner) {
     return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
            combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
 }
 
 static int envelope_of(MPI_Datatype type, MPI_Count *integers, MPI_Count *addresses,
-                       MPI_Count *counts, MPI_Count *types, int *combiner)
-{
+                       MPI_Count *counts, MPI_Count *types, int *combiner) {
     int small[3];
-    if (real_MPI_Type_get_envelope_c && real_MPI_Type_get_contents_c)
+    if (real_MPI_Type_get_envelope_c)
         return real_MPI_Type_get_envelope_c(type, integers, addresses, counts, types, combiner);
     if (real_MPI_Type_get_envelope(type, &small[0], &small[1], &small[2], combiner))
         return -1;
@@ -80,15 +76,16 @@ static int envelope_of(MPI_Datatype type, MPI_Count *integers, MPI_Count *addres
     return 0;
 }
 
-static void contents_free(struct contents *contents)
-{
-    for (int64_t i = 0; i < contents->types_len; i++) {
-        MPI_Count n[4];
-        int combiner;
-        if (envelope_of(contents->types[i], &n[0], &n[1], &n[2], &n[3], &combiner) == 0 &&
-            !is_leaf(combiner))
-            real_MPI_Type_free(&contents->types[i]);
-    }
+void flatten_release(MPI_Datatype *type) {
+    MPI_Count n[4];
+    int combiner;
+    if (envelope_of(*type, &n[0], &n[1], &n[2], &n[3], &combiner) == 0 && !is_leaf(combiner))
+        real_MPI_Type_free(type);
+}
+
+static void contents_free(struct contents *contents) {
+    for (int64_t i = 0; i < contents->types_len; i++)
+        flatten_release(&contents->types[i]);
     free(contents->numbers);
     free(contents->types);
     memset(contents, 0, sizeof *contents);
@@ -96,15 +93,13 @@ static void contents_free(struct contents *contents)
 
 // Where the large numbers lie among the integers: after the dimensions for arrays (which keep their
 // order or distribution as integers), in front for all others.
-static int64_t integers_in_front(int combiner)
-{
+static int64_t integers_in_front(int combiner) {
     return combiner == MPI_COMBINER_SUBARRAY ? 1 : combiner == MPI_COMBINER_DARRAY ? 3 : 0;
 }
 
 // The numbers of the int form are integers, then addresses; of the MPI_Count form, large numbers
 // in the same order.
-static int contents_of(MPI_Datatype type, struct contents *contents)
-{
+static int contents_of(MPI_Datatype type, struct contents *contents) {
     MPI_Count n_integers, n_addresses, n_counts, n_types;
     int failed, *integers;
     MPI_Aint *addresses;
@@ -126,7 +121,7 @@ static int contents_of(MPI_Datatype type, struct contents *contents)
     counts = malloc(((size_t)n_counts + 1) * sizeof *counts);
     failed = !contents->numbers || !contents->types || !integers || !addresses || !counts;
     if (!failed) {
-        if (real_MPI_Type_get_envelope_c && real_MPI_Type_get_contents_c)
+        if (real_MPI_Type_get_envelope_c)
             failed = real_MPI_Type_get_contents_c(type, n_integers, n_addresses, n_counts, n_types,
                                                   integers, addresses, counts, contents->types);
         else
@@ -157,8 +152,7 @@ static int contents_of(MPI_Datatype type, struct contents *contents)
 
 // A predefined type is one run of bytes, but for the pair of a short and an int, whose int is
 // aligned; a pair with padding behind it is a run shorter than its extent.
-static int leaf(MPI_Datatype type, enum flatten_rule rule, struct child *to)
-{
+static int leaf(MPI_Datatype type, enum flatten_rule rule, struct child *to) {
     MPI_Count size;
     if (real_MPI_Type_size_x(type, &size))
         return -1;
@@ -180,16 +174,14 @@ static int leaf(MPI_Datatype type, enum flatten_rule rule, struct child *to)
 // Blocks at the given displacements, each `scale` bytes a unit; `lengths` NULL means that every
 // block has `length` copies.
 static int indexed(struct blocks *to, const struct child *child, int64_t count,
-                   const int64_t *lengths, int64_t length, const int64_t *at, int64_t scale)
-{
+                   const int64_t *lengths, int64_t length, const int64_t *at, int64_t scale) {
     for (int64_t i = 0; i < count; i++)
         if (blocks_repeat(to, child, at[i] * scale, lengths ? lengths[i] : length))
             return -1;
     return 0;
 }
 
-static int vector(struct blocks *to, const struct child *child, const int64_t *v, int64_t scale)
-{
+static int vector(struct blocks *to, const struct child *child, const int64_t *v, int64_t scale) {
     if (child->blocks.count == 0 || v[1] <= 0)
         return 0;
     for (int64_t i = 0; i < v[0]; i++)
@@ -199,8 +191,7 @@ static int vector(struct blocks *to, const struct child *child, const int64_t *v
 }
 
 // Every constructor with one type below it.
-static int construct(struct blocks *to, const struct contents *contents, const struct child *child)
-{
+static int construct(struct blocks *to, const struct contents *contents, const struct child *child) {
     const int64_t *v = contents->numbers;
     int64_t n = contents->numbers_len > 0 ? v[0] : 0;
     int combiner = contents->combiner, dims;
@@ -240,8 +231,7 @@ static int construct(struct blocks *to, const struct contents *contents, const s
 
 // Appends what the constructor makes of its types: one for each block in a struct, else one.
 static int blocks_of(struct blocks *to, const struct contents *contents, enum flatten_rule rule,
-                     int depth)
-{
+                     int depth) {
     int is_struct = contents->combiner == MPI_COMBINER_STRUCT, failed = 0;
     int64_t n = is_struct ? contents->numbers[0] : 1;
     const int64_t *lengths = contents->numbers + 1, *at = lengths + n;
@@ -262,8 +252,7 @@ static int blocks_of(struct blocks *to, const struct contents *contents, enum fl
     return failed ? -1 : 0;
 }
 
-static int child_of(MPI_Datatype type, enum flatten_rule rule, struct child *child, int depth)
-{
+static int child_of(MPI_Datatype type, enum flatten_rule rule, struct child *child, int depth) {
     struct contents contents;
     MPI_Aint lb, extent;
     int failed;
@@ -277,14 +266,12 @@ static int child_of(MPI_Datatype type, enum flatten_rule rule, struct child *chi
     return failed;
 }
 
-static uint64_t mixed(uint64_t hash, uint64_t value)
-{
+uint64_t flatten_mixed(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
     return hash ^ (hash >> 29);
 }
 
-int flatten(MPI_Datatype type, enum flatten_rule rule, struct layout *layout)
-{
+int flatten(MPI_Datatype type, enum flatten_rule rule, struct layout *layout) {
     struct child all;
     struct blocks blocks;
     MPI_Aint lb, extent;
@@ -305,23 +292,22 @@ int flatten(MPI_Datatype type, enum flatten_rule rule, struct layout *layout)
     layout->lb = lb;
     layout->extent = extent;
     layout->monotone = 1;
-    layout->hash = mixed((uint64_t)extent, (uint64_t)blocks.count);
+    layout->hash = flatten_mixed((uint64_t)extent, (uint64_t)blocks.count);
     for (int64_t i = 0; i < blocks.count; i++) {
         const struct block *block = &blocks.at[i];
         layout->before[i] = size;
         size += block->length;
         layout->monotone &= block->offset >= end;
         end = block->offset + block->length;
-        layout->hash = mixed(layout->hash, (uint64_t)(block->offset - blocks.at[0].offset));
-        layout->hash = mixed(layout->hash, (uint64_t)block->length);
+        layout->hash = flatten_mixed(layout->hash, (uint64_t)(block->offset - blocks.at[0].offset));
+        layout->hash = flatten_mixed(layout->hash, (uint64_t)block->length);
     }
     layout->before[blocks.count] = size;
     layout->size = size;
     return 0;
 }
 
-void flatten_free(struct layout *layout)
-{
+void flatten_free(struct layout *layout) {
     free(layout->blocks);
     free(layout->before);
     memset(layout, 0, sizeof *layout);

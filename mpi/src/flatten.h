@@ -36,6 +36,11 @@ enum flatten_rule { FLATTEN_STANDARD, FLATTEN_ROMIO };
 int flatten(MPI_Datatype type, enum flatten_rule rule, struct layout *layout);
 void flatten_free(struct layout *layout);
 
+// Frees a handle that MPI handed out, unless it is a predefined type's.
+void flatten_release(MPI_Datatype *type);
+// `value` stirred into `hash`.
+uint64_t flatten_mixed(uint64_t hash, uint64_t value);
+
 // --- between flatten.c and arrays.c ---
 
 struct blocks {

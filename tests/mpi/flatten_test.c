@@ -1,5 +1,6 @@
 // Checks flattening against what the MPI library does itself: MPI_Pack of numbered bytes, and
 // MPI_File_get_byte_offset for the types that a file view can have.
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +11,17 @@
 
 static int failures;
 
-static void fail(const char *name, int rank, const char *what, long long at)
-{
+static void *find(const char *name) {
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+static void fail(const char *name, int rank, const char *what, long long at) {
     printf("FAIL %s of rank %d: %s at %lld\n", name, rank, what, at);
     failures++;
 }
 
 // The data bytes of two copies, in the order of the type map: `where` gets their offsets.
-static long long listed(const struct layout *layout, long long *where, long long max)
-{
+static long long listed(const struct layout *layout, long long *where, long long max) {
     long long n = 0;
     for (int copy = 0; copy < 2; copy++)
         for (int64_t i = 0; i < layout->count; i++)
@@ -28,8 +31,7 @@ static long long listed(const struct layout *layout, long long *where, long long
 }
 
 // Packs the low and the high bytes of each place's number, so that each packed byte names its place.
-static void against_pack(MPI_Datatype type, const struct layout *layout, const char *name, int rank)
-{
+static void against_pack(MPI_Datatype type, const struct layout *layout, const char *name, int rank) {
     enum { SPAN = 1 << 16, FRONT = 1 << 12 };
     static unsigned char low[SPAN], high[SPAN], packed_low[SPAN], packed_high[SPAN];
     static long long where[SPAN];
@@ -49,8 +51,7 @@ static void against_pack(MPI_Datatype type, const struct layout *layout, const c
 }
 
 static void against_file(MPI_File file, MPI_Datatype type, const struct layout *layout,
-                         const char *name, int rank)
-{
+                         const char *name, int rank) {
     static long long where[1 << 16];
     long long n = listed(layout, where, 1 << 16);
     if (!layout->monotone) {
@@ -70,8 +71,7 @@ static void against_file(MPI_File file, MPI_Datatype type, const struct layout *
 
 #if MPI_VERSION >= 4
 // Types made with the calls for large counts have to be asked with their own calls.
-static void large_counts(void)
-{
+static void large_counts(void) {
     MPI_Count lengths[2] = {3, (MPI_Count)5 << 32}, at[2] = {1, 100};
     MPI_Count sizes[2] = {8, 9}, parts[2] = {3, 4}, starts[2] = {1, 2};
     MPI_Datatype type;
@@ -95,8 +95,7 @@ static void large_counts(void) {}
 #endif
 
 // Types beyond the bounds are refused, and leave nothing behind.
-static void bounds(void)
-{
+static void bounds(void) {
     MPI_Datatype type, deeper;
     struct layout layout;
     MPI_Type_vector(3 << 20, 1, 2, MPI_INT, &type);
@@ -119,12 +118,11 @@ static void bounds(void)
     MPI_Type_free(&type);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     MPI_File file;
     int types = 0;
     MPI_Init(&argc, &argv);
-    if (argc < 2 || real_find()) {
+    if (argc < 2 || real_load(find)) {
         fprintf(stderr, "usage: flatten_test FILE\n");
         return 2;
     }

@@ -7,16 +7,14 @@
 #define ITEMS 24 // pieces of a type
 
 // Gives `type` the extent that covers all ranks' parts, and frees the old handle.
-static MPI_Datatype resized(MPI_Datatype type, MPI_Aint extent)
-{
+static MPI_Datatype resized(MPI_Datatype type, MPI_Aint extent) {
     MPI_Datatype made;
     MPI_Type_create_resized(type, 0, extent, &made);
     MPI_Type_free(&type);
     return made;
 }
 
-static const char *vectors(int index, int rank, int ranks, MPI_Datatype *type)
-{
+static const char *vectors(int index, int rank, int ranks, MPI_Datatype *type) {
     int at[ITEMS], lengths[ITEMS];
     MPI_Aint bytes[ITEMS];
     MPI_Datatype part, shifted;
@@ -69,8 +67,7 @@ static const char *vectors(int index, int rank, int ranks, MPI_Datatype *type)
     }
 }
 
-static const char *structures(int index, int rank, int ranks, MPI_Datatype *type)
-{
+static const char *structures(int index, int rank, int ranks, MPI_Datatype *type) {
     int lengths[4] = {3, 2, 5, 1};
     MPI_Aint at[4];
     MPI_Datatype parts[4] = {MPI_INT, MPI_DOUBLE, MPI_CHAR, MPI_SHORT}, part, whole;
@@ -117,8 +114,7 @@ static const char *structures(int index, int rank, int ranks, MPI_Datatype *type
 }
 
 // Columns of a matrix, planes of a cube.
-static const char *arrays(int index, int rank, int ranks, MPI_Datatype *type)
-{
+static const char *arrays(int index, int rank, int ranks, MPI_Datatype *type) {
     int sizes[3], parts[3], starts[3] = {0, 0, 0}, order = MPI_ORDER_C;
     const char *name;
     switch (index) {
@@ -157,8 +153,7 @@ static const char *arrays(int index, int rank, int ranks, MPI_Datatype *type)
     return name;
 }
 
-static const char *spread(int index, int rank, int ranks, MPI_Datatype *type)
-{
+static const char *spread(int index, int rank, int ranks, MPI_Datatype *type) {
     int sizes[2] = {15, 13}, distributions[2], arguments[2], processes[2] = {1, ranks};
     arguments[0] = arguments[1] = MPI_DISTRIBUTE_DFLT_DARG;
     distributions[0] = MPI_DISTRIBUTE_NONE, distributions[1] = MPI_DISTRIBUTE_BLOCK;
@@ -175,8 +170,7 @@ static const char *spread(int index, int rank, int ranks, MPI_Datatype *type)
 }
 
 // Predefined pairs with gaps.
-static const char *pairs(int index, int rank, int ranks, MPI_Datatype *type)
-{
+static const char *pairs(int index, int rank, int ranks, MPI_Datatype *type) {
     int one = 1;
     MPI_Aint at = (index == 0 ? 8 : 32) * rank;
     MPI_Datatype part, whole;
@@ -191,8 +185,7 @@ static const char *pairs(int index, int rank, int ranks, MPI_Datatype *type)
 }
 
 // What only memory can have: falling offsets, negative ones, overlap, and oddities of constructors.
-static const char *memory_only(int index, int rank, int ranks, MPI_Datatype *type)
-{
+static const char *memory_only(int index, int rank, int ranks, MPI_Datatype *type) {
     int lengths[3] = {2, 0, 3}, at[3] = {9, 4, 1};
     int sizes[2] = {9, 10}, kinds[2] = {MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_CYCLIC};
     int arguments[2] = {2, 3}, processes[2] = {2, 2};
@@ -231,8 +224,7 @@ static const char *memory_only(int index, int rank, int ranks, MPI_Datatype *typ
     }
 }
 
-const char *test_type(int index, int rank, int ranks, MPI_Datatype *type)
-{
+const char *test_type(int index, int rank, int ranks, MPI_Datatype *type) {
     if (index < 6)
         return vectors(index, rank, ranks, type);
     if (index < 10)

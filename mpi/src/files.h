@@ -1,0 +1,52 @@
+// Open MPI files, and the descriptors behind them.
+#ifndef TIDEGATE_FILES_H
+#define TIDEGATE_FILES_H
+
+#include "predict.h"
+
+#include <sys/types.h>
+
+struct file {
+    struct file *next;
+    MPI_File handle;
+    MPI_Comm comm; // our own, unless the file has one rank
+    int rank, size;
+    int fd;        // of a file on a mount of ours, or -1
+    dev_t device;  // of the file by its name, if it could be found
+    ino_t inode;
+    struct predictor *predictor;
+    uint64_t operations;    // number of the first operation, the same on all ranks
+    uint64_t collectives;   // so far
+    int64_t clock_ahead_ns; // of forwarders
+    uint64_t split;         // operation of a split collective that has not ended, or 0
+    // For the line at the end.
+    uint64_t predicted, hinted, off_grid;
+    char path[256];
+};
+
+// Descriptors that are open now.
+struct descriptors {
+    unsigned char open[8192]; // a bit for each number below 65536
+};
+void files_look(struct descriptors *now);
+
+// After MPI_File_open has opened `path` on all ranks of `comm`. `before`: what was open before.
+void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
+                  const struct descriptors *before);
+// The one of that handle, or NULL.
+struct file *files_find(MPI_File handle);
+// Before MPI_File_close.
+void files_close(MPI_File handle);
+// Before MPI_Finalize: tells of files that are still open.
+void files_finish(void);
+// Looks for the descriptor of a file that was opened later than by MPI_File_open.
+void files_look_again(struct file *file);
+
+// The path without ROMIO's prefix for a kind of file system, as in "ufs:/scratch/x".
+const char *files_path(const char *path);
+
+// What the mount says of a descriptor; 0 if it is one of ours.
+struct tidegate_file;
+int files_ask(int fd, struct tidegate_file *said);
+
+#endif
