@@ -196,6 +196,7 @@ uint32_t cost_tail_us(const struct bandwidths *bandwidths, const struct shuffle 
     double inter = (double)inter_bytes / bandwidths->inter_mbps;
     double tail;
     if (shuffle->intra == 0 && shuffle->inter == 0) return 0;
-    tail = (intra > inter ? intra : inter) + bandwidths->gamma_us + 0.5;
-    return tail < UINT32_MAX ? (uint32_t)tail : UINT32_MAX;
+    tail = (intra > inter ? intra : inter) + bandwidths->gamma_us;
+    // Rounded up: a shuffle never costs nothing.
+    return tail < UINT32_MAX - 1 ? (uint32_t)tail + 1 : UINT32_MAX;
 }

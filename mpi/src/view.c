@@ -8,7 +8,13 @@
 static void measure(struct view *view) {
     const struct layout *layout = &view->layout;
     int64_t n = layout->count, end, gap;
-    if (n == 0 || view->etype_size <= 0 || !layout->monotone || layout->blocks[0].offset < 0) return;
+    if (view->etype_size <= 0) return;
+    if (n == 0) {
+        // A view without data: only calls without data can use it.
+        view->contiguous = view->usable = 1;
+        return;
+    }
+    if (!layout->monotone || layout->blocks[0].offset < 0) return;
     end = layout->blocks[0].offset + layout->blocks[0].length;
     for (int64_t i = 1; i < n; i++) {
         gap = layout->blocks[i].offset - end;
@@ -74,6 +80,11 @@ int view_access(const struct view *view, int64_t offset, int64_t size, struct ac
     if (offset > (INT64_MAX / 4) / view->etype_size) return -1;
     access->position = offset * view->etype_size;
     access->size = size;
+    if (view->layout.size == 0) {
+        access->first = view->displacement + access->position;
+        access->last = access->first - 1;
+        return size > 0 ? -1 : 0;
+    }
     tiles = (access->position + size) / view->layout.size + 1;
     if (size > INT64_MAX / 4 || tiles > (INT64_MAX / 4) / view->layout.extent) return -1;
     access->first = view_at(view, access->position);
