@@ -118,6 +118,10 @@ void predictor_changed(struct predictor *it) {
     view_read(&it->view, it->file);
 }
 
+int predictor_empty(const struct predictor *it) {
+    return it->view.usable && it->view.layout.size == 0;
+}
+
 void predictor_close(struct predictor *it) {
     if (!it) return;
     tuning_free(&it->tuning);

@@ -26,6 +26,10 @@ __attribute__((weak)) struct predictor *predictor_open(MPI_File file, MPI_Comm c
 // After a successful MPI_File_set_view or MPI_File_set_info. Local.
 __attribute__((weak)) void predictor_changed(struct predictor *);
 
+// Whether this rank's view has no data. MPI_File_get_position must not be called then: ROMIO 3.2.1
+// (in Open MPI 4.1) never returns from it. The offset is 0 for such a view.
+__attribute__((weak)) int predictor_empty(const struct predictor *);
+
 // Collective: one small exchange. `offset` in etypes of the view; count and datatype are memory's.
 // `stamp_ns`: this rank's time, afterwards rank 0's. Returns 0, or -1 on all ranks: no prediction.
 __attribute__((weak)) int predictor_collective(struct predictor *, MPI_Offset offset,
