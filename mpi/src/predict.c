@@ -119,7 +119,7 @@ void predictor_changed(struct predictor *it) {
 }
 
 int predictor_empty(const struct predictor *it) {
-    return it->view.usable && it->view.layout.size == 0;
+    return it->view.empty;
 }
 
 void predictor_close(struct predictor *it) {

@@ -10,8 +10,11 @@ static void measure(struct view *view) {
     int64_t n = layout->count, end, gap;
     if (view->etype_size <= 0) return;
     if (n == 0) {
-        // A view without data: only calls without data can use it.
+        // A view without data: only calls without data can use it. Open MPI's ROMIO (3.2.1) takes
+        // the file pointer of such a rank for its place, which can be anything.
+#ifndef OPEN_MPI
         view->contiguous = view->usable = 1;
+#endif
         return;
     }
     if (!layout->monotone || layout->blocks[0].offset < 0) return;
@@ -41,7 +44,10 @@ void view_read(struct view *view, MPI_File file) {
     if (real_MPI_Type_size_x(etype, &size) == 0) view->etype_size = size;
     // Other representations have other sizes in the file; ROMIO has none but this one.
     if (strcmp(representation, "native") == 0 || strcmp(representation, "NATIVE") == 0) {
-        if (flatten(filetype, FLATTEN_ROMIO, &view->layout) == 0) measure(view);
+        if (flatten(filetype, FLATTEN_ROMIO, &view->layout) == 0) {
+            view->empty = view->layout.size == 0;
+            measure(view);
+        }
     }
     flatten_release(&etype);
     flatten_release(&filetype);

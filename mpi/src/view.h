@@ -10,6 +10,7 @@ struct view {
     int64_t etype_size;
     int64_t gap_max; // the longest run of bytes without data between two blocks, also of two tiles
     int contiguous;  // one block that fills its extent: as a file without a view
+    int empty;       // no data in it
     int usable;      // its data lies in the file in the order in which it is numbered
 };
 

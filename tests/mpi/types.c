@@ -154,7 +154,7 @@ static const char *arrays(int index, int rank, int ranks, MPI_Datatype *type) {
 }
 
 static const char *spread(int index, int rank, int ranks, MPI_Datatype *type) {
-    int sizes[2] = {15, 13}, distributions[2], arguments[2], processes[2] = {1, ranks};
+    int sizes[2] = {15, 5 * ranks - 2}, distributions[2], arguments[2], processes[2] = {1, ranks};
     arguments[0] = arguments[1] = MPI_DISTRIBUTE_DFLT_DARG;
     distributions[0] = MPI_DISTRIBUTE_NONE, distributions[1] = MPI_DISTRIBUTE_BLOCK;
     if (index == 1) {
