@@ -1,5 +1,5 @@
-// Measures what messages cost inside a node and between nodes, once for a host and an MPI, and prices
-// a shuffle with it.
+// Measures what messages cost inside a node and between nodes, once for a host and an MPI, and
+// prices a shuffle with it.
 #include "cost.h"
 
 #include <limits.h>
@@ -42,8 +42,8 @@ static double now_us(void) {
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-// The shortest of some round trips of a message of `bytes` one way and one byte back. The first byte
-// says whether another round follows; the last one has 0.
+// The shortest of some round trips of a message of `bytes` one way and one byte back. The first
+// byte says whether another round follows; the last one has 0.
 static double round_trip_us(MPI_Comm comm, int other, int leads, int bytes) {
     static char buffer[MESSAGE];
     double begun = now_us(), best = 1e9;
@@ -111,7 +111,8 @@ static void cache_read(const char *path, struct bandwidths *known) {
     fclose(file);
 }
 
-// Whole or not at all, as other programs may start just now. A cache that cannot be written is left.
+// Whole or not at all, as other programs may start just now. A cache that cannot be written is
+// left.
 static void cache_write(const char *path, const struct bandwidths *known) {
     char beside[PATH_MAX];
     FILE *file;
@@ -131,7 +132,8 @@ static double named(const char *name, double otherwise) {
     return number > 0 ? number : otherwise;
 }
 
-// Two ranks of one node and two of different ones; -1 where there are none. Any rank finds the same.
+// Two ranks of one node and two of different ones; -1 where there are none. Any rank finds the
+// same.
 static void pairs(const int64_t *node, int ranks, int pair[4]) {
     pair[0] = pair[1] = pair[2] = pair[3] = -1;
     for (int i = 1; i < ranks; i++) {

@@ -19,10 +19,8 @@ struct contents {
 static int child_of(MPI_Datatype type, enum flatten_rule rule, struct child *child, int depth);
 
 static int append(struct blocks *to, int64_t offset, int64_t length) {
-    if (++to->steps > FLATTEN_STEPS_MAX)
-        return -1;
-    if (length == 0)
-        return 0;
+    if (++to->steps > FLATTEN_STEPS_MAX) return -1;
+    if (length == 0) return 0;
     if (to->count > 0) {
         struct block *last = &to->at[to->count - 1];
         if (last->offset + last->length == offset) {
@@ -33,11 +31,9 @@ static int append(struct blocks *to, int64_t offset, int64_t length) {
     if (to->count == to->space) {
         int64_t space = to->space ? to->space * 2 : 16;
         struct block *grown;
-        if (to->count >= FLATTEN_BLOCKS_MAX)
-            return -1;
+        if (to->count >= FLATTEN_BLOCKS_MAX) return -1;
         grown = realloc(to->at, (size_t)space * sizeof *grown);
-        if (!grown)
-            return -1;
+        if (!grown) return -1;
         to->at = grown;
         to->space = space;
     }
@@ -47,15 +43,13 @@ static int append(struct blocks *to, int64_t offset, int64_t length) {
 
 int blocks_repeat(struct blocks *to, const struct child *child, int64_t at, int64_t times) {
     const struct blocks *blocks = &child->blocks;
-    if (blocks->count == 0 || times <= 0)
-        return 0;
+    if (blocks->count == 0 || times <= 0) return 0;
     // Copies that touch are one block: a row of 2^40 bytes costs no more than a byte.
     if (blocks->count == 1 && blocks->at[0].length == child->extent)
         return append(to, at + blocks->at[0].offset, times * child->extent);
     for (int64_t i = 0; i < times; i++, at += child->extent)
         for (int64_t j = 0; j < blocks->count; j++)
-            if (append(to, at + blocks->at[j].offset, blocks->at[j].length))
-                return -1;
+            if (append(to, at + blocks->at[j].offset, blocks->at[j].length)) return -1;
     return 0;
 }
 
@@ -70,8 +64,7 @@ static int envelope_of(MPI_Datatype type, MPI_Count *integers, MPI_Count *addres
     int small[3];
     if (real_MPI_Type_get_envelope_c)
         return real_MPI_Type_get_envelope_c(type, integers, addresses, counts, types, combiner);
-    if (real_MPI_Type_get_envelope(type, &small[0], &small[1], &small[2], combiner))
-        return -1;
+    if (real_MPI_Type_get_envelope(type, &small[0], &small[1], &small[2], combiner)) return -1;
     *integers = small[0], *addresses = small[1], *counts = 0, *types = small[2];
     return 0;
 }
@@ -109,10 +102,8 @@ static int contents_of(MPI_Datatype type, struct contents *contents) {
     memset(contents, 0, sizeof *contents);
     if (envelope_of(type, &n_integers, &n_addresses, &n_counts, &n_types, &contents->combiner))
         return -1;
-    if (is_leaf(contents->combiner))
-        return 0;
-    if (n_integers + n_addresses + n_counts > 4 * FLATTEN_BLOCKS_MAX)
-        return -1;
+    if (is_leaf(contents->combiner)) return 0;
+    if (n_integers + n_addresses + n_counts > 4 * FLATTEN_BLOCKS_MAX) return -1;
     contents->numbers_len = n_integers + n_addresses + n_counts;
     contents->numbers = malloc(((size_t)contents->numbers_len + 1) * sizeof *contents->numbers);
     contents->types = malloc(((size_t)n_types + 1) * sizeof *contents->types);
@@ -126,8 +117,7 @@ static int contents_of(MPI_Datatype type, struct contents *contents) {
                                                   integers, addresses, counts, contents->types);
         else
             failed = real_MPI_Type_get_contents(type, (int)n_integers, (int)n_addresses,
-                                                (int)n_types, integers, addresses,
-                                                contents->types);
+                                                (int)n_types, integers, addresses, contents->types);
     }
     if (!failed) {
         contents->types_len = n_types;
@@ -145,8 +135,7 @@ static int contents_of(MPI_Datatype type, struct contents *contents) {
     free(integers);
     free(addresses);
     free(counts);
-    if (failed)
-        contents_free(contents);
+    if (failed) contents_free(contents);
     return failed ? -1 : 0;
 }
 
@@ -154,14 +143,16 @@ static int contents_of(MPI_Datatype type, struct contents *contents) {
 // aligned; a pair with padding behind it is a run shorter than its extent.
 static int leaf(MPI_Datatype type, enum flatten_rule rule, struct child *to) {
     MPI_Count size;
-    if (real_MPI_Type_size_x(type, &size))
-        return -1;
+    if (real_MPI_Type_size_x(type, &size)) return -1;
     if (rule == FLATTEN_ROMIO && size != to->extent) {
         to->extent = size;
         to->squeezed = 1;
     }
     if (type == MPI_SHORT_INT && rule == FLATTEN_STANDARD) {
-        struct { short value; int index; } pair;
+        struct {
+            short value;
+            int index;
+        } pair;
         int64_t gap = (char *)&pair.index - (char *)&pair;
         return append(&to->blocks, 0, sizeof pair.value) ||
                        append(&to->blocks, gap, sizeof pair.index)
@@ -176,27 +167,25 @@ static int leaf(MPI_Datatype type, enum flatten_rule rule, struct child *to) {
 static int indexed(struct blocks *to, const struct child *child, int64_t count,
                    const int64_t *lengths, int64_t length, const int64_t *at, int64_t scale) {
     for (int64_t i = 0; i < count; i++)
-        if (blocks_repeat(to, child, at[i] * scale, lengths ? lengths[i] : length))
-            return -1;
+        if (blocks_repeat(to, child, at[i] * scale, lengths ? lengths[i] : length)) return -1;
     return 0;
 }
 
 static int vector(struct blocks *to, const struct child *child, const int64_t *v, int64_t scale) {
-    if (child->blocks.count == 0 || v[1] <= 0)
-        return 0;
+    if (child->blocks.count == 0 || v[1] <= 0) return 0;
     for (int64_t i = 0; i < v[0]; i++)
-        if (blocks_repeat(to, child, i * v[2] * scale, v[1]))
-            return -1;
+        if (blocks_repeat(to, child, i * v[2] * scale, v[1])) return -1;
     return 0;
 }
 
 // Every constructor with one type below it.
-static int construct(struct blocks *to, const struct contents *contents, const struct child *child) {
+static int construct(struct blocks *to, const struct contents *contents,
+                     const struct child *child) {
     const int64_t *v = contents->numbers;
     int64_t n = contents->numbers_len > 0 ? v[0] : 0;
     int combiner = contents->combiner, dims;
-    if (child->squeezed && combiner != MPI_COMBINER_CONTIGUOUS &&
-        combiner != MPI_COMBINER_VECTOR && combiner != MPI_COMBINER_HVECTOR)
+    if (child->squeezed && combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_VECTOR &&
+        combiner != MPI_COMBINER_HVECTOR)
         return -1;
     switch (combiner) {
     case MPI_COMBINER_DUP:
@@ -235,8 +224,7 @@ static int blocks_of(struct blocks *to, const struct contents *contents, enum fl
     int is_struct = contents->combiner == MPI_COMBINER_STRUCT, failed = 0;
     int64_t n = is_struct ? contents->numbers[0] : 1;
     const int64_t *lengths = contents->numbers + 1, *at = lengths + n;
-    if (contents->types_len != n)
-        return -1;
+    if (contents->types_len != n) return -1;
     for (int64_t i = 0; i < n && !failed; i++) {
         struct child child;
         int64_t steps = to->steps;
@@ -271,6 +259,10 @@ uint64_t flatten_mixed(uint64_t hash, uint64_t value) {
     return hash ^ (hash >> 29);
 }
 
+enum flatten_rule flatten_file_rule(void) {
+    return real_has_type_iov ? FLATTEN_STANDARD : FLATTEN_ROMIO;
+}
+
 int flatten(MPI_Datatype type, enum flatten_rule rule, struct layout *layout) {
     struct child all;
     struct blocks blocks;
@@ -281,8 +273,7 @@ int flatten(MPI_Datatype type, enum flatten_rule rule, struct layout *layout) {
     memset(&all, 0, sizeof all);
     if (real_MPI_Type_get_extent(type, &lb, &extent) || child_of(type, rule, &all, 0) ||
         all.squeezed ||
-        !(layout->before =
-              malloc(((size_t)all.blocks.count + 1) * sizeof *layout->before))) {
+        !(layout->before = malloc(((size_t)all.blocks.count + 1) * sizeof *layout->before))) {
         free(all.blocks.at);
         return -1;
     }

@@ -1,4 +1,5 @@
-// Flattening: the bytes that an MPI datatype covers, as a list of blocks in the order of its type map.
+// Flattening: the bytes that an MPI datatype covers, as a list of blocks in the order of its type
+// map.
 #ifndef TIDEGATE_MPI_FLATTEN_H
 #define TIDEGATE_MPI_FLATTEN_H
 
@@ -13,10 +14,10 @@ struct layout {
     struct block *blocks; // neighbours in the list never touch: touching ones are joined
     int64_t *before;      // before[i]: bytes in the blocks before block i; before[count] == size
     int64_t count;
-    int64_t size;         // bytes of data
+    int64_t size; // bytes of data
     int64_t lb, extent;
-    int monotone;         // offsets never fall, and no byte occurs twice
-    uint64_t hash;        // of the blocks relative to the first, and of the extent
+    int monotone;  // offsets never fall, and no byte occurs twice
+    uint64_t hash; // of the blocks relative to the first, and of the extent
 };
 
 // More blocks than this are not flattened (64 MiB with their sums), and neither is deeper nesting.
@@ -25,10 +26,13 @@ struct layout {
 // And no more steps than this are made, also where all blocks join: 0.1 s.
 #define FLATTEN_STEPS_MAX ((int64_t)16 << 20)
 
-// ROMIO takes a predefined pair such as MPI_DOUBLE_INT for a run of bytes without the gap that the
-// standard gives it, and files are written so. Its rule differs between constructors; where it is
-// not that of contiguous, vector and hvector, such a pair is not flattened.
+// ROMIO before MPICH 4.1 takes a predefined pair such as MPI_DOUBLE_INT for a run of bytes without
+// the gap that the standard gives it, and files are written so. Its rule differs between
+// constructors; where it is not that of contiguous, vector and hvector, such a pair is not
+// flattened.
 enum flatten_rule { FLATTEN_STANDARD, FLATTEN_ROMIO };
+// The rule by which this process's MPI lays out files.
+enum flatten_rule flatten_file_rule(void);
 
 // Fills `layout` from the type; every handle that MPI makes on the way is freed. 0, or -1 where the
 // type has too many blocks, is nested too deep, has a combiner that is not known here, or memory

@@ -1,6 +1,6 @@
 // Joins view, hints and domains to the prediction of one collective call: the ranks exchange where
-// their data begins and ends, and what an aggregator gets follows from that, from what is cached for
-// calls of the same shape, or from one exchange more.
+// their data begins and ends, and what an aggregator gets follows from that, from what is cached
+// for calls of the same shape, or from one exchange more.
 #include "predict.h"
 
 #include <stdlib.h>
@@ -188,9 +188,8 @@ static void from_records(struct predictor *it, struct result *result, int64_t ba
         if (span.first < domain.first) span.first = domain.first;
         if (span.last > domain.last) span.last = domain.last;
         piece->span = span;
-        piece->bytes = it->records[i].size > 0 && span.last >= span.first
-                           ? span.last - span.first + 1
-                           : 0;
+        piece->bytes =
+            it->records[i].size > 0 && span.last >= span.first ? span.last - span.first + 1 : 0;
     }
     sum_up(it, result, base);
 }
@@ -211,11 +210,12 @@ static int64_t mark_steps(struct predictor *it, const struct access *access, str
     return (touched.last - touched.first) / step + 1;
 }
 
-// With holes that can hold a whole step, the aggregators tell where their steps begin, and all ranks
-// mark those that they have data in. -1: too many steps.
+// With holes that can hold a whole step, the aggregators tell where their steps begin, and all
+// ranks mark those that they have data in. -1: too many steps.
 static int mark_holes(struct predictor *it, const struct access *access, struct result *result,
                       int64_t base) {
-    struct span mine = {result->touched.first + base, result->touched.last + base}, *all = it->spans;
+    struct span mine = {result->touched.first + base, result->touched.last + base},
+                *all = it->spans;
     int64_t step = it->tuning.buffer_size, steps = 0, own = -1, own_steps = 0;
     if (real_MPI_Allgather(&mine, 2, MPI_INT64_T, all, 2, MPI_INT64_T, it->comm) != 0) return -1;
     for (int i = 0; i < it->tuning.aggregators; i++) {
@@ -297,8 +297,7 @@ static struct result *known_shape(struct predictor *it, uint64_t hash, int *know
 static int two_phase(struct predictor *it, const struct access *access, struct span all,
                      int64_t flags, struct predicted *out) {
     struct result *result = &it->dense;
-    domains_cut(all, it->tuning.aggregators, it->tuning.domain_min, it->tuning.stripe,
-                it->domains);
+    domains_cut(all, it->tuning.aggregators, it->tuning.domain_min, it->tuning.stripe, it->domains);
     if (!(flags & FLAG_SPREAD)) {
         if (it->aggregator >= 0) from_records(it, result, all.first);
     } else {

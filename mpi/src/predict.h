@@ -9,11 +9,11 @@ struct predictor; // of one open MPI_File
 
 // One aggregator's requests, as this rank will issue them itself inside the coming call.
 struct predicted {
-    int two_phase;       // 0: ROMIO will do independent I/O: nothing is predicted
-    int aggregator;      // index of this rank among the aggregators, -1: it issues no requests
-    int64_t first, last; // first and last byte that it touches; last < first: none
-    int64_t step;        // requests are [first + i*step, min(first + (i+1)*step, last + 1))
-    int64_t bytes;       // that its requests move
+    int two_phase;           // 0: ROMIO will do independent I/O: nothing is predicted
+    int aggregator;          // index of this rank among the aggregators, -1: it issues no requests
+    int64_t first, last;     // first and last byte that it touches; last < first: none
+    int64_t step;            // requests are [first + i*step, min(first + (i+1)*step, last + 1))
+    int64_t bytes;           // that its requests move
     int64_t operation_bytes; // that the whole operation moves, over all ranks
     int64_t intra, inter;    // that it exchanges with ranks on its own node, and on others
     uint32_t tail_us;        // the shuffle's cost for the whole domain
@@ -33,9 +33,8 @@ __attribute__((weak)) int predictor_empty(const struct predictor *);
 // Collective: one small exchange. `offset` in etypes of the view; count and datatype are memory's.
 // `stamp_ns`: this rank's time, afterwards rank 0's. Returns 0, or -1 on all ranks: no prediction.
 __attribute__((weak)) int predictor_collective(struct predictor *, MPI_Offset offset,
-                                               MPI_Count count, MPI_Datatype datatype,
-                                               int is_write, uint64_t *stamp_ns,
-                                               struct predicted *out);
+                                               MPI_Count count, MPI_Datatype datatype, int is_write,
+                                               uint64_t *stamp_ns, struct predicted *out);
 
 // Before MPI_File_close.
 __attribute__((weak)) void predictor_close(struct predictor *);

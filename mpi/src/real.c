@@ -13,6 +13,8 @@ int (*real_MPI_Type_get_envelope_c)(MPI_Datatype, MPI_Count *, MPI_Count *, MPI_
 int (*real_MPI_Type_get_contents_c)(MPI_Datatype, MPI_Count, MPI_Count, MPI_Count, MPI_Count,
                                     int *, MPI_Aint *, MPI_Count *, MPI_Datatype *);
 
+int real_has_type_iov;
+
 const char *real_load(void *(*find)(const char *name)) {
     // A data pointer becomes a function pointer by its bytes: ISO C has no conversion for it.
 #define LOAD(name)                                                                                 \
@@ -28,5 +30,6 @@ const char *real_load(void *(*find)(const char *name)) {
         memcpy(&real_MPI_Type_get_envelope_c, &envelope, sizeof envelope);
         memcpy(&real_MPI_Type_get_contents_c, &contents, sizeof contents);
     }
+    real_has_type_iov = find("PMPIX_Type_iov") != NULL;
     return NULL;
 }

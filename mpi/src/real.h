@@ -23,6 +23,9 @@ extern int (*real_MPI_Type_get_contents_c)(MPI_Datatype, MPI_Count, MPI_Count, M
                                            MPI_Count, int *, MPI_Aint *, MPI_Count *,
                                            MPI_Datatype *);
 
+// The MPI has MPIX_Type_iov, by which ROMIO flattens since MPICH 4.1.
+extern int real_has_type_iov;
+
 #define DECLARE(name) extern __typeof__(name) *real_##name;
 REAL_NAMES(DECLARE)
 #undef DECLARE

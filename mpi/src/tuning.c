@@ -1,5 +1,5 @@
-// Reads ROMIO's effective hints. MPICH's MPI_File_get_info returns them; Open MPI's returns only what
-// the program gave, so there ROMIO's defaults and its file of hints are put together here.
+// Reads ROMIO's effective hints. MPICH's MPI_File_get_info returns them; Open MPI's returns only
+// what the program gave, so there ROMIO's defaults and its file of hints are put together here.
 #include "tuning.h"
 
 #include <stdio.h>

@@ -44,7 +44,7 @@ void view_read(struct view *view, MPI_File file) {
     if (real_MPI_Type_size_x(etype, &size) == 0) view->etype_size = size;
     // Other representations have other sizes in the file; ROMIO has none but this one.
     if (strcmp(representation, "native") == 0 || strcmp(representation, "NATIVE") == 0) {
-        if (flatten(filetype, FLATTEN_ROMIO, &view->layout) == 0) {
+        if (flatten(filetype, flatten_file_rule(), &view->layout) == 0) {
             view->empty = view->layout.size == 0;
             measure(view);
         }

@@ -30,8 +30,10 @@ static long long listed(const struct layout *layout, long long *where, long long
     return n;
 }
 
-// Packs the low and the high bytes of each place's number, so that each packed byte names its place.
-static void against_pack(MPI_Datatype type, const struct layout *layout, const char *name, int rank) {
+// Packs the low and the high bytes of each place's number, so that each packed byte names its
+// place.
+static void against_pack(MPI_Datatype type, const struct layout *layout, const char *name,
+                         int rank) {
     enum { SPAN = 1 << 16, FRONT = 1 << 12 };
     static unsigned char low[SPAN], high[SPAN], packed_low[SPAN], packed_high[SPAN];
     static long long where[SPAN];
@@ -77,21 +79,24 @@ static void large_counts(void) {
     MPI_Datatype type;
     struct layout layout;
     MPI_Type_create_hindexed_c(2, lengths, at, MPI_INT, &type);
-    if (flatten(type, FLATTEN_STANDARD, &layout) || layout.count != 2 || layout.blocks[1].length != lengths[1] * 4 ||
-        layout.blocks[0].offset != 1 || layout.size != 12 + lengths[1] * 4)
+    if (flatten(type, FLATTEN_STANDARD, &layout) || layout.count != 2 ||
+        layout.blocks[1].length != lengths[1] * 4 || layout.blocks[0].offset != 1 ||
+        layout.size != 12 + lengths[1] * 4)
         fail("hindexed_c", 0, "blocks", layout.count);
     flatten_free(&layout);
     MPI_Type_free(&type);
     MPI_Type_create_subarray_c(2, sizes, parts, starts, MPI_ORDER_C, MPI_INT, &type);
     MPI_Type_commit(&type);
-    if (flatten(type, FLATTEN_STANDARD, &layout) || layout.count != 3 || layout.blocks[2].offset != (3 * 9 + 2) * 4)
+    if (flatten(type, FLATTEN_STANDARD, &layout) || layout.count != 3 ||
+        layout.blocks[2].offset != (3 * 9 + 2) * 4)
         fail("subarray_c", 0, "blocks", layout.count);
     against_pack(type, &layout, "subarray_c", 0);
     flatten_free(&layout);
     MPI_Type_free(&type);
 }
 #else
-static void large_counts(void) {}
+static void large_counts(void) {
+}
 #endif
 
 // Types beyond the bounds are refused, and leave nothing behind.
@@ -103,7 +108,8 @@ static void bounds(void) {
         fail("3 Mi blocks", 0, "not refused", layout.count);
     MPI_Type_free(&type);
     MPI_Type_contiguous(1 << 30, MPI_DOUBLE, &type);
-    if (flatten(type, FLATTEN_STANDARD, &layout) || layout.count != 1 || layout.size != (int64_t)8 << 30)
+    if (flatten(type, FLATTEN_STANDARD, &layout) || layout.count != 1 ||
+        layout.size != (int64_t)8 << 30)
         fail("8 GiB", 0, "not one block", layout.count);
     flatten_free(&layout);
     MPI_Type_free(&type);
@@ -134,12 +140,11 @@ int main(int argc, char **argv) {
             struct layout layout;
             const char *name = test_type(index, rank, ranks, &type);
             MPI_Type_commit(&type);
-            if (flatten(type, FLATTEN_STANDARD, &layout))
-                fail(name, rank, "not flattened", 0);
+            if (flatten(type, FLATTEN_STANDARD, &layout)) fail(name, rank, "not flattened", 0);
             against_pack(type, &layout, name, rank);
             flatten_free(&layout);
             if (index < FILE_TYPES) {
-                if (flatten(type, FLATTEN_ROMIO, &layout))
+                if (flatten(type, flatten_file_rule(), &layout))
                     fail(name, rank, "not flattened for files", 0);
                 against_file(file, type, &layout, name, rank);
                 flatten_free(&layout);

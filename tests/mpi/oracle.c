@@ -46,7 +46,8 @@ READ(pread64)
 WRITE(pwrite)
 WRITE(pwrite64)
 
-// ROMIO's exchanges carry int (MPICH 4) or MPI_Count (5): recv_size of a write, send_size of a read.
+// ROMIO's exchanges carry int (MPICH 4) or MPI_Count (5): recv_size of a write, send_size of a
+// read.
 static void exchanged(const void *buffer, MPI_Datatype type, MPI_Comm comm) {
     int size = 0, ranks = 0;
     if (!oracle.watching) return;

@@ -1,5 +1,6 @@
-// Compares the predictions with what ROMIO does: for every datatype, direction and setting of hints,
-// the requests of each aggregator and the bytes that it exchanges with each rank must be the same.
+// Compares the predictions with what ROMIO does: for every datatype, direction and setting of
+// hints, the requests of each aggregator and the bytes that it exchanges with each rank must be the
+// same.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +93,8 @@ static void compare(const char *name, const char *setting, const struct predicto
 }
 
 // One collective call of `count` pieces of `type`, at `offset` of the view or at the file pointer.
-static void call(MPI_File file, struct predictor *predictor, const char *name,
-                 const char *setting, MPI_Offset offset, int bytes, int is_write, int pointer) {
+static void call(MPI_File file, struct predictor *predictor, const char *name, const char *setting,
+                 MPI_Offset offset, int bytes, int is_write, int pointer) {
     struct predicted predicted;
     uint64_t stamp = 1000 + (uint64_t)rank;
     int64_t mine = bytes, sum = 0;
@@ -123,8 +124,8 @@ static void call(MPI_File file, struct predictor *predictor, const char *name,
         compare(name, setting, predictor, &predicted, is_write);
 }
 
-static void calls(MPI_File file, struct predictor *predictor, const char *name,
-                  const char *setting, int size) {
+static void calls(MPI_File file, struct predictor *predictor, const char *name, const char *setting,
+                  int size) {
     for (int is_write = 1; is_write >= 0; is_write--) {
         call(file, predictor, name, setting, 0, 2 * size, is_write, 0);
         // Ragged: every rank begins and ends elsewhere.
@@ -228,10 +229,8 @@ static void random_views(const char *path, unsigned seed) {
         predictor_changed(predictor);
         MPI_Type_free(&blocks);
         MPI_Type_free(&type);
-        call(file, predictor, name, "random", rand() % (size + 1), rand() % (2 * size + 1), 1,
-             0);
-        call(file, predictor, name, "random", rand() % (size + 1), rand() % 3 ? size : 0, 0,
-             0);
+        call(file, predictor, name, "random", rand() % (size + 1), rand() % (2 * size + 1), 1, 0);
+        call(file, predictor, name, "random", rand() % (size + 1), rand() % 3 ? size : 0, 0, 0);
         call(file, predictor, name, "random", 0, size, 0, 0);
     }
     close_file(&file, predictor);
@@ -244,8 +243,10 @@ int main(int argc, char **argv) {
     char number[16];
     MPI_Init(&argc, &argv);
     if (argc < 4 || real_load(oracle_next)) {
-        fprintf(stderr, "usage: predict_test FILE EVERY SEEDS: each EVERYth datatype with each of "
-                        "%d settings, and SEEDS random views\n", SETTINGS);
+        fprintf(stderr,
+                "usage: predict_test FILE EVERY SEEDS: each EVERYth datatype with each of "
+                "%d settings, and SEEDS random views\n",
+                SETTINGS);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -270,7 +271,8 @@ int main(int argc, char **argv) {
     MPI_Allreduce(sums, all, 3, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (rank == 0)
         printf("%d ranks: %d collectives, %d two-phase, %d wrong; of spread shapes %ld were known, "
-               "%ld new\n", ranks, all[2], all[1], all[0], hits, misses);
+               "%ld new\n",
+               ranks, all[2], all[1], all[0], hits, misses);
     MPI_Finalize();
     return all[0] > 0;
 }

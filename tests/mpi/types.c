@@ -225,15 +225,10 @@ static const char *memory_only(int index, int rank, int ranks, MPI_Datatype *typ
 }
 
 const char *test_type(int index, int rank, int ranks, MPI_Datatype *type) {
-    if (index < 6)
-        return vectors(index, rank, ranks, type);
-    if (index < 10)
-        return structures(index - 6, rank, ranks, type);
-    if (index < 14)
-        return arrays(index - 10, rank, ranks, type);
-    if (index < 17)
-        return spread(index - 14, rank, ranks, type);
-    if (index < 19)
-        return pairs(index - 17, rank, ranks, type);
+    if (index < 6) return vectors(index, rank, ranks, type);
+    if (index < 10) return structures(index - 6, rank, ranks, type);
+    if (index < 14) return arrays(index - 10, rank, ranks, type);
+    if (index < 17) return spread(index - 14, rank, ranks, type);
+    if (index < 19) return pairs(index - 17, rank, ranks, type);
     return memory_only(index - 19, rank, ranks, type);
 }

@@ -13,9 +13,9 @@
 #endif
 #define ALL_TYPES 27 // with those that only memory can have
 
-// Makes datatype `index` of rank `rank` among `ranks`: different ranks' bytes interleave, and do not
-// overlap. The file types have the extent of all ranks' parts. Its name is the result; the caller
-// commits and frees the type.
+// Makes datatype `index` of rank `rank` among `ranks`: different ranks' bytes interleave, and do
+// not overlap. The file types have the extent of all ranks' parts. Its name is the result; the
+// caller commits and frees the type.
 const char *test_type(int index, int rank, int ranks, MPI_Datatype *type);
 
 #endif
