@@ -1,6 +1,8 @@
 // Hints to ROMIO by which the domains of its aggregators fall on stripes of the forwarders, so that
 // each stripe is touched by one aggregator only. What the user has set stays; nothing is set where
-// ROMIO_HINTS names a file of hints, or with TIDEGATE_MPI_ALIGN=off.
+// ROMIO_HINTS names a file of hints, or with TIDEGATE_MPI_ALIGN=off. With TIDEGATE_MPI_ALIGN=spread
+// there are also as many aggregators as forwarders, as far as there are ranks, on whichever nodes:
+// ROMIO's own choice is one on each node.
 #include "align.h"
 
 #include "files.h"
@@ -17,7 +19,7 @@
 
 // The same on all ranks, as hints have to be. 0 forwarders: nothing is set.
 static struct {
-    uint64_t stripe_bytes, forwarders;
+    uint64_t stripe_bytes, forwarders, spreads;
 } layout;
 
 static void ask(const char *mount) {
@@ -41,6 +43,10 @@ void align_learn(void) {
     }
     int is_off = (align != NULL && strcmp(align, "off") == 0) || getenv("ROMIO_HINTS") != NULL;
     if (rank == 0 && mount != NULL && !is_off) ask(mount);
+    layout.spreads = align != NULL && strcmp(align, "spread") == 0;
+    if (rank == 0 && align != NULL && !is_off && !layout.spreads && strcmp(align, "on") != 0) {
+        mpi_say("TIDEGATE_MPI_ALIGN is neither on, off nor spread; it is on");
+    }
     if (size > 1) real_MPI_Bcast(&layout, (int)sizeof layout, MPI_BYTE, 0, MPI_COMM_WORLD);
 }
 
@@ -61,20 +67,31 @@ static int is_inside(const char *path) {
            (real[len] == 0 || real[len] == '/');
 }
 
-static void set(MPI_Info info, const char *key, uint64_t value) {
-    char text[32];
+static int is_set(MPI_Info info, const char *key) {
+    char text[2];
     int known = 0;
     // The text is not wanted, but NULL is not allowed for it.
-    if (real_MPI_Info_get(info, key, 1, text, &known) != MPI_SUCCESS || known) return;
-    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-    real_MPI_Info_set(info, key, text);
+    return real_MPI_Info_get(info, key, 1, text, &known) != MPI_SUCCESS || known;
 }
 
-MPI_Info align_info(const char *path, MPI_Info info) {
+static void set(MPI_Info info, const char *key, uint64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    if (!is_set(info, key)) real_MPI_Info_set(info, key, text);
+}
+
+MPI_Info align_info(MPI_Comm comm, const char *path, MPI_Info info) {
     MPI_Info more = MPI_INFO_NULL;
+    int ranks = 0;
     if (layout.forwarders == 0 || path == NULL || !is_inside(files_path(path))) return info;
     int made = info == MPI_INFO_NULL ? real_MPI_Info_create(&more) : real_MPI_Info_dup(info, &more);
     if (made != MPI_SUCCESS) return info;
     set(more, "striping_unit", layout.stripe_bytes);
+    int may_spread = layout.spreads && !is_set(more, "cb_nodes") && !is_set(more, "cb_config_list");
+    if (may_spread && real_MPI_Comm_size(comm, &ranks) == MPI_SUCCESS) {
+        uint64_t most = (uint64_t)ranks < layout.forwarders ? (uint64_t)ranks : layout.forwarders;
+        set(more, "cb_nodes", most);
+        real_MPI_Info_set(more, "cb_config_list", "*:*");
+    }
     return more;
 }

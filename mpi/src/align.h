@@ -7,6 +7,6 @@
 // After MPI_Init, collective over the world: learns of the mount how files are striped.
 void align_learn(void);
 // The info to open that file with: `info` itself, or a copy with more, which the caller frees.
-MPI_Info align_info(const char *path, MPI_Info info);
+MPI_Info align_info(MPI_Comm comm, const char *path, MPI_Info info);
 
 #endif

@@ -122,13 +122,15 @@ struct agreed {
 
 static int agree(struct file *file, MPI_Comm comm, int failed, int *nameless) {
     struct agreed mine = {failed, !application_is_named(), 0};
-    if (file->rank == 0) mine.operations = calls_unique() << 24 | UINT64_C(1) << 63;
+    if (file->rank == 0) mine.operations = calls_unique() << 24;
     struct agreed all = mine;
     if (file->size > 1 &&
         real_MPI_Allreduce(&mine, &all, 3, MPI_UINT64_T, MPI_MAX, comm) != MPI_SUCCESS) {
         return -1;
     }
-    file->operations = all.operations;
+    // Single calls are numbered from below. The bit is set here: MPICH 4.0.2 finds the maximum of
+    // MPI_UINT64_T as if it had a sign.
+    file->operations = all.operations | UINT64_C(1) << 63;
     *nameless = all.nameless != 0;
     return all.failed ? -1 : 0;
 }

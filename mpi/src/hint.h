@@ -33,8 +33,8 @@ struct tidegate_file {
     uint64_t clock_ahead_ns; // two's complement: how far forwarders' clocks are ahead of this one's
     uint64_t stripe_bytes;
     uint64_t forwarders;
-    uint64_t text_len;
-    char text[4032];
+    uint64_t text_len, name_len;
+    char text[4024];
 };
 #define FILE_MAGIC "tidegat2"
 

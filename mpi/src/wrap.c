@@ -81,7 +81,8 @@ WRAP(File_open, (MPI_Comm comm, const char *path, int mode, MPI_Info info, MPI_F
      (comm, path, mode, info, file)) {
     struct descriptors before;
     files_look(&before);
-    MPI_Info aligned = align_info(path, info);
+    // A call that will fail anyway must fail in the MPI.
+    MPI_Info aligned = comm == MPI_COMM_NULL ? info : align_info(comm, path, info);
     int result = next(comm, path, mode, aligned, file);
     if (aligned != info) real_MPI_Info_free(&aligned);
     if (result == MPI_SUCCESS) files_opened(*file, comm, path, &before);

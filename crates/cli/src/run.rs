@@ -1,16 +1,20 @@
 //! `tidegate run`: an unmodified program on the forwarders' files.
 
+mod launcher;
+
 use crate::fail::Fail;
 use crate::mount;
 use crate::names;
 use crate::processes;
 use crate::target::{Target, connect};
 use crate::view;
+use launcher::{Launcher, SHIM};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{
     SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 use signal_hook::iterator::Signals;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -30,6 +34,9 @@ pub const SHORTCUT: &str = "libtidegate_preload.so";
 ///
 /// Data of the files goes from the program straight to the forwarders, past the kernel and the
 /// mount (LD_PRELOAD of the short-cut; TIDEGATE_SHORTCUT=off in the environment switches it off).
+///
+/// MPI programs, started as `tidegate run -- mpirun ...`, also load the MPI shim: all ranks are one
+/// application, and their collective I/O is known to be one operation.
 #[derive(clap::Args)]
 pub struct Run {
     #[command(flatten)]
@@ -44,6 +51,9 @@ pub struct Run {
     /// Leave the short-cut out: all data goes through the kernel and the mount
     #[arg(long)]
     no_shortcut: bool,
+    /// Leave the MPI shim out: ranks do their I/O as any other programs
+    #[arg(long)]
+    no_mpi: bool,
     /// Say on standard error which application the program is, and where it finds the files
     #[arg(long)]
     verbose: bool,
@@ -60,11 +70,12 @@ impl Run {
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
-        let app = application(self.view.as_deref().or(self.app.as_deref()));
+        let launcher = Launcher::of(&self.program[0]);
+        let app = App::choose(self.view.as_deref().or(self.app.as_deref()), launcher);
         let export = found.export.clone();
         let export = export.map(|export| inside(export, view.as_ref()));
         if let Some(file) = self.target.names_file() {
-            names::remember(&file, &app);
+            names::remember(&file, &app.name);
         }
         let existing = found
             .mount
@@ -95,15 +106,23 @@ impl Run {
         result.map(exit_code)
     }
 
-    fn command(&self, export: Option<&Path>, point: &Path, app: &str) -> Command {
+    fn command(&self, export: Option<&Path>, point: &Path, app: &App) -> Command {
         if self.verbose {
-            eprintln!("tidegate: application {app}, files in {}", point.display());
+            let name = &app.name;
+            eprintln!("tidegate: application {name}, files in {}", point.display());
         }
         let mut command = Command::new(&self.program[0]);
         command.args(&self.program[1..]);
-        self.preload(&mut command);
         command.env("TIDEGATE_MOUNT", point);
-        command.env("TIDEGATE_APP", app);
+        command.env("TIDEGATE_APP", &app.name);
+        match app.is_made {
+            true => command.env(APP_MADE, "1"),
+            false => command.env_remove(APP_MADE),
+        };
+        self.preload(&mut command);
+        if let Some(launcher) = Launcher::of(&self.program[0]) {
+            launcher.prepare(&mut command, &self.program[1..]);
+        }
         let view = self.view.is_some().then(|| point.to_path_buf());
         if let Some(place) = same_place(export, point).or(view) {
             command.env("PWD", &place);
@@ -112,27 +131,59 @@ impl Run {
         command
     }
 
-    /// Has the short-cut loaded into the program, before what the environment loads already.
+    /// Has short-cut and shim loaded into the program, before what the environment loads already.
     fn preload(&self, command: &mut Command) {
-        if self.no_shortcut {
+        let libraries = [self.shortcut(), self.shim(command)];
+        let mut libraries: Vec<OsString> = libraries.into_iter().flatten().collect();
+        if libraries.is_empty() {
             return;
+        }
+        let others = std::env::var_os("LD_PRELOAD");
+        libraries.extend(others.filter(|others| !others.is_empty()));
+        command.env("LD_PRELOAD", libraries.join(OsStr::new(":")));
+    }
+
+    fn shortcut(&self) -> Option<OsString> {
+        if self.no_shortcut {
+            return None;
         }
         let Some(library) = shortcut() else {
             eprintln!(
                 "tidegate: {SHORTCUT} is neither beside this program nor in ../lib: all data goes \
                  through the mount; `make build` builds it, with --no-shortcut it is not looked for"
             );
-            return;
+            return None;
         };
         if self.verbose {
             eprintln!("tidegate: data past the mount by {}", library.display());
         }
-        let mut libraries = library.into_os_string();
-        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-            libraries.push(":");
-            libraries.push(others);
+        Some(library.into_os_string())
+    }
+
+    /// The shim; a missing one is told where an MPI program is started.
+    fn shim(&self, command: &mut Command) -> Option<OsString> {
+        let launcher = Launcher::of(&self.program[0]);
+        if self.no_mpi {
+            return None;
         }
-        command.env("LD_PRELOAD", libraries);
+        let Some(library) = library(SHIM) else {
+            if launcher.is_some() {
+                eprintln!(
+                    "tidegate: {SHIM} is neither beside this program nor in ../lib: collective I/O \
+                     carries no hints; `make build` builds it where there is an MPI, with --no-mpi \
+                     it is not looked for"
+                );
+            }
+            return None;
+        };
+        if let Some(launcher) = launcher.filter(|_| self.verbose) {
+            eprintln!("tidegate: {}", launcher.text());
+            eprintln!("tidegate: MPI ranks load {}", library.display());
+        }
+        if self.verbose {
+            command.env("TIDEGATE_MPI_VERBOSE", "1");
+        }
+        Some(library.into_os_string())
     }
 
     /// Runs the program as a child and passes signals on to it.
@@ -140,7 +191,7 @@ impl Run {
         &self,
         export: Option<&Path>,
         point: &Path,
-        app: &str,
+        app: &App,
     ) -> Result<ExitStatus, Fail> {
         let passed = [
             SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH, SIGCHLD,
@@ -172,11 +223,15 @@ impl Run {
 
 /// The short-cut's library: beside this program, as built, or in `lib`, as installed.
 pub fn shortcut() -> Option<PathBuf> {
+    library(SHORTCUT)
+}
+
+fn library(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let folder = program.parent()?;
     let installed = folder.parent().map(|prefix| prefix.join("lib"));
     let folders = [Some(folder.to_path_buf()), installed];
-    let mut libraries = folders.into_iter().flatten().map(|dir| dir.join(SHORTCUT));
+    let mut libraries = folders.into_iter().flatten().map(|dir| dir.join(name));
     // A colon or space ends a name in LD_PRELOAD.
     libraries.find(|path| path.is_file() && !path.to_string_lossy().contains([':', ' ']))
 }
@@ -221,11 +276,29 @@ fn same_place(export: Option<&Path>, point: &Path) -> Option<PathBuf> {
     Some(point.components().chain(rest.components()).collect())
 }
 
-/// The given name, else the environment's or batch system's, else one that nobody else has.
-fn application(given: Option<&str>) -> String {
-    if let Some(name) = given {
-        return name.to_string();
+/// Set beside TIDEGATE_APP where its name was not the user's choice, and the program may start
+/// several MPI jobs: each is an application of its own then.
+const APP_MADE: &str = "TIDEGATE_APP_MADE";
+
+/// The application that the program is.
+struct App {
+    name: String,
+    is_made: bool,
+}
+
+impl App {
+    fn choose(given: Option<&str>, launcher: Option<Launcher>) -> App {
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_given = given.is_some() || (set("TIDEGATE_APP") && !set(APP_MADE));
+        App {
+            name: given.map_or_else(application, str::to_string),
+            is_made: !is_given && (launcher.is_none() || set(APP_MADE)),
+        }
     }
+}
+
+/// The environment's name or the batch system's, else one that nobody else has.
+fn application() -> String {
     let variable = |name: &str| std::env::var(name).ok();
     tidegate_client::application_name_from_env(variable).unwrap_or_else(|| {
         let host = rustix::system::uname()

@@ -95,6 +95,16 @@ impl Client {
         self.coalesce_bytes
     }
 
+    /// How far the forwarders' clocks are ahead of this node's, ns: the median of those measured.
+    pub fn clock_ahead_ns(&self) -> i64 {
+        self.host.clock_ahead_ns()
+    }
+
+    /// Bytes of a stripe: of consecutive ones of a file each lies on another forwarder.
+    pub fn stripe_bytes(&self) -> Option<u64> {
+        self.host.stripe_bytes()
+    }
+
     /// Number of forwarders.
     pub fn forwarders(&self) -> usize {
         self.host.forwarders()

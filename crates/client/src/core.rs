@@ -248,6 +248,11 @@ impl Core {
         self.root
     }
 
+    /// How far the forwarders' clocks are ahead of this one's, ns.
+    pub fn clock_ahead_ns(&self) -> i64 {
+        self.clocks.ahead()
+    }
+
     /// The layout, once a session was granted.
     pub fn layout(&self) -> Option<Layout> {
         self.layout

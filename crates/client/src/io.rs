@@ -217,10 +217,30 @@ impl Host {
     }
 
     /// Begins an operation of several calls on parts of the extent; None where it is to be one.
-    pub(crate) fn operation(&self, handle: Handle, extent: Extent) -> Option<Operation> {
+    pub(crate) fn operation(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        extent: Extent,
+    ) -> Option<Operation> {
         let _calm = Calm::begin();
         let mut state = self.state().ok()?;
-        state.core.operation(wall_ns(), handle, extent)
+        state
+            .core
+            .operation(wall_ns(), handle, extent, ctx.collective)
+    }
+
+    /// How far the forwarders' clocks are ahead of this one's, ns.
+    pub(crate) fn clock_ahead_ns(&self) -> i64 {
+        let _calm = Calm::begin();
+        self.state().map_or(0, |state| state.core.clock_ahead_ns())
+    }
+
+    /// Bytes of a stripe, once a forwarder has said so.
+    pub(crate) fn stripe_bytes(&self) -> Option<u64> {
+        let _calm = Calm::begin();
+        let layout = self.state().ok()?.core.layout();
+        layout.map(|layout| layout.stripe)
     }
 
     /// Opens a file under a new number.
@@ -354,6 +374,7 @@ impl Host {
             deadline_ns: until.map(|until| self.shared.ns_at(until)),
             forwarder,
             operation,
+            collective: ctx.collective,
         };
         let mut state = self.shared.live_state()?;
         let id = state.number(Some(slot));
@@ -383,6 +404,7 @@ impl Host {
             deadline_ns: None,
             forwarder: 0,
             operation: None,
+            collective: None,
         };
         let _calm = Calm::begin();
         if let Ok(mut state) = self.state() {

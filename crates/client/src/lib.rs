@@ -9,6 +9,7 @@ pub mod api;
 mod application;
 mod cancel;
 pub mod capi;
+pub mod collective;
 pub mod core;
 mod errno;
 pub mod fs;
@@ -23,5 +24,6 @@ pub use api::{
 };
 pub use application::{application_name_from_env, job_from_env, project_from_env};
 pub use bytes::Bytes;
+pub use collective::Collective;
 pub use options::Guest;
 pub use tidegate_wire as wire;

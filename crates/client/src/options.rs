@@ -1,6 +1,7 @@
 //! How to reach the forwarders, and on whose behalf to call them.
 
 use crate::cancel::CancelToken;
+use crate::collective::Collective;
 use crate::wire::{CHUNK_MIN, Caller, PAYLOAD_LIMIT, Pipeline, Pipelining};
 use rustix::fd::OwnedFd;
 use std::fmt::Write;
@@ -254,6 +255,8 @@ pub struct Context {
     pub cancel: Option<CancelToken>,
     /// Overrides [`Options::timeout`].
     pub timeout: Option<Duration>,
+    /// What a read or write is part of; None: an operation of its own.
+    pub collective: Option<Collective>,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //!
 //! The call goes through the kernel to whoever serves the mount; other file systems say ENOTTY.
 
+use crate::collective::HINT_LEN;
 use crate::wire::Handle;
 
 /// Bytes of the answer.
@@ -11,10 +12,25 @@ pub const ANSWER_LEN: usize = 4096;
 /// Number of the call: it passes `ANSWER_LEN` bytes out (`_IOR(0xf7, 1, ...)`).
 pub const COMMAND: u32 = 2 << 30 | (ANSWER_LEN as u32) << 16 | 0xf7 << 8 | 1;
 
+/// Tells of requests that are to come (`_IOWR(0xf7, 2, ...)`): a [`Hint`](crate::collective::Hint).
+pub const HINT: u32 = 3 << 30 | (HINT_LEN as u32) << 16 | 0xf7 << 8 | 2;
+
+/// Tells that an operation has ended (`_IOWR(0xf7, 3, ...)`): a hint, whose operation counts.
+pub const HINT_END: u32 = 3 << 30 | (HINT_LEN as u32) << 16 | 0xf7 << 8 | 3;
+
+/// Bytes of an application's name, which a NUL ends.
+pub const NAME_LEN: usize = 256;
+
+/// Says which application the caller is (`_IOW(0xf7, 4, ...)`), for what it opens from now on, and
+/// for the file that is asked.
+pub const APPLICATION: u32 = 1 << 30 | (NAME_LEN as u32) << 16 | 0xf7 << 8 | 4;
+
 /// First bytes of an answer, which also say how the others are to be read.
-const MAGIC: [u8; 8] = *b"tidegat1";
-/// Bytes before the text.
-const HEAD: usize = 8 + 8 + 8 + 8 + 8;
+const MAGIC: [u8; 8] = *b"tidegat2";
+/// Numbers between them and the texts.
+const NUMBERS: usize = 8;
+/// Bytes before the texts.
+const HEAD: usize = 8 + 8 * NUMBERS;
 
 /// Which file it is, and how its forwarders are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,25 +39,37 @@ pub struct Answer {
     pub handle: Handle,
     /// The application that what is done through this open counts for.
     pub app: u64,
+    /// How far the forwarders' clocks are ahead of this node's, ns.
+    pub clock_ahead_ns: i64,
+    /// Bytes of a stripe; 0: not known.
+    pub stripe_bytes: u64,
+    /// Number of forwarders; 0: not known.
+    pub forwarder_count: u64,
     /// A line for [`Options::from_text`](crate::Options::from_text).
     pub forwarders: String,
+    /// The application's name, if a program has said it; else its environment says who it is.
+    pub name: String,
 }
 
 impl Answer {
     /// The bytes; None if they would be too many.
     pub fn encode(&self) -> Option<Vec<u8>> {
-        let text = self.forwarders.as_bytes();
-        let numbers = [
+        let numbers: [u64; NUMBERS] = [
             self.handle.inode,
             self.handle.birth,
             self.app,
-            text.len() as u64,
+            self.clock_ahead_ns as u64,
+            self.stripe_bytes,
+            self.forwarder_count,
+            self.forwarders.len() as u64,
+            self.name.len() as u64,
         ];
         let mut bytes = MAGIC.to_vec();
         for number in numbers {
             bytes.extend(number.to_le_bytes());
         }
-        bytes.extend(text);
+        bytes.extend(self.forwarders.as_bytes());
+        bytes.extend(self.name.as_bytes());
         (bytes.len() <= ANSWER_LEN).then_some(bytes)
     }
 
@@ -56,14 +84,19 @@ impl Answer {
             let bytes = numbers.get(8 * i..8 * i + 8)?;
             Some(u64::from_le_bytes(bytes.try_into().ok()?))
         };
-        let text = text.get(..usize::try_from(number(3)?).ok()?)?;
+        let (forwarders, rest) = text.split_at_checked(usize::try_from(number(6)?).ok()?)?;
+        let name = rest.get(..usize::try_from(number(7)?).ok()?)?;
         Some(Answer {
             handle: Handle {
                 inode: number(0)?,
                 birth: number(1)?,
             },
             app: number(2)?,
-            forwarders: String::from_utf8(text.to_vec()).ok()?,
+            clock_ahead_ns: number(3)? as i64,
+            stripe_bytes: number(4)?,
+            forwarder_count: number(5)?,
+            forwarders: String::from_utf8(forwarders.to_vec()).ok()?,
+            name: String::from_utf8(name.to_vec()).ok()?,
         })
     }
 }
@@ -77,6 +110,10 @@ mod tests {
         let answer = Answer {
             handle: Handle { inode: 7, birth: 9 },
             app: u64::MAX,
+            clock_ahead_ns: -3,
+            stripe_bytes: 1 << 20,
+            forwarder_count: 4,
+            name: "climate".to_string(),
             forwarders: "unix:/run/a.sock".to_string(),
         };
         let mut bytes = answer.encode().expect("it is short");
@@ -85,7 +122,7 @@ mod tests {
         assert_eq!(Answer::decode(&bytes), Some(answer.clone()));
         assert_eq!(Answer::decode(&bytes[..len - 1]), None);
         assert_eq!(Answer::decode(&[0; ANSWER_LEN]), None);
-        bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        bytes[56..64].copy_from_slice(&u64::MAX.to_le_bytes());
         assert_eq!(Answer::decode(&bytes), None);
         let forwarders = "x".repeat(ANSWER_LEN);
         assert_eq!(

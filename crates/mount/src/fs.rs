@@ -5,6 +5,7 @@
 
 mod application;
 mod call;
+mod control;
 mod convert;
 mod data;
 mod directory;
@@ -87,7 +88,7 @@ impl RemoteFiles {
             &*self.forwarders,
             &asked.cancel,
             file.caller.clone(),
-            file.app,
+            file.app(),
         )
     }
 

@@ -5,11 +5,14 @@ use crate::real;
 use crate::settings::{self, Mode};
 use crate::state::{self, Identity, State};
 use libc::c_int;
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_client::collective::Hints;
 use tidegate_client::shortcut::{ANSWER_LEN, Answer, COMMAND};
-use tidegate_client::{Client, Context, Guest, OpenFile, Options};
+use tidegate_client::{Application, Client, Context, Guest, OpenFile, Options};
+use tidegate_client::{job_from_env, project_from_env};
 
 /// A file is taken with this data call on it, so that files which are read at once, or of which
 /// only the head is looked at, cost nothing more than on the mount.
@@ -33,6 +36,25 @@ pub(crate) struct Adopted {
     pub(crate) allows: Allows,
     /// Whether anything was written here.
     pub(crate) wrote: AtomicBool,
+    /// Collective operations that an MPI program has told of.
+    pub(crate) hints: Mutex<Hints>,
+    /// Whether there are any: requests of other programs take no lock.
+    pub(crate) is_hinted: AtomicBool,
+}
+
+impl Adopted {
+    /// What a request of this range is told as.
+    pub(crate) fn context_of(&self, offset: u64, len: usize) -> Cow<'_, Context> {
+        let found = self.is_hinted.load(Ordering::Relaxed);
+        let found = found.then(|| lock(&self.hints).find(offset, len as u64));
+        match found.flatten() {
+            None => Cow::Borrowed(&self.context),
+            Some(collective) => Cow::Owned(Context {
+                collective: Some(collective),
+                ..self.context.clone()
+            }),
+        }
+    }
 }
 
 /// What can be done through a descriptor.
@@ -107,9 +129,21 @@ fn check_flags(fd: c_int, file: &Adopted) {
     }
 }
 
+/// The file behind a descriptor of which somebody knows that it is worth to be taken.
+pub(crate) fn take(state: &State, fd: c_int) -> Option<Arc<Adopted>> {
+    find(state, fd).or_else(|| match descriptors::kind(fd) {
+        Kind::Seen(_) => look_at(state, fd, 0, true),
+        _ => None,
+    })
+}
+
+fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Adopted>> {
+    look_at(state, fd, calls, settings::mode() != Mode::Normal)
+}
+
 /// Looks at a descriptor that has had so many data calls, and takes it if it is time.
 #[cold]
-fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Adopted>> {
+fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Adopted>> {
     // SAFETY: it cannot fail.
     if unsafe { libc::getpid() } != state.process {
         // A vfork child: what it learns is not its parent's.
@@ -122,7 +156,6 @@ fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Adopted>> {
     };
     let all = state.calls.fetch_add(1, Ordering::Relaxed);
     let calls = calls.saturating_add(1);
-    let eager = settings::mode() != Mode::Normal;
     if !eager && (calls < CALLS_OF_FILE || all < CALLS_OF_PROCESS) {
         descriptors::set(fd, Kind::Seen(calls));
         return None;
@@ -231,8 +264,19 @@ fn adopt(state: &State, fd: c_int, identity: Identity) -> Option<Adopted> {
         handle,
         app,
         forwarders,
+        name,
+        ..
     } = ask(fd)?;
     let client = connected(state, forwarders)?;
+    if !name.is_empty() {
+        let variable = |name: &str| std::env::var(name).ok();
+        client.name_application(Application {
+            name,
+            job: job_from_env(variable).unwrap_or_default(),
+            project: project_from_env(variable).unwrap_or_default(),
+            caller: None,
+        });
+    }
     let context = Context {
         app,
         ..Context::default()
@@ -246,6 +290,8 @@ fn adopt(state: &State, fd: c_int, identity: Identity) -> Option<Adopted> {
         identity,
         allows,
         wrote: AtomicBool::new(false),
+        hints: Mutex::default(),
+        is_hinted: AtomicBool::new(false),
     })
 }
 

@@ -6,7 +6,7 @@ use crate::settings::{self, Mode};
 use crate::state;
 use libc::{c_int, c_void, iovec, off_t};
 use std::sync::atomic::Ordering;
-use tidegate_client::{Bytes, Client, Errno};
+use tidegate_client::{Bytes, Client, Context, Errno};
 
 /// One call of the client moves at most so much; longer ones take several.
 const PIECE: usize = 4 << 20;
@@ -231,12 +231,14 @@ fn at_place(way: Way, file: &Adopted, memory: &Memory<'_>, at: off_t) -> Done {
     else {
         return Done::NotOurs;
     };
+    let context = file.context_of(place, memory.len);
     let mut done = 0;
     while done < memory.len {
         let len = (memory.len - done).min(PIECE);
+        let at = place + done as u64;
         let moved = match way {
-            Way::Read => read(file, memory, done, place + done as u64, len),
-            Way::Write => write(file, memory, done, place + done as u64, len),
+            Way::Read => read((file, &context), memory, done, at, len),
+            Way::Write => write((file, &context), memory, done, at, len),
         };
         match moved {
             // A forwarder has refused what follows: as an error.
@@ -265,20 +267,20 @@ fn is_final(errno: Errno) -> bool {
 }
 
 fn read(
-    file: &Adopted,
+    (file, context): (&Adopted, &Context),
     memory: &Memory<'_>,
     done: usize,
     at: u64,
     len: usize,
 ) -> Result<usize, Errno> {
     let (client, handle) = (file.open.client(), file.open.handle());
-    client.read_parts(&file.context, handle, at, len, |from, bytes| {
+    client.read_parts(context, handle, at, len, |from, bytes| {
         memory.scatter(done + from, bytes);
     })
 }
 
 fn write(
-    file: &Adopted,
+    (file, context): (&Adopted, &Context),
     memory: &Memory<'_>,
     done: usize,
     at: u64,
@@ -286,7 +288,7 @@ fn write(
 ) -> Result<usize, Errno> {
     let (client, handle) = (file.open.client(), file.open.handle());
     file.wrote.store(true, Ordering::Relaxed);
-    client.write_parts(&file.context, handle, at, len, |from, bytes| {
+    client.write_parts(context, handle, at, len, |from, bytes| {
         memory.fill(done + from, bytes);
     })
 }

@@ -21,6 +21,7 @@
 mod adopt;
 mod data;
 mod descriptors;
+mod hints;
 // A test is not to be hooked by what it tests.
 #[cfg(not(test))]
 mod hooks;

@@ -30,7 +30,7 @@ impl Client {
         len: usize,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<usize, Errno> {
-        let Some(operation) = self.operation(handle, offset, len) else {
+        let Some(operation) = self.operation(ctx, handle, offset, len) else {
             let data = self.read(ctx, handle, offset, len)?;
             return Ok(hand_out(&data, 0, len, &mut take));
         };
@@ -53,7 +53,7 @@ impl Client {
         len: usize,
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<usize, Errno> {
-        let Some(operation) = self.operation(handle, offset, len) else {
+        let Some(operation) = self.operation(ctx, handle, offset, len) else {
             return self.write(ctx, handle, offset, self.filled(0, len, &mut fill));
         };
         let start = |part: Extent| {
@@ -73,7 +73,13 @@ impl Client {
         })
     }
 
-    fn operation(&self, handle: Handle, offset: u64, len: usize) -> Option<Operation> {
+    fn operation(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+    ) -> Option<Operation> {
         let extent = Extent {
             offset,
             len: len as u64,
@@ -81,7 +87,7 @@ impl Client {
         let end = offset.checked_add(extent.len);
         // What no file has is one call's to refuse.
         end.filter(|end| i64::try_from(*end).is_ok() && len > LEN_MIN)?;
-        self.host.operation(handle, extent)
+        self.host.operation(ctx, handle, extent)
     }
 
     fn part(&self) -> u64 {

@@ -9,7 +9,7 @@ use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
 use super::types::{Call, CallId, Operation, Output, Served};
 use super::{Core, Wake};
 use crate::wire::{Extent, Extents, Handle, Hints, Lens, Op, Outcome, Pipelining};
-use crate::{Answer, Data, Errno};
+use crate::{Answer, Collective, Data, Errno};
 use bytes::Bytes;
 
 /// How the parts of a call become one answer.
@@ -173,40 +173,64 @@ impl Core {
     /// Begins an operation of several reads, or writes, of the extent's parts; `wall_ns` is the
     /// time since 1970. None where its parts must wait for each other, or nothing is known of
     /// forwarders yet: it is one call then.
-    pub fn operation(&mut self, wall_ns: u64, handle: Handle, extent: Extent) -> Option<Operation> {
+    pub fn operation(
+        &mut self,
+        wall_ns: u64,
+        handle: Handle,
+        extent: Extent,
+        collective: Option<Collective>,
+    ) -> Option<Operation> {
         let layout = self.layout?;
         if self.options.pipeline.mode == Pipelining::None {
             return None;
         }
         let blocks = split(&layout, handle, &extent.into(), self.chunk_bytes, true);
         self.wall = wall_ns;
-        Some(self.next_operation(extent.len, bytes_max(&blocks)))
+        Some(self.next_operation(extent.len, bytes_max(&blocks), collective))
     }
 
-    fn next_operation(&mut self, bytes: u64, bytes_max: u64) -> Operation {
+    fn next_operation(
+        &mut self,
+        bytes: u64,
+        bytes_max: u64,
+        collective: Option<Collective>,
+    ) -> Operation {
+        if let Some(it) = collective {
+            // Striping spreads what all ranks move together.
+            let even = it.bytes.div_ceil(self.sessions.len().max(1) as u64);
+            return Operation {
+                number: it.operation,
+                stamp_ns: it.stamp_ns,
+                bytes: it.bytes.max(bytes),
+                bytes_max: even.max(bytes_max),
+                tail_us: it.tail_us,
+            };
+        }
         self.operations += 1;
         Operation {
             number: self.operations,
             stamp_ns: self.clocks.corrected(self.wall),
             bytes,
             bytes_max,
+            tail_us: 0,
         }
     }
 
     /// What a call tells the schedulers; all its requests say the same.
     fn hints(&mut self, call: &Call, bytes: u64, bytes_max: u64) -> Hints {
         let operation = call.operation;
-        let operation = operation.unwrap_or_else(|| self.next_operation(bytes, bytes_max));
-        let stamp_ns = operation.stamp_ns;
-        let left = |at: u64| stamp_ns.saturating_add(at.saturating_sub(self.now));
+        let operation =
+            operation.unwrap_or_else(|| self.next_operation(bytes, bytes_max, call.collective));
+        let common_ns = self.clocks.corrected(self.wall);
+        let left = |at: u64| common_ns.saturating_add(at.saturating_sub(self.now));
         Hints {
             app: call.app,
             operation: operation.number,
             operation_bytes: operation.bytes,
             operation_bytes_max: operation.bytes_max,
-            stamp_ns,
+            stamp_ns: operation.stamp_ns,
             deadline_ns: call.deadline_ns.map_or(0, left),
-            tail_us: 0,
+            tail_us: operation.tail_us,
             // What others gave is filled in when a request is sent.
             ..Hints::default()
         }

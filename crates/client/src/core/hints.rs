@@ -34,11 +34,15 @@ impl Clocks {
 
     /// The forwarders' common time for a time of our clock.
     pub(super) fn corrected(&self, wall_ns: u64) -> u64 {
-        let median = match self.sorted.len() {
+        wall_ns.saturating_add_signed(self.ahead())
+    }
+
+    /// How far their clocks are ahead: the median.
+    pub(super) fn ahead(&self) -> i64 {
+        match self.sorted.len() {
             0 => 0,
             known => self.sorted[(known - 1) / 2],
-        };
-        wall_ns.saturating_add_signed(median)
+        }
     }
 }
 

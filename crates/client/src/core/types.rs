@@ -1,7 +1,7 @@
 //! What the host and the core say to each other.
 
 use crate::wire::{Caller, Op, Pipeline, Reply, Request};
-use crate::{Answer, Errno};
+use crate::{Answer, Collective, Errno};
 use bytes::Bytes;
 
 /// A call, numbered by the host and never used again.
@@ -61,6 +61,8 @@ pub struct Call {
     pub forwarder: usize,
     /// What it is a part of; None: an operation of its own.
     pub operation: Option<Operation>,
+    /// What the operation is a part of, over many clients; not asked where `operation` is given.
+    pub collective: Option<Collective>,
 }
 
 /// What several calls are to schedulers: one operation. From [`Core::operation`].
@@ -72,6 +74,7 @@ pub struct Operation {
     pub(super) stamp_ns: u64,
     pub(super) bytes: u64,
     pub(super) bytes_max: u64,
+    pub(super) tail_us: u32,
 }
 
 /// Why a connection ended or did not come about.

@@ -6,7 +6,7 @@
 //! is one application.
 
 use super::process::{self, Life};
-use crate::fuse::Caller;
+use crate::fuse::{Caller, Errno};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tidegate_client::{
@@ -22,6 +22,14 @@ pub(super) struct Applications {
     /// The name of them all, if the mount is for one.
     all: Option<String>,
     known: Mutex<HashMap<Life, u64>>,
+    claims: Mutex<Claims>,
+}
+
+/// What processes have said by themselves, as ranks of MPI jobs do that nothing else tells apart.
+#[derive(Default)]
+struct Claims {
+    by_process: HashMap<Life, u64>,
+    names: HashMap<u64, String>,
 }
 
 impl Applications {
@@ -48,15 +56,71 @@ impl Applications {
         if let Some(id) = self.known().get(&life) {
             return *id;
         }
+        if let Some(id) = self.claim_of(&life) {
+            self.remember(life, id);
+            return id;
+        }
         let application = application(&life, caller.uid, self.all.as_deref());
         let id = app_id(&application.name);
         tell(application);
+        self.remember(life, id);
+        id
+    }
+
+    /// The caller's process says that it is of the application of that name, for what it opens from
+    /// now on. EACCES where the mount is for one application.
+    pub(super) fn claim(
+        &self,
+        caller: Caller,
+        name: &str,
+        tell: impl FnOnce(Application),
+    ) -> Result<u64, Errno> {
+        if self.all.is_some() {
+            return Err(Errno::ACCESS);
+        }
+        let life = Life::of(caller.tid).and_then(|life| life.of_process());
+        let life = life.ok_or(Errno::SRCH)?;
+        let environment = life.environment();
+        let variable = |name: &str| process::variable(&environment, name);
+        tell(Application {
+            name: name.to_string(),
+            job: job_from_env(variable).unwrap_or_default(),
+            project: project_from_env(variable).unwrap_or_default(),
+            caller: None,
+        });
+        let id = app_id(name);
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if claims.by_process.len() >= KNOWN_MAX {
+            *claims = Claims::default();
+        }
+        claims.by_process.insert(life, id);
+        claims.names.insert(id, name.to_string());
+        drop(claims);
+        // Its threads may be known as what they were before.
+        self.known().clear();
+        Ok(id)
+    }
+
+    /// The name of an application that a process has said.
+    pub(super) fn claimed(&self, app: u64) -> Option<String> {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.names.get(&app).cloned()
+    }
+
+    fn claim_of(&self, life: &Life) -> Option<u64> {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if claims.by_process.is_empty() {
+            return None;
+        }
+        claims.by_process.get(&life.of_process()?).copied()
+    }
+
+    fn remember(&self, life: Life, id: u64) {
         let mut known = self.known();
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
         known.insert(life, id);
-        id
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Life, u64>> {

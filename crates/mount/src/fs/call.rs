@@ -5,7 +5,7 @@ use super::convert;
 use super::forwarders::Forwarders;
 use crate::fuse::{self, Errno};
 use tidegate_client::wire::{Attr, Caller, Op, Outcome};
-use tidegate_client::{Answer, Bytes, Context};
+use tidegate_client::{Answer, Bytes, Collective, Context};
 
 /// A call, cancelled together with the kernel's request. Ends at the latest with the client's time
 /// limit.
@@ -35,6 +35,12 @@ impl<'a> Call<'a> {
             context,
             _cancelled: cancelled,
         }
+    }
+
+    /// What the call is a part of, if it is of anything.
+    pub(super) fn part_of(mut self, collective: Option<Collective>) -> Self {
+        self.context.collective = collective;
+        self
     }
 
     pub(super) fn context(&self) -> &Context {

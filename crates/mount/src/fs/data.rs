@@ -2,9 +2,9 @@
 
 use super::opens::OpenFile;
 use super::{Asked, RemoteFiles, convert, process};
-use crate::fuse::{self, Copy, Errno, Ioctl, Opened, Payload, Read, Reply, Write};
-use std::sync::Arc;
-use tidegate_client::shortcut::{self, ANSWER_LEN};
+use crate::fuse::{self, Copy, Errno, Opened, Payload, Read, Reply, Write};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use tidegate_client::wire::{Extent, Handle, Op, Outcome};
 use tidegate_client::{Application, Bytes};
 
@@ -44,17 +44,20 @@ impl RemoteFiles {
         }
     }
 
+    /// Tells forwarders who an application is, on behalf of one of its processes.
+    pub(super) fn introduce(&self, caller: fuse::Caller, application: Application) {
+        let fuse::Caller { uid, gid, tid } = caller;
+        let caller = self.pass_callers.then(|| process::caller(uid, gid, tid));
+        self.forwarders.name_application(Application {
+            caller,
+            ..application
+        });
+    }
+
     /// Opens a file and fixes for which application.
     pub(super) fn open(&self, asked: &Asked, handle: Handle, flags: u32) -> Result<Opened, Errno> {
-        let app = self.applications.id(asked.caller, |application| {
-            let fuse::Caller { uid, gid, tid } = asked.caller;
-            let caller = self.pass_callers.then(|| process::caller(uid, gid, tid));
-            let application = Application {
-                caller,
-                ..application
-            };
-            self.forwarders.name_application(application);
-        });
+        let tell = |application| self.introduce(asked.caller, application);
+        let app = self.applications.id(asked.caller, tell);
         let call = self.call(asked);
         let (read, write) = asks_for(flags);
         let held = self.forwarders.open(call.context(), handle, read, write);
@@ -63,8 +66,10 @@ impl RemoteFiles {
         let number = self.files.insert(|number| OpenFile {
             number,
             handle,
-            app,
+            app: app.into(),
             caller,
+            hints: Mutex::default(),
+            is_hinted: AtomicBool::new(false),
             _held: held,
         });
         Ok(Opened {
@@ -99,8 +104,9 @@ impl RemoteFiles {
             handle: file.handle,
             extents: extent.into(),
         };
-        let answer = self.call_through(asked, &file).answer(op, Bytes::new())?;
-        Ok(answer.data.pieces)
+        let collective = file.collective(read.offset, len);
+        let call = self.call_through(asked, &file).part_of(collective);
+        Ok(call.answer(op, Bytes::new())?.data.pieces)
     }
 
     /// Writes the payload without copying it.
@@ -129,7 +135,8 @@ impl RemoteFiles {
                 extents: extent.into(),
             }
         };
-        let call = self.call_through(asked, &file);
+        let collective = file.collective(write.offset, len);
+        let call = self.call_through(asked, &file).part_of(collective);
         let written = call.written(op, Bytes::from_owner(payload))?;
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
@@ -196,27 +203,6 @@ impl RemoteFiles {
             len: copy.len,
         };
         self.call_through(asked, &to).written(op, Bytes::new())
-    }
-
-    /// Tells a program how it gets to the file without the mount. ENOTTY is what a file says to a
-    /// command that it does not know.
-    pub(super) fn control(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
-        if ioctl.command != shortcut::COMMAND || (ioctl.output_max as usize) < ANSWER_LEN {
-            return Err(Errno::NOTTY);
-        }
-        let handle = self.handle_of(asked)?;
-        // Directories are numbered apart.
-        let file = self.files.find(ioctl.handle);
-        let file = file.ok().filter(|file| file.handle == handle);
-        let (Some(file), Some(reached)) = (file, self.forwarders.reached()) else {
-            return Err(Errno::NOTTY);
-        };
-        let answer = shortcut::Answer {
-            handle,
-            app: file.app,
-            forwarders: reached.to_string(),
-        };
-        answer.encode().ok_or(Errno::NOTTY)
     }
 
     pub(super) fn test_lock(&self, asked: &Asked, lock: &fuse::Lock) -> Result<fuse::Lock, Errno> {

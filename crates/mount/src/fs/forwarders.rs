@@ -37,6 +37,16 @@ pub trait Forwarders: Send + Sync + 'static {
         None
     }
 
+    /// How far the forwarders' clocks are ahead of this node's, ns.
+    fn clock_ahead_ns(&self) -> i64 {
+        0
+    }
+
+    /// Bytes of a stripe, and the number of forwarders; 0: not known.
+    fn striping(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
     /// The file will not be named any more. Does not wait for a forwarder.
     fn forget(&self, handle: Handle);
 }
@@ -81,6 +91,15 @@ impl Forwarders for ClientForwarders {
 
     fn reached(&self) -> Option<&str> {
         Some(self.client.reached())
+    }
+
+    fn clock_ahead_ns(&self) -> i64 {
+        self.client.clock_ahead_ns()
+    }
+
+    fn striping(&self) -> (u64, u64) {
+        let stripe = self.client.stripe_bytes().unwrap_or(0);
+        (stripe, self.client.forwarders() as u64)
     }
 
     fn forget(&self, handle: Handle) {

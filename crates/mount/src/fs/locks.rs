@@ -180,7 +180,7 @@ impl Locks {
         };
         let context = Context {
             caller: file.caller.clone(),
-            app: file.app,
+            app: file.app(),
             timeout: Some(PATIENCE),
             ..Context::default()
         };

@@ -2,8 +2,10 @@
 
 use crate::fuse::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tidegate_client::Collective;
+use tidegate_client::collective::{HintCounts, Hints};
 use tidegate_client::wire::{Caller, Handle};
 
 /// An open file.
@@ -12,11 +14,36 @@ pub(super) struct OpenFile {
     pub(super) number: u64,
     pub(super) handle: Handle,
     /// The application that opened it; all its data operations count for that one.
-    pub(super) app: u64,
+    pub(super) app: AtomicU64,
     /// Who opened it: the right to read and write was checked then, and does not change.
     pub(super) caller: Option<Caller>,
+    /// Collective operations that an MPI program has told of.
+    pub(super) hints: Mutex<Hints>,
+    /// Whether there are any: requests of other programs take no lock.
+    pub(super) is_hinted: AtomicBool,
     /// Keeps it open at the forwarders.
     pub(super) _held: Box<dyn Send + Sync>,
+}
+
+impl OpenFile {
+    pub(super) fn app(&self) -> u64 {
+        self.app.load(Ordering::Relaxed)
+    }
+
+    /// What a request of this range is part of.
+    pub(super) fn collective(&self, offset: u64, len: u64) -> Option<Collective> {
+        let is_hinted = self.is_hinted.load(Ordering::Relaxed);
+        let mut hints =
+            is_hinted.then(|| self.hints.lock().unwrap_or_else(PoisonError::into_inner));
+        hints.as_mut()?.find(offset, len)
+    }
+
+    pub(super) fn change_hints(&self, change: impl FnOnce(&mut Hints)) -> HintCounts {
+        let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut hints);
+        self.is_hinted.store(!hints.is_empty(), Ordering::Relaxed);
+        hints.counts()
+    }
 }
 
 /// What is open, of one kind. Bounded by the kernel's own limits on open files.

@@ -53,6 +53,13 @@ impl Life {
         parse_stat(&read_text(&format!("/proc/{tid}/stat"))?, tid)
     }
 
+    /// The life of the process that the thread belongs to.
+    pub(super) fn of_process(&self) -> Option<Self> {
+        let status = read_text(&format!("/proc/{}/status", self.tid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        Life::of(line.trim().parse().ok()?)
+    }
+
     pub(super) fn session(&self) -> u32 {
         self.session
     }

@@ -1,0 +1,327 @@
+//! Hints of an open file: which requests belong to a collective operation that an MPI program has
+//! begun on many nodes, what it is called, and what work follows them.
+//!
+//! They are kept by open file and range of the file, not by thread: a nonblocking collective
+//! issues its requests later, from wherever the program waits, or from threads of libc. Whoever
+//! does the file's I/O looks each request up. An MPI library that does not do what was predicted
+//! must not be believed for long: the first request that does not fit ends the predictions of the
+//! file.
+
+/// Bytes of a hint, as device control calls and the short-cut's functions pass it.
+pub const HINT_LEN: usize = 72;
+
+/// Operations of one file that may be under way at once; with more, the oldest is forgotten.
+const OPERATIONS_MAX: usize = 16;
+
+/// While the hint is there, every request has to fit.
+const EXCLUSIVE: u32 = 1;
+/// Its steps are predicted, and may be wrong.
+const PREDICTED: u32 = 2;
+
+/// What a request is told as a part of: one operation of a whole parallel program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collective {
+    /// Number of the operation, the same on all ranks.
+    pub operation: u64,
+    /// Bytes that it moves over all ranks; 0: not known.
+    pub bytes: u64,
+    /// When it began, on the forwarders' clock; the same on all ranks.
+    pub stamp_ns: u64,
+    /// Work that follows the requests before the operation is done, in microseconds.
+    pub tail_us: u32,
+}
+
+/// Requests of one open file that are to come: each lies inside of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// What they are part of.
+    pub collective: Collective,
+    /// First byte of the file.
+    pub first: u64,
+    /// Last byte.
+    pub last: u64,
+    /// Steps begin at `first` and each multiple of this many bytes behind it; at least 1.
+    pub step: u64,
+    flags: u32,
+}
+
+/// What became of an open file's hints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HintCounts {
+    /// Requests that carried hints.
+    pub hinted: u64,
+    /// Requests that should have fitted, and did not.
+    pub off_grid: u64,
+}
+
+impl Hint {
+    /// Reads what the shim has written (`mpi/src/hint.h`); None if it makes no sense.
+    pub fn decode(bytes: &[u8]) -> Option<Hint> {
+        if bytes.len() < HINT_LEN {
+            return None;
+        }
+        let long = |i: usize| u64::from_ne_bytes(eight(bytes, 8 * i));
+        let short = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let hint = Hint {
+            collective: Collective {
+                operation: long(0),
+                bytes: long(1),
+                stamp_ns: long(2),
+                tail_us: short(48),
+            },
+            first: long(3),
+            last: long(4),
+            step: long(5),
+            flags: short(52),
+        };
+        (hint.step > 0 && hint.first <= hint.last).then_some(hint)
+    }
+
+    /// Number of the operation in such bytes, whatever else they say.
+    pub fn operation_in(bytes: &[u8]) -> Option<u64> {
+        (bytes.len() >= HINT_LEN).then(|| u64::from_ne_bytes(eight(bytes, 0)))
+    }
+
+    fn is(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether all of these bytes lie inside of one step.
+    fn holds(&self, offset: u64, len: u64) -> bool {
+        let end = offset.saturating_add(len);
+        if offset < self.first || end - 1 > self.last {
+            return false;
+        }
+        (offset - self.first) / self.step == (end - 1 - self.first) / self.step
+    }
+
+    fn touches(&self, offset: u64, len: u64) -> bool {
+        offset <= self.last && offset.saturating_add(len) > self.first
+    }
+
+    /// The same, as no prediction: whatever the file's requests are, they are the operation's.
+    fn unpredicted(self) -> Hint {
+        Hint {
+            collective: Collective {
+                tail_us: 0,
+                ..self.collective
+            },
+            first: 0,
+            last: u64::MAX - 1,
+            step: u64::MAX,
+            flags: self.flags & !PREDICTED,
+        }
+    }
+}
+
+fn eight(bytes: &[u8], at: usize) -> [u8; 8] {
+    [0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[at + i])
+}
+
+impl HintCounts {
+    /// Writes them where the shim looks for them.
+    pub fn put_into(self, bytes: &mut [u8]) {
+        if bytes.len() >= HINT_LEN {
+            bytes[56..64].copy_from_slice(&self.hinted.to_ne_bytes());
+            bytes[64..72].copy_from_slice(&self.off_grid.to_ne_bytes());
+        }
+    }
+}
+
+/// The hints of one open file. Nothing is allocated for a request.
+#[derive(Debug, Default)]
+pub struct Hints {
+    hints: [Option<(Hint, u64)>; OPERATIONS_MAX],
+    /// Counts hints.
+    published: u64,
+    /// A request has not fitted: nothing that is predicted counts any more.
+    is_off: bool,
+    counts: HintCounts,
+}
+
+impl Hints {
+    /// Tells of an operation. One that is there already is replaced, as is an exclusive one, which
+    /// must have ended without a word.
+    pub fn publish(&mut self, hint: Hint) {
+        let place = self.hints.iter().position(|held| {
+            held.is_some_and(|(held, _)| {
+                held.collective.operation == hint.collective.operation
+                    || (held.is(EXCLUSIVE) && hint.is(EXCLUSIVE))
+            })
+        });
+        let oldest = || {
+            let ages = self.hints.iter().enumerate();
+            let oldest = ages.min_by_key(|(_, held)| held.map_or(0, |(_, age)| age));
+            oldest.map_or(0, |(place, _)| place)
+        };
+        let place = place.unwrap_or_else(oldest);
+        self.published += 1;
+        let hint = match self.is_off && hint.is(PREDICTED) {
+            true if hint.is(EXCLUSIVE) => hint.unpredicted(),
+            true => return,
+            false => hint,
+        };
+        self.hints[place] = Some((hint, self.published));
+    }
+
+    /// The operation has ended.
+    pub fn end(&mut self, operation: u64) {
+        for held in &mut self.hints {
+            if held.is_some_and(|(held, _)| held.collective.operation == operation) {
+                *held = None;
+            }
+        }
+    }
+
+    /// What a request is part of.
+    pub fn find(&mut self, offset: u64, len: u64) -> Option<Collective> {
+        if len == 0 {
+            return None;
+        }
+        let mut held = self.hints.iter().flatten();
+        if let Some((hint, _)) = held.find(|(hint, _)| hint.holds(offset, len)) {
+            self.counts.hinted += 1;
+            return Some(hint.collective);
+        }
+        let misses = |hint: &Hint| hint.is(EXCLUSIVE) || hint.touches(offset, len);
+        let mut held = self.hints.iter().flatten();
+        if held.any(|(hint, _)| hint.is(PREDICTED) && misses(hint)) {
+            self.go_off();
+        }
+        None
+    }
+
+    /// Whether there is nothing to be found.
+    pub fn is_empty(&self) -> bool {
+        self.hints.iter().all(Option::is_none)
+    }
+
+    /// What became of them.
+    pub fn counts(&self) -> HintCounts {
+        self.counts
+    }
+
+    fn go_off(&mut self) {
+        self.counts.off_grid += 1;
+        self.is_off = true;
+        for held in &mut self.hints {
+            if held.is_some_and(|(hint, _)| hint.is(PREDICTED)) {
+                *held = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(operation: u64, first: u64, last: u64, step: u64, flags: u32) -> Hint {
+        let collective = Collective {
+            operation,
+            bytes: 0,
+            stamp_ns: 5,
+            tail_us: 7,
+        };
+        Hint {
+            collective,
+            first,
+            last,
+            step,
+            flags,
+        }
+    }
+
+    fn found(hints: &mut Hints, offset: u64, len: u64) -> Option<u64> {
+        hints.find(offset, len).map(|found| found.operation)
+    }
+
+    #[test]
+    fn what_the_shim_writes_is_read() {
+        let mut bytes = [0u8; HINT_LEN];
+        for (i, number) in [9u64, 100, 3, 10, 29, 10].into_iter().enumerate() {
+            bytes[8 * i..8 * i + 8].copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes[48..52].copy_from_slice(&77u32.to_ne_bytes());
+        bytes[52..56].copy_from_slice(&3u32.to_ne_bytes());
+        let hint = Hint::decode(&bytes).expect("it is whole");
+        let Collective {
+            operation,
+            bytes: moved,
+            stamp_ns,
+            tail_us,
+        } = hint.collective;
+        assert_eq!((operation, moved, stamp_ns, tail_us), (9, 100, 3, 77));
+        assert_eq!((hint.first, hint.last, hint.step), (10, 29, 10));
+        assert!(hint.is(EXCLUSIVE) && hint.is(PREDICTED));
+        assert_eq!(Hint::operation_in(&bytes), Some(9));
+        assert_eq!(Hint::decode(&bytes[1..]), None);
+        bytes[40..48].fill(0);
+        assert_eq!(Hint::decode(&bytes), None, "a step of nothing");
+        let counts = HintCounts {
+            hinted: 4,
+            off_grid: 1,
+        };
+        counts.put_into(&mut bytes);
+        assert_eq!((bytes[56], bytes[64]), (4, 1));
+    }
+
+    #[test]
+    fn a_request_in_one_step_is_the_operation_s() {
+        let mut hints = Hints::default();
+        hints.publish(hint(1, 100, 349, 100, EXCLUSIVE | PREDICTED));
+        assert_eq!(found(&mut hints, 100, 100), Some(1));
+        assert_eq!(found(&mut hints, 310, 40), Some(1));
+        assert_eq!(found(&mut hints, 120, 1), Some(1));
+        assert_eq!(hints.counts().hinted, 3);
+        hints.end(1);
+        assert!(hints.is_empty());
+        // Something else that the program does.
+        assert_eq!(found(&mut hints, 150, 100), None);
+        assert_eq!(hints.counts().off_grid, 0);
+    }
+
+    #[test]
+    fn a_request_off_the_grid_ends_the_predictions_and_is_counted() {
+        for (offset, len) in [(150, 100), (50, 60), (0, 1), (340, 20), (u64::MAX - 1, 9)] {
+            let mut hints = Hints::default();
+            hints.publish(hint(1, 100, 349, 100, EXCLUSIVE | PREDICTED));
+            assert_eq!(found(&mut hints, offset, len), None);
+            assert_eq!(found(&mut hints, 100, 100), None, "it is believed no more");
+            assert_eq!(hints.counts().off_grid, 1);
+            // The next operation has its number and its stamp, but no tail.
+            hints.publish(hint(2, 100, 349, 100, EXCLUSIVE | PREDICTED));
+            let collective = hints.find(7, 1000).expect("whatever it is");
+            assert_eq!((collective.operation, collective.tail_us), (2, 0));
+            hints.publish(hint(3, 100, 349, 100, PREDICTED));
+            assert_eq!(found(&mut hints, 100, 100), Some(2));
+        }
+    }
+
+    #[test]
+    fn what_is_not_exclusive_lets_others_pass_and_lies_beside_others() {
+        let mut hints = Hints::default();
+        for operation in 0..20 {
+            let first = 1000 * operation;
+            hints.publish(hint(operation, first, first + 99, 100, PREDICTED));
+        }
+        assert_eq!(found(&mut hints, 500, 10), None);
+        assert_eq!(found(&mut hints, 3000, 10), None, "the oldest is forgotten");
+        assert_eq!(found(&mut hints, 4000, 10), Some(4));
+        assert_eq!(found(&mut hints, 19_000, 100), Some(19));
+        assert_eq!(hints.counts().off_grid, 0);
+        assert_eq!(found(&mut hints, 5090, 20), None);
+        assert_eq!(hints.counts().off_grid, 1);
+        assert!(hints.is_empty());
+    }
+
+    #[test]
+    fn an_exclusive_operation_takes_the_place_of_the_last() {
+        let mut hints = Hints::default();
+        hints.publish(hint(1, 0, u64::MAX - 1, u64::MAX, EXCLUSIVE));
+        hints.publish(hint(2, 0, u64::MAX - 1, u64::MAX, EXCLUSIVE));
+        assert_eq!(found(&mut hints, 1 << 40, 1 << 20), Some(2));
+        hints.end(2);
+        assert!(hints.is_empty());
+    }
+}

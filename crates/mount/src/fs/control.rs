@@ -1,0 +1,85 @@
+//! Device control calls, by which the short-cut and the MPI shim talk to the mount: see
+//! `tidegate_client::shortcut`.
+
+use super::{Asked, RemoteFiles};
+use crate::fuse::{Errno, Ioctl};
+use std::sync::atomic::Ordering;
+use tidegate_client::collective::{HINT_LEN, Hint, HintCounts};
+use tidegate_client::shortcut::{self, ANSWER_LEN, NAME_LEN};
+
+impl RemoteFiles {
+    /// The answer to a call on an open file or directory. ENOTTY is what a file says to a command
+    /// that it does not know.
+    pub(super) fn control(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
+        match ioctl.command {
+            shortcut::COMMAND if ioctl.output_max as usize >= ANSWER_LEN => {
+                self.tell_way(asked, ioctl)
+            }
+            shortcut::HINT if ioctl.input.len() >= HINT_LEN => {
+                let hint = Hint::decode(&ioctl.input).ok_or(Errno::INVAL)?;
+                let file = self.files.find(ioctl.handle)?;
+                Ok(answer(file.change_hints(|hints| hints.publish(hint))))
+            }
+            shortcut::HINT_END if ioctl.input.len() >= HINT_LEN => {
+                let operation = Hint::operation_in(&ioctl.input).ok_or(Errno::INVAL)?;
+                let file = self.files.find(ioctl.handle)?;
+                Ok(answer(file.change_hints(|hints| hints.end(operation))))
+            }
+            shortcut::APPLICATION if ioctl.input.len() >= NAME_LEN => self.hear(asked, ioctl),
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    /// How a program gets to the file without the mount.
+    fn tell_way(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
+        let handle = self.handle_of(asked)?;
+        // Directories are numbered apart.
+        let file = self.files.find(ioctl.handle);
+        let file = file.ok().filter(|file| file.handle == handle);
+        let directory = self.directories.find(ioctl.handle);
+        let is_directory = directory.is_ok_and(|directory| directory.handle() == handle);
+        let Some(reached) = self.forwarders.reached() else {
+            return Err(Errno::NOTTY);
+        };
+        let app = match file {
+            Some(file) => file.app(),
+            None if is_directory => 0,
+            None => return Err(Errno::NOTTY),
+        };
+        let (stripe_bytes, forwarder_count) = self.forwarders.striping();
+        let answer = shortcut::Answer {
+            handle,
+            app,
+            clock_ahead_ns: self.forwarders.clock_ahead_ns(),
+            stripe_bytes,
+            forwarder_count,
+            forwarders: reached.to_string(),
+            name: self.applications.claimed(app).unwrap_or_default(),
+        };
+        answer.encode().ok_or(Errno::NOTTY)
+    }
+
+    /// A program says which application it is, as it might have in its environment.
+    fn hear(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
+        let name = ioctl.input.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let name = str::from_utf8(name).map_err(|_| Errno::INVAL)?;
+        if name.is_empty() || name.len() >= NAME_LEN {
+            return Err(Errno::INVAL);
+        }
+        let tell = |application| self.introduce(asked.caller, application);
+        let app = self.applications.claim(asked.caller, name, tell)?;
+        let handle = self.handle_of(asked)?;
+        if let Ok(file) = self.files.find(ioctl.handle)
+            && file.handle == handle
+        {
+            file.app.store(app, Ordering::Relaxed);
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn answer(counts: HintCounts) -> Vec<u8> {
+    let mut bytes = vec![0; HINT_LEN];
+    counts.put_into(&mut bytes);
+    bytes
+}

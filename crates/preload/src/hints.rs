@@ -1,0 +1,78 @@
+//! What the MPI shim calls: it tells of the requests that are to come (`mpi/src/hint.h`).
+//!
+//! It looks these functions up by name; without them it tells the mount.
+
+use crate::adopt::{self, Adopted};
+use crate::settings::{self, Mode};
+use crate::state;
+use libc::c_int;
+use std::sync::atomic::Ordering;
+use tidegate_client::collective::{HINT_LEN, Hint, HintCounts, Hints};
+
+/// Requests of this descriptor are about to come that belong together. The file is taken at once.
+/// Returns 1 if its data calls are done here, and the hint was heard; 0 if the mount does them.
+///
+/// # Safety
+/// `hint` is NULL or a `struct tidegate_hint`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn tidegate_hint_publish(fd: c_int, hint: *mut u8) -> c_int {
+    // SAFETY: the caller says so.
+    let Some(bytes) = (unsafe { bytes_of(hint) }) else {
+        return 0;
+    };
+    let Some(hint) = Hint::decode(bytes) else {
+        return 0;
+    };
+    let counts = with(fd, |hints| hints.publish(hint));
+    answer(counts, bytes)
+}
+
+/// The operation has ended, as far as this descriptor's requests go. Returns 1 if it was heard here.
+///
+/// # Safety
+/// As [`tidegate_hint_publish`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn tidegate_hint_end(fd: c_int, hint: *mut u8) -> c_int {
+    // SAFETY: the caller says so.
+    let Some(bytes) = (unsafe { bytes_of(hint) }) else {
+        return 0;
+    };
+    let Some(operation) = Hint::operation_in(bytes) else {
+        return 0;
+    };
+    let counts = with(fd, |hints| hints.end(operation));
+    answer(counts, bytes)
+}
+
+/// # Safety
+/// As [`tidegate_hint_publish`], for as long as the result is used.
+unsafe fn bytes_of<'a>(hint: *mut u8) -> Option<&'a mut [u8]> {
+    // SAFETY: the caller says so.
+    (!hint.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(hint, HINT_LEN) })
+}
+
+fn answer(counts: Option<HintCounts>, bytes: &mut [u8]) -> c_int {
+    let Some(counts) = counts else {
+        return 0;
+    };
+    counts.put_into(bytes);
+    1
+}
+
+/// Changes the hints of a file that is ours.
+fn with(fd: c_int, change: impl FnOnce(&mut Hints)) -> Option<HintCounts> {
+    if settings::mode() == Mode::Off {
+        return None;
+    }
+    state::inside(None, |state| {
+        let file = adopt::take(state, fd)?;
+        Some(changed(&file, change))
+    })
+}
+
+fn changed(file: &Adopted, change: impl FnOnce(&mut Hints)) -> HintCounts {
+    let mut hints = adopt::lock(&file.hints);
+    change(&mut hints);
+    file.is_hinted.store(!hints.is_empty(), Ordering::Relaxed);
+    hints.counts()
+}
