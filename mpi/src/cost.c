@@ -3,6 +3,7 @@
 #include "cost.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,8 @@ static double now_us(void) {
 // The shortest of some round trips of a message of `bytes` one way and one byte back. The first
 // byte says whether another round follows; the last one has 0.
 static double round_trip_us(MPI_Comm comm, int other, int leads, int bytes) {
-    static char buffer[MESSAGE];
+    // Threads may open files at the same time.
+    static _Thread_local char buffer[MESSAGE];
     double begun = now_us(), best = 1e9;
     for (int round = 1; round <= ROUNDS_MAX; round++) {
         double sent = now_us();
@@ -147,6 +149,7 @@ static void pairs(const int64_t *node, int ranks, int pair[4]) {
 
 void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *node) {
     static struct bandwidths known; // of this process, once it was rank 0
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // not held while ranks wait
     char path[PATH_MAX] = "";
     double all[5] = {0}, found[3] = {0};
     int rank, ranks, pair[4], pretended = getenv("TIDEGATE_MPI_NODES") != NULL;
@@ -154,6 +157,7 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
     real_MPI_Comm_size(comm, &ranks);
     pairs(node, ranks, pair);
     if (rank == 0) {
+        pthread_mutex_lock(&lock);
         if (known.gamma_us <= 0) {
             cache_path(path, sizeof path);
             cache_read(path, &known);
@@ -161,6 +165,7 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
         all[0] = named("TIDEGATE_MPI_INTRA_MBPS", known.intra_mbps);
         all[1] = named("TIDEGATE_MPI_INTER_MBPS", known.inter_mbps);
         all[2] = named("TIDEGATE_MPI_GAMMA_US", known.gamma_us);
+        pthread_mutex_unlock(&lock);
         all[3] = pair[0] >= 0 && (all[0] <= 0 || all[2] <= 0); // measure inside a node
         all[4] = pair[2] >= 0 && all[1] <= 0;                  // and between nodes
     }
@@ -177,11 +182,13 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
         for (int i = 0; i < 3; i++)
             if (all[i] <= 0) all[i] = most[i];
         if (rank == 0) {
+            pthread_mutex_lock(&lock);
             if (most[0] > 0) known.intra_mbps = most[0];
             if (most[1] > 0 && !pretended) known.inter_mbps = most[1];
             if (most[2] > 0) known.gamma_us = most[2];
             cache_path(path, sizeof path);
             cache_write(path, &known);
+            pthread_mutex_unlock(&lock);
         }
     }
     // Nothing to measure: one rank, or one node, whose messages do not use the missing number.

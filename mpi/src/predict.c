@@ -22,7 +22,9 @@ struct record {
     struct span span; // first, as domains_interleaved expects it
     int64_t key;      // the shape of its access
     int64_t flags, size, stamp_ns;
+    int64_t tail_us; // of the call before this one
 };
+enum { RECORD_WORDS = sizeof(struct record) / sizeof(int64_t) };
 enum { FLAG_UNUSABLE = 1, FLAG_SPREAD = 2, FLAG_SPARSE = 4 };
 
 // One rank's data in one aggregator's domain.
@@ -38,6 +40,8 @@ struct result {
     struct span touched;
     int64_t moved;
     struct shuffle shuffle;
+    uint32_t tail_us, tail_max_us;
+    uint16_t tail_rank;
     int64_t *from; // bytes of each rank
 };
 
@@ -57,6 +61,8 @@ struct predictor {
     struct piece *sent, *received;
     unsigned char *touched, *touched_all; // a bit a step
     struct result shapes[SHAPES], dense, *last;
+    struct result *unranked; // whose tail the others learn with the next call's record
+    struct shuffle *shuffles;
     int next_shape;
     long hits, misses;
 };
@@ -68,11 +74,12 @@ static int allocated(struct predictor *it) {
     it->records = calloc(ranks, sizeof *it->records);
     it->domains = calloc(ranks, sizeof *it->domains);
     it->spans = calloc(ranks, sizeof *it->spans);
+    it->shuffles = calloc(ranks, sizeof *it->shuffles);
     it->sent = calloc(ranks, sizeof *it->sent);
     it->received = calloc(ranks, sizeof *it->received);
     it->touched = calloc(2, STEPS_MAX / 8);
     all = it->node && it->records && it->domains && it->spans && it->sent && it->received &&
-          it->touched;
+          it->shuffles && it->touched;
     it->touched_all = it->touched ? it->touched + STEPS_MAX / 8 : NULL;
     for (int i = 0; i <= SHAPES && all; i++) {
         struct result *result = i < SHAPES ? &it->shapes[i] : &it->dense;
@@ -133,6 +140,7 @@ void predictor_close(struct predictor *it) {
     free(it->records);
     free(it->domains);
     free(it->spans);
+    free(it->shuffles);
     free(it->sent);
     free(it->received);
     free(it->touched);
@@ -151,22 +159,26 @@ static void describe(const struct predictor *it, const struct access *access,
         record->flags |= FLAG_SPARSE;
 }
 
+static void add(struct shuffle *shuffle, int near, int64_t bytes) {
+    int64_t *sum = near ? &shuffle->intra : &shuffle->inter;
+    int64_t *max = near ? &shuffle->intra_max : &shuffle->inter_max;
+    *sum += bytes;
+    if (bytes > *max) *max = bytes;
+}
+
 // The bytes from the ranks in `received`, summed up; `base` is the call's first byte.
 static void sum_up(struct predictor *it, struct result *result, int64_t base) {
     int pieces = 0;
     memset(&result->shuffle, 0, sizeof result->shuffle);
     result->touched = (struct span){0, -1};
     result->moved = 0;
+    result->tail_us = result->tail_max_us = 0;
+    result->tail_rank = 0;
     for (int i = 0; i < it->ranks; i++) {
         const struct piece *piece = &it->received[i];
-        struct shuffle *shuffle = &result->shuffle;
-        int near = it->node[i] == it->node[it->rank];
-        int64_t *sum = near ? &shuffle->intra : &shuffle->inter;
-        int64_t *max = near ? &shuffle->intra_max : &shuffle->inter_max;
         result->from[i] = piece->bytes;
         if (piece->bytes == 0) continue;
-        *sum += piece->bytes;
-        if (piece->bytes > *max) *max = piece->bytes;
+        add(&result->shuffle, it->node[i] == it->node[it->rank], piece->bytes);
         if (pieces == 0 || piece->span.first < result->touched.first)
             result->touched.first = piece->span.first;
         if (pieces == 0 || piece->span.last > result->touched.last)
@@ -177,6 +189,51 @@ static void sum_up(struct predictor *it, struct result *result, int64_t base) {
     result->moved = domains_moved(result->touched, it->tuning.buffer_size, it->spans, pieces);
     result->touched.first -= base;
     result->touched.last -= base;
+    result->tail_us = cost_tail_us(&it->bandwidths, &result->shuffle, it->printed);
+    result->tail_max_us = result->tail_us;
+}
+
+static void rank_tail(struct result *result, int64_t other_us) {
+    if (other_us > result->tail_max_us) result->tail_max_us = (uint32_t)other_us;
+    if (other_us > result->tail_us && result->tail_rank < UINT16_MAX) result->tail_rank++;
+}
+
+// Every rank can say what all aggregators get where the records tell everything.
+static void rank_from_records(struct predictor *it, struct result *result) {
+    int aggregators = it->tuning.aggregators;
+    memset(it->shuffles, 0, (size_t)aggregators * sizeof *it->shuffles);
+    for (int i = 0; i < it->ranks; i++) {
+        struct span span = it->records[i].span;
+        int low = 0, high = aggregators;
+        if (it->records[i].size == 0) continue;
+        // The first domain that ends behind the first byte.
+        while (low < high) {
+            int middle = low + (high - low) / 2;
+            if (it->domains[middle].last < span.first)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        for (; low < aggregators && it->domains[low].first <= span.last; low++) {
+            struct span domain = it->domains[low];
+            int64_t first = span.first > domain.first ? span.first : domain.first;
+            int64_t last = span.last < domain.last ? span.last : domain.last;
+            if (last >= first)
+                add(&it->shuffles[low], it->node[i] == it->node[it->tuning.ranks[low]],
+                    last - first + 1);
+        }
+    }
+    for (int i = 0; i < aggregators; i++)
+        rank_tail(result, cost_tail_us(&it->bandwidths, &it->shuffles[i], it->printed));
+}
+
+// Elsewhere an aggregator's tail comes with its next record.
+static void rank_from_tails(struct predictor *it) {
+    struct result *result = it->unranked;
+    if (!result) return;
+    it->unranked = NULL;
+    for (int i = 0; i < it->tuning.aggregators; i++)
+        rank_tail(result, it->records[it->tuning.ranks[i]].tail_us);
 }
 
 // Where every rank's data is one block, the records tell all that there is to know.
@@ -192,6 +249,7 @@ static void from_records(struct predictor *it, struct result *result, int64_t ba
             it->records[i].size > 0 && span.last >= span.first ? span.last - span.first + 1 : 0;
     }
     sum_up(it, result, base);
+    rank_from_records(it, result);
 }
 
 // Steps of the aggregators that this rank has data in, marked from one byte of data to the next.
@@ -308,6 +366,7 @@ static int two_phase(struct predictor *it, const struct access *access, struct s
         else {
             it->misses++;
             result->failed = from_ranks(it, access, result, all.first, flags & FLAG_SPARSE) != 0;
+            it->unranked = result;
         }
         if (result->failed) return -1;
     }
@@ -322,7 +381,9 @@ static int two_phase(struct predictor *it, const struct access *access, struct s
     out->bytes = result->moved;
     out->intra = result->shuffle.intra;
     out->inter = result->shuffle.inter;
-    out->tail_us = cost_tail_us(&it->bandwidths, &result->shuffle, it->printed);
+    out->tail_us = result->tail_us;
+    out->tail_max_us = result->tail_max_us;
+    out->tail_rank = result->tail_rank;
     return 0;
 }
 
@@ -339,6 +400,7 @@ int predictor_collective(struct predictor *it, MPI_Offset offset, MPI_Count coun
     memset(out, 0, sizeof *out);
     out->aggregator = -1, out->last = -1;
     it->last = NULL;
+    if (it->unranked) mine.tail_us = it->unranked->tail_us;
     if (!it->readable || it->tuning.persistent_realms || count < 0 ||
         real_MPI_Type_size_x(datatype, &size) != 0 || size < 0 ||
         (size > 0 && count > INT64_MAX / 4 / size) ||
@@ -346,9 +408,11 @@ int predictor_collective(struct predictor *it, MPI_Offset offset, MPI_Count coun
         mine.flags = FLAG_UNUSABLE;
     else
         describe(it, &access, &mine);
-    if (real_MPI_Allgather(&mine, 6, MPI_INT64_T, it->records, 6, MPI_INT64_T, it->comm) != 0)
+    if (real_MPI_Allgather(&mine, RECORD_WORDS, MPI_INT64_T, it->records, RECORD_WORDS, MPI_INT64_T,
+                           it->comm) != 0)
         return -1;
     *stamp_ns = (uint64_t)it->records[0].stamp_ns;
+    rank_from_tails(it);
     all = it->records[0].span;
     for (int i = 0; i < it->ranks; i++) {
         struct span span = it->records[i].span;

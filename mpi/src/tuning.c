@@ -74,7 +74,7 @@ static int read_aggregators(struct tuning *tuning, MPI_Info info, int ranks) {
 
 // The file of hints counts where the program gave no such hint; ROMIO reads it once, on rank 0.
 static void system_hints(MPI_Info info, MPI_Comm comm) {
-    static char lines[4096];
+    char lines[4096];
     char *line, *next_line, *key, *value, *next, old[MPI_MAX_INFO_VAL + 1];
     int rank = 0;
     memset(lines, 0, sizeof lines);
