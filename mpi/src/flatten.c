@@ -188,9 +188,6 @@ static int construct(struct blocks *to, const struct contents *contents,
         combiner != MPI_COMBINER_HVECTOR)
         return -1;
     switch (combiner) {
-    case MPI_COMBINER_DUP:
-    case MPI_COMBINER_RESIZED:
-        return blocks_repeat(to, child, 0, 1);
     case MPI_COMBINER_CONTIGUOUS:
         return blocks_repeat(to, child, 0, n);
     case MPI_COMBINER_VECTOR:
@@ -218,6 +215,16 @@ static int construct(struct blocks *to, const struct contents *contents,
     }
 }
 
+// The same blocks: they are not copied. `to` is still empty.
+static int handed_on(struct blocks *to, MPI_Datatype type, enum flatten_rule rule, int depth) {
+    struct child child;
+    memset(&child, 0, sizeof child);
+    child.blocks.steps = to->steps;
+    int failed = child_of(type, rule, &child, depth) || child.squeezed;
+    *to = child.blocks;
+    return failed ? -1 : 0;
+}
+
 // Appends what the constructor makes of its types: one for each block in a struct, else one.
 static int blocks_of(struct blocks *to, const struct contents *contents, enum flatten_rule rule,
                      int depth) {
@@ -225,6 +232,8 @@ static int blocks_of(struct blocks *to, const struct contents *contents, enum fl
     int64_t n = is_struct ? contents->numbers[0] : 1;
     const int64_t *lengths = contents->numbers + 1, *at = lengths + n;
     if (contents->types_len != n) return -1;
+    if (contents->combiner == MPI_COMBINER_DUP || contents->combiner == MPI_COMBINER_RESIZED)
+        return handed_on(to, contents->types[0], rule, depth);
     for (int64_t i = 0; i < n && !failed; i++) {
         struct child child;
         int64_t steps = to->steps;
