@@ -22,3 +22,15 @@ need_mpi() {
     has_mpi "$family" || skip "$family is missing: run tools/need mpi"
   done
 }
+
+# starter FAMILY WAY: fills the array START with the words that start ranks, before their number: on a
+# plain directory or the mount, with the short-cut for every file at once, or as `tidegate run` does it.
+starter() {
+  local run=("$TIDEGATE" run --state-dir "$RUN")
+  case $2 in
+    plain|mount) START=();;
+    shortcut) START=(env TIDEGATE_SHORTCUT=eager "${run[@]}" --);;
+    shim) START=("${run[@]}" --);;
+  esac
+  START+=("$(launcher "$1")")
+}

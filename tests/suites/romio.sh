@@ -9,7 +9,7 @@ sources=$("$REPO/tools/need" --path mpich-tests) \
   || skip "the test programs of MPICH are not there: run tools/need mpich-tests"
 ONE_LIMIT_S=${ONE_LIMIT_S:-120}
 
-families=(mpich openmpi) ways=(mount shortcut shim) quick=''
+families=(mpich openmpi) ways=(${WAYS:-mount shortcut shim}) quick=''
 if [ "$MODE" = quick ]; then
   families=(mpich) ways=(shortcut)
   # One or two of each kind of call that MPI-IO makes of a file system (locks, aio, shared pointers, holes).
@@ -65,17 +65,6 @@ build() {
     [ "$folder" != romio ] || with=()
     "mpicc.$family" "${flags[@]}" "$source" "${with[@]}" -o "$to/$folder/$name" -lm || return 1
   done < <(programs)
-}
-
-# starter FAMILY WAY: fills the array START with the words before the number of ranks.
-starter() {
-  local run=("$TIDEGATE" run --state-dir "$RUN")
-  case $2 in
-    plain|mount) START=();;
-    shortcut) START=(env TIDEGATE_SHORTCUT=eager "${run[@]}" --);;
-    shim) START=("${run[@]}" --);;
-  esac
-  START+=("$(launcher "$1")")
 }
 
 # outcome FAMILY WAY DIR FOLDER NAME RANKS [ARGUMENT...]: runs one program in DIR, and prints how it ended,
@@ -144,8 +133,10 @@ for family in "${families[@]}"; do
   done < <(programs)
   note "$family: $SAME of $((count * ${#ways[@]})) as on a plain directory, ways: ${ways[*]}"
   note "$family: fails on a plain directory too:${KNOWN_FAILURES:- none}"
-  check "on a plain directory at most 2 programs fail" \
-    test "$(wc -w <<< "$KNOWN_FAILURES")" -le 2
+  # MPICH's tests of nonblocking collective I/O crash in ROMIO as Open MPI 4.1 has it, on any directory.
+  most=2; [ "$family" != openmpi ] || most=16
+  check "on a plain directory at most $most programs fail" \
+    test "$(wc -w <<< "$KNOWN_FAILURES")" -le $most
   down
 done
 verdict
