@@ -138,7 +138,6 @@ int main(int argc, char **argv) {
     share = share_of();
     memory = load_memory(share.count * share.rows * columns * 8);
     file = open_set(path);
-    if (pace && load_rank == 0) printf("ready\n"), fflush(stdout);
     for (int64_t number = 0; number < queries && told(); number++)
         query(file, &share, memory, number);
     MUST(MPI_File_close(&file));
