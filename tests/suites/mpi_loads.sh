@@ -2,11 +2,12 @@
 # The loads of examples/mpi over four forwarders: each verifies what it reads, and leaves the files that
 # it leaves on a plain directory; on the mount, with the short-cut and with the MPI shim.
 . "$(dirname "$0")/../lib.sh"
-. "$(dirname "$0")/../mpi.sh"
+. "$(dirname "$0")/../mpi_lib.sh"
 need_fuse
 need_mpi mpich
-families=(mpich) ways=(mount shim) ranks=(2)
-if [ "$MODE" = long ]; then families=(mpich openmpi) ways=(mount shortcut shim) ranks=(1 2 4); fi
+families=(mpich) ranks=(2)
+choose_ways "mount shim" "mount shortcut shim-mount shim"
+if [ "$MODE" = long ]; then families=(mpich openmpi) ranks=(1 2 4); fi
 for family in mpich openmpi; do mkdir -p "$WORK/loads/$family"; done
 
 build() { make -s -C "$REPO/examples/mpi" MPICC="mpicc.$1" OUT="$WORK/loads/$1"; }

@@ -2,16 +2,17 @@
 # The test programs of ROMIO and of MPICH's MPI-IO, which nobody here wrote, do over four forwarders what
 # they do on a plain directory: on the mount, with the short-cut, and with the MPI shim.
 . "$(dirname "$0")/../lib.sh"
-. "$(dirname "$0")/../mpi.sh"
+. "$(dirname "$0")/../mpi_lib.sh"
 need_fuse
 need_mpi mpich
 sources=$("$REPO/tools/need" --path mpich-tests) \
   || skip "the test programs of MPICH are not there: run tools/need mpich-tests"
 ONE_LIMIT_S=${ONE_LIMIT_S:-120}
 
-families=(mpich openmpi) ways=(${WAYS:-mount shortcut shim}) quick=''
+families=(mpich openmpi) quick=''
+choose_ways "shim" "mount shortcut shim-mount shim"
 if [ "$MODE" = quick ]; then
-  families=(mpich) ways=(shortcut)
+  families=(mpich)
   # One or two of each kind of call that MPI-IO makes of a file system (locks, aio, shared pointers, holes).
   quick=" simple async misc noncontig shared_fp types_with_zeros i_noncontig resized hindexed_io "
 fi
@@ -42,7 +43,7 @@ END
 }
 
 wanted() { [ -z "$quick" ] || [[ $quick = *" ${1#./} "* ]]; }
-programs() { grep -v '^#' "$REPO/tests/mpi/programs"; }
+programs() { grep -v '^#' "$REPO/tests/mpi/romio-programs"; }
 
 # build FAMILY: the wanted programs, to $WORK/programs/FAMILY.
 build() {

@@ -23,14 +23,31 @@ need_mpi() {
   done
 }
 
-# starter FAMILY WAY: fills the array START with the words that start ranks, before their number: on a
-# plain directory or the mount, with the short-cut for every file at once, or as `tidegate run` does it.
+# starter FAMILY WAY: fills the array START with the words that start ranks, before their number. Ways
+# are `plain` and `mount` (nothing is added), `shortcut` (no shim), `shim-mount` (the shim, data through
+# the mount) and `shim` (as `tidegate run` does it, but with the short-cut for every file at once).
 starter() {
   local run=("$TIDEGATE" run --state-dir "$RUN")
   case $2 in
     plain|mount) START=();;
-    shortcut) START=(env TIDEGATE_SHORTCUT=eager "${run[@]}" --);;
-    shim) START=("${run[@]}" --);;
+    shortcut) START=(env TIDEGATE_SHORTCUT=eager "${run[@]}" $(without_shim) --);;
+    shim-mount) START=("${run[@]}" --no-shortcut --);;
+    shim) START=(env TIDEGATE_SHORTCUT=eager "${run[@]}" --);;
   esac
   START+=("$(launcher "$1")")
+}
+without_shim() { ! has_shim || echo --no-mpi; }
+has_shim() { "$TIDEGATE" run --help | grep -q -- --no-mpi; }
+
+# choose_ways QUICK LONG: fills the array ways with those of this mode, or with what WAYS says. A build
+# without the MPI shim has fewer.
+choose_ways() {
+  local chosen=$1 way
+  [ "$MODE" = quick ] || chosen=$2
+  ways=()
+  for way in ${WAYS:-$chosen}; do
+    case $way in shim*) has_shim || { note "left out: $way: this build has no MPI shim"; continue; };; esac
+    ways+=("$way")
+  done
+  [ ${#ways[@]} -gt 0 ] || ways=(shortcut)
 }
