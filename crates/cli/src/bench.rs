@@ -8,6 +8,7 @@ mod agios;
 pub mod cluster;
 mod direct;
 mod hbrr;
+mod liu;
 mod memory;
 mod overlap;
 mod performance;
@@ -30,6 +31,7 @@ Examples:
   tidegate bench song-2011-fig5 --simulate             live and in virtual time, side by side
   tidegate bench agios-2013-fig6 --read                strided calls in pieces, and prediction
   tidegate bench hbrr --clients 16                     how many calls merging saves
+  tidegate bench liu-2013-fig4                         MPI jobs with collective reads, and hio
   tidegate bench overlap                               what it costs to know which ranges overlap
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
   tidegate bench direct --check                        direct I/O against a plain directory
@@ -56,6 +58,8 @@ enum Workload {
     Agios(agios::Agios),
     Direct(direct::Direct),
     Hbrr(hbrr::Hbrr),
+    #[command(name = "liu-2013-fig4")]
+    Liu(liu::Liu),
     Overlap(overlap::Overlap),
     Memory(memory::Memory),
     Performance(performance::Performance),
@@ -75,6 +79,7 @@ impl Bench {
             Workload::Agios(agios) => agios.perform(),
             Workload::Direct(direct) => direct.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
+            Workload::Liu(liu) => liu.perform(),
             Workload::Overlap(overlap) => overlap.perform(),
             Workload::Memory(memory) => memory.perform(),
             Workload::Performance(performance) => performance.perform(),

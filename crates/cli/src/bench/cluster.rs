@@ -141,7 +141,7 @@ impl<'a> Cluster<'a> {
     pub fn mount(&mut self) -> Result<PathBuf, Fail> {
         let point = self.place.dir().join(format!("{}.mnt", self.name));
         std::fs::create_dir(&point).map_err(at(&point))?;
-        let file = self.place.dir().join(format!("{}.client.toml", self.name));
+        let file = self.client_file();
         let client = ClientFile {
             forwarders: self.addresses.clone(),
             export: Some(self.export.clone()),
@@ -163,6 +163,11 @@ impl<'a> Cluster<'a> {
             return Err(Fail::runtime(format!("mounting {shown}: {line}")));
         }
         Ok(point)
+    }
+
+    /// The file that names them and their mount, once they are mounted.
+    pub fn client_file(&self) -> PathBuf {
+        self.place.dir().join(format!("{}.client.toml", self.name))
     }
 
     /// How a client of another process reaches them on Unix sockets: the text of its options.

@@ -1,0 +1,143 @@
+#!/bin/bash
+# The test programs of ROMIO and of MPICH's MPI-IO, which nobody here wrote, do over four forwarders what
+# they do on a plain directory: on the mount, with the short-cut, and with the MPI shim.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../mpi_lib.sh"
+need_fuse
+need_mpi mpich
+sources=$("$REPO/tools/need" --path mpich-tests) \
+  || skip "the test programs of MPICH are not there: run tools/need mpich-tests"
+ONE_LIMIT_S=${ONE_LIMIT_S:-120}
+
+families=(mpich openmpi) quick=''
+choose_ways "shim" "mount shortcut shim-mount shim"
+if [ "$MODE" = quick ]; then
+  families=(mpich)
+  # One or two of each kind of call that MPI-IO makes of a file system (locks, aio, shared pointers, holes).
+  quick=" simple async misc noncontig shared_fp types_with_zeros i_noncontig resized hindexed_io "
+fi
+
+# The part of a configuration that the helpers of MPICH's tests look at, for Linux with gcc.
+configuration() {
+  local name
+  for name in DLFCN_H INTTYPES_H GETRUSAGE LONG_DOUBLE LONG_LONG MPI_IO MPI_WIN_CREATE PTHREAD_H STDARG_H \
+      STDINT_H STDLIB_H STRDUP STRINGS_H STRING_H SYS_RESOURCE_H SYS_STAT_H SYS_TIME_H SYS_TYPES_H UNISTD_H \
+      USLEEP; do
+    echo "#define HAVE_$name 1"
+  done
+  printf '#define %s 1\n' STDC_HEADERS MPIO_USES_MPI_REQUEST
+  printf '#define %s\n' 'THREAD_PACKAGE_POSIX 2' 'THREAD_PACKAGE_NAME THREAD_PACKAGE_POSIX'
+}
+# Open MPI's library has the markers that MPI-3 removed, its header does not.
+removed() {
+  cat << 'END'
+#include <mpi.h>
+#ifdef OPEN_MPI
+extern struct ompi_predefined_datatype_t ompi_mpi_lb, ompi_mpi_ub;
+#undef MPI_LB
+#undef MPI_UB
+#define MPI_LB OMPI_PREDEFINED_GLOBAL(MPI_Datatype, ompi_mpi_lb)
+#define MPI_UB OMPI_PREDEFINED_GLOBAL(MPI_Datatype, ompi_mpi_ub)
+#endif
+END
+}
+
+wanted() { [ -z "$quick" ] || [[ $quick = *" ${1#./} "* ]]; }
+programs() { grep -v '^#' "$REPO/tests/mpi/romio-programs"; }
+
+# build FAMILY: the wanted programs, to $WORK/programs/FAMILY.
+build() {
+  local family=$1 to=$WORK/programs/$1 helper folder name rest source
+  local flags=(-w -O1 -pthread -include "$WORK/removed.h" -I"$WORK" -I"$sources/mpi/include")
+  mkdir -p "$to/romio" "$to/mpi/io"
+  configuration > "$WORK/mpitestconf.h"
+  removed > "$WORK/removed.h"
+  for helper in mtest mtest_common mtest_thread; do
+    "mpicc.$family" "${flags[@]}" -c "$sources/mpi/util/$helper.c" -o "$to/$helper.o" || return 1
+  done
+  while read -r folder name rest; do
+    wanted "$name" || continue
+    name=${name#./} source=$sources/$folder/$name.c
+    if [ ! -f "$source" ]; then
+      sed 's/@LL@/lld/g' "$source.in" > "$to/$name.c" && source=$to/$name.c
+    fi
+    # ROMIO's own programs define functions that the helpers have as well.
+    local with=("$to"/mtest*.o)
+    [ "$folder" != romio ] || with=()
+    "mpicc.$family" "${flags[@]}" "$source" "${with[@]}" -o "$to/$folder/$name" -lm || return 1
+  done < <(programs)
+}
+
+# outcome FAMILY WAY DIR FOLDER NAME RANKS [ARGUMENT...]: runs one program in DIR, and prints how it ended,
+# what it said, and what files it left. Of a program that failed its code only: which rank says so first,
+# and what the launcher adds, is chance.
+outcome() {
+  local family=$1 way=$2 dir=$3 folder=$4 name=$5 ranks=$6 code=0 words=() word START program; shift 6
+  mkdir -p "$dir"
+  program=$WORK/programs/$family/$folder/${name#./}
+  if [ "$name" != "${name#./}" ]; then cp "$program" "$dir/"; program=$name; fi
+  for word in "$@"; do
+    case $word in
+      FILE) word=testfile;;
+      HINTS) cp "$sources/romio/test_hintfile" "$dir/hints"; word=./hints;;
+    esac
+    words+=("$word")
+  done
+  starter "$family" "$way"
+  (cd "$dir" && exec timeout -k 10 "$ONE_LIMIT_S" "${START[@]}" -n "$ranks" "$program" "${words[@]}") \
+    > "$WORK/said" 2>&1 < /dev/null || code=$?
+  echo "exit code $code"
+  if [ $code = 0 ]; then
+    # Speeds are not compared.
+    grep -av 'bytes/sec\|Mbytes' "$WORK/said" | sort
+    (cd "$dir" && find . -type f -printf '%p %s bytes\n' | sort)
+  fi
+  cp "$WORK/said" "$WORK/said.$way"
+  rm -rf "$dir"
+}
+
+# one FAMILY FOLDER NAME RANKS [ARGUMENT...]: a program, on a plain directory and every other way.
+one() {
+  local family=$1 folder=$2 name=$3 way ends; shift
+  local plain=$WORK/plain.txt there=$WORK/there.txt
+  outcome "$family" plain "$PLAIN/mpi" "$@" > "$plain"
+  ends=$(head -n 1 "$plain")
+  [ "$ends" = "exit code 0" ] || KNOWN_FAILURES+=" $folder/$name"
+  for way in "${ways[@]}"; do
+    outcome "$family" "$way" "$MNT/mpi" "$@" > "$there"
+    if cmp -s "$plain" "$there"; then
+      SAME=$((SAME + 1))
+    else
+      echo "  FAIL $family, $way: $folder/$name: not as on a plain directory ($ends)"
+      diff "$plain" "$there" | head -n 20
+      tail -n 20 "$WORK/said.$way"
+      FAILURES=$((FAILURES + 1))
+    fi
+  done
+}
+
+for family in "${families[@]}"; do
+  if ! has_mpi "$family"; then
+    [ "${CI:-}" != true ] || die "$family is missing: run tools/need mpi"
+    note "left out: $family, which is missing: run tools/need mpi"
+    continue
+  fi
+  check "the programs are built with $family" build "$family"
+  up 4
+  mkdir -p "$PLAIN"
+  SAME=0 KNOWN_FAILURES='' count=0
+  while read -r folder name rest; do
+    wanted "$name" || continue
+    count=$((count + 1))
+    # shellcheck disable=SC2086
+    one "$family" "$folder" "$name" $rest
+  done < <(programs)
+  note "$family: $SAME of $((count * ${#ways[@]})) as on a plain directory, ways: ${ways[*]}"
+  note "$family: fails on a plain directory too:${KNOWN_FAILURES:- none}"
+  # MPICH's tests of nonblocking collective I/O crash in ROMIO as Open MPI 4.1 has it, on any directory.
+  most=2; [ "$family" != openmpi ] || most=16
+  check "on a plain directory at most $most programs fail" \
+    test "$(wc -w <<< "$KNOWN_FAILURES")" -le $most
+  down
+done
+verdict
