@@ -33,7 +33,8 @@ mod types;
 mod unstable;
 
 pub use types::{
-    Application, Call, CallId, CoreOptions, Input, Lost, Operation, Output, Served, Stats,
+    Application, Call, CallId, Collective, CoreOptions, Input, Lost, Operation, Output, Served,
+    Stats,
 };
 
 use crate::wire::{Attr, Handle, Layout};

@@ -59,6 +59,7 @@ impl Ask {
             payload,
             forwarder: 0,
             operation: None,
+            collective: None,
         }
     }
 
@@ -383,6 +384,7 @@ impl Host {
             deadline_ns: None,
             forwarder: 0,
             operation: None,
+            collective: None,
         };
         let _calm = Calm::begin();
         if let Ok(mut state) = self.state() {

@@ -6,7 +6,7 @@ use super::fsync::FsyncPart;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
-use super::types::{Call, CallId, Operation, Output, Served};
+use super::types::{Call, CallId, Collective, Operation, Output, Served};
 use super::{Core, Wake};
 use crate::wire::{Extent, Extents, Handle, Hints, Lens, Op, Outcome, Pipelining};
 use crate::{Answer, Data, Errno};
@@ -197,16 +197,22 @@ impl Core {
     fn hints(&mut self, call: &Call, bytes: u64, bytes_max: u64) -> Hints {
         let operation = call.operation;
         let operation = operation.unwrap_or_else(|| self.next_operation(bytes, bytes_max));
-        let stamp_ns = operation.stamp_ns;
-        let left = |at: u64| stamp_ns.saturating_add(at.saturating_sub(self.now));
+        let collective = call.collective.unwrap_or(Collective {
+            stamp_ns: operation.stamp_ns,
+            ..Collective::default()
+        });
+        let own_ns = operation.stamp_ns;
+        let left = |at: u64| own_ns.saturating_add(at.saturating_sub(self.now));
         Hints {
             app: call.app,
             operation: operation.number,
             operation_bytes: operation.bytes,
             operation_bytes_max: operation.bytes_max,
-            stamp_ns,
+            stamp_ns: collective.stamp_ns,
             deadline_ns: call.deadline_ns.map_or(0, left),
-            tail_us: 0,
+            tail_us: collective.tail_us,
+            tail_max_us: collective.tail_max_us,
+            tail_rank: collective.tail_rank,
             // What others gave is filled in when a request is sent.
             ..Hints::default()
         }

@@ -228,6 +228,7 @@ impl Rig {
             deadline_ns,
             forwarder: 0,
             operation: None,
+            collective: None,
         };
         self.input(Input::Call { id, call });
         id

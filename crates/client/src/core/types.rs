@@ -61,6 +61,23 @@ pub struct Call {
     pub forwarder: usize,
     /// What it is a part of; None: an operation of its own.
     pub operation: Option<Operation>,
+    /// What it is to an operation of several processes, if it belongs to one.
+    pub collective: Option<Collective>,
+}
+
+/// A part of a collective operation: what all processes that take part in it say alike, and what
+/// follows this part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collective {
+    /// When the operation began, in nanoseconds since 1970, by the clock of one process. It is
+    /// sent as it is: to schedulers, requests of one application with one stamp are one operation.
+    pub stamp_ns: u64,
+    /// Work that follows this part before the operation is done, in microseconds.
+    pub tail_us: u32,
+    /// The longest tail of all parts of the operation, in microseconds.
+    pub tail_max_us: u32,
+    /// How many aggregators of the operation have a longer tail.
+    pub tail_rank: u16,
 }
 
 /// What several calls are to schedulers: one operation. From [`Core::operation`].

@@ -94,6 +94,7 @@ impl Client {
             deadline_ns: None,
             forwarder: 0,
             operation: None,
+            collective: None,
         };
         self.core
             .handle(now, WALL_NS + now, Input::Call { id, call });

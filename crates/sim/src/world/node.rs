@@ -126,6 +126,7 @@ impl Node {
             deadline_ns: None,
             forwarder,
             operation: None,
+            collective: None,
         };
         self.tell(now, Input::Call { id, call });
     }

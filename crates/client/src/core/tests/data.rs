@@ -39,6 +39,40 @@ fn a_write_is_split_at_stripes_without_copying() {
 }
 
 #[test]
+fn a_part_of_a_collective_operation_tells_its_stamp_and_its_tail() {
+    let mut rig = Rig::open(2);
+    let id = CallId(77);
+    let collective = Collective {
+        stamp_ns: 123,
+        tail_us: 40,
+        tail_max_us: 90,
+        tail_rank: 2,
+    };
+    let call = Call {
+        op: read(file(7), 0, 8192),
+        caller: None,
+        app: 5,
+        payload: bytes(0),
+        deadline_ns: None,
+        forwarder: 0,
+        operation: None,
+        collective: Some(collective),
+    };
+    rig.input(Input::Call { id, call });
+    for sent in std::mem::take(&mut rig.sent) {
+        let hints = sent.request.hints.expect("reads carry hints");
+        let told = Collective {
+            stamp_ns: hints.stamp_ns,
+            tail_us: hints.tail_us,
+            tail_max_us: hints.tail_max_us,
+            tail_rank: hints.tail_rank,
+        };
+        assert_eq!(told, collective);
+        assert_eq!(hints.operation_bytes, 8192);
+    }
+}
+
+#[test]
 fn merged_blocks_travel_as_one_request() {
     let mut rig = Rig::with(2, true);
     for forwarder in 0..2 {
