@@ -59,7 +59,6 @@ impl Ask {
             payload,
             forwarder: 0,
             operation: None,
-            collective: None,
         }
     }
 
@@ -355,6 +354,7 @@ impl Host {
             deadline_ns: until.map(|until| self.shared.ns_at(until)),
             forwarder,
             operation,
+            collective: None,
         };
         let mut state = self.shared.live_state()?;
         let id = state.number(Some(slot));
