@@ -18,6 +18,8 @@ struct tidegate_hint {
     // Answered: of this open file so far.
     uint64_t hinted;   // requests that carried hints
     uint64_t off_grid; // that should have fitted, and did not
+    // Told: the longest tail of all parts of the operation, and how many parts have a longer one.
+    uint32_t tail_max_us, tail_rank;
 };
 
 // While it is there, every request has to fit: nothing else is done on this file meanwhile.
@@ -49,7 +51,7 @@ struct tidegate_application {
 #define TIDEGATE_APPLICATION _IOW(0xf7, 4, struct tidegate_application)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as on the wire");
-_Static_assert(sizeof(struct tidegate_hint) == 72, "as in crates/client/src/shortcut.rs");
+_Static_assert(sizeof(struct tidegate_hint) == 80, "as in crates/client/src/shortcut.rs");
 _Static_assert(sizeof(struct tidegate_file) == 4096, "as in crates/client/src/shortcut.rs");
 
 // The short-cut's: 1 if it does the file's I/O itself, and has heard; 0 if the mount does.

@@ -108,10 +108,12 @@ typedef struct tg_sched_request {
     uint32_t away_ms;      /* milliseconds since the client's last one here */
     uint64_t charged_here_ns;      /* device time charged by this server in that time; with it what
                                     * others charged is a ratio, so fill both or none */
+    uint32_t tail_max_us;  /* the longest tail of the operation's requests on any server; for hio */
+    uint32_t tail_rank;    /* how many aggregators of the operation have a longer tail */
 } tg_sched_request;
 
 #define TG_SCHED_REQUEST_INIT { sizeof(tg_sched_request), \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* One request of a batch, as it was submitted. This structure never grows. */
 typedef struct tg_sched_entry {

@@ -70,6 +70,10 @@ pub struct tg_sched_request {
     pub away_ms: u32,
     /// Device time that this server charged the application since its last request here.
     pub charged_here_ns: u64,
+    /// The longest tail of the operation's requests, in microseconds.
+    pub tail_max_us: u32,
+    /// How many aggregators of the operation have a longer tail.
+    pub tail_rank: u32,
 }
 
 /// One request of a batch.
@@ -188,6 +192,8 @@ impl tg_sched_request {
             operation_bytes_max: self.operation_bytes_max,
             deadline: (self.deadline_ns != 0).then_some(Time(self.deadline_ns)),
             tail_us: self.tail_us,
+            tail_max_us: self.tail_max_us,
+            tail_rank: u16::try_from(self.tail_rank).unwrap_or(u16::MAX),
             queue: self.queue,
             charged_elsewhere_ns: self.charged_elsewhere_ns,
             charged_here_ns: self.charged_here_ns,

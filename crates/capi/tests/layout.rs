@@ -54,7 +54,9 @@ fn structures(text: &mut String) -> std::fmt::Result {
             bytes_elsewhere,
             operations_elsewhere,
             away_ms,
-            charged_here_ns
+            charged_here_ns,
+            tail_max_us,
+            tail_rank
         }
     );
     structure!(

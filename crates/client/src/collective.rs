@@ -8,7 +8,7 @@
 //! file.
 
 /// Bytes of a hint, as device control calls and the short-cut's functions pass it.
-pub const HINT_LEN: usize = 72;
+pub const HINT_LEN: usize = 80;
 
 /// Operations of one file that may be under way at once; with more, the oldest is forgotten.
 const OPERATIONS_MAX: usize = 16;
@@ -29,6 +29,10 @@ pub struct Collective {
     pub stamp_ns: u64,
     /// Work that follows the requests before the operation is done, in microseconds.
     pub tail_us: u32,
+    /// The longest tail of all parts of the operation, in microseconds.
+    pub tail_max_us: u32,
+    /// How many aggregators of the operation have a longer tail.
+    pub tail_rank: u16,
 }
 
 /// Requests of one open file that are to come: each lies inside of one step.
@@ -68,6 +72,8 @@ impl Hint {
                 bytes: long(1),
                 stamp_ns: long(2),
                 tail_us: short(48),
+                tail_max_us: short(72),
+                tail_rank: short(76).min(u32::from(u16::MAX)) as u16,
             },
             first: long(3),
             last: long(4),
@@ -104,6 +110,8 @@ impl Hint {
         Hint {
             collective: Collective {
                 tail_us: 0,
+                tail_max_us: 0,
+                tail_rank: 0,
                 ..self.collective
             },
             first: 0,
@@ -222,6 +230,8 @@ mod tests {
             bytes: 0,
             stamp_ns: 5,
             tail_us: 7,
+            tail_max_us: 8,
+            tail_rank: 1,
         };
         Hint {
             collective,
@@ -244,14 +254,19 @@ mod tests {
         }
         bytes[48..52].copy_from_slice(&77u32.to_le_bytes());
         bytes[52..56].copy_from_slice(&3u32.to_le_bytes());
+        bytes[72..76].copy_from_slice(&99u32.to_le_bytes());
+        bytes[76..80].copy_from_slice(&4u32.to_le_bytes());
         let hint = Hint::decode(&bytes).expect("it is whole");
         let Collective {
             operation,
             bytes: moved,
             stamp_ns,
             tail_us,
+            tail_max_us,
+            tail_rank,
         } = hint.collective;
         assert_eq!((operation, moved, stamp_ns, tail_us), (9, 100, 3, 77));
+        assert_eq!((tail_max_us, tail_rank), (99, 4));
         assert_eq!((hint.first, hint.last, hint.step), (10, 29, 10));
         assert!(hint.is(EXCLUSIVE) && hint.is(PREDICTED));
         assert_eq!(Hint::operation_in(&bytes), Some(9));

@@ -53,6 +53,7 @@ struct Shape {
     arrive_percent: u64,
     write_percent: u64,
     cancel_percent: u64,
+    tails_percent: u64,
     files: u64,
     apps: u64,
     /// Ranges lie in this many blocks of 4 KiB.
@@ -71,6 +72,12 @@ impl Shape {
                 table.set("window_ms", random.pick(&[1u64, 10, 1000]));
                 table.set("order", random.pick(&["rotated", "id"]));
                 table.set("rotation_seed", random.below(9));
+            }
+            "hio" => {
+                table.set("window_ms", random.pick(&[1u64, 10, 1000]));
+                table.set("order", random.pick(&["rotated", "id"]));
+                table.set("printed", random.chance(30));
+                table.set("slack_percent", random.pick(&[0u64, 50, 100]));
             }
             "sjf" => table.set("age_ms_max", random.pick(&[1u64, 50, 5000])),
             "aioli" | "mlf" => {
@@ -129,12 +136,16 @@ impl Shape {
             arrive_percent: 35 + random.below(35),
             write_percent: random.pick(&[0, 10, 50, 100]),
             cancel_percent: random.pick(&[0, 0, 10]),
+            tails_percent: 0,
             files: 1 + random.below(4),
             apps: 1 + random.below(6),
             blocks: random.pick(&[8, 64, 1024]),
             blocks_len_max: random.pick(&[1, 8, 64]),
             step_ns: random.pick(&[1000, 300_000, 20_000_000]),
         };
+        if name == "hio" {
+            shape.tails_percent = random.pick(&[0, 50, 90]);
+        }
         if name == "aioli" {
             shape.options.prediction = Some(Arc::new(shape.foretold(random)));
         }
@@ -186,6 +197,12 @@ impl Shape {
             _ => WALL + now.0 - now.0.min(random.below(30_000_000)),
         };
         request.queue = random.below(7) as u32;
+        if self.tails_percent > 0 && random.chance(self.tails_percent) {
+            request.stamp_ns -= request.stamp_ns % 10_000_000;
+            request.tail_us = random.pick(&[0u64, 1, 20, 5000, 90_000, u64::MAX]) as u32;
+            request.tail_max_us = random.pick(&[0, 5000, 100_000, u32::MAX]);
+            request.tail_rank = random.below(9) as u16;
+        }
         request.epoch_seen = random.pick(&[0, 0, u64::MAX]);
         if write && random.chance(5) {
             (request.offset, request.len, request.mergeable) = (0, u64::MAX, false);
@@ -353,8 +370,8 @@ fn refused_options_change_nothing() {
     let unknown = Options::for_policy("lifo");
     assert_eq!(
         text(scheduler.set_policy(Time(0), &unknown)),
-        "there is no policy \"lifo\"; known: aioli, dsfq, edf, fifo, mlf, round-robin, sjf, \
-         time-order, twins, two-level, wfq, window"
+        "there is no policy \"lifo\"; known: aioli, dsfq, edf, fifo, hio, mlf, round-robin, \
+         sjf, time-order, twins, two-level, wfq, window"
     );
     let mut window = Options::for_policy("window");
     window.table.set("width", 5u64);

@@ -32,6 +32,7 @@ mod ages;
 mod borders;
 mod cost;
 mod depth;
+mod epochs;
 mod estimate;
 mod fair;
 mod heap;
@@ -54,6 +55,7 @@ mod tags;
 #[cfg(test)]
 mod test;
 mod types;
+mod upwards;
 
 pub use cost::{AccessCost, CostModel, CostModelError};
 pub use options::{OptionValue, Options, OptionsError, PolicyOptions};

@@ -203,6 +203,18 @@ impl PolicyOptions {
         }
     }
 
+    /// The truth value called `option`, or `default`.
+    pub(crate) fn truth(&self, option: &'static str, default: bool) -> Result<bool, OptionsError> {
+        match self.values.get(option) {
+            None => Ok(default),
+            Some(OptionValue::Bool(value)) => Ok(*value),
+            Some(_) => Err(OptionsError::WrongType {
+                option,
+                expected: "true or false",
+            }),
+        }
+    }
+
     /// The text called `option`, or nothing.
     pub(crate) fn text(&self, option: &'static str) -> Result<&str, OptionsError> {
         match self.values.get(option) {

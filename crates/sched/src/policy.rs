@@ -4,6 +4,7 @@ mod aioli;
 mod dsfq;
 mod edf;
 mod fifo;
+mod hio;
 mod mlf;
 mod round_robin;
 mod sjf;
@@ -27,6 +28,7 @@ pub const NAMES: &[&str] = &[
     "dsfq",
     "edf",
     "fifo",
+    "hio",
     "mlf",
     "round-robin",
     "sjf",
@@ -44,6 +46,7 @@ pub(crate) fn build(options: &Options) -> Result<Box<dyn Policy>, OptionsError> 
         "dsfq" | "two-level" => Ok(Box::new(dsfq::Dsfq::new(options)?)),
         "edf" => Ok(Box::new(edf::Edf::new(options)?)),
         "fifo" => Ok(Box::new(fifo::Fifo::new(options)?)),
+        "hio" => Ok(Box::new(hio::Hio::new(options)?)),
         "mlf" => Ok(Box::new(mlf::Mlf::new(options)?)),
         "round-robin" => Ok(Box::new(round_robin::RoundRobin::new(options)?)),
         "sjf" => Ok(Box::new(sjf::Sjf::new(options)?)),

@@ -38,12 +38,8 @@ pub(crate) struct Entry {
     pub(crate) ready: Time,
     /// Its number in order of arrival, over all requests of this scheduler.
     pub(crate) arrival: u64,
-    /// Where it stands.
-    pub(crate) stage: Stage,
     /// The next slot under the same hash of its id.
     same_hash: Slot,
-    /// The batch it runs in.
-    pub(crate) batch: u32,
     /// The slot of its file.
     pub(crate) file: u32,
     /// Its place among the requests of its file.
@@ -52,7 +48,13 @@ pub(crate) struct Entry {
     pub(crate) node: u32,
     /// For the policy: which of its queues the request is in.
     pub(crate) tag: u32,
+    /// The batch it runs in: there are at most 65,536.
+    pub(crate) batch: u16,
+    /// Where it stands.
+    pub(crate) stage: Stage,
 }
+
+const _: () = assert!(size_of::<Entry>() == 192);
 
 impl Chained for Entry {
     #[inline]
@@ -158,7 +160,7 @@ impl Requests {
             arrival: self.arrivals,
             stage: Stage::Held,
             same_hash: NONE,
-            batch: NONE,
+            batch: 0,
             file: NONE,
             file_at: NONE,
             node: NONE,

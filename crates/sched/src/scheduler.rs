@@ -293,7 +293,7 @@ impl Scheduler {
                 "policy picked a request it does not hold"
             );
             entry.stage = Stage::Running;
-            entry.batch = batch;
+            entry.batch = batch as u16;
             into.push(entry.request);
         }
         self.estimate.dispatched(batch, now, into);
@@ -310,7 +310,7 @@ impl Scheduler {
         if self.requests[slot].stage != Stage::Running {
             return Err(Rejected::NotRunning(id));
         }
-        let batch = self.requests[slot].batch;
+        let batch = u32::from(self.requests[slot].batch);
         let left = &mut self.batches[batch as usize];
         *left -= 1;
         if *left == 0 {

@@ -105,6 +105,11 @@ pub struct Request {
     pub deadline: Option<Time>,
     /// Work that follows the request before its operation is done, in microseconds.
     pub tail_us: u32,
+    /// The longest tail of the operation's requests, over all forwarders, in microseconds; a
+    /// smaller one than `tail_us` counts as that.
+    pub tail_max_us: u32,
+    /// How many aggregators of the operation have a longer tail.
+    pub tail_rank: u16,
     /// The data server, or other queue of the host, that the request goes to; for policies that
     /// tell them apart.
     pub queue: u32,

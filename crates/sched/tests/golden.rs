@@ -9,6 +9,7 @@
 //! # a comment
 //! policy window depth=2 wall_offset_ns=5 merge=true set.window_ms=10 set.order=id
 //! 1000 arrived 1 app=7 file=3 write 0+4096 stamp=900     time, id, application, file, range
+//! 1000 arrived 2 app=7 file=3 read 0+4096 tail=5/9/1     tail, longest tail, rank of it
 //! 1000 poll                                               until nothing more is dispatched
 //! 2000 finished 1
 //! 2000 finished all                                       everything that runs
@@ -83,9 +84,10 @@ fn change_policy(scheduler: &mut Option<Scheduler>, words: &[&str]) {
                 let name = name
                     .strip_prefix("set.")
                     .expect("a policy's option begins with set.");
-                match value.parse::<u64>() {
-                    Ok(number) => options.table.set(name, number),
-                    Err(_) => options.table.set(name, value),
+                match (value.parse::<u64>(), value.parse::<bool>()) {
+                    (Ok(number), _) => options.table.set(name, number),
+                    (_, Ok(truth)) => options.table.set(name, truth),
+                    _ => options.table.set(name, value),
                 }
             }
         }
@@ -168,6 +170,12 @@ fn request(id: u64, words: &[&str]) -> Request {
                 "file" => request.file = FileId(number(value)),
                 "stamp" => request.stamp_ns = number(value),
                 "queue" => request.queue = number(value) as u32,
+                "tail" => {
+                    let mut parts = value.split('/').map(number);
+                    request.tail_us = parts.next().unwrap_or(0) as u32;
+                    request.tail_max_us = parts.next().unwrap_or(0) as u32;
+                    request.tail_rank = parts.next().unwrap_or(0) as u16;
+                }
                 "seen" => request.epoch_seen = number(value),
                 _ => panic!("no such field: {name}"),
             }

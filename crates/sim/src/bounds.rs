@@ -10,6 +10,7 @@
 mod best;
 mod lower;
 mod orders;
+mod policies;
 
 pub use best::{Best, OPERATIONS_MAX as BEST_OPERATIONS_MAX};
 pub use orders::Order;

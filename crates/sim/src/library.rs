@@ -22,6 +22,8 @@ library! {
     "iofsl-2010-fig8",
     "iofsl-2010-fig11",
     "iofsl-2010-btio",
+    "liu-2013-fig2",
+    "liu-2013-fig4",
     "scale-1024",
     "song-2011-fig3",
     "song-2011-fig5",

@@ -17,6 +17,7 @@ mod pattern;
 mod permutation;
 mod phases;
 mod pio_bench;
+mod tails;
 
 pub use blocks::{Order, Sharing};
 pub use btio::{Btio, Class};
@@ -28,6 +29,7 @@ pub use noncontig::Noncontig;
 pub use pace::Pace;
 pub use phases::Phases;
 pub use pio_bench::{PioBench, PioDirection, PioPattern};
+pub use tails::{Foretold, Place, Tails};
 
 use crate::rng::Rng;
 use crate::units::Bytes;
@@ -121,10 +123,19 @@ impl Workload {
 
     /// The programs of the processes, by rank, after [`Workload::check`]. Files are numbered from
     /// `file_base` on, at most [`FILES_MAX`] of them.
-    pub fn programs(&self, processes: u32, file_base: u64, rng: &mut Rng) -> Vec<Box<dyn Program>> {
+    pub fn programs(
+        &self,
+        processes: u32,
+        file_base: u64,
+        place: Place,
+        rng: &mut Rng,
+    ) -> Vec<Box<dyn Program>> {
         let way = self.benchmark().way();
+        let seed = rng.draw();
         let load = Arc::new(Load {
-            pattern: self.benchmark().pattern(processes, file_base, rng.draw()),
+            pattern: self.benchmark().pattern(processes, file_base, seed),
+            seed,
+            place,
             pace: way.pace,
             processes,
             thinks: way.thinks.clone(),

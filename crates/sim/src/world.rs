@@ -23,7 +23,7 @@ pub use host::Work;
 pub use node::CALL_BYTES_MAX;
 pub use outcome::{Operation, Outcome, RECORDS_MAX};
 pub use port::NetworkOptions;
-pub use program::{Access, Program, Step};
+pub use program::{Access, Part, Program, Step};
 pub use setup::{Application, Fault, FaultKind, ForwarderOptions, Process, Setup, SetupError};
 pub use totals::{ApplicationTotals, Spreads, Totals};
 

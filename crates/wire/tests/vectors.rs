@@ -76,6 +76,8 @@ fn hints() -> Hints {
         operations_elsewhere: 3,
         away_ms: 40,
         tail_us: 12,
+        tail_max_us: 2500,
+        tail_rank: 4,
     }
 }
 

@@ -204,6 +204,8 @@ impl Core {
                 bytes: it.bytes.max(bytes),
                 bytes_max: even.max(bytes_max),
                 tail_us: it.tail_us,
+                tail_max_us: it.tail_max_us,
+                tail_rank: it.tail_rank,
             };
         }
         self.operations += 1;
@@ -213,6 +215,8 @@ impl Core {
             bytes,
             bytes_max,
             tail_us: 0,
+            tail_max_us: 0,
+            tail_rank: 0,
         }
     }
 
@@ -231,6 +235,8 @@ impl Core {
             stamp_ns: operation.stamp_ns,
             deadline_ns: call.deadline_ns.map_or(0, left),
             tail_us: operation.tail_us,
+            tail_max_us: operation.tail_max_us,
+            tail_rank: operation.tail_rank,
             // What others gave is filled in when a request is sent.
             ..Hints::default()
         }

@@ -77,6 +77,8 @@ pub struct Operation {
     pub(super) bytes: u64,
     pub(super) bytes_max: u64,
     pub(super) tail_us: u32,
+    pub(super) tail_max_us: u32,
+    pub(super) tail_rank: u16,
 }
 
 /// Why a connection ended or did not come about.

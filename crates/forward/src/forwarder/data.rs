@@ -132,6 +132,8 @@ impl Forwarder {
             operation_bytes_max: hints.operation_bytes_max,
             deadline: deadline.map(Time),
             tail_us: hints.tail_us,
+            tail_max_us: hints.tail_max_us,
+            tail_rank: hints.tail_rank,
             charged_elsewhere_ns: hints.charged_elsewhere_ns,
             charged_here_ns: hints.charged_here_ns,
             bytes_elsewhere: hints.bytes_elsewhere,

@@ -357,7 +357,7 @@ fn cost(section: &mut Section, default: CostModel) -> Result<CostModel, ConfigEr
     }
 }
 
-/// The scheduler's options; `window_ms` stands where the policy `window` is given no width.
+/// The scheduler's options; `window_ms` stands where the policies `window` and `hio` are given no width.
 fn options(
     mut section: Section,
     defaults: Options,
@@ -395,7 +395,7 @@ fn options(
     };
     let own = section.rest();
     options.table = policy_options(&own)?;
-    if options.policy == "window"
+    if ["hio", "window"].contains(&options.policy.as_str())
         && !own.contains_key("window_ms")
         && let Some(width) = window_ms
     {

@@ -158,6 +158,7 @@ impl Client {
                     file: record.file.0,
                     direction: record.direction,
                     extents: extent(offset, len).into(),
+                    part: None,
                 },
             });
             (offset, left) = (offset + len, left - len);

@@ -79,6 +79,7 @@ fn accesses_come_at_their_times_or_as_answers_come() {
             file: 0,
             direction: Direction::Read,
             extents: tidegate_wire::Extents { first, rest },
+            part: None,
         })
     };
     let made = [

@@ -5,7 +5,7 @@ use super::source::{ScenarioError, Source};
 use crate::replay::Replay;
 use crate::rng::Rng;
 use crate::units::Duration;
-use crate::workload::Workload;
+use crate::workload::{Place, Workload};
 use crate::world::Program;
 use serde::Deserialize;
 use tidegate_forward::SEGMENT_CLIENTS;
@@ -109,13 +109,14 @@ impl Load {
         group: &Group,
         name: &str,
         start_ns: u64,
+        place: Place,
         rng: &mut Rng,
     ) -> Vec<Programs> {
         match self {
             Load::Made(workload) => {
                 // No two applications share a file.
                 let file_base = (1 + AppId::from_name(name).0 % (1 << 40)) * FILES_MAX;
-                let programs = workload.programs(group.processes, file_base, rng);
+                let programs = workload.programs(group.processes, file_base, place, rng);
                 vec![(name.to_string(), programs)]
             }
             Load::Replayed(replay) => {

@@ -7,6 +7,7 @@ use super::source::{ScenarioError, Source};
 use crate::cost;
 use crate::rng::Rng;
 use crate::units::{Bytes, Duration};
+use crate::workload::Place;
 use crate::world::{
     Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, RECORDS_MAX, Setup,
 };
@@ -227,7 +228,12 @@ impl Machine {
             for copy in 0..group.copies {
                 let start = group.start.0 + upto(rng, group.start_spread.0);
                 let name = group.copy_name(index, copy);
-                for (name, programs) in load.programs(group, &name, start, rng) {
+                let place = Place {
+                    per_node: group.processes_per_node,
+                    memory_mb_s: self.forwarders.memory_mb_s,
+                    network: self.network,
+                };
+                for (name, programs) in load.programs(group, &name, start, place, rng) {
                     let count = programs.len() as u32;
                     let mut processes = Vec::with_capacity(programs.len());
                     for (rank, program) in programs.into_iter().enumerate() {

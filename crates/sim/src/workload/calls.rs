@@ -2,6 +2,7 @@
 
 use super::pace::Pace;
 use super::pattern::Pattern;
+use super::tails::Place;
 use crate::rng::Rng;
 use crate::world::{Access, Program, Step};
 use std::ops::Range;
@@ -10,6 +11,9 @@ use std::sync::Arc;
 /// What the processes of one application have in common.
 pub(super) struct Load {
     pub(super) pattern: Box<dyn Pattern>,
+    /// Of the application.
+    pub(super) seed: u64,
+    pub(super) place: Place,
     pub(super) pace: Pace,
     pub(super) processes: u32,
     /// Before which operations the time between operations passes.
@@ -89,6 +93,7 @@ impl Calls {
             file: pattern.file(rank, operation),
             direction: pattern.direction(operation),
             extents: pattern.call(rank, operation, self.call),
+            part: None,
         };
         self.call += 1;
         self.stage = Stage::Room;

@@ -11,8 +11,9 @@ use super::calls::Load;
 use super::domains::Collective;
 use super::grid::{Grid, List};
 use super::pattern::bytes_between;
+use super::tails::{Foretold, Messages};
 use crate::rng::Rng;
-use crate::world::{Access, Program, Step};
+use crate::world::{Access, Part, Program, Step};
 use std::sync::Arc;
 use tidegate_sched::Direction;
 
@@ -24,6 +25,8 @@ enum Stage {
     /// Before a round.
     Barrier,
     Call,
+    /// What an aggregator does with what it has read.
+    Work,
     /// The next rank, or aggregator, to look at.
     Send(u32),
     Receive,
@@ -115,7 +118,52 @@ impl TwoPhase {
             file: pattern.file(self.rank, self.operation),
             direction: pattern.direction(self.operation),
             extents: list.into_extents(),
+            part: self.foretold(aggregator),
         })
+    }
+
+    /// What the client tells of an access: the tail behind it, and those of the others.
+    fn foretold(&self, aggregator: u32) -> Option<Part> {
+        if self.collective.tails.told == Foretold::Not || !self.reads() {
+            return None;
+        }
+        let tail_ns = self.tail_ns(aggregator);
+        let all = 0..self.collective.aggregators;
+        let tails_ns: Vec<u64> = all.map(|other| self.tail_ns(other)).collect();
+        let longer = (0..).zip(&tails_ns).filter(|(number, other)| {
+            // Of equal ones the first counts as longer.
+            **other > tail_ns || **other == tail_ns && *number < aggregator
+        });
+        Some(Part {
+            operation: self.operation,
+            tail_ns,
+            tail_max_ns: tails_ns.iter().copied().max().unwrap_or(0),
+            rank: longer.count() as u16,
+        })
+    }
+
+    /// The work and the messages that are foretold to follow an aggregator's access of this round.
+    fn tail_ns(&self, aggregator: u32) -> u64 {
+        let Some(offsets) = self.offsets(aggregator) else {
+            return 0;
+        };
+        let load = &self.load;
+        let own = self.collective.rank(aggregator, load.processes);
+        let mut messages = Messages::default();
+        for rank in (0..load.processes).filter(|rank| *rank != own) {
+            messages.add(&load.place, own, rank, self.part(rank, offsets));
+        }
+        let tails = &self.collective.tails;
+        tails.work_ns(aggregator, self.operation, load.seed) + messages.ns(&load.place, tails.told)
+    }
+
+    /// The work of this process after its access, if it is an aggregator that has one.
+    fn work(&self) -> Option<Step> {
+        let own = self.aggregator?;
+        self.offsets(own)?;
+        let tails = &self.collective.tails;
+        let ns = tails.work_ns(own, self.operation, self.load.seed);
+        (ns > 0).then_some(Step::Think(ns))
     }
 
     fn reads(&self) -> bool {
@@ -163,13 +211,10 @@ impl TwoPhase {
             }
             Stage::Call => {
                 let access = self.aggregator.and_then(|own| self.access(own));
-                let next = if reads {
-                    Stage::Send(0)
-                } else {
-                    Stage::RoundEnd
-                };
+                let next = if reads { Stage::Work } else { Stage::RoundEnd };
                 (next, access.map(Step::Call))
             }
+            Stage::Work => (Stage::Send(0), self.work()),
             Stage::Send(from) => match self.send(from) {
                 Some((next, step)) => (Stage::Send(next), Some(step)),
                 None => (Stage::Receive, None),

@@ -41,8 +41,17 @@ fn steps(mut program: Box<dyn Program>, seed: u64) -> Vec<Step> {
     }
 }
 
+/// One process a node.
+fn place() -> Place {
+    Place {
+        per_node: 1,
+        memory_mb_s: 4000,
+        network: NetworkOptions::preset("gigabit-ethernet").expect("it is one"),
+    }
+}
+
 fn all_steps(workload: &Workload, processes: u32, seed: u64) -> Vec<Vec<Step>> {
-    let programs = workload.programs(processes, 10, &mut Rng::new(seed));
+    let programs = workload.programs(processes, 10, place(), &mut Rng::new(seed));
     assert_eq!(programs.len() as u32, processes);
     programs
         .into_iter()
@@ -121,7 +130,9 @@ fn assert_matches(workload: &Workload, processes: u32, steps: &[Vec<Step>]) {
 
 fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
     let mut rng = Rng::new(5);
-    let programs = workload.programs(processes, 10, &mut rng).into_iter();
+    let programs = workload
+        .programs(processes, 10, place(), &mut rng)
+        .into_iter();
     let process = |(rank, program)| Process {
         node: rank as u32 % 3,
         starts_ns,

@@ -3,6 +3,7 @@
 use super::fabric::LinkId;
 use super::program::Access;
 use std::collections::BTreeMap;
+use tidegate_client::Collective;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output, Served};
 use tidegate_client::{Bytes, Errno};
 use tidegate_sched::Direction;
@@ -28,6 +29,20 @@ pub(super) struct Answered {
     pub(super) asked: Asked,
     pub(super) errno: Option<Errno>,
     pub(super) served: Vec<Served>,
+}
+
+/// A call of nobody in particular.
+fn call(op: Op) -> Call {
+    Call {
+        op,
+        caller: None,
+        app: 0,
+        payload: Bytes::new(),
+        deadline_ns: None,
+        forwarder: 0,
+        operation: None,
+        collective: None,
+    }
 }
 
 /// One node.
@@ -82,7 +97,13 @@ impl Node {
     }
 
     /// A process reads or writes.
-    pub(super) fn access(&mut self, now: u64, process: u32, app: u64, access: Access) {
+    pub(super) fn access(
+        &mut self,
+        now: u64,
+        (process, app): (u32, u64),
+        access: Access,
+        collective: Option<Collective>,
+    ) {
         let bytes = access.extents.bytes();
         // Files are told apart by their number; none was made twice.
         let handle = Handle {
@@ -102,7 +123,18 @@ impl Node {
             at: now,
             bytes,
         };
-        self.ask(now, asked, app, op, payload, 0);
+        let call = Call {
+            app,
+            payload,
+            collective,
+            ..call(op)
+        };
+        self.ask(now, asked, call);
+    }
+
+    /// The wall clock of this node, ns since 1970.
+    pub(super) fn wall_ns(&self, now: u64) -> u64 {
+        self.wall_ns + now
     }
 
     /// Opens a session before the run.
@@ -112,23 +144,17 @@ impl Node {
             at: now,
             bytes: 0,
         };
-        self.ask(now, asked, 0, Op::Status, Bytes::new(), forwarder);
+        let call = Call {
+            forwarder,
+            ..call(Op::Status)
+        };
+        self.ask(now, asked, call);
     }
 
-    fn ask(&mut self, now: u64, asked: Asked, app: u64, op: Op, payload: Bytes, forwarder: usize) {
+    fn ask(&mut self, now: u64, asked: Asked, call: Call) {
         self.call_ids += 1;
         self.calls.insert(self.call_ids, asked);
         let id = CallId(self.call_ids);
-        let call = Call {
-            op,
-            caller: None,
-            app,
-            payload,
-            deadline_ns: None,
-            forwarder,
-            operation: None,
-            collective: None,
-        };
         self.tell(now, Input::Call { id, call });
     }
 

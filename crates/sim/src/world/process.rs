@@ -4,6 +4,7 @@ use super::program::{Access, Program, Step};
 use super::setup::Application;
 use super::{Body, Event, World};
 use crate::rng::Rng;
+use tidegate_client::Collective;
 use tidegate_client::Errno;
 use tidegate_client::core::CallId;
 use tidegate_sched::{AppId, Latency};
@@ -20,6 +21,9 @@ pub(super) struct App {
     rounds: u64,
     /// Processes that wait at the barrier.
     waiting: Vec<u32>,
+    /// The last two operations, by number: when the first process began them, by its clock. No
+    /// process is two ahead of another one that has an access of an operation to make.
+    begun: [(u64, u64); 2],
     ended: u32,
 }
 
@@ -64,6 +68,7 @@ pub(super) fn launch(applications: Vec<Application>, rng: &mut Rng) -> (Vec<App>
             processes: count,
             rounds: u64::from(count.max(1).ilog2() + u32::from(!count.is_power_of_two())),
             waiting: Vec::new(),
+            begun: [(u64::MAX, 0); 2],
             ended: 0,
         });
         let processes = application.processes.into_iter();
@@ -162,6 +167,7 @@ impl World {
                 true
             }
             Step::Begin(operation) => {
+                self.note_begin(number, operation);
                 self.recorder.operation_begins(app, operation, now);
                 true
             }
@@ -210,8 +216,33 @@ impl World {
         process.in_flight += 1;
         let (node, app) = (process.node, self.apps[process.app as usize].id);
         self.recorder.access_begins(process.app, now);
-        self.nodes[node as usize].access(now, number, app, access);
+        let collective = access.part.map(|part| {
+            let begun = &self.apps[self.processes[number as usize].app as usize].begun;
+            let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+            Collective {
+                // Numbers of the clients' own operations are small.
+                operation: 1 << 63 | part.operation,
+                // Each aggregator's part is an operation to those who go by its bytes.
+                bytes: 0,
+                stamp_ns: begun[(part.operation % 2) as usize].1,
+                tail_us: us(part.tail_ns),
+                tail_max_us: us(part.tail_max_ns),
+                tail_rank: part.rank,
+            }
+        });
+        self.nodes[node as usize].access(now, (number, app), access, collective);
         self.pump_node(node);
+    }
+
+    /// A process begins its part of an operation; the first one's clock is the operation's stamp.
+    fn note_begin(&mut self, number: u32, operation: u64) {
+        let now = self.now();
+        let process = &self.processes[number as usize];
+        let stamp_ns = self.nodes[process.node as usize].wall_ns(now);
+        let begun = &mut self.apps[process.app as usize].begun[(operation % 2) as usize];
+        if begun.0 != operation {
+            *begun = (operation, stamp_ns);
+        }
     }
 
     /// A call has its answer.

@@ -19,6 +19,21 @@ pub struct Access {
     pub direction: Direction,
     /// Which bytes, ascending.
     pub extents: Extents,
+    /// What it is to a collective operation, if requests shall tell it.
+    pub part: Option<Part>,
+}
+
+/// A part of a collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The operation's number, as in [`Step::Begin`].
+    pub operation: u64,
+    /// Work that follows, ns.
+    pub tail_ns: u64,
+    /// The longest that follows any part, ns.
+    pub tail_max_ns: u64,
+    /// How many parts have a longer one.
+    pub rank: u16,
 }
 
 /// What a process does next.

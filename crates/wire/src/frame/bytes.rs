@@ -217,6 +217,8 @@ impl<'a> Reader<'a> {
             operations_elsewhere: self.u32()?,
             away_ms: self.u16()?,
             tail_us: self.u32()?,
+            tail_max_us: self.u32()?,
+            tail_rank: self.u16()?,
         })
     }
 
@@ -375,6 +377,8 @@ impl Writer for Vec<u8> {
         self.u32(hints.operations_elsewhere);
         self.u16(hints.away_ms);
         self.u32(hints.tail_us);
+        self.u32(hints.tail_max_us);
+        self.u16(hints.tail_rank);
     }
 
     fn extents(&mut self, extents: &Extents) {

@@ -47,6 +47,8 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
         bytes: 100_000,
         stamp_ns: 77,
         tail_us: 500,
+        tail_max_us: 900,
+        tail_rank: 2,
     };
     rig.calls += 1;
     let id = CallId(rig.calls);
@@ -67,6 +69,7 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
         let hints = sent.request.hints.expect("reads carry hints");
         assert_eq!((hints.operation, hints.stamp_ns), (1 << 63 | 9, 77));
         assert_eq!((hints.operation_bytes, hints.tail_us), (100_000, 500));
+        assert_eq!((hints.tail_max_us, hints.tail_rank), (900, 2));
         assert_eq!(hints.operation_bytes_max, 25_000);
     }
     // Of what the client does beside it, the numbers go on from 1.

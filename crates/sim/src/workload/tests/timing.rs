@@ -74,12 +74,12 @@ fn after_the_stonewall_no_call_is_made() {
 fn many_processes_cost_little() {
     let text = "direction = 'write'\nrequest = '1 MiB'\nrequests = 100\nbarrier = true";
     let ior = workload("ior", text, 10_000);
-    let programs = ior.programs(10_000, 10, &mut Rng::new(1));
+    let programs = ior.programs(10_000, 10, place(), &mut Rng::new(1));
     let bytes = programs.iter().map(|program| size_of_val(&**program));
     assert!(bytes.sum::<usize>() < 10_000 * 128);
     let text = "class = 'B'\nsteps = 1\ncollective = true\naggregators = 64";
     let btio = workload("btio", text, 10_000);
-    let programs = btio.programs(10_000, 10, &mut Rng::new(1));
+    let programs = btio.programs(10_000, 10, place(), &mut Rng::new(1));
     let bytes = programs.iter().map(|program| size_of_val(&**program));
     assert!(bytes.sum::<usize>() < 10_000 * 128);
 }

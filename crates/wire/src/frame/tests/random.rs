@@ -443,6 +443,8 @@ impl Random {
                 operations_elsewhere: self.u32(),
                 away_ms: self.next() as u16,
                 tail_us: self.u32(),
+                tail_max_us: self.u32(),
+                tail_rank: self.next() as u16,
             }),
             op,
             payload_len,

@@ -1,0 +1,100 @@
+//! The time windows of Song et al. (SC'11), and who comes first in them: what every forwarder
+//! concludes alike from what requests carry.
+//!
+//! A shared block of the policies `window` and `hio`.
+
+use crate::options::{Options, OptionsError, PolicyOptions};
+use crate::policy::Bound;
+use crate::types::{AppId, Request, Time, mix64};
+
+/// The paper's width for disks; it recommends 250 for SSDs.
+const WINDOW_MS: u64 = 1000;
+
+/// How the applications of one window are ranked; the first is the default.
+const ORDERS: &[&str] = &["rotated", "id"];
+
+/// How far a client's clock may run ahead before its stamps are cut.
+const AHEAD_NS_MAX: u64 = 5_000_000;
+
+/// Windows, and the ranks of applications in them.
+pub(crate) struct Epochs {
+    width_ns: u64,
+    wall_offset_ns: u64,
+    rotated: bool,
+    rotation_seed: u64,
+    /// The window of the last arrival.
+    current: u64,
+}
+
+impl Epochs {
+    /// The names of the options that are read here.
+    pub(crate) const OPTIONS: [&str; 3] = ["order", "rotation_seed", "window_ms"];
+
+    pub(crate) fn new(options: &Options) -> Result<Epochs, OptionsError> {
+        let table = &options.table;
+        Ok(Epochs {
+            width_ns: table.integer("window_ms", WINDOW_MS, 1, 3_600_000)? * 1_000_000,
+            wall_offset_ns: options.wall_offset_ns,
+            rotated: table.word("order", ORDERS)? == 0,
+            rotation_seed: table.integer("rotation_seed", 0, 0, u64::MAX)?,
+            current: 0,
+        })
+    }
+
+    fn wall_ns(&self, now: Time) -> u64 {
+        now.0.saturating_add(self.wall_offset_ns)
+    }
+
+    /// The window of a request that arrived at `arrived`. A clock that is wrong, or lies, moves
+    /// its owner by at most one window; an epoch heard from another forwarder counts up to the
+    /// current one, so that the later requests of an operation do not fall behind.
+    #[inline]
+    pub(crate) fn of(&mut self, request: &Request, arrived: Time) -> u64 {
+        let wall_ns = self.wall_ns(arrived);
+        let min = wall_ns.saturating_sub(self.width_ns);
+        let max = wall_ns.saturating_add(AHEAD_NS_MAX);
+        let epoch = self.window_of(request.stamp_ns.clamp(min, max));
+        match request.epoch_seen > epoch {
+            true => epoch.max(request.epoch_seen.min(wall_ns / self.width_ns)),
+            false => epoch,
+        }
+    }
+
+    /// The window of a time. It is mostly that of the last one, and divisions are slow.
+    fn window_of(&mut self, wall_ns: u64) -> u64 {
+        let into = wall_ns.wrapping_sub(self.current * self.width_ns);
+        if into >= self.width_ns {
+            self.current = wall_ns / self.width_ns;
+        }
+        self.current
+    }
+
+    /// The place of an application in a window: the least is first.
+    #[inline]
+    pub(crate) fn rank(&self, app: AppId, epoch: u64) -> u64 {
+        if self.rotated {
+            mix64(app.0 ^ mix64(epoch ^ mix64(self.rotation_seed)))
+        } else {
+            app.0
+        }
+    }
+
+    /// The window of now.
+    pub(crate) fn at(&self, now: Time) -> u64 {
+        self.wall_ns(now) / self.width_ns
+    }
+
+    /// Writes the options in force, defaults too.
+    pub(crate) fn in_force(&self, table: &mut PolicyOptions) {
+        table.set("window_ms", self.width_ns / 1_000_000);
+        table.set("order", ORDERS[usize::from(!self.rotated)]);
+        table.set("rotation_seed", self.rotation_seed);
+    }
+
+    /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
+    /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
+    /// before it has b - 1 <= a + ahead.
+    pub(crate) fn bound(&self) -> Bound {
+        Bound::Windows(1 + AHEAD_NS_MAX.div_ceil(self.width_ns))
+    }
+}

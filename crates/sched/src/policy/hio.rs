@@ -1,0 +1,209 @@
+//! Tails (after Liu, Chen and Zhuang's hierarchical I/O scheduling, HIO): of collective reads,
+//! those parts go early behind which most work follows.
+//!
+//! A collective read is done when the last of its aggregators has read its part and handed it on
+//! (the shuffle). What follows a request is its *tail*; clients foretell it, and the longest tail
+//! of the operation. The base order is that of `window`, alike on all forwarders. Inside one
+//! operation the longest tail goes first (Jackson's rule). And a part whose tail is shorter than
+//! the operation's longest has *slack*, the paper's acceptable delay: it may end so much later
+//! than in the base order without ending its operation later. So a part of a later operation
+//! goes before it if all that are passed have slack for it, and more left than it has itself.
+//! What was lent is subtracted from their slack. Where the forwarders are equally busy nobody
+//! ends later than in the base order; `slack_percent` is the share of the slack that is lent.
+//!
+//! All requests of one application with one stamp are one operation, from however many processes
+//! they come, if they carry tails. Requests without tails are one operation for each application
+//! and window, in order of place, as in `window`; without any tails the policy is `window`.
+//!
+//! With `printed` the order is the paper's algorithm 1, see `printed`.
+
+mod operations;
+mod printed;
+
+use super::{Bound, Pick, Policy};
+use crate::cost::CostModel;
+use crate::epochs::Epochs;
+use crate::merge::Merge;
+use crate::options::{Options, OptionsError};
+use crate::requests::{Requests, Slot};
+use crate::types::{Direction, Request, Time};
+use alloc::vec::Vec;
+use operations::{Key, Operations};
+use printed::Printed;
+
+/// Operations that are looked at for one that may go before the others.
+const LOOK_MAX: usize = 64;
+
+pub(super) struct Hio {
+    epochs: Epochs,
+    slack_percent: u64,
+    printed: Option<Printed>,
+    merge: Merge,
+    cost: CostModel,
+    /// Tails that differ by less are alike: what an access elsewhere costs more than one that goes
+    /// on. To exchange them would cost as much as it can gain.
+    alike_ns: u64,
+    operations: Operations,
+}
+
+impl Hio {
+    pub(super) fn new(options: &Options) -> Result<Hio, OptionsError> {
+        let table = &options.table;
+        let known = &[
+            "order",
+            "printed",
+            "rotation_seed",
+            "slack_percent",
+            "window_ms",
+        ];
+        table.only("hio", known)?;
+        let base = |sequential| options.cost.access(Direction::Read, sequential).base_ns;
+        Ok(Hio {
+            epochs: Epochs::new(options)?,
+            slack_percent: table.integer("slack_percent", 100, 0, 100)?,
+            printed: table.truth("printed", false)?.then(Printed::new),
+            merge: Merge::new(options, false),
+            cost: options.cost,
+            alike_ns: base(false).saturating_sub(base(true)).max(1),
+            operations: Operations::new(),
+        })
+    }
+
+    fn key(&mut self, request: &Request, arrived: Time) -> Key {
+        let epoch = self.epochs.of(request, arrived);
+        let has_tails = request.tail_us.max(request.tail_max_us) > 0;
+        Key {
+            epoch,
+            rank: self.epochs.rank(request.app, epoch),
+            app: request.app.0,
+            stamp: if has_tails { request.stamp_ns } else { 0 },
+        }
+    }
+
+    /// Which operation goes on, of the window that is first.
+    fn choose(&self) -> u32 {
+        let operations = &self.operations;
+        let (first_key, first) = operations.first().expect("pick on an empty policy");
+        let slack_ns = |number| operations.slack_ns(number, self.slack_percent);
+        let mut chosen = (slack_ns(first), first);
+        // The least slack of all that would be passed.
+        let mut room_ns = chosen.0;
+        let mut key = first_key;
+        for _ in 1..LOOK_MAX {
+            if room_ns == 0 {
+                break;
+            }
+            let Some((next, number)) = operations.after(&key) else {
+                break;
+            };
+            if next.epoch != first_key.epoch {
+                break;
+            }
+            let own_ns = slack_ns(number);
+            let work_ns = operations.next_work_ns(number);
+            if own_ns < chosen.0 && work_ns.saturating_add(own_ns) <= room_ns {
+                chosen = (own_ns, number);
+            }
+            room_ns = room_ns.min(own_ns);
+            key = next;
+        }
+        chosen.1
+    }
+
+    /// Those before an operation in the base order wait for this long because of it.
+    fn lend(&mut self, operation: u32, work_ns: u64) {
+        let Some((mut key, mut number)) = self.operations.first() else {
+            return;
+        };
+        while number != operation {
+            self.operations.lends(number, work_ns);
+            match self.operations.after(&key) {
+                Some(next) => (key, number) = next,
+                None => return,
+            }
+        }
+    }
+}
+
+impl Policy for Hio {
+    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
+        let entry = &requests[slot];
+        let (request, arrived) = (entry.request, entry.arrived);
+        let key = self.key(&request, arrived);
+        let cost_ns = self.cost.request_ns(&request);
+        let part = self
+            .operations
+            .arrived(key, &request, self.alike_ns, cost_ns);
+        self.operations.push(part, requests, slot);
+        self.merge.arrived(requests, part, slot);
+        if let Some(printed) = &mut self.printed {
+            printed.forget();
+        }
+    }
+
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
+        let part = match &mut self.printed {
+            Some(printed) => printed.next(&self.operations),
+            None => self.operations.next_part(self.choose()),
+        };
+        let slot = self.operations.pop(part, requests);
+        if !self.merge.take_alone(slot, into) {
+            let operations = &mut self.operations;
+            self.merge.begin();
+            self.merge.take(requests, slot, into, |requests, slot| {
+                operations.remove(part, requests, slot);
+            });
+            self.merge.end(requests, into);
+        }
+        let costs = into
+            .iter()
+            .map(|&slot| self.cost.request_ns(&requests[slot].request));
+        let work_ns = costs.fold(0, u64::saturating_add);
+        let operation = self.operations.served(part, work_ns);
+        if self.printed.is_none() {
+            self.lend(operation, work_ns);
+        }
+        self.operations.release_if_empty(part);
+        Pick::Run
+    }
+
+    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
+        let part = requests[slot].tag;
+        let cost_ns = self.cost.request_ns(&requests[slot].request);
+        self.operations.remove(part, requests, slot);
+        self.operations.withdrawn(part, cost_ns);
+        self.merge.cancelled(requests, slot);
+        self.operations.release_if_empty(part);
+        if let Some(printed) = &mut self.printed {
+            printed.forget();
+        }
+    }
+
+    fn prices(&self) -> bool {
+        true
+    }
+
+    fn costs(&mut self, cost: &CostModel) {
+        self.cost = *cost;
+    }
+
+    fn epoch(&self, now: Time) -> u64 {
+        self.epochs.at(now)
+    }
+
+    fn in_force(&self, options: &mut Options) {
+        options.merge = Some(self.merge.is_on());
+        let table = &mut options.table;
+        self.epochs.in_force(table);
+        table.set("printed", self.printed.is_some());
+        table.set("slack_percent", self.slack_percent);
+    }
+
+    /// Only operations of one window are exchanged.
+    fn bound(&self) -> Bound {
+        self.epochs.bound()
+    }
+}
+
+#[cfg(test)]
+mod tests;

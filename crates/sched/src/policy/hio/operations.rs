@@ -1,0 +1,271 @@
+//! Operations on this forwarder, in the base order, each with its parts: the requests with one
+//! tail, the longest tail first.
+
+use crate::requests::{Requests, Slot};
+use crate::sorted::Sorted;
+use crate::types::Request;
+use crate::upwards::Upwards;
+use alloc::vec::Vec;
+
+/// The place of an operation in the base order. The application decides where two ranks are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) epoch: u64,
+    pub(super) rank: u64,
+    pub(super) app: u64,
+    /// 0 for requests without tails.
+    pub(super) stamp: u64,
+}
+
+#[derive(Default)]
+struct Operation {
+    key: Key,
+    /// Descending by tail; none is empty.
+    parts: Vec<u32>,
+    /// The longest tail on any forwarder.
+    tail_max_ns: u64,
+    /// The longest tail here, how far it is told apart from others, and all work with it.
+    first: u64,
+    first_work_ns: u64,
+    /// Work that was served.
+    done_ns: u64,
+    /// Work of others that went before although its place is behind.
+    lent_ns: u64,
+}
+
+/// The requests of one operation with one tail.
+pub(super) struct Part {
+    operation: u32,
+    /// The tail as far as it is told apart from others.
+    class: u64,
+    pub(super) tail_ns: u64,
+    /// Of the operation.
+    pub(super) tail_max_ns: u64,
+    /// The least that a request of it told.
+    pub(super) rank: u16,
+    /// Work that waits.
+    pub(super) work_ns: u64,
+    queue: Upwards,
+}
+
+/// All that wait.
+pub(super) struct Operations {
+    by_key: Sorted<Key, u32>,
+    all: Vec<Operation>,
+    free: Vec<u32>,
+    parts: Vec<Part>,
+    parts_free: Vec<u32>,
+    /// Operation and part of the last arrival; the next one is often of the same.
+    last: (u32, u32),
+}
+
+impl Operations {
+    pub(super) fn new() -> Operations {
+        Operations {
+            by_key: Sorted::new(),
+            all: Vec::new(),
+            free: Vec::new(),
+            parts: Vec::new(),
+            parts_free: Vec::new(),
+            last: (0, 0),
+        }
+    }
+
+    /// The operation that is first in the base order.
+    pub(super) fn first(&self) -> Option<(Key, u32)> {
+        self.by_key.first()
+    }
+
+    /// The one behind it.
+    pub(super) fn after(&self, key: &Key) -> Option<(Key, u32)> {
+        let mut next = *key;
+        // Stamps of all ones are as good as the one below.
+        next.stamp = key.stamp.checked_add(1)?;
+        self.by_key.at_or_after(&next)
+    }
+
+    /// The parts of an operation, the longest tail first.
+    pub(super) fn parts(&self, operation: u32) -> impl Iterator<Item = (u32, &Part)> {
+        let numbers = self.all[operation as usize].parts.iter();
+        numbers.map(|&number| (number, &self.parts[number as usize]))
+    }
+
+    /// The part that is next of an operation.
+    pub(super) fn next_part(&self, operation: u32) -> u32 {
+        self.all[operation as usize].parts[0]
+    }
+
+    /// The work of that part.
+    pub(super) fn next_work_ns(&self, operation: u32) -> u64 {
+        self.parts[self.next_part(operation) as usize].work_ns
+    }
+
+    /// How much longer an operation can wait here without ending later than by the base order.
+    ///
+    /// Where its longest tail is, at least the work of one part comes before it: as much as its
+    /// first part here, say. It ends then no sooner than so much and the longest tail from the
+    /// moment at which it would begin here. What is left until then is its slack.
+    pub(super) fn slack_ns(&self, operation: u32, percent: u64) -> u64 {
+        let found = &self.all[operation as usize];
+        if found.tail_max_ns == 0 || percent == 0 {
+            return 0;
+        }
+        let elsewhere_ns = found.first_work_ns.saturating_add(found.tail_max_ns);
+        let (mut at_ns, mut here_ns) = (found.done_ns, 0);
+        for (_, part) in self.parts(operation) {
+            at_ns = at_ns.saturating_add(part.work_ns);
+            here_ns = here_ns.max(at_ns.saturating_add(part.tail_ns));
+        }
+        let slack_ns = elsewhere_ns.saturating_sub(here_ns);
+        let lendable_ns = u128::from(slack_ns) * u128::from(percent) / 100;
+        (lendable_ns as u64).saturating_sub(found.lent_ns)
+    }
+
+    /// An operation waited for another one that its place is before.
+    pub(super) fn lends(&mut self, operation: u32, work_ns: u64) {
+        let lent_ns = &mut self.all[operation as usize].lent_ns;
+        *lent_ns = lent_ns.saturating_add(work_ns);
+    }
+
+    /// Finds or makes the part of a request that arrived, and counts its work.
+    pub(super) fn arrived(
+        &mut self,
+        key: Key,
+        request: &Request,
+        alike_ns: u64,
+        cost_ns: u64,
+    ) -> u32 {
+        let tail_ns = u64::from(request.tail_us) * 1000;
+        let class = tail_ns / alike_ns;
+        let operation = self.operation(key);
+        let number = self.part(operation, class);
+        self.last = (operation, number);
+        let found = &mut self.all[operation as usize];
+        let told_ns = u64::from(request.tail_max_us) * 1000;
+        found.tail_max_ns = found.tail_max_ns.max(tail_ns).max(told_ns);
+        if class > found.first {
+            (found.first, found.first_work_ns) = (class, 0);
+        }
+        if class == found.first {
+            found.first_work_ns = found.first_work_ns.saturating_add(cost_ns);
+        }
+        let part = &mut self.parts[number as usize];
+        part.tail_ns = part.tail_ns.max(tail_ns);
+        part.tail_max_ns = found.tail_max_ns;
+        part.rank = part.rank.min(request.tail_rank);
+        part.work_ns = part.work_ns.saturating_add(cost_ns);
+        number
+    }
+
+    fn operation(&mut self, key: Key) -> u32 {
+        let last = self.all.get(self.last.0 as usize);
+        if last.is_some_and(|last| last.key == key && !last.parts.is_empty()) {
+            return self.last.0;
+        }
+        if let Some((found, number)) = self.by_key.at_or_after(&key)
+            && found == key
+        {
+            return number;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Operation::default());
+            self.all.len() as u32 - 1
+        });
+        let new = &mut self.all[number as usize];
+        let parts = core::mem::take(&mut new.parts);
+        *new = Operation {
+            key,
+            parts,
+            ..Operation::default()
+        };
+        self.by_key.insert(key, number);
+        number
+    }
+
+    fn part(&mut self, operation: u32, class: u64) -> u32 {
+        let parts = &self.parts;
+        let found = &mut self.all[operation as usize];
+        let at = found
+            .parts
+            .partition_point(|&number| parts[number as usize].class > class);
+        if let Some(&number) = found.parts.get(at)
+            && parts[number as usize].class == class
+        {
+            return number;
+        }
+        let number = match self.parts_free.pop() {
+            Some(number) => number,
+            None => {
+                self.parts.push(Part {
+                    operation,
+                    class,
+                    tail_ns: 0,
+                    tail_max_ns: 0,
+                    rank: u16::MAX,
+                    work_ns: 0,
+                    queue: Upwards::new(),
+                });
+                self.parts.len() as u32 - 1
+            }
+        };
+        found.parts.insert(at, number);
+        let part = &mut self.parts[number as usize];
+        (part.operation, part.class, part.rank) = (operation, class, u16::MAX);
+        (part.tail_ns, part.tail_max_ns, part.work_ns) = (0, 0, 0);
+        part.queue.restart();
+        number
+    }
+
+    /// Whether something of a part waits.
+    pub(super) fn waits(&self, part: u32) -> bool {
+        !self.parts[part as usize].queue.is_empty()
+    }
+
+    pub(super) fn push(&mut self, part: u32, requests: &mut Requests, slot: Slot) {
+        self.parts[part as usize].queue.push(requests, slot);
+    }
+
+    pub(super) fn pop(&mut self, part: u32, requests: &mut Requests) -> Slot {
+        self.parts[part as usize].queue.pop(requests)
+    }
+
+    pub(super) fn remove(&mut self, part: u32, requests: &mut Requests, slot: Slot) {
+        self.parts[part as usize].queue.remove(requests, slot);
+    }
+
+    /// Work of a part was served. Returns its operation.
+    pub(super) fn served(&mut self, part: u32, work_ns: u64) -> u32 {
+        let part = &mut self.parts[part as usize];
+        part.work_ns = part.work_ns.saturating_sub(work_ns);
+        let operation = part.operation;
+        let done_ns = &mut self.all[operation as usize].done_ns;
+        *done_ns = done_ns.saturating_add(work_ns);
+        operation
+    }
+
+    /// Work of a part will not be served.
+    pub(super) fn withdrawn(&mut self, part: u32, work_ns: u64) {
+        let part = &mut self.parts[part as usize];
+        part.work_ns = part.work_ns.saturating_sub(work_ns);
+        let found = &mut self.all[part.operation as usize];
+        if part.class == found.first {
+            found.first_work_ns = found.first_work_ns.saturating_sub(work_ns);
+        }
+    }
+
+    /// Forgets a part when nothing is left in it, and its operation when that was its last one.
+    pub(super) fn release_if_empty(&mut self, number: u32) {
+        let part = &self.parts[number as usize];
+        if !part.queue.is_empty() {
+            return;
+        }
+        let operation = part.operation;
+        let found = &mut self.all[operation as usize];
+        found.parts.retain(|&other| other != number);
+        self.parts_free.push(number);
+        if found.parts.is_empty() {
+            self.by_key.remove(&found.key);
+            self.free.push(operation);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Requests in order of place: upwards through files and offsets, and then from the lowest again.
+//!
+//! A shared block of the policies that order by what requests say of themselves. Places are the
+//! same on every forwarder, arrival is not; and neighbours cost a disk no seek.
+
+use crate::requests::{List, Requests, Slot};
+use alloc::vec::Vec;
+
+/// How many requests are kept in order of place, so that a long queue does not make
+/// arrivals expensive. What comes beyond waits in order of arrival until there is room.
+const SWEEP_MAX: usize = 256;
+
+/// Room for so many is filled at once: it takes one pass over the sweep, and what is looked at
+/// for the first time since it came is fetched while others are.
+const REFILL: usize = 64;
+
+/// File, offset, slot.
+type Place = (u64, u64, Slot);
+
+/// Requests that are taken one after the other.
+pub(crate) struct Upwards {
+    /// The last one is next: upwards from where the sweep is, then from the lowest again.
+    sweep: Vec<Place>,
+    /// Where the sweep is: the place of the last one that was picked.
+    at: Place,
+    /// In order of arrival; empty unless the sweep is full.
+    rest: List,
+}
+
+impl Upwards {
+    /// Nothing, with room for a few.
+    pub(crate) fn new() -> Upwards {
+        Upwards {
+            sweep: Vec::with_capacity(REFILL),
+            at: (0, 0, 0),
+            rest: List::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sweep.is_empty()
+    }
+
+    /// Begins with the lowest.
+    #[inline]
+    pub(crate) fn restart(&mut self) {
+        self.at = (0, 0, 0);
+    }
+
+    /// Adds a request that is in no queue.
+    pub(crate) fn push(&mut self, requests: &mut Requests, slot: Slot) {
+        if self.rest.is_empty() && self.sweep.len() < SWEEP_MAX {
+            let place = place(requests, slot);
+            self.sweep.insert(self.rank(&place), place);
+        } else {
+            requests.push_back(&mut self.rest, slot);
+        }
+    }
+
+    /// Takes the next upwards, or the lowest again.
+    pub(crate) fn pop(&mut self, requests: &mut Requests) -> Slot {
+        self.at = self.sweep.pop().expect("it is not asked when empty");
+        self.refill(requests);
+        self.at.2
+    }
+
+    /// Takes a request out that is in it.
+    pub(crate) fn remove(&mut self, requests: &mut Requests, slot: Slot) {
+        let place = place(requests, slot);
+        let rank = self.rank(&place);
+        if self.sweep.get(rank) != Some(&place) {
+            requests.unlink(&mut self.rest, slot);
+            return;
+        }
+        self.sweep.remove(rank);
+        self.refill(requests);
+    }
+
+    /// How many of the sweep come after a place.
+    fn rank(&self, place: &Place) -> usize {
+        let at = &self.at;
+        let order = (place < at, place);
+        self.sweep.partition_point(|one| (one < at, one) > order)
+    }
+
+    fn refill(&mut self, requests: &mut Requests) {
+        if self.rest.is_empty() || self.sweep.len() > SWEEP_MAX - REFILL {
+            return;
+        }
+        let mut slots = [0; REFILL];
+        let count = requests.pop_fronts(&mut self.rest, &mut slots);
+        let mut places = [Place::default(); REFILL];
+        for (to, &slot) in places.iter_mut().zip(&slots[..count]) {
+            *to = place(requests, slot);
+            requests.touch_id(slot);
+        }
+        let at = self.at;
+        let order = |one: &Place| (*one < at, *one);
+        let new = &mut places[..count];
+        new.sort_unstable_by_key(|one| core::cmp::Reverse(order(one)));
+        // Both are in order: from the back each place gets the one that is next of them.
+        let (mut old, mut left) = (self.sweep.len(), count);
+        self.sweep.resize(old + count, at);
+        while left > 0 {
+            let to = old + left - 1;
+            if old > 0 && order(&self.sweep[old - 1]) < order(&new[left - 1]) {
+                self.sweep[to] = self.sweep[old - 1];
+                old -= 1;
+            } else {
+                self.sweep[to] = new[left - 1];
+                left -= 1;
+            }
+        }
+    }
+}
+
+fn place(requests: &Requests, slot: Slot) -> Place {
+    let request = &requests[slot].request;
+    (request.file.0, request.offset, slot)
+}

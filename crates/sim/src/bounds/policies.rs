@@ -1,0 +1,87 @@
+//! What a policy of the scheduler makes of an instance: the policy itself orders it, one scheduler
+//! a server.
+
+use super::Instance;
+use std::cmp::Reverse;
+use tidegate_sched::{
+    AccessCost, AppId, Direction, FileId, Input, Options, OptionsError, Output, Request, RequestId,
+    Scheduler, Time,
+};
+
+impl Instance {
+    /// The order in which each server serves the operations under a policy, when all their parts
+    /// are there from the beginning and one is served at a time. Releases do not count. The policy
+    /// is told what parts cost and which tails follow, in microseconds, rounded up; costs and
+    /// estimates in `options` are replaced by that.
+    pub fn served_by(&self, options: &Options) -> Result<Vec<Vec<usize>>, OptionsError> {
+        let mut options = options.clone();
+        // A byte takes a nanosecond, wherever it lies.
+        for direction in [Direction::Read, Direction::Write] {
+            for sequential in [false, true] {
+                *options.cost.access_mut(direction, sequential) = AccessCost {
+                    base_ns: 0,
+                    ns_per_mib: 1 << 20,
+                };
+            }
+        }
+        (options.estimate, options.depth) = (false, 1);
+        let ranks = self.tail_ranks();
+        let servers = 0..self.servers;
+        servers
+            .map(|server| self.served_at(server, &options, &ranks))
+            .collect()
+    }
+
+    /// By operation and server: how many of the operation's parts have a longer tail; of equal
+    /// ones the first server counts as longer.
+    fn tail_ranks(&self) -> Vec<Vec<u16>> {
+        let ranks = self.operations.iter().map(|needs| {
+            let mut servers: Vec<usize> = (0..self.servers).collect();
+            servers.sort_by_key(|server| Reverse(needs.tail_ns(*server)));
+            let mut ranks = vec![0; self.servers];
+            for (rank, server) in servers.into_iter().enumerate() {
+                ranks[server] = rank as u16;
+            }
+            ranks
+        });
+        ranks.collect()
+    }
+
+    fn served_at(
+        &self,
+        server: usize,
+        options: &Options,
+        ranks: &[Vec<u16>],
+    ) -> Result<Vec<usize>, OptionsError> {
+        let mut scheduler = Scheduler::new(options)?;
+        let us = |ns: u64| u32::try_from(ns.div_ceil(1000)).unwrap_or(u32::MAX);
+        for (index, needs) in self.operations.iter().enumerate() {
+            let work_ns = needs.work_ns[server];
+            if work_ns == 0 {
+                continue;
+            }
+            let tails = (0..self.servers).map(|server| needs.tail_ns(server));
+            let (id, app) = (RequestId(index as u64), AppId(needs.app));
+            // Every operation in a file of its own, so that nothing merges or conflicts.
+            let file = FileId(index as u64);
+            let request = Request {
+                stamp_ns: options.wall_offset_ns.saturating_add(index as u64),
+                tail_us: us(needs.tail_ns(server)),
+                tail_max_us: us(tails.max().unwrap_or(0)),
+                tail_rank: ranks[index][server],
+                ..Request::new(id, app, file, Direction::Read, 0, work_ns)
+            };
+            let taken = scheduler.handle(Time(0), Input::Arrived(request));
+            taken.expect("fewer operations than a queue holds");
+        }
+        let (mut order, mut batch) = (Vec::new(), Vec::new());
+        while scheduler.poll(Time(0), &mut batch) == Output::Dispatch {
+            for request in &batch {
+                order.push(request.id.0 as usize);
+                let finished = scheduler.handle(Time(0), Input::Finished(request.id));
+                finished.expect("it runs");
+            }
+        }
+        Ok(order)
+    }
+}
