@@ -119,8 +119,7 @@ int main(int count, char **arguments) {
     blocking();
     split();
     rewind_file();
-    // ROMIO inside Open MPI has bugs of its own here.
-    if (getenv("WITHOUT_NONBLOCKING") == NULL) nonblocking();
+    nonblocking();
 #if MPI_VERSION >= 4
     large();
 #endif
