@@ -150,9 +150,10 @@ void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
         free(file);
         return;
     }
-    // The program may free its own, or use it from another thread at the same time.
+    // The program may free its own, or use it from another thread at the same time. No duplicate:
+    // that calls what the program has attached to it.
     if (it->size > 1) {
-        if (real_MPI_Comm_dup(comm, &it->comm) != MPI_SUCCESS) {
+        if (real_MPI_Comm_split(comm, 0, it->rank, &it->comm) != MPI_SUCCESS) {
             free(file);
             return;
         }

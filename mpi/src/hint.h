@@ -48,6 +48,7 @@ struct tidegate_application {
 #define TIDEGATE_HINT_END _IOWR(0xf7, 3, struct tidegate_hint)
 #define TIDEGATE_APPLICATION _IOW(0xf7, 4, struct tidegate_application)
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as on the wire");
 _Static_assert(sizeof(struct tidegate_hint) == 72, "as in crates/client/src/shortcut.rs");
 _Static_assert(sizeof(struct tidegate_file) == 4096, "as in crates/client/src/shortcut.rs");
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 static struct found mpi;
+static int was_chosen;
 
 void romio_learn(const struct found *found) {
     mpi = *found;
@@ -69,11 +70,15 @@ void romio_choose(void) {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     int speaks = mpi_verbose && (rank == NULL || strcmp(rank, "0") == 0);
     if (find(name, sizeof name)) {
-        setenv("OMPI_MCA_io", name, 1);
+        was_chosen = setenv("OMPI_MCA_io", name, 1) == 0;
         if (speaks) mpi_say("Open MPI uses ROMIO for MPI-IO (OMPI_MCA_io=%s)", name);
     } else if (speaks) {
         mpi_say("this Open MPI has no ROMIO: its I/O carries no predictions");
     }
+}
+
+int romio_is_fragile(void) {
+    return was_chosen;
 }
 
 #else
@@ -84,5 +89,9 @@ void romio_learn(const struct found *found) {
 }
 
 void romio_choose(void) {}
+
+int romio_is_fragile(void) {
+    return 0;
+}
 
 #endif

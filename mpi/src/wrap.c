@@ -162,14 +162,35 @@ enum { is_reads, is_writes };
         return result;                                                                             \
     }
 
+// Nonblocking.
+#define I_AT(name, way, independent)                                                               \
+    WRAP(name,                                                                                     \
+         (MPI_File file, MPI_Offset offset, way##_memory *memory, int count, MPI_Datatype type,    \
+          MPI_Request *to),                                                                        \
+         (file, offset, memory, count, type, to)) {                                                \
+        if (romio_is_fragile()) {                                                                  \
+            return real_MPI_##independent(file, offset, memory, count, type, to);                  \
+        }                                                                                          \
+        DATA_CALL(&offset, count, way, NONBLOCKING, file, offset, memory, count, type, to)         \
+    }
+#define I_ALONG(name, way, independent)                                                            \
+    WRAP(name,                                                                                     \
+         (MPI_File file, way##_memory *memory, int count, MPI_Datatype type, MPI_Request *to),     \
+         (file, memory, count, type, to)) {                                                        \
+        if (romio_is_fragile()) {                                                                  \
+            return real_MPI_##independent(file, memory, count, type, to);                          \
+        }                                                                                          \
+        DATA_CALL(NULL, count, way, NONBLOCKING, file, memory, count, type, to)                    \
+    }
+
 #define ALL(word, way)                                                                             \
     ALONG(File_##word##_all, way, int, BLOCKING, MPI_Status)                                       \
     ALONG(File_##word##_all_c, way, MPI_Count, BLOCKING, MPI_Status)                               \
     AT(File_##word##_at_all, way, int, BLOCKING, MPI_Status)                                       \
     AT(File_##word##_at_all_c, way, MPI_Count, BLOCKING, MPI_Status)                               \
-    ALONG(File_i##word##_all, way, int, NONBLOCKING, MPI_Request)                                  \
+    I_ALONG(File_i##word##_all, way, File_i##word)                                                 \
     ALONG(File_i##word##_all_c, way, MPI_Count, NONBLOCKING, MPI_Request)                          \
-    AT(File_i##word##_at_all, way, int, NONBLOCKING, MPI_Request)                                  \
+    I_AT(File_i##word##_at_all, way, File_i##word##_at)                                            \
     AT(File_i##word##_at_all_c, way, MPI_Count, NONBLOCKING, MPI_Request)                          \
     BEGIN_ALONG(File_##word##_all_begin, way, int)                                                 \
     BEGIN_ALONG(File_##word##_all_begin_c, way, MPI_Count)                                         \

@@ -60,8 +60,8 @@ impl Hint {
         if bytes.len() < HINT_LEN {
             return None;
         }
-        let long = |i: usize| u64::from_ne_bytes(eight(bytes, 8 * i));
-        let short = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let long = |i: usize| u64::from_le_bytes(eight(bytes, 8 * i));
+        let short = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let hint = Hint {
             collective: Collective {
                 operation: long(0),
@@ -79,7 +79,7 @@ impl Hint {
 
     /// Number of the operation in such bytes, whatever else they say.
     pub fn operation_in(bytes: &[u8]) -> Option<u64> {
-        (bytes.len() >= HINT_LEN).then(|| u64::from_ne_bytes(eight(bytes, 0)))
+        (bytes.len() >= HINT_LEN).then(|| u64::from_le_bytes(eight(bytes, 0)))
     }
 
     fn is(&self, flag: u32) -> bool {
@@ -122,8 +122,8 @@ impl HintCounts {
     /// Writes them where the shim looks for them.
     pub fn put_into(self, bytes: &mut [u8]) {
         if bytes.len() >= HINT_LEN {
-            bytes[56..64].copy_from_slice(&self.hinted.to_ne_bytes());
-            bytes[64..72].copy_from_slice(&self.off_grid.to_ne_bytes());
+            bytes[56..64].copy_from_slice(&self.hinted.to_le_bytes());
+            bytes[64..72].copy_from_slice(&self.off_grid.to_le_bytes());
         }
     }
 }
@@ -240,10 +240,10 @@ mod tests {
     fn what_the_shim_writes_is_read() {
         let mut bytes = [0u8; HINT_LEN];
         for (i, number) in [9u64, 100, 3, 10, 29, 10].into_iter().enumerate() {
-            bytes[8 * i..8 * i + 8].copy_from_slice(&number.to_ne_bytes());
+            bytes[8 * i..8 * i + 8].copy_from_slice(&number.to_le_bytes());
         }
-        bytes[48..52].copy_from_slice(&77u32.to_ne_bytes());
-        bytes[52..56].copy_from_slice(&3u32.to_ne_bytes());
+        bytes[48..52].copy_from_slice(&77u32.to_le_bytes());
+        bytes[52..56].copy_from_slice(&3u32.to_le_bytes());
         let hint = Hint::decode(&bytes).expect("it is whole");
         let Collective {
             operation,

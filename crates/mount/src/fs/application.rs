@@ -217,6 +217,43 @@ mod tests {
     }
 
     #[test]
+    fn a_process_may_say_itself_which_it_is() {
+        let applications = Applications::default();
+        let named = running(&[("TIDEGATE_APP", "script"), ("SLURM_JOB_ID", "5")]);
+        let caller = Caller {
+            uid: 12,
+            gid: 0,
+            tid: named.id(),
+        };
+        assert_eq!(applications.id(caller, |_| {}), app_id("script"));
+        let mut told = None;
+        let claimed = applications.claim(caller, "script.1", |application| {
+            told = Some((application.name, application.job));
+        });
+        assert_eq!(claimed, Ok(app_id("script.1")));
+        assert_eq!(told, Some(("script.1".to_string(), "5".to_string())));
+        let again = |_| panic!("it was told before");
+        assert_eq!(applications.id(caller, again), app_id("script.1"));
+        assert_eq!(
+            applications.claimed(app_id("script.1")).as_deref(),
+            Some("script.1")
+        );
+        // Others are what their environment says.
+        let other = running(&[("TIDEGATE_APP", "script")]);
+        let others = Caller {
+            tid: other.id(),
+            ..caller
+        };
+        assert_eq!(applications.id(others, |_| {}), app_id("script"));
+        let one = Applications::new(Some("view".to_string()));
+        assert_eq!(one.claim(caller, "mine", |_| {}), Err(Errno::ACCESS));
+        for mut child in [named, other] {
+            child.kill().expect("our child");
+            child.wait().expect("our child");
+        }
+    }
+
+    #[test]
     fn without_it_the_control_group_does() {
         let slurm = "1:memory:/slurm/uid_7/job_33/step_2/task_0\n";
         assert_eq!(

@@ -1,6 +1,7 @@
 //! Reads and writes over several seats.
 
 use super::*;
+use crate::Collective;
 
 #[test]
 fn a_write_is_split_at_stripes_without_copying() {
@@ -36,6 +37,55 @@ fn a_write_is_split_at_stripes_without_copying() {
         rig.ok(sent, Outcome::Written { len });
     }
     assert_eq!(rig.succeeded(id), Outcome::Written { len: 20_000 });
+}
+
+#[test]
+fn parts_of_a_collective_say_what_it_is_on_all_clients() {
+    let mut rig = Rig::open(4);
+    let collective = Collective {
+        operation: 1 << 63 | 9,
+        bytes: 100_000,
+        stamp_ns: 77,
+        tail_us: 500,
+    };
+    rig.calls += 1;
+    let id = CallId(rig.calls);
+    let call = Call {
+        op: read(file(7), 0, 8192),
+        caller: None,
+        app: 7,
+        payload: Bytes::new(),
+        deadline_ns: None,
+        forwarder: 0,
+        operation: None,
+        collective: Some(collective),
+    };
+    rig.input(Input::Call { id, call });
+    let parts: Vec<Sent> = rig.sent.drain(..).collect();
+    assert_eq!(parts.len(), 2);
+    for sent in &parts {
+        let hints = sent.request.hints.expect("reads carry hints");
+        assert_eq!((hints.operation, hints.stamp_ns), (1 << 63 | 9, 77));
+        assert_eq!((hints.operation_bytes, hints.tail_us), (100_000, 500));
+        assert_eq!(hints.operation_bytes_max, 25_000);
+    }
+    // Of what the client does beside it, the numbers go on from 1.
+    let id = rig.call(read(file(7), 0, 10));
+    let sent = rig.next();
+    let hints = sent.request.hints.expect("reads carry hints");
+    assert_eq!((hints.operation, hints.tail_us), (1, 0));
+    rig.data(&sent, bytes(10));
+    rig.result(id).expect("the read succeeds");
+    let wall_ns = 5;
+    let extent = Extent {
+        offset: 0,
+        len: 16_384,
+    };
+    let operation = rig
+        .core
+        .operation(wall_ns, file(7), extent, Some(collective));
+    let operation = operation.expect("forwarders are known");
+    assert_eq!((operation.number, operation.tail_us), (1 << 63 | 9, 500));
 }
 
 #[test]
