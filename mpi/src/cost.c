@@ -194,7 +194,7 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
             pthread_mutex_lock(&lock);
             if (most[0] > 0) known.intra_mbps = most[0];
             if (most[1] > 0 && !pretended) known.inter_mbps = most[1];
-            if (most[2] > 0) known.gamma_us = most[2];
+            if (most[2] > 0 && (!pretended || most[0] > 0)) known.gamma_us = most[2];
             cache_path(path, sizeof path);
             if (known.gamma_us > 0) cache_write(path, &known);
             pthread_mutex_unlock(&lock);
