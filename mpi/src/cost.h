@@ -24,7 +24,7 @@ int cost_places(MPI_Comm comm, int64_t *node);
 
 // Collective over comm: the bandwidths that the environment names (TIDEGATE_MPI_INTRA_MBPS,
 // TIDEGATE_MPI_INTER_MBPS, TIDEGATE_MPI_GAMMA_US), else those in the cache, else measured now
-// within 2 x 20 ms and kept in the cache.
+// within 2 x 10 ms and kept in the cache.
 void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *node);
 
 // T_a in microseconds. As equation (1) of Liu, Chen and Zhuang prints it, where every message has
