@@ -11,10 +11,10 @@ const PAPER: [(&str, f64); 2] = [("fifo", -34.1), ("window", -15.2)];
 const WORSE_PERCENT_MAX: f64 = 5.0;
 
 const WHY: &str = "\
-Why hio gains little over window here: in stock ROMIO the ranks tell each other after each read how
-much they will send (MPI_Alltoall), so every tail begins when the slowest aggregator has read, and it
-does not matter which part of an operation is read first. In the paper's model a tail begins when its
-own part is read.
+Why hio gains little over window here: in stock ROMIO the ranks tell each other after each read
+how much they will send (MPI_Alltoall), so every tail begins when the slowest aggregator has read,
+and it does not matter which part of an operation is read first. In the paper's model a tail begins
+when its own part is read.
 ";
 
 const NO_HIO: &str = "This build has no policy hio.\n";
