@@ -18,6 +18,7 @@ demo: ## two competing jobs, in arrival order and then coordinated (some minutes
 
 test: ## everything that a change has to pass, as CI runs it
 	@tools/need test fsx pjdfstest
+	-@tools/need mpich-tests
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo test --workspace --no-fail-fast --quiet
@@ -28,6 +29,7 @@ test: ## everything that a change has to pass, as CI runs it
 
 test-long: ## the long runs of every end-to-end suite (an hour)
 	@tools/need test-long fsx pjdfstest
+	-@tools/need mpich-tests
 	cargo build --release -p tidegate-cli -p tidegate-preload
 	@$(MPI)
 	tests/run long

@@ -1,5 +1,5 @@
-//! Figure 4 of Liu, Chen and Zhuang, live: MPI jobs that read planes collectively, under policies that
-//! know nothing of the shuffle behind a read, and under one that does.
+//! Figure 4 of Liu, Chen and Zhuang, live: MPI jobs that read planes collectively, under policies
+//! that know nothing of the shuffle behind a read, and under one that does.
 
 mod jobs;
 mod mpi;
@@ -15,6 +15,7 @@ use report::Report;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
+use tidegate_client::Client;
 
 /// Bytes of a stripe; a rank's half of a plane is one stripe on each forwarder.
 const STRIPE: u64 = 1 << 20;
@@ -50,11 +51,11 @@ const POLICIES: [(&str, &str); 3] = [
 /// plane, so the second rank sends its half to the first while the first has nothing to send: their
 /// tails differ. All jobs ask at once; a query ends when the slowest rank has its data.
 ///
-/// The forwarders have emulated disks. Ranks count as different nodes (TIDEGATE_MPI_NODES), and since
-/// they are on one machine a library between program and MPI holds messages between them back as a
-/// network of the given speed would; that time is the tail. The same library has ranks sleep while
-/// they wait, where MPI would poll. The program and the library are compiled by mpicc when the
-/// benchmark starts; they lie in examples/mpi of the source code.
+/// The forwarders have emulated disks. Ranks count as different nodes (TIDEGATE_MPI_NODES), and
+/// since they are on one machine a library between program and MPI holds messages between them back
+/// as a network of the given speed would; that time is the tail. The same library has ranks sleep
+/// while they wait, where MPI would poll. The program and the library are compiled by mpicc when
+/// the benchmark starts; they lie in examples/mpi of the source code.
 ///
 /// Policies take turns, query by query, in one run.
 #[derive(clap::Args, Clone, Debug)]
@@ -100,18 +101,7 @@ impl Liu {
         }
         let place = Workplace::make(&self.common.dir, "bench")?;
         let programs = mpi.build(&place)?;
-        let device = match self.common.quick {
-            true => "model = \"ideal\"",
-            false => "model = \"hdd-7200\"",
-        };
-        let sections = |index: usize| {
-            format!(
-                "[device]\n{device}\ndepth = 1\nunit_bytes = {STRIPE}\n[emulation]\n\
-                 message_jitter_us = {JITTER_US}\nmessage_jitter_seed = {}\n\
-                 [log]\nlevel = \"warn\"\n",
-                index + 1
-            )
-        };
+        let sections = |index: usize| self.sections(index);
         let shape = Shape {
             name: "liu",
             forwarders: self.forwarders as usize,
@@ -137,50 +127,60 @@ impl Liu {
         }
         let start = |number| Job::start(&place, &setting, number);
         let jobs: Vec<Job> = (0..self.jobs).map(start).collect::<Result<_, Fail>>()?;
-        let policies = known_policies();
-        let (repetitions, queries) = match self.common.quick {
+        let turns = match self.common.quick {
             true => (1, 1),
             false => (self.repetitions, self.queries),
         };
-        // Files are opened, and the shim has measured what it measures once.
-        jobs::query(&jobs)?;
-        let mut report = Report::new(&policies);
-        for _ in 0..repetitions {
-            for (index, (_, text)) in policies.iter().enumerate() {
-                cluster.set_policy(&client, text)?;
-                let turn = (0..queries).map(|_| jobs::query(&jobs));
-                report.turn(index, &turn.collect::<Result<Vec<_>, Fail>>()?);
-            }
-        }
+        let report = measure(&cluster, &client, &jobs, turns)?;
+        self.conclude(&mpi, turns, &report)
+    }
+
+    /// Judges and prints what was measured.
+    fn conclude(&self, mpi: &Mpi, turns: (u32, u32), report: &Report) -> Result<ExitCode, Fail> {
+        let (repetitions, queries) = turns;
         let claims = match self.common.quick {
             true => Vec::new(),
             false => report.claims(),
         };
+        let json = || {
+            json!({
+                "bench": "liu-2013-fig4",
+                "mpi": mpi.name(),
+                "jobs": self.jobs,
+                "ranks": jobs::RANKS,
+                "forwarders": self.forwarders,
+                "repetitions": repetitions,
+                "queries": queries,
+                "interconnect_mbps": self.interconnect,
+                "tail_ms": self.tail_ms(),
+                "aligned": !self.unaligned,
+                "measured": report.json(),
+                "claims": claims_json(&claims),
+            })
+        };
         match self.common.json {
-            true => println!(
-                "{}",
-                json!({
-                    "bench": "liu-2013-fig4",
-                    "mpi": mpi.name(),
-                    "jobs": self.jobs,
-                    "ranks": jobs::RANKS,
-                    "forwarders": self.forwarders,
-                    "repetitions": repetitions,
-                    "queries": queries,
-                    "interconnect_mbps": self.interconnect,
-                    "tail_ms": self.tail_ms(),
-                    "aligned": !self.unaligned,
-                    "measured": report.json(),
-                    "claims": claims_json(&claims),
-                })
-            ),
+            true => println!("{}", json()),
             false => print!(
                 "{}{}",
-                self.heading(&mpi, repetitions, queries),
+                self.heading(mpi, repetitions, queries),
                 report.text()
             ),
         }
         Ok(judge(&claims, self.check, self.common.json))
+    }
+
+    /// Sections of the configuration of forwarder `index`.
+    fn sections(&self, index: usize) -> String {
+        let device = match self.common.quick {
+            true => "ideal",
+            false => "hdd-7200",
+        };
+        format!(
+            "[device]\nmodel = \"{device}\"\ndepth = 1\nunit_bytes = {STRIPE}\n[emulation]\n\
+             message_jitter_us = {JITTER_US}\nmessage_jitter_seed = {}\n\
+             [log]\nlevel = \"warn\"\n",
+            index + 1
+        )
     }
 
     fn rows(&self) -> u64 {
@@ -217,6 +217,27 @@ impl Liu {
             self.forwarders,
         )
     }
+}
+
+/// Has all jobs make `turns.1` queries under each policy, `turns.0` times.
+fn measure(
+    cluster: &Cluster<'_>,
+    client: &Client,
+    jobs: &[Job],
+    turns: (u32, u32),
+) -> Result<Report, Fail> {
+    let policies = known_policies();
+    // Files are opened, and the shim has measured what it measures once.
+    jobs::query(jobs)?;
+    let mut report = Report::new(&policies);
+    for _ in 0..turns.0 {
+        for (index, (_, text)) in policies.iter().enumerate() {
+            cluster.set_policy(client, text)?;
+            let turn = (0..turns.1).map(|_| jobs::query(jobs));
+            report.turn(index, &turn.collect::<Result<Vec<_>, Fail>>()?);
+        }
+    }
+    Ok(report)
 }
 
 /// Those of the policies that this program has.
