@@ -14,6 +14,7 @@ use crate::world::{
 use serde::Deserialize;
 use tidegate_device::DeviceOptions;
 use tidegate_sched::{CostModel, Latency, Options, Shares};
+use tidegate_wire::Layout;
 
 /// `[network]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -232,6 +233,11 @@ impl Machine {
                     per_node: group.processes_per_node,
                     memory_mb_s: self.forwarders.memory_mb_s,
                     network: self.network,
+                    layout: Layout {
+                        seats: self.forwarders.count,
+                        stripe: self.forwarders.stripe,
+                    },
+                    copy,
                 };
                 for (name, programs) in load.programs(group, &name, start, place, rng) {
                     let count = programs.len() as u32;

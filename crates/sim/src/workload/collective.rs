@@ -11,7 +11,7 @@ use super::calls::Load;
 use super::domains::Collective;
 use super::grid::{Grid, List};
 use super::pattern::bytes_between;
-use super::tails::{Foretold, Messages};
+use super::tails::{Accessed, Foretold, Messages};
 use crate::rng::Rng;
 use crate::world::{Access, Part, Program, Step};
 use std::sync::Arc;
@@ -153,16 +153,27 @@ impl TwoPhase {
         for rank in (0..load.processes).filter(|rank| *rank != own) {
             messages.add(&load.place, own, rank, self.part(rank, offsets));
         }
+        let told = self.collective.tails.told;
+        self.work_ns(aggregator, offsets) + messages.ns(&load.place, told)
+    }
+
+    /// How long an aggregator works after its access of these offsets, ns.
+    fn work_ns(&self, aggregator: u32, offsets: (u64, u64)) -> u64 {
+        let load = &self.load;
+        let accessed = Accessed {
+            aggregator,
+            operation: self.operation,
+            file: load.pattern.file(self.rank, self.operation),
+            offset: offsets.0,
+        };
         let tails = &self.collective.tails;
-        tails.work_ns(aggregator, self.operation, load.seed) + messages.ns(&load.place, tails.told)
+        tails.work_ns(&accessed, &load.place, load.seed)
     }
 
     /// The work of this process after its access, if it is an aggregator that has one.
     fn work(&self) -> Option<Step> {
         let own = self.aggregator?;
-        self.offsets(own)?;
-        let tails = &self.collective.tails;
-        let ns = tails.work_ns(own, self.operation, self.load.seed);
+        let ns = self.work_ns(own, self.offsets(own)?);
         (ns > 0).then_some(Step::Think(ns))
     }
 

@@ -8,6 +8,7 @@ use super::keys::{Impossible, Keys, require};
 use crate::units::Duration;
 use crate::world::NetworkOptions;
 use tidegate_sched::mix64;
+use tidegate_wire::{Handle, Layout};
 
 /// The most different times in `tail_each`.
 const EACH_MAX: usize = 16;
@@ -37,8 +38,21 @@ pub struct Tails {
     /// or the time of its number in this list, which is gone through again and again.
     each: [Duration; EACH_MAX],
     each_len: u8,
-    /// The list begins with a time that is drawn for each application.
-    turned: bool,
+    turned: Turned,
+}
+
+/// Who has the first time of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Turned {
+    /// The first aggregator.
+    #[default]
+    Not,
+    /// One that is drawn for each application.
+    Drawn,
+    /// The one whose domain begins at the first server; for each further copy of the application,
+    /// at the next server.
+    Servers,
 }
 
 /// Where the processes of an application run, and what lies between them.
@@ -50,6 +64,20 @@ pub struct Place {
     pub memory_mb_s: u64,
     /// The network between nodes.
     pub network: NetworkOptions,
+    /// The forwarders' seats.
+    pub layout: Layout,
+    /// The number of this copy of the application, from 0.
+    pub copy: u32,
+}
+
+/// An aggregator's access.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accessed {
+    pub(super) aggregator: u32,
+    pub(super) operation: u64,
+    pub(super) file: u64,
+    /// First byte.
+    pub(super) offset: u64,
 }
 
 impl Tails {
@@ -86,7 +114,7 @@ impl Tails {
             work_max,
             each,
             each_len: listed.len().min(EACH_MAX) as u8,
-            turned: turned.unwrap_or(false),
+            turned: turned.unwrap_or_default(),
         };
         (tails, there)
     }
@@ -98,11 +126,28 @@ impl Tails {
 
     /// How long an aggregator works between its access and its messages, ns. `seed` is the
     /// application's.
-    pub(super) fn work_ns(&self, aggregator: u32, operation: u64, seed: u64) -> u64 {
+    pub(super) fn work_ns(&self, accessed: &Accessed, place: &Place, seed: u64) -> u64 {
+        let Accessed {
+            aggregator,
+            operation,
+            file,
+            offset,
+        } = *accessed;
         if self.each_len > 0 {
-            let first = if self.turned { mix64(seed) % 1024 } else { 0 };
-            let at = (first + u64::from(aggregator)) % u64::from(self.each_len);
-            return self.each[at as usize].0;
+            let at = match self.turned {
+                Turned::Not => u64::from(aggregator),
+                Turned::Drawn => mix64(seed) % 1024 + u64::from(aggregator),
+                Turned::Servers => {
+                    let handle = Handle {
+                        inode: file,
+                        birth: 1,
+                    };
+                    let server = u64::from(place.layout.seat_of_byte(handle, offset));
+                    let servers = u64::from(place.layout.seats);
+                    (server + servers - u64::from(place.copy) % servers) % servers
+                }
+            };
+            return self.each[(at % u64::from(self.each_len)) as usize].0;
         }
         let drawn = mix64(seed ^ mix64(operation ^ mix64(u64::from(aggregator))));
         match self.work_max {
@@ -161,6 +206,11 @@ mod tests {
                 mb_s: 100,
                 overtaking: false,
             },
+            layout: Layout {
+                seats: 6,
+                stripe: 4096,
+            },
+            copy: 0,
         }
     }
 
@@ -187,13 +237,35 @@ mod tests {
             work_max: Some(Duration(20)),
             ..Tails::default()
         };
-        let drawn: Vec<u64> = (0..100).map(|at| tails.work_ns(at, 3, 5)).collect();
+        let mut place = place();
+        let of = |aggregator| Accessed {
+            aggregator,
+            operation: 3,
+            file: 7,
+            offset: u64::from(aggregator) * 4096,
+        };
+        let drawn: Vec<u64> = (0..100)
+            .map(|at| tails.work_ns(&of(at), &place, 5))
+            .collect();
         assert!(drawn.iter().all(|ns| (10..=20).contains(ns)));
         assert!((10..=20).all(|ns| drawn.contains(&ns)), "{drawn:?}");
         (tails.each[0], tails.each[1], tails.each_len) = (Duration(1), Duration(2), 2);
-        assert_eq!([0, 1, 2].map(|at| tails.work_ns(at, 0, 1)), [1, 2, 1]);
-        tails.turned = true;
-        let firsts: Vec<u64> = (0..20).map(|seed| tails.work_ns(0, 0, seed)).collect();
+        assert_eq!(
+            [0, 1, 2].map(|at| tails.work_ns(&of(at), &place, 1)),
+            [1, 2, 1]
+        );
+        tails.turned = Turned::Drawn;
+        let firsts = (0..20).map(|seed| tails.work_ns(&of(0), &place, seed));
+        let firsts: Vec<u64> = firsts.collect();
         assert!(firsts.contains(&1) && firsts.contains(&2));
+        // Six copies: each server is the first of one.
+        (tails.turned, tails.each_len) = (Turned::Servers, 6);
+        let mut servers: Vec<u32> = Vec::new();
+        for copy in 0..6 {
+            place.copy = copy;
+            servers.extend((0..6).filter(|at| tails.work_ns(&of(*at), &place, 1) == 1));
+        }
+        servers.sort_unstable();
+        assert_eq!(servers, [0, 1, 2, 3, 4, 5]);
     }
 }

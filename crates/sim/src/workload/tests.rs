@@ -47,6 +47,11 @@ fn place() -> Place {
         per_node: 1,
         memory_mb_s: 4000,
         network: NetworkOptions::preset("gigabit-ethernet").expect("it is one"),
+        layout: Layout {
+            seats: 4,
+            stripe: 65_536,
+        },
+        copy: 0,
     }
 }
 
@@ -143,6 +148,11 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
         nodes: 3,
         clock_skew_ns: 0,
         network: NetworkOptions::preset("gigabit-ethernet").expect("it is one"),
+        layout: Layout {
+            seats: 4,
+            stripe: 65_536,
+        },
+        copy: 0,
         forwarders: ForwarderOptions {
             count: 2,
             stripe: 4096,
