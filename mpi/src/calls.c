@@ -110,6 +110,8 @@ void call_begins(struct going *going, MPI_File handle, const MPI_Offset *offset,
         hint.last = (uint64_t)it.last;
         hint.step = (uint64_t)it.step;
         hint.tail_us = it.tail_us;
+        hint.tail_max_us = it.tail_max_us;
+        hint.tail_rank = it.tail_rank;
         hint.flags = HINT_PREDICTED;
     } else {
         // Wherever its I/O goes, it is this operation's, since nothing else is done meanwhile.
