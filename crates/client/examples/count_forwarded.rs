@@ -94,6 +94,7 @@ impl World {
             deadline_ns: None,
             forwarder: 0,
             operation: None,
+            collective: None,
         };
         let id = CallId(number);
         self.now += 1000;

@@ -27,7 +27,7 @@ unsafe extern "C" fn tidegate_hint_publish(fd: c_int, hint: *mut u8) -> c_int {
     answer(counts, bytes)
 }
 
-/// The operation has ended, as far as this descriptor's requests go. Returns 1 if it was heard here.
+/// The operation has ended, as far as this descriptor's requests go. Returns 1 if heard here.
 ///
 /// # Safety
 /// As [`tidegate_hint_publish`].

@@ -55,7 +55,7 @@ struct Measured {
 /// A file, and how it is reached.
 enum Target<'a> {
     Plain(File),
-    Forwarder(&'a Cluster<'a>, RemoteFile),
+    Forwarder(&'a Cluster<'a>, Box<RemoteFile>),
 }
 
 /// How thorough a run is.
@@ -184,7 +184,7 @@ impl<'a> Target<'a> {
             written.map_err(wrong)?;
         }
         file.fsync(&context, false).map_err(wrong)?;
-        Ok(Target::Forwarder(cluster, file))
+        Ok(Target::Forwarder(cluster, Box::new(file)))
     }
 
     /// Keeps so many accesses in flight for a while.

@@ -67,7 +67,7 @@ pub struct Done {
 
 enum Opened {
     Local(File),
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 /// A file of the client library.
@@ -122,7 +122,7 @@ impl Load {
         let file = client.open_path(&Context::default(), name.as_bytes(), &how);
         let file = file.map_err(|errno| Fail::runtime(format!("{name}: {errno}")))?;
         let in_place = self.in_place;
-        Ok(Opened::Remote(Remote { file, in_place }))
+        Ok(Opened::Remote(Box::new(Remote { file, in_place })))
     }
 }
 
@@ -193,7 +193,8 @@ fn work(files: &[Opened], task: &Task) -> Result<Done, Fail> {
 fn truncate(file: &Opened) -> std::io::Result<()> {
     match file {
         Opened::Local(file) => file.set_len(0),
-        Opened::Remote(Remote { file, .. }) => file
+        Opened::Remote(remote) => remote
+            .file
             .truncate(&Context::default(), 0)
             .map(|_| ())
             .map_err(io),
