@@ -201,7 +201,7 @@ impl Liu {
             0 => "no tails: messages go through memory".to_string(),
             mbps => format!(
                 "the second rank's tail is {} MiB at {mbps} MB/s: {:.1} ms, the first has none",
-                self.forwarders * STRIPE >> 20,
+                (self.forwarders * STRIPE) >> 20,
                 self.tail_ms()
             ),
         };
