@@ -34,14 +34,18 @@ use printed::Printed;
 /// Operations that are looked at for one that may go before the others.
 const LOOK_MAX: usize = 64;
 
+/// Tails of one operation that differ by less than so many times what an access elsewhere costs
+/// more than one that goes on are alike. To serve them apart costs such an access, by which
+/// everybody behind ends later, and it gains one operation the difference at most.
+const SEEKS_ALIKE: u64 = 64;
+
 pub(super) struct Hio {
     epochs: Epochs,
     slack_percent: u64,
     printed: Option<Printed>,
     merge: Merge,
     cost: CostModel,
-    /// Tails that differ by less are alike: what an access elsewhere costs more than one that goes
-    /// on. To exchange them would cost as much as it can gain.
+    /// Tails that differ by less are alike: see `SEEKS_ALIKE`.
     alike_ns: u64,
     operations: Operations,
 }
@@ -64,7 +68,7 @@ impl Hio {
             printed: table.truth("printed", false)?.then(Printed::new),
             merge: Merge::new(options, false),
             cost: options.cost,
-            alike_ns: base(false).saturating_sub(base(true)).max(1),
+            alike_ns: (base(false).saturating_sub(base(true)) * SEEKS_ALIKE).max(1),
             operations: Operations::new(),
         })
     }

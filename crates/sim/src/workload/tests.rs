@@ -13,6 +13,7 @@ use crate::world::{Outcome, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_device::DeviceOptions;
 use tidegate_sched::Options;
+use tidegate_wire::Layout;
 
 fn read(name: &str, text: &str) -> Result<Workload, String> {
     Workload::read(name, text.parse().expect("the test writes TOML"))
@@ -148,11 +149,6 @@ fn run(workload: &Workload, processes: u32, starts_ns: u64) -> Outcome {
         nodes: 3,
         clock_skew_ns: 0,
         network: NetworkOptions::preset("gigabit-ethernet").expect("it is one"),
-        layout: Layout {
-            seats: 4,
-            stripe: 65_536,
-        },
-        copy: 0,
         forwarders: ForwarderOptions {
             count: 2,
             stripe: 4096,
