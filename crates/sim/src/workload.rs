@@ -141,10 +141,11 @@ impl Workload {
             thinks: way.thinks.clone(),
             request: way.request,
         });
+        let collective = way.collective.map(Arc::new);
         let program = |rank| -> Box<dyn Program> {
             let load = Arc::clone(&load);
-            match way.collective {
-                Some(collective) => Box::new(TwoPhase::new(load, collective, rank)),
+            match &collective {
+                Some(collective) => Box::new(TwoPhase::new(load, Arc::clone(collective), rank)),
                 None => Box::new(Calls::new(load, rank)),
             }
         };

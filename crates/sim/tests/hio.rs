@@ -241,7 +241,8 @@ struct Row {
 
 fn table(classes: &[Class], rows: &[Row]) -> String {
     let mut text = String::from(
-        "| operations x servers | instances | no coordination | `hio`, `printed` | `hio` | `hio`, worst of 60 |\n\
+        "| operations x servers | instances | no coordination | `hio`, `printed` | `hio` | \
+         `hio`, worst of 60 |\n\
          |---|---|---|---|---|---|\n",
     );
     for (class, row) in classes.iter().zip(rows) {

@@ -357,7 +357,8 @@ fn cost(section: &mut Section, default: CostModel) -> Result<CostModel, ConfigEr
     }
 }
 
-/// The scheduler's options; `window_ms` stands where the policies `window` and `hio` are given no width.
+/// The scheduler's options; `window_ms` stands where the policies `window` and `hio` are given no
+/// width.
 fn options(
     mut section: Section,
     defaults: Options,

@@ -73,7 +73,7 @@ const GROUP_KEYS: &[&str] = &[
 /// What the processes of an application do.
 #[derive(Clone, Debug)]
 pub(super) enum Load {
-    Made(Workload),
+    Made(Box<Workload>),
     Replayed(Replay),
 }
 
@@ -237,7 +237,7 @@ pub(super) fn groups(
             let workload = Workload::read(&group.workload, entry)
                 .map_err(|message| source.wrong_shape(&place, &message))?;
             workload.check(group.processes).map_err(at_key)?;
-            Load::Made(workload)
+            Load::Made(Box::new(workload))
         };
         groups.push((group, load));
     }

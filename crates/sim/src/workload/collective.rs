@@ -37,7 +37,7 @@ enum Stage {
 /// One process.
 pub(super) struct TwoPhase {
     load: Arc<Load>,
-    collective: Collective,
+    collective: Arc<Collective>,
     rank: u32,
     /// Its number among the aggregators, if it is one.
     aggregator: Option<u32>,
@@ -49,7 +49,7 @@ pub(super) struct TwoPhase {
 }
 
 impl TwoPhase {
-    pub(super) fn new(load: Arc<Load>, collective: Collective, rank: u32) -> TwoPhase {
+    pub(super) fn new(load: Arc<Load>, collective: Arc<Collective>, rank: u32) -> TwoPhase {
         TwoPhase {
             aggregator: collective.aggregator(rank, load.processes),
             load,

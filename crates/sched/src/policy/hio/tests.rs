@@ -1,3 +1,5 @@
+//! Tests of `hio`: where it is `window`, what goes first, what is passed, and the printed form.
+
 use crate::test::{Random, drain_at, read};
 use crate::{AccessCost, AppId, CostModel, Direction, Options, Request, Scheduler, Time};
 use std::vec::Vec;
