@@ -13,7 +13,8 @@
     X(MPI_Comm_split) X(MPI_File_iread) X(MPI_File_iread_at) X(MPI_File_iwrite)                    \
     X(MPI_File_iwrite_at)                                                                          \
     X(MPI_Get_library_version) X(MPI_Get_processor_name) X(MPI_Info_create) X(MPI_Info_dup)        \
-    X(MPI_Info_free) X(MPI_Info_get) X(MPI_Info_set) X(MPI_Initialized) X(MPI_Irecv)               \
+    X(MPI_Info_free) X(MPI_Info_get) X(MPI_Info_get_valuelen) X(MPI_Info_set)                      \
+    X(MPI_Initialized) X(MPI_Irecv)                                                                \
     X(MPI_Isend) X(MPI_Recv) X(MPI_Reduce_scatter_block) X(MPI_Send) X(MPI_Sendrecv)               \
     X(MPI_Type_free) X(MPI_Type_get_contents) X(MPI_Type_get_envelope) X(MPI_Type_get_extent)      \
     X(MPI_Type_get_true_extent) X(MPI_Type_size) X(MPI_Type_size_x) X(MPI_Waitall) X(MPI_Wtime)

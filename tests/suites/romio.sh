@@ -14,7 +14,7 @@ choose_ways "shim" "mount shortcut shim-mount shim"
 if [ "$MODE" = quick ]; then
   families=(mpich)
   # One or two of each kind of call that MPI-IO makes of a file system (locks, aio, shared pointers, holes).
-  quick=" simple async misc noncontig shared_fp types_with_zeros i_noncontig resized hindexed_io "
+  quick=" simple file_info async misc noncontig shared_fp types_with_zeros i_noncontig resized hindexed_io "
 fi
 
 # The part of a configuration that the helpers of MPICH's tests look at, for Linux with gcc.
