@@ -3,18 +3,33 @@
 # Ranks that a test on this machine starts: on few processors those that wait take them from the others.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1
-# Open MPI's own MPI-IO is not what we look at; and the name of the component is another in 5.0.
+# Open MPI's own MPI-IO is not what we look at.
 export OMPI_MCA_io=romio321
 
-# has_mpi mpich|openmpi: whether programs for it can be built and started.
-has_mpi() {
-  case $1 in
-    mpich) command -v mpicc.mpich && command -v mpiexec.mpich;;
-    openmpi) command -v mpicc.openmpi && command -v mpirun.openmpi;;
-  esac > /dev/null
+# The families are mpich and openmpi, those of the distribution, and mpich5 and openmpi5, from PyPI.
+# compiler FAMILY, launcher FAMILY: the commands that build programs and start ranks.
+compiler() {
+  case $1 in *5) echo "$WORK/venv-$1/bin/mpicc";; *) echo "mpicc.$1";; esac
 }
-# launcher mpich|openmpi: the command that starts ranks.
-launcher() { case $1 in mpich) echo mpiexec.mpich;; openmpi) echo mpirun.openmpi;; esac; }
+launcher() {
+  case $1 in *5) echo "$WORK/venv-$1/bin/mpiexec";; openmpi) echo mpirun.openmpi;; *) echo mpiexec.mpich;; esac
+}
+# has_mpi FAMILY: whether programs for it can be built and started.
+has_mpi() { command -v "$(compiler "$1")" && command -v "$(launcher "$1")"; } > /dev/null
+# wheel FAMILY: gets mpich5 or openmpi5, into an environment of its own.
+wheel() {
+  local name=${1%5}
+  has_mpi "$1" && return 0
+  { python3 -m venv "$WORK/venv-$1" && "$WORK/venv-$1/bin/pip" install -q "$name"; } > "$WORK/wheel.log" 2>&1 && return 0
+  tail -n 3 "$WORK/wheel.log"
+  return 1
+}
+# use_mpi FAMILY: the component in which ROMIO lies in Open MPI, and where a wheel's libraries are.
+use_mpi() {
+  export OMPI_MCA_io=romio321
+  [ "$1" != openmpi5 ] || export OMPI_MCA_io=romio341 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+  case $1 in *5) export LD_LIBRARY_PATH=$WORK/venv-$1/lib;; *) unset LD_LIBRARY_PATH;; esac
+}
 
 need_mpi() {
   local family
