@@ -135,9 +135,12 @@ impl Policy for Hio {
         let (request, arrived) = (entry.request, entry.arrived);
         let key = self.key(&request, arrived);
         let cost_ns = self.cost.request_ns(&request);
-        let part = self
-            .operations
-            .arrived(key, &request, self.alike_ns, cost_ns);
+        // The paper's aggregators are never one, however alike their tails are.
+        let class = match self.printed {
+            Some(_) => u64::from(u16::MAX - request.tail_rank),
+            None => u64::from(request.tail_us) * 1000 / self.alike_ns,
+        };
+        let part = self.operations.arrived(key, &request, class, cost_ns);
         self.operations.push(part, requests, slot);
         self.merge.arrived(requests, part, slot);
         if let Some(printed) = &mut self.printed {
@@ -175,7 +178,8 @@ impl Policy for Hio {
         let part = requests[slot].tag;
         let cost_ns = self.cost.request_ns(&requests[slot].request);
         self.operations.remove(part, requests, slot);
-        self.operations.withdrawn(part, cost_ns);
+        let rank = requests[slot].request.tail_rank;
+        self.operations.withdrawn(part, rank, cost_ns);
         self.merge.cancelled(requests, slot);
         self.operations.release_if_empty(part);
         if let Some(printed) = &mut self.printed {

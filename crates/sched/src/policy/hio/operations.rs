@@ -6,6 +6,14 @@ use crate::sorted::Sorted;
 use crate::types::Request;
 use crate::upwards::Upwards;
 use alloc::vec::Vec;
+use core::cell::Cell;
+
+/// Parts of one operation that are told apart; further tails go with their neighbours, so that a
+/// client that tells many does not make everybody's requests expensive.
+const PARTS_MAX: usize = 256;
+
+/// Operations that ran empty here and may go on, of which is known what they have lent.
+const GONE_MAX: usize = 64;
 
 /// The place of an operation in the base order. The application decides where two ranks are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,12 +33,14 @@ struct Operation {
     /// The longest tail on any forwarder.
     tail_max_ns: u64,
     /// The longest tail here, how far it is told apart from others, and all work with it.
-    first: u64,
+    first: (u64, u16),
     first_work_ns: u64,
     /// Work that was served.
     done_ns: u64,
     /// Work of others that went before although its place is behind.
     lent_ns: u64,
+    /// When it ends here if nobody passes it, as long as nothing has changed.
+    here_ns: Cell<Option<u64>>,
 }
 
 /// The requests of one operation with one tail.
@@ -57,6 +67,9 @@ pub(super) struct Operations {
     parts_free: Vec<u32>,
     /// Operation and part of the last arrival; the next one is often of the same.
     last: (u32, u32),
+    /// What operations that ran empty had lent, the last ones, in a ring.
+    gone: [(Key, u64); GONE_MAX],
+    gone_at: usize,
 }
 
 impl Operations {
@@ -68,6 +81,8 @@ impl Operations {
             parts: Vec::new(),
             parts_free: Vec::new(),
             last: (0, 0),
+            gone: [(Key::default(), 0); GONE_MAX],
+            gone_at: 0,
         }
     }
 
@@ -111,11 +126,15 @@ impl Operations {
             return 0;
         }
         let elsewhere_ns = found.first_work_ns.saturating_add(found.tail_max_ns);
-        let (mut at_ns, mut here_ns) = (found.done_ns, 0);
-        for (_, part) in self.parts(operation) {
-            at_ns = at_ns.saturating_add(part.work_ns);
-            here_ns = here_ns.max(at_ns.saturating_add(part.tail_ns));
-        }
+        let here_ns = found.here_ns.get().unwrap_or_else(|| {
+            let (mut at_ns, mut here_ns) = (found.done_ns, 0);
+            for (_, part) in self.parts(operation) {
+                at_ns = at_ns.saturating_add(part.work_ns);
+                here_ns = here_ns.max(at_ns.saturating_add(part.tail_ns));
+            }
+            found.here_ns.set(Some(here_ns));
+            here_ns
+        });
         let slack_ns = elsewhere_ns.saturating_sub(here_ns);
         let lendable_ns = u128::from(slack_ns) * u128::from(percent) / 100;
         (lendable_ns as u64).saturating_sub(found.lent_ns)
@@ -128,25 +147,20 @@ impl Operations {
     }
 
     /// Finds or makes the part of a request that arrived, and counts its work.
-    pub(super) fn arrived(
-        &mut self,
-        key: Key,
-        request: &Request,
-        alike_ns: u64,
-        cost_ns: u64,
-    ) -> u32 {
+    pub(super) fn arrived(&mut self, key: Key, request: &Request, class: u64, cost_ns: u64) -> u32 {
         let tail_ns = u64::from(request.tail_us) * 1000;
-        let class = tail_ns / alike_ns;
         let operation = self.operation(key);
         let number = self.part(operation, class);
         self.last = (operation, number);
         let found = &mut self.all[operation as usize];
+        found.here_ns.set(None);
         let told_ns = u64::from(request.tail_max_us) * 1000;
         found.tail_max_ns = found.tail_max_ns.max(tail_ns).max(told_ns);
-        if class > found.first {
-            (found.first, found.first_work_ns) = (class, 0);
+        let first = (class, u16::MAX - request.tail_rank);
+        if first > found.first {
+            (found.first, found.first_work_ns) = (first, 0);
         }
-        if class == found.first {
+        if first == found.first {
             found.first_work_ns = found.first_work_ns.saturating_add(cost_ns);
         }
         let part = &mut self.parts[number as usize];
@@ -155,6 +169,16 @@ impl Operations {
         part.rank = part.rank.min(request.tail_rank);
         part.work_ns = part.work_ns.saturating_add(cost_ns);
         number
+    }
+
+    /// What an operation had lent when it ran empty here.
+    fn lent_before(&self, key: &Key) -> u64 {
+        if key.stamp == 0 {
+            return 0;
+        }
+        let same = |gone: &Key| (gone.app, gone.stamp) == (key.app, key.stamp);
+        let lent = self.gone.iter().filter(|(gone, _)| same(gone));
+        lent.map(|(_, lent_ns)| *lent_ns).max().unwrap_or(0)
     }
 
     fn operation(&mut self, key: Key) -> u32 {
@@ -171,11 +195,13 @@ impl Operations {
             self.all.push(Operation::default());
             self.all.len() as u32 - 1
         });
+        let lent_ns = self.lent_before(&key);
         let new = &mut self.all[number as usize];
         let parts = core::mem::take(&mut new.parts);
         *new = Operation {
             key,
             parts,
+            lent_ns,
             ..Operation::default()
         };
         self.by_key.insert(key, number);
@@ -192,6 +218,9 @@ impl Operations {
             && parts[number as usize].class == class
         {
             return number;
+        }
+        if found.parts.len() >= PARTS_MAX {
+            return found.parts[at.min(PARTS_MAX - 1)];
         }
         let number = match self.parts_free.pop() {
             Some(number) => number,
@@ -238,17 +267,19 @@ impl Operations {
         let part = &mut self.parts[part as usize];
         part.work_ns = part.work_ns.saturating_sub(work_ns);
         let operation = part.operation;
-        let done_ns = &mut self.all[operation as usize].done_ns;
-        *done_ns = done_ns.saturating_add(work_ns);
+        let found = &mut self.all[operation as usize];
+        found.done_ns = found.done_ns.saturating_add(work_ns);
+        found.here_ns.set(None);
         operation
     }
 
     /// Work of a part will not be served.
-    pub(super) fn withdrawn(&mut self, part: u32, work_ns: u64) {
+    pub(super) fn withdrawn(&mut self, part: u32, rank: u16, work_ns: u64) {
         let part = &mut self.parts[part as usize];
         part.work_ns = part.work_ns.saturating_sub(work_ns);
         let found = &mut self.all[part.operation as usize];
-        if part.class == found.first {
+        found.here_ns.set(None);
+        if (part.class, u16::MAX - rank) == found.first {
             found.first_work_ns = found.first_work_ns.saturating_sub(work_ns);
         }
     }
@@ -262,8 +293,13 @@ impl Operations {
         let operation = part.operation;
         let found = &mut self.all[operation as usize];
         found.parts.retain(|&other| other != number);
+        found.here_ns.set(None);
         self.parts_free.push(number);
         if found.parts.is_empty() {
+            if found.key.stamp > 0 && found.lent_ns > 0 {
+                self.gone[self.gone_at] = (found.key, found.lent_ns);
+                self.gone_at = (self.gone_at + 1) % GONE_MAX;
+            }
             self.by_key.remove(&found.key);
             self.free.push(operation);
         }
