@@ -60,6 +60,7 @@ static int publish(struct file *file, struct tidegate_hint *hint, enum how how) 
 
 static void end(struct file *file, uint64_t operation) {
     struct tidegate_hint hint = {.operation = operation}, copy = hint;
+    if (!files_has_descriptor(file)) return;
     if (shortcut_end != NULL && shortcut_end(file->fd, &copy) == 1) {
         note(file, &copy);
     } else if (ioctl(file->fd, TIDEGATE_HINT_END, &hint) == 0) {
@@ -102,7 +103,7 @@ void call_begins(struct going *going, MPI_File handle, const MPI_Offset *offset,
     int is_predicted = done && it.two_phase;
     if (is_predicted) file->predicted++;
     if (is_predicted && (it.aggregator < 0 || it.last < it.first)) return;
-    if (file->fd < 0) files_look_again(file);
+    if (!files_has_descriptor(file)) files_look_again(file);
     if (file->fd < 0) return;
     hint.operation_bytes = done ? (uint64_t)it.operation_bytes : 0;
     if (is_predicted) {

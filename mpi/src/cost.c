@@ -58,9 +58,8 @@ static double round_trip_us(MPI_Comm comm, int other, char *buffer, int bytes) {
 // Rank `from` sends small and large messages to rank `to`, which answers each, until one begins
 // with 0. A core that is shared with other programs shows in round trips that no network has: then
 // nothing is found. Takes BUDGET_US, or two round trips where those are longer.
-static void measure(MPI_Comm comm, int rank, int from, int to, double *mbps, double *gamma_us) {
-    // Threads may open files at the same time.
-    static _Thread_local char buffer[MESSAGE];
+static void measure(MPI_Comm comm, int rank, int from, int to, char *buffer, double *mbps,
+                    double *gamma_us) {
     double begun = now_us(), small = 1e9, large = 1e9;
     int rounds = 0, sane = 1;
     if (rank == to)
@@ -179,12 +178,21 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
         tries += all[3] > 0 || all[4] > 0;
     }
     real_MPI_Bcast(all, 5, MPI_DOUBLE, 0, comm);
-    if (all[3] > 0) measure(comm, rank, pair[0], pair[1], &found[0], &found[2]);
+    // Not of the thread's own storage, which all threads of the program would pay for.
+    char *buffer = NULL;
+    if (all[3] > 0 || all[4] > 0) {
+        buffer = malloc(MESSAGE);
+        int can = buffer != NULL, all_can = 0;
+        real_MPI_Allreduce(&can, &all_can, 1, MPI_INT, MPI_MIN, comm);
+        if (!all_can) all[3] = all[4] = 0;
+    }
+    if (all[3] > 0) measure(comm, rank, pair[0], pair[1], buffer, &found[0], &found[2]);
     if (all[4] > 0) {
         double gamma_us = 0;
-        measure(comm, rank, pair[2], pair[3], &found[1], &gamma_us);
+        measure(comm, rank, pair[2], pair[3], buffer, &found[1], &gamma_us);
         if (gamma_us > found[2]) found[2] = gamma_us;
     }
+    free(buffer);
     if (all[3] > 0 || all[4] > 0) {
         double most[3] = {0};
         real_MPI_Allreduce(found, most, 3, MPI_DOUBLE, MPI_MAX, comm);

@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,13 @@
 #include <unistd.h>
 
 #define BUCKETS 64
+// MPICH has 2,048 communicators for all; the program shall have most of them.
+#define COMMUNICATORS_MAX 500
+#define LOOKS_MAX 4
 
 static struct file *buckets[BUCKETS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int communicators; // of open files
 
 static struct file **bucket(MPI_File handle) {
     uintptr_t bits = 0;
@@ -61,25 +66,32 @@ static int may_be_ours(int fd, struct stat *found) {
     return fstat(fd, found) == 0 && S_ISREG(found->st_mode) && major(found->st_dev) == 0;
 }
 
-static int is_taken(int fd) {
-    int taken = 0;
+// Makes the descriptor the file's, unless it is another's: one file may be open more than once.
+static int claim(struct file *file, int fd) {
+    int is_free = 1;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BUCKETS; i++) {
-        for (struct file *file = buckets[i]; file != NULL; file = file->next) {
-            taken |= file->fd == fd;
+        for (struct file *other = buckets[i]; other != NULL; other = other->next) {
+            is_free &= other->fd != fd;
         }
     }
+    if (is_free) file->fd = fd;
     pthread_mutex_unlock(&lock);
-    return taken;
+    return is_free;
 }
 
-// Binds the file to a descriptor.
-static void bind(struct file *file, int fd) {
+// Binds the file to a descriptor, if that is of a mount of ours.
+static void bind(struct file *file, int fd, const struct stat *found) {
     struct tidegate_file said;
-    if (files_ask(fd, &said) != 0) return;
-    file->fd = fd;
+    if (!claim(file, fd)) return;
+    if (files_ask(fd, &said) != 0) {
+        file->fd = -1;
+        return;
+    }
     file->clock_ahead_ns = (int64_t)said.clock_ahead_ns;
-    application_check(fd, said.app);
+    file->app = said.app;
+    file->inode = found->st_ino;
+    file->device = found->st_dev;
 }
 
 static void find_descriptor(struct file *file, const struct descriptors *before) {
@@ -96,12 +108,25 @@ static void find_descriptor(struct file *file, const struct descriptors *before)
         // Another thread may have opened something else meanwhile.
         int is_named = file->inode == 0 ||
                        (found.st_ino == file->inode && found.st_dev == file->device);
-        if (is_named && (before != NULL || !is_taken(fd))) bind(file, fd);
+        if (is_named) bind(file, fd, &found);
     }
 }
 
 void files_look_again(struct file *file) {
-    if (file->inode != 0) find_descriptor(file, NULL);
+    if (file->inode == 0 || file->looks++ >= LOOKS_MAX) return;
+    find_descriptor(file, NULL);
+    if (file->fd >= 0) application_check(file->fd, file->app);
+}
+
+int files_has_descriptor(struct file *file) {
+    struct statx now;
+    // What the kernel knows by itself: no word to the mount.
+    int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+    if (file->fd < 0) return 0;
+    int is_same = statx(file->fd, "", flags, STATX_INO, &now) == 0 && now.stx_ino == file->inode &&
+                  makedev(now.stx_dev_major, now.stx_dev_minor) == file->device;
+    if (!is_same) file->fd = -1;
+    return is_same;
 }
 
 const char *files_path(const char *path) {
@@ -115,24 +140,55 @@ const char *files_path(const char *path) {
 }
 
 // What all ranks have to agree about: whether each could make its entry, whether one has no name
-// of its application yet, and a number that is no other file's.
+// of its application yet, whether one has found the file on a mount of ours, and a number that is
+// no other file's.
 struct agreed {
-    uint64_t failed, nameless, operations;
+    uint64_t failed, nameless, ours, operations;
 };
 
 static int agree(struct file *file, MPI_Comm comm, int failed, int *nameless) {
-    struct agreed mine = {failed, !application_is_named(), 0};
+    struct agreed mine = {failed, !application_is_named(), file->fd >= 0, 0};
     if (file->rank == 0) mine.operations = calls_unique() << 24;
     struct agreed all = mine;
     if (file->size > 1 &&
-        real_MPI_Allreduce(&mine, &all, 3, MPI_UINT64_T, MPI_MAX, comm) != MPI_SUCCESS) {
+        real_MPI_Allreduce(&mine, &all, 4, MPI_UINT64_T, MPI_MAX, comm) != MPI_SUCCESS) {
         return -1;
     }
     // Single calls are numbered from below. The bit is set here: MPICH 4.0.2 finds the maximum of
     // MPI_UINT64_T as if it had a sign.
     file->operations = all.operations | UINT64_C(1) << 63;
     *nameless = all.nameless != 0;
-    return all.failed ? -1 : 0;
+    return all.failed || !all.ours ? -1 : 0;
+}
+
+static void enter(struct file *file) {
+    pthread_mutex_lock(&lock);
+    struct file **at = bucket(file->handle);
+    file->next = *at;
+    *at = file;
+    pthread_mutex_unlock(&lock);
+}
+
+static struct file *take_out(MPI_File handle) {
+    pthread_mutex_lock(&lock);
+    struct file **at = bucket(handle);
+    while (*at != NULL && (*at)->handle != handle) at = &(*at)->next;
+    struct file *file = *at;
+    if (file != NULL) *at = file->next;
+    pthread_mutex_unlock(&lock);
+    return file;
+}
+
+// A communicator of the file's own: the program may free its, or use it from another thread at the
+// same time. No duplicate: that calls what the program has attached to it.
+static int separate(struct file *file, MPI_Comm comm) {
+    if (file->size == 1) return 0;
+    MPI_Comm own;
+    if (real_MPI_Comm_split(comm, 0, file->rank, &own) != MPI_SUCCESS) return -1;
+    __atomic_fetch_add(&communicators, 1, __ATOMIC_RELAXED);
+    file->comm = own;
+    real_MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+    return 0;
 }
 
 void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
@@ -143,23 +199,6 @@ void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
     it->handle = handle;
     it->fd = -1;
     it->comm = MPI_COMM_SELF;
-    int bad = real_MPI_Comm_size(comm, &it->size) != MPI_SUCCESS ||
-              real_MPI_Comm_rank(comm, &it->rank) != MPI_SUCCESS;
-    int nameless = 0;
-    if (bad || agree(it, comm, file == NULL, &nameless) != 0) {
-        free(file);
-        return;
-    }
-    // The program may free its own, or use it from another thread at the same time. No duplicate:
-    // that calls what the program has attached to it.
-    if (it->size > 1) {
-        if (real_MPI_Comm_split(comm, 0, it->rank, &it->comm) != MPI_SUCCESS) {
-            free(file);
-            return;
-        }
-        real_MPI_Comm_set_errhandler(it->comm, MPI_ERRORS_RETURN);
-    }
-    if (nameless) application_of(it->comm, it->size);
     struct stat named;
     path = files_path(path);
     if (stat(path, &named) == 0) {
@@ -167,13 +206,22 @@ void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
         it->inode = named.st_ino;
     }
     strncpy(it->path, path, sizeof it->path - 1);
-    find_descriptor(it, before);
-    if (predictor_open != NULL) it->predictor = predictor_open(handle, it->comm);
-    pthread_mutex_lock(&lock);
-    struct file **at = bucket(handle);
-    it->next = *at;
-    *at = it;
-    pthread_mutex_unlock(&lock);
+    if (file != NULL) {
+        enter(file);
+        find_descriptor(file, before);
+    }
+    int bad = real_MPI_Comm_size(comm, &it->size) != MPI_SUCCESS ||
+              real_MPI_Comm_rank(comm, &it->rank) != MPI_SUCCESS;
+    int full = __atomic_load_n(&communicators, __ATOMIC_RELAXED) >= COMMUNICATORS_MAX;
+    int nameless = 0;
+    if (bad || agree(it, comm, file == NULL || (full && it->size > 1), &nameless) != 0 ||
+        separate(file, comm) != 0) {
+        free(take_out(handle));
+        return;
+    }
+    if (nameless) application_of(file->comm, file->size);
+    if (file->fd >= 0) application_check(file->fd, file->app);
+    if (predictor_open != NULL) file->predictor = predictor_open(handle, file->comm);
 }
 
 static void tell(const struct file *file) {
@@ -187,16 +235,14 @@ static void tell(const struct file *file) {
 }
 
 void files_close(MPI_File handle) {
-    pthread_mutex_lock(&lock);
-    struct file **at = bucket(handle);
-    while (*at != NULL && (*at)->handle != handle) at = &(*at)->next;
-    struct file *file = *at;
-    if (file != NULL) *at = file->next;
-    pthread_mutex_unlock(&lock);
+    struct file *file = take_out(handle);
     if (file == NULL) return;
     tell(file);
     if (file->predictor != NULL) predictor_close(file->predictor);
-    if (file->size > 1) real_MPI_Comm_free(&file->comm);
+    if (file->size > 1) {
+        real_MPI_Comm_free(&file->comm);
+        __atomic_fetch_sub(&communicators, 1, __ATOMIC_RELAXED);
+    }
     free(file);
 }
 

@@ -12,8 +12,10 @@ struct file {
     MPI_Comm comm; // our own, unless the file has one rank
     int rank, size;
     int fd;        // of a file on a mount of ours, or -1
-    dev_t device;  // of the file by its name, if it could be found
+    int looks;     // for it, after the file was opened
+    dev_t device;  // of the file by its name, else by the descriptor
     ino_t inode;
+    uint64_t app;  // application that the descriptor counts for
     struct predictor *predictor;
     uint64_t operations;    // number of the first operation, the same on all ranks
     uint64_t collectives;   // so far
@@ -39,8 +41,10 @@ struct file *files_find(MPI_File handle);
 void files_close(MPI_File handle);
 // Before MPI_Finalize: tells of files that are still open.
 void files_finish(void);
-// Looks for the descriptor of a file that was opened later than by MPI_File_open.
+// Looks for the descriptor of a file that was opened later than by MPI_File_open, a few times.
 void files_look_again(struct file *file);
+// Whether its descriptor is still of that file. Another may have closed it.
+int files_has_descriptor(struct file *file);
 
 // The path without ROMIO's prefix for a kind of file system, as in "ufs:/scratch/x".
 const char *files_path(const char *path);

@@ -126,7 +126,7 @@ void predictor_changed(struct predictor *it) {
 }
 
 int predictor_empty(const struct predictor *it) {
-    return it->view.empty;
+    return it->view.empty || !it->view.usable;
 }
 
 void predictor_close(struct predictor *it) {

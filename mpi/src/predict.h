@@ -31,7 +31,7 @@ __attribute__((weak)) struct predictor *predictor_open(MPI_File file, MPI_Comm c
 // After a successful MPI_File_set_view or MPI_File_set_info. Local.
 __attribute__((weak)) void predictor_changed(struct predictor *);
 
-// Whether this rank's view has no data. MPI_File_get_position must not be called then: ROMIO 3.2.1
+// Whether this rank's view has no data, or is not understood. MPI_File_get_position must not be called then: ROMIO 3.2.1
 // (in Open MPI 4.1) never returns from it. The offset is 0 for such a view.
 __attribute__((weak)) int predictor_empty(const struct predictor *);
 

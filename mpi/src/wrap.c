@@ -4,6 +4,7 @@
 #include "application.h"
 #include "calls.h"
 #include "files.h"
+#include "launch.h"
 #include "names.h"
 #include "real.h"
 #include "romio.h"
@@ -211,6 +212,14 @@ __attribute__((visibility("default"))) void *const *tidegate_shim_start(const st
     mpi_verbose = getenv("TIDEGATE_MPI_VERBOSE") != NULL;
     if (missing != NULL) {
         if (mpi_verbose) mpi_say("this MPI has no %s: it goes on without the shim", missing);
+        return NULL;
+    }
+    if (!launch_is_whole()) {
+        const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+        if (rank != NULL && strcmp(rank, "0") == 0) {
+            mpi_say("the shim stays out: ranks on other nodes may lack it; start the launcher by "
+                    "`tidegate run -- mpirun ...`, or see docs/mpi.md");
+        }
         return NULL;
     }
     next_functions = found->next;

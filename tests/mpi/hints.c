@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,15 @@ int main(int count, char **arguments) {
     int refused = publish_by != NULL ? publish_by(fd, &nonsense) == 0
                                      : ioctl(fd, TIDEGATE_HINT, &nonsense) != 0;
     if (!refused) fail("nonsense was heard");
+    // The mount numbers directories as it does files, and some of these have the file's number.
+    char *folder = dirname(arguments[1]);
+    for (int i = 0; i < 200; i++) {
+        struct tidegate_hint it = hint(first, HINT_EXCLUSIVE | HINT_PREDICTED);
+        int directory = open(folder, O_RDONLY | O_DIRECTORY);
+        if (directory < 0) fail("no directory");
+        if (ioctl(directory, TIDEGATE_HINT, &it) == 0) fail("a directory took a hint");
+        if (ioctl(directory, TIDEGATE_HINT_END, &it) == 0) fail("a directory took an end");
+    }
     close(fd);
     puts("all right");
     return 0;

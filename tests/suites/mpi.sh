@@ -54,7 +54,9 @@ for family in "${families[@]}"; do
     check "every collective call ${way:-with all}" \
       right "$name" $way --verbose -- $mpirun -n 3 "$run" "$MNT/$name"
     [ "$way" = --no-mpi ] || { claim "$name=$name:$calls"
-      check "none was off the grid" not grep -q '[1-9][0-9]* off the grid' "$WORK/said"; }
+      check "none was off the grid" not grep -q '[1-9][0-9]* off the grid' "$WORK/said"
+      check "calls were predicted, and requests carried that" \
+        grep -q ' [1-9][0-9]* predicted, [1-9][0-9]* requests with hints' "$WORK/said"; }
   done
   export TIDEGATE_MPI_ALIGN=off
   check "two aggregators" right "two.$family" -- $mpirun -n 2 \

@@ -112,7 +112,6 @@ impl Run {
             eprintln!("tidegate: application {name}, files in {}", point.display());
         }
         let mut command = Command::new(&self.program[0]);
-        command.args(&self.program[1..]);
         command.env("TIDEGATE_MOUNT", point);
         command.env("TIDEGATE_APP", &app.name);
         match app.is_made {
@@ -121,8 +120,10 @@ impl Run {
         };
         self.preload(&mut command);
         if let Some(launcher) = Launcher::of(&self.program[0]) {
-            launcher.prepare(&mut command, &self.program[1..]);
+            let more = launcher.prepare(&mut command, &self.program[1..]);
+            command.args(more);
         }
+        command.args(&self.program[1..]);
         let view = self.view.is_some().then(|| point.to_path_buf());
         if let Some(place) = same_place(export, point).or(view) {
             command.env("PWD", &place);
@@ -149,8 +150,8 @@ impl Run {
         }
         let Some(library) = shortcut() else {
             eprintln!(
-                "tidegate: {SHORTCUT} is neither beside this program nor in ../lib: all data goes \
-                 through the mount; `make build` builds it, with --no-shortcut it is not looked for"
+                "tidegate: {SHORTCUT} is neither beside this program nor in ../lib, or its path has \
+                 a space or colon, which LD_PRELOAD cannot hold: all data goes through the mount; `make build` builds it, with --no-shortcut it is not looked for"
             );
             return None;
         };
@@ -169,8 +170,8 @@ impl Run {
         let Some(library) = library(SHIM) else {
             if launcher.is_some() {
                 eprintln!(
-                    "tidegate: {SHIM} is neither beside this program nor in ../lib: collective I/O \
-                     carries no hints; `make build` builds it where there is an MPI, with --no-mpi \
+                    "tidegate: {SHIM} is neither beside this program nor in ../lib, or its path has \
+                     a space or colon, which LD_PRELOAD cannot hold: collective I/O carries no hints; `make build` builds it where there is an MPI, with --no-mpi \
                      it is not looked for"
                 );
             }

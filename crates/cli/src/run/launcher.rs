@@ -10,20 +10,29 @@ use std::process::Command;
 pub const SHIM: &str = "libtidegate_mpi.so";
 
 /// Variables that ranks need wherever they run.
-const PASSED: [&str; 12] = [
+const PASSED: [&str; 18] = [
     "LD_PRELOAD",
     "TIDEGATE_APP",
     "TIDEGATE_APP_MADE",
     "TIDEGATE_MOUNT",
     "TIDEGATE_MPI_ALIGN",
+    EVERYWHERE,
+    "TIDEGATE_MPI_GAMMA_US",
+    "TIDEGATE_MPI_INTER_MBPS",
+    "TIDEGATE_MPI_INTRA_MBPS",
     "TIDEGATE_MPI_IO",
+    "TIDEGATE_MPI_NODES",
     "TIDEGATE_MPI_NONBLOCKING",
+    "TIDEGATE_MPI_TAIL",
     "TIDEGATE_MPI_VERBOSE",
     "TIDEGATE_PROJECT",
     "TIDEGATE_SHORTCUT",
     "OMPI_MCA_io",
     "ROMIO_HINTS",
 ];
+
+/// Tells ranks of Open MPI that they all have the shim, on whatever node.
+const EVERYWHERE: &str = "TIDEGATE_MPI_EVERYWHERE";
 
 /// Open MPI's parameter, as a variable.
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
@@ -66,16 +75,17 @@ impl Launcher {
     }
 
     /// Has the launcher pass on what ranks need, as far as it is set: the command's variables must
-    /// be.
-    pub fn prepare(self, command: &mut Command, arguments: &[String]) {
+    /// be. Returns what belongs before its arguments.
+    pub fn prepare(self, command: &mut Command, arguments: &[String]) -> Vec<String> {
         if self != Launcher::OpenMpi {
-            return;
+            return Vec::new();
         }
-        let has = |flags: &[&str]| arguments.iter().any(|it| flags.contains(&it.as_str()));
-        // Open MPI refuses both at once: then the user has to name our variables too.
-        if has(&["-x", "mca_base_env_list"]) || std::env::var_os(ENV_LIST).is_some() {
-            return;
+        let has = |flag: &str| arguments.iter().any(|it| it == flag);
+        if has("mca_base_env_list") || std::env::var_os(ENV_LIST).is_some() {
+            // The user's list stays, and the shim stays out on several nodes if it lacks that.
+            return Vec::new();
         }
+        command.env(EVERYWHERE, "1");
         // One that is not there earns a warning.
         let is_set = |name: &&str| {
             let own = command.get_envs().find(|(known, _)| known == name);
@@ -85,7 +95,14 @@ impl Launcher {
             }
         };
         let passed: Vec<&str> = PASSED.into_iter().filter(is_set).collect();
+        // Open MPI refuses both ways at once. The program's own `-x` is taken for the launcher's,
+        // which is as good.
+        if has("-x") {
+            let flags = passed.iter().flat_map(|name| ["-x", name]);
+            return flags.map(str::to_string).collect();
+        }
         command.env(ENV_LIST, passed.join(";"));
+        Vec::new()
     }
 }
 
@@ -151,14 +168,24 @@ mod tests {
                 .env("TIDEGATE_APP", "a")
                 .env_remove("TIDEGATE_APP_MADE");
             let arguments: Vec<String> = arguments.iter().map(|it| it.to_string()).collect();
-            launcher.prepare(&mut command, &arguments);
+            let more = launcher.prepare(&mut command, &arguments);
             let list = command.get_envs().find(|(name, _)| *name == ENV_LIST);
-            list.and_then(|(_, list)| Some(list?.to_string_lossy().into_owned()))
+            let list = list.and_then(|(_, list)| Some(list?.to_string_lossy().into_owned()));
+            (list, more)
         };
-        let list = told(Launcher::OpenMpi, &["-n", "2", "./a"]).expect("it is told");
+        let (list, more) = told(Launcher::OpenMpi, &["-n", "2", "./a"]);
+        let list = list.expect("it is told");
+        assert!(more.is_empty() && list.contains(EVERYWHERE));
         assert!(list.split(';').any(|name| name == "TIDEGATE_APP"));
         assert!(!list.contains("TIDEGATE_APP_MADE"), "it is not set");
-        assert_eq!(told(Launcher::OpenMpi, &["-x", "A", "./a"]), None);
-        assert_eq!(told(Launcher::Hydra, &["-n", "2", "./a"]), None);
+        let (list, more) = told(Launcher::OpenMpi, &["-x", "A", "./a"]);
+        assert_eq!(list, None, "it would refuse both");
+        assert!(more.windows(2).any(|two| two == ["-x", "TIDEGATE_APP"]));
+        let chosen = ["--mca", "mca_base_env_list", "A", "./a"];
+        assert_eq!(told(Launcher::OpenMpi, &chosen), (None, Vec::new()));
+        assert_eq!(
+            told(Launcher::Hydra, &["-n", "2", "./a"]),
+            (None, Vec::new())
+        );
     }
 }

@@ -90,7 +90,7 @@ impl Applications {
         });
         let id = app_id(name);
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        if claims.by_process.len() >= KNOWN_MAX {
+        if claims.by_process.len().max(claims.names.len()) >= KNOWN_MAX {
             *claims = Claims::default();
         }
         claims.by_process.insert(life, id);

@@ -1,8 +1,10 @@
 //! Device control calls, by which the short-cut and the MPI shim talk to the mount: see
 //! `tidegate_client::shortcut`.
 
+use super::opens::OpenFile;
 use super::{Asked, RemoteFiles};
 use crate::fuse::{Errno, Ioctl};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidegate_client::collective::{HINT_LEN, Hint, HintCounts};
 use tidegate_client::shortcut::{self, ANSWER_LEN, NAME_LEN};
@@ -17,17 +19,24 @@ impl RemoteFiles {
             }
             shortcut::HINT if ioctl.input.len() >= HINT_LEN => {
                 let hint = Hint::decode(&ioctl.input).ok_or(Errno::INVAL)?;
-                let file = self.files.find(ioctl.handle)?;
+                let file = self.told(asked, ioctl)?;
                 Ok(answer(file.change_hints(|hints| hints.publish(hint))))
             }
             shortcut::HINT_END if ioctl.input.len() >= HINT_LEN => {
                 let operation = Hint::operation_in(&ioctl.input).ok_or(Errno::INVAL)?;
-                let file = self.files.find(ioctl.handle)?;
+                let file = self.told(asked, ioctl)?;
                 Ok(answer(file.change_hints(|hints| hints.end(operation))))
             }
             shortcut::APPLICATION if ioctl.input.len() >= NAME_LEN => self.hear(asked, ioctl),
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// The open file that hints are for. Directories are numbered apart, and have none.
+    fn told(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Arc<OpenFile>, Errno> {
+        let handle = self.handle_of(asked)?;
+        let file = self.files.find(ioctl.handle)?;
+        (file.handle == handle).then_some(file).ok_or(Errno::NOTTY)
     }
 
     /// How a program gets to the file without the mount.
