@@ -67,7 +67,7 @@ const fn class(
     }
 }
 
-/// Where the servers are equally busy, or nothing has a tail.
+/// Where operations have equal parts on all servers, or nothing has a tail.
 const PROMISED: [Class; 14] = [
     class("equal, tails 2-6 %", 4, 3, Work::Equal, Tails::Short),
     class("equal, tails U(0,2)", 4, 3, Work::Equal, Tails::Uniform),
