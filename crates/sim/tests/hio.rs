@@ -158,7 +158,7 @@ const UNEVEN: [Class; 5] = [
 ];
 
 /// Operations with two equal parts on each server, which differ in their tails.
-const PAIRED: [Class; 2] = [
+const PAIRED: [Class; 3] = [
     class(
         "two parts a server, tails U(0,2)",
         16,
@@ -172,6 +172,13 @@ const PAIRED: [Class; 2] = [
         16,
         Work::Equal,
         Tails::Slow,
+    ),
+    class(
+        "two parts a server, one slow, drawn U(0,8)",
+        16,
+        16,
+        Work::Equal,
+        Tails::SlowDrawn,
     ),
 ];
 
@@ -262,9 +269,12 @@ impl Paired {
         // As long as all reads of a server.
         let slow_us = 2 * class.operations as u32 * 1000;
         let tails_us = (0..class.operations).map(|operation| {
+            let drawn = rng.below(aggregators as u64) as usize;
+            let drawn_us = (uniform(rng, 0.0, 8.0) * 1e3).round() as u32;
             let tail_us = |aggregator: usize| match class.tails {
                 Tails::Slow if aggregator == 2 * operation % aggregators => slow_us,
-                Tails::Slow => 0,
+                Tails::SlowDrawn if aggregator == drawn => drawn_us,
+                Tails::Slow | Tails::SlowDrawn => 0,
                 _ => (uniform(rng, 0.0, 2.0) * 1e3).round() as u32,
             };
             (0..aggregators).map(tail_us).collect()
