@@ -2,6 +2,9 @@
 //! instructions of a request: the difference of two runs, divided by the difference of their N.
 //!
 //! `valgrind --tool=callgrind target/release/examples/count window 20000`
+//!
+//! `hio-tails` is `hio` with collective reads: each application's next four records are one, with
+//! a tail for each.
 
 use tidegate_sched::{
     AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time,
@@ -19,9 +22,13 @@ fn main() {
     let queued: u64 = args
         .next()
         .map_or(QUEUED, |text| text.parse().expect("a queue length"));
+    let (policy, tails) = match policy.strip_suffix("-tails") {
+        Some(policy) => (policy, true),
+        None => (&*policy, false),
+    };
     let options = Options {
         queued_max: 1 << 20,
-        ..Options::for_policy(&policy)
+        ..Options::for_policy(policy)
     };
     let mut scheduler = Scheduler::new(&options).expect("POLICY must be a known name");
     let mut batch = Vec::new();
@@ -29,8 +36,12 @@ fn main() {
     while finished < count {
         let now = Time(arrived * 1_000);
         if arrived < count && arrived < finished + queued {
+            let mut request = request(arrived);
+            if tails {
+                add_tails(&mut request);
+            }
             scheduler
-                .handle(now, Input::Arrived(request(arrived)))
+                .handle(now, Input::Arrived(request))
                 .expect("there is room");
             arrived += 1;
         } else {
@@ -59,4 +70,15 @@ fn request(number: u64) -> Request {
     );
     request.stamp_ns = number * 1_000;
     request
+}
+
+/// Makes each four records of an application one collective read; tails differ by seconds.
+#[inline(never)]
+fn add_tails(request: &mut Request) {
+    let (app, record) = (request.app.0, request.offset / 65_536);
+    let (operation, rank) = (record / 4, record % 4);
+    request.stamp_ns = (operation * 32 + app) * 1_000;
+    request.tail_us = (3 - rank) as u32 * 1_000_000;
+    request.tail_max_us = (3 + app) as u32 * 1_000_000;
+    request.tail_rank = rank as u16;
 }

@@ -8,8 +8,10 @@
 //! the operation's longest has *slack*, the paper's acceptable delay: it may end so much later
 //! than in the base order without ending its operation later. So a part of a later operation
 //! goes before it if all that are passed have slack for it, and more left than it has itself.
-//! What was lent is subtracted from their slack. Where the forwarders are equally busy nobody
-//! ends later than in the base order; `slack_percent` is the share of the slack that is lent.
+//! What was lent is subtracted from their slack. Where every operation has equal parts on all
+//! forwarders, and all of them are there from the beginning, nobody ends later than in the base
+//! order; elsewhere slack is a guess, and one may. `slack_percent` is the share of the slack that
+//! is lent.
 //!
 //! All requests of one application with one stamp are one operation, from however many processes
 //! they come, if they carry tails. Requests without tails are one operation for each application

@@ -138,7 +138,7 @@ impl TwoPhase {
             operation: self.operation,
             tail_ns,
             tail_max_ns: tails_ns.iter().copied().max().unwrap_or(0),
-            rank: longer.count() as u16,
+            rank: u16::try_from(longer.count()).unwrap_or(u16::MAX),
         })
     }
 

@@ -98,6 +98,12 @@ impl Tails {
             turned.is_some(),
         ];
         let listed = listed.unwrap_or_default();
+        if listed.is_empty() && there[3] {
+            keys.fails("tail_each: at least one time is needed".into());
+        }
+        if there[4] && !there[3] {
+            keys.fails("tail_turned: nothing is turned without tail_each".into());
+        }
         if listed.len() > EACH_MAX {
             keys.fails(format!("tail_each: at most {EACH_MAX} times are possible"));
         }

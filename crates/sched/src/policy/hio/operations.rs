@@ -10,7 +10,7 @@ use core::cell::Cell;
 
 /// Parts of one operation that are told apart; further tails go with their neighbours, so that a
 /// client that tells many does not make everybody's requests expensive.
-const PARTS_MAX: usize = 256;
+pub(super) const PARTS_MAX: usize = 256;
 
 /// Operations that ran empty here and may go on, of which is known what they have lent.
 const GONE_MAX: usize = 64;
@@ -94,7 +94,8 @@ impl Operations {
     /// The one behind it.
     pub(super) fn after(&self, key: &Key) -> Option<(Key, u32)> {
         let mut next = *key;
-        // Stamps of all ones are as good as the one below.
+        // Nothing is looked for behind a stamp of all ones: there nobody is passed, and everything
+        // is served in the base order.
         next.stamp = key.stamp.checked_add(1)?;
         self.by_key.at_or_after(&next)
     }

@@ -1,7 +1,9 @@
 //! Tests of `hio`: where it is `window`, what goes first, what is passed, and the printed form.
 
+use super::operations::{Key, Operations, PARTS_MAX};
 use crate::test::{Random, drain_at, read};
 use crate::{AccessCost, AppId, CostModel, Direction, Options, Request, Scheduler, Time};
+use crate::{Input, Output, RequestId};
 use std::vec::Vec;
 
 const WALL: u64 = 1_700_000_000_000_000_000;
@@ -204,4 +206,157 @@ fn the_delay_that_was_used_is_gone() {
     let mut input = Vec::from([part(1, 5, 0, 8)]);
     input.extend((2..6).map(|app| part(app, 3, 1, 1)));
     assert_eq!(order(&options, &input), [1, 2, 0, 3, 4]);
+}
+
+/// An aggregator of an operation, whose tails are told apart by their ranks.
+fn aggregator(rank: u16, part: Request) -> Request {
+    Request {
+        tail_rank: rank,
+        ..part
+    }
+}
+
+/// When each operation is done, ms: that of application 1 first. `order` has indices of `input`.
+fn ends_ms(servers: &[(&[Request], Vec<u64>)]) -> [u64; 3] {
+    let mut ends_ms = [0; 3];
+    for (input, order) in servers {
+        let mut at_ms = 0;
+        for &id in order {
+            let request = &input[id as usize];
+            at_ms += request.len >> 20;
+            let end_ms = &mut ends_ms[request.app.0 as usize - 1];
+            *end_ms = at_ms
+                .max(*end_ms)
+                .max(at_ms + u64::from(request.tail_us) / 1000);
+        }
+    }
+    ends_ms
+}
+
+#[test]
+fn of_several_parts_here_one_alone_comes_before_the_longest_tail() {
+    // Two parts of 2 ms of each operation on each of two forwarders. The longest tail of A is
+    // there, and that of B and C here.
+    let of = |app, rank, tail_ms, tail_max_ms| aggregator(rank, part(app, 2, tail_ms, tail_max_ms));
+    let here = [
+        of(1, 1, 0, 5),
+        of(1, 2, 0, 5),
+        of(2, 0, 20, 20),
+        of(2, 1, 0, 20),
+        of(3, 0, 20, 20),
+        of(3, 1, 0, 20),
+    ];
+    let there = [
+        of(1, 0, 5, 5),
+        of(1, 3, 0, 5),
+        of(2, 2, 0, 20),
+        of(2, 3, 0, 20),
+        of(3, 2, 0, 20),
+        of(3, 3, 0, 20),
+    ];
+    // A ends there at 7 ms: it can wait here for one part, not for two.
+    assert_eq!(order(&options("hio"), &here), [2, 0, 1, 4, 3, 5]);
+    let ends = |policy: &str| {
+        let by = |input| order(&options(policy), input);
+        ends_ms(&[(&here, by(&here)), (&there, by(&there))])
+    };
+    assert_eq!(ends("window"), [7, 26, 30]);
+    assert_eq!(ends("hio"), [7, 22, 28]);
+}
+
+#[test]
+fn what_was_lent_is_not_lent_again_when_the_next_piece_arrives() {
+    let mut scheduler = Scheduler::new(&options("hio")).unwrap();
+    let now = Time(1_000_000);
+    let arrive = |scheduler: &mut Scheduler, id, request: Request| {
+        let id = RequestId(id);
+        let request = Request { id, ..request };
+        scheduler.handle(now, Input::Arrived(request)).unwrap();
+    };
+    // Three pieces of 1 ms, one after another, of an operation that can wait for 40 ms in all.
+    arrive(&mut scheduler, 0, part(1, 1, 0, 40));
+    for app in 2..42 {
+        arrive(&mut scheduler, 100 + app, part(app, 4, 50, 50));
+    }
+    let (mut places, mut batch) = (Vec::new(), Vec::new());
+    let mut place = 0;
+    while scheduler.poll(now, &mut batch) == Output::Dispatch {
+        for request in &batch {
+            scheduler.handle(now, Input::Finished(request.id)).unwrap();
+            if request.id.0 < 3 {
+                places.push(place);
+                if request.id.0 < 2 {
+                    arrive(&mut scheduler, request.id.0 + 1, part(1, 1, 0, 40));
+                }
+            }
+            place += 1;
+        }
+    }
+    assert_eq!((places, place), (Vec::from([10, 11, 12]), 43));
+}
+
+#[test]
+fn printed_tells_aggregators_apart_whose_tails_are_alike() {
+    // On a disk 300 and 400 ms count as alike elsewhere.
+    let mut disk = Options {
+        cost: CostModel::default(),
+        ..options("hio")
+    };
+    disk.table.set("printed", true);
+    let input = [
+        aggregator(1, part(1, 1, 0, 400)),
+        aggregator(0, part(1, 1, 400, 400)),
+        aggregator(0, part(2, 1, 300, 300)),
+    ];
+    assert_eq!(order(&disk, &input), [1, 2, 0]);
+    // Seven tails of 4 ms are more than a fifth of seven reads of 16 ms, so ranks decide.
+    let mut options = options("hio");
+    options.table.set("printed", true);
+    let mut input: Vec<Request> = (1..7)
+        .map(|rank| aggregator(rank, part(1, 16, 4, 4)))
+        .collect();
+    input.push(aggregator(0, part(2, 16, 4, 4)));
+    assert_eq!(order(&options, &input), [6, 0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn however_many_tails_arrive_an_operation_has_few_parts() {
+    const MANY: u32 = 60_000;
+    let mut random = Random::new(1);
+    let tails: Vec<u32> = (0..MANY).map(|_| random.below(1 << 32) as u32).collect();
+    let mut operations = Operations::new();
+    let key = Key {
+        app: 1,
+        stamp: WALL,
+        ..Key::default()
+    };
+    for &tail_us in &tails {
+        let request = Request {
+            tail_us,
+            ..part(1, 1, 0, 0)
+        };
+        operations.arrived(key, &request, u64::from(tail_us), 1);
+    }
+    let (_, operation) = operations.first().expect("it arrived");
+    let parts: Vec<_> = operations.parts(operation).collect();
+    assert_eq!(parts.len(), PARTS_MAX);
+    assert_eq!(
+        parts.iter().map(|(_, part)| part.work_ns).sum::<u64>(),
+        u64::from(MANY)
+    );
+    // All of them come out, once.
+    let options = Options {
+        queued_max: MANY,
+        ..options("hio")
+    };
+    let input: Vec<Request> = tails
+        .iter()
+        .map(|&tail_us| Request {
+            tail_us,
+            ..part(1, 1, 0, 0)
+        })
+        .collect();
+    let mut ids = order(&options, &input);
+    ids.sort_unstable();
+    assert!(ids.into_iter().eq(0..u64::from(MANY)));
 }
