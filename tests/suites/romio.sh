@@ -64,7 +64,12 @@ build() {
     # ROMIO's own programs define functions that the helpers have as well.
     local with=("$to"/mtest*.o)
     [ "$folder" != romio ] || with=()
-    "$(compiler "$family")" "${flags[@]}" "$source" "${with[@]}" -o "$to/$folder/$name" -lm || return 1
+    "$(compiler "$family")" "${flags[@]}" "$source" "${with[@]}" -o "$to/$folder/$name" -lm > "$WORK/said" 2>&1 \
+      && continue
+    # Some use what MPI has given up since.
+    case $family in *5) LEFT_OUT+=" $folder/$name"; continue;; esac
+    tail -n 20 "$WORK/said"
+    return 1
   done < <(programs)
 }
 
@@ -88,8 +93,8 @@ outcome() {
     > "$WORK/said" 2>&1 < /dev/null || code=$?
   echo "exit code $code"
   if [ $code = 0 ]; then
-    # Speeds are not compared.
-    grep -av 'bytes/sec\|Mbytes' "$WORK/said" | sort
+    # Speeds and addresses are not compared.
+    grep -av 'bytes/sec\|Mbytes' "$WORK/said" | sed 's/0x[0-9a-f]*/0x/g' | sort
     (cd "$dir" && find . -type f -printf '%p %s bytes\n' | sort)
   fi
   cp "$WORK/said" "$WORK/said.$way"
@@ -100,6 +105,7 @@ outcome() {
 one() {
   local family=$1 folder=$2 name=$3 way ends; shift
   local plain=$WORK/plain.txt there=$WORK/there.txt
+  [ -x "$WORK/programs/$family/$folder/${name#./}" ] || return 0
   outcome "$family" plain "$PLAIN/mpi" "$@" > "$plain"
   ends=$(head -n 1 "$plain")
   [ "$ends" = "exit code 0" ] || KNOWN_FAILURES+=" $folder/$name"
@@ -124,12 +130,16 @@ for family in "${families[@]}"; do
     continue
   fi
   use_mpi "$family"
+  LEFT_OUT=''
   check "the programs are built with $family" build "$family"
+  [ -z "$LEFT_OUT" ] || note "$family: not for this version:$LEFT_OUT"
+  check "few are left out" test "$(wc -w <<< "$LEFT_OUT")" -le 10
   up 4
   mkdir -p "$PLAIN"
   SAME=0 KNOWN_FAILURES='' count=0
   while read -r folder name rest; do
     wanted "$name" || continue
+    [ -x "$WORK/programs/$family/$folder/${name#./}" ] || continue
     count=$((count + 1))
     # shellcheck disable=SC2086
     one "$family" "$folder" "$name" $rest

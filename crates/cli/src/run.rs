@@ -150,8 +150,9 @@ impl Run {
         }
         let Some(library) = shortcut() else {
             eprintln!(
-                "tidegate: {SHORTCUT} is neither beside this program nor in ../lib, or its path has \
-                 a space or colon, which LD_PRELOAD cannot hold: all data goes through the mount; `make build` builds it, with --no-shortcut it is not looked for"
+                "tidegate: {SHORTCUT} is neither beside this program nor in ../lib, or its path \
+                 has a space or colon, which LD_PRELOAD cannot hold: all data goes through the \
+                 mount; `make build` builds it, with --no-shortcut it is not looked for"
             );
             return None;
         };
@@ -170,9 +171,10 @@ impl Run {
         let Some(library) = library(SHIM) else {
             if launcher.is_some() {
                 eprintln!(
-                    "tidegate: {SHIM} is neither beside this program nor in ../lib, or its path has \
-                     a space or colon, which LD_PRELOAD cannot hold: collective I/O carries no hints; `make build` builds it where there is an MPI, with --no-mpi \
-                     it is not looked for"
+                    "tidegate: {SHIM} is neither beside this program nor in ../lib, or its path \
+                     has a space or colon, which LD_PRELOAD cannot hold: collective I/O carries \
+                     no hints; `make build` builds it where there is an MPI, with --no-mpi it is \
+                     not looked for"
                 );
             }
             return None;
