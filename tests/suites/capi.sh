@@ -20,7 +20,8 @@ build agios_defects agios
 clean=(valgrind --quiet --leak-check=full --show-leak-kinds=definite,possible
   --errors-for-leak-kinds=definite,possible --error-exitcode=9 --fair-sched=yes)
 conf=$WORK/conf; mkdir -p "$conf"
-agios() { rm -f "$conf"/*; timeout 300 "$@" 2> "$WORK/agios.err" || { tail -n 5 "$WORK/agios.err"; return 1; }; }
+agios() { rm -f "$conf"/*; timeout 300 "$@" 2> "$WORK/agios.err" ||
+  { grep -v '^==' "$WORK/agios.err"; tail -n 5 "$WORK/agios.err"; return 1; }; }
 
 note "headers"
 printf '#include <%s>\n' tidegate_sched.h agios/agios.h agios/scheduling_algorithms.h > "$WORK/all.c"
