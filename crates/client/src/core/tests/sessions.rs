@@ -152,16 +152,23 @@ fn a_goodbye_does_not_wait_for_ever() {
     assert!(rig.ended);
 }
 
-#[test]
-fn further_connections_are_of_use_once_several_requests_are_under_way() {
+/// A forwarder to which further connections are of use.
+const OF_EIGHT: Grant = Grant {
+    connections: 8,
+    ..GRANT
+};
+
+fn granted(grant: Grant) -> Rig {
     let mut rig = Rig::new(1);
-    let grant = Grant {
-        connections: 8,
-        ..GRANT
-    };
     rig.core.connect(0);
     rig.pump();
     rig.greet(0, grant, &[]);
+    rig
+}
+
+#[test]
+fn further_connections_are_of_use_once_several_requests_are_under_way() {
+    let mut rig = granted(OF_EIGHT);
     let one = rig.call(read(file(2), 0, 100));
     let sent = rig.next();
     rig.data(&sent, bytes(100));
@@ -193,20 +200,13 @@ fn further_connections_are_of_use_once_several_requests_are_under_way() {
     rig.lose(0);
     assert!(rig.core.join(0, 99, Box::default()).is_none());
     rig.wake();
-    rig.greet(0, grant, &[]);
+    rig.greet(0, OF_EIGHT, &[]);
     assert_eq!(rig.joins, [(0, 3), (0, 3)], "of the new session again");
 }
 
 #[test]
 fn data_does_not_overtake_its_application() {
-    let mut rig = Rig::new(1);
-    let grant = Grant {
-        connections: 8,
-        ..GRANT
-    };
-    rig.core.connect(0);
-    rig.pump();
-    rig.greet(0, grant, &[]);
+    let mut rig = granted(OF_EIGHT);
     rig.call(read(file(1), 0, 10));
     rig.next();
     let application = Application {
@@ -241,5 +241,8 @@ fn stripes_of_any_size_have_connections() {
     for _ in 0..3 {
         rig.call(read(file(2), 0, 10));
     }
-    assert_eq!(rig.next().connection, 0);
+    // Its stripes in all would be no number of 64 bits: none begins a second round.
+    assert_eq!(rig.joins.len(), 1);
+    let connections: Vec<u64> = rig.sent.iter().map(|sent| sent.connection).collect();
+    assert_eq!(connections, [0, 2, 2], "by the inode alone");
 }
