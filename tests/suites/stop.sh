@@ -57,7 +57,7 @@ begin() {
   sleep 0.3
 }
 
-for what in read write fsync stat list create close map; do
+for what in read write fsync stat list create close; do
   begin $what
   check "$what is at work" alive $PID
   signal_all STOP
@@ -66,6 +66,16 @@ for what in read write fsync stat list create close map; do
   signal_all CONT
   check "afterwards the file is readable again" timeout 20 cmp -n 1000000 "$MNT/file" "$DATA/file"
 done
+# Dirty pages of a mapping belong to no process (docs/semantics.md): who is killed while they wait for
+# a stopped forwarder is gone when that goes on, and leaves nothing that hangs.
+begin map
+check "map is at work" alive $PID
+signal_all STOP
+sleep 0.5
+kill -KILL $PID
+signal_all CONT
+check "map, killed with stopped forwarders: gone when they go on" gone_in_time $PID
+check "afterwards the file is readable again" timeout 20 cmp -n 1000000 "$MNT/file" "$DATA/file"
 begin hold; holder=$PID
 for what in lock flock; do
   begin $what
