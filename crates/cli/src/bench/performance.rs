@@ -57,18 +57,19 @@ struct Effort {
     turns: usize,
     /// Of one measurement.
     time: Duration,
-    file_bytes: u64,
+    /// Of the files of all clients together: more than the caches of processors hold.
+    files_bytes: u64,
 }
 
 const FULL: Effort = Effort {
     turns: 5,
     time: Duration::from_millis(400),
-    file_bytes: 16 << 20,
+    files_bytes: 256 << 20,
 };
 const QUICK: Effort = Effort {
     turns: 1,
     time: Duration::from_millis(20),
-    file_bytes: 2 << 20,
+    files_bytes: 16 << 20,
 };
 
 /// What the emulated device moves at most.
@@ -107,22 +108,25 @@ impl Performance {
         }
         let place = Workplace::make(&self.common.dir, "bench")?;
         let paths = self.paths(&place, &effort)?;
+        let single = self.single_pages(&place, &effort)?;
         let device = self.device(&place, &effort)?;
         let mut claims = Vec::new();
         if !self.common.quick {
             claims.extend(claims::of_paths(&paths));
+            claims.extend(claims::of_single_pages(&single));
             claims.extend(claims::of_device(&device));
         }
         let machine = Machine::find(place.dir());
         match self.common.json {
-            true => println!("{}", json_of(&machine, [&paths, &device], &claims)),
-            false => print!("{}", page::tables(&machine, &paths, &device)),
+            true => println!("{}", json_of(&machine, [&paths, &single, &device], &claims)),
+            false => print!("{}", page::tables(&machine, &paths, &single, &device)),
         }
         if let Some(file) = &self.write {
             let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
             let text = page::page(&page::Parts {
                 machine: &machine,
                 paths: &paths,
+                single: &single,
                 device: &device,
                 claims: &claims,
                 instructions: &instructions,
@@ -161,7 +165,7 @@ impl Performance {
             );
         }
         for cluster in [&one, &four] {
-            column::fill(cluster.export(), effort.file_bytes)?;
+            column::fill_together(cluster.export(), effort.files_bytes, LARGE)?;
         }
         let by_socket = format!("{};shared_memory_bytes=0", one.text());
         let direct = one.export().to_path_buf();
@@ -190,6 +194,32 @@ impl Performance {
         self.measure(&columns?, workloads.collect(), effort)
     }
 
+    /// Large accesses of one client to a file whose pages are as small as those of older kernels.
+    fn single_pages(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
+        let sections = |_| "[log]\nlevel = \"warn\"\n".to_string();
+        let shape = Shape {
+            name: "single",
+            forwarders: 1,
+            stripe: 1 << 20,
+            nice: 0,
+            tcp: true,
+            sections: &sections,
+        };
+        let cluster = Cluster::start(place, &shape)?;
+        column::fill_together(cluster.export(), effort.files_bytes, SMALL)?;
+        let direct = Way::Directory(cluster.export());
+        let ways = [
+            ("direct", direct, None),
+            ("client", Way::Client(cluster.text()), Some(&cluster)),
+            ("TCP", Way::Client(cluster.tcp_text()), Some(&cluster)),
+        ];
+        let start = |(name, way, cluster)| Column::start(place, name, &way, cluster);
+        let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();
+        let alone = Workload::waiting(LARGE).into_iter();
+        let alone = alone.filter(|workload| workload.clients == 1);
+        self.measure(&columns?, alone.collect(), effort)
+    }
+
     /// Large accesses where a device is the bound.
     fn device(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
         let sections = |_| format!("{DEVICE}[log]\nlevel = \"warn\"\n");
@@ -202,7 +232,7 @@ impl Performance {
             sections: &sections,
         };
         let cluster = Cluster::start(place, &shape)?;
-        column::fill(cluster.export(), effort.file_bytes)?;
+        column::fill_together(cluster.export(), effort.files_bytes, LARGE)?;
         let start = |(name, text)| Column::start(place, name, &Way::Client(text), Some(&cluster));
         let ways = [("client", cluster.text()), ("TCP", cluster.tcp_text())];
         let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();
@@ -220,8 +250,9 @@ impl Performance {
         for turn in 0..effort.turns {
             for (workload, samples) in workloads.iter().zip(&mut samples) {
                 self.progress(turn, effort.turns, workload);
+                let bytes = effort.files_bytes / workload.clients as u64;
                 for (column, into) in columns.iter().zip(samples) {
-                    into.push(column.measure(workload, effort.time, effort.file_bytes)?);
+                    into.push(column.measure(workload, effort.time, bytes)?);
                 }
             }
         }
@@ -257,7 +288,7 @@ fn middle(samples: &[Measured]) -> Option<Measured> {
     })
 }
 
-fn json_of(machine: &Machine, tables: [&Table; 2], claims: &[Claim]) -> Value {
+fn json_of(machine: &Machine, tables: [&Table; 3], claims: &[Claim]) -> Value {
     let cell = |measured: &Measured| {
         json!({
             "operations_per_second": measured.per_second,
@@ -281,7 +312,7 @@ fn json_of(machine: &Machine, tables: [&Table; 2], claims: &[Claim]) -> Value {
             "measured": columns.collect::<serde_json::Map<String, Value>>(),
         })
     };
-    let [paths, device] = tables.map(|table| {
+    let [paths, single, device] = tables.map(|table| {
         let rows = table.rows.iter().map(|it| row(table, it));
         rows.collect::<Value>()
     });
@@ -289,6 +320,7 @@ fn json_of(machine: &Machine, tables: [&Table; 2], claims: &[Claim]) -> Value {
         "bench": "performance",
         "machine": machine.words(),
         "rows": paths,
+        "single_page_rows": single,
         "device_rows": device,
         "claims": claims_json(claims),
     })

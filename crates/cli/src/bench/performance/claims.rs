@@ -6,12 +6,7 @@ use crate::bench::Claim;
 
 /// The claims on forwarding beside the plain directory.
 pub fn of_paths(table: &Table) -> Vec<Claim> {
-    let mut claims = Vec::new();
-    for (column, part) in [("client", 0.60), ("TCP", 0.35)] {
-        for workload in Workload::waiting(LARGE).iter().filter(|it| it.clients == 1) {
-            claims.extend(share(table, workload, column, "direct", part));
-        }
-    }
+    let mut claims = large_alone(table);
     let [reads, writes] = Workload::in_flight(SMALL);
     for (column, least) in [("client", 100_000.0), ("TCP", 60_000.0)] {
         claims.extend(per_core(table, &reads, column, least));
@@ -19,6 +14,25 @@ pub fn of_paths(table: &Table) -> Vec<Claim> {
     claims.extend(share(table, &writes, "client", "direct", 0.85));
     for workload in Workload::waiting(SMALL).iter().filter(|it| it.clients == 1) {
         claims.extend(share(table, workload, "short-cut", "mount", 3.0));
+    }
+    claims
+}
+
+/// The claims on large accesses to files in small pages.
+pub fn of_single_pages(table: &Table) -> Vec<Claim> {
+    let mut claims = large_alone(table);
+    for claim in &mut claims {
+        claim.text.insert_str(0, "pages of 4 KiB, ");
+    }
+    claims
+}
+
+fn large_alone(table: &Table) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for (column, part) in [("client", 0.60), ("TCP", 0.35)] {
+        for workload in Workload::waiting(LARGE).iter().filter(|it| it.clients == 1) {
+            claims.extend(share(table, workload, column, "direct", part));
+        }
     }
     claims
 }

@@ -1,7 +1,7 @@
 //! One way to the files: a process that makes the accesses, and the forwarders behind it.
 
 use super::load::{Done, Task};
-use super::workload::{CLIENTS_MAX, Measured, Workload};
+use super::workload::{CLIENTS_MAX, LARGE, Measured, Workload};
 use crate::bench::cluster::{Cluster, at};
 use crate::bench::workplace::{Partner, Workplace};
 use crate::fail::Fail;
@@ -116,15 +116,23 @@ pub fn file_name(client: usize) -> String {
 
 /// Makes every client's file, so that what is measured does not extend it.
 pub fn fill(dir: &Path, bytes: u64) -> Result<(), Fail> {
-    const PIECE: u64 = 1 << 20;
-    let data = vec![7; PIECE as usize];
-    for client in 0..CLIENTS_MAX {
-        let path = dir.join(file_name(client));
-        let file = File::create(&path).map_err(at(&path))?;
-        let mut pieces = 0..bytes / PIECE;
-        pieces
-            .try_for_each(|piece| file.write_all_at(&data, piece * PIECE))
-            .map_err(at(&path))?;
-    }
-    Ok(())
+    (0..CLIENTS_MAX).try_for_each(|client| fill_one(dir, client, bytes, LARGE))
+}
+
+/// The same where so many clients as there are share `bytes` evenly: the first has all if alone.
+/// Of how many bytes the writes are, says how large the page cache's pages become.
+pub fn fill_together(dir: &Path, bytes: u64, piece: usize) -> Result<(), Fail> {
+    let share = |client| bytes / (client as u64 + 1);
+    (0..CLIENTS_MAX).try_for_each(|client| fill_one(dir, client, share(client), piece))
+}
+
+fn fill_one(dir: &Path, client: usize, bytes: u64, piece: usize) -> Result<(), Fail> {
+    let data = vec![7; piece];
+    let len = piece as u64;
+    let path = dir.join(file_name(client));
+    let file = File::create(&path).map_err(at(&path))?;
+    let mut pieces = 0..bytes / len;
+    pieces
+        .try_for_each(|piece| file.write_all_at(&data, piece * len))
+        .map_err(at(&path))
 }

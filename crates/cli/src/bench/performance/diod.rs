@@ -73,7 +73,7 @@ impl Performance {
             sections: &sections,
         };
         let cluster = Cluster::start(&place, &shape)?;
-        let bytes = effort.file_bytes * 4;
+        let bytes = effort.files_bytes / 4;
         fill(cluster.export(), bytes)?;
         let diod = Diod::start(&place, cluster.export(), driver)?;
         let ways = [("client", cluster.text()), ("TCP", cluster.tcp_text())];
