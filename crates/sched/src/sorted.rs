@@ -156,13 +156,6 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
         self.adopt(&way, bound, right);
     }
 
-    /// The value of a key.
-    #[cfg(test)]
-    pub(crate) fn find(&self, key: &K) -> Option<V> {
-        let (found, value) = self.at_or_after(key)?;
-        (found == *key).then_some(value)
-    }
-
     /// Removes a key; its value if it was there.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         // Queues are mostly emptied at their front.
@@ -200,6 +193,16 @@ impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
     pub(crate) fn first(&self) -> Option<(K, V)> {
         let leaf = &self.leaves[self.first as usize];
         (leaf.len > 0).then(|| (leaf.keys[0], leaf.values[0]))
+    }
+
+    /// All, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, V)> {
+        let leaf = |number: u32| self.leaves.get(number as usize);
+        let leaves = core::iter::successors(leaf(self.first), move |last| leaf(last.next));
+        leaves.flat_map(|leaf| {
+            let keys = leaf.keys[..leaf.len as usize].iter();
+            keys.copied().zip(leaf.values.iter().copied())
+        })
     }
 
     /// The greatest key.
@@ -539,18 +542,17 @@ mod tests {
                     assert_eq!(sorted.remove(&near), map.remove(&near));
                 }
             }
-            let after = map.range(at..).next().map(|(&key, &value)| (key, value));
-            let before = map
-                .range(..at)
-                .next_back()
-                .map(|(&key, &value)| (key, value));
-            assert_eq!(
-                sorted.around(&at),
-                (before, after),
-                "seed {seed}, step {step}"
-            );
-            assert_eq!(sorted.find(&at), map.get(&at).copied());
+            let pair = |(&key, &value)| (key, value);
+            let (mut before, mut after) = (map.range(..at), map.range(at..));
+            let around = (before.next_back().map(pair), after.next().map(pair));
+            assert_eq!(sorted.around(&at), around, "seed {seed}, step {step}");
             assert_eq!(sorted.len(), map.len());
+            if step % 16 == 0 {
+                assert!(
+                    sorted.iter().eq(map.iter().map(pair)),
+                    "seed {seed}, step {step}"
+                );
+            }
         }
         while let Some((first, value)) = map.pop_first() {
             assert_eq!(sorted.first(), Some((first, value)));

@@ -50,6 +50,10 @@ pub(super) struct Hio {
     /// Tails that differ by less are alike: see `SEEKS_ALIKE`.
     alike_ns: u64,
     operations: Operations,
+    /// Those before the chosen operation in the base order.
+    passed: Vec<u32>,
+    /// Those behind them that were looked at.
+    looked: Vec<u32>,
 }
 
 impl Hio {
@@ -72,6 +76,8 @@ impl Hio {
             cost: options.cost,
             alike_ns: (base(false).saturating_sub(base(true)) * SEEKS_ALIKE).max(1),
             operations: Operations::new(),
+            passed: Vec::with_capacity(LOOK_MAX),
+            looked: Vec::with_capacity(LOOK_MAX),
         })
     }
 
@@ -86,48 +92,32 @@ impl Hio {
         }
     }
 
-    /// Which operation goes on, of the window that is first.
-    fn choose(&self) -> u32 {
+    /// Which operation goes on, of the window that is first; `passed` are those before it.
+    fn choose(&mut self) -> u32 {
         let operations = &self.operations;
-        let (first_key, first) = operations.first().expect("pick on an empty policy");
+        let mut looked = operations.of_first_window();
+        let first = looked.next().expect("pick on an empty policy");
         let slack_ns = |number| operations.slack_ns(number, self.slack_percent);
         let mut chosen = (slack_ns(first), first);
         // The least slack of all that would be passed.
         let mut room_ns = chosen.0;
-        let mut key = first_key;
-        for _ in 1..LOOK_MAX {
+        self.passed.clear();
+        self.looked.clear();
+        self.looked.push(first);
+        for number in looked.take(LOOK_MAX - 1) {
             if room_ns == 0 {
                 break;
             }
-            let Some((next, number)) = operations.after(&key) else {
-                break;
-            };
-            if next.epoch != first_key.epoch {
-                break;
-            }
             let own_ns = slack_ns(number);
-            let work_ns = operations.next_work_ns(number);
-            if own_ns < chosen.0 && work_ns.saturating_add(own_ns) <= room_ns {
+            let needs_ns = || operations.next_work_ns(number).saturating_add(own_ns);
+            if own_ns < chosen.0 && needs_ns() <= room_ns {
                 chosen = (own_ns, number);
+                self.passed.append(&mut self.looked);
             }
+            self.looked.push(number);
             room_ns = room_ns.min(own_ns);
-            key = next;
         }
         chosen.1
-    }
-
-    /// Those before an operation in the base order wait for this long because of it.
-    fn lend(&mut self, operation: u32, work_ns: u64) {
-        let Some((mut key, mut number)) = self.operations.first() else {
-            return;
-        };
-        while number != operation {
-            self.operations.lends(number, work_ns);
-            match self.operations.after(&key) {
-                Some(next) => (key, number) = next,
-                None => return,
-            }
-        }
     }
 }
 
@@ -153,7 +143,10 @@ impl Policy for Hio {
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
         let part = match &mut self.printed {
             Some(printed) => printed.next(&self.operations),
-            None => self.operations.next_part(self.choose()),
+            None => {
+                let chosen = self.choose();
+                self.operations.next_part(chosen)
+            }
         };
         let slot = self.operations.pop(part, requests);
         if !self.merge.take_alone(slot, into) {
@@ -168,9 +161,10 @@ impl Policy for Hio {
             .iter()
             .map(|&slot| self.cost.request_ns(&requests[slot].request));
         let work_ns = costs.fold(0, u64::saturating_add);
-        let operation = self.operations.served(part, work_ns);
-        if self.printed.is_none() {
-            self.lend(operation, work_ns);
+        self.operations.served(part, work_ns);
+        // Those wait for this long because of it. With `printed` nobody is.
+        for &passed in &self.passed {
+            self.operations.lends(passed, work_ns);
         }
         self.operations.release_if_empty(part);
         Pick::Run

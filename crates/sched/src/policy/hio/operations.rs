@@ -86,18 +86,12 @@ impl Operations {
         }
     }
 
-    /// The operation that is first in the base order.
-    pub(super) fn first(&self) -> Option<(Key, u32)> {
-        self.by_key.first()
-    }
-
-    /// The one behind it.
-    pub(super) fn after(&self, key: &Key) -> Option<(Key, u32)> {
-        let mut next = *key;
-        // Nothing is looked for behind a stamp of all ones: there nobody is passed, and everything
-        // is served in the base order.
-        next.stamp = key.stamp.checked_add(1)?;
-        self.by_key.at_or_after(&next)
+    /// Those of the window that is first, in the base order.
+    pub(super) fn of_first_window(&self) -> impl Iterator<Item = u32> {
+        let epoch = self.by_key.first().map(|(key, _)| key.epoch);
+        let all = self.by_key.iter();
+        let of_window = all.take_while(move |(key, _)| Some(key.epoch) == epoch);
+        of_window.map(|(_, number)| number)
     }
 
     /// The parts of an operation, the longest tail first.
@@ -137,8 +131,11 @@ impl Operations {
             here_ns
         });
         let slack_ns = elsewhere_ns.saturating_sub(here_ns);
-        let lendable_ns = u128::from(slack_ns) * u128::from(percent) / 100;
-        (lendable_ns as u64).saturating_sub(found.lent_ns)
+        let lendable_ns = match percent {
+            100 => slack_ns,
+            _ => (u128::from(slack_ns) * u128::from(percent) / 100) as u64,
+        };
+        lendable_ns.saturating_sub(found.lent_ns)
     }
 
     /// An operation waited for another one that its place is before.
@@ -263,15 +260,13 @@ impl Operations {
         self.parts[part as usize].queue.remove(requests, slot);
     }
 
-    /// Work of a part was served. Returns its operation.
-    pub(super) fn served(&mut self, part: u32, work_ns: u64) -> u32 {
+    /// Work of a part was served.
+    pub(super) fn served(&mut self, part: u32, work_ns: u64) {
         let part = &mut self.parts[part as usize];
         part.work_ns = part.work_ns.saturating_sub(work_ns);
-        let operation = part.operation;
-        let found = &mut self.all[operation as usize];
+        let found = &mut self.all[part.operation as usize];
         found.done_ns = found.done_ns.saturating_add(work_ns);
         found.here_ns.set(None);
-        operation
     }
 
     /// Work of a part will not be served.

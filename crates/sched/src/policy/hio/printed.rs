@@ -64,9 +64,7 @@ impl Printed {
     fn order_anew(&mut self, operations: &Operations) {
         let (mut tails_ns, mut reads_ns) = (0u128, 0u128);
         self.queue.clear();
-        let mut next = operations.first();
-        let epoch = next.map(|(key, _)| key.epoch);
-        while let Some((key, operation)) = next.filter(|(key, _)| Some(key.epoch) == epoch) {
+        for operation in operations.of_first_window() {
             for (number, part) in operations.parts(operation) {
                 if self.queue.len() == SUB_QUEUE_MAX {
                     break;
@@ -81,9 +79,9 @@ impl Printed {
                     read_ns: part.work_ns,
                 });
             }
-            next = operations
-                .after(&key)
-                .filter(|_| self.queue.len() < SUB_QUEUE_MAX);
+            if self.queue.len() == SUB_QUEUE_MAX {
+                break;
+            }
         }
         if tails_ns * 5 > reads_ns {
             self.queue.sort_unstable_by_key(|one| (one.rank, one.place));

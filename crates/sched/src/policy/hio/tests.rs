@@ -337,7 +337,8 @@ fn however_many_tails_arrive_an_operation_has_few_parts() {
         };
         operations.arrived(key, &request, u64::from(tail_us), 1);
     }
-    let (_, operation) = operations.first().expect("it arrived");
+    let operation = operations.of_first_window().next();
+    let operation = operation.expect("it arrived");
     let parts: Vec<_> = operations.parts(operation).collect();
     assert_eq!(parts.len(), PARTS_MAX);
     assert_eq!(
