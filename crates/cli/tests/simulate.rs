@@ -98,6 +98,20 @@ fn metric(findings: &Value, policy: &str, metric: &str) -> f64 {
 }
 
 #[test]
+fn a_replay_has_the_tails_of_collective_reads() {
+    let scratch = Scratch::new();
+    scratch.run(&["sim", "liu-2013-fig4", "--record", "traces"]);
+    // Whatever order they were recorded in, `hio` gains what it gains in the scenario.
+    let trace = "traces/liu-2013-fig4-6-fifo.trace";
+    let compared = "window,hio";
+    let replay = ["sim", "--trace", trace, "--policies", compared, "--json"];
+    let replayed = parsed(&scratch.run(&replay));
+    let of = |policy| metric(&replayed, policy, "application_completion_mean");
+    let (window, hio) = (of("window"), of("hio"));
+    assert!(hio < window * 0.9, "{hio} against {window} ms");
+}
+
+#[test]
 fn a_recorded_run_can_be_replayed() {
     let scratch = Scratch::new();
     let recorded = parsed(&scratch.run(&["sim", "two.toml", "--record", "traces", "--json"]));

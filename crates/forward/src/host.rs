@@ -93,6 +93,9 @@ pub struct Served {
     pub operation: u64,
     /// The client's wall clock at the operation's start, ns since 1970; 0 if it did not say.
     pub stamp_ns: u64,
+    /// The work that follows it, in microseconds, the longest that follows any request of its
+    /// operation, and how many of those have a longer one. All 0: the client did not say.
+    pub tail: (u32, u32, u16),
     /// Inode of the file.
     pub file: u64,
     /// Read or write.

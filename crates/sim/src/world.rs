@@ -32,7 +32,7 @@ use crate::rng::Rng;
 use fabric::{Body, Fabric, Link, LinkId, Sending, moved_bytes, reply_bytes, request_bytes};
 use follow::Follows;
 use host::{Host, Started};
-use node::Node;
+use node::{Answered, Node};
 use outcome::Recorder;
 use passes::Passes;
 use process::{App, Running};
@@ -69,6 +69,8 @@ enum Event {
     WakeForwarder(u32),
     WakeNode(u32),
     Resume(u32),
+    /// What follows a process's access in its operation is done.
+    TailEnds(u32, Box<Answered>),
     /// What a forwarder told the others is there.
     Told {
         forwarder: u32,
@@ -290,6 +292,7 @@ impl World {
                 }
             }
             Event::Resume(process) => self.advance(process),
+            Event::TailEnds(process, answered) => self.access_ends(process, &answered),
             Event::Word(process) => self.word(process),
             Event::Told { forwarder, given } => self.told(forwarder, given),
             Event::TakeSeat {

@@ -1,7 +1,7 @@
 //! Reads a trace block by block, as far as it is whole.
 
 use crate::format::{BLOCK_LEN, Block, BlockError, Bytes, MAGIC};
-use crate::record::{Header, Record};
+use crate::record::{Header, Record, Tail};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -90,6 +90,8 @@ pub struct Reader<R: Read> {
     ending: Ending,
     /// The last block ended a recording.
     closed: bool,
+    /// That of the next request.
+    tail: Option<Tail>,
 }
 
 impl Reader<BufReader<File>> {
@@ -126,6 +128,7 @@ impl<R: Read> Reader<R> {
                     ended_ns: 0,
                     ending: Ending::Unread,
                     closed: false,
+                    tail: None,
                 });
             }
             _ if len == 0 => "the file is empty".to_string(),
@@ -217,8 +220,11 @@ impl<R: Read> Reader<R> {
 
     fn take(&mut self, block: Block) -> Option<Record> {
         self.closed = matches!(block, Block::End { .. });
+        let tail = self.tail.take();
         match block {
+            Block::Tail(tail) => self.tail = Some(tail),
             Block::Request(mut record) => {
+                record.tail = tail;
                 record.arrival_ns = record.arrival_ns.saturating_add_signed(self.shift_ns);
                 let issue = |ns: i64| ns.saturating_add(self.shift_ns);
                 record.issue_ns = record.issue_ns.map(issue);

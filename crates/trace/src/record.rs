@@ -73,6 +73,20 @@ pub struct Record {
     pub wait_ns: Option<u64>,
     /// From then until the back end was done, ns.
     pub service_ns: Option<u64>,
+    /// What follows it in its collective operation, if the client foretold that. Requests of one
+    /// application and operation with tails belong together, whichever clients they are from.
+    pub tail: Option<Tail>,
+}
+
+/// What follows a request of a collective operation once the back end is done with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// Work, us: such as the exchange of what was read.
+    pub us: u32,
+    /// The longest that follows any request of the operation, us.
+    pub max_us: u32,
+    /// How many aggregators of the operation have a longer one.
+    pub rank: u16,
 }
 
 impl Record {

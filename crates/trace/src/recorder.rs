@@ -126,7 +126,13 @@ impl Recorder {
     /// Records a request. Takes no lock, allocates nothing, never waits.
     pub fn record(&mut self, record: &Record) {
         let shared = &*self.shared;
-        if !shared.ring.push(&format::encode_record(record)) {
+        // Both or none. A ring of one block has no room for a tail, ever.
+        let tail = record.tail.filter(|_| shared.ring.len_max() > 1);
+        let fits = tail.is_none_or(|_| shared.ring.has_room(2));
+        if let Some(tail) = tail.filter(|_| fits) {
+            shared.ring.push(&format::encode_tail(&tail));
+        }
+        if !fits || !shared.ring.push(&format::encode_record(record)) {
             let overflowed = shared.overflowed.load(Ordering::Relaxed);
             shared.overflowed.store(overflowed + 1, Ordering::Release);
             return;
@@ -238,9 +244,11 @@ impl<W: Write, T: Fn(Event)> Writing<W, T> {
             && let Some(mut block) = self.shared.ring.pop()
         {
             format::seal(&mut block);
-            self.last_ns = self.last_ns.max(format::done_ns(&block));
             self.pending.extend_from_slice(&block);
-            self.pending_records += 1;
+            if format::is_record(&block) {
+                self.last_ns = self.last_ns.max(format::done_ns(&block));
+                self.pending_records += 1;
+            }
         }
         if overflowed != self.dropped_told {
             self.dropped_told = overflowed;
@@ -288,8 +296,8 @@ impl<W: Write, T: Fn(Event)> Writing<W, T> {
     /// The file did not take the rest in time.
     fn give_up(mut self) {
         let mut lost = self.pending_records;
-        while self.shared.ring.pop().is_some() {
-            lost += 1;
+        while let Some(block) = self.shared.ring.pop() {
+            lost += u64::from(format::is_record(&block));
         }
         self.pending.clear();
         self.shared.given_up.fetch_add(lost, Ordering::Release);

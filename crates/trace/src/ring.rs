@@ -40,14 +40,20 @@ impl Ring {
         self.slots.len()
     }
 
-    /// Adds a block; false if there is no room.
-    pub(crate) fn push(&self, bytes: &Bytes) -> bool {
+    /// Whether there is room for so many blocks.
+    pub(crate) fn has_room(&self, blocks: u64) -> bool {
         let pushed = self.pushed.0.load(Ordering::Relaxed);
         // Acquire: the other side has read the slot before it is written again.
         let popped = self.popped.0.load(Ordering::Acquire);
-        if pushed - popped >= self.slots.len() as u64 {
+        pushed - popped + blocks <= self.slots.len() as u64
+    }
+
+    /// Adds a block; false if there is no room.
+    pub(crate) fn push(&self, bytes: &Bytes) -> bool {
+        if !self.has_room(1) {
             return false;
         }
+        let pushed = self.pushed.0.load(Ordering::Relaxed);
         let slot = &self.slots[(pushed % self.slots.len() as u64) as usize];
         for (word, bytes) in slot.iter().zip(bytes.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);

@@ -39,6 +39,9 @@ impl<W: Write> Writer<W> {
         self.recorded += 1;
         let done = record.latency_ns().unwrap_or(0);
         self.last_ns = self.last_ns.max(record.arrival_ns.saturating_add(done));
+        if let Some(tail) = record.tail {
+            self.put(&Block::Tail(tail))?;
+        }
         self.put(&Block::Request(*record))
     }
 

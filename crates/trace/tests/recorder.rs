@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tidegate_trace::{Counts, Ending, Event, Header, Reader, Record, Recorder};
+use tidegate_trace::{Counts, Ending, Event, Header, Reader, Record, Recorder, Tail};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -175,6 +175,39 @@ fn a_stalled_writer_drops_and_counts_and_stalls_nobody() {
         (reader.dropped(), reader.ending()),
         (counts.dropped, &Ending::Closed)
     );
+}
+
+#[test]
+fn a_tail_is_recorded_with_its_request_or_both_are_dropped() {
+    let gate = Gate::default();
+    let mut recorder = Recorder::over(gate.clone(), &header(), 9, silent).expect("open");
+    gate.set_shut(true);
+    let with_tail = |operation: u64| Record {
+        tail: Some(Tail {
+            us: operation as u32,
+            max_us: 1 << 20,
+            rank: 3,
+        }),
+        ..numbered(operation)
+    };
+    for number in 0..1000 {
+        recorder.record(&with_tail(number));
+    }
+    assert_eq!(recorder.counts().buffered + recorder.counts().dropped, 1000);
+    gate.set_shut(false);
+    let counts = recorder.finish(PATIENCE);
+    assert_eq!(
+        (counts.recorded + counts.dropped, counts.buffered),
+        (1000, 0)
+    );
+    assert!(counts.recorded >= 4, "{counts:?}");
+    let bytes = gate.bytes.lock().expect("no panic").clone();
+    let reader = Reader::new(&bytes[..], "memory").expect("a trace");
+    let records: Vec<_> = reader.map(|record| record.expect("memory")).collect();
+    assert_eq!(records.len() as u64, counts.recorded);
+    for record in records {
+        assert_eq!(record, with_tail(record.operation));
+    }
 }
 
 #[test]

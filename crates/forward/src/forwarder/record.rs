@@ -96,11 +96,13 @@ impl Forwarder {
             // The client comes again, here or elsewhere.
             Err(_) => return,
         };
+        let hints = &pending.hints;
         let served = Served {
             client: pending.client,
-            app: pending.hints.app,
-            operation: pending.hints.operation,
-            stamp_ns: pending.hints.stamp_ns,
+            app: hints.app,
+            operation: hints.operation,
+            stamp_ns: hints.stamp_ns,
+            tail: (hints.tail_us, hints.tail_max_us, hints.tail_rank),
             file: 0,
             direction: Direction::Write,
             append: false,

@@ -22,6 +22,9 @@ fn each_answered_request_is_told_once_with_its_hints_and_times() {
         app: 9,
         operation: 4,
         stamp_ns: 77,
+        tail_us: 5,
+        tail_max_us: 6,
+        tail_rank: 1,
         ..Hints::default()
     };
     let first = Request {
@@ -44,6 +47,7 @@ fn each_answered_request_is_told_once_with_its_hints_and_times() {
         app: 9,
         operation: 4,
         stamp_ns: 77,
+        tail: (5, 6, 1),
         file: file.inode,
         direction: Direction::Write,
         append: false,
@@ -61,6 +65,7 @@ fn each_answered_request_is_told_once_with_its_hints_and_times() {
         app: 0,
         operation: 0,
         stamp_ns: 0,
+        tail: (0, 0, 0),
         direction: Direction::Read,
         offset: 0,
         len: 100,

@@ -417,9 +417,9 @@ impl Model {
         *self.served.entry(batch[0].app.0).or_insert(low) += u128::from(charged);
         let (low, high) = (self.served.values().min(), self.served.values().max());
         let spread = high.expect("just added") - low.expect("just added");
-        // Two may differ by the largest cost, each way. Who joins begins here with what the last was
-        // served, where the policy goes by tags: up to a cost off, for each that has joined, and
-        // more where prices rise.
+        // Two may differ by the largest cost, each way. Who joins begins here with what the last
+        // was served, where the policy goes by tags: up to a cost off, for each that has joined,
+        // and more where prices rise.
         let joined = self.served.len() as u128;
         let most = 4 + joined + if self.options.estimate { 2 } else { 0 };
         if spread > most * u128::from(self.cost_max) {

@@ -2,10 +2,10 @@
 
 use super::{Replay, ReplayOptions, Timed};
 use crate::units::TIME_MAX_NS;
-use crate::world::Access;
+use crate::world::{Access, Part};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidegate_trace::{Direction, Merged, Record};
+use tidegate_trace::{Direction, Merged, Record, Tail};
 use tidegate_wire::Extent;
 
 /// Most accesses of a replay, each piece of a large one by itself: 1.2 GB of memory.
@@ -23,6 +23,8 @@ struct Reading<'a> {
     accesses: u64,
     /// Requests that had failed.
     failed: u64,
+    /// Collective operations by application, number and stamp, in the order of their first request.
+    operations: BTreeMap<(u64, u64, i64), u64>,
 }
 
 #[derive(Default)]
@@ -41,6 +43,7 @@ pub(super) fn read(options: &ReplayOptions) -> Result<Replay, String> {
         zero_ns: None,
         accesses: 0,
         failed: 0,
+        operations: BTreeMap::new(),
     };
     while let Some(record) = traces.next() {
         let record = record.map_err(|error| error.to_string())?;
@@ -110,7 +113,13 @@ impl Reading<'_> {
                 record.len
             ));
         }
-        client.add(at_ns as u64, record, request_max, whole);
+        let part = record.tail.map(|tail| {
+            let count = self.operations.len() as u64;
+            let operation = (record.app.0, record.operation, at);
+            let operation = *self.operations.entry(operation).or_insert(count);
+            part(operation, &tail)
+        });
+        client.add((at_ns as u64, part), record, request_max, whole);
         Ok(())
     }
 
@@ -136,7 +145,13 @@ fn made_at(record: &Record) -> i64 {
 
 impl Client {
     /// `whole`: the record before it, whose message it can share, is in the last access.
-    fn add(&mut self, at_ns: u64, record: &Record, request_max: u64, whole: bool) {
+    fn add(
+        &mut self,
+        (at_ns, part): (u64, Option<Part>),
+        record: &Record,
+        request_max: u64,
+        whole: bool,
+    ) {
         if let Some(last) = self.accesses.last_mut()
             && whole
             && record.listed
@@ -158,7 +173,7 @@ impl Client {
                     file: record.file.0,
                     direction: record.direction,
                     extents: extent(offset, len).into(),
-                    part: None,
+                    part,
                 },
             });
             (offset, left) = (offset + len, left - len);
@@ -175,6 +190,16 @@ impl Client {
 
 pub(super) fn extent(offset: u64, len: u64) -> Extent {
     Extent { offset, len }
+}
+
+fn part(operation: u64, tail: &Tail) -> Part {
+    Part {
+        operation,
+        tail_ns: u64::from(tail.us) * 1000,
+        tail_max_ns: u64::from(tail.max_us) * 1000,
+        rank: tail.rank,
+        with_tail: true,
+    }
 }
 
 /// A further extent of one request (list I/O).

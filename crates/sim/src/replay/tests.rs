@@ -3,7 +3,7 @@
 use super::reading::extent;
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_trace::{Direction, Header, Record, Writer};
+use tidegate_trace::{Direction, Header, Record, Tail, Writer};
 
 /// The bytes of a trace of one application.
 fn trace(records: &[Record]) -> Vec<u8> {
@@ -100,6 +100,50 @@ fn accesses_come_at_their_times_or_as_answers_come() {
     };
     let pairs = made.iter().flat_map(|step| [Step::Drain(1), step.clone()]);
     assert_eq!(steps(closed, &records), pairs.collect::<Vec<_>>());
+}
+
+#[test]
+fn requests_of_one_collective_operation_are_one_again_with_their_tails() {
+    let of = |client, operation, issue_ns, us| Record {
+        client,
+        operation,
+        issue_ns: Some(issue_ns),
+        tail: Some(Tail {
+            us,
+            max_us: 50,
+            rank: 1,
+        }),
+        ..record(90, 0, 10, false)
+    };
+    let alone = Record {
+        tail: None,
+        ..of(2, 7, 20, 0)
+    };
+    // Number and stamp tell operations apart.
+    let records = [
+        of(1, 7, 20, 5),
+        of(2, 7, 20, 50),
+        alone,
+        of(2, 7, 30, 7),
+        of(2, 8, 20, 6),
+    ];
+    let replay = read_bytes(options(), &trace(&records)).expect("it is right");
+    let mut programs = replay.programs(0, 0);
+    let parts = programs.iter_mut().map(|program| {
+        let mut rng = Rng::new(1);
+        let steps = std::iter::repeat_with(|| program.next(&mut rng));
+        let steps = steps.take_while(|step| *step != Step::Exit);
+        let parts = steps.filter_map(|step| match step {
+            Step::Issue(access) => Some(access.part.map(|part| (part.operation, part.tail_ns))),
+            _ => None,
+        });
+        parts.collect::<Vec<_>>()
+    });
+    let expected = [
+        vec![Some((0, 5000))],
+        vec![Some((0, 50_000)), None, Some((2, 6000)), Some((1, 7000))],
+    ];
+    assert_eq!(parts.collect::<Vec<_>>(), expected);
 }
 
 #[test]

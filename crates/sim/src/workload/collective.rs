@@ -139,6 +139,8 @@ impl TwoPhase {
             tail_ns,
             tail_max_ns: tails_ns.iter().copied().max().unwrap_or(0),
             rank: u16::try_from(longer.count()).unwrap_or(u16::MAX),
+            // The shuffle follows as messages.
+            with_tail: false,
         })
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Asked {
     pub(super) process: Option<u32>,
     pub(super) at: u64,
     pub(super) bytes: u64,
+    /// Work that follows the answer before the access has ended.
+    pub(super) tail_ns: u64,
 }
 
 /// A call that has ended.
@@ -105,6 +107,7 @@ impl Node {
         collective: Option<Collective>,
     ) {
         let bytes = access.extents.bytes();
+        let tail = access.part.filter(|part| part.with_tail);
         // Files are told apart by their number; none was made twice.
         let handle = Handle {
             inode: access.file,
@@ -122,6 +125,7 @@ impl Node {
             process: Some(process),
             at: now,
             bytes,
+            tail_ns: tail.map_or(0, |part| part.tail_ns),
         };
         let call = Call {
             app,
@@ -143,6 +147,7 @@ impl Node {
             process: None,
             at: now,
             bytes: 0,
+            tail_ns: 0,
         };
         let call = Call {
             forwarder,

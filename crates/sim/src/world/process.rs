@@ -1,5 +1,6 @@
 //! The processes of a run: each carries out its program, step by step.
 
+use super::node::Answered;
 use super::program::{Access, Program, Step};
 use super::setup::Application;
 use super::{Body, Event, World};
@@ -8,6 +9,9 @@ use tidegate_client::Collective;
 use tidegate_client::Errno;
 use tidegate_client::core::CallId;
 use tidegate_sched::{AppId, Latency};
+
+/// Collective operations of an application that may be under way at once.
+const BEGUN_MAX: usize = 64;
 
 /// An application while it runs.
 pub(super) struct App {
@@ -21,9 +25,10 @@ pub(super) struct App {
     rounds: u64,
     /// Processes that wait at the barrier.
     waiting: Vec<u32>,
-    /// The last two operations, by number: when the first process began them, by its clock. No
-    /// process is two ahead of another one that has an access of an operation to make.
-    begun: [(u64, u64); 2],
+    /// The last collective operations, by number: when the first process began them, by its clock.
+    /// In programs that go together no process is two ahead of another one with accesses to make;
+    /// in a replay, one that is further ahead leaves the others an operation of their own.
+    begun: [(u64, u64); BEGUN_MAX],
     ended: u32,
 }
 
@@ -68,7 +73,7 @@ pub(super) fn launch(applications: Vec<Application>, rng: &mut Rng) -> (Vec<App>
             processes: count,
             rounds: u64::from(count.max(1).ilog2() + u32::from(!count.is_power_of_two())),
             waiting: Vec::new(),
-            begun: [(u64::MAX, 0); 2],
+            begun: [(u64::MAX, 0); BEGUN_MAX],
             ended: 0,
         });
         let processes = application.processes.into_iter();
@@ -167,7 +172,7 @@ impl World {
                 true
             }
             Step::Begin(operation) => {
-                self.note_begin(number, operation);
+                self.begins(number, operation);
                 self.recorder.operation_begins(app, operation, now);
                 true
             }
@@ -217,14 +222,14 @@ impl World {
         let (node, app) = (process.node, self.apps[process.app as usize].id);
         self.recorder.access_begins(process.app, now);
         let collective = access.part.map(|part| {
-            let begun = &self.apps[self.processes[number as usize].app as usize].begun;
+            let stamp_ns = self.begins(number, part.operation);
             let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
             Collective {
                 // Numbers of the clients' own operations are small.
                 operation: 1 << 63 | part.operation,
                 // Each aggregator's part is an operation to those who go by its bytes.
                 bytes: 0,
-                stamp_ns: begun[(part.operation % 2) as usize].1,
+                stamp_ns,
                 tail_us: us(part.tail_ns),
                 tail_max_us: us(part.tail_max_ns),
                 tail_rank: part.rank,
@@ -234,15 +239,18 @@ impl World {
         self.pump_node(node);
     }
 
-    /// A process begins its part of an operation; the first one's clock is the operation's stamp.
-    fn note_begin(&mut self, number: u32, operation: u64) {
+    /// A process begins its part of an operation, or goes on with it. The first one's clock is the
+    /// operation's stamp.
+    fn begins(&mut self, number: u32, operation: u64) -> u64 {
         let now = self.now();
         let process = &self.processes[number as usize];
         let stamp_ns = self.nodes[process.node as usize].wall_ns(now);
-        let begun = &mut self.apps[process.app as usize].begun[(operation % 2) as usize];
+        let begun = &mut self.apps[process.app as usize].begun;
+        let begun = &mut begun[(operation % BEGUN_MAX as u64) as usize];
         if begun.0 != operation {
             *begun = (operation, stamp_ns);
         }
+        begun.1
     }
 
     /// A call has its answer.
@@ -260,10 +268,22 @@ impl World {
             }
             return;
         };
+        match answered.asked.tail_ns {
+            0 => self.access_ends(number, &answered),
+            tail_ns => {
+                let event = Event::TailEnds(number, Box::new(answered));
+                self.events.push(now.saturating_add(tail_ns), event);
+            }
+        }
+    }
+
+    /// Nothing more belongs to an access.
+    pub(super) fn access_ends(&mut self, number: u32, answered: &Answered) {
+        let now = self.now();
         let process = &mut self.processes[number as usize];
         process.in_flight -= 1;
         self.recorder
-            .access_ends(process.app, number, &answered, now);
+            .access_ends(process.app, number, answered, now);
         match process.wait {
             Wait::Drain(left) if process.in_flight <= left => {
                 self.events.push(now, Event::Resume(number));

@@ -34,6 +34,8 @@ pub struct Part {
     pub tail_max_ns: u64,
     /// How many parts have a longer one.
     pub rank: u16,
+    /// The access ends when the work that follows is over. Else the program does that work.
+    pub with_tail: bool,
 }
 
 /// What a process does next.
