@@ -42,7 +42,8 @@ pub struct Performance {
     #[arg(long, value_name = "FILE", default_value = "docs/instructions.txt")]
     instructions: PathBuf,
     /// Measure beside diod (Debian's package) instead; PROGRAM makes the load on it, called as
-    /// `PROGRAM PORT EXPORT FILE r|w BYTES MIB IN_FLIGHT CONNECTIONS`, and ends with `RATE op/s`
+    /// `PROGRAM PORT EXPORT FILE r|w BYTES MIB IN_FLIGHT CONNECTIONS`, and ends with `RATE op/s`;
+    /// before that, `p99 US` if it knows
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     diod: Option<PathBuf>,
     /// Exit with 1 if a claim does not hold

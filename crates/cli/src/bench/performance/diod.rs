@@ -32,6 +32,8 @@ struct Samples {
     per_second: Vec<f64>,
     /// Processor time of the server, us for each access.
     server_us: Vec<f64>,
+    /// Time that 99 of 100 accesses took at most, us, if it is told.
+    p99_us: Vec<f64>,
 }
 
 struct Row {
@@ -44,6 +46,11 @@ struct Row {
 impl Row {
     fn rate(&self, column: usize) -> f64 {
         median(self.columns[column].per_second.iter().copied())
+    }
+
+    fn p99_us(&self, column: usize) -> Option<f64> {
+        let told = &self.columns[column].p99_us;
+        (!told.is_empty()).then(|| median(told.iter().copied()))
     }
 
     fn server_us(&self, column: usize) -> f64 {
@@ -157,6 +164,13 @@ impl<'a> Diod<'a> {
         let used = processor::of_process_ns(self.pid).saturating_sub(before);
         into.per_second.push(rate);
         into.server_us.push(used as f64 / 1000.0 / count as f64);
+        let mut words = text.split_whitespace();
+        let p99 = words
+            .by_ref()
+            .any(|word| word == "p99")
+            .then(|| words.next());
+        into.p99_us
+            .extend(p99.flatten().and_then(|us| us.parse::<f64>().ok()));
         Ok(())
     }
 }
@@ -175,6 +189,7 @@ fn measure(
         truncate: workload.access == Access::Write,
     })?;
     into.per_second.push(found.per_second);
+    into.p99_us.push(found.p99_us);
     into.server_us
         .push(found.forwarder_cores * 1e6 / found.per_second);
     Ok(())
@@ -213,12 +228,16 @@ fn claim(row: &Row) -> Claim {
 
 fn text(rows: &[Row]) -> String {
     let mut text = String::from(
-        "thousand accesses per second, and processor time of the server, us per access\n\n",
+        "thousand accesses per second; in brackets processor time of the server, us per access, \
+         and time that 99 of 100 accesses took at most, us\n\n",
     );
     let heading = [&["" as &str], &COLUMNS[..]].concat();
     let cell = |row: &Row, column| {
         let (rate, us) = (row.rate(column) / 1000.0, row.server_us(column));
-        format!("{rate:.1} ({us:.1})")
+        let p99 = row
+            .p99_us(column)
+            .map_or("-".to_string(), |us| format!("{us:.0}"));
+        format!("{rate:.1} ({us:.1}, {p99})")
     };
     let line = |row: &Row| {
         let cells = (0..COLUMNS.len()).map(|column| cell(row, column));
@@ -236,6 +255,7 @@ fn json_of(rows: &[Row], claims: &[Claim]) -> serde_json::Value {
             json!({
                 "operations_per_second": row.rate(column),
                 "server_us_per_operation": row.server_us(column),
+                "p99_us": row.p99_us(column),
             })
         };
         let columns = COLUMNS.iter().enumerate();
