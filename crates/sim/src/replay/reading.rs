@@ -3,7 +3,7 @@
 use super::{Replay, ReplayOptions, Timed};
 use crate::units::TIME_MAX_NS;
 use crate::world::{Access, Part};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_trace::{Direction, Merged, Record, Tail};
 use tidegate_wire::Extent;
@@ -23,8 +23,8 @@ struct Reading<'a> {
     accesses: u64,
     /// Requests that had failed.
     failed: u64,
-    /// Collective operations by application, number and stamp, in the order of their first request.
-    operations: BTreeMap<(u64, u64, i64), u64>,
+    /// Each application's collective operations by number and stamp, numbered as they come.
+    operations: BTreeMap<u64, BTreeMap<(u64, i64), u64>>,
 }
 
 #[derive(Default)]
@@ -113,11 +113,12 @@ impl Reading<'_> {
                 record.len
             ));
         }
-        let part = record.tail.map(|tail| {
-            let count = self.operations.len() as u64;
-            let operation = (record.app.0, record.operation, at);
-            let operation = *self.operations.entry(operation).or_insert(count);
-            part(operation, &tail)
+        let tail = record.tail.filter(|_| pieces > 0);
+        let part = tail.map(|tail| {
+            let operations = self.operations.entry(record.app.0).or_default();
+            let count = operations.len() as u64;
+            let operation = operations.entry((record.operation, at)).or_insert(count);
+            part(*operation, &tail)
         });
         client.add((at_ns as u64, part), record, request_max, whole);
         Ok(())
@@ -184,6 +185,13 @@ impl Client {
     fn in_order(mut self) -> Option<Arc<[Timed]>> {
         // Requests of one operation can come in another order than they were made.
         self.accesses.sort_by_key(|it| it.at_ns);
+        // A tail is told with each request of a process for an operation, and comes once.
+        let mut ended = BTreeSet::new();
+        for timed in self.accesses.iter_mut().rev() {
+            if let Some(part) = &mut timed.access.part {
+                part.with_tail = ended.insert(part.operation);
+            }
+        }
         (!self.accesses.is_empty()).then(|| Arc::from(self.accesses))
     }
 }

@@ -122,6 +122,7 @@ fn requests_of_one_collective_operation_are_one_again_with_their_tails() {
     // Number and stamp tell operations apart.
     let records = [
         of(1, 7, 20, 5),
+        of(1, 7, 20, 5),
         of(2, 7, 20, 50),
         alone,
         of(2, 7, 30, 7),
@@ -134,14 +135,23 @@ fn requests_of_one_collective_operation_are_one_again_with_their_tails() {
         let steps = std::iter::repeat_with(|| program.next(&mut rng));
         let steps = steps.take_while(|step| *step != Step::Exit);
         let parts = steps.filter_map(|step| match step {
-            Step::Issue(access) => Some(access.part.map(|part| (part.operation, part.tail_ns))),
+            Step::Issue(access) => {
+                let part = access.part;
+                Some(part.map(|part| (part.operation, part.tail_ns, part.with_tail)))
+            }
             _ => None,
         });
         parts.collect::<Vec<_>>()
     });
+    // Both of the first client's are of one operation: its tail comes once, behind the last.
     let expected = [
-        vec![Some((0, 5000))],
-        vec![Some((0, 50_000)), None, Some((2, 6000)), Some((1, 7000))],
+        vec![Some((0, 5000, false)), Some((0, 5000, true))],
+        vec![
+            Some((0, 50_000, true)),
+            None,
+            Some((2, 6000, true)),
+            Some((1, 7000, true)),
+        ],
     ];
     assert_eq!(parts.collect::<Vec<_>>(), expected);
 }

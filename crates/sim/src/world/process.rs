@@ -244,13 +244,17 @@ impl World {
     fn begins(&mut self, number: u32, operation: u64) -> u64 {
         let now = self.now();
         let process = &self.processes[number as usize];
-        let stamp_ns = self.nodes[process.node as usize].wall_ns(now);
+        let mut stamp_ns = self.nodes[process.node as usize].wall_ns(now);
         let begun = &mut self.apps[process.app as usize].begun;
-        let begun = &mut begun[(operation % BEGUN_MAX as u64) as usize];
-        if begun.0 != operation {
-            *begun = (operation, stamp_ns);
+        let at = (operation % BEGUN_MAX as u64) as usize;
+        if begun[at].0 != operation {
+            // The stamp tells operations apart: none that is known may have it already.
+            while begun.iter().any(|other| other.1 == stamp_ns) {
+                stamp_ns += 1;
+            }
+            begun[at] = (operation, stamp_ns);
         }
-        begun.1
+        begun[at].1
     }
 
     /// A call has its answer.
