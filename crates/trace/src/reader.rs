@@ -220,11 +220,14 @@ impl<R: Read> Reader<R> {
 
     fn take(&mut self, block: Block) -> Option<Record> {
         self.closed = matches!(block, Block::End { .. });
-        let tail = self.tail.take();
+        // A loss or a name may come between a tail and its request.
+        if matches!(block, Block::Header(_) | Block::End { .. }) {
+            self.tail = None;
+        }
         match block {
             Block::Tail(tail) => self.tail = Some(tail),
             Block::Request(mut record) => {
-                record.tail = tail;
+                record.tail = self.tail.take();
                 record.arrival_ns = record.arrival_ns.saturating_add_signed(self.shift_ns);
                 let issue = |ns: i64| ns.saturating_add(self.shift_ns);
                 record.issue_ns = record.issue_ns.map(issue);

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Between two tries to write to a pipe that is full.
 const TRY_PIPE: Duration = Duration::from_millis(10);
-/// Most records written at once.
+/// Most blocks of records written at once.
 const BATCH: usize = 1024;
 
 const RUNNING: u8 = 0;
@@ -72,7 +72,8 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Records into a file with room for so many records in memory, 96 bytes each. A trace that is
+    /// Records into a file with room for so many records in memory, 96 bytes each, or half as many
+    /// that have tails. A trace that is
     /// there already is gone on with; another file is refused. `tell` is called from a thread of
     /// the recorder.
     pub fn create(
@@ -239,8 +240,8 @@ impl<W: Write, T: Fn(Event)> Writing<W, T> {
         // Read before the records: what was dropped by then was dropped before the last of them.
         let overflowed = self.shared.overflowed.load(Ordering::Acquire);
         // No more than the ring holds, however fast it is filled again: the user gave that bound.
-        let batch = BATCH.min(self.shared.ring.len_max()) as u64;
-        while self.pending_records < batch
+        let batch = BATCH.min(self.shared.ring.len_max()) * BLOCK_LEN;
+        while self.pending.len() < batch
             && let Some(mut block) = self.shared.ring.pop()
         {
             format::seal(&mut block);

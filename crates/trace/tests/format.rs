@@ -164,6 +164,24 @@ fn a_trace_cut_anywhere_is_read_up_to_there() {
 }
 
 #[test]
+fn a_tail_waits_for_its_request_and_not_for_another_recording() {
+    let request = Block::Request(read());
+    let read_of = |between: &[Block]| {
+        let header = Block::Header(header());
+        let mut blocks = vec![header, Block::Tail(TAIL)];
+        blocks.extend_from_slice(between);
+        blocks.extend([request.clone(), request.clone()]);
+        let bytes: Vec<u8> = blocks.iter().flat_map(Block::encode).collect();
+        let reader = Reader::new(&bytes[..], "t").expect("it is a trace");
+        let records = reader.map(|record| record.expect("memory").tail);
+        records.collect::<Vec<_>>()
+    };
+    let name = Block::Name(AppId(1), "one".to_string());
+    assert_eq!(read_of(&[Block::Loss(3), name]), [Some(TAIL), None]);
+    assert_eq!(read_of(&[Block::Header(header())]), [None, None]);
+}
+
+#[test]
 fn a_flipped_bit_ends_the_reading_and_is_told() {
     let (bytes, _) = written();
     for bit in (BLOCK_LEN * 8)..(bytes.len() * 8) {
