@@ -166,7 +166,7 @@ impl Performance {
             );
         }
         for cluster in [&one, &four] {
-            column::fill_together(cluster.export(), effort.files_bytes, LARGE)?;
+            column::fill_together(cluster.export(), effort.files_bytes)?;
         }
         let by_socket = format!("{};shared_memory_bytes=0", one.text());
         let direct = one.export().to_path_buf();
@@ -207,7 +207,7 @@ impl Performance {
             sections: &sections,
         };
         let cluster = Cluster::start(place, &shape)?;
-        column::fill_together(cluster.export(), effort.files_bytes, SMALL)?;
+        column::fill_alone(cluster.export(), effort.files_bytes, SMALL)?;
         let direct = Way::Directory(cluster.export());
         let ways = [
             ("direct", direct, None),
@@ -233,7 +233,7 @@ impl Performance {
             sections: &sections,
         };
         let cluster = Cluster::start(place, &shape)?;
-        column::fill_together(cluster.export(), effort.files_bytes, LARGE)?;
+        column::fill_together(cluster.export(), effort.files_bytes)?;
         let start = |(name, text)| Column::start(place, name, &Way::Client(text), Some(&cluster));
         let ways = [("client", cluster.text()), ("TCP", cluster.tcp_text())];
         let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();

@@ -120,9 +120,15 @@ pub fn fill(dir: &Path, bytes: u64) -> Result<(), Fail> {
 }
 
 /// The same where so many clients as there are share `bytes` evenly: the first has all if alone.
-/// Of how many bytes the writes are, says how large the page cache's pages become.
-pub fn fill_together(dir: &Path, bytes: u64, piece: usize) -> Result<(), Fail> {
+pub fn fill_together(dir: &Path, bytes: u64) -> Result<(), Fail> {
     let share = |client| bytes / (client as u64 + 1);
+    (0..CLIENTS_MAX).try_for_each(|client| fill_one(dir, client, share(client), LARGE))
+}
+
+/// One client's file, in writes of `piece`, which says how large the page cache's pages become;
+/// those of the others are there, and empty.
+pub fn fill_alone(dir: &Path, bytes: u64, piece: usize) -> Result<(), Fail> {
+    let share = |client| if client == 0 { bytes } else { 0 };
     (0..CLIENTS_MAX).try_for_each(|client| fill_one(dir, client, share(client), piece))
 }
 
@@ -134,5 +140,7 @@ fn fill_one(dir: &Path, client: usize, bytes: u64, piece: usize) -> Result<(), F
     let mut pieces = 0..bytes / len;
     pieces
         .try_for_each(|piece| file.write_all_at(&data, piece * len))
+        // The device must not be busy with it while something is measured.
+        .and_then(|()| file.sync_all())
         .map_err(at(&path))
 }
