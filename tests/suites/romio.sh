@@ -9,7 +9,9 @@ sources=$("$REPO/tools/need" --path mpich-tests) \
   || skip "the test programs of MPICH are not there: run tools/need mpich-tests"
 ONE_LIMIT_S=${ONE_LIMIT_S:-120}
 
-families=(mpich openmpi mpich5 openmpi5) quick=''
+# FAMILIES names some of them.
+read -ra families <<< "${FAMILIES:-mpich openmpi mpich5 openmpi5}"
+quick=''
 choose_ways "shim" "mount shortcut shim-mount shim"
 if [ "$MODE" = quick ]; then
   families=(mpich)

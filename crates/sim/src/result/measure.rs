@@ -167,6 +167,11 @@ fn of_operations(result: &mut PointResult, outcome: &world::Outcome, given: &Giv
     let (ratio, first_ns) = totals.spreads.means();
     result.set(Metric::LastToFirst, ratio);
     result.set(Metric::FirstForwarder, first_ns / MS);
+    let (shuffled_ns, operations_ns) = totals.shuffled_ns;
+    if operations_ns > 0 {
+        let percent = over(shuffled_ns as f64 * 100.0, operations_ns as f64);
+        result.set(Metric::ShufflePercent, percent);
+    }
 }
 
 fn of_applications(result: &mut PointResult, outcome: &world::Outcome, given: &Given) {

@@ -26,6 +26,9 @@ pub enum Metric {
     LastToFirst,
     /// Mean time until an access's first forwarder is done, ms.
     FirstForwarder,
+    /// Share of the time of marked operations in which none of their application's accesses is
+    /// under way: the shuffle, and waiting for each other; percent.
+    ShufflePercent,
     /// Share of the makespan in which devices are busy; mean over forwarders, percent.
     Utilisation,
     /// Calls to the back ends.
@@ -93,6 +96,7 @@ impl Metric {
         Metric::Bandwidth,
         Metric::LastToFirst,
         Metric::FirstForwarder,
+        Metric::ShufflePercent,
         Metric::Utilisation,
         Metric::BackEndCalls,
         Metric::AggregationRequests,
@@ -132,6 +136,7 @@ impl Metric {
             Metric::Bandwidth => "bandwidth, MB/s",
             Metric::LastToFirst => "last/first forwarder",
             Metric::FirstForwarder => "first forwarder done, ms",
+            Metric::ShufflePercent => "shuffle, %",
             Metric::Utilisation => "utilisation, %",
             Metric::BackEndCalls => "back-end calls",
             Metric::AggregationRequests => "aggregation, requests",

@@ -64,6 +64,7 @@ struct Group {
     begun_ns: u64,
     ended: u32,
     bytes_before: u64,
+    io_before_ns: u64,
 }
 
 /// Writes a run down.
@@ -179,10 +180,12 @@ impl Recorder {
 
     pub(super) fn operation_begins(&mut self, app: u32, operation: u64, now: u64) {
         let bytes_before = self.bytes_of(app);
+        let io_before_ns = self.totals.applications[app as usize].io_ns;
         self.groups.entry((app, operation)).or_insert(Group {
             begun_ns: now,
             ended: 0,
             bytes_before,
+            io_before_ns,
         });
     }
 
@@ -197,11 +200,16 @@ impl Recorder {
             return;
         }
         let (begun_ns, bytes_before) = (group.begun_ns, group.bytes_before);
+        let io_before_ns = group.io_before_ns;
         self.groups.remove(&(app, operation));
         if self.totals.applications[app as usize].background {
             return;
         }
         self.totals.operations.add(now - begun_ns);
+        let io_ns = self.totals.applications[app as usize].io_ns - io_before_ns;
+        let (shuffled_ns, operations_ns) = &mut self.totals.shuffled_ns;
+        *shuffled_ns += (now - begun_ns).saturating_sub(io_ns);
+        *operations_ns += now - begun_ns;
         if self.keeps_accesses {
             self.operations.push(Operation {
                 app,

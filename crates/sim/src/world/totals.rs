@@ -10,6 +10,9 @@ pub struct Totals {
     pub accesses: Quantiles,
     /// Times of operations of whole applications ([`super::Step::Begin`]), ns.
     pub operations: Quantiles,
+    /// Of these times, the sum of those in which the application had no access under way, and the
+    /// sum of all, ns.
+    pub shuffled_ns: (u64, u64),
     /// The sum of the accesses' times, ns, added up as a float.
     pub waited_ns: f64,
     /// By application, in the run's order, those that are not measured too.
