@@ -197,16 +197,7 @@ impl Performance {
 
     /// Large accesses of one client to a file whose pages are as small as those of older kernels.
     fn single_pages(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
-        let sections = |_| "[log]\nlevel = \"warn\"\n".to_string();
-        let shape = Shape {
-            name: "single",
-            forwarders: 1,
-            stripe: 1 << 20,
-            nice: 0,
-            tcp: true,
-            sections: &sections,
-        };
-        let cluster = Cluster::start(place, &shape)?;
+        let cluster = one_forwarder(place, "single", "")?;
         column::fill_alone(cluster.export(), effort.files_bytes, SMALL)?;
         let direct = Way::Directory(cluster.export());
         let ways = [
@@ -223,16 +214,7 @@ impl Performance {
 
     /// Large accesses where a device is the bound.
     fn device(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
-        let sections = |_| format!("{DEVICE}[log]\nlevel = \"warn\"\n");
-        let shape = Shape {
-            name: "device",
-            forwarders: 1,
-            stripe: 1 << 20,
-            nice: 0,
-            tcp: true,
-            sections: &sections,
-        };
-        let cluster = Cluster::start(place, &shape)?;
+        let cluster = one_forwarder(place, "device", DEVICE)?;
         column::fill_together(cluster.export(), effort.files_bytes)?;
         let start = |(name, text)| Column::start(place, name, &Way::Client(text), Some(&cluster));
         let ways = [("client", cluster.text()), ("TCP", cluster.tcp_text())];
@@ -275,6 +257,24 @@ impl Performance {
             let _ = std::io::stderr().flush();
         }
     }
+}
+
+/// One forwarder, which is reached by TCP too; `sections` of its configuration.
+fn one_forwarder<'a>(
+    place: &'a Workplace,
+    name: &str,
+    sections: &str,
+) -> Result<Cluster<'a>, Fail> {
+    let sections = |_| format!("{sections}[log]\nlevel = \"warn\"\n");
+    let shape = Shape {
+        name,
+        forwarders: 1,
+        stripe: 1 << 20,
+        nice: 0,
+        tcp: true,
+        sections: &sections,
+    };
+    Cluster::start(place, &shape)
 }
 
 /// The medians of several measurements.

@@ -3,8 +3,8 @@
 use super::column::{Column, Way, file_name, fill};
 use super::load::Task;
 use super::workload::{Access, SMALL, Workload};
-use super::{Effort, Performance};
-use crate::bench::cluster::{Cluster, Shape, at};
+use super::{Effort, Performance, one_forwarder};
+use crate::bench::cluster::at;
 use crate::bench::statistics::median;
 use crate::bench::workplace::Workplace;
 use crate::bench::{Claim, claims_json, judge, processor};
@@ -72,16 +72,7 @@ impl Performance {
     /// Measures beside diod; `driver` makes the load on it.
     pub(super) fn beside_diod(&self, driver: &Path, effort: &Effort) -> Result<ExitCode, Fail> {
         let place = Workplace::make(&self.common.dir, "bench")?;
-        let sections = |_| "[log]\nlevel = \"warn\"\n".to_string();
-        let shape = Shape {
-            name: "diod",
-            forwarders: 1,
-            stripe: 1 << 20,
-            nice: 0,
-            tcp: true,
-            sections: &sections,
-        };
-        let cluster = Cluster::start(&place, &shape)?;
+        let cluster = one_forwarder(&place, "diod", "")?;
         let bytes = effort.files_bytes / 4;
         fill(cluster.export(), bytes)?;
         let diod = Diod::start(&place, cluster.export(), driver)?;
