@@ -89,6 +89,13 @@ pub struct Tail {
     pub rank: u16,
 }
 
+impl Tail {
+    /// What a client told with a request; None if that was nothing.
+    pub fn told(us: u32, max_us: u32, rank: u16) -> Option<Tail> {
+        (us.max(max_us) > 0).then_some(Tail { us, max_us, rank })
+    }
+}
+
 impl Record {
     /// The first byte behind it.
     pub fn end(&self) -> u64 {

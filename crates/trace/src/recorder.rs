@@ -73,9 +73,8 @@ struct Shared {
 
 impl Recorder {
     /// Records into a file with room for so many records in memory, 96 bytes each, or half as many
-    /// that have tails. A trace that is
-    /// there already is gone on with; another file is refused. `tell` is called from a thread of
-    /// the recorder.
+    /// that have tails. A trace that is there already is gone on with; another file is refused.
+    /// `tell` is called from a thread of the recorder.
     pub fn create(
         path: &Path,
         header: &Header,

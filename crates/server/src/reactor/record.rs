@@ -103,7 +103,7 @@ fn record(served: &Served, forwarder: u16, zero_wall_ns: u64) -> Record {
         // Right for any two clocks less than 292 years apart.
         issue_ns: stamp.map(|stamp| stamp.wrapping_sub(zero_wall_ns) as i64),
         app: AppId(served.app),
-        tail: (us.max(max_us) > 0).then_some(Tail { us, max_us, rank }),
+        tail: Tail::told(us, max_us, rank),
         operation: served.operation,
         file: FileId(served.file),
         // A client's id lets its user resume its session, so it does not go into a file.

@@ -247,7 +247,7 @@ impl Recorder {
             service_ns: served
                 .dispatched
                 .and_then(|from| since(from, served.finished)),
-            tail: (us.max(max_us) > 0).then_some(Tail { us, max_us, rank }),
+            tail: Tail::told(us, max_us, rank),
         });
     }
 
