@@ -203,5 +203,23 @@ fn assert_sound(workload: &Workload, processes: u32) -> (Vec<Vec<Step>>, Outcome
         })
         .collect();
     assert_eq!(outcome.operations.len(), operations.len());
+    assert_eq!(outcome.totals.shuffled_ns, shuffled_ns(&outcome));
     (steps, outcome)
+}
+
+/// The time of all operations without an access under way, and all of it, from what was kept.
+fn shuffled_ns(outcome: &Outcome) -> (u64, u64) {
+    let mut accesses: Vec<_> = outcome.accesses.iter().collect();
+    accesses.sort_by_key(|access| access.issued_ns);
+    outcome.operations.iter().fold((0, 0), |sums, operation| {
+        let (mut idle_ns, mut at_ns) = (0, operation.issued_ns);
+        for access in &accesses {
+            let from_ns = access.issued_ns.min(operation.completed_ns);
+            idle_ns += from_ns.saturating_sub(at_ns);
+            at_ns = at_ns.max(access.completed_ns);
+        }
+        idle_ns += operation.completed_ns.saturating_sub(at_ns);
+        let all_ns = operation.completed_ns - operation.issued_ns;
+        (sums.0 + idle_ns, sums.1 + all_ns)
+    })
 }

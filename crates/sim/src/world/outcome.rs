@@ -180,7 +180,7 @@ impl Recorder {
 
     pub(super) fn operation_begins(&mut self, app: u32, operation: u64, now: u64) {
         let bytes_before = self.bytes_of(app);
-        let io_before_ns = self.totals.applications[app as usize].io_ns;
+        let io_before_ns = self.totals.applications[app as usize].io_until(now);
         self.groups.entry((app, operation)).or_insert(Group {
             begun_ns: now,
             ended: 0,
@@ -206,7 +206,7 @@ impl Recorder {
             return;
         }
         self.totals.operations.add(now - begun_ns);
-        let io_ns = self.totals.applications[app as usize].io_ns - io_before_ns;
+        let io_ns = self.totals.applications[app as usize].io_until(now) - io_before_ns;
         let (shuffled_ns, operations_ns) = &mut self.totals.shuffled_ns;
         *shuffled_ns += (now - begun_ns).saturating_sub(io_ns);
         *operations_ns += now - begun_ns;

@@ -35,6 +35,18 @@ pub struct ApplicationTotals {
     since_ns: u64,
 }
 
+impl ApplicationTotals {
+    /// [`ApplicationTotals::io_ns`] up to now, accesses that go on included.
+    pub(super) fn io_until(&self, now: u64) -> u64 {
+        let going_on_ns = if self.under_way > 0 {
+            now - self.since_ns
+        } else {
+            0
+        };
+        self.io_ns + going_on_ns
+    }
+}
+
 /// Sums over the accesses of which some forwarder took time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spreads {
