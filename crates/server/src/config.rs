@@ -1,11 +1,13 @@
 //! What a forwarder is told at its start, checked; every refusal says what, where and what to do.
 
+mod ownership;
 mod read;
 mod shares;
 mod source;
 mod storage;
 mod units;
 
+pub use ownership::{Durability, OwnershipOptions};
 pub use read::{check_scheduler, scheduler_options, scheduler_options_on};
 pub use shares::{rules, rules_file, same_match};
 pub use source::{Source, Value};
@@ -39,6 +41,8 @@ pub struct Config {
     pub insecure: bool,
     /// Whether this forwarder stands in for others that died.
     pub fail_over: bool,
+    /// How forwarders keep seats apart.
+    pub ownership: OwnershipOptions,
     /// Largest payload of one frame.
     pub payload_max: u32,
     /// The most that clients may have under way at once of a transfer.

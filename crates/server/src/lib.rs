@@ -4,6 +4,7 @@
 //! [`reactor`], has the sockets and the forwarder's core; the threads of [`storage`] do what
 //! blocks. [`seats`] are the locks by which the forwarders of an export divide the files.
 
+pub mod backend;
 pub mod calibrate;
 pub mod config;
 mod descriptors;

@@ -20,8 +20,7 @@ const WINDOW_MS_SSD: u64 = 250;
 /// Most threads that serve connections.
 const REACTORS_MAX: u64 = 64;
 
-const SECTIONS: &str =
-    "[storage], [scheduler], [device], [emulation], [trace], [log], [[app]], [[group]], [[view]]";
+const SECTIONS: &str = "[ownership], [storage], [scheduler], [device], [emulation], [trace], [log], [[app]], [[group]], [[view]]";
 
 impl Config {
     /// Checks settings.
@@ -33,6 +32,7 @@ impl Config {
         let (device, window_ms) = device(source.section("device"))?;
         let emulation = emulation(source.section("emulation"))?;
         let trace = trace(source.section("trace"))?;
+        let ownership = super::ownership::ownership(source.section("ownership"))?;
         let storage = super::storage::storage(source.section("storage"), device.is_some())?;
         let scheduler = source.section("scheduler");
         let depth_written = scheduler.place("depth").is_some();
@@ -59,6 +59,7 @@ impl Config {
             pid_file: top.text("pid_file")?.map(|(path, _)| PathBuf::from(path)),
             insecure: top.bool("insecure", false)?,
             fail_over: top.bool("fail_over", true)?,
+            ownership,
             payload_max: top.number("payload_max", 1 << 20, (4096, PAYLOAD_LIMIT.into()))? as u32,
             pipelining: pipelining(&mut top)?,
             pool_bytes: 0,

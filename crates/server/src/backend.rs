@@ -1,0 +1,145 @@
+//! What is known of the file system that an export lies on before anything is tried on it: its
+//! type, its mount, and whether other nodes may have it mounted too.
+//!
+//! This is a table by type. What a type promises is tried out between forwarders and by
+//! `tidegate check`; this page says which of the two ways of working a forwarder begins with.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+/// How far a file system reaches, by its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// One kernel has it mounted, so what that kernel keeps in memory is the truth: ext4, XFS.
+    Node,
+    /// Several nodes may have it mounted, and their kernels keep each other's memory of files
+    /// right: Lustre, GPFS, the kernel's CephFS.
+    Coherent,
+    /// Several nodes may have it mounted, and what a node keeps in memory may be old: NFS, FUSE.
+    Cached,
+}
+
+/// The file system of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its type as the kernel names it: `ext4`, `nfs4`, `fuse.glusterfs`.
+    pub kind: String,
+    /// What is mounted, as the kernel says: a device, `server:/path`, a volume.
+    pub source: String,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Options of the mount and of the file system.
+    pub options: Vec<String>,
+    /// How far it reaches.
+    pub reach: Reach,
+}
+
+/// File systems of one node.
+const OF_ONE_NODE: &[&str] = &[
+    "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "jfs", "nilfs2",
+    "ntfs3", "overlay", "ramfs", "reiserfs", "tmpfs", "vfat", "xfs", "zfs",
+];
+
+/// Shared file systems whose clients keep each other's caches right, by their documentation.
+const COHERENT: &[&str] = &["ceph", "gfs2", "gpfs", "lustre", "ocfs2", "wekafs"];
+
+impl Backend {
+    /// The file system that an open directory lies on.
+    pub fn of(directory: impl AsFd) -> std::io::Result<Backend> {
+        let number = directory.as_fd().as_raw_fd();
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        id.and_then(|id| mounts.lines().find_map(|line| parse(line, id.trim())))
+            .ok_or_else(|| std::io::Error::other("the kernel does not say where it is mounted"))
+    }
+
+    /// The same by path.
+    pub fn of_path(directory: &Path) -> std::io::Result<Backend> {
+        Backend::of(std::fs::File::open(directory)?)
+    }
+
+    /// Whether the mount has this option, such as `nolock`.
+    pub fn has_option(&self, option: &str) -> bool {
+        self.options.iter().any(|one| one == option)
+    }
+}
+
+/// A line of mountinfo, if it is the mount of that number.
+fn parse(line: &str, id: &str) -> Option<Backend> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ');
+    if left.next() != Some(id) {
+        return None;
+    }
+    let mount_point = unescape(left.nth(3)?);
+    let mut options: Vec<String> = left.next()?.split(',').map(str::to_owned).collect();
+    let mut right = right.split(' ');
+    let kind = right.next()?.to_owned();
+    let source = unescape(right.next()?);
+    options.extend(right.next().unwrap_or("").split(',').map(str::to_owned));
+    let reach = match kind.as_str() {
+        kind if OF_ONE_NODE.contains(&kind) => Reach::Node,
+        kind if COHERENT.contains(&kind) => Reach::Coherent,
+        _ => Reach::Cached,
+    };
+    Some(Backend {
+        kind,
+        source,
+        mount_point: mount_point.into(),
+        options,
+        reach,
+    })
+}
+
+/// The kernel writes spaces and the like as `\040`.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let code = tail.get(..3).filter(|_| first == b'\\');
+        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_mountinfo_says_type_source_place_and_options() {
+        let line = "77 25 0:52 / /mnt/a\\040b rw,relatime shared:3 - fuse.ceph-fuse ceph-fuse \
+                    rw,user_id=0,allow_other";
+        assert_eq!(parse(line, "7"), None);
+        let found = parse(line, "77").expect("its number");
+        assert_eq!(found.kind, "fuse.ceph-fuse");
+        assert_eq!(found.source, "ceph-fuse");
+        assert_eq!(found.mount_point, Path::new("/mnt/a b"));
+        assert!(found.has_option("relatime") && found.has_option("allow_other"));
+        assert_eq!(found.reach, Reach::Cached);
+        let local = "30 1 8:1 / / rw - ext4 /dev/sda1 rw";
+        assert_eq!(parse(local, "30").expect("it is").reach, Reach::Node);
+        let bare = "30 1 8:1 / / rw - lustre mgs@tcp:/fs";
+        assert_eq!(parse(bare, "30").expect("it is").reach, Reach::Coherent);
+    }
+
+    #[test]
+    fn every_directory_lies_somewhere() {
+        let proc = Backend::of_path(Path::new("/proc")).expect("it is mounted");
+        assert_eq!(
+            (&*proc.kind, &*proc.mount_point),
+            ("proc", Path::new("/proc"))
+        );
+    }
+}
