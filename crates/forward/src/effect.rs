@@ -170,7 +170,8 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
-    fn begin(&mut self, intent: &Intent<'_>) {
+    /// Nothing has taken effect when this fails.
+    fn begin(&mut self, intent: &Intent<'_>) -> Result<(), Access> {
         let mut bytes = [0; table::INTENT_MAX];
         let len = intent.encode(&mut bytes);
         table::begin(
@@ -179,7 +180,14 @@ impl Log<'_> {
             self.row.sequence,
             &bytes[..len],
         );
+        if self.row.table.must_persist()
+            && let Err(errno) = self.row.table.persist()
+        {
+            table::clear(&*self.row.table, self.row.row);
+            return Err(errno.into());
+        }
         self.begun = true;
+        Ok(())
     }
 }
 

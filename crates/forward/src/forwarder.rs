@@ -10,6 +10,7 @@ mod capacity;
 mod data;
 mod gate;
 mod locking;
+mod lost;
 mod opens;
 mod operations;
 mod permission;
@@ -37,6 +38,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use applications::Applications;
 use capacity::Capacity;
+use lost::Lease;
 use opens::OpenFiles;
 use operations::NameQueues;
 use pool::Pool;
@@ -48,7 +50,7 @@ use shares::InForce;
 use slab::Slab;
 use status::Counters;
 use tidegate_sched::{OptionsError, Scheduler, Time};
-use tidegate_wire::{Handle, Op, Request};
+use tidegate_wire::{Handle, Op, Outcome, Request, Status};
 use turns::Turns;
 
 /// One forwarder.
@@ -91,6 +93,7 @@ pub struct Forwarder {
     recorded: Option<Recorded>,
     /// How the host's storage works, if it has said so.
     storage: Option<StorageFacts>,
+    lease: Lease,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
     draining: bool,
@@ -114,6 +117,11 @@ enum Running {
     Resolve { seat: u16 },
     /// The last open of a file.
     Closed { handle: Handle },
+    /// What a seat's table says of opens and locks, which these requests wait for.
+    Persist {
+        seat: u16,
+        answers: Vec<(Key, Result<Outcome, Status>)>,
+    },
 }
 
 impl Forwarder {
@@ -157,6 +165,7 @@ impl Forwarder {
             noted: Vec::new(),
             recorded: None,
             storage: None,
+            lease: Lease::NotNeeded,
             timer: None,
             draining: false,
             drained: false,
@@ -252,6 +261,8 @@ impl Forwarder {
                 generation,
                 table,
             } => self.seat_taken(seat, generation, table),
+            Input::LeaseRenewed { until } => self.lease_renewed(until),
+            Input::SeatLost { seat } => self.seat_lost(seat),
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
             Input::Storage(facts) => self.storage = Some(facts),
@@ -296,6 +307,10 @@ impl Forwarder {
 
     /// Starts a job.
     fn start(&mut self, running: Running, work: crate::host::Job) {
+        let work = match self.is_too_late(&running) {
+            true => crate::host::Job::Refused(work.refused()),
+            false => work,
+        };
         self.job_serial = self.job_serial.wrapping_add(1);
         let place = self.jobs.insert((self.job_serial, running));
         let job = JobId(u64::from(self.job_serial) << 32 | u64::from(place));
@@ -325,6 +340,9 @@ impl Forwarder {
             ) => self.permission_checked(key, (handle, write), owner, result),
             (Running::Resolve { seat }, JobResult::Done) => self.intent_resolved(seat),
             (Running::Closed { handle }, JobResult::Done) => self.file_closed(handle),
+            (Running::Persist { seat, answers }, JobResult::Op(result)) => {
+                self.persisted(seat, answers, result.is_ok());
+            }
             _ => panic!("the host's result is of another kind than its job"),
         }
     }

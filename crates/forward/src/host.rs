@@ -239,6 +239,20 @@ pub enum Input {
         /// Its table.
         table: Arc<dyn SeatTable>,
     },
+    /// All seats held here, and those taken from now on, may be served until then; told again and
+    /// again. Never told where seats are held by locks that cannot be lost. When the time has come,
+    /// all seats are lost.
+    LeaseRenewed {
+        /// By the clock of `now`.
+        until: Time,
+    },
+    /// A seat is held here no longer: somebody else took it, or the back end dropped its lock.
+    /// Nothing of it may be answered any more. [`Output::ReleaseSeat`] follows when its jobs have
+    /// ended.
+    SeatLost {
+        /// Which.
+        seat: u16,
+    },
     /// Answer to [`Output::TakeSeat`]: somebody else holds the lock. (For the own seat the host
     /// goes on waiting for the lock, and says `SeatTaken` when it has it.)
     SeatRefused {
@@ -305,6 +319,51 @@ pub enum Job {
         /// The file.
         handle: Handle,
     },
+    /// [`SeatTable::persist`]: whose opens and locks the seat knows outlives the node.
+    Persist {
+        /// The seat's table.
+        table: Arc<dyn SeatTable>,
+    },
+    /// A job that must not take effect any more, because its seat was lost while it waited: report
+    /// it as refused.
+    Refused(RefusedJob),
+}
+
+/// What was refused, which is what the result looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedJob {
+    /// A call with so many parts.
+    Io(usize),
+    /// An operation.
+    Op,
+    /// A job whose result says nothing.
+    Other,
+}
+
+impl RefusedJob {
+    /// The result with this error.
+    pub fn result(self, errno: Errno) -> JobResult {
+        match self {
+            RefusedJob::Io(parts) => JobResult::Io {
+                parts: alloc::vec![Err(errno.into()); parts],
+                device_ns: 0,
+            },
+            RefusedJob::Op => JobResult::Op(Err(errno.into())),
+            RefusedJob::Other => JobResult::Done,
+        }
+    }
+}
+
+impl Job {
+    /// How this job is refused.
+    pub fn refused(&self) -> RefusedJob {
+        match self {
+            Job::Io { parts, .. } => RefusedJob::Io(parts.len()),
+            Job::Op { .. } | Job::Persist { .. } => RefusedJob::Op,
+            Job::Resolve { .. } | Job::Closed { .. } => RefusedJob::Other,
+            Job::Refused(refused) => *refused,
+        }
+    }
 }
 
 /// A row in a seat's table.
@@ -333,7 +392,7 @@ pub enum JobResult {
         /// Device time in ns (measured or emulated).
         device_ns: u64,
     },
-    /// Of `Job::Op`.
+    /// Of `Job::Op`; of `Job::Persist` with [`Outcome::Done`].
     Op(Result<Outcome, Access>),
     /// Of `Job::Resolve` and `Job::Closed`.
     Done,

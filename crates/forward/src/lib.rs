@@ -16,6 +16,7 @@ pub mod effect;
 mod files;
 mod forwarder;
 mod host;
+pub mod lease;
 mod locks;
 #[cfg(any(test, feature = "model"))]
 pub mod model;

@@ -40,6 +40,7 @@
 //! stores leaves the old record, an empty row or the new record. Whatever fails its checksum counts
 //! as not written: an unreadable result leaves the intent, an unreadable intent an empty row.
 
+use crate::files::Errno;
 use crate::result::{decode_result, encode_result};
 use alloc::boxed::Box;
 use tidegate_wire::{Outcome, Status};
@@ -125,6 +126,20 @@ pub trait SeatTable: Send + Sync {
     /// Stores bytes at `at`, then is visible to whoever maps the file, in program order with other
     /// stores.
     fn store(&self, at: usize, bytes: &[u8]);
+    /// Stores bytes whose loss with the node would only let an operation be repeated that may be.
+    fn store_later(&self, at: usize, bytes: &[u8]) {
+        self.store(at, bytes);
+    }
+    /// Whether what is stored outlives the node only after [`SeatTable::persist`].
+    fn must_persist(&self) -> bool {
+        false
+    }
+    /// Returns when all that was stored so far outlives this node, but for what was stored with
+    /// [`SeatTable::store_later`]. It may wait for the back end. An error is the back end's, or
+    /// says that the seat is not held any more; then it is not known what outlives the node.
+    fn persist(&self) -> Result<(), Errno> {
+        Ok(())
+    }
     /// Makes sure that later stores into `len` bytes from `at` find room where the table is kept;
     /// false if there is none. Told before a client gets rows, which nobody uses then: what they
     /// hold may be lost.
@@ -352,10 +367,12 @@ pub(crate) fn record(
     result: &Result<Outcome, Status>,
 ) {
     let at = row_at(row);
-    table.store(at + STATE_AT, &[0]);
-    table.store(at, &intent_head(sequence, &[]));
-    store_result(table, at, sequence, result);
-    table.store(at + STATE_AT, &[2]);
+    table.store_later(at + STATE_AT, &[0]);
+    table.store_later(at, &intent_head(sequence, &[]));
+    let (head, bytes, len) = result_bytes(sequence, result);
+    table.store_later(at + RESULT_AT, &bytes[..len]);
+    table.store_later(at + RESULT_HEAD_AT, &head);
+    table.store_later(at + STATE_AT, &[2]);
 }
 
 /// Forgets a row's record.
@@ -389,14 +406,23 @@ fn intent_head(sequence: u64, intent: &[u8]) -> [u8; STATE_AT] {
 }
 
 fn store_result(table: &dyn SeatTable, at: usize, sequence: u64, result: &Result<Outcome, Status>) {
+    let (head, bytes, len) = result_bytes(sequence, result);
+    table.store(at + RESULT_AT, &bytes[..len]);
+    table.store(at + RESULT_HEAD_AT, &head);
+}
+
+/// The head of a result, its bytes, and how many they are.
+fn result_bytes(
+    sequence: u64,
+    result: &Result<Outcome, Status>,
+) -> ([u8; 8], [u8; RESULT_MAX], usize) {
     let mut bytes = [0; RESULT_MAX];
     let len = encode_result(result, &mut bytes);
     let mut head = [0; 8];
     head[..2].copy_from_slice(&(len as u16).to_le_bytes());
     let checksum = crc(&[&sequence.to_le_bytes(), &head[..4], &bytes[..len]]);
     head[4..8].copy_from_slice(&checksum.to_le_bytes());
-    table.store(at + RESULT_AT, &bytes[..len]);
-    table.store(at + RESULT_HEAD_AT, &head);
+    (head, bytes, len)
 }
 
 /// CRC-32 (IEEE) of several pieces, a byte at a time: rows are short, so a small table will do.

@@ -9,6 +9,7 @@ mod exactly_once;
 mod hostile;
 mod joined;
 mod locks;
+mod lost;
 mod names;
 mod opens;
 mod record;
@@ -331,6 +332,11 @@ impl Host {
                 let _ = crate::Files::closed(&mut self.files, handle);
                 JobResult::Done
             }
+            Job::Persist { table } => {
+                let done = table.persist().map(|()| Outcome::Done);
+                JobResult::Op(done.map_err(crate::Access::Errno))
+            }
+            Job::Refused(refused) => refused.result(crate::Errno::EIO),
         }
     }
 

@@ -39,6 +39,7 @@ impl Engine {
             threads: 32,
             queued_max: 1000,
             faults: Faults::default(),
+            fence: Default::default(),
         };
         let ring = UringOptions { depth: 32 };
         let storage: Box<dyn Storage> = match uring {

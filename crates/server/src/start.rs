@@ -15,8 +15,8 @@ use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
 use crate::seats::{Seats, SeatsError};
 use crate::storage::{
-    EmulatedError, ExportError, ExportOptions, Faults, HIDDEN, KillAfterEffect, PosixFiles, Slots,
-    UringRefused, prepare_process,
+    EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
+    Slots, UringRefused, prepare_process,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -142,12 +142,13 @@ impl Server {
         let seats = seats(config, &files)?;
         let root = root(&mut files)?;
         let zero = Instant::now();
+        let fence = Fence::new(zero);
         let mut scheduler = config.scheduler.clone();
         let wall_offset_ns = identity::wall_ns();
         scheduler.wall_offset_ns = wall_offset_ns;
         let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
-        let chosen = storage::choose(config, &export, &files, &slots, &waker)?;
+        let chosen = storage::choose(config, &export, &files, &slots, &waker, &fence)?;
         if !config.depth_written && config.device.is_none() {
             scheduler.depth = chosen.storage.depth();
         }

@@ -7,6 +7,7 @@
 mod batch;
 pub mod emulated;
 pub mod faults;
+pub mod fence;
 mod gate;
 pub mod memory;
 pub(crate) mod ofd;
@@ -22,6 +23,7 @@ pub mod uring;
 
 pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
+pub use fence::Fence;
 pub use memory::SlotBytes;
 pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles};

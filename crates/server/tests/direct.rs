@@ -32,6 +32,7 @@ fn has_ring(dir: &Path) -> bool {
         threads: 1,
         queued_max: 1,
         faults: Faults::default(),
+        fence: Default::default(),
     };
     let (slots, ring) = (Slots::new(4096), UringOptions { depth: 1 });
     match Uring::new(&files, &slots, &pool, &ring, Arc::new(|| ())) {

@@ -39,6 +39,10 @@ impl Core {
         };
         let (seat, purpose) = (pending.seat, pending.purpose);
         let known = &self.seats[usize::from(seat)];
+        if generation < known.generation {
+            // Another forwarder has taken the seat since: this one has not noticed.
+            return self.leave(seat, forwarder, Some(id));
+        }
         if generation == known.generation && known.recovery.is_none() {
             // It was sent before the recovery that has ended meanwhile.
             return self.route(id);

@@ -287,7 +287,8 @@ impl Core {
     fn seats_held(&mut self, forwarder: usize, granted: &HelloReply) {
         for (number, generation) in &granted.held {
             let seat = &mut self.seats[usize::from(*number)];
-            if seat.generation == 0 {
+            if seat.generation == 0 || *generation < seat.generation {
+                // Never used, or a holder that has not noticed that it is none any more.
                 continue;
             }
             let changed = seat.generation != *generation;

@@ -25,7 +25,7 @@ pub(super) fn append(
         offset,
         len,
         checksum: checksum(payload),
-    });
+    })?;
     let Err(access) = files.write_at(handle, offset, payload) else {
         return Ok(Outcome::Appended { offset, len });
     };
@@ -81,7 +81,7 @@ pub(super) fn set_attr(
             handle,
             set: *set,
             size,
-        });
+        })?;
     }
     Ok(Outcome::Attr(files.set_attr(caller, handle, set)?))
 }
@@ -135,7 +135,7 @@ pub(super) fn setxattr(
             name,
             len,
             hash,
-        });
+        })?;
     }
     files.setxattr(caller, handle, name, value, flags)?;
     Ok(Outcome::Done)
@@ -163,7 +163,7 @@ pub(super) fn removexattr(
     log: &mut Log<'_>,
 ) -> Result<Outcome, Access> {
     if found(files.getxattr(None, handle, name), Errno::ENODATA)?.is_some() {
-        log.begin(&Intent::RemoveXattr { handle, name });
+        log.begin(&Intent::RemoveXattr { handle, name })?;
     }
     files.removexattr(caller, handle, name)?;
     Ok(Outcome::Done)

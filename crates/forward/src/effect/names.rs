@@ -60,7 +60,7 @@ pub(super) fn make(
         kind,
         wall_ns: files.wall_ns(),
         target: target.map_or((0, 0), |target| (target.len() as u32, hash(target))),
-    }));
+    }))?;
     let made = match op {
         Op::Create { mode, .. } => files.create(caller, parent, name, *mode),
         Op::Mkdir { mode, .. } => files.mkdir(caller, parent, name, *mode),
@@ -119,7 +119,7 @@ pub(super) fn link(
         handle,
         parent,
         name,
-    });
+    })?;
     Ok(Outcome::Attr(files.link(caller, handle, parent, name)?))
 }
 
@@ -147,7 +147,7 @@ pub(super) fn remove(
         parent,
         name,
         victim,
-    });
+    })?;
     if directory {
         files.rmdir(caller, parent, name)?;
     } else {
@@ -192,7 +192,7 @@ pub(super) fn rename(
         mode,
     };
     if target != Some(source) {
-        log.begin(&Intent::Rename(rename));
+        log.begin(&Intent::Rename(rename))?;
     }
     // Two names of one file: rename(2) leaves both, which needs no evidence.
     files.rename(caller, from, to, mode)?;

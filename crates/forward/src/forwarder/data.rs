@@ -1,5 +1,6 @@
 //! Reads and writes: extents through the scheduler, batches to the host, results to their requests.
 
+use super::lost::Lease;
 use super::request::{Key, Path, whole_file};
 use super::{Forwarder, IoPart, Running};
 use crate::files::Access;
@@ -218,6 +219,15 @@ impl Forwarder {
     }
 
     fn start_io(&mut self, requests: &[Request]) {
+        let lost = |request: &Request| self.is_lost(parts_of(request.id.0).0);
+        if requests.len() > 1 && self.lease != Lease::NotNeeded && requests.iter().any(lost) {
+            // Some may be of seats that are held: each is a call of its own.
+            return requests.chunks(1).for_each(|one| self.start_call(one));
+        }
+        self.start_call(requests);
+    }
+
+    fn start_call(&mut self, requests: &[Request]) {
         let mut ids = self.spare_ids.pop().unwrap_or_default();
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {
@@ -327,6 +337,7 @@ impl Forwarder {
         let pending = &self.requests[key];
         if let (Some(row), Some(number)) = (pending.row, pending.row_number)
             && result != Err(Status::UnknownHandle)
+            && !self.is_lost(key)
         {
             let table = self.seats[pending.seat].table.as_deref();
             let table = table.expect("a held seat has a table");

@@ -111,6 +111,10 @@ impl Forwarder {
     /// Replies to a request and forgets it. The reply goes to the connection that the request, or
     /// its repetition, came on.
     pub(super) fn answer(&mut self, key: Key, result: Result<Outcome, Status>) {
+        let result = match self.is_lost(key) {
+            true => Err(Status::NotMySeat),
+            false => result,
+        };
         let mut pending = self
             .requests
             .remove(key)

@@ -70,7 +70,7 @@ impl Forwarder {
         };
         // The table says that the client has a lock before the client hears it.
         self.note_lock_changes();
-        self.answer(key, result);
+        self.answer_holding(key, result);
         self.locks_changed(handle);
     }
 
@@ -111,7 +111,7 @@ impl Forwarder {
         };
         self.note_lock_changes();
         for key in granted {
-            self.answer(key, Ok(Outcome::Done));
+            self.answer_holding(key, Ok(Outcome::Done));
         }
     }
 

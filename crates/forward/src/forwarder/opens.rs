@@ -108,7 +108,7 @@ impl Forwarder {
             }
         }
         self.close_if_last(handle);
-        self.answer(key, result);
+        self.answer_holding(key, result);
     }
 
     pub(super) fn close_file(&mut self, key: Key, handle: Handle, open: u64) {

@@ -6,7 +6,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::Status;
+use tidegate_wire::{Outcome, Status};
 
 /// Blocks whose rows are given back together: clients that come and go all the time use the same
 /// rows again.
@@ -23,6 +23,8 @@ pub(super) enum State {
     Serving,
     /// The owner wants it, or the forwarder stops.
     Draining,
+    /// It is somebody else's by now, or may be: what is in hand of it ends.
+    Lost,
 }
 
 /// One seat of the layout, held or not.
@@ -48,6 +50,12 @@ pub(super) struct Seat {
     pub(super) resolving: u32,
     /// Requests and jobs that must end before the seat is released.
     pub(super) active: u32,
+    /// The table says of more clients that they hold something than outlives the node.
+    pub(super) marks_changed: bool,
+    /// It is being persisted.
+    pub(super) persisting: bool,
+    /// Requests that are answered when that has been done once more.
+    pub(super) answers: Vec<(Key, Result<Outcome, Status>)>,
 }
 
 /// The seats of the layout that are not away, which are few, however many there are.
@@ -140,6 +148,9 @@ impl Seat {
             unresolved: Vec::new(),
             resolving: 0,
             active: 0,
+            marks_changed: false,
+            persisting: false,
+            answers: Vec::new(),
         }
     }
 
@@ -165,6 +176,7 @@ impl Seat {
             State::Serving if self.in_grace() => "grace",
             State::Serving => "serving",
             State::Draining => "draining",
+            State::Lost => "lost",
         };
         (word, self.clients.len())
     }
@@ -303,6 +315,7 @@ impl Seat {
             seated.marked = held;
             let table = self.table.as_ref().expect("a held seat has a table");
             table::set_held(&**table, seated.block, held);
+            self.marks_changed |= held && table.must_persist();
         }
     }
 

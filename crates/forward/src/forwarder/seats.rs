@@ -1,5 +1,6 @@
 //! Seats: taking, resolving what the last holder left, serving, grace, draining, releasing.
 
+use super::lost::Lease;
 use super::request::{Key, Pending};
 use super::seat::{Seat, Seated, State};
 use super::{Forwarder, Running};
@@ -31,7 +32,7 @@ impl Forwarder {
         let own = seat == self.config.forwarder;
         match self.seats[seat].state {
             State::Serving => return self.gate(key),
-            State::Draining => return self.answer(key, Err(Status::NotMySeat)),
+            State::Draining | State::Lost => return self.answer(key, Err(Status::NotMySeat)),
             State::Away if !own && !self.config.fail_over => {
                 return self.answer(key, Err(Status::NotMySeat));
             }
@@ -56,7 +57,7 @@ impl Forwarder {
     }
 
     /// Sends what waits for a seat elsewhere; one that is away is forgotten then.
-    fn turn_away(&mut self, seat: u16) {
+    pub(super) fn turn_away(&mut self, seat: u16) {
         while let Some(key) = self
             .seats
             .get_mut(seat)
@@ -71,13 +72,18 @@ impl Forwarder {
 
     pub(super) fn seat_taken(&mut self, number: u16, generation: u64, table: Arc<dyn SeatTable>) {
         let (now, lease, grace) = (self.now, self.config.lease_ns, self.config.grace_ns);
+        let late = self.lease == Lease::Lapsed;
         let draining = self.draining;
         let seat = self.seat_mut(number);
         assert!(!seat.is_held(), "a seat is taken while it is held");
-        if draining || seat.state != State::Taking {
+        if late || draining || seat.state != State::Taking {
             seat.state = State::Away;
             self.outputs.push_back(Output::ReleaseSeat { seat: number });
-            return self.turn_away(number);
+            self.turn_away(number);
+            if late && number == self.config.forwarder && !draining {
+                self.take_seat(number);
+            }
+            return;
         }
         let (entries, damaged) = table::clients(&*table);
         seat.generation = generation;
@@ -153,7 +159,7 @@ impl Forwarder {
         seat.unresolved
             .retain(|row| table::peek(&*table, *row).0 == RowState::Intent);
         match seat.state {
-            State::Draining => self.release_if_idle(number),
+            State::Draining | State::Lost => self.release_if_idle(number),
             _ => self.serve(number),
         }
     }
@@ -209,7 +215,8 @@ impl Forwarder {
 
     pub(super) fn release_if_idle(&mut self, number: u16) {
         let seat = &self.seats[number];
-        if seat.state != State::Draining || seat.active > 0 || seat.resolving > 0 {
+        let ends = matches!(seat.state, State::Draining | State::Lost);
+        if !ends || seat.active > 0 || seat.resolving > 0 {
             return;
         }
         self.tell_holders(number);
@@ -217,6 +224,10 @@ impl Forwarder {
         self.drop_seat_locks(number);
         self.drop_seat_opens(number);
         self.outputs.push_back(Output::ReleaseSeat { seat: number });
+        if number == self.config.forwarder && !self.draining {
+            // It was lost, not given up.
+            self.take_seat(number);
+        }
     }
 
     /// Tells clients with opens or locks that the seat goes to another forwarder, which grants
@@ -256,7 +267,7 @@ impl Forwarder {
         seat.row_done(pending);
         if pending.active {
             seat.count_active(false);
-            if seat.state == State::Draining {
+            if matches!(seat.state, State::Draining | State::Lost) {
                 self.release_if_idle(pending.seat);
             }
         }

@@ -1,6 +1,7 @@
 //! Time: the forwarder's own pauses, leases, grace, and waiting for the own seat.
 
 use super::Forwarder;
+use super::lost::Lease;
 use tidegate_sched::Time;
 
 impl Forwarder {
@@ -18,6 +19,9 @@ impl Forwarder {
             }
         }
         self.now = now;
+        if self.lease != Lease::NotNeeded {
+            self.check_lease();
+        }
     }
 
     /// Makes sure that [`Forwarder::expire`] runs at `at`.

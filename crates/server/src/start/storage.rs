@@ -4,7 +4,7 @@ use super::StartError;
 use crate::config::Config;
 use crate::config::{Engine, Io};
 use crate::storage::{
-    Emulated, ExportOptions, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Uring,
+    Emulated, ExportOptions, Fence, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Uring,
     UringOptions, UringRefused, Wake,
 };
 use mio::Waker;
@@ -26,6 +26,7 @@ pub(super) fn choose(
     files: &PosixFiles,
     slots: &Slots,
     waker: &Arc<Waker>,
+    fence: &Fence,
 ) -> Result<Chosen, StartError> {
     let wake = wake(waker);
     let options = PoolOptions {
@@ -33,6 +34,7 @@ pub(super) fn choose(
         // Room for all that the sessions may ask, and for what the core asks for itself.
         queued_max: config.sessions_max as usize * config.credits as usize + 4096,
         faults: export.faults.clone(),
+        fence: fence.clone(),
     };
     let io = io(config, files)?;
     let said = |engine, why: String| {

@@ -6,7 +6,7 @@ use super::batch::{self, Meter};
 use super::pages;
 use super::route::Route;
 use super::slots::lock_buffer;
-use super::{Completion, Counts, Faults, PosixFiles, Slots, Storage, Wake};
+use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use crate::spin::Spin;
 use near::Near;
 use std::collections::VecDeque;
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, effect};
+use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
 use tidegate_sched::Direction;
-use tidegate_wire::Handle;
+use tidegate_wire::{Handle, Outcome};
 
 /// How often a part of the known files is looked at for idle ones.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,6 +31,8 @@ pub struct PoolOptions {
     pub queued_max: usize,
     /// Test aid; give the same to the export.
     pub faults: Faults,
+    /// Closes when nothing may begin any more.
+    pub fence: Fence,
 }
 
 /// Carries out jobs on threads of its own.
@@ -61,6 +63,7 @@ struct Shared {
     queued_max: usize,
     slots: Slots,
     faults: Faults,
+    fence: Fence,
     sink: Sink,
     reads: Meter,
     writes: Meter,
@@ -142,6 +145,7 @@ impl ThreadPool {
             queued_max: options.queued_max,
             slots: slots.clone(),
             faults: options.faults.clone(),
+            fence: options.fence.clone(),
             sink,
             reads: Meter::default(),
             writes: Meter::default(),
@@ -188,10 +192,11 @@ impl Storage for ThreadPool {
             return;
         }
         let mut queue = lock(&self.shared.queue);
-        let may_wait = matches!(work, Job::Closed { .. } | Job::Resolve { .. });
+        let may_wait = matches!(work.refused(), RefusedJob::Other);
         if queue.closed || (queue.jobs.len() >= self.shared.queued_max && !may_wait) {
             drop(queue);
-            self.shared.report(job, refusal(&work, Errno::EAGAIN));
+            let refused = work.refused().result(Errno::EAGAIN);
+            self.shared.report(job, refused);
             return;
         }
         queue.jobs.push_back((job, work));
@@ -250,7 +255,7 @@ impl Shared {
     fn work(&self, mut files: PosixFiles) {
         let mut spin = Spin::default();
         while let Some((job, work)) = self.next(&mut spin) {
-            let failed = refusal(&work, Errno::EIO);
+            let failed = work.refused().result(Errno::EIO);
             let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut files, work)));
             let result = result.unwrap_or_else(|_| {
                 tracing::error!(
@@ -311,6 +316,9 @@ impl Shared {
     }
 
     fn run(&self, files: &mut PosixFiles, work: Job) -> JobResult {
+        if self.fence.is_closed() {
+            return work.refused().result(Errno::EIO);
+        }
         self.faults.request();
         match work {
             Job::Io {
@@ -354,6 +362,11 @@ impl Shared {
                 }
                 JobResult::Done
             }
+            Job::Persist { table } => {
+                let done = table.persist().map(|()| Outcome::Done);
+                JobResult::Op(done.map_err(Access::Errno))
+            }
+            Job::Refused(refused) => refused.result(Errno::EIO),
         }
     }
 
@@ -410,18 +423,6 @@ impl Shared {
         }
         let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         JobResult::Io { parts, device_ns }
-    }
-}
-
-/// The result that refuses a job whole.
-pub(super) fn refusal(work: &Job, errno: Errno) -> JobResult {
-    match work {
-        Job::Io { parts, .. } => JobResult::Io {
-            parts: vec![Err(Access::Errno(errno)); parts.len()],
-            device_ns: 0,
-        },
-        Job::Op { .. } => JobResult::Op(Err(errno.into())),
-        Job::Resolve { .. } | Job::Closed { .. } => JobResult::Done,
     }
 }
 

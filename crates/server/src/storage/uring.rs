@@ -14,7 +14,7 @@ mod ring;
 pub use ring::UringRefused;
 
 use super::gate::Pass;
-use super::pool::{self, CompletionQueue, Sink};
+use super::pool::{CompletionQueue, Sink};
 use super::posix::Direct;
 use super::slots::SlotBuffer;
 use super::{
@@ -312,7 +312,7 @@ impl Storage for Uring {
                     direction,
                     parts,
                 };
-                let result = pool::refusal(&work, Errno::EAGAIN);
+                let result = work.refused().result(Errno::EAGAIN);
                 self.done.push(Completion { job, result });
             }
             Some(plan) => self.start(job, handle, direction, parts, plan),

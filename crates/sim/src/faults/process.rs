@@ -12,7 +12,7 @@ use tidegate_forward::{
     JobResult, Output, Peer, SlotId, effect,
 };
 use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Handle, Layout, Request};
+use tidegate_wire::{Handle, Layout, Outcome, Request};
 
 /// A frame on its way: the head's bytes and the payload.
 #[derive(Clone, Debug, Default)]
@@ -306,6 +306,11 @@ impl Process {
                 let _ = tidegate_forward::Files::closed(&mut self.files, handle);
                 JobResult::Done
             }
+            Job::Persist { table } => {
+                let done = table.persist().map(|()| Outcome::Done);
+                JobResult::Op(done.map_err(Access::Errno))
+            }
+            Job::Refused(refused) => refused.result(Errno::EIO),
         }
     }
 

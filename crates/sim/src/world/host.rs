@@ -210,6 +210,8 @@ impl Host {
                 op => unreachable!("programs of the simulator do no {op:?}"),
             }))),
             Job::Resolve { .. } | Job::Closed { .. } => Started::Now(JobResult::Done),
+            Job::Persist { .. } => Started::Now(JobResult::Op(Ok(Outcome::Done))),
+            Job::Refused(refused) => Started::Now(refused.result(tidegate_forward::Errno::EIO)),
         }
     }
 

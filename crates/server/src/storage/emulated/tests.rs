@@ -58,6 +58,7 @@ fn data_jobs_take_the_devices_time_one_after_another() {
         threads: 2,
         queued_max: 64,
         faults: Faults::default(),
+        fence: Default::default(),
     };
     let wake: Wake = Arc::new(|| ());
     let mut storage =
@@ -117,6 +118,7 @@ fn shutdown_waits_for_the_device() {
         threads: 1,
         queued_max: 64,
         faults: Faults::default(),
+        fence: Default::default(),
     };
     let mut storage =
         Emulated::new(&files, &slots, &pool, &device, layout, Arc::new(|| ())).expect("emulated");

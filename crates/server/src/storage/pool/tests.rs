@@ -30,6 +30,7 @@ fn rig(dir: &std::path::Path, threads: u32, queued_max: usize, faults: Faults) -
         threads,
         queued_max,
         faults,
+        fence: Default::default(),
     };
     let pool = ThreadPool::new(&files, &slots, &options, Arc::new(|| ())).expect("threads");
     Rig { files, slots, pool }

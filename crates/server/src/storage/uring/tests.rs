@@ -28,6 +28,7 @@ fn pool_options() -> PoolOptions {
         threads: 4,
         queued_max: 1000,
         faults: Faults::default(),
+        fence: Default::default(),
     }
 }
 

@@ -199,6 +199,7 @@ fn a_full_disk_fails_the_parts_that_did_not_fit() {
         threads: 1,
         queued_max: 8,
         faults: Faults::default(),
+        fence: Default::default(),
     };
     let mut pool = ThreadPool::new(&files, &slots, &options, Arc::new(|| ())).expect("threads");
     let part = |i: u32| IoPart {

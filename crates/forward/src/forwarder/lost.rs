@@ -1,0 +1,148 @@
+//! Seats that are lost while they are served, and what must outlive the node before it is answered.
+//!
+//! A seat is lost when its lease was not renewed in time, when another forwarder took it, or when
+//! the back end dropped its lock. From then on nothing that passed its gate is answered but with
+//! "not my seat", and nothing that waits takes effect: the next holder is told by the clients, and
+//! finds in the table what was begun. The seat is let go when its jobs have ended.
+
+use super::request::Key;
+use super::seat::State;
+use super::{Forwarder, Running};
+use crate::host::Job;
+use alloc::format;
+use alloc::vec::Vec;
+use tidegate_sched::Time;
+use tidegate_wire::{Outcome, Status};
+
+/// Until when the seats held here may be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lease {
+    /// For ever: their locks cannot be lost.
+    NotNeeded,
+    Until(Time),
+    /// No longer.
+    Lapsed,
+}
+
+impl Forwarder {
+    pub(super) fn lease_renewed(&mut self, until: Time) {
+        if self.now >= until {
+            return;
+        }
+        self.lease = Lease::Until(until);
+        self.wake_by(until);
+    }
+
+    /// The lease has run out, if its time has come: all seats are lost.
+    pub(super) fn check_lease(&mut self) {
+        let Lease::Until(until) = self.lease else {
+            return;
+        };
+        if self.now < until {
+            return;
+        }
+        self.lease = Lease::Lapsed;
+        for number in self.seats.numbers() {
+            if self.seats[number].is_held() {
+                self.log(format!(
+                    "seat {number} is lost: its lease could not be renewed in time"
+                ));
+            }
+            self.seat_lost(number);
+        }
+    }
+
+    pub(super) fn seat_lost(&mut self, number: u16) {
+        let state = self.seats[number].state;
+        if !matches!(state, State::Serving | State::Resolving | State::Draining) {
+            return;
+        }
+        self.seats.near(number).state = State::Lost;
+        self.turn_away(number);
+        self.turn_locks_away(number);
+        self.release_if_idle(number);
+    }
+
+    /// Whether a request passed the gate of a seat that is lost since.
+    pub(super) fn is_lost(&self, key: Key) -> bool {
+        if self.lease == Lease::NotNeeded {
+            return false;
+        }
+        let pending = &self.requests[key];
+        pending.active && self.seats[pending.seat].state == State::Lost
+    }
+
+    /// Whether a job must not take effect, because its seat is lost.
+    pub(super) fn is_too_late(&self, running: &Running) -> bool {
+        if self.lease == Lease::NotNeeded {
+            return false;
+        }
+        let lost = |seat: u16| self.seats[seat].state == State::Lost;
+        match running {
+            // A call may serve requests of several seats: `start_io` has told them apart.
+            Running::Io(ids) => ids
+                .first()
+                .is_some_and(|id| self.is_lost((id >> 16) as Key)),
+            Running::Op(key) => self.is_lost(*key),
+            // It changes nothing.
+            Running::Check { .. } => false,
+            Running::Resolve { seat } | Running::Persist { seat, .. } => lost(*seat),
+            Running::Closed { handle } => lost(self.config.layout.seat_of_file(*handle)),
+        }
+    }
+
+    /// Answers an open or a lock when the table says, so that it outlives the node, that the client
+    /// has some: the next holder must wait for it before it grants others anything.
+    pub(super) fn answer_holding(&mut self, key: Key, result: Result<Outcome, Status>) {
+        let pending = &mut self.requests[key];
+        let number = pending.seat;
+        let seat = self.seats.near(number);
+        if result.is_err() || !seat.marks_changed && seat.answers.is_empty() {
+            return self.answer(key, result);
+        }
+        if !core::mem::replace(&mut pending.active, true) {
+            seat.count_active(true);
+        }
+        seat.answers.push((key, result));
+        self.persist_marks(number);
+    }
+
+    /// Has the table persisted for the answers that wait for it, unless that is under way.
+    fn persist_marks(&mut self, number: u16) {
+        let seat = self.seats.near(number);
+        if seat.persisting || seat.answers.is_empty() {
+            return;
+        }
+        let Some(table) = seat.table.clone() else {
+            return;
+        };
+        seat.persisting = true;
+        seat.marks_changed = false;
+        let answers = core::mem::take(&mut seat.answers);
+        let running = Running::Persist {
+            seat: number,
+            answers,
+        };
+        self.start(running, Job::Persist { table });
+    }
+
+    /// The table is persisted, or cannot be: then the clients try again.
+    pub(super) fn persisted(
+        &mut self,
+        number: u16,
+        answers: Vec<(Key, Result<Outcome, Status>)>,
+        done: bool,
+    ) {
+        let seat = self.seats.near(number);
+        seat.persisting = false;
+        seat.marks_changed |= !done;
+        // The seat is not let go between two answers.
+        seat.count_active(true);
+        for (key, result) in answers {
+            self.answer(key, if done { result } else { Err(Status::TryLater) });
+        }
+        self.persist_marks(number);
+        self.seats.near(number).count_active(false);
+        self.release_if_idle(number);
+    }
+}

@@ -1,0 +1,222 @@
+//! Seats that are lost while they are served, and tables that must be persisted before an answer.
+
+use super::*;
+use crate::SeatTable;
+use crate::files::Errno;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tidegate_wire::{Lock, LockFamily, LockKind};
+
+const TTL: u64 = 4 * SECOND;
+
+/// A forwarder with a seat by lease, and a client.
+fn leased() -> (World, Host, Tester) {
+    let mut world = World::new();
+    let mut host = Host::new(&world, world.config(0, 1));
+    let until = host.now + TTL;
+    host.tell(Input::LeaseRenewed { until });
+    host.give_seat(&mut world, 0);
+    let tester = Tester::new(&mut host, 7);
+    (world, host, tester)
+}
+
+fn lock(handle: Handle, owner: u64) -> Op {
+    Op::SetLock {
+        handle,
+        lock: Lock {
+            family: LockFamily::Range,
+            kind: LockKind::Exclusive,
+            owner,
+            pid: 1,
+            start: 0,
+            end: 9,
+        },
+        wait: false,
+        reclaim: false,
+    }
+}
+
+/// Carries out the jobs that are held, and those that follow from them.
+fn finish_jobs(host: &mut Host) {
+    while !host.jobs.is_empty() {
+        host.run_job();
+    }
+}
+
+#[test]
+fn a_seat_is_served_until_its_lease_ends_and_no_longer() {
+    let (mut world, mut host, mut tester) = leased();
+    let root = tester.root();
+    host.advance(TTL - 1);
+    let ask = Op::Getattr { handle: root };
+    assert!(tester.call(&mut host, ask.clone()).is_ok());
+    host.advance(1);
+    assert_eq!(host.released, [0]);
+    assert_eq!(host.asked_seats, [0, 0], "it goes on wanting its own seat");
+    let late = tester.send(&mut host, ask.clone(), &[]);
+    host.advance(SECOND);
+    assert_eq!(tester.take(&mut host, &late).0, Err(Status::NotMySeat));
+    let until = host.now + TTL;
+    host.tell(Input::LeaseRenewed { until });
+    host.give_seat(&mut world, 0);
+    assert_eq!(
+        tester.call(&mut host, ask.clone()),
+        Err(Status::NewGeneration)
+    );
+    assert!(tester.call(&mut host, ask).is_ok());
+}
+
+#[test]
+fn a_renewed_lease_goes_on() {
+    let (_world, mut host, mut tester) = leased();
+    let root = tester.root();
+    for _ in 0..5 {
+        host.advance(TTL / 2);
+        let until = host.now + TTL;
+        host.tell(Input::LeaseRenewed { until });
+    }
+    assert!(tester.call(&mut host, Op::Getattr { handle: root }).is_ok());
+    assert_eq!((&*host.asked_seats, &*host.released), (&[0][..], &[][..]));
+}
+
+#[test]
+fn a_seat_that_comes_after_its_lease_is_let_go() {
+    let mut world = World::new();
+    let mut host = Host::new(&world, world.config(0, 1));
+    let until = host.now + TTL;
+    host.tell(Input::LeaseRenewed { until });
+    host.advance(TTL);
+    host.give_seat(&mut world, 0);
+    assert_eq!(
+        (&*host.asked_seats, &*host.released),
+        (&[0, 0][..], &[0][..])
+    );
+}
+
+#[test]
+fn what_was_begun_before_the_loss_is_not_answered_after_it() {
+    let (_world, mut host, mut tester) = leased();
+    let file = tester.create(&mut host, "file");
+    host.hold_jobs = true;
+    let writing = tester.send(&mut host, write(file, 0, 5), b"bytes");
+    host.tell(Input::SeatLost { seat: 0 });
+    assert!(host.replies.is_empty() && host.released.is_empty());
+    finish_jobs(&mut host);
+    assert_eq!(tester.take(&mut host, &writing).0, Err(Status::NotMySeat));
+    assert_eq!(host.released, [0]);
+}
+
+#[test]
+fn what_waits_at_the_loss_has_no_effect() {
+    let (world, mut host, mut tester) = leased();
+    let root = tester.root();
+    let mut other = Tester::new(&mut host, 8);
+    host.hold_jobs = true;
+    // The second change of names waits for the first.
+    let first = tester.send(&mut host, create(root, "first", true), &[]);
+    let second = other.send(&mut host, create(root, "second", true), &[]);
+    assert_eq!(host.jobs.len(), 1);
+    host.tell(Input::SeatLost { seat: 0 });
+    finish_jobs(&mut host);
+    assert_eq!(tester.take(&mut host, &first).0, Err(Status::NotMySeat));
+    finish_jobs(&mut host);
+    assert_eq!(other.take(&mut host, &second).0, Err(Status::NotMySeat));
+    assert!(world.disk.contents("first").is_some(), "it had begun");
+    assert!(world.disk.contents("second").is_none());
+    assert_eq!(host.released, [0]);
+}
+
+/// A table whose back end may be out of reach.
+struct Written {
+    table: ModelTable,
+    fails: AtomicBool,
+    persisted: AtomicUsize,
+}
+
+impl SeatTable for Written {
+    fn load(&self, at: usize, bytes: &mut [u8]) {
+        self.table.load(at, bytes);
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        self.table.store(at, bytes);
+    }
+
+    fn must_persist(&self) -> bool {
+        true
+    }
+
+    fn persist(&self) -> Result<(), Errno> {
+        self.persisted.fetch_add(1, Ordering::Relaxed);
+        match self.fails.load(Ordering::Relaxed) {
+            true => Err(Errno::EIO),
+            false => Ok(()),
+        }
+    }
+
+    fn grow(&self) -> bool {
+        self.table.grow()
+    }
+
+    fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+fn written() -> (World, Host, Tester, Arc<Written>) {
+    let mut world = World::new();
+    let mut host = Host::new(&world, world.config(0, 1));
+    let until = host.now + TTL;
+    host.tell(Input::LeaseRenewed { until });
+    let (generation, table) = world.take(0, &host.switch);
+    let table = Arc::new(Written {
+        table,
+        fails: AtomicBool::new(false),
+        persisted: AtomicUsize::new(0),
+    });
+    host.tell(Input::SeatTaken {
+        seat: 0,
+        generation,
+        table: table.clone(),
+    });
+    let tester = Tester::new(&mut host, 7);
+    (world, host, tester, table)
+}
+
+#[test]
+fn an_intent_is_persisted_before_its_effect_or_there_is_none() {
+    let (world, mut host, mut tester, table) = written();
+    tester.create(&mut host, "one");
+    assert_eq!(table.persisted.load(Ordering::Relaxed), 1);
+    table.fails.store(true, Ordering::Relaxed);
+    let root = tester.root();
+    let refused = tester.call(&mut host, create(root, "two", true));
+    assert_eq!(errno(refused), Errno::EIO.0);
+    assert!(world.disk.contents("two").is_none());
+}
+
+#[test]
+fn a_lock_is_granted_when_the_table_says_so_for_the_next_holder() {
+    let (_world, mut host, mut tester, table) = written();
+    let file = tester.create(&mut host, "file");
+    host.hold_jobs = true;
+    let first = tester.send(&mut host, lock(file, 1), &[]);
+    assert!(host.replies.is_empty(), "the table is on its way");
+    finish_jobs(&mut host);
+    assert_eq!(tester.take(&mut host, &first).0, Ok(Outcome::Done));
+    // The table says it by now: nothing is to wait for.
+    let before = table.persisted.load(Ordering::Relaxed);
+    let other = Tester::request(&mut tester, lock(file, 2), 0);
+    assert!(host.receive(tester.conn, other.clone(), &[]));
+    assert_eq!(errno(tester.take(&mut host, &other).0), Errno::EAGAIN.0);
+    assert_eq!(table.persisted.load(Ordering::Relaxed), before);
+}
+
+#[test]
+fn a_lock_that_cannot_be_told_is_asked_for_again() {
+    let (_world, mut host, mut tester, table) = written();
+    let file = tester.create(&mut host, "file");
+    table.fails.store(true, Ordering::Relaxed);
+    assert_eq!(tester.call(&mut host, lock(file, 1)), Err(Status::TryLater));
+    table.fails.store(false, Ordering::Relaxed);
+    assert_eq!(tester.call(&mut host, lock(file, 1)), Ok(Outcome::Done));
+}

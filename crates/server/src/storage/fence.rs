@@ -1,0 +1,65 @@
+//! Keeps jobs from the back end after this forwarder's lease of its seats has run out.
+//!
+//! The forwarder's core refuses what it hears too late. A job may still wait for a storage thread
+//! then, or its thread may have been stopped: each looks here before it begins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tidegate_sched::Time;
+
+/// When the lease runs out. Clones are the same fence.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    until_ns: Arc<AtomicU64>,
+    zero: Instant,
+}
+
+impl Default for Fence {
+    /// Where there are no leases: it never closes.
+    fn default() -> Fence {
+        Fence::new(Instant::now())
+    }
+}
+
+impl Fence {
+    /// Never closes until it is told a time; `zero` is the forwarder's zero of time.
+    pub fn new(zero: Instant) -> Fence {
+        Fence {
+            until_ns: Arc::new(AtomicU64::new(u64::MAX)),
+            zero,
+        }
+    }
+
+    /// Closes at that time, unless it is told a later one before.
+    pub fn opens_until(&self, until: Time) {
+        self.until_ns.store(until.0, Ordering::Release);
+    }
+
+    /// The time now, as the forwarder counts it.
+    pub fn now(&self) -> Time {
+        Time(u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Nothing may begin any more.
+    pub fn is_closed(&self) -> bool {
+        let until = self.until_ns.load(Ordering::Acquire);
+        until != u64::MAX && self.now().0 >= until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_closes_when_its_time_has_come_and_not_without_one() {
+        let fence = Fence::default();
+        assert!(!fence.is_closed());
+        let same = fence.clone();
+        same.opens_until(Time(0));
+        assert!(fence.is_closed());
+        same.opens_until(Time(fence.now().0 + 60_000_000_000));
+        assert!(!fence.is_closed());
+    }
+}
