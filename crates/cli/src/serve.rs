@@ -3,6 +3,7 @@
 use crate::fail::Fail;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tidegate_server::StartError;
 use tidegate_server::config::{Config, Source, Value};
 
 /// Serve a directory: one forwarder, from a configuration file, from flags, or both.
@@ -35,6 +36,9 @@ pub struct Serve {
     /// Whether to stand in for forwarders that died
     #[arg(long, value_name = "true|false")]
     fail_over: Option<bool>,
+    /// All forwarders of the export run on this node and use the same mount of the back end
+    #[arg(long)]
+    one_node: bool,
     /// Scheduling policy
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -71,6 +75,7 @@ impl Serve {
         match tidegate_server::serve(&config) {
             Ok(true) => Ok(ExitCode::SUCCESS),
             Ok(false) => Err(Fail::runtime("stopped with requests unfinished after 30 s")),
+            Err(error @ StartError::Stopped(_)) => Err(Fail::runtime(error)),
             Err(error) => Err(Fail::usage(error)),
         }
     }
@@ -112,6 +117,12 @@ impl Serve {
                 "fail_over",
                 "--fail-over",
                 self.fail_over.map(Value::Bool),
+            ),
+            (
+                "ownership",
+                "one_node",
+                "--one-node",
+                self.one_node.then_some(Value::Bool(true)),
             ),
             ("scheduler", "policy", "--policy", text(&self.policy)),
             ("device", "model", "--device", text(&self.device)),

@@ -94,6 +94,8 @@ pub struct Forwarder {
     /// How the host's storage works, if it has said so.
     storage: Option<StorageFacts>,
     lease: Lease,
+    /// What is wrong with the back end, as the host says.
+    trouble: Option<Box<str>>,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
     draining: bool,
@@ -166,6 +168,7 @@ impl Forwarder {
             recorded: None,
             storage: None,
             lease: Lease::NotNeeded,
+            trouble: None,
             timer: None,
             draining: false,
             drained: false,
@@ -266,6 +269,7 @@ impl Forwarder {
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
             Input::Storage(facts) => self.storage = Some(facts),
+            Input::BackEnd(trouble) => self.trouble = trouble,
             Input::Recorded(recorded) => self.recorded = Some(recorded),
             Input::Counted(counts) => self.counters.host = Some(counts),
             Input::Heard(given) => {

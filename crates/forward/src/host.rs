@@ -266,6 +266,8 @@ pub enum Input {
     },
     /// How the host's storage works, for the status.
     Storage(StorageFacts),
+    /// What is wrong with the back end, in words; None: nothing any more. For the status.
+    BackEnd(Option<Box<str>>),
     /// How much was recorded by now; None so far: nothing is.
     Recorded(Recorded),
     /// What the host has done by now; told before each request for the status.

@@ -170,6 +170,20 @@ pub const fn table_bytes(clients: usize) -> usize {
     ENTRIES_BYTES + clients * BLOCK_BYTES
 }
 
+/// The ranges of a table that hold rows of its clients, which its entries tell.
+pub fn used_ranges(table: &dyn SeatTable) -> alloc::vec::Vec<core::ops::Range<usize>> {
+    let mut ranges = alloc::vec::Vec::new();
+    for entry in clients(table).0 {
+        let first = row_at(row_number(entry.block, 0));
+        let used = (0..ROWS / PAGE_ROWS).filter(|page| entry.vacant >> page & 1 == 0);
+        ranges.extend(used.map(|page| {
+            let at = first + page * PAGE_BYTES;
+            at..at + PAGE_BYTES
+        }));
+    }
+    ranges
+}
+
 /// Clients that a table has room for as it is.
 pub(crate) fn room(table: &dyn SeatTable) -> usize {
     table.len() / SEGMENT_BYTES * SEGMENT_CLIENTS

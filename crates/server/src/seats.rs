@@ -6,7 +6,16 @@
 //! The file also holds the seat's generation, which grows with each taking, and its reply table,
 //! which the next holder finds as the last one left it.
 
+mod keeper;
+mod leased;
+mod memory;
+mod record;
 mod table;
+mod uncached;
+mod written;
+
+pub use keeper::LeaseKeeper;
+pub use leased::{LeaseOptions, LeasedSeats, Renewal, Tried};
 
 use crate::storage::ofd::{self, Kind};
 use crate::storage::posix::{PosixFiles, SETTLED_BYTE, open_hidden_file, read_or_record};
@@ -76,7 +85,7 @@ pub enum SeatsError {
 pub struct TakenSeat {
     /// Which.
     pub seat: u16,
-    /// Its new generation; 1 if it was never held before.
+    /// Its new generation, higher than all before.
     pub generation: u64,
     /// Its reply table.
     pub table: Arc<dyn SeatTable>,
@@ -223,17 +232,24 @@ impl Seats {
     }
 
     fn is_locked(&self, seat: u16, byte: u64) -> bool {
+        self.locks_work && self.look(seat, byte).unwrap_or(false)
+    }
+
+    /// Whether the back end knows of a holder of the seat.
+    fn is_held(&self, seat: u16) -> std::io::Result<bool> {
+        self.look(seat, HELD_BYTE)
+    }
+
+    fn look(&self, seat: u16, byte: u64) -> std::io::Result<bool> {
+        use std::collections::btree_map::Entry;
         let mut watched = lock(&self.watched);
         let fd = match watched.entry(seat) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                match open_hidden_file(self.folder.as_fd(), &file_name(seat)) {
-                    Ok(fd) => entry.insert(fd),
-                    Err(_) => return false,
-                }
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                entry.insert(open_hidden_file(self.folder.as_fd(), &file_name(seat))?)
             }
         };
-        self.locks_work && matches!(ofd::held_elsewhere(fd.as_fd(), byte), Ok(Some(_)))
+        Ok(ofd::held_elsewhere(fd.as_fd(), byte)?.is_some())
     }
 
     /// Without working locks only the own seat can be had, and the configuration vouches for it.
@@ -265,7 +281,10 @@ impl Seats {
             },
             _ => error(e),
         })?;
-        let generation = last + 1;
+        let generation = match last {
+            0 => leased::first_generation(),
+            last => last + 1,
+        };
         let mut header = [0; 24];
         header[..8].copy_from_slice(&MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -321,6 +340,19 @@ impl Seats {
             source,
         }
     }
+}
+
+/// Removes what nobody opened again of a seat's files without a name. A listing of a slow back end
+/// must not hold the caller.
+pub(crate) fn sweep_in_background(files: &PosixFiles, seat: u16) {
+    let files = files.clone();
+    std::thread::spawn(move || match files.sweep(seat) {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(seat, count, "removed files without a name"),
+        Err(error) => {
+            tracing::warn!(seat, %error, "files without a name stay until the next time");
+        }
+    });
 }
 
 fn file_name(seat: u16) -> String {

@@ -2,24 +2,27 @@
 
 mod storage;
 
-use crate::config::{Address, Config, ConfigError, Io, rules_file};
+use crate::backend::{Backend, Reach};
+use crate::config::{Address, Config, ConfigError, Durability, Io, rules_file};
 use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
 use crate::identity;
 use crate::reactor::auth::Secret;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::record::Trace;
-use crate::reactor::seats::SeatKeeper;
+use crate::reactor::seats::{LockKeeper, SeatKeeper};
 use crate::reactor::shares::{ShareKeeper, file_in};
 use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
-use crate::seats::{Seats, SeatsError};
+use crate::seats::{LeaseKeeper, LeaseOptions, LeasedSeats, Seats, SeatsError};
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
     Slots, UringRefused, prepare_process,
 };
+use mio::Waker;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -94,6 +97,9 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// It served, and cannot go on.
+    #[error("stopped: {0}")]
+    Stopped(io::Error),
     /// The system lacks something.
     #[error("{what}: {error}")]
     System {
@@ -165,7 +171,7 @@ impl Server {
             forwarder,
             storage: chosen.storage,
             slots,
-            seats: SeatKeeper::new(seats, files.clone(), config.forwarder),
+            seats: keeper(config, seats, &files, &fence, &waker)?,
             shares: ShareKeeper::new(config.shares.clone(), &hidden_path, waker.clone()),
             secret,
             payload_max: config.payload_max,
@@ -215,7 +221,7 @@ impl Server {
             }
         });
         let tidying = tidying.map_err(StartError::system("starting a thread"))?;
-        let result = self.reactor.run().map_err(StartError::system("epoll"));
+        let result = self.reactor.run().map_err(StartError::Stopped);
         drop::<Sender<()>>(end);
         // A panic there is its own report; the forwarder has ended in order.
         let _ = tidying.join();
@@ -306,6 +312,40 @@ fn seats(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
         Some(refusal) => Err(StartError::FailOver(refusal)),
         None => Ok(seats),
     }
+}
+
+/// By locks alone where one node has the back end, by leases where several may.
+fn keeper(
+    config: &Config,
+    seats: Seats,
+    files: &PosixFiles,
+    fence: &Fence,
+    waker: &Arc<Waker>,
+) -> Result<SeatKeeper, StartError> {
+    let several = several_nodes(config, files);
+    let durability = config.ownership.durability;
+    if !several && durability != Some(Durability::Node) {
+        let locks = LockKeeper::new(seats, files.clone(), config.forwarder);
+        return Ok(SeatKeeper::Locks(locks));
+    }
+    let ttl = Duration::from_millis(config.ownership.ttl_ms.into());
+    let options = LeaseOptions {
+        ttl_ns: ttl.as_nanos() as u64,
+        outlives_node: durability != Some(Durability::Process),
+        one_node: !several,
+        fence: fence.clone(),
+    };
+    let leased = LeasedSeats::new(seats, options).map_err(StartError::system("random numbers"))?;
+    let files = files.clone();
+    let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, waker.clone());
+    let keeper = keeper.map_err(StartError::system("starting a thread"))?;
+    Ok(SeatKeeper::Leases(keeper))
+}
+
+/// Whether forwarders of this export may run on other nodes, or over other mounts.
+fn several_nodes(config: &Config, files: &PosixFiles) -> bool {
+    let reach = Backend::of(files.hidden()).map_or(Reach::Cached, |found| found.reach);
+    config.layout.seats > 1 && !config.ownership.one_node && reach != Reach::Node
 }
 
 fn export_options(config: &Config, descriptors: &Descriptors) -> ExportOptions {

@@ -348,6 +348,7 @@ fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
             Value::Integer(up.forwarders.into()),
         ),
         ("", "fail_over", "--fail-over", Value::Bool(up.fail_over)),
+        ("ownership", "one_node", "DIR", Value::Bool(true)),
     ];
     for (section, key, flag, value) in optional {
         settings.extend(value.map(|value| (section, key, flag, value)));

@@ -33,6 +33,15 @@ impl Forwarder {
         self.wake_by(until);
     }
 
+    /// Until when the seats may be served; None where they cannot be lost.
+    pub(super) fn leased_until(&self) -> Option<Time> {
+        match self.lease {
+            Lease::NotNeeded => None,
+            Lease::Until(until) => Some(until),
+            Lease::Lapsed => Some(self.now),
+        }
+    }
+
     /// The lease has run out, if its time has come: all seats are lost.
     pub(super) fn check_lease(&mut self) {
         let Lease::Until(until) = self.lease else {

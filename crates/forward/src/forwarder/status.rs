@@ -10,6 +10,9 @@
 //!               "depth": 8, "merge": false, "queued_max": 65536,
 //!               "window_ms": 250},       in force; last the policy's own
 //!   "cost": {"read_random_base_ns": 8000000, ...},     the cost model in force, as in its file
+//!   "lease_ms": 5200,               how long the seats may still be served unless their lease is
+//!                                   renewed; only where seats are held by leases
+//!   "trouble": "...",               what is wrong with the back end; only if something is
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
 //!                 "connected": true, "connections": 1, "unanswered": 1, "opens": 4, "locks": 0}],
@@ -165,6 +168,7 @@ impl Forwarder {
         )?;
         self.write_options(out)?;
         self.write_cost(out)?;
+        self.write_ownership(out)?;
         self.write_seats(out)?;
         self.write_sessions(out, trusted, shown_max)?;
         let stats = self.scheduler.stats();
@@ -229,6 +233,18 @@ impl Forwarder {
             write!(out, "{comma}\"{name}\":{value}")?;
         }
         out.write_str("}")
+    }
+
+    /// How long the seats are held for sure, and what is wrong.
+    fn write_ownership(&self, out: &mut String) -> core::fmt::Result {
+        if let Some(until) = self.leased_until() {
+            let left_ms = until.since(self.now) / 1_000_000;
+            write!(out, ",\"lease_ms\":{left_ms}")?;
+        }
+        match &self.trouble {
+            Some(trouble) => write!(out, ",\"trouble\":{}", Quoted(trouble)),
+            None => Ok(()),
+        }
     }
 
     fn write_seats(&self, out: &mut String) -> core::fmt::Result {

@@ -1,8 +1,8 @@
 //! Takes seats for the core and lets them go: its own until it has it, others while their owner is
-//! away.
+//! away. On one node the reactor does so itself, by locks; on several a thread does, by leases.
 
 use super::Reactor;
-use crate::seats::{Seats, TakenSeat};
+use crate::seats::{LeaseKeeper, Seats, TakenSeat, sweep_in_background};
 use crate::storage::PosixFiles;
 use std::collections::BTreeMap;
 use tidegate_forward::Input;
@@ -14,9 +14,17 @@ const TRY_NS: u64 = 50_000_000;
 /// Between two looks at whether an owner is back.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The seats as the reactor sees them. Its calls are short, but for the flush of a seat's new
-/// generation, which is rare.
-pub struct SeatKeeper {
+/// The seats as the reactor sees them.
+pub enum SeatKeeper {
+    /// By locks of this node, which cannot be lost.
+    Locks(LockKeeper),
+    /// By locks and leases of a back end that other nodes use too.
+    Leases(LeaseKeeper),
+}
+
+/// Seats by locks alone. Its calls are short, but for the flush of a seat's new generation, which
+/// is rare.
+pub struct LockKeeper {
     seats: Seats,
     files: PosixFiles,
     own: u16,
@@ -28,10 +36,63 @@ pub struct SeatKeeper {
 }
 
 impl SeatKeeper {
+    /// When the seats are to be looked at again.
+    pub fn wake_at(&self) -> Option<Time> {
+        match self {
+            SeatKeeper::Locks(locks) => locks.turn_at,
+            SeatKeeper::Leases(_) => None,
+        }
+    }
+
+    /// Lets a seat go.
+    pub fn release(&mut self, seat: u16) {
+        match self {
+            SeatKeeper::Locks(locks) => locks.release(seat),
+            SeatKeeper::Leases(leases) => leases.release(seat),
+        }
+    }
+
+    /// The clients of a seat have told what they have open: the rest of its hidden files may go.
+    pub fn reclaimed(&self, seat: u16) {
+        match self {
+            SeatKeeper::Locks(locks) => locks.reclaimed(seat),
+            SeatKeeper::Leases(leases) => leases.reclaimed(seat),
+        }
+    }
+
+    /// Why the forwarder cannot go on, if so.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            SeatKeeper::Locks(_) => None,
+            SeatKeeper::Leases(leases) => leases.failure(),
+        }
+    }
+
+    /// Tries to take a seat; None: nothing to say yet.
+    fn take(&mut self, now: Time, seat: u16) -> Option<Input> {
+        match self {
+            SeatKeeper::Locks(locks) => locks.take(now, seat),
+            SeatKeeper::Leases(leases) => {
+                leases.take(seat);
+                None
+            }
+        }
+    }
+
+    /// What has changed.
+    fn turn(&mut self, now: Time) -> Vec<Input> {
+        match self {
+            SeatKeeper::Locks(locks) => locks.turn(now),
+            SeatKeeper::Leases(leases) => leases.inputs(),
+        }
+    }
+}
+
+impl LockKeeper {
     /// Nothing is held yet.
-    pub fn new(seats: Seats, files: PosixFiles, own: u16) -> SeatKeeper {
+    pub fn new(seats: Seats, files: PosixFiles, own: u16) -> LockKeeper {
         let foreign = BTreeMap::new();
-        SeatKeeper {
+        LockKeeper {
             seats,
             files,
             own,
@@ -41,35 +102,21 @@ impl SeatKeeper {
         }
     }
 
-    /// When the seats are to be looked at again.
-    pub fn wake_at(&self) -> Option<Time> {
-        self.turn_at
-    }
-
-    /// Lets a seat go.
-    pub fn release(&mut self, seat: u16) {
+    fn release(&mut self, seat: u16) {
         self.seats.release(seat);
         self.files.seat_released(seat);
         self.foreign.remove(&seat);
         info!(seat, "seat released");
     }
 
-    /// The clients of a seat have told what they have open: the rest of its hidden files may go.
-    pub fn reclaimed(&self, seat: u16) {
+    fn reclaimed(&self, seat: u16) {
         if let Err(error) = self.seats.settle(seat) {
             warn!(seat, %error, "files without a name stay until the next time");
             return;
         }
-        let files = self.files.clone();
-        // A listing of a slow back end must not hold the reactor.
-        std::thread::spawn(move || match files.sweep(seat) {
-            Ok(0) => {}
-            Ok(count) => info!(seat, count, "removed files without a name"),
-            Err(error) => warn!(seat, %error, "files without a name stay until the next time"),
-        });
+        sweep_in_background(&self.files, seat);
     }
 
-    /// Tries to take a seat; None: nothing to say yet.
     fn take(&mut self, now: Time, seat: u16) -> Option<Input> {
         match self.seats.try_take(seat) {
             Ok(Some(TakenSeat {

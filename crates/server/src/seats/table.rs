@@ -2,11 +2,10 @@
 //!
 //! What is stored here is in the page cache at once: it survives the process, not the node.
 
+use super::memory::{MAPPED_BYTES, TableMemory};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_forward::{ENTRIES_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, table_bytes};
 
@@ -19,17 +18,12 @@ const CLIENTS_MIN: usize = 256;
 const FIRST_BYTES: u64 = HEADER_BYTES + table_bytes(CLIENTS_MIN) as u64;
 /// Bytes of the file with one segment, most of which is a hole. Later segments follow it.
 pub(super) const FILE_BYTES_MIN: u64 = HEADER_BYTES + SEGMENT_BYTES as u64;
-/// Bytes that are mapped: the table may grow into them, and a mapping beyond the end of its file
-/// costs nothing until then.
-const MAPPED_BYTES: usize = SEGMENTS_MAX * SEGMENT_BYTES;
 /// What is set aside at a time.
 const PAGE_BYTES: usize = 4096;
 
-/// The mapped table. Unmapped when dropped.
+/// The mapped table.
 pub(super) struct MappedTable {
-    start: NonNull<u8>,
-    /// Bytes of the table now, in whole segments.
-    len: AtomicUsize,
+    memory: TableMemory,
     /// A bit for each page of the table that was set aside since it was mapped, so that the kernel
     /// is asked once for rows that are used again and again.
     set_aside: Mutex<Vec<u64>>,
@@ -80,11 +74,6 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-// SAFETY: the memory is mapped for the life of the value and only accessed through atomics.
-unsafe impl Send for MappedTable {}
-// SAFETY: as above.
-unsafe impl Sync for MappedTable {}
-
 impl MappedTable {
     /// Maps the table of a seat's file, which must have whole segments.
     pub(super) fn map(file: &File) -> io::Result<MappedTable> {
@@ -95,56 +84,26 @@ impl MappedTable {
         let hint = std::ptr::null_mut();
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
         let start = unsafe { mmap(hint, MAPPED_BYTES, prot, flags, file, HEADER_BYTES)? };
-        let start: NonNull<u8> = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         // One page of each client is used: reading ahead would bring in sixteen. Only advice.
         // SAFETY: the range is the mapping just made, and the advice changes nothing that is in it.
-        let _ = unsafe { madvise(start.as_ptr().cast(), MAPPED_BYTES, Advice::Random) };
+        let _ = unsafe { madvise(start, MAPPED_BYTES, Advice::Random) };
+        // SAFETY: it was just mapped, and no holder of a seat makes its file shorter.
+        let memory = unsafe { TableMemory::of_mapping(start.cast(), segments * SEGMENT_BYTES)? };
         Ok(MappedTable {
-            start,
-            len: AtomicUsize::new(segments * SEGMENT_BYTES),
+            memory,
             set_aside: Mutex::default(),
             file: kept,
         })
-    }
-
-    /// A range of the table. Whoever asks for one outside it has a bug that would corrupt others'
-    /// rows.
-    fn bytes(&self, at: usize, len: usize) -> &[AtomicU8] {
-        let inside = at.checked_add(len).is_some_and(|end| end <= self.len());
-        assert!(inside, "{len} bytes at {at} are outside the table");
-        // SAFETY: the range is inside the mapping and the file (checked), the mapping lives as long
-        // as `self`, and no holder of a seat makes its file shorter;
-        // AtomicU8 has the layout of a byte, and everyone who maps the file accesses it through
-        // atomics.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at).cast(), len) }
-    }
-}
-
-impl Drop for MappedTable {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this start and length, and no slice of it
-        // outlives `self`.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), MAPPED_BYTES) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
     }
 }
 
 impl SeatTable for MappedTable {
     fn load(&self, at: usize, bytes: &mut [u8]) {
-        let stored = self.bytes(at, bytes.len());
-        for (to, from) in bytes.iter_mut().zip(stored) {
-            *to = from.load(Ordering::Relaxed);
-        }
-        fence(Ordering::Acquire);
+        self.memory.load(at, bytes);
     }
 
     fn store(&self, at: usize, bytes: &[u8]) {
-        // Nothing stored before may be overtaken by what follows: a state byte comes after its
-        // record.
-        fence(Ordering::Release);
-        for (to, from) in self.bytes(at, bytes.len()).iter().zip(bytes) {
-            to.store(*from, Ordering::Relaxed);
-        }
+        self.memory.store(at, bytes);
     }
 
     fn reserve(&self, at: usize, len: usize) -> bool {
@@ -185,12 +144,12 @@ impl SeatTable for MappedTable {
         if !self.make_room(entries, entries + ENTRIES_BYTES as u64) {
             return false;
         }
-        self.len.store(len + SEGMENT_BYTES, Ordering::Release);
+        self.memory.set_len(len + SEGMENT_BYTES);
         true
     }
 
     fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire)
+        self.memory.len()
     }
 }
 
@@ -214,11 +173,7 @@ impl MappedTable {
         let from = HEADER_BYTES + at as u64;
         let punched = rustix::io::retry_on_intr(|| fallocate(&self.file, flags, from, len as u64));
         if punched.is_err() {
-            use rustix::mm::{Advice, madvise};
-            let start = self.bytes(at, len).as_ptr().cast_mut();
-            // SAFETY: the range is inside the mapping (checked by `bytes`), of a shared file: what
-            // is dropped is read again from the file.
-            unsafe { madvise(start.cast(), len, Advice::LinuxDontNeed)? };
+            self.memory.drop_pages(at, len)?;
         }
         Ok(punched?)
     }

@@ -3,7 +3,7 @@
 mod hidden;
 
 pub(super) use hidden::{draft_name, make_folder};
-pub(crate) use hidden::{open_hidden_file, read_or_record, replace_hidden_file};
+pub(crate) use hidden::{open_hidden_file, open_hidden_with, read_or_record, replace_hidden_file};
 
 use super::caller::Own;
 use super::direct::DirectState;

@@ -37,6 +37,17 @@ pub(crate) fn open_hidden_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<Ow
     Ok(fd)
 }
 
+/// Opens a regular file of the hidden folder in the way that the flags say.
+pub(crate) fn open_hidden_with(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    flags: OFlags,
+) -> io::Result<OwnedFd> {
+    let fd = open(dir, name, flags | OFlags::NONBLOCK)?;
+    make_ours(&fd, name, sys::REGULAR)?;
+    Ok(fd)
+}
+
 /// The text of a file of the hidden folder. If the file is not there it is made, whole or not at
 /// all, with the given text; of several forwarders that do so at once, one makes it.
 pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<String> {

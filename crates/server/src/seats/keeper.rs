@@ -1,0 +1,381 @@
+//! The thread that keeps a forwarder's leases: it takes seats, renews them, and lets them go.
+//!
+//! All of this waits for the back end, which may be far away or gone, and the reactor must go on:
+//! a lease that this thread cannot renew in time runs out there by the clock. What it has to say
+//! comes as inputs for the forwarder's core, in order.
+
+use super::leased::{LeasedSeats, Tried};
+use crate::storage::PosixFiles;
+use mio::Waker;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tidegate_forward::Input;
+use tracing::{error, info, warn};
+
+/// Between two tries for the own seat, and two looks at whether the owner of another is back.
+const LOOK: Duration = Duration::from_millis(200);
+/// A seat that could not be had is not tried again sooner.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Renewals in a time to live.
+const RENEWALS: u32 = 5;
+/// How long a process that stops may take to let the seat of its index go.
+const STOPS_MAX: Duration = Duration::from_secs(60);
+/// How long the last releases may take when the forwarder ends.
+const END_MAX: Duration = Duration::from_secs(5);
+
+enum Command {
+    Take(u16),
+    Release(u16),
+    Reclaimed(u16),
+}
+
+/// What the thread says.
+#[derive(Default)]
+struct Said {
+    inputs: Vec<Input>,
+    /// The forwarder cannot go on: why.
+    failure: Option<String>,
+}
+
+/// The reactor's end.
+pub struct LeaseKeeper {
+    commands: Option<Sender<Command>>,
+    said: Arc<Mutex<Said>>,
+    ended: Receiver<()>,
+}
+
+/// The thread's end.
+struct Rounds {
+    seats: LeasedSeats,
+    files: PosixFiles,
+    own: u16,
+    ttl: Duration,
+    said: Arc<Mutex<Said>>,
+    waker: Arc<Waker>,
+    awaits_own: bool,
+    /// Since when another process of the own index is seen to hold the own seat.
+    doubled_since: Option<Instant>,
+    /// Seats of others held here, and whether the core knows that the owner is back.
+    foreign: BTreeMap<u16, bool>,
+    /// Seats of others that could not be had, and when they were asked for last.
+    hoped: BTreeMap<u16, Instant>,
+    renew_at: Instant,
+    look_at: Instant,
+    /// The last trouble that was logged.
+    trouble: String,
+}
+
+impl LeaseKeeper {
+    /// Starts the thread. `waker` wakes the reactor when something was said.
+    pub fn start(
+        seats: LeasedSeats,
+        files: PosixFiles,
+        own: u16,
+        ttl: Duration,
+        waker: Arc<Waker>,
+    ) -> io::Result<LeaseKeeper> {
+        let (commands, heard) = channel();
+        let (end, ended) = channel();
+        let said = Arc::<Mutex<Said>>::default();
+        let now = Instant::now();
+        let mut rounds = Rounds {
+            seats,
+            files,
+            own,
+            ttl,
+            said: said.clone(),
+            waker,
+            awaits_own: false,
+            doubled_since: None,
+            foreign: BTreeMap::new(),
+            hoped: BTreeMap::new(),
+            renew_at: now,
+            look_at: now,
+            trouble: String::new(),
+        };
+        let thread = std::thread::Builder::new().name("leases".to_owned());
+        thread.spawn(move || {
+            rounds.run(&heard);
+            drop::<Sender<()>>(end);
+        })?;
+        Ok(LeaseKeeper {
+            commands: Some(commands),
+            said,
+            ended,
+        })
+    }
+
+    fn tell(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // The thread ends only after this end.
+            let _ = commands.send(command);
+        }
+    }
+
+    /// Asks for a seat: `SeatTaken` or `SeatRefused` follows, for the own seat `SeatTaken` alone.
+    pub fn take(&self, seat: u16) {
+        self.tell(Command::Take(seat));
+    }
+
+    /// Lets a seat go.
+    pub fn release(&self, seat: u16) {
+        self.tell(Command::Release(seat));
+    }
+
+    /// The clients of a seat have told what they have open.
+    pub fn reclaimed(&self, seat: u16) {
+        self.tell(Command::Reclaimed(seat));
+    }
+
+    /// What was said since the last call.
+    pub fn inputs(&self) -> Vec<Input> {
+        std::mem::take(&mut lock(&self.said).inputs)
+    }
+
+    /// Why the forwarder cannot go on, if so.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.said).failure.clone()
+    }
+}
+
+impl Drop for LeaseKeeper {
+    /// Waits a while for what was asked last: seats that are let go in order are free at once.
+    fn drop(&mut self) {
+        self.commands = None;
+        let _ = self.ended.recv_timeout(END_MAX);
+    }
+}
+
+impl Rounds {
+    fn run(&mut self, commands: &Receiver<Command>) {
+        loop {
+            let due = self.renew_at.min(self.look_at);
+            let wait = due.saturating_duration_since(Instant::now());
+            match commands.recv_timeout(wait) {
+                Ok(command) => self.perform(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            if now >= self.renew_at {
+                self.renew_at = now + self.ttl / RENEWALS;
+                self.renew();
+            }
+            if now >= self.look_at {
+                self.look_at = now + LOOK;
+                self.look();
+            }
+        }
+    }
+
+    fn perform(&mut self, command: Command) {
+        match command {
+            Command::Take(seat) if seat == self.own => {
+                self.awaits_own = true;
+                self.take_own(true);
+            }
+            Command::Take(seat) => self.take_other(seat),
+            Command::Release(seat) => self.release(seat),
+            Command::Reclaimed(seat) => self.reclaimed(seat),
+        }
+    }
+
+    fn say(&self, inputs: impl IntoIterator<Item = Input>) {
+        lock(&self.said).inputs.extend(inputs);
+        // The reactor is gone when this fails.
+        let _ = self.waker.wake();
+    }
+
+    fn fail(&self, why: String) {
+        error!("{why}");
+        lock(&self.said).failure.get_or_insert(why);
+        let _ = self.waker.wake();
+    }
+
+    /// Logs what is wrong with the back end, once until it changes.
+    fn note_trouble(&mut self, trouble: Option<&io::Error>) {
+        let text = trouble.map_or_else(String::new, ToString::to_string);
+        if text == self.trouble {
+            return;
+        }
+        match trouble {
+            Some(error) => warn!(%error, "the leases of the seats cannot be kept"),
+            None => info!("the leases of the seats are kept again"),
+        }
+        self.trouble = text;
+        let text = Some(&*self.trouble).filter(|text| !text.is_empty());
+        self.say([Input::BackEnd(text.map(Into::into))]);
+        if let Some(error) = trouble.filter(|error| is_final(error)) {
+            self.fail(format!(
+                "the mount of the back end is dead ({error}): mount it again and start this \
+                 forwarder again"
+            ));
+        }
+    }
+
+    fn renew(&mut self) {
+        if self.seats.held().is_empty() {
+            return;
+        }
+        let renewal = self.seats.renew();
+        self.note_trouble(renewal.trouble.as_ref());
+        let mut inputs: Vec<Input> = Vec::new();
+        for (seat, why) in renewal.lost {
+            warn!(seat, "seat lost: {why}");
+            inputs.push(Input::SeatLost { seat });
+        }
+        if let Some(until) = renewal.until {
+            inputs.push(Input::LeaseRenewed { until });
+        }
+        if !inputs.is_empty() {
+            self.say(inputs);
+        }
+    }
+
+    fn look(&mut self) {
+        if self.awaits_own {
+            self.take_own(false);
+        }
+        let mut back = Vec::new();
+        for (seat, told) in self.foreign.iter_mut().filter(|(_, told)| !**told) {
+            if self.seats.locks().wanted(*seat) {
+                *told = true;
+                info!(seat, "the owner of a seat is back");
+                back.push(Input::SeatWanted { seat: *seat });
+            }
+        }
+        if !back.is_empty() {
+            self.say(back);
+        }
+        let old = self.ttl * 3;
+        self.hoped.retain(|_, asked| asked.elapsed() < old);
+        for seat in self.hoped.keys().copied().collect::<Vec<_>>() {
+            self.seats.look(seat);
+        }
+    }
+
+    fn take_own(&mut self, first: bool) {
+        match self.try_take(self.own) {
+            Some(Tried::Taken(..)) | None => self.doubled_since = None,
+            Some(Tried::Busy) => self.wait_for_own(first, None),
+            Some(Tried::Waits(name)) => self.wait_for_own(first, Some(name)),
+        }
+    }
+
+    /// Says why the own seat is not had, and that its owner waits.
+    fn wait_for_own(&mut self, first: bool, lease_of: Option<String>) {
+        let seat = self.own;
+        if first {
+            match lease_of {
+                None => info!(seat, "another forwarder has the own seat; waiting for it"),
+                Some(name) => info!(
+                    seat,
+                    "the lease of {name} may still run; waiting for its end"
+                ),
+            }
+            if let Err(error) = self.seats.locks().want(seat) {
+                warn!(seat, %error, "the stand-in cannot be told that its owner is back");
+            }
+        }
+        let Some(name) = self.seats.double(seat) else {
+            self.doubled_since = None;
+            return;
+        };
+        let since = *self.doubled_since.get_or_insert_with(|| {
+            warn!(
+                "{name} holds the seat of this index and renews it: if it does not stop, two \
+                 forwarders were given the index {seat}"
+            );
+            Instant::now()
+        });
+        if since.elapsed() > STOPS_MAX {
+            self.fail(format!(
+                "two forwarders were given the index {seat}: this one and {name}; give each its own"
+            ));
+        }
+    }
+
+    fn take_other(&mut self, seat: u16) {
+        let soon = |asked: &Instant| asked.elapsed() < TRY_AGAIN;
+        let tried = match self.hoped.get(&seat).is_some_and(soon) {
+            true => None,
+            false => self.try_take(seat),
+        };
+        if !matches!(tried, Some(Tried::Taken(..))) {
+            self.hoped.insert(seat, Instant::now());
+            self.say([Input::SeatRefused { seat }]);
+        }
+    }
+
+    /// Tries to take a seat, and tells the core if it could.
+    fn try_take(&mut self, seat: u16) -> Option<Tried> {
+        let tried = match self.seats.try_take(seat) {
+            Ok(tried) => tried,
+            Err(error) => {
+                self.note_trouble(Some(&io::Error::other(error.to_string())));
+                if let super::SeatsError::File { source, .. } = &error
+                    && is_final(source)
+                {
+                    self.fail(format!("the mount of the back end is dead: {error}"));
+                }
+                return None;
+            }
+        };
+        self.note_trouble(None);
+        if let Tried::Taken(taken, until) = &tried {
+            let generation = taken.generation;
+            info!(seat, generation, "seat taken");
+            match seat == self.own {
+                true => self.awaits_own = false,
+                false => {
+                    self.foreign.insert(seat, false);
+                    self.hoped.remove(&seat);
+                }
+            }
+            let table = taken.table.clone();
+            self.say([
+                Input::LeaseRenewed { until: *until },
+                Input::SeatTaken {
+                    seat,
+                    generation,
+                    table,
+                },
+            ]);
+        }
+        Some(tried)
+    }
+
+    fn release(&mut self, seat: u16) {
+        if let Err(error) = self.seats.release(seat) {
+            warn!(seat, %error, "the next holder of a seat has to wait for its lease to end");
+        }
+        self.files.seat_released(seat);
+        self.foreign.remove(&seat);
+        info!(seat, "seat released");
+    }
+
+    fn reclaimed(&self, seat: u16) {
+        if let Err(error) = self.seats.settle(seat) {
+            warn!(seat, %error, "files without a name stay until the next time");
+            return;
+        }
+        super::sweep_in_background(&self.files, seat);
+    }
+}
+
+/// Errors after which a mount never works again: its daemon is gone, or its server has shut this
+/// client out.
+fn is_final(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOTCONN | libc::ESHUTDOWN | libc::ENODEV)
+    )
+}
+
+fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
+    // Lists are whole whatever panicked.
+    said.lock().unwrap_or_else(PoisonError::into_inner)
+}

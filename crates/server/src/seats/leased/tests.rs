@@ -1,0 +1,212 @@
+//! Leases over a real hidden folder: takings, losses, tables that go from hand to hand.
+
+use super::super::Seats;
+use super::*;
+use crate::storage::scratch::Scratch;
+use crate::storage::{ExportOptions, PosixFiles};
+use std::time::{Duration, Instant};
+use tidegate_wire::Layout;
+
+const LAYOUT: Layout = Layout {
+    seats: 4,
+    stripe: 1 << 20,
+};
+const MS: u64 = 1_000_000;
+const TTL: u64 = 400 * MS;
+
+/// A forwarder of its own process, as far as leases tell.
+fn forwarder(scratch: &Scratch, own: u16) -> LeasedSeats {
+    let files = PosixFiles::open(scratch.path(), &ExportOptions::new(LAYOUT)).expect("export");
+    let locks = Seats::open(&files, LAYOUT, own).expect("seats");
+    let options = LeaseOptions {
+        ttl_ns: TTL,
+        outlives_node: true,
+        one_node: false,
+        fence: Fence::new(Instant::now()),
+    };
+    let mut seats = LeasedSeats::new(locks, options).expect("random numbers");
+    // As if it ran on a node of its own: nobody else can see whether it lives.
+    seats.holder.namespace = u64::from(own) + 1;
+    seats.holder.host = format!("io{own}");
+    seats
+}
+
+fn taken(seats: &mut LeasedSeats, seat: u16) -> TakenSeat {
+    match seats.try_take(seat).expect("the back end works") {
+        Tried::Taken(taken, _) => taken,
+        Tried::Busy => panic!("seat {seat} is busy"),
+        Tried::Waits(name) => panic!("seat {seat} is waited for: {name}"),
+    }
+}
+
+fn waits(seats: &mut LeasedSeats, seat: u16) -> bool {
+    matches!(seats.try_take(seat), Ok(Tried::Waits(_)))
+}
+
+fn busy(seats: &mut LeasedSeats, seat: u16) -> bool {
+    matches!(seats.try_take(seat), Ok(Tried::Busy))
+}
+
+fn wait_and_take(seats: &mut LeasedSeats, seat: u16) -> (TakenSeat, Duration) {
+    let began = Instant::now();
+    loop {
+        match seats.try_take(seat).expect("the back end works") {
+            Tried::Taken(taken, _) => return (taken, began.elapsed()),
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "never free");
+    }
+}
+
+/// Drops the lock as a back end does that has lost the holder's node: the holder is not told.
+fn lose_lock(seats: &LeasedSeats, seat: u16) {
+    ofd::unlock(seats.held[&seat].lock.as_fd(), HELD_BYTE).expect("unlock");
+}
+
+#[test]
+fn each_taking_has_a_higher_number_and_a_file_of_its_own() {
+    let scratch = Scratch::new("leased");
+    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let first = taken(&mut a, 0).generation;
+    assert!(busy(&mut b, 0));
+    a.release(0).expect("release");
+    let second = taken(&mut b, 0).generation;
+    assert_eq!(second, first + 1);
+    b.release(0).expect("release");
+    assert_eq!(taken(&mut a, 0).generation, first + 2);
+    let files = a.generations().expect("list");
+    assert_eq!(files[&0], [first + 2], "older files are gone");
+}
+
+#[test]
+fn a_seat_whose_lock_is_free_is_taken_when_its_lease_must_be_over() {
+    let scratch = Scratch::new("leased-wait");
+    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let first = taken(&mut a, 0);
+    first.table.store(0, &[0; 64]);
+    lose_lock(&a, 0);
+    assert!(waits(&mut b, 0));
+    let (second, waited) = wait_and_take(&mut b, 0);
+    assert!(waited >= Duration::from_nanos(TTL + TTL / 4), "{waited:?}");
+    assert_eq!(second.generation, first.generation + 1);
+    // The first one finds out as soon as it reaches the back end, and says nothing any more.
+    assert!(a.options.fence.is_closed());
+    assert!(first.table.persist().is_err());
+    assert!(a.renew().until.is_none());
+    a.release(0).expect("release");
+    assert!(busy(&mut a, 0), "the second one has it");
+}
+
+#[test]
+fn a_renewed_lease_is_waited_for_anew() {
+    let scratch = Scratch::new("leased-renew");
+    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    taken(&mut a, 0);
+    lose_lock(&a, 0);
+    assert!(waits(&mut b, 0));
+    // The lock is lost: this renewal is the last.
+    let renewal = a.renew();
+    assert_eq!(renewal.lost.len(), 1);
+    assert!(renewal.lost[0].1.contains("dropped its lock"));
+    assert!(renewal.until.is_none() && a.held().is_empty());
+}
+
+#[test]
+fn a_holder_that_renews_keeps_its_seat() {
+    let scratch = Scratch::new("leased-keeps");
+    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    taken(&mut a, 0);
+    let until = Instant::now() + Duration::from_nanos(2 * TTL);
+    while Instant::now() < until {
+        let renewal = a.renew();
+        assert!(renewal.until.is_some() && renewal.lost.is_empty());
+        assert!(busy(&mut b, 0));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!a.options.fence.is_closed());
+}
+
+#[test]
+fn a_newer_generation_ends_the_older_one_at_its_next_renewal() {
+    let scratch = Scratch::new("leased-newer");
+    let (mut a, b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let taken = taken(&mut a, 0);
+    let name = file_name(0, taken.generation + 1);
+    let made = UncachedFile::make(b.locks.folder.as_fd(), &name, Way::Past).expect("make");
+    let record = Record {
+        stage: Stage::Held,
+        generation: taken.generation + 1,
+        renewals: 0,
+        ttl_ns: TTL,
+        holder: b.holder.clone(),
+    };
+    let page = [record.encode()];
+    made.expect("new").write(0, &page).expect("write");
+    let renewal = a.renew();
+    let [(0, why)] = &*renewal.lost else {
+        panic!("the seat is not lost: {:?}", renewal.lost);
+    };
+    assert!(why.contains("forwarder 1 on io1"), "{why}");
+    assert!(taken.table.persist().is_err());
+}
+
+#[test]
+fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
+    let scratch = Scratch::new("leased-table");
+    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let first = taken(&mut a, 0);
+    let mut entry = [0; 64];
+    entry[0] = 1;
+    let crc = tidegate_wire::frame::checksum(&entry[..8]);
+    entry[8..12].copy_from_slice(&crc.to_le_bytes());
+    first.table.store(0, &entry);
+    let row = tidegate_forward::ENTRIES_BYTES;
+    first.table.store(row, b"an intent");
+    first.table.persist().expect("room");
+    lose_lock(&a, 0);
+    // A third one began to take it, and died.
+    let name = file_name(0, first.generation + 1);
+    let made = UncachedFile::make(b.locks.folder.as_fd(), &name, Way::Past).expect("make");
+    let record = Record {
+        stage: Stage::Taking,
+        ..a.held[&0].record.clone()
+    };
+    let record = Record {
+        generation: first.generation + 1,
+        ..record
+    };
+    let page = [record.encode()];
+    made.expect("new").write(0, &page).expect("write");
+    let (second, _) = wait_and_take(&mut b, 0);
+    assert_eq!(second.generation, first.generation + 2);
+    let mut bytes = [0; 9];
+    second.table.load(row, &mut bytes);
+    assert_eq!(&bytes, b"an intent");
+}
+
+#[test]
+fn a_process_of_this_node_that_is_dead_is_not_waited_for() {
+    let scratch = Scratch::new("leased-dead");
+    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let own = Holder::own(0).expect("random numbers");
+    a.holder = Holder {
+        began: own.began + 1,
+        ..own
+    };
+    taken(&mut a, 0);
+    lose_lock(&a, 0);
+    taken(&mut b, 0);
+}
+
+#[test]
+fn nothing_is_taken_before_what_was_lost_is_let_go() {
+    let scratch = Scratch::new("leased-lapsed");
+    let mut a = forwarder(&scratch, 0);
+    taken(&mut a, 0);
+    std::thread::sleep(Duration::from_nanos(TTL));
+    assert!(a.options.fence.is_closed());
+    assert!(busy(&mut a, 1));
+    a.release(0).expect("release");
+    taken(&mut a, 1);
+    assert!(!a.options.fence.is_closed());
+}

@@ -1,0 +1,220 @@
+//! The first page of a lease's file: who holds the seat, and since when nothing has changed.
+
+use super::uncached::{PAGE, Page};
+use crate::identity;
+use tidegate_forward::lease::LeaseRecord;
+use tidegate_wire::frame::checksum;
+
+const MAGIC: [u8; 8] = *b"tidelese";
+const VERSION: u32 = 1;
+const CRC_AT: usize = PAGE - 4;
+/// Longest name of a node.
+const HOST_MAX: usize = 255;
+
+/// How far a taking has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The table is not all there yet.
+    Taking,
+    Held,
+    /// The holder has let go in order.
+    Free,
+}
+
+/// A process of a forwarder, so that another one of the same node can tell whether it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// A random number.
+    pub(super) id: u64,
+    /// The seat that it owns.
+    pub(super) forwarder: u16,
+    /// The boot of its node, and its namespace of processes.
+    pub(super) boot: u64,
+    pub(super) namespace: u64,
+    pub(super) pid: u32,
+    /// When the process began, in clock ticks since the boot.
+    pub(super) began: u64,
+    /// For messages.
+    pub(super) host: String,
+}
+
+/// What the first page says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) stage: Stage,
+    pub(super) generation: u64,
+    pub(super) renewals: u64,
+    pub(super) ttl_ns: u64,
+    pub(super) holder: Holder,
+}
+
+impl Holder {
+    /// This process, with a new number.
+    pub(super) fn own(forwarder: u16) -> std::io::Result<Holder> {
+        let mut id = [0; 8];
+        getrandom::fill(&mut id).map_err(std::io::Error::other)?;
+        let pid = std::process::id();
+        let uname = rustix::system::uname();
+        Ok(Holder {
+            id: u64::from_le_bytes(id),
+            forwarder,
+            boot: identity::boot(),
+            namespace: process_namespace(),
+            pid,
+            began: began(pid).unwrap_or(0),
+            host: uname.nodename().to_string_lossy().into_owned(),
+        })
+    }
+
+    /// Whether the process is surely dead: it was one of this node that this process could see.
+    fn is_dead(&self) -> bool {
+        let visible = self.boot == identity::boot() && self.namespace == process_namespace();
+        visible && self.namespace != 0 && began(self.pid) != Some(self.began)
+    }
+
+    /// For messages.
+    pub(super) fn name(&self) -> String {
+        format!("forwarder {} on {}", self.forwarder, self.host)
+    }
+}
+
+impl Record {
+    /// What the rules of leases need to know.
+    pub(super) fn lease(&self) -> LeaseRecord {
+        LeaseRecord {
+            generation: self.generation,
+            holder: self.holder.id,
+            renewals: self.renewals,
+            ttl_ns: self.ttl_ns,
+            free: self.stage == Stage::Free || self.holder.is_dead(),
+        }
+    }
+
+    pub(super) fn encode(&self) -> Page {
+        let mut page = Page::ZERO;
+        let bytes = &mut page.0;
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.holder.forwarder.to_le_bytes());
+        bytes[14] = match self.stage {
+            Stage::Taking => 1,
+            Stage::Held => 2,
+            Stage::Free => 3,
+        };
+        let holder = &self.holder;
+        let words = [
+            self.generation,
+            holder.id,
+            self.renewals,
+            self.ttl_ns,
+            u64::from(holder.pid),
+            holder.began,
+            holder.boot,
+            holder.namespace,
+        ];
+        for (number, word) in words.iter().enumerate() {
+            bytes[16 + number * 8..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        let host = holder.host.as_bytes();
+        let len = host.len().min(HOST_MAX);
+        bytes[80] = len as u8;
+        bytes[81..81 + len].copy_from_slice(&host[..len]);
+        let crc = checksum(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        page
+    }
+
+    /// Reads a page; None if it is none, or was written in part.
+    pub(super) fn decode(page: &Page) -> Option<Record> {
+        let bytes = &page.0;
+        let crc = u32::from_le_bytes(bytes[CRC_AT..].try_into().expect("four bytes"));
+        let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
+        if bytes[..8] != MAGIC || version != VERSION || crc != checksum(&bytes[..CRC_AT]) {
+            return None;
+        }
+        let word = |number: usize| {
+            let at = 16 + number * 8;
+            u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+        };
+        let stage = match bytes[14] {
+            1 => Stage::Taking,
+            2 => Stage::Held,
+            3 => Stage::Free,
+            _ => return None,
+        };
+        let len = usize::from(bytes[80]);
+        Some(Record {
+            stage,
+            generation: word(0),
+            renewals: word(2),
+            ttl_ns: word(3),
+            holder: Holder {
+                id: word(1),
+                forwarder: u16::from_le_bytes([bytes[12], bytes[13]]),
+                boot: word(6),
+                namespace: word(7),
+                pid: word(4) as u32,
+                began: word(5),
+                host: String::from_utf8_lossy(&bytes[81..81 + len]).into_owned(),
+            },
+        })
+    }
+}
+
+/// The namespace that process numbers of this process belong to; 0 if the system does not say.
+fn process_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
+}
+
+/// When a process began, in clock ticks since the boot; None if there is none.
+fn began(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    // A zombie has let go of everything.
+    (state != "Z" && state != "X").then_some(())?;
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            stage: Stage::Held,
+            generation: 1 << 40,
+            renewals: 5,
+            ttl_ns: 8_000_000_000,
+            holder: Holder::own(3).expect("random numbers"),
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_and_a_damaged_one_does_not() {
+        let record = record();
+        let page = record.encode();
+        assert_eq!(Record::decode(&page), Some(record));
+        for at in [0, 9, 14, 17, 90, PAGE - 1] {
+            let mut damaged = page.clone();
+            damaged.0[at] ^= 1;
+            assert_eq!(Record::decode(&damaged), None, "byte {at}");
+        }
+        assert_eq!(Record::decode(&Page::ZERO), None);
+    }
+
+    #[test]
+    fn a_holder_of_this_node_is_seen_to_live_or_to_be_dead() {
+        let mut record = record();
+        assert!(!record.lease().free, "it is this process");
+        record.holder.began += 1;
+        assert!(record.lease().free, "another process had the number before");
+        record.holder.boot += 1;
+        assert!(!record.lease().free, "on another node nobody can know");
+        record.stage = Stage::Free;
+        assert!(record.lease().free);
+    }
+}

@@ -1,0 +1,172 @@
+//! A file of the hidden folder that is written and read past the page cache of this node.
+//!
+//! What another node may have written, and what must outlive this one, does not pass the page cache:
+//! by direct I/O, in whole pages. A file system that has none is one of memory, whose only cache it
+//! is.
+
+use crate::storage::posix::open_hidden_with;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Bytes that are read and written at a time: what direct I/O asks for on all devices that we know.
+pub(super) const PAGE: usize = 4096;
+
+/// Memory that direct I/O takes.
+#[derive(Clone)]
+#[repr(align(4096))]
+pub(super) struct Page(pub(super) [u8; PAGE]);
+
+impl Page {
+    pub(super) const ZERO: Page = Page([0; PAGE]);
+}
+
+/// See the file's first line.
+pub(super) struct UncachedFile {
+    fd: OwnedFd,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To the servers of a shared file system, which are on other nodes.
+    Past,
+    /// To the device of this node's own file system.
+    Stable,
+    /// Through the page cache: it outlives the process only.
+    Cached,
+}
+
+impl Way {
+    fn flags(self) -> OFlags {
+        match self {
+            Way::Past => OFlags::DIRECT,
+            Way::Stable => OFlags::DIRECT | OFlags::DSYNC,
+            Way::Cached => OFlags::empty(),
+        }
+    }
+}
+
+impl UncachedFile {
+    /// Makes a file; None if it is there.
+    pub(super) fn make(dir: BorrowedFd<'_>, name: &str, way: Way) -> io::Result<Option<Self>> {
+        let exclusive = OFlags::CREATE | OFlags::EXCL;
+        match open(dir, name, way, exclusive) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            made => made.map(Some),
+        }
+    }
+
+    /// Opens a file; None if it is not there.
+    pub(super) fn open(dir: BorrowedFd<'_>, name: &str, way: Way) -> io::Result<Option<Self>> {
+        match open(dir, name, way, OFlags::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    /// Its length now, whoever made it longer.
+    pub(super) fn len(&self) -> io::Result<u64> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let stat = rustix::fs::statx(&self.fd, c"", flags, StatxFlags::SIZE)?;
+        Ok(stat.stx_size)
+    }
+
+    /// Fills pages from an offset; what lies beyond the end is zeros.
+    pub(super) fn read(&self, at: u64, pages: &mut [Page]) -> io::Result<()> {
+        // The kernel believes its own size of the file before it asks for bytes.
+        let len = self.len()?;
+        let bytes = bytes_of_mut(pages);
+        let mut done = 0;
+        while done < bytes.len() && at + (done as u64) < len {
+            let from = at + done as u64;
+            let into = &mut bytes[done..];
+            match rustix::io::retry_on_intr(|| rustix::io::pread(&self.fd, &mut *into, from))? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        bytes[done..].fill(0);
+        Ok(())
+    }
+
+    /// Writes pages at an offset.
+    pub(super) fn write(&self, at: u64, pages: &[Page]) -> io::Result<()> {
+        let bytes = bytes_of(pages);
+        let mut done = 0;
+        while done < bytes.len() {
+            let (rest, from) = (&bytes[done..], at + done as u64);
+            match rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.fd, rest, from))? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the room of whole pages back, where the file system can.
+    pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at, len))?;
+        Ok(())
+    }
+}
+
+fn bytes_of(pages: &[Page]) -> &[u8] {
+    // SAFETY: a page is an array of bytes, as long as it is aligned, so pages lie side by side.
+    unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), pages.len() * PAGE) }
+}
+
+fn bytes_of_mut(pages: &mut [Page]) -> &mut [u8] {
+    // SAFETY: as above, and any bytes are a page.
+    unsafe { std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), pages.len() * PAGE) }
+}
+
+fn open(dir: BorrowedFd<'_>, name: &str, way: Way, more: OFlags) -> io::Result<UncachedFile> {
+    let opened = open_hidden_with(dir, name, OFlags::RDWR | way.flags() | more);
+    let fd = match opened {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            // It may have been made before it was refused.
+            open_hidden_with(dir, name, OFlags::RDWR | (more & !OFlags::EXCL))?
+        }
+        opened => opened?,
+    };
+    Ok(UncachedFile { fd })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn pages_come_back_and_what_is_beyond_the_end_is_zeros() {
+        let scratch = Scratch::new("uncached");
+        let dir: OwnedFd = std::fs::File::open(scratch.path()).expect("there").into();
+        for (way, name) in [(Way::Past, "a"), (Way::Stable, "b"), (Way::Cached, "c")] {
+            assert!(
+                UncachedFile::open(dir.as_fd(), name, way)
+                    .expect("look")
+                    .is_none()
+            );
+            let file = UncachedFile::make(dir.as_fd(), name, way).expect("make");
+            let file = file.expect("new");
+            assert!(
+                UncachedFile::make(dir.as_fd(), name, way)
+                    .expect("make")
+                    .is_none()
+            );
+            let (one, two) = (Page([1; PAGE]), Page([2; PAGE]));
+            file.write(PAGE as u64, &[one, two]).expect("write");
+            let again = UncachedFile::open(dir.as_fd(), name, way).expect("open");
+            let again = again.expect("there");
+            assert_eq!(again.len().expect("stat"), 3 * PAGE as u64);
+            let mut pages = vec![Page([9; PAGE]); 4];
+            again.read(0, &mut pages).expect("read");
+            let firsts: Vec<u8> = pages.iter().map(|page| page.0[0]).collect();
+            assert_eq!(firsts, [0, 1, 2, 0]);
+        }
+    }
+}

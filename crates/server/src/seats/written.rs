@@ -1,0 +1,335 @@
+//! A reply table in memory of this process, written to the file of its lease: what is persisted
+//! outlives the node.
+//!
+//! Stores mark their pages; [`SeatTable::persist`] writes what is marked, for all who wait for it
+//! together. Pages that may be lost with the node ([`SeatTable::store_later`]) are written with
+//! the lease's renewals. Nothing is written after the lease has run out: the next holder has a
+//! file of its own, so what this one wrote too late would change nothing that anybody reads.
+
+use super::memory::{MAPPED_BYTES, TableMemory};
+use super::uncached::{PAGE, Page, UncachedFile};
+use crate::storage::Fence;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidegate_forward::{ENTRIES_BYTES, Errno, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, used_ranges};
+
+/// Bytes of the file before the table: the record's page.
+const TABLE_AT: u64 = PAGE as u64;
+/// Pages that one call writes at most.
+const WRITTEN_TOGETHER: usize = 64;
+
+/// See the file's first line.
+pub(super) struct WrittenTable {
+    memory: TableMemory,
+    file: Arc<UncachedFile>,
+    fence: Fence,
+    /// Pages that are to be persisted, and those that can wait.
+    now: Marks,
+    later: Marks,
+    /// Held while pages are written.
+    writing: Mutex<()>,
+    /// The seat was let go or lost.
+    closed: AtomicBool,
+}
+
+/// A bit for each page.
+struct Marks(Box<[AtomicU64]>);
+
+impl Marks {
+    fn new() -> Marks {
+        let words = (MAPPED_BYTES / PAGE).div_ceil(64);
+        Marks((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn set(&self, page: usize) {
+        self.0[page / 64].fetch_or(1 << (page % 64), Ordering::Release);
+    }
+
+    fn clear(&self, page: usize) -> bool {
+        let bit = 1 << (page % 64);
+        self.0[page / 64].fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    /// The pages that are marked, in order, among the first `pages`.
+    fn marked(&self, pages: usize) -> impl Iterator<Item = usize> + '_ {
+        let words = self.0.iter().take(pages.div_ceil(64)).enumerate();
+        words.flat_map(|(number, word)| {
+            let word = word.load(Ordering::Acquire);
+            (0..64).filter_map(move |bit| (word >> bit & 1 == 1).then_some(number * 64 + bit))
+        })
+    }
+}
+
+impl WrittenTable {
+    /// A table for the file of a new lease, with what the last complete one holds.
+    pub(super) fn take_over(
+        file: Arc<UncachedFile>,
+        fence: Fence,
+        last: Option<&UncachedFile>,
+    ) -> io::Result<WrittenTable> {
+        let table = WrittenTable {
+            memory: TableMemory::private(SEGMENT_BYTES)?,
+            file,
+            fence,
+            now: Marks::new(),
+            later: Marks::new(),
+            writing: Mutex::new(()),
+            closed: AtomicBool::new(false),
+        };
+        if let Some(last) = last {
+            table.read(last)?;
+        }
+        Ok(table)
+    }
+
+    /// Reads the entries, and of the rows those that they say are used.
+    fn read(&self, last: &UncachedFile) -> io::Result<()> {
+        let table_bytes = last.len()?.saturating_sub(TABLE_AT) as usize;
+        let segments = table_bytes.div_ceil(SEGMENT_BYTES).clamp(1, SEGMENTS_MAX);
+        self.memory.set_len(segments * SEGMENT_BYTES);
+        for segment in 0..segments {
+            let at = segment * SEGMENT_BYTES;
+            self.copy(last, at..at + ENTRIES_BYTES)?;
+            if segment > 0 {
+                // The file tells by its length how many segments there are.
+                self.now.set(at / PAGE);
+            }
+        }
+        for range in used_ranges(self) {
+            self.copy(last, range)?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, from: &UncachedFile, range: Range<usize>) -> io::Result<()> {
+        let mut pages = vec![Page::ZERO; range.len() / PAGE];
+        from.read(TABLE_AT + range.start as u64, &mut pages)?;
+        for (number, page) in pages.iter().enumerate() {
+            if page.0.iter().any(|byte| *byte != 0) {
+                self.store(range.start + number * PAGE, &page.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the marked pages; `all`: those that could wait too.
+    pub(super) fn write(&self, all: bool) -> io::Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.closed.load(Ordering::Acquire) || self.fence.is_closed() {
+            return Err(io::Error::other("the seat is not held any more"));
+        }
+        let pages = self.memory.len() / PAGE;
+        let mut run: Vec<usize> = Vec::new();
+        let mut marked: Vec<usize> = self.now.marked(pages).collect();
+        if all {
+            marked.extend(self.later.marked(pages));
+            marked.sort_unstable();
+            marked.dedup();
+        }
+        for page in marked {
+            let goes_on = run.last().is_some_and(|last| last + 1 == page);
+            if !run.is_empty() && (!goes_on || run.len() == WRITTEN_TOGETHER) {
+                self.write_run(&run)?;
+                run.clear();
+            }
+            run.push(page);
+        }
+        match run.is_empty() {
+            true => Ok(()),
+            false => self.write_run(&run),
+        }
+    }
+
+    /// Writes pages that lie side by side. What is stored meanwhile marks its page again.
+    fn write_run(&self, run: &[usize]) -> io::Result<()> {
+        let mut pages = vec![Page::ZERO; run.len()];
+        for (page, bytes) in run.iter().zip(&mut pages) {
+            self.now.clear(*page);
+            self.later.clear(*page);
+            self.memory.load(page * PAGE, &mut bytes.0);
+        }
+        let written = self.file.write(TABLE_AT + (run[0] * PAGE) as u64, &pages);
+        if written.is_err() {
+            run.iter().for_each(|page| self.now.set(*page));
+        }
+        written
+    }
+
+    /// Nothing is written any more.
+    pub(super) fn close(&self) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Ordering::Release);
+    }
+
+    fn mark(&self, marks: &Marks, at: usize, len: usize) {
+        for page in at / PAGE..(at + len).div_ceil(PAGE) {
+            marks.set(page);
+        }
+    }
+}
+
+impl SeatTable for WrittenTable {
+    fn load(&self, at: usize, bytes: &mut [u8]) {
+        self.memory.load(at, bytes);
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        self.memory.store(at, bytes);
+        self.mark(&self.now, at, bytes.len());
+    }
+
+    fn store_later(&self, at: usize, bytes: &[u8]) {
+        self.memory.store(at, bytes);
+        self.mark(&self.later, at, bytes.len());
+    }
+
+    fn must_persist(&self) -> bool {
+        true
+    }
+
+    fn persist(&self) -> Result<(), Errno> {
+        self.write(false).map_err(|error| {
+            let errno = error.raw_os_error().and_then(|errno| errno.try_into().ok());
+            tracing::warn!(%error, "a reply table cannot be written");
+            errno.map_or(Errno::EIO, Errno)
+        })
+    }
+
+    fn give_back(&self, at: usize, len: usize) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        for page in at / PAGE..(at + len) / PAGE {
+            self.now.clear(page);
+            self.later.clear(page);
+        }
+        // Room that stays taken is no harm: it is used again.
+        let _ = self.memory.drop_pages(at, len);
+        if !self.closed.load(Ordering::Acquire) && !self.fence.is_closed() {
+            let _ = self.file.punch(TABLE_AT + at as u64, len as u64);
+        }
+    }
+
+    fn grow(&self) -> bool {
+        let len = self.memory.len();
+        if len >= MAPPED_BYTES {
+            return false;
+        }
+        self.memory.set_len(len + SEGMENT_BYTES);
+        self.now.set(len / PAGE);
+        true
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::uncached::Way;
+    use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::os::fd::{AsFd, OwnedFd};
+    use tidegate_sched::Time;
+
+    fn file(scratch: &Scratch, name: &str) -> Arc<UncachedFile> {
+        let dir: OwnedFd = std::fs::File::open(scratch.path()).expect("there").into();
+        let made = UncachedFile::make(dir.as_fd(), name, Way::Past).expect("make");
+        Arc::new(made.expect("new"))
+    }
+
+    fn table(scratch: &Scratch, name: &str, last: Option<&UncachedFile>) -> WrittenTable {
+        WrittenTable::take_over(file(scratch, name), Fence::default(), last).expect("table")
+    }
+
+    /// All of the client's pages are used.
+    fn entry_of_client_1() -> [u8; 20] {
+        let mut entry = [0; 20];
+        entry[0] = 1;
+        let crc = tidegate_wire::frame::checksum(&entry[..8]);
+        entry[8..12].copy_from_slice(&crc.to_le_bytes());
+        entry
+    }
+
+    #[test]
+    fn what_is_persisted_is_found_by_the_next_holder_and_nothing_else() {
+        let scratch = Scratch::new("written");
+        let first = table(&scratch, "lease.0.1", None);
+        first.store(0, &entry_of_client_1());
+        first.store(ENTRIES_BYTES, b"a row");
+        first.persist().expect("room");
+        first.store(ENTRIES_BYTES + 1024, b"lost with the node");
+        first.store_later(ENTRIES_BYTES + PAGE, b"later");
+        first.persist().expect("room");
+        first.store(ENTRIES_BYTES + 2 * PAGE, b"never persisted");
+        let next = table(&scratch, "lease.0.2", Some(&first.file));
+        let read = |at: usize, len: usize| {
+            let mut bytes = vec![0; len];
+            next.load(at, &mut bytes);
+            bytes
+        };
+        assert_eq!(read(ENTRIES_BYTES, 5), b"a row");
+        assert_eq!(read(ENTRIES_BYTES + 1024, 4), b"lost");
+        assert_eq!(read(ENTRIES_BYTES + PAGE, 5), [0; 5]);
+        assert_eq!(read(ENTRIES_BYTES + 2 * PAGE, 5), [0; 5]);
+        first.write(true).expect("room");
+        let third = table(&scratch, "lease.0.3", Some(&first.file));
+        let mut later = [0; 5];
+        third.load(ENTRIES_BYTES + PAGE, &mut later);
+        assert_eq!(&later, b"later");
+    }
+
+    #[test]
+    fn nothing_is_written_after_the_lease_or_the_release() {
+        let scratch = Scratch::new("written-late");
+        let fence = Fence::default();
+        let file = file(&scratch, "lease.0.1");
+        let late = WrittenTable::take_over(file.clone(), fence.clone(), None).expect("table");
+        late.store(0, &entry_of_client_1());
+        fence.opens_until(Time(0));
+        assert_eq!(late.persist(), Err(Errno::EIO));
+        assert_eq!(file.len().expect("stat"), 0);
+        fence.opens_until(Time(u64::MAX));
+        late.persist().expect("room");
+        late.close();
+        late.store(64, b"more");
+        assert_eq!(late.persist(), Err(Errno::EIO));
+    }
+
+    #[test]
+    fn a_table_that_has_grown_is_found_so() {
+        let scratch = Scratch::new("written-grown");
+        let first = table(&scratch, "lease.0.1", None);
+        assert!(first.grow() && first.grow());
+        first.persist().expect("room");
+        let next = table(&scratch, "lease.0.2", Some(&first.file));
+        assert_eq!(next.len(), 3 * SEGMENT_BYTES);
+        next.persist().expect("room");
+        let third = table(&scratch, "lease.0.3", Some(&next.file));
+        assert_eq!(third.len(), 3 * SEGMENT_BYTES);
+    }
+
+    #[test]
+    fn threads_that_persist_at_once_find_all_they_stored() {
+        let scratch = Scratch::new("written-together");
+        let shared = Arc::new(table(&scratch, "lease.0.1", None));
+        shared.store(0, &entry_of_client_1());
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let shared = shared.clone();
+                scope.spawn(move || {
+                    for row in 0..16 {
+                        let at = ENTRIES_BYTES + (row * 4 + thread) * 1024;
+                        shared.store(at, &[thread as u8 + 1; 100]);
+                        shared.persist().expect("room");
+                        let mut page = [Page::ZERO];
+                        let file_at = TABLE_AT + (at / PAGE * PAGE) as u64;
+                        shared.file.read(file_at, &mut page).expect("read");
+                        assert_eq!(page[0].0[at % PAGE], thread as u8 + 1);
+                    }
+                });
+            }
+        });
+    }
+}
