@@ -4,6 +4,7 @@
 //! This is a table by type. What a type promises is tried out between forwarders and by
 //! `tidegate check`; this page says which of the two ways of working a forwarder begins with.
 
+use crate::config::Config;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,23 @@ pub enum Reach {
     Coherent,
     /// Several nodes may have it mounted, and what a node keeps in memory may be old: NFS, FUSE.
     Cached,
+}
+
+/// What a forwarder believes of what its node's kernel remembers of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// Sizes, link counts and times; else they are asked of the back end each time.
+    pub attributes: bool,
+    /// Data; else it goes past the page cache, at any place and length.
+    pub pages: bool,
+}
+
+impl Trust {
+    /// All of it, as where no other node has the file system.
+    pub const WHOLE: Trust = Trust {
+        attributes: true,
+        pages: true,
+    };
 }
 
 /// The file system of a directory.
@@ -57,6 +75,25 @@ impl Backend {
     /// The same by path.
     pub fn of_path(directory: &Path) -> std::io::Result<Backend> {
         Backend::of(std::fs::File::open(directory)?)
+    }
+
+    /// Whether forwarders on several nodes may have this export, as far as type and configuration
+    /// tell.
+    pub fn is_shared(&self, config: &Config) -> bool {
+        config.layout.seats > 1 && !config.ownership.one_node && self.reach != Reach::Node
+    }
+
+    /// What a forwarder with this configuration may believe of its node's memory.
+    pub fn trust(&self, config: &Config) -> Trust {
+        Trust {
+            attributes: self.reach == Reach::Node,
+            pages: self.reach != Reach::Cached || !self.is_shared(config),
+        }
+    }
+
+    /// Whether a process serves it through the kernel's FUSE.
+    pub fn is_fuse(&self) -> bool {
+        self.kind == "fuse" || self.kind.starts_with("fuse.")
     }
 
     /// Whether the mount has this option, such as `nolock`.
@@ -116,6 +153,7 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Source;
 
     #[test]
     fn a_line_of_mountinfo_says_type_source_place_and_options() {
@@ -132,6 +170,27 @@ mod tests {
         assert_eq!(parse(local, "30").expect("it is").reach, Reach::Node);
         let bare = "30 1 8:1 / / rw - lustre mgs@tcp:/fs";
         assert_eq!(parse(bare, "30").expect("it is").reach, Reach::Coherent);
+    }
+
+    #[test]
+    fn caches_are_believed_where_nobody_else_changes_files() {
+        let config = |more: &str| {
+            let text = format!("export = \"/tmp\"\nlisten = [\"unix:/tmp/x.sock\"]\n{more}");
+            let source = Source::parse(&text, "f.toml").expect("it is TOML");
+            Config::from_source(source).expect("it is valid")
+        };
+        let on = |kind: &str| parse(&format!("7 1 0:9 / / rw - {kind} s rw"), "7").expect("7");
+        let several = config("seats = 2\n");
+        let alone = config("seats = 1\n");
+        let one_node = config("seats = 2\n[ownership]\none_node = true\n");
+        let trust = |attributes, pages| Trust { attributes, pages };
+        for config in [&several, &alone, &one_node] {
+            assert_eq!(on("ext4").trust(config), Trust::WHOLE);
+            assert_eq!(on("lustre").trust(config), trust(false, true));
+            let pages = !std::ptr::eq(config, &several);
+            assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, pages));
+            assert_eq!(on("nfs4").trust(config), trust(false, pages));
+        }
     }
 
     #[test]

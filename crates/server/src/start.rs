@@ -2,7 +2,7 @@
 
 mod storage;
 
-use crate::backend::{Backend, Reach};
+use crate::backend::{Backend, Trust};
 use crate::config::{Address, Config, ConfigError, Durability, Io, rules_file};
 use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
@@ -143,7 +143,10 @@ impl Server {
         if let Some(warning) = descriptors.warning(config.sessions_max) {
             warn!("{warning}");
         }
-        let export = export_options(config, &descriptors);
+        let backend = Backend::of_path(&config.export);
+        let backend = backend.map_err(StartError::system("the export's file system"))?;
+        let shared = backend.is_shared(config);
+        let export = export_options(config, &descriptors, backend.trust(config));
         let mut files = PosixFiles::open(&config.export, &export)?;
         let seats = seats(config, &files)?;
         let root = root(&mut files)?;
@@ -171,7 +174,7 @@ impl Server {
             forwarder,
             storage: chosen.storage,
             slots,
-            seats: keeper(config, seats, &files, &fence, &waker)?,
+            seats: keeper(config, seats, &files, shared, &fence, &waker)?,
             shares: ShareKeeper::new(config.shares.clone(), &hidden_path, waker.clone()),
             secret,
             payload_max: config.payload_max,
@@ -319,12 +322,12 @@ fn keeper(
     config: &Config,
     seats: Seats,
     files: &PosixFiles,
+    shared: bool,
     fence: &Fence,
     waker: &Arc<Waker>,
 ) -> Result<SeatKeeper, StartError> {
-    let several = several_nodes(config, files);
     let durability = config.ownership.durability;
-    if !several && durability != Some(Durability::Node) {
+    if !shared && durability != Some(Durability::Node) {
         let locks = LockKeeper::new(seats, files.clone(), config.forwarder);
         return Ok(SeatKeeper::Locks(locks));
     }
@@ -332,7 +335,7 @@ fn keeper(
     let options = LeaseOptions {
         ttl_ns: ttl.as_nanos() as u64,
         outlives_node: durability != Some(Durability::Process),
-        one_node: !several,
+        one_node: !shared,
         fence: fence.clone(),
     };
     let leased = LeasedSeats::new(seats, options).map_err(StartError::system("random numbers"))?;
@@ -342,18 +345,13 @@ fn keeper(
     Ok(SeatKeeper::Leases(keeper))
 }
 
-/// Whether forwarders of this export may run on other nodes, or over other mounts.
-fn several_nodes(config: &Config, files: &PosixFiles) -> bool {
-    let reach = Backend::of(files.hidden()).map_or(Reach::Cached, |found| found.reach);
-    config.layout.seats > 1 && !config.ownership.one_node && reach != Reach::Node
-}
-
-fn export_options(config: &Config, descriptors: &Descriptors) -> ExportOptions {
+fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> ExportOptions {
     let kill = config.faults.kill_after_effect.clone();
     let kill = kill.map(|(operation, count)| KillAfterEffect { operation, count });
     ExportOptions {
         handles_max: Some(descriptors.handles_max),
-        direct: config.storage.io == Io::Direct,
+        direct: config.storage.io == Io::Direct && trust.pages,
+        trust,
         faults: Faults::new(kill, None),
         ..ExportOptions::new(config.layout)
     }

@@ -236,7 +236,7 @@ impl Files for PosixFiles {
         }
         self.export.opens.opened(handle)?;
         known.set_open(true);
-        let mut attr = sys::attr_of(&sys::stat(&known.path).map_err(no)?);
+        let mut attr = sys::attr_of(&self.export.stat(&known.path).map_err(no)?);
         if attr.nlink == 0 {
             // It lost its last name just before it was registered.
             self.closed(handle)?;
@@ -252,7 +252,7 @@ impl Files for PosixFiles {
         }
         self.export.opens.closed(handle)?;
         if let Some(known) = self.export.table.find(handle)
-            && sys::stat(&known.path).map_err(no)?.stx_nlink == 0
+            && self.export.stat(&known.path).map_err(no)?.stx_nlink == 0
         {
             self.export.table.forget(handle);
         }

@@ -14,7 +14,7 @@ const NS: i64 = 1_000_000_000;
 impl PosixFiles {
     /// fstat, the hidden name counted out.
     pub(super) fn attr_of_known(&self, known: &Known) -> Done<Attr> {
-        let mut attr = attr_of(&sys::stat(&known.path).map_err(no)?);
+        let mut attr = attr_of(&self.export.stat(&known.path).map_err(no)?);
         if known.is_open() && known.kind == sys::REGULAR {
             self.count_out_hidden_name(&mut attr);
         } else {
@@ -88,7 +88,7 @@ impl PosixFiles {
         write: bool,
     ) -> Done<()> {
         let uid = self.export.own.effective_uid(caller);
-        if uid == 0 || sys::stat(&known.path).map_err(no)?.stx_uid == uid {
+        if uid == 0 || self.export.stat(&known.path).map_err(no)?.stx_uid == uid {
             return Ok(());
         }
         let mask = if read { 4 } else { 0 } | if write { 2 } else { 0 };

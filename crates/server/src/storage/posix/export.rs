@@ -10,8 +10,9 @@ use super::direct::DirectState;
 use super::opens::Opens;
 use super::sys::{self, Done, no};
 use super::table::{DataFds, HandleTable, Known};
+use crate::backend::Trust;
 use crate::storage::Faults;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -41,6 +42,8 @@ pub struct ExportOptions {
     pub handles_max: Option<usize>,
     /// Data goes past the page cache where files take that.
     pub direct: bool,
+    /// What is believed of what this node's kernel remembers of files.
+    pub trust: Trust,
     /// Test aid.
     pub faults: Faults,
 }
@@ -52,6 +55,7 @@ impl ExportOptions {
             layout,
             handles_max: None,
             direct: false,
+            trust: Trust::WHOLE,
             faults: Faults::default(),
         }
     }
@@ -102,6 +106,7 @@ pub(super) struct Export {
     pub(super) opens: Opens,
     pub(super) faults: Faults,
     pub(super) direct: DirectState,
+    pub(super) trust: Trust,
     /// How far the back end's clock is from ours, ns.
     pub(super) clock_offset_ns: i64,
     /// Held while a mode is widened for a moment, so that two threads do not restore each other's.
@@ -148,10 +153,33 @@ impl Export {
             opens,
             faults: options.faults.clone(),
             direct: DirectState::new(options.direct),
+            trust: options.trust,
             clock_offset_ns,
             widening: Mutex::new(()),
             hidden_path,
         })
+    }
+
+    /// statx of a descriptor's file, for what others may change: sizes, link counts, times, rights.
+    pub(super) fn stat(&self, fd: impl AsFd) -> rustix::io::Result<Statx> {
+        sys::stat_at(fd, c"", AtFlags::EMPTY_PATH | self.asks())
+    }
+
+    /// The same of a name in a directory.
+    pub(super) fn stat_at(
+        &self,
+        dir: impl AsFd,
+        name: impl rustix::path::Arg,
+    ) -> rustix::io::Result<Statx> {
+        sys::stat_at(dir, name, self.asks())
+    }
+
+    /// Whom statx asks: what the node's kernel remembers may be old where other nodes change it.
+    fn asks(&self) -> AtFlags {
+        match self.trust.attributes {
+            true => AtFlags::empty(),
+            false => AtFlags::STATX_FORCE_SYNC,
+        }
     }
 
     /// The hidden folder.
@@ -223,7 +251,7 @@ impl Export {
 
     /// Makes the file behind an `O_PATH` descriptor known and tells its attributes.
     pub(super) fn adopt(&self, path: OwnedFd) -> Done<(Arc<Known>, Attr)> {
-        let stat = sys::stat(&path).map_err(no)?;
+        let stat = self.stat(&path).map_err(no)?;
         let attr = sys::attr_of(&stat);
         if attr.handle == self.hidden_handle {
             return Err(Errno::ENOENT.into());
@@ -291,7 +319,7 @@ impl Export {
             .widening
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let stat = sys::stat(&known.path).map_err(no)?;
+        let stat = self.stat(&known.path).map_err(no)?;
         if stat.stx_uid != self.own.uid() || known.kind != sys::REGULAR {
             return Err(refused);
         }
@@ -328,7 +356,7 @@ fn clock_offset_ns(hidden: BorrowedFd<'_>) -> std::io::Result<i64> {
         last_modification: now,
     };
     let measured = rustix::fs::futimens(&file, &now).and_then(|()| sys::stat(&file));
-    rustix::fs::unlinkat(hidden, name, rustix::fs::AtFlags::empty())?;
+    rustix::fs::unlinkat(hidden, name, AtFlags::empty())?;
     let offset = sys::nanoseconds(&measured?.stx_mtime).saturating_sub(ours);
     Ok(if offset.saturating_abs() < UNCERTAIN_NS {
         0

@@ -3,7 +3,7 @@
 use super::PosixFiles;
 use super::sys::{self, Done, attr_of, no};
 use super::table::Known;
-use rustix::fs::{AtFlags, FileType, OFlags, RawDir, SeekFrom};
+use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use tidegate_forward::{Access, Errno};
@@ -87,7 +87,7 @@ impl PosixFiles {
 
     /// Fills in what the listing itself did not tell. An entry may be gone by now.
     fn look_at(&self, dir: &OwnedFd, entry: &mut Entry, plus: bool) {
-        let Ok(stat) = sys::stat_at(dir, &*entry.name, AtFlags::empty()) else {
+        let Ok(stat) = self.export.stat_at(dir, &*entry.name) else {
             return;
         };
         entry.kind = kind_number(FileType::from_raw_mode(u32::from(stat.stx_mode)));

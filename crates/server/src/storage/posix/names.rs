@@ -114,7 +114,7 @@ impl PosixFiles {
             return Err(Errno::ENOENT.into());
         }
         let acting = self.export.own.act_as(caller)?;
-        let stat = sys::stat_at(&parent.path, name, AtFlags::empty()).map_err(no)?;
+        let stat = self.export.stat_at(&parent.path, name).map_err(no)?;
         let mut attr = attr_of(&stat);
         let known_already = self
             .export
@@ -309,7 +309,7 @@ impl PosixFiles {
         remove: impl Fn() -> Done<()>,
     ) -> Done<()> {
         let file = match self.export.open_at(&parent.path, name, OFlags::PATH, 0) {
-            Ok(fd) => sys::stat(&fd).ok().map(|stat| (fd, attr_of(&stat))),
+            Ok(fd) => self.export.stat(&fd).ok().map(|stat| (fd, attr_of(&stat))),
             Err(_) => None,
         };
         let file = file.filter(|(_, attr)| {
@@ -342,7 +342,10 @@ impl PosixFiles {
     /// Closes what keeps a file without names from being freed.
     fn forget_if_gone(&self, handle: Handle) {
         if let Some(known) = self.export.table.find(handle)
-            && sys::stat(&known.path).is_ok_and(|stat| stat.stx_nlink == 0)
+            && self
+                .export
+                .stat(&known.path)
+                .is_ok_and(|stat| stat.stx_nlink == 0)
         {
             self.export.table.forget(handle);
         }
