@@ -1,9 +1,10 @@
 //! Files that a forwarder does not find by their handle: it is told a path.
 
 use super::Core;
-use super::errno::ESTALE;
+use super::errno::{ENOENT, ESTALE};
 use super::names::Key;
 use super::requests::{Id, Pending, Place, Purpose, Target};
+use crate::Errno;
 use crate::wire::{Handle, Op, RenameMode};
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub(super) struct Reaching {
     /// How many of them were told.
     told: usize,
     rounds: u8,
+    /// Why it could not be looked for at a path.
+    refused: Option<Errno>,
 }
 
 /// The files that an operation names, in the order in which they are looked for.
@@ -86,7 +89,7 @@ impl Core {
         if let Some(pending) = self.requests.get_mut(&id) {
             pending.place = Place::Reach;
             pending.reaches_left = files.len() as u8;
-            pending.unreachable = false;
+            pending.unreachable = None;
         }
         for (handle, paths) in files {
             self.reach(forwarder, handle, paths, id);
@@ -135,6 +138,7 @@ impl Core {
             paths,
             told: 0,
             rounds: 1,
+            refused: None,
         };
         self.reaching.insert((forwarder, handle), reaching);
         self.stats.reaches += 1;
@@ -167,26 +171,33 @@ impl Core {
 
     /// A path was told, or the file is not there, then the next is tried. Waiters go on when it was
     /// their last file.
-    pub(super) fn reached(&mut self, forwarder: usize, handle: Handle, found: bool) {
-        if !found && self.tell_path(forwarder, handle) {
-            return;
+    pub(super) fn reached(&mut self, forwarder: usize, handle: Handle, found: Result<(), Errno>) {
+        if let (Err(errno), Some(reaching)) = (found, self.reaching.get_mut(&(forwarder, handle))) {
+            // A forwarder that cannot look does not say that there is nothing.
+            if !matches!(errno, ESTALE | ENOENT) {
+                reaching.refused.get_or_insert(errno);
+            }
+            if self.tell_path(forwarder, handle) {
+                return;
+            }
         }
         let Some(reaching) = self.reaching.remove(&(forwarder, handle)) else {
             return;
         };
+        let missing = found.is_err().then(|| reaching.refused.unwrap_or(ESTALE));
         for id in reaching.waiters {
             let Some(pending) = self.requests.get_mut(&id) else {
                 continue;
             };
             pending.reaches_left -= 1;
-            pending.unreachable |= !found;
+            pending.unreachable = pending.unreachable.or(missing);
             if pending.reaches_left > 0 {
                 continue;
             }
             pending.place = Place::Nowhere;
             match pending.unreachable {
-                true => self.settled(forwarder, id, Err(ESTALE)),
-                false => self.route(id),
+                Some(errno) => self.settled(forwarder, id, Err(errno)),
+                None => self.route(id),
             }
         }
     }

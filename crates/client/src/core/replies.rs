@@ -116,7 +116,7 @@ impl Core {
                 }
             }
             Purpose::Session => {}
-            Purpose::Reach { handle } => self.reached(forwarder, handle, done.is_ok()),
+            Purpose::Reach { handle } => self.reached(forwarder, handle, done),
             Purpose::Recover => self.told(id, &pending, done),
             Purpose::Probe => self.seats[usize::from(pending.seat)].probe = None,
             Purpose::TakeBack { handle, lock } => self.restore(handle, lock, pending.seat),
@@ -134,7 +134,7 @@ impl Core {
             // Its waiters ask whoever serves their seat now.
             Purpose::Reach { handle } => {
                 self.remove(id);
-                self.reached(forwarder, handle, true);
+                self.reached(forwarder, handle, Ok(()));
             }
             Purpose::Part { .. } if !pending.abandoned => {
                 self.settled(forwarder, id, Err(ECONNREFUSED));

@@ -100,7 +100,7 @@ pub(super) struct Pending {
     /// Files that are being reached for it.
     pub(super) reaches_left: u8,
     /// One of them cannot be reached.
-    pub(super) unreachable: bool,
+    pub(super) unreachable: Option<Errno>,
 }
 
 impl Pending {
@@ -123,7 +123,7 @@ impl Pending {
             reaches: 0,
             reached_on: (0, 0),
             reaches_left: 0,
-            unreachable: false,
+            unreachable: None,
         }
     }
 

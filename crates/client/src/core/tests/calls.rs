@@ -142,6 +142,24 @@ fn a_file_is_looked_for_at_its_other_names_too() {
 }
 
 #[test]
+fn a_forwarder_that_cannot_look_does_not_say_that_a_file_is_gone() {
+    const ENOTCONN: u16 = 107;
+    for (last, told) in [(ENOTCONN, ENOTCONN), (116, ENOTCONN)] {
+        let mut rig = Rig::open(1);
+        rig.name_file(file(5), b"first");
+        rig.name_file(file(5), b"last");
+        let id = rig.call(getattr(file(5)));
+        let sent = rig.next();
+        rig.fail(&sent, Status::UnknownHandle);
+        let reach = rig.next();
+        rig.fail(&reach, Status::Errno(ENOTCONN));
+        let reach = rig.next();
+        rig.fail(&reach, Status::Errno(last));
+        assert_eq!(rig.errno(id), i32::from(told));
+    }
+}
+
+#[test]
 fn one_path_is_told_once_for_all_that_wait() {
     let mut rig = Rig::open(1);
     rig.name_file(file(5), b"f");
