@@ -65,6 +65,9 @@ pub enum StartError {
     /// Fail-over was asked for where it cannot work.
     #[error("{0}")]
     FailOver(String),
+    /// Forwarders on several nodes would not be right over this back end.
+    #[error("{0}")]
+    Unshared(String),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {error}; {advice}")]
     Listen {

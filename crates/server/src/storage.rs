@@ -6,6 +6,7 @@
 
 mod batch;
 pub mod emulated;
+mod ends;
 pub mod faults;
 pub mod fence;
 mod gate;

@@ -37,6 +37,9 @@ pub(super) fn choose(
         fence: fence.clone(),
     };
     let io = io(config, files)?;
+    if files.bypasses() {
+        bypass(config, files)?;
+    }
     let said = |engine, why: String| {
         let io = match io {
             Io::Buffered => "buffered",
@@ -60,6 +63,9 @@ pub(super) fn choose(
             storage: Box::new(emulated),
             facts: said("threads", "the emulated device works with them".to_string()),
         });
+    }
+    if files.bypasses() {
+        return by_threads("past the page cache at any place and length they are it".to_string());
     }
     match (io, config.storage.engine) {
         (Io::Buffered, _) => by_threads("for the page cache they are the fastest".to_string()),
@@ -97,8 +103,28 @@ fn wake(waker: &Arc<Waker>) -> Wake {
     })
 }
 
+/// Tries what several nodes need whose page caches may be old.
+fn bypass(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
+    let refused = |error: std::io::Error| {
+        StartError::Unshared(format!(
+            "export {}: forwarders on several nodes need data past the page cache (direct I/O) at \
+             any place and length on this file system, and it has none: {error}; if all forwarders \
+             run on this node, set one_node = true in [ownership]",
+            config.export.display()
+        ))
+    };
+    if config.storage.engine == Engine::Uring {
+        let why = "engine = \"uring\" needs direct I/O in whole blocks; set engine = \"auto\"";
+        return Err(refused(std::io::Error::other(why)));
+    }
+    files.try_bypass().map_err(refused)
+}
+
 /// How data goes: direct only where the export takes it.
 fn io(config: &Config, files: &PosixFiles) -> Result<Io, StartError> {
+    if files.bypasses() {
+        return Ok(Io::Direct);
+    }
     if config.storage.io == Io::Buffered {
         return Ok(Io::Buffered);
     }

@@ -141,11 +141,18 @@ fn transfer_run(
         let run = &mut slices[index..index + count];
         match call_by(route, &way, offset, run, within) {
             Err(rustix::io::Errno::INVAL) if matches!(way, Way::Direct(_)) => route.refused(),
-            Ok(0) if direction == Direction::Read => {
+            Ok(0) if direction == Direction::Read => match route.ends.is_at(offset) {
                 // The end of the file: whatever follows in this run is beyond it.
-                results[index] = Ok(within as u32);
-                return;
-            }
+                Ok(true) => {
+                    results[index] = Ok(within as u32);
+                    return;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    results[index..].fill(Err(error));
+                    return;
+                }
+            },
             Ok(0) => {
                 results[index] = ended_early(direction, within, Errno::EIO.into());
                 offset += left as u64;
@@ -192,6 +199,7 @@ fn call_by(
     within: usize,
 ) -> rustix::io::Result<usize> {
     let _pass = route.pass(way);
+    route.prepare(way, offset, slices);
     call(way.fd(), route.direction(), offset, slices, within)
 }
 
@@ -233,6 +241,7 @@ fn call(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::ends::Ends;
     use crate::storage::scratch::{Scratch, Tmpfs};
     use std::os::unix::fs::FileExt;
 
@@ -313,6 +322,34 @@ mod tests {
         ];
         let done = transfer(&mut through(&fd, Direction::Read), &parts, &slots, &meter);
         assert_eq!(done, [Ok(60), Ok(40), Ok(0)]);
+    }
+
+    #[test]
+    fn an_end_that_the_back_end_does_not_confirm_is_read_past() {
+        let scratch = Scratch::new("batch");
+        let (file, fd) = file(&scratch);
+        file.write_all_at(&[7; 150], 0).expect("write");
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        lock_buffer(&slots.open(SlotId(1), 8192)).fill(9);
+        let parts = [part(100, 100, 1, 0), part(200, 100, 1, 100)];
+        // Another node has written more; this one learns of it when it asks for the size.
+        let grown = file.try_clone().expect("descriptor");
+        let ends = Ends::asking(move || {
+            grown.write_all_at(&[8; 100], 150).expect("write");
+            Ok(250)
+        });
+        let read = |fd: &OwnedFd, ends| {
+            let fd = fd.try_clone().expect("descriptor");
+            let mut route = Route::through_until(fd, Direction::Read, ends);
+            transfer(&mut route, &parts, &slots, &meter)
+        };
+        assert_eq!(read(&fd, ends), [Ok(100), Ok(50)]);
+        let buffer = slots.buffer(SlotId(1)).expect("open");
+        assert_eq!(&lock_buffer(&buffer)[48..52], [7, 7, 8, 8]);
+        assert_eq!(lock_buffer(&buffer)[149..151], [8, 9]);
+        // A back end that contradicts itself is an error, and no short read.
+        let done = read(&fd, Ends::asking(|| Ok(1000)));
+        assert_eq!(done, [Ok(100), Err(Errno::EIO.into())]);
     }
 
     #[test]

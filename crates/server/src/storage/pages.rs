@@ -59,13 +59,14 @@ impl Pipe {
 }
 
 impl Pipes {
-    /// The bytes from `offset` on, at most `len`, fewer at the end of the file. None where they
-    /// must be copied instead. `calls` counts system calls.
+    /// The bytes from `offset` on, at most `len`, fewer at the end of the file, if `is_end` says of
+    /// a place that it is one. None where they must be copied instead. `calls` counts system calls.
     pub(super) fn fill(
         &self,
         file: impl AsFd,
         mut offset: u64,
         len: u32,
+        mut is_end: impl FnMut(u64) -> bool,
         calls: &mut u64,
     ) -> Option<Pages> {
         let pages = (offset % PAGE + u64::from(len)).div_ceil(PAGE);
@@ -90,7 +91,9 @@ impl Pipes {
                 left,
                 SpliceFlags::NONBLOCK,
             ) {
-                Ok(0) => break,
+                Ok(0) if is_end(offset) => break,
+                // Reading them into memory goes on behind it.
+                Ok(0) => return None,
                 Ok(moved) => found.left += moved,
                 Err(Errno::INTR) => {}
                 Err(Errno::INVAL | Errno::NOSYS) => {
@@ -191,7 +194,7 @@ mod tests {
             (400_000, 65_536),
         ] {
             let mut calls = 0;
-            let pages = pipes.fill(&file, offset, len, &mut calls);
+            let pages = pipes.fill(&file, offset, len, |_| true, &mut calls);
             let mut pages = pages.expect("this file system gives pages");
             let wanted = &bytes[(offset as usize).min(bytes.len())..];
             let wanted = &wanted[..wanted.len().min(len as usize)];
@@ -217,7 +220,7 @@ mod tests {
         std::fs::write(&path, pattern(70_000)).expect("room");
         let file = File::open(&path).expect("it was written");
         let pipes = Pipes::default();
-        let fill = || pipes.fill(&file, 0, 65_536, &mut 0);
+        let fill = || pipes.fill(&file, 0, 65_536, |_| true, &mut 0);
         let mut all: Vec<Pages> = (0..PIPES_MAX + 3).map_while(|_| fill()).collect();
         assert!((1..=PIPES_MAX).contains(&all.len()));
         assert!(fill().is_none(), "they are all in use");
@@ -228,8 +231,27 @@ mod tests {
         );
         assert!(fill().is_some());
         assert!(
-            pipes.fill(&file, 1, PIPE_BYTES as u32, &mut 0).is_none(),
+            pipes
+                .fill(&file, 1, PIPE_BYTES as u32, |_| true, &mut 0)
+                .is_none(),
             "too long"
         );
+    }
+
+    #[test]
+    fn an_end_that_is_none_is_left_to_reads() {
+        let scratch = Scratch::new("pages-end");
+        let path = scratch.path().join("file");
+        std::fs::write(&path, pattern(70_000)).expect("room");
+        let file = File::open(&path).expect("it was written");
+        let pipes = Pipes::default();
+        let mut asked = None;
+        let unproved = |at| {
+            asked = Some(at);
+            false
+        };
+        assert!(pipes.fill(&file, 8192, 65_536, unproved, &mut 0).is_none());
+        assert_eq!(asked, Some(70_000));
+        assert!(pipes.fill(&file, 0, 65_536, |_| false, &mut 0).is_some());
     }
 }

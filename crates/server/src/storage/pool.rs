@@ -3,6 +3,7 @@
 mod near;
 
 use super::batch::{self, Meter};
+use super::ends::Ends;
 use super::pages;
 use super::route::Route;
 use super::slots::lock_buffer;
@@ -124,7 +125,7 @@ impl ThreadPool {
         };
         let mut pool = ThreadPool::with_sink(files, slots, options, done, sink)?;
         // Past the page cache there is nothing near.
-        pool.near = (!files.is_direct()).then(|| Near::new(files.clone()));
+        pool.near = (!files.avoids_pages()).then(|| Near::new(files.clone()));
         Ok(pool)
     }
 
@@ -380,14 +381,15 @@ impl Shared {
     /// Has the file's pages sent instead of a copy, where that is all that becomes of them; how
     /// many bytes.
     fn pages(&self, files: &PosixFiles, handle: Handle, part: &IoPart) -> Option<u32> {
-        if part.len < pages::BYTES_MIN || files.is_direct() {
+        if part.len < pages::BYTES_MIN || files.avoids_pages() {
             return None;
         }
         let buffer = self.slots.to_send(part)?;
         let fd = files.data_fd(handle, Direction::Read).ok()?;
         let mut calls = 0;
         let pipes = self.slots.pipes();
-        let found = pipes.fill(&*fd, part.offset, part.len, &mut calls);
+        let is_end = |at| Ends::of(files, handle).is_at(at) == Ok(true);
+        let found = pipes.fill(&*fd, part.offset, part.len, is_end, &mut calls);
         self.reads.syscalls.fetch_add(calls, Ordering::Relaxed);
         let pages = found?;
         let len = pages.left() as u32;

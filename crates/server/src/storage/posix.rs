@@ -7,6 +7,7 @@
 //! ids; another one ignores callers.
 
 mod attributes;
+mod bypass;
 mod caller;
 mod data;
 mod direct;
@@ -17,6 +18,7 @@ mod opens;
 mod sys;
 mod table;
 
+pub(crate) use bypass::drop_pages;
 pub(crate) use direct::Direct;
 pub use export::{ExportError, ExportOptions, HIDDEN};
 pub(crate) use export::{open_hidden_file, open_hidden_with, read_or_record, replace_hidden_file};
@@ -79,6 +81,18 @@ impl PosixFiles {
     /// Whether byte locks exclude open descriptions from each other on this back end.
     pub(crate) fn locks_work(&self) -> bool {
         self.export.opens.locks_work()
+    }
+
+    /// Whether sizes and the like that this node's kernel remembers are believed.
+    pub(crate) fn trusts_attributes(&self) -> bool {
+        self.export.trust.attributes
+    }
+
+    /// The file's size.
+    pub(crate) fn size_now(&self, handle: Handle) -> Done<u64> {
+        let known = self.export.known(handle)?;
+        let stat = self.export.stat(&known.path).map_err(no)?;
+        Ok(stat.stx_size)
     }
 
     /// The hidden folder, for the seats.

@@ -1,7 +1,8 @@
 //! The way of a data job to its file: past the page cache where that can be, else through it.
 
+use super::ends::Ends;
 use super::gate::{Gate, Kind, Pass};
-use super::posix::{Direct, PosixFiles};
+use super::posix::{Direct, PosixFiles, drop_pages};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidegate_forward::Access;
@@ -16,6 +17,10 @@ pub(super) struct Route {
     buffered: Option<Arc<OwnedFd>>,
     direct: Option<Arc<Direct>>,
     gate: Option<Arc<Gate>>,
+    /// Whether reads have met the end of the file.
+    pub(super) ends: Ends,
+    /// All descriptors go past the page cache.
+    bypasses: bool,
 }
 
 /// How the next system call of a job goes.
@@ -62,18 +67,31 @@ impl Route {
             buffered,
             direct,
             gate,
+            ends: match direction {
+                Direction::Read => Ends::of(files, handle),
+                Direction::Write => Ends::default(),
+            },
+            bypasses: files.bypasses(),
         })
     }
 
     /// The route by one descriptor.
     #[cfg(test)]
     pub(super) fn through(fd: OwnedFd, direction: Direction) -> Route {
+        Route::through_until(fd, direction, Ends::default())
+    }
+
+    /// The same for a file whose end is not believed.
+    #[cfg(test)]
+    pub(super) fn through_until(fd: OwnedFd, direction: Direction, ends: Ends) -> Route {
         Route {
             direction,
             files: None,
             buffered: Some(Arc::new(fd)),
             direct: None,
             gate: None,
+            ends,
+            bypasses: false,
         }
     }
 
@@ -112,6 +130,14 @@ impl Route {
         self.direct = None;
         if let Some((files, handle)) = &self.files {
             files.direct_refused(*handle, self.direction);
+        }
+    }
+
+    /// To be called before a system call.
+    pub(super) fn prepare(&self, way: &Way, offset: u64, slices: &[&mut [u8]]) {
+        if self.bypasses && self.direction == Direction::Read {
+            let len: usize = slices.iter().map(|slice| slice.len()).sum();
+            drop_pages(way.fd(), offset, len as u64);
         }
     }
 

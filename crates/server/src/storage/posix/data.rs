@@ -1,8 +1,10 @@
 //! Whole-file operations on data: sync, allocate, copy, seek, append.
 
 use super::PosixFiles;
+use super::bypass::drop_pages;
 use super::sys::{self, Done, EXDEV, no};
 use super::table::Known;
+use crate::storage::ends::Ends;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 use std::os::fd::OwnedFd;
@@ -70,16 +72,30 @@ impl PosixFiles {
         let target = self.writing_fd(&to)?;
         let _passes = self.export.buffered_passes(&from, &to);
         let len = len.min(COPY_MAX);
+        let by_hand = || {
+            let source = Source {
+                fd: &source,
+                bypasses: self.bypasses(),
+                ends: Ends::of(self, from.handle),
+            };
+            source.copy(from_offset, (&target, to_offset), len)
+        };
+        if self.bypasses() {
+            // The kernel would do part of it through the page cache.
+            return by_hand();
+        }
         let (mut source_at, mut target_at, mut done) = (from_offset, to_offset, 0);
+        let mut ends = Ends::of(self, from.handle);
         while done < len {
             let want = (len - done) as usize;
             let (at, to_at) = (Some(&mut source_at), Some(&mut target_at));
             match rustix::fs::copy_file_range(&source, at, &target, to_at, want) {
-                Ok(0) => break,
+                Ok(0) if ends.is_at(source_at)? => break,
+                Ok(0) => {}
                 Ok(copied) => done += copied as u64,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) if done == 0 && can_copy_by_hand(error) => {
-                    return copy_by_hand((&source, from_offset), (&target, to_offset), len);
+                    return by_hand();
                 }
                 // What was copied before an error counts; the next call tells the error.
                 Err(error) if done == 0 => return Err(no(error)),
@@ -99,7 +115,12 @@ impl PosixFiles {
             return Err(sys::ENXIO.into());
         }
         // The description's own position moves, but nobody reads by it.
-        let fd = self.export.read_fd(&*self.export.known(handle)?)?;
+        let known = self.export.known(handle)?;
+        if !self.trusts_attributes() {
+            // The kernel seeks up to the end that it knows of: let it know the true one.
+            self.export.stat(&known.path).map_err(no)?;
+        }
+        let fd = self.export.read_fd(&known)?;
         rustix::fs::seek(&fd, to).map_err(no)
     }
 
@@ -108,10 +129,14 @@ impl PosixFiles {
         let fd = self.export.read_fd(&known)?;
         let _pass = self.export.buffered_pass(&known);
         let mut bytes = vec![0; len as usize];
+        let mut source = Source {
+            fd: &fd,
+            bypasses: self.bypasses(),
+            ends: Ends::of(self, handle),
+        };
         let mut done = 0;
         while done < bytes.len() {
-            let at = offset + done as u64;
-            match retry_on_intr(|| rustix::io::pread(&fd, &mut bytes[done..], at)).map_err(no)? {
+            match source.read(offset + done as u64, &mut bytes[done..])? {
                 0 => break,
                 read => done += read,
             }
@@ -138,31 +163,54 @@ fn can_copy_by_hand(error: rustix::io::Errno) -> bool {
     errno == EXDEV || errno == Errno::EOPNOTSUPP || error == rustix::io::Errno::NOSYS
 }
 
-fn copy_by_hand(
-    (source, mut source_at): (&OwnedFd, u64),
-    (target, mut target_at): (&OwnedFd, u64),
-    len: u64,
-) -> Done<u64> {
-    let mut buffer = vec![0; COPY_BUFFER.min(len as usize)];
-    let mut done = 0;
-    while done < len {
-        let want = buffer.len().min((len - done) as usize);
-        let read = retry_on_intr(|| rustix::io::pread(source, &mut buffer[..want], source_at));
-        let read = read.map_err(no)?;
-        if read == 0 {
-            break;
+/// A file that is read from beginning to end.
+struct Source<'a> {
+    fd: &'a OwnedFd,
+    bypasses: bool,
+    ends: Ends,
+}
+
+impl Source<'_> {
+    /// pread; 0 only where the file ends.
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Done<usize> {
+        loop {
+            if self.bypasses {
+                drop_pages(self.fd, offset, buffer.len() as u64);
+            }
+            let read = retry_on_intr(|| rustix::io::pread(self.fd, &mut *buffer, offset));
+            match read.map_err(no)? {
+                0 if !self.ends.is_at(offset)? => {}
+                read => return Ok(read),
+            }
         }
-        match write_fully(target, target_at, &buffer[..read]) {
-            Ok(()) => {}
-            Err(error) if done == 0 => return Err(error),
-            // As with the back end's own copies: the next call tells the error.
-            Err(_) => break,
-        }
-        source_at += read as u64;
-        target_at += read as u64;
-        done += read as u64;
     }
-    Ok(done)
+
+    fn copy(
+        mut self,
+        mut source_at: u64,
+        (target, mut target_at): (&OwnedFd, u64),
+        len: u64,
+    ) -> Done<u64> {
+        let mut buffer = vec![0; COPY_BUFFER.min(len as usize)];
+        let mut done = 0;
+        while done < len {
+            let want = buffer.len().min((len - done) as usize);
+            let read = self.read(source_at, &mut buffer[..want])?;
+            if read == 0 {
+                break;
+            }
+            match write_fully(target, target_at, &buffer[..read]) {
+                Ok(()) => {}
+                Err(error) if done == 0 => return Err(error),
+                // As with the back end's own copies: the next call tells the error.
+                Err(_) => break,
+            }
+            source_at += read as u64;
+            target_at += read as u64;
+            done += read as u64;
+        }
+        Ok(done)
+    }
 }
 
 /// pwrite until all is written.

@@ -193,6 +193,11 @@ impl PosixFiles {
         self.export.direct.is_wanted()
     }
 
+    /// Whether data goes past the page cache in one way or the other.
+    pub(crate) fn avoids_pages(&self) -> bool {
+        self.is_direct() || self.bypasses()
+    }
+
     /// Whether the export takes direct I/O, or why not.
     pub(crate) fn try_direct(&self) -> std::io::Result<()> {
         self.direct_draft().map(|_| ())

@@ -5,6 +5,7 @@ mod hidden;
 pub(super) use hidden::{draft_name, make_folder};
 pub(crate) use hidden::{open_hidden_file, open_hidden_with, read_or_record, replace_hidden_file};
 
+use super::bypass::Bypass;
 use super::caller::Own;
 use super::direct::DirectState;
 use super::opens::Opens;
@@ -106,6 +107,7 @@ pub(super) struct Export {
     pub(super) opens: Opens,
     pub(super) faults: Faults,
     pub(super) direct: DirectState,
+    pub(super) bypass: Bypass,
     pub(super) trust: Trust,
     /// How far the back end's clock is from ours, ns.
     pub(super) clock_offset_ns: i64,
@@ -153,6 +155,7 @@ impl Export {
             opens,
             faults: options.faults.clone(),
             direct: DirectState::new(options.direct),
+            bypass: Bypass::new(options.trust),
             trust: options.trust,
             clock_offset_ns,
             widening: Mutex::new(()),
@@ -277,7 +280,11 @@ impl Export {
         if !matches!(known.kind, sys::REGULAR | sys::DIRECTORY) {
             return Err(Errno::EINVAL.into());
         }
-        let fd = self.reopen_widened(known, OFlags::RDONLY)?;
+        let flags = match known.kind {
+            sys::REGULAR => OFlags::RDONLY | self.bypass.flags(),
+            _ => OFlags::RDONLY,
+        };
+        let fd = self.reopen_widened(known, flags)?;
         let fd = Arc::new(self.without_read_ahead(fd));
         Ok(known.data().read.get_or_insert(fd).clone())
     }
@@ -292,20 +299,22 @@ impl Export {
             sys::DIRECTORY => return Err(Errno::EISDIR.into()),
             _ => return Err(Errno::EINVAL.into()),
         }
-        let fd = self.reopen_widened(known, OFlags::WRONLY)?;
+        let fd = self.reopen_widened(known, OFlags::WRONLY | self.bypass.flags())?;
+        let fd = self.bypass.for_writing(fd)?;
         let fd = Arc::new(self.without_read_ahead(fd));
         Ok(known.data().write.get_or_insert(fd).clone())
     }
 
     /// Keeps a descriptor that reads and writes, for a file that was just created.
-    pub(super) fn keep_data_fd(&self, known: &Known, fd: OwnedFd) {
+    pub(super) fn keep_data_fd(&self, known: &Known, fd: OwnedFd) -> Done<()> {
+        let fd = self.bypass.for_writing(fd)?;
         let fd = Arc::new(self.without_read_ahead(fd));
-        let mut data = known.data();
-        *data = DataFds {
-            read: Some(fd.clone()),
+        *known.data() = DataFds {
+            read: Some(fd.clone()).filter(|_| !self.bypass.keeps_writes_apart()),
             write: Some(fd),
             ..DataFds::default()
         };
+        Ok(())
     }
 
     /// Reopens for data. The owner may use an open file whatever became of its mode; a forwarder

@@ -137,14 +137,16 @@ impl PosixFiles {
         mode: u32,
     ) -> Done<Attr> {
         let parent = self.place(parent, name)?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | self.export.bypass.flags();
         let acting = self.export.own.act_as(caller)?;
         let data = self.export.open_at(&parent.path, name, flags, mode)?;
         drop(acting);
         self.export.faults.effect("create");
-        let path = self.export.reopen(&data, OFlags::PATH)?;
-        let (known, attr) = self.export.adopt(path)?;
-        self.export.keep_data_fd(&known, data);
+        let path = self.export.reopen(&data, OFlags::PATH);
+        let (known, attr) = path
+            .and_then(|path| self.export.adopt(path))
+            .map_err(made_and_lost)?;
+        self.export.keep_data_fd(&known, data)?;
         Ok(attr)
     }
 
@@ -363,7 +365,17 @@ impl PosixFiles {
 
     /// Makes a file known that was just created under a name.
     fn adopt_new(&self, parent: &Known, name: &[u8]) -> Done<Attr> {
-        let fd = self.export.open_at(&parent.path, name, OFlags::PATH, 0)?;
-        Ok(self.export.adopt(fd)?.1)
+        let fd = self.export.open_at(&parent.path, name, OFlags::PATH, 0);
+        let made = fd.and_then(|fd| self.export.adopt(fd));
+        Ok(made.map_err(made_and_lost)?.1)
+    }
+}
+
+/// What a call answers that has made a file and then lost it: never what says that it was not made,
+/// as ESTALE does, upon which kernels try again and find the file in the way.
+fn made_and_lost(access: Access) -> Access {
+    match access {
+        Access::Errno(Errno::ESTALE) => Errno::EIO.into(),
+        access => access,
     }
 }

@@ -1,0 +1,188 @@
+//! Data past the page cache at any place and length, for back ends that do not keep the caches of
+//! several nodes right, such as file systems through FUSE and NFS.
+//!
+//! Descriptors are opened with `O_DIRECT`, which such file systems take without any alignment.
+//! Two habits of the kernel must be kept away:
+//! - A direct read that comes back short is finished through the page cache. So pages of its range
+//!   that an earlier one may have left there are dropped first.
+//! - When a direct write beyond what the kernel takes for the end of the file fails, FUSE truncates
+//!   the file to that: what other nodes have written since is gone. FUSE without a write-back cache
+//!   hands buffered writes on before they return, and does not truncate. So the daemon is shown
+//!   `O_DIRECT` when the descriptor is opened, and then the kernel forgets it.
+
+use super::PosixFiles;
+use super::export::{Export, draft_name, open_hidden_file};
+use super::sys::{Done, no};
+use crate::backend::Trust;
+use rustix::fs::{Advice, AtFlags, OFlags};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the trial writes, and where: nothing that is aligned.
+const TRIAL: (&[u8], u64) = (b"abc", 1);
+
+/// Whether data goes past the page cache wherever it is.
+pub(super) struct Bypass {
+    wanted: bool,
+    /// Buffered writes have been handed on when they return; found out by the trial.
+    writes_through: AtomicBool,
+}
+
+impl Bypass {
+    pub(super) fn new(trust: Trust) -> Bypass {
+        Bypass {
+            wanted: !trust.pages,
+            writes_through: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// With what flags regular files are opened for their data.
+    pub(super) fn flags(&self) -> OFlags {
+        match self.wanted {
+            true => OFlags::DIRECT,
+            false => OFlags::empty(),
+        }
+    }
+
+    /// Whether writes have a descriptor of their own, which must not be read by.
+    pub(super) fn keeps_writes_apart(&self) -> bool {
+        self.writes_through.load(Ordering::Relaxed)
+    }
+
+    /// Makes a descriptor that was opened with [`Self::flags`] fit for writes.
+    pub(super) fn for_writing(&self, fd: OwnedFd) -> Done<OwnedFd> {
+        if self.keeps_writes_apart() {
+            let flags = rustix::fs::fcntl_getfl(&fd).map_err(no)?;
+            rustix::fs::fcntl_setfl(&fd, flags - OFlags::DIRECT).map_err(no)?;
+        }
+        Ok(fd)
+    }
+}
+
+/// To be called before a read past the page cache: drops what the kernel keeps of that range.
+pub(crate) fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
+    let page = rustix::param::page_size() as u64;
+    let begin = offset - offset % page;
+    let len = (offset - begin).saturating_add(len).next_multiple_of(page);
+    // A back end that knows no such advice keeps no pages.
+    let _ = rustix::fs::fadvise(fd, begin, NonZeroU64::new(len), Advice::DontNeed);
+}
+
+impl Export {
+    /// The trial: bytes that were written at any place can be read past the page cache at any place.
+    fn try_bypass(&self) -> io::Result<()> {
+        let name = draft_name("bypass");
+        let file = open_hidden_file(self.hidden(), &name)?;
+        let open = |access| self.reopen(file.as_fd(), access | OFlags::DIRECT);
+        let opened = open(OFlags::RDONLY).and_then(|read| Ok((read, open(OFlags::WRONLY)?)));
+        let tried = match opened {
+            Ok((read, write)) => self.try_on(&read, &write),
+            Err(refusal) => Err(super::as_io_error(refusal)),
+        };
+        drop(file);
+        rustix::fs::unlinkat(self.hidden(), &name, AtFlags::empty())?;
+        tried
+    }
+
+    fn try_on(&self, read: &OwnedFd, write: &OwnedFd) -> io::Result<()> {
+        let (bytes, offset) = TRIAL;
+        let check = |write: &OwnedFd, bytes: &[u8]| {
+            let written = rustix::io::pwrite(write, bytes, offset)?;
+            drop_pages(read, 0, 8);
+            let mut found = [b'?'; 8];
+            let len = rustix::io::pread(read, &mut found[1..], 0)?;
+            match written == bytes.len() && len == 4 && found[2..5] == *bytes {
+                true => Ok(()),
+                false => Err(io::Error::other(
+                    "direct reads do not show what was written",
+                )),
+            }
+        };
+        check(write, bytes)?;
+        if !is_of_fuse(read)? {
+            return Ok(());
+        }
+        let flags = rustix::fs::fcntl_getfl(write)?;
+        rustix::fs::fcntl_setfl(write, flags - OFlags::DIRECT)?;
+        rustix::io::pwrite(write, b"xyz", offset)?;
+        match held_back(write) {
+            Some(0) => check(write, b"xyz")?,
+            Some(_) => {
+                // With such a cache the kernel does not believe a file's size either.
+                return Err(io::Error::other(
+                    "the mount holds writes back in this node's memory (a write-back cache)",
+                ));
+            }
+            None => {
+                tracing::warn!(
+                    "this kernel does not tell whether the mount has a write-back cache (Linux \
+                     6.5 does): should a write that makes a file longer fail, bytes that other \
+                     nodes have just written behind its end may be cut off"
+                );
+                return Ok(());
+            }
+        }
+        self.bypass.writes_through.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl PosixFiles {
+    /// Whether data goes past the page cache at any place and length.
+    pub(crate) fn bypasses(&self) -> bool {
+        self.export.bypass.is_wanted()
+    }
+
+    /// Whether the export takes that, or why not. To be called before data is moved.
+    pub(crate) fn try_bypass(&self) -> io::Result<()> {
+        self.export.try_bypass()
+    }
+}
+
+/// Whether a process serves the file through the kernel's FUSE.
+fn is_of_fuse(fd: &OwnedFd) -> io::Result<bool> {
+    const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+    Ok(rustix::fs::fstatfs(fd)?.f_type as i64 == FUSE_SUPER_MAGIC)
+}
+
+/// How many pages of the file's beginning the kernel holds back; None if it does not say (before
+/// Linux 6.5).
+fn held_back(fd: &OwnedFd) -> Option<u64> {
+    const CACHESTAT: libc::c_long = 451;
+    // First byte and number of bytes.
+    let range: [u64; 2] = [0, 4096];
+    // In the page cache; dirty; being written; evicted, and of these lately.
+    let mut counts = [0u64; 5];
+    // SAFETY: the descriptor is open, and the kernel reads two numbers and writes five.
+    let done = unsafe { libc::syscall(CACHESTAT, fd.as_raw_fd(), &range, &mut counts, 0) };
+    (done == 0).then(|| counts[1] + counts[2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::io::Write;
+
+    #[test]
+    fn a_buffered_write_is_held_back_until_it_is_synced() {
+        let scratch = Scratch::new("held-back");
+        let mut file = std::fs::File::create(scratch.path().join("f")).expect("room");
+        file.write_all(&[7; 4096]).expect("room");
+        let kind = crate::backend::Backend::of(&file).expect("mounted").kind;
+        let fd = OwnedFd::from(file);
+        // Older kernels do not say, and a tmpfs has nowhere to write to.
+        if kind == "tmpfs" || held_back(&fd).is_none() {
+            return println!("skipped, the kernel does not say or has only memory");
+        }
+        assert_eq!(held_back(&fd), Some(1));
+        rustix::fs::fsync(&fd).expect("synced");
+        assert_eq!(held_back(&fd), Some(0));
+    }
+}
