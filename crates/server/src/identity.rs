@@ -1,21 +1,72 @@
-//! Which node this is, which boot of it, and what its wall clock says.
+//! Where bytes lie that were acknowledged and not synced, and what the wall clock says.
 
+use crate::backend::{Backend, Trust};
+use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::{CStr, CString};
+use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_sched::AppId;
 
-/// The node: its machine id and name, so that neither copied images nor equal names mix nodes up.
-pub fn host() -> u64 {
-    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-    let uname = rustix::system::uname();
-    let name = uname.nodename().to_string_lossy();
-    hash(&format!("{} {name}", machine.trim()))
+/// The number of a mount that no other one has before the next boot, for statx (Linux 6.8).
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// Where acknowledged bytes lie until they are synced, as the hello tells it. A client whose bytes
+/// lie in a place may have them synced by any forwarder of the same place; if there is none any
+/// more, they may be lost, and the client says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The memory that holds them.
+    pub host: u64,
+    /// One life of it.
+    pub boot: u64,
+}
+
+impl Place {
+    /// The place of what is written to an export.
+    pub fn of(backend: &Backend, trust: Trust, export: impl AsFd) -> std::io::Result<Place> {
+        if !trust.pages {
+            // No node's memory holds them: all forwarders see the same servers.
+            let servers = hash("the servers of the back end");
+            return Ok(Place {
+                host: servers,
+                boot: servers,
+            });
+        }
+        let boot = boot_text();
+        let wanted = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
+        let stat = rustix::fs::statx(export, c"", AtFlags::EMPTY_PATH, wanted)?;
+        // A page cache is that of a kernel and a file system, however often it is mounted there.
+        let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+        // Through FUSE the mount's process holds bytes too, and they go with it. The next one may
+        // get the same device number.
+        let told = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
+        let mount = match backend.is_fuse() && told {
+            true => stat.stx_mnt_id,
+            false => 0,
+        };
+        Ok(Place {
+            host: hash(&format!("{boot} {device} {mount}")),
+            boot: hash(&boot),
+        })
+    }
 }
 
 /// This boot of the node.
 pub fn boot() -> u64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    hash(boot.trim())
+    hash(&boot_text())
+}
+
+/// What tells this boot of this kernel from all others, also from those of copied images; where it
+/// cannot be read, the machine's id and name.
+fn boot_text() -> String {
+    match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(boot) => boot.trim().to_owned(),
+        Err(_) => {
+            let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+            let uname = rustix::system::uname();
+            format!("{} {}", machine.trim(), uname.nodename().to_string_lossy())
+        }
+    }
 }
 
 /// The wall clock, ns since 1970.
@@ -74,4 +125,37 @@ pub fn user_of(uid: u32) -> Option<String> {
 /// The hash that application names have, which is fixed for all versions.
 fn hash(text: &str) -> u64 {
     AppId::from_name(text).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::scratch::{Scratch, Tmpfs};
+    use std::fs::File;
+
+    #[test]
+    fn bytes_lie_in_a_page_cache_or_at_the_back_end() {
+        let scratch = Scratch::new("place");
+        let of = |path: &std::path::Path, pages| {
+            let trust = Trust {
+                attributes: true,
+                pages,
+            };
+            let backend = Backend::of_path(path).expect("it is mounted");
+            let directory = File::open(path).expect("it is there");
+            Place::of(&backend, trust, directory).expect("the kernel says")
+        };
+        let here = of(scratch.path(), true);
+        let below = scratch.path().join("below");
+        std::fs::create_dir(&below).expect("room");
+        assert_eq!(of(&below, true), here, "the same file system");
+        let beyond = of(&below, false);
+        assert_ne!(beyond, here);
+        if let Some(_mount) = Tmpfs::mount(&below, "64k") {
+            let there = of(&below, true);
+            assert_ne!(there.host, here.host, "another file system");
+            assert_eq!(there.boot, here.boot);
+            assert_eq!(of(&below, false), beyond, "no node's memory");
+        }
+    }
 }

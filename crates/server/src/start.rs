@@ -1,28 +1,26 @@
 //! A forwarder from its configuration: checks, parts, threads, start and stop.
 
+mod seats;
 mod storage;
 
 use crate::backend::{Backend, Trust};
-use crate::config::{Address, Config, ConfigError, Durability, Io, rules_file};
+use crate::config::{Address, Config, ConfigError, Io, rules_file};
 use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
-use crate::identity;
+use crate::identity::{self, Place};
 use crate::reactor::auth::Secret;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::record::Trace;
-use crate::reactor::seats::{LockKeeper, SeatKeeper};
 use crate::reactor::shares::{ShareKeeper, file_in};
 use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
-use crate::seats::{LeaseKeeper, LeaseOptions, LeasedSeats, Seats, SeatsError};
+use crate::seats::SeatsError;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
     Slots, UringRefused, prepare_process,
 };
-use mio::Waker;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -146,12 +144,8 @@ impl Server {
         if let Some(warning) = descriptors.warning(config.sessions_max) {
             warn!("{warning}");
         }
-        let backend = Backend::of_path(&config.export);
-        let backend = backend.map_err(StartError::system("the export's file system"))?;
-        let shared = backend.is_shared(config);
-        let export = export_options(config, &descriptors, backend.trust(config));
-        let mut files = PosixFiles::open(&config.export, &export)?;
-        let seats = seats(config, &files)?;
+        let (export, mut files, place, shared) = export(config, &descriptors)?;
+        let seats = seats::locks(config, &files)?;
         let root = root(&mut files)?;
         let zero = Instant::now();
         let fence = Fence::new(zero);
@@ -169,7 +163,8 @@ impl Server {
         let addresses = listeners.iter().map(|one| one.address().clone()).collect();
         let hidden_path = config.export.join(HIDDEN);
         let shares = shares(config, &hidden_path)?;
-        let core = forward_config(config, root, &scheduler, shares, descriptors.joined_max);
+        let joined_max = descriptors.joined_max;
+        let core = forward_config(config, root, place, &scheduler, shares, joined_max);
         let mut forwarder = Forwarder::new(core)?;
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
         let parts = Parts {
@@ -177,7 +172,7 @@ impl Server {
             forwarder,
             storage: chosen.storage,
             slots,
-            seats: keeper(config, seats, &files, shared, &fence, &waker)?,
+            seats: seats::keeper(config, seats, &files, shared, &fence, &waker)?,
             shares: ShareKeeper::new(config.shares.clone(), &hidden_path, waker.clone()),
             secret,
             payload_max: config.payload_max,
@@ -310,42 +305,19 @@ fn check_directory(path: &Path) -> Result<(), StartError> {
     })
 }
 
-/// The seats' files, if they can be had as the configuration wants them.
-fn seats(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
-    let seats = Seats::open(files, config.layout, config.forwarder)?;
-    let others = config.fail_over && config.layout.seats > 1;
-    match seats.fail_over_refusal().filter(|_| others) {
-        Some(refusal) => Err(StartError::FailOver(refusal)),
-        None => Ok(seats),
-    }
-}
-
-/// By locks alone where one node has the back end, by leases where several may.
-fn keeper(
+/// The files of the export, how they are exported, where what is written to them lies, and whether
+/// forwarders on several nodes may have them.
+fn export(
     config: &Config,
-    seats: Seats,
-    files: &PosixFiles,
-    shared: bool,
-    fence: &Fence,
-    waker: &Arc<Waker>,
-) -> Result<SeatKeeper, StartError> {
-    let durability = config.ownership.durability;
-    if !shared && durability != Some(Durability::Node) {
-        let locks = LockKeeper::new(seats, files.clone(), config.forwarder);
-        return Ok(SeatKeeper::Locks(locks));
-    }
-    let ttl = Duration::from_millis(config.ownership.ttl_ms.into());
-    let options = LeaseOptions {
-        ttl_ns: ttl.as_nanos() as u64,
-        outlives_node: durability != Some(Durability::Process),
-        one_node: !shared,
-        fence: fence.clone(),
-    };
-    let leased = LeasedSeats::new(seats, options).map_err(StartError::system("random numbers"))?;
-    let files = files.clone();
-    let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, waker.clone());
-    let keeper = keeper.map_err(StartError::system("starting a thread"))?;
-    Ok(SeatKeeper::Leases(keeper))
+    descriptors: &Descriptors,
+) -> Result<(ExportOptions, PosixFiles, Place, bool), StartError> {
+    let unknown = || StartError::system("the export's file system");
+    let backend = Backend::of_path(&config.export).map_err(unknown())?;
+    let trust = backend.trust(config);
+    let options = export_options(config, descriptors, trust);
+    let files = PosixFiles::open(&config.export, &options)?;
+    let place = Place::of(&backend, trust, files.hidden()).map_err(unknown())?;
+    Ok((options, files, place, backend.is_shared(config)))
 }
 
 fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> ExportOptions {
@@ -376,6 +348,7 @@ fn root(files: &mut PosixFiles) -> Result<Attr, StartError> {
 fn forward_config(
     config: &Config,
     root: Attr,
+    place: Place,
     scheduler: &tidegate_sched::Options,
     shares: Rules,
     joined_max: usize,
@@ -394,8 +367,8 @@ fn forward_config(
         lease_ns: u64::from(config.lease_ms) * MS,
         grace_ns: u64::from(config.grace_ms) * MS,
         uid: rustix::process::geteuid().as_raw(),
-        host: identity::host(),
-        boot: identity::boot(),
+        host: place.host,
+        boot: place.boot,
         root,
         scheduler: scheduler.clone(),
         shares,

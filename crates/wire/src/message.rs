@@ -318,9 +318,10 @@ pub struct HelloReply {
     pub lease_ms: u32,
     /// Forwarder's wall clock, ns since 1970.
     pub wall_ns: u64,
-    /// Identity of the forwarder's node: hash of host name (or machine id).
+    /// Where acknowledged bytes lie until they are synced: a node's page cache of one file system,
+    /// or the back end itself, which then is one place for all forwarders.
     pub host: u64,
-    /// Identity of this boot of the node.
+    /// One life of that place.
     pub boot: u64,
     /// Seats held now and their generations.
     pub held: Box<[(u16, u64)]>,

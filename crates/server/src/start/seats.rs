@@ -1,0 +1,48 @@
+//! How a forwarder keeps the seats of its export apart from others': by locks, or by leases.
+
+use super::StartError;
+use crate::config::{Config, Durability};
+use crate::reactor::seats::{LockKeeper, SeatKeeper};
+use crate::seats::{LeaseKeeper, LeaseOptions, LeasedSeats, Seats};
+use crate::storage::{Fence, PosixFiles};
+use mio::Waker;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The seats' files, if they can be had as the configuration wants them.
+pub(super) fn locks(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
+    let seats = Seats::open(files, config.layout, config.forwarder)?;
+    let others = config.fail_over && config.layout.seats > 1;
+    match seats.fail_over_refusal().filter(|_| others) {
+        Some(refusal) => Err(StartError::FailOver(refusal)),
+        None => Ok(seats),
+    }
+}
+
+/// By locks alone where one node has the back end, by leases where several may.
+pub(super) fn keeper(
+    config: &Config,
+    seats: Seats,
+    files: &PosixFiles,
+    shared: bool,
+    fence: &Fence,
+    waker: &Arc<Waker>,
+) -> Result<SeatKeeper, StartError> {
+    let durability = config.ownership.durability;
+    if !shared && durability != Some(Durability::Node) {
+        let locks = LockKeeper::new(seats, files.clone(), config.forwarder);
+        return Ok(SeatKeeper::Locks(locks));
+    }
+    let ttl = Duration::from_millis(config.ownership.ttl_ms.into());
+    let options = LeaseOptions {
+        ttl_ns: ttl.as_nanos() as u64,
+        outlives_node: durability != Some(Durability::Process),
+        one_node: !shared,
+        fence: fence.clone(),
+    };
+    let leased = LeasedSeats::new(seats, options).map_err(StartError::system("random numbers"))?;
+    let files = files.clone();
+    let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, waker.clone());
+    let keeper = keeper.map_err(StartError::system("starting a thread"))?;
+    Ok(SeatKeeper::Leases(keeper))
+}
