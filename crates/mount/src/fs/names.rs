@@ -216,7 +216,13 @@ impl RemoteFiles {
             exclusive,
         })?;
         let handle = attr.handle;
-        let opened = self.open(asked, handle, flags)?;
+        // Told ESTALE, the kernel would try again, and find its own file in the way.
+        let opened = self
+            .open(asked, handle, flags)
+            .map_err(|errno| match errno {
+                Errno::STALE => Errno::IO,
+                errno => errno,
+            })?;
         if flags & O_TRUNC != 0 && attr.size > 0 {
             // Another node has made it since the kernel looked. The kernel believes it to be new,
             // and will not truncate it.
