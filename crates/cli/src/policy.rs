@@ -5,6 +5,7 @@ use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::target::Target;
 use serde_json::json;
 use std::process::ExitCode;
+use tidegate_client::wire::Keep;
 use tidegate_server::config::{Source, Value, check_scheduler, rules};
 
 /// Show or change the forwarders' scheduling policy.
@@ -17,13 +18,16 @@ pub struct Policy {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    /// Change it until the forwarders end, and keep nothing for the export
+    #[arg(long, global = true)]
+    temporary: bool,
 }
 
 #[derive(clap::Subcommand)]
 enum Action {
     /// Show the policy of each forwarder and its options (what is done when nothing is said)
     Get,
-    /// Change it at all forwarders; no request is lost
+    /// Change it at all forwarders, and keep it for the export; no request is lost
     Set {
         /// The policy's name
         #[arg(value_name = "NAME")]
@@ -32,6 +36,8 @@ enum Action {
         #[arg(value_name = "KEY=VALUE")]
         options: Vec<String>,
     },
+    /// Go back to the policy of the forwarders' configurations, and forget what was kept
+    Reset,
     /// List the policies there are
     List,
 }
@@ -42,6 +48,7 @@ impl Policy {
         match &self.action {
             None | Some(Action::Get) => self.get(),
             Some(Action::Set { name, options }) => self.set(name, options),
+            Some(Action::Reset) => self.send("", Keep::Configured, "", ""),
             Some(Action::List) => {
                 match self.json {
                     true => println!("{}", json!(tidegate_sched::policy::NAMES)),
@@ -135,10 +142,20 @@ impl Policy {
             }
         }
         check_scheduler(source, 1)?;
-        let text = table.to_string();
+        let keep = if self.temporary {
+            Keep::Run
+        } else {
+            Keep::Saved
+        };
+        self.send(&table.to_string(), keep, name, &elsewhere)
+    }
+
+    /// Puts a policy in force everywhere: that of the text, named `name`, or those of the
+    /// configurations. `elsewhere` is said besides where it is refused.
+    fn send(&self, text: &str, keep: Keep, name: &str, elsewhere: &str) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
         let one = |index: usize| {
-            let why = why(client.set_policy(index, &text).err()?);
+            let why = why(client.set_policy(index, text, keep).err()?);
             let address = &found.forwarders[index];
             Some(format!("forwarder {index} ({address}): {why}"))
         };
@@ -154,7 +171,8 @@ impl Policy {
         }
         let failed = failed.join("; ");
         Err(Fail::runtime(format!(
-            "the policy may be the old one at {failed}; set it again{elsewhere}"
+            "the policy may be the old one at {failed}; one that was away takes what is kept for \
+             the export when it is back, otherwise set it again{elsewhere}"
         )))
     }
 }

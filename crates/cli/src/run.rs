@@ -6,7 +6,7 @@ use crate::fail::Fail;
 use crate::mount;
 use crate::names;
 use crate::processes;
-use crate::target::{Target, connect};
+use crate::target::Target;
 use crate::view;
 use launcher::{Launcher, SHIM};
 use rustix::process::{Pid, Signal, kill_process};
@@ -65,8 +65,7 @@ pub struct Run {
 impl Run {
     /// Runs the program; its exit code is the command's.
     pub fn perform(self) -> Result<ExitCode, Fail> {
-        let found = self.target.find()?;
-        let client = connect(&found, None)?;
+        let (found, client) = self.target.connect(None)?;
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;

@@ -12,7 +12,7 @@ pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ClientFile {
-    /// Addresses in the order of the layout.
+    /// Addresses, and @FILE for a file with one a line; some of them are enough.
     pub forwarders: Vec<String>,
     /// File with the shared secret, for TCP.
     #[serde(skip_serializing_if = "Option::is_none")]

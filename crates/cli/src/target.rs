@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::wire::{CHUNK_MIN, PAYLOAD_LIMIT, Pipelining};
-use tidegate_client::{Client, ConnectError, Options};
+use tidegate_client::{Client, ConnectError, Errno, Options};
 
 /// Beside `client.toml`.
 const NAMES: &str = "applications";
@@ -14,7 +14,8 @@ const NAMES: &str = "applications";
 /// Which forwarders to use: those named, else those of a file, else those of `tidegate up`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Target {
-    /// Addresses in the order of the layout, such as unix:/run/tidegate/forwarder.0.sock
+    /// Addresses, such as tcp:io1:4600; one forwarder that is alive tells of the others. @FILE: a
+    /// file with one address a line
     #[arg(
         long,
         value_name = "ADDRESS,...",
@@ -83,8 +84,9 @@ impl Target {
 
     /// A client of them, whose calls end after so long; its own default if None.
     pub fn connect(&self, limit: Option<Duration>) -> Result<(ClientFile, Arc<Client>), Fail> {
-        let found = self.find()?;
+        let mut found = self.find()?;
         let client = connect(&found, limit)?;
+        found.forwarders = client.addresses().to_vec();
         Ok((found, client))
     }
 }
@@ -115,7 +117,9 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
     options.secret_file.clone_from(&found.secret_file);
     pipeline(&mut options, found)?;
     Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
-        (ConnectError::Refused(address, reason), Some(file)) if !address.starts_with("unix:") => {
+        (ConnectError::Refused(address, reason), Some(file))
+            if !address.starts_with("unix:") && *reason == Errno::ACCES.to_string() =>
+        {
             let file = file.display();
             Fail::usage(format!(
                 "forwarder {address} refused the session: {reason}; is {file} its secret?"

@@ -65,15 +65,15 @@ pub struct Answer {
 /// number of threads, and end at the latest with the timeout.
 pub struct Client {
     host: Host,
-    reached: String,
     coalesce_bytes: usize,
 }
 
 impl Client {
-    /// Opens sessions; succeeds as soon as one forwarder has granted one.
+    /// Asks the forwarders who they are, and opens sessions; succeeds as soon as one forwarder has
+    /// granted one. A list that does not fit the export is an error; a forwarder that is down is
+    /// none, and is checked when it comes.
     pub fn connect(options: Options) -> Result<Arc<Client>, ConnectError> {
         Ok(Arc::new(Client {
-            reached: options.to_text(),
             coalesce_bytes: options.coalesce_bytes_allowed(),
             host: Host::start(options)?,
         }))
@@ -87,7 +87,12 @@ impl Client {
     /// How another process of this machine reaches the same forwarders: a line for
     /// [`Options::from_text`].
     pub fn reached(&self) -> &str {
-        &self.reached
+        self.host.reached()
+    }
+
+    /// Addresses of the forwarders, in the order of the layout.
+    pub fn addresses(&self) -> &[String] {
+        self.host.addresses()
     }
 
     /// Bytes of small writes that one open file may hold back; 0: none.
@@ -144,10 +149,12 @@ impl Client {
         }
     }
 
-    /// Changes the policy of forwarder `index`: text of a `[scheduler]` table.
-    pub fn set_policy(&self, index: usize, text: &str) -> Result<(), Errno> {
+    /// Changes the policy of forwarder `index`: text of a `[scheduler]` table, and how long it
+    /// holds.
+    pub fn set_policy(&self, index: usize, text: &str, keep: Keep) -> Result<(), Errno> {
         let op = Op::SetPolicy {
             text: text.as_bytes().into(),
+            keep,
         };
         self.host.call_forwarder(index, op).map(|_| ())
     }

@@ -24,6 +24,7 @@ mod reach;
 mod recovery;
 mod replies;
 mod requests;
+mod roll;
 mod seats;
 mod sessions;
 mod split;
@@ -32,11 +33,12 @@ mod tests;
 mod types;
 mod unstable;
 
+pub use roll::Told;
 pub use types::{
     Application, Call, CallId, CoreOptions, Input, Lost, Operation, Output, Served, Stats,
 };
 
-use crate::wire::{Attr, Handle, Layout};
+use crate::wire::{Attr, ExportId, Handle, Layout};
 use applications::Applications;
 use calls::Active;
 use gates::Gate;
@@ -45,6 +47,7 @@ use locks::{LockKey, Locks};
 use names::Names;
 use reach::Reaching;
 use requests::{Id, Pending};
+use roll::Roll;
 use seats::Seat;
 use sessions::Session;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,6 +80,10 @@ pub struct Core {
     rows: u16,
     /// Highest epoch seen.
     epoch: u64,
+    /// Which export it is, once it is known.
+    export: Option<ExportId>,
+    /// Of a core that only asks.
+    roll: Roll,
     /// Forwarder that is tried for the first session, and when it is, if there is a pause, or the
     /// next one.
     discovering: (usize, Option<u64>),
@@ -161,6 +168,8 @@ impl Core {
             chunk_bytes: options.pipeline.chunk_bytes.min(options.payload_max),
             rows: u16::MAX,
             epoch: 0,
+            export: options.export,
+            roll: Roll::default(),
             discovering: (first, Some(SILENCE_MAX)),
             discover_backoff: BACKOFF_MIN,
             sessions: (0..count).map(|_| Session::default()).collect(),
@@ -186,7 +195,13 @@ impl Core {
             ending: None,
             options,
         };
-        core.connect(first);
+        match core.options.asks {
+            false => core.connect(first),
+            true => {
+                core.roll = Roll::new(count);
+                core.call_roll();
+            }
+        }
         core
     }
 
@@ -302,7 +317,10 @@ impl Core {
             }
         }
         if self.discovering.1.is_some_and(|at| at <= self.now) {
-            self.discover();
+            match self.options.asks {
+                true => self.call_again(),
+                false => self.discover(),
+            }
         }
     }
 

@@ -15,6 +15,7 @@ mod links;
 mod proof;
 mod reactor;
 mod receiver;
+mod roll;
 mod shared;
 pub(crate) mod slot;
 mod spin;
@@ -79,17 +80,36 @@ pub(crate) struct Host {
     thread: Mutex<Option<JoinHandle<()>>>,
     process: u32,
     root: Attr,
+    /// How others reach the same forwarders.
+    reached: String,
     app: u64,
     timeout: Duration,
     open_next: AtomicU64,
 }
 
 impl Host {
-    /// Starts the thread and waits for the first session.
+    /// Asks the forwarders who they are, starts the thread and waits for the first session.
     pub(crate) fn start(options: Options) -> Result<Host, ConnectError> {
         if options.forwarders.is_empty() {
             return Err(ConnectError::NoAddress);
         }
+        let options = roll::call(options)?;
+        let mut host = Host::set_up(&options, core_options(&options)?)?;
+        host.name_application(Application {
+            name: options.application.clone(),
+            job: options.job.clone(),
+            project: options.project.clone(),
+            caller: None,
+        });
+        host.root = host
+            .shared
+            .first_session(&options.forwarders, options.connect_timeout)?;
+        host.reached = options.to_text();
+        Ok(host)
+    }
+
+    /// Starts the thread.
+    fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
         let addresses: Result<Vec<Address>, _> = options
             .forwarders
             .iter()
@@ -102,15 +122,15 @@ impl Host {
                 Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
             },
         };
-        let core = core_options(&options)?;
         let addresses = addresses?;
-        prepare_fabric(&options, &addresses)?;
-        let arena = arena(&options);
+        prepare_fabric(options, &addresses)?;
+        let arena = arena(options);
         let shares_arena = arena.is_some() && addresses.iter().any(Address::reaches_memory);
         let (reactor, waker) = Reactor::new(addresses, secret, &core, options.guest)?;
         let in_flight_bytes_max = options.in_flight_bytes_max;
+        let names = options.forwarders.clone();
         let shared = Arc::new(Shared::new(
-            core,
+            (core, names),
             waker,
             in_flight_bytes_max,
             arena,
@@ -118,26 +138,27 @@ impl Host {
         ));
         let lead = Arc::new(Lead::new(reactor));
         let thread = spawn(&shared, &lead)?;
-        let mut host = Host {
+        Ok(Host {
             shared,
             lead,
             thread: Mutex::new(Some(thread)),
             process: std::process::id(),
             root: Attr::default(),
+            reached: String::new(),
             app: app_id(&options.application),
             timeout: options.timeout,
             open_next: AtomicU64::new(1),
-        };
-        host.name_application(Application {
-            name: options.application.clone(),
-            job: options.job.clone(),
-            project: options.project.clone(),
-            caller: None,
-        });
-        host.root = host
-            .shared
-            .first_session(&options.forwarders, options.connect_timeout)?;
-        Ok(host)
+        })
+    }
+
+    /// How another process of this machine reaches the same forwarders.
+    pub(crate) fn reached(&self) -> &str {
+        &self.reached
+    }
+
+    /// Their addresses, in the order of the layout.
+    pub(crate) fn addresses(&self) -> &[String] {
+        &self.shared.names
     }
 
     /// The root directory.
@@ -552,6 +573,8 @@ fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {
         gid: rustix::process::getegid().as_raw(),
         name: name[..name.len().min(NAME_MAX)].into(),
         forwarders: options.forwarders.len(),
+        export: options.export,
+        asks: false,
         payload_max: options.payload_max_allowed(),
         connections: options.connections_allowed(),
         pipeline: options.pipeline(),

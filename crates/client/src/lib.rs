@@ -14,6 +14,7 @@ pub mod core;
 mod errno;
 pub mod fs;
 mod io;
+mod list;
 mod options;
 pub mod shortcut;
 

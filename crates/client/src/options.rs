@@ -2,7 +2,7 @@
 
 use crate::cancel::CancelToken;
 use crate::collective::Collective;
-use crate::wire::{CHUNK_MIN, Caller, PAYLOAD_LIMIT, Pipeline, Pipelining};
+use crate::wire::{CHUNK_MIN, Caller, ExportId, PAYLOAD_LIMIT, Pipeline, Pipelining};
 use rustix::fd::OwnedFd;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -14,9 +14,14 @@ const CONNECTIONS_MAX: u16 = 64;
 /// How to reach the forwarders.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Addresses in the order of the layout: `unix:/path/to.sock`, `tcp:host:port` or, with the
-    /// feature `fabric`, `fabric:provider:host:port` (`fabric:shm:/path/to.sock`).
+    /// Addresses: `unix:/path/to.sock`, `tcp:host:port` or, with the feature `fabric`,
+    /// `fabric:provider:host:port` (`fabric:shm:/path/to.sock`); and `@/path`, a file with one
+    /// address a line. All forwarders of an export, or some that tell where the others listen.
     pub forwarders: Vec<String>,
+    /// Which export they serve. Where it is given, the list is taken for complete and in the order
+    /// of the layout, as from [`Client::reached`](crate::Client::reached); otherwise all are asked
+    /// first.
+    pub export: Option<ExportId>,
     /// File that holds the shared secret, for TCP.
     pub secret_file: Option<PathBuf>,
     /// How long one operation may take before it ends in ETIMEDOUT; zero: for ever. Default 60 s,
@@ -97,6 +102,7 @@ impl Default for Options {
             crate::application_name_from_env(variable).unwrap_or_else(|| name.clone());
         Options {
             forwarders: Vec::new(),
+            export: None,
             secret_file: None,
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(3),
@@ -137,8 +143,9 @@ impl Options {
     /// assert_eq!(options.timeout.as_secs(), 30);
     /// ```
     ///
-    /// The settings are `secret` (file), `timeout_s`, `connect_timeout_s`, `payload_max`,
-    /// `connections`, `pipelining` (`none`, `serial` or `parallel`), `pipeline_bytes`,
+    /// The settings are `export` (in hex), `secret` (file), `timeout_s`,
+    /// `connect_timeout_s`, `payload_max`, `connections`,
+    /// `pipelining` (`none`, `serial` or `parallel`), `pipeline_bytes`,
     /// `in_flight_bytes_max`, `shared_memory_bytes`, `coalesce_bytes`, `name` and `application`.
     pub fn from_text(text: &str) -> Result<Options, ConnectError> {
         let mut parts = text.split(';');
@@ -170,6 +177,9 @@ impl Options {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let _ = write!(text, ";secret={}", path.display());
         }
+        if let Some(export) = self.export {
+            let _ = write!(text, ";export={export}");
+        }
         let _ = write!(text, ";timeout_s={}", self.timeout.as_secs());
         let Pipeline { mode, chunk_bytes } = self.pipeline();
         if self.pipeline() != Pipeline::default() {
@@ -184,6 +194,10 @@ impl Options {
         let number = || value.parse::<u64>().map_err(|_| wrong());
         match key {
             _ if value.is_empty() => return Err(wrong()),
+            "export" => {
+                let export = u128::from_str_radix(value, 16).map_err(|_| wrong())?;
+                self.export = Some(ExportId(export));
+            }
             "secret" => self.secret_file = Some(PathBuf::from(value)),
             "timeout_s" => self.timeout = Duration::from_secs(number()?),
             "connect_timeout_s" => self.connect_timeout = Duration::from_secs(number()?),
@@ -240,15 +254,22 @@ impl Options {
 pub enum ConnectError {
     /// An address makes no sense.
     #[error(
-        "forwarder address {0:?} is none of unix:PATH, tcp:HOST:PORT and fabric:PROVIDER:HOST:PORT"
+        "forwarder address {0:?} is none of unix:PATH, tcp:HOST:PORT, fabric:PROVIDER:HOST:PORT \
+         and @FILE"
     )]
     Address(String),
     /// The options name no forwarder.
     #[error("no forwarder is named; give at least one address, unix:PATH or tcp:HOST:PORT")]
     NoAddress,
+    /// The list does not fit the export.
+    #[error("forwarders: {0}")]
+    List(String),
+    /// The list is not complete, and the forwarders do not know the rest of it.
+    #[error("forwarders: {0}")]
+    Unknown(String),
     /// A setting of [`Options::from_text`] is unknown or out of its range.
     #[error(
-        "setting {0:?} is not understood; there are secret, timeout_s, connect_timeout_s, \
+        "setting {0:?} is not understood; there are export, secret, timeout_s, connect_timeout_s, \
          payload_max, connections (from 1 to 64), pipelining (none, serial or parallel), \
          pipeline_bytes (from 4096), in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, \
          name and application"

@@ -50,7 +50,7 @@ use shares::InForce;
 use slab::Slab;
 use status::Counters;
 use tidegate_sched::{OptionsError, Scheduler, Time};
-use tidegate_wire::{Handle, Op, Outcome, Request, Status};
+use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};
 use turns::Turns;
 
 /// One forwarder.
@@ -84,6 +84,8 @@ pub struct Forwarder {
     /// Requests that wait for the host to read a policy's text.
     policies: BTreeMap<PolicyId, Key>,
     policy_serial: u64,
+    /// Where the export's forwarders listen.
+    listed: Box<[Listed]>,
     applications: Applications,
     shares: InForce,
     capacity: Capacity,
@@ -160,6 +162,7 @@ impl Forwarder {
             spare_ids: Vec::new(),
             policies: BTreeMap::new(),
             policy_serial: 0,
+            listed: Box::default(),
             applications: Applications::default(),
             shares,
             capacity: Capacity::default(),
@@ -257,6 +260,9 @@ impl Forwarder {
             }
             Input::PolicyParsed { policy, options } => self.policy_parsed(policy, options),
             Input::SharesParsed { policy, rules } => self.shares_parsed(policy, rules),
+            Input::PolicyFound(options) => self.policy_found(options),
+            Input::SharesFound(rules) => self.shares_found(rules),
+            Input::Forwarders(listed) => self.listed = listed,
             Input::Closed { conn } => self.connection_closed(conn),
             Input::Finished { job, result } => self.finished(job, result),
             Input::SeatTaken {

@@ -8,7 +8,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Attr, Caller, Handle, Keep, Layout, Op, Outcome, Pipelining, Reply, Request};
+use tidegate_wire::{
+    Attr, Caller, ExportId, Handle, Keep, Layout, Listed, Op, Outcome, Pipelining, Reply, Request,
+};
 
 /// A connection, numbered by the host and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +73,10 @@ pub struct Config {
     pub host: u64,
     /// Identity of its boot.
     pub boot: u64,
+    /// Which export it is.
+    pub export: ExportId,
+    /// A random number of this process.
+    pub process: u64,
     /// The root's attributes.
     pub root: Attr,
     /// The scheduler's options.
@@ -202,9 +208,17 @@ pub enum Input {
     PolicyParsed {
         /// Which.
         policy: PolicyId,
-        /// The scheduler's new options, or what is wrong with the text (for the log).
-        options: Result<tidegate_sched::Options, Box<str>>,
+        /// The scheduler's new options, or why there are none: an errno for the client, and words
+        /// for the log.
+        options: Result<tidegate_sched::Options, (Errno, Box<str>)>,
     },
+    /// Where the export's forwarders listen, in the order of their indices.
+    Forwarders(Box<[Listed]>),
+    /// The policy that is kept for the export has changed, and not by a request to this forwarder:
+    /// the scheduler's options.
+    PolicyFound(tidegate_sched::Options),
+    /// The same of the rules of shares.
+    SharesFound(Rules),
     /// Another forwarder told what it gave an application ([`Output::Tell`]).
     Heard(tidegate_sched::Given),
     /// Answer to [`Output::ParseShares`].
@@ -461,12 +475,15 @@ pub enum Output {
     },
     /// A data request was answered, if [`Config::record`] asks for it.
     Served(Served),
-    /// Read a `[scheduler]` table and answer with [`Input::PolicyParsed`].
+    /// Read a `[scheduler]` table and answer with [`Input::PolicyParsed`]; also write it down, or
+    /// read that of the configuration instead, as `keep` says.
     ParsePolicy {
         /// Which.
         policy: PolicyId,
         /// The table's text as the client sent it.
         text: Box<[u8]>,
+        /// How long it holds.
+        keep: Keep,
     },
     /// Read rules and answer with [`Input::SharesParsed`]; also write them down, or read those of
     /// the configuration instead, as `keep` says.

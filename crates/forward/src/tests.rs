@@ -77,6 +77,8 @@ impl World {
             uid: 0,
             host: 5,
             boot: 6,
+            export: Default::default(),
+            process: 0,
             root: self.disk.root(),
             scheduler: Options::default(),
             shares: Rules::default(),
@@ -242,7 +244,8 @@ impl Host {
                 }
                 Output::Tell(_) => {}
                 Output::Log { text } => self.logs.push(text.into()),
-                Output::ParsePolicy { policy, text } | Output::ParseShares { policy, text, .. } => {
+                Output::ParsePolicy { policy, text, .. }
+                | Output::ParseShares { policy, text, .. } => {
                     self.policies.push((policy, text.into()))
                 }
                 Output::Reclaimed { seat } => self.reclaimed.push(seat),
@@ -375,6 +378,7 @@ pub(super) fn hello(client: u64, incarnation: u64) -> Hello {
         client,
         incarnation,
         joins: false,
+        asks: false,
         wall_ns: 0,
         payload_max: 1 << 20,
         pipeline: Pipeline::default(),

@@ -33,6 +33,8 @@ pub struct Config {
     pub layout: Layout,
     /// Where to listen.
     pub listen: Vec<Address>,
+    /// Where clients are told that it is; empty: where it listens.
+    pub advertise: Vec<Address>,
     /// File that holds the shared secret, for TCP.
     pub secret_file: Option<PathBuf>,
     /// Where `serve` writes its process id.

@@ -10,6 +10,7 @@ pub mod config;
 mod descriptors;
 mod gossip;
 mod identity;
+mod kept;
 pub mod reactor;
 pub mod seats;
 mod serve;

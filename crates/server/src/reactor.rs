@@ -34,7 +34,7 @@ use crate::reactor::receive::Door;
 use crate::reactor::record::Trace;
 use crate::reactor::remote::{ForAll, Remotes};
 use crate::reactor::seats::SeatKeeper;
-use crate::reactor::shares::ShareKeeper;
+use crate::reactor::shares::Keeper;
 use crate::reactor::sockets::{CONNS, Desk, Sockets};
 use crate::reactor::traffic::{Published, Traffic};
 use crate::reactor::transport::{Listener, Stream};
@@ -96,8 +96,8 @@ pub struct Parts {
     pub slots: Slots,
     /// The seats' locks and tables.
     pub seats: SeatKeeper,
-    /// The rules of shares.
-    pub shares: ShareKeeper,
+    /// Policy and rules of shares that come at run time.
+    pub keeper: Keeper,
     /// For TCP connections; None accepts any.
     pub secret: Option<Secret>,
     /// Largest payload of one frame.
@@ -114,10 +114,6 @@ pub struct Parts {
     pub kill_at_request: Option<u64>,
     /// Delays on purpose.
     pub jitter: Option<Jitter>,
-    /// Scheduler options, for what a change of policy leaves out.
-    pub scheduler: tidegate_sched::Options,
-    /// Width of a window where a change of policy names none, if it is not the policy's own.
-    pub window_ms: Option<u64>,
     /// Zero of the monotonic clock.
     pub zero: Instant,
     /// Where requests are recorded, if they are.
@@ -160,9 +156,7 @@ pub struct Reactor {
     listeners: Vec<Listener>,
     storage: Box<dyn Storage>,
     seats: SeatKeeper,
-    shares: ShareKeeper,
-    scheduler: tidegate_sched::Options,
-    window_ms: Option<u64>,
+    keeper: Keeper,
     payload_max: u32,
     conns_max: usize,
     stall_ns_max: u64,
@@ -231,9 +225,7 @@ impl Reactor {
             listeners: parts.listeners,
             storage: parts.storage,
             seats: parts.seats,
-            shares: parts.shares,
-            scheduler: parts.scheduler,
-            window_ms: parts.window_ms,
+            keeper: parts.keeper,
             payload_max: parts.payload_max,
             conns_max: parts.conns_max,
             stall_ns_max: parts.stall_ns_max,
@@ -334,7 +326,7 @@ impl Reactor {
             self.core.forwarder.handle(now, Input::Heard(given));
         }
         self.turn_seats();
-        self.turn_shares();
+        self.turn_kept();
         self.remotes.take(&mut self.core)?;
         self.sockets.serve(&mut self.core);
         self.core.take_delayed();

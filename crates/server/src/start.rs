@@ -4,14 +4,15 @@ mod seats;
 mod storage;
 
 use crate::backend::{Backend, Trust};
-use crate::config::{Address, Config, ConfigError, Io, rules_file};
+use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options_on};
 use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
 use crate::identity::{self, Place};
+use crate::kept::{self, Advertised, Kept, Texts, What};
 use crate::reactor::auth::Secret;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::record::Trace;
-use crate::reactor::shares::{ShareKeeper, file_in};
+use crate::reactor::shares::Keeper;
 use crate::reactor::transport::Listener;
 use crate::reactor::{Parts, Reactor, Stop};
 use crate::seats::SeatsError;
@@ -20,7 +21,9 @@ use crate::storage::{
     Slots, UringRefused, prepare_process,
 };
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,7 +31,7 @@ use tidegate_forward::shares::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
 use tidegate_sched::{OptionsError, Time};
 use tidegate_trace::{Header, Origin};
-use tidegate_wire::Attr;
+use tidegate_wire::{Attr, ExportId, Listed};
 use tracing::{info, warn};
 
 const MS: u64 = 1_000_000;
@@ -84,9 +87,17 @@ pub enum StartError {
         /// Why, and what to do.
         what: String,
     },
-    /// The rules of shares that were written down cannot be used.
+    /// The policy or the rules of shares that are kept for the export cannot be used.
     #[error("{0}; correct or remove that file")]
-    Shares(ConfigError),
+    Kept(ConfigError),
+    /// What the forwarders keep for each other cannot be read.
+    #[error("{}: {error}", path.display())]
+    KeptFile {
+        /// The file, or the hidden folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// The scheduler refuses its options.
     #[error("scheduler: {0}")]
     Scheduler(#[from] OptionsError),
@@ -134,11 +145,7 @@ impl Server {
             .as_deref()
             .map(Secret::read)
             .transpose()?;
-        let listeners = config
-            .listen
-            .iter()
-            .map(Listener::bind)
-            .collect::<Result<Vec<_>, _>>()?;
+        let listeners = listeners(config)?;
         prepare_process();
         let descriptors = Descriptors::of_process(config.sessions_max);
         if let Some(warning) = descriptors.warning(config.sessions_max) {
@@ -150,30 +157,35 @@ impl Server {
         let zero = Instant::now();
         let fence = Fence::new(zero);
         let mut scheduler = config.scheduler.clone();
-        let wall_offset_ns = identity::wall_ns();
-        scheduler.wall_offset_ns = wall_offset_ns;
+        scheduler.wall_offset_ns = identity::wall_ns();
         let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
         let chosen = storage::choose(config, &export, &files, &slots, &waker, &fence)?;
         if !config.depth_written && config.device.is_none() {
             scheduler.depth = chosen.storage.depth();
         }
-        let hidden = files.hidden().try_clone_to_owned();
-        let hidden = hidden.map_err(StartError::system("the hidden folder"))?;
-        let addresses = listeners.iter().map(|one| one.address().clone()).collect();
-        let hidden_path = config.export.join(HIDDEN);
-        let shares = shares(config, &hidden_path)?;
-        let joined_max = descriptors.joined_max;
-        let core = forward_config(config, root, place, &scheduler, shares, joined_max);
-        let mut forwarder = Forwarder::new(core)?;
+        let hidden = hidden(&files)?;
+        let addresses: Vec<Address> = listeners.iter().map(|one| one.address().clone()).collect();
+        let found = found(config, hidden.as_fd(), &addresses)?;
+        let configured = (scheduler.clone(), config.shares.clone());
+        let trace = trace(config, scheduler.wall_offset_ns)?;
+        let (scheduler, shares) = in_force(config, &scheduler, &found.texts)?;
+        let mut forwarder = Forwarder::new(tidegate_forward::Config {
+            export: found.export,
+            scheduler: scheduler.clone(),
+            shares,
+            ..forward_config(config, root, place, descriptors.joined_max)?
+        })?;
+        forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
+        let kept = found.keep(&hidden, waker.clone())?;
         let parts = Parts {
             listeners,
             forwarder,
             storage: chosen.storage,
             slots,
             seats: seats::keeper(config, seats, &files, shared, &fence, &waker)?,
-            shares: ShareKeeper::new(config.shares.clone(), &hidden_path, waker.clone()),
+            keeper: Keeper::new(configured, scheduler, config.window_ms, kept),
             secret,
             payload_max: config.payload_max,
             shared_memory: config.shared_memory,
@@ -182,10 +194,8 @@ impl Server {
             reactors: config.reactors as usize,
             kill_at_request: config.faults.kill_at_request,
             jitter: jitter(config).map_err(StartError::system("timer"))?,
-            scheduler,
-            window_ms: config.window_ms,
             zero,
-            trace: trace(config, wall_offset_ns)?,
+            trace,
             gossip: Gossip::new(hidden, config.forwarder, config.layout.seats, waker.clone()),
         };
         let reactor = Reactor::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
@@ -285,6 +295,10 @@ pub fn check_secret(path: &Path) -> Result<(), StartError> {
     Secret::read(path).map(|_| ())
 }
 
+fn listeners(config: &Config) -> Result<Vec<Listener>, StartError> {
+    config.listen.iter().map(Listener::bind).collect()
+}
+
 fn jitter(config: &Config) -> io::Result<Option<Jitter>> {
     let emulation = &config.emulation;
     match emulation.message_jitter_us {
@@ -332,6 +346,11 @@ fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> E
     }
 }
 
+fn hidden(files: &PosixFiles) -> Result<OwnedFd, StartError> {
+    let hidden = files.hidden().try_clone_to_owned();
+    hidden.map_err(StartError::system("the hidden folder"))
+}
+
 fn root(files: &mut PosixFiles) -> Result<Attr, StartError> {
     files.root().map_err(|access| {
         let error = match access {
@@ -349,11 +368,13 @@ fn forward_config(
     config: &Config,
     root: Attr,
     place: Place,
-    scheduler: &tidegate_sched::Options,
-    shares: Rules,
     joined_max: usize,
-) -> tidegate_forward::Config {
-    tidegate_forward::Config {
+) -> Result<tidegate_forward::Config, StartError> {
+    let process = getrandom::u64().map_err(|error| StartError::System {
+        what: "random numbers",
+        error: io::Error::other(error.to_string()),
+    })?;
+    Ok(tidegate_forward::Config {
         forwarder: config.forwarder,
         layout: config.layout,
         fail_over: config.fail_over,
@@ -369,25 +390,83 @@ fn forward_config(
         uid: rustix::process::geteuid().as_raw(),
         host: place.host,
         boot: place.boot,
+        export: ExportId::default(),
+        process,
         root,
-        scheduler: scheduler.clone(),
-        shares,
+        scheduler: config.scheduler.clone(),
+        shares: config.shares.clone(),
         record: config.trace.is_some(),
+    })
+}
+
+/// What the forwarders of the export keep for each other, as it was found.
+struct Found {
+    export: ExportId,
+    own: Advertised,
+    texts: Texts,
+    listed: Box<[Listed]>,
+}
+
+impl Found {
+    /// Goes on looking, and writes.
+    fn keep(self, hidden: &OwnedFd, waker: Arc<mio::Waker>) -> Result<Kept, StartError> {
+        let started = hidden
+            .try_clone()
+            .and_then(|folder| Kept::start(folder, self.own, (self.texts, self.listed), waker));
+        started.map_err(StartError::system("starting a thread"))
     }
 }
 
-/// The rules that are in force at first: those written down at run time, else the configuration's.
-fn shares(config: &Config, hidden: &Path) -> Result<Rules, StartError> {
-    let file = file_in(hidden);
-    match rules_file(&file) {
-        Ok(None) => Ok(config.shares.clone()),
-        Ok(Some(saved)) => {
-            let (rules, file) = (saved.len(), file.display());
-            info!("{rules} rules of shares from {file}, in the place of the configuration's");
-            Ok(saved)
-        }
-        Err(error) => Err(StartError::Shares(error)),
+/// Looks at what is kept for the export, and tells the others where this forwarder listens.
+fn found(
+    config: &Config,
+    hidden: BorrowedFd<'_>,
+    listening: &[Address],
+) -> Result<Found, StartError> {
+    let path = config.export.join(HIDDEN);
+    let wrong = |path: PathBuf| move |error| StartError::KeptFile { path, error };
+    let export = kept::export_id(hidden).map_err(wrong(path.join("export")))?;
+    let told = match config.advertise.is_empty() {
+        true => kept::advertised(listening),
+        false => config.advertise.clone(),
+    };
+    let own = Advertised::new(config.forwarder, config.layout.seats, &told);
+    own.tell(hidden);
+    Ok(Found {
+        export,
+        own,
+        texts: Texts::read(hidden).map_err(wrong(path.clone()))?,
+        listed: kept::forwarders(hidden, config.layout.seats).map_err(wrong(path))?,
+    })
+}
+
+/// Policy and rules that are in force at first: those set at run time, else the configuration's.
+fn in_force(
+    config: &Config,
+    configured: &tidegate_sched::Options,
+    texts: &Texts,
+) -> Result<(tidegate_sched::Options, Rules), StartError> {
+    let file = |what: What| {
+        let path = config.export.join(HIDDEN).join(what.file());
+        path.display().to_string()
+    };
+    let mut scheduler = configured.clone();
+    if let Some(text) = &texts.policy {
+        let path = file(What::Policy);
+        let kept = scheduler_options_on(text, configured, config.window_ms);
+        scheduler =
+            kept.map_err(|error| StartError::Kept(ConfigError::new(&path, error.what())))?;
+        let policy = &scheduler.policy;
+        info!("policy {policy} from {path}, in the place of the configuration's");
     }
+    let mut shares = config.shares.clone();
+    if let Some(text) = &texts.shares {
+        let path = file(What::Shares);
+        shares = rules(text, &path).map_err(StartError::Kept)?;
+        let count = shares.len();
+        info!("{count} rules of shares from {path}, in the place of the configuration's");
+    }
+    Ok((scheduler, shares))
 }
 
 /// Begins the trace that the configuration asks for.

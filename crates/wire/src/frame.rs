@@ -47,7 +47,7 @@ pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
 /// The id of a reply that nobody asked for: the forwarder has given the reply's seat away.
 pub const NOTICE: u64 = 0;
 /// The version of the frame that this code speaks.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 const MAGIC: [u8; 4] = *b"TGW1";
 

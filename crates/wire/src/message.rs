@@ -251,12 +251,12 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// How long rules of shares hold that came at run time.
+/// How long a policy, or rules of shares, hold that came at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Until the forwarder ends.
     Run,
-    /// They are written down, and read again at the next start.
+    /// They are written down for the export: forwarders read them again at their next start.
     Saved,
     /// They are those of the configuration; what was written down is removed. No text comes with
     /// it.
@@ -275,6 +275,9 @@ pub struct Hello {
     pub incarnation: u64,
     /// This is a further connection of the session whose first one had this incarnation.
     pub joins: bool,
+    /// Only asks who the forwarder is, and which others it knows: no session is opened, and the
+    /// forwarder closes the connection behind its reply.
+    pub asks: bool,
     /// Client's wall clock when this was sent, ns since 1970.
     pub wall_ns: u64,
     /// Largest payload the client wants to send or receive in one frame.
@@ -323,10 +326,37 @@ pub struct HelloReply {
     pub host: u64,
     /// One life of that place.
     pub boot: u64,
+    /// Which export it serves.
+    pub export: ExportId,
+    /// A random number of the forwarder's process: two addresses of one forwarder tell the same.
+    pub process: u64,
+    /// Where the forwarders of the export listen, as far as this one knows, in the order of their
+    /// indices; only for a hello that asks. What is beyond [`LISTED_BYTES_MAX`] is left out.
+    pub forwarders: Box<[Listed]>,
     /// Seats held now and their generations.
     pub held: Box<[(u16, u64)]>,
     /// The root directory of the export.
     pub root: Attr,
+}
+
+/// A random number that the first forwarder of an export has recorded in it: the same at all its
+/// forwarders, and another for any other export. 0: it has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExportId(pub u128);
+
+impl core::fmt::Display for ExportId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Where a forwarder of the export listens, as it has told the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Its index in the layout.
+    pub index: u16,
+    /// Its addresses, as clients write them; the first is the best.
+    pub addresses: Vec<Box<str>>,
 }
 
 /// First frame of the forwarder on a connection that needs a shared secret: what to prove it over.
@@ -379,6 +409,12 @@ pub const PATH_MAX: usize = 4096;
 pub const XATTR_MAX: usize = 65536;
 /// Longest text of a policy change, or of a change of shares.
 pub const POLICY_MAX: usize = 65536;
+/// Most addresses that a forwarder is listed with.
+pub const ADDRESSES_MAX: usize = 16;
+/// Longest of them.
+pub const ADDRESS_MAX: usize = 512;
+/// Bytes that the list of forwarders may take in a reply to a hello.
+pub const LISTED_BYTES_MAX: usize = 64 * 1024;
 /// Longest proof of a shared secret.
 pub const PROOF_MAX: usize = 64;
 /// Largest `bytes_max` of [`Op::Readdir`]: entries with attributes then still fit a body.

@@ -83,10 +83,11 @@ fn hints() -> Hints {
 
 fn hello() -> Hello {
     Hello {
-        version: 3,
+        version: 4,
         client: 99,
         incarnation: 1,
         joins: false,
+        asks: true,
         wall_ns: 1_700_000_000_000_000_000,
         payload_max: 1 << 20,
         pipeline: Pipeline::new(Pipelining::Parallel, 512 << 10),
@@ -251,9 +252,9 @@ fn requests() -> Vec<(&'static str, Request)> {
     ]
 }
 
-fn replies() -> Vec<(&'static str, u8, Reply)> {
-    let hello = HelloReply {
-        version: 3,
+fn hello_reply() -> HelloReply {
+    HelloReply {
+        version: 4,
         forwarder: 1,
         seats: 4,
         stripe: 1 << 20,
@@ -267,9 +268,24 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
         wall_ns: 1_700_000_000_000_000_000,
         host: 21,
         boot: 22,
+        export: ExportId(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f),
+        process: 23,
+        forwarders: Box::from([
+            Listed {
+                index: 0,
+                addresses: vec!["tcp:io0:4600".into(), "unix:/run/f0".into()],
+            },
+            Listed {
+                index: 3,
+                addresses: Vec::new(),
+            },
+        ]),
         held: Box::from([(1, 5), (3, 9)]),
         root: attr(),
-    };
+    }
+}
+
+fn replies() -> Vec<(&'static str, u8, Reply)> {
     let entry = |name: &[u8], cookie, attr: Option<Attr>| Entry {
         name: Box::from(name),
         inode: 4242,
@@ -288,7 +304,7 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
         Some((_, request)) => frame::op_code(&request.op),
         None => unreachable!("{name} is no vector"),
     };
-    let hello = Outcome::Hello(Box::new(hello));
+    let hello = Outcome::Hello(Box::new(hello_reply()));
     vec![
         ("hello-reply", op("hello"), reply(Ok(hello))),
         (

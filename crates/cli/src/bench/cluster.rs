@@ -111,7 +111,7 @@ impl<'a> Cluster<'a> {
     /// Changes the policy of all of them: text of a `[scheduler]` table.
     pub fn set_policy(&self, client: &Client, text: &str) -> Result<(), Fail> {
         for index in 0..self.addresses.len() {
-            client.set_policy(index, text).map_err(|errno| {
+            client.set_policy(index, text, Keep::Run).map_err(|errno| {
                 Fail::runtime(format!("forwarder {index} refused policy {text}: {errno}"))
             })?;
         }

@@ -175,6 +175,7 @@ impl Core {
             client: self.options.client,
             incarnation: self.sessions[forwarder].incarnation,
             joins,
+            asks: self.options.asks,
             wall_ns: self.wall,
             payload_max: self.options.payload_max,
             pipeline: self.options.pipeline,
@@ -208,18 +209,67 @@ impl Core {
         match &reply.result {
             Ok(Outcome::Hello(granted)) => {
                 let middle = wall + (self.now - at) / 2;
-                self.greeted(forwarder, granted, middle);
+                match self.options.asks {
+                    true => self.has_told(forwarder, granted),
+                    false => self.greeted(forwarder, granted, middle),
+                }
             }
-            Err(Status::Errno(errno)) => self.refused(forwarder, Errno(i32::from(*errno))),
-            _ => self.refused(forwarder, EPROTO),
+            Err(Status::Errno(errno)) => {
+                let errno = Errno(i32::from(*errno));
+                self.refused(forwarder, errno, errno.to_string());
+            }
+            _ => self.refused(forwarder, EPROTO, EPROTO.to_string()),
         }
         true
     }
 
-    fn refused(&mut self, forwarder: usize, errno: Errno) {
-        self.outputs.push_back(Output::Refused { forwarder, errno });
+    fn refused(&mut self, forwarder: usize, errno: Errno, why: String) {
+        self.outputs.push_back(Output::Refused {
+            forwarder,
+            errno,
+            why,
+        });
         self.disconnect(forwarder);
+        if self.options.asks {
+            return self.has_not_told(forwarder, Some(errno));
+        }
         self.lost(forwarder);
+    }
+
+    /// Why this is not the forwarder that belongs to its place, if so.
+    fn misplaced(&self, forwarder: usize, granted: &HelloReply) -> Option<String> {
+        let layout = Layout {
+            seats: granted.seats,
+            stripe: granted.stripe,
+        };
+        if granted.version != VERSION {
+            return Some(format!(
+                "it speaks version {} of the protocol, this client version {VERSION}; use the \
+                 same release on both",
+                granted.version
+            ));
+        }
+        if self.export.is_some_and(|export| export != granted.export) {
+            return Some(format!(
+                "it serves another export ({}) than the other forwarders of the list; take it out",
+                granted.export
+            ));
+        }
+        if let Some(known) = self.layout.filter(|known| *known != layout) {
+            return Some(format!(
+                "its layout has {} seats and stripes of {} bytes, that of the other forwarders \
+                 {} and {}; give all the same `seats` and `stripe`, then mount again",
+                layout.seats, layout.stripe, known.seats, known.stripe
+            ));
+        }
+        if usize::from(granted.forwarder) != forwarder {
+            return Some(format!(
+                "it is forwarder {}, and the place in the list is that of forwarder {forwarder}; \
+                 correct `forwarder` in its configuration, or the list",
+                granted.forwarder
+            ));
+        }
+        None
     }
 
     fn greeted(&mut self, forwarder: usize, granted: &HelloReply, middle: u64) {
@@ -227,15 +277,10 @@ impl Core {
             seats: granted.seats,
             stripe: granted.stripe,
         };
-        let same = self.layout.is_none_or(|known| known == layout);
-        if !same || usize::from(granted.forwarder) != forwarder || granted.version != VERSION {
-            self.log(format!(
-                "forwarder {forwarder} calls itself {} of {} seats with stripes of {} bytes, \
-                 version {}: not the set that this client knows",
-                granted.forwarder, granted.seats, granted.stripe, granted.version
-            ));
-            return self.refused(forwarder, EPROTO);
+        if let Some(why) = self.misplaced(forwarder, granted) {
+            return self.refused(forwarder, EPROTO, why);
         }
+        self.export = Some(granted.export);
         self.epoch_of_hello(forwarder, granted, middle);
         if self.layout.is_none() {
             self.learn_layout(layout, granted);
@@ -354,7 +399,10 @@ impl Core {
     /// A connection has ended or has not come about.
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
         self.sessions[forwarder].link = Link::Down;
-        self.lost(forwarder);
+        match self.options.asks && self.ending.is_none() {
+            true => self.has_not_told(forwarder, None),
+            false => self.lost(forwarder),
+        }
         self.end_if_quiet();
     }
 

@@ -98,6 +98,8 @@ impl Rig {
             gid: 100,
             name: Box::from(*b"test"),
             forwarders,
+            export: None,
+            asks: false,
             payload_max: 8192,
             connections: 3,
             pipeline,
@@ -159,7 +161,14 @@ impl Rig {
                     );
                 }
                 Output::Opened { .. } => {}
-                Output::Refused { forwarder, errno } => self.refused.push((forwarder, errno)),
+                Output::Refused {
+                    forwarder,
+                    errno,
+                    why,
+                } => {
+                    self.refused.push((forwarder, errno));
+                    self.logs.push(why);
+                }
                 Output::Log { text } => self.logs.push(text),
                 Output::Ended => self.ended = true,
             }
@@ -208,6 +217,9 @@ impl Rig {
             wall_ns: WALL + self.now + grant.ahead_ns,
             host: grant.identity.0,
             boot: grant.identity.1,
+            export: Default::default(),
+            process: 0,
+            forwarders: Box::default(),
             held: held.into(),
             root: attr(file(ROOT)),
         };

@@ -1,6 +1,6 @@
 //! What the host and the core say to each other.
 
-use crate::wire::{Caller, Op, Pipeline, Reply, Request};
+use crate::wire::{Caller, ExportId, Op, Pipeline, Reply, Request};
 use crate::{Answer, Collective, Errno};
 use bytes::Bytes;
 
@@ -21,6 +21,11 @@ pub struct CoreOptions {
     pub name: Box<[u8]>,
     /// Number of forwarders, at least 1; forwarder `i` owns the seats `i` modulo this number.
     pub forwarders: usize,
+    /// Which export they serve; None: that of the first one which grants a session.
+    pub export: Option<ExportId>,
+    /// Only asks all forwarders who they are ([`Core::roll`](super::Core::roll)), and opens no
+    /// session.
+    pub asks: bool,
     /// Largest payload of one frame that the client wants, 4096 to
     /// [`PAYLOAD_LIMIT`](crate::wire::PAYLOAD_LIMIT).
     pub payload_max: u32,
@@ -209,9 +214,11 @@ pub enum Output {
     Refused {
         /// Which.
         forwarder: usize,
-        /// EACCES (secret or user), EPROTO (version, or another layout than the other
-        /// forwarders'), EUSERS (too many sessions).
+        /// EACCES (secret or user), EPROTO (version, or not the forwarder that belongs to this
+        /// place of the list), EUSERS (too many sessions).
         errno: Errno,
+        /// What is wrong, and what to do.
+        why: String,
     },
     /// A fact for the log.
     Log {

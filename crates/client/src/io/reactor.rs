@@ -534,7 +534,8 @@ impl Reactor {
             Gone::Receiving(error @ (ReceiveError::Closed | ReceiveError::Socket(_))) => {
                 (Lost::Reset, false, error.to_string())
             }
-            Gone::Receiving(error) => (Lost::Broken, false, error.to_string()),
+            // It is no forwarder, or one of another release.
+            Gone::Receiving(error) => (Lost::Broken, true, error.to_string()),
             Gone::NoSecret => {
                 let text = "it asks for the shared secret; name a file that holds it";
                 (Lost::Broken, true, text.to_string())

@@ -7,7 +7,8 @@ use super::connection::Connection;
 use super::slot::Slot;
 use super::undisturbed::wake;
 use crate::api::{Answer, ConnectError, Errno};
-use crate::core::{CallId, Core, CoreOptions, Input, Output};
+use crate::core::{CallId, Core, CoreOptions, Input, Output, Told};
+use crate::list::Asked;
 use crate::wire::Attr;
 use mio::Waker;
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// See the module.
 pub(crate) struct Shared {
     pub(crate) forwarders: usize,
+    /// Their addresses, as they were named or told.
+    pub(crate) names: Vec<String>,
     pub(crate) budget: Budget,
     /// Memory for payload.
     pub(crate) arena: Option<Arc<Arena>>,
@@ -131,7 +134,7 @@ impl State {
 
 impl Shared {
     pub(crate) fn new(
-        core: CoreOptions,
+        (core, names): (CoreOptions, Vec<String>),
         waker: Waker,
         in_flight_bytes_max: u64,
         arena: Option<Arc<Arena>>,
@@ -149,6 +152,7 @@ impl Shared {
         };
         Shared {
             forwarders,
+            names,
             budget: Budget::new(in_flight_bytes_max),
             arena,
             shares_arena,
@@ -267,6 +271,44 @@ impl Shared {
         }
     }
 
+    /// Waits until each forwarder that is asked has told who it is or cannot be reached; where
+    /// nobody has told, until `until`, and else those that keep silent have `silence_max` more.
+    pub(crate) fn told(
+        &self,
+        addresses: &[String],
+        until: Instant,
+        silence_max: Duration,
+    ) -> Result<Vec<Asked>, ConnectError> {
+        let broken = || ConnectError::Unreachable("the client broke".to_string());
+        let mut state = self.state.lock().map_err(|_| broken())?;
+        let mut first = None;
+        loop {
+            let told = state.core.roll();
+            let here = told.iter().any(|told| matches!(told, Told::Here(_)));
+            let silent = told.iter().any(|told| matches!(told, Told::Silent));
+            let refused = state.peers.iter().all(|peer| peer.refused);
+            let now = Instant::now();
+            let until = match here {
+                true => until.min(*first.get_or_insert(now) + silence_max),
+                false => until,
+            };
+            let left = until.saturating_duration_since(now);
+            if (here && !silent) || refused || left.is_zero() || self.is_closed() {
+                break;
+            }
+            let waited = self.sessions.wait_timeout(state, left);
+            state = waited.map_err(|_| broken())?.0;
+        }
+        let each = addresses.iter().zip(state.core.roll()).zip(&state.peers);
+        let asked = each.map(|((address, told), peer)| Asked {
+            address: address.clone(),
+            told: told.clone(),
+            refused: peer.refused,
+            trouble: peer.trouble.clone(),
+        });
+        Ok(asked.collect())
+    }
+
     /// Notes why a forwarder cannot be had. `refused`: it will not change its mind.
     pub(crate) fn note_trouble(
         &self,
@@ -365,9 +407,13 @@ impl Shared {
                 tracing::debug!(forwarder, "session granted");
                 self.note_trouble(state, forwarder, false, String::new());
             }
-            Output::Refused { forwarder, errno } => {
-                tracing::warn!(forwarder, %errno, "session refused");
-                self.note_trouble(state, forwarder, true, errno.to_string());
+            Output::Refused { forwarder, why, .. } => {
+                if state.peers[forwarder].trouble != why {
+                    // Once, however often it is tried.
+                    let address = &self.names[forwarder];
+                    tracing::warn!(forwarder, %address, %why, "session refused");
+                }
+                self.note_trouble(state, forwarder, true, why);
             }
             Output::Log { text } => tracing::info!("{text}"),
             Output::Ended => state.ended = true,

@@ -109,7 +109,10 @@ fn names_come_and_go() {
     );
     assert_eq!(client.status(0).expect("a text"), "{\"fake\":true}");
     assert_eq!(client.status(1), Err(Errno::INVAL));
-    assert_eq!(client.set_policy(0, "policy = \"fifo\""), Ok(()));
+    assert_eq!(
+        client.set_policy(0, "policy = \"fifo\"", tidegate_client::wire::Keep::Run),
+        Ok(())
+    );
 }
 
 #[test]

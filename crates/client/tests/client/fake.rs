@@ -252,8 +252,12 @@ impl Connection<'_> {
                 Some(errno) => Err(Status::Errno(errno)),
                 None => Ok(Outcome::Hello(Box::new(grant(&state)))),
             };
+            if hello.asks {
+                // Nothing of it is a session's.
+                state.connections -= 1;
+            }
             drop(state);
-            return self.reply(request, result, Vec::new(), 0);
+            return self.reply(request, result, Vec::new(), 0) && !hello.asks;
         }
         let is_data = matches!(request.op, Op::Read { .. } | Op::Write { .. });
         while is_data && state.held {
@@ -413,6 +417,9 @@ fn grant(state: &State) -> HelloReply {
         wall_ns: 1,
         host: 1,
         boot: 1,
+        export: Default::default(),
+        process: 0,
+        forwarders: Box::default(),
         held: Box::from([(0, 1)]),
         root: state.files.root(),
     }

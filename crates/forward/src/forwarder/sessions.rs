@@ -157,6 +157,9 @@ impl Forwarder {
         if hello.joins {
             return self.join(conn, request, hello, (uid, trusted));
         }
+        if hello.asks {
+            return self.tell(conn, request, hello);
+        }
         let fresh = match self.clients.get(&hello.client) {
             Some(client) if (client.uid, client.trusted) != (uid, trusted) => {
                 let reason = "the client's id belongs to another user";
@@ -211,6 +214,18 @@ impl Forwarder {
         self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
         let granted = self.grant(hello, payload_max, pipeline, fresh);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
+    }
+
+    /// Answers one who only asks who this is.
+    fn tell(&mut self, conn: ConnId, request: &Request, hello: &Hello) {
+        let payload_max = hello.payload_max.clamp(PAYLOAD_MIN, PAYLOAD_LIMIT);
+        let pipeline = Pipeline::new(self.config.pipelining, payload_max).least(hello.pipeline);
+        let granted = HelloReply {
+            forwarders: self.listed.clone(),
+            ..self.grant(hello, payload_max, pipeline, false)
+        };
+        self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
+        self.close(conn, GOODBYE);
     }
 
     /// A further connection for a session that is there.
@@ -305,6 +320,9 @@ impl Forwarder {
                 .wrapping_add(self.config.scheduler.wall_offset_ns),
             host: self.config.host,
             boot: self.config.boot,
+            export: self.config.export,
+            process: self.config.process,
+            forwarders: Box::default(),
             held: held.map(|(seat, it)| (seat, it.generation)).collect(),
             root: self.config.root,
         }

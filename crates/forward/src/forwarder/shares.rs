@@ -92,10 +92,11 @@ impl Forwarder {
         let Some(policy) = self.asks(key) else {
             return;
         };
-        let Some(Op::SetPolicy { text }) = self.requests[key].op.take() else {
+        let Some(Op::SetPolicy { text, keep }) = self.requests[key].op.take() else {
             unreachable!("routed by its operation");
         };
-        self.outputs.push_back(Output::ParsePolicy { policy, text });
+        self.outputs
+            .push_back(Output::ParsePolicy { policy, text, keep });
     }
 
     pub(super) fn set_shares(&mut self, key: Key) {
@@ -146,29 +147,26 @@ impl Forwarder {
         Some(policy)
     }
 
-    pub(super) fn policy_parsed(&mut self, policy: PolicyId, options: Result<Options, Box<str>>) {
+    pub(super) fn policy_parsed(
+        &mut self,
+        policy: PolicyId,
+        options: Result<Options, (Errno, Box<str>)>,
+    ) {
         let Some(key) = self.policies.remove(&policy) else {
             return;
         };
-        let stripe_bytes = self.config.layout.stripe;
         let set = options.and_then(|plain| {
-            let plain = Options {
-                stripe_bytes,
-                ..plain
-            };
-            let options = in_force(&plain, &self.shares.rules, &self.shares.shares);
-            self.schedule_by(&options)?;
-            self.shares.plain = plain;
-            Ok(())
+            let set = self.set_plain(plain);
+            set.map_err(|reason| (Errno::EINVAL, reason))
         });
         match set {
             Ok(()) => {
                 self.log(format!("the policy is now {}", self.policy_in_force()));
                 self.answer(key, Ok(Outcome::Done));
             }
-            Err(reason) => {
+            Err((errno, reason)) => {
                 self.log(format!("a change of policy was refused: {reason}"));
-                self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
+                self.answer(key, Err(Status::Errno(errno.0)));
             }
         }
         self.unpark();
@@ -201,6 +199,44 @@ impl Forwarder {
             }
         }
         self.unpark();
+    }
+
+    /// Follows the policy that is kept for the export.
+    pub(super) fn policy_found(&mut self, plain: Options) {
+        match self.set_plain(plain) {
+            Ok(()) => self.log(format!(
+                "the policy is now {}, as is kept for the export",
+                self.policy_in_force()
+            )),
+            Err(reason) => self.log(format!("the policy kept for the export: {reason}")),
+        }
+        self.unpark();
+    }
+
+    /// Follows the rules that are kept for the export. When they were set is not known here, so
+    /// they count as no newer than those before.
+    pub(super) fn shares_found(&mut self, rules: Rules) {
+        match self.set_rules(rules, self.shares.set_at) {
+            Ok(()) => self.log(format!(
+                "{} rules of shares now, policy {}, as is kept for the export",
+                self.shares.rules.len(),
+                self.policy_in_force()
+            )),
+            Err(reason) => self.log(format!("the rules kept for the export: {reason}")),
+        }
+        self.unpark();
+    }
+
+    /// Follows a policy, or leaves everything as it was.
+    fn set_plain(&mut self, plain: Options) -> Result<(), Box<str>> {
+        let plain = Options {
+            stripe_bytes: self.config.layout.stripe,
+            ..plain
+        };
+        let options = in_force(&plain, &self.shares.rules, &self.shares.shares);
+        self.schedule_by(&options)?;
+        self.shares.plain = plain;
+        Ok(())
     }
 
     /// Puts rules in force, or leaves everything as it was.

@@ -361,3 +361,37 @@ fn a_client_that_changes_nothing_takes_no_place_and_those_that_ended_give_theirs
         "{used} pages were used, {left} still are"
     );
 }
+
+#[test]
+fn one_who_asks_is_told_who_listens_and_gets_no_session() {
+    let world = World::new();
+    let mut config = world.config(1, 2);
+    config.export = tidegate_wire::ExportId(77);
+    config.sessions_max = 1;
+    config.uid = 1000;
+    let mut host = Host::new(&world, config);
+    let known = tidegate_wire::Listed {
+        index: 1,
+        addresses: vec!["tcp:io1:4600".into()],
+    };
+    host.tell(Input::Forwarders(Box::from([known.clone()])));
+    let asks = |client| Hello {
+        asks: true,
+        ..hello(client, 1)
+    };
+    // More than one session is not to be had, but anybody may ask, again and again.
+    assert!(greet(&mut host, peer(1000), hello(1, 5)).1.is_ok());
+    for client in [1, 2, 2] {
+        let (conn, told) = greet(&mut host, peer(1000), asks(client));
+        let Ok(Outcome::Hello(told)) = told else {
+            panic!("not told: {told:?}");
+        };
+        assert_eq!((told.forwarder, told.seats, told.export.0), (1, 2, 77));
+        assert_eq!(&*told.forwarders, core::slice::from_ref(&known));
+        assert!(was_closed(&host, conn));
+    }
+    let (_, refused) = greet(&mut host, peer(1001), asks(3));
+    assert_eq!(errno(refused), Errno::EACCES.0, "not those who are refused");
+    let (_, second) = greet(&mut host, peer(1000), hello(2, 1));
+    assert_eq!(errno(second), 87, "who asked has no session");
+}

@@ -213,7 +213,8 @@ fn a_policy_that_keeps_shares_stays_and_one_that_does_not_waits() {
     assert!(status(&mut host).contains(r#""policy":"dsfq""#));
     let mut tester = Tester::new(&mut host, 7);
     let text = Box::default();
-    let request = tester.send(&mut host, Op::SetPolicy { text }, &[]);
+    let keep = Keep::Saved;
+    let request = tester.send(&mut host, Op::SetPolicy { text, keep }, &[]);
     let (policy, _) = host.policies.pop().expect("asked");
     let options = Ok(Options::for_policy("sjf"));
     host.tell(Input::PolicyParsed { policy, options });
@@ -222,6 +223,23 @@ fn a_policy_that_keeps_shares_stays_and_one_that_does_not_waits() {
     assert!(text.contains(r#""policy":"two-level""#), "{text}");
     assert!(set(&mut tester, &mut host, Rules::default()).is_ok());
     assert!(status(&mut host).contains(r#""policy":"sjf""#));
+}
+
+#[test]
+fn what_is_kept_for_the_export_is_followed_without_a_request() {
+    let mut world = World::new();
+    let config = world.config(0, 1);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    host.tell(Input::PolicyFound(Options::for_policy("sjf")));
+    assert!(status(&mut host).contains(r#""policy":"sjf""#));
+    host.tell(Input::SharesFound(rules("*", Share::default())));
+    let text = status(&mut host);
+    assert!(text.contains(r#""policy":"two-level""#), "{text}");
+    assert!(text.contains(r#""asked_policy":"sjf""#), "{text}");
+    host.tell(Input::SharesFound(Rules::default()));
+    let text = status(&mut host);
+    assert!(text.contains(r#""policy":"sjf""#), "{text}");
 }
 
 #[test]

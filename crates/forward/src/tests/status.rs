@@ -89,6 +89,7 @@ fn a_policy_is_changed_by_trusted_peers_and_only_if_it_makes_sense() {
     let mut tester = Tester::new(&mut host, 1);
     let set = || Op::SetPolicy {
         text: Box::from(&b"policy = \"window\""[..]),
+        keep: tidegate_wire::Keep::Run,
     };
     let request = tester.send(&mut host, set(), &[]);
     let (policy, text) = host.policies.pop().expect("the host reads the text");
@@ -104,7 +105,7 @@ fn a_policy_is_changed_by_trusted_peers_and_only_if_it_makes_sense() {
 
     let refusals = [
         Ok(Options::for_policy("no such policy")),
-        Err(Box::from("line 1: nonsense")),
+        Err((Errno::EINVAL, Box::from("line 1: nonsense"))),
     ];
     for options in refusals {
         let request = tester.send(&mut host, set(), &[]);

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
 use tidegate_forward::CLIENTS_MAX;
 use tidegate_sched::{CostModel, Options, OptionsError, PolicyOptions, Scheduler};
-use tidegate_wire::{Layout, PAYLOAD_LIMIT, Pipelining};
+use tidegate_wire::{ADDRESS_MAX, ADDRESSES_MAX, Layout, PAYLOAD_LIMIT, Pipelining};
 
 /// Width of a window on solid-state devices where the configuration names none, as in Song et al.
 const WINDOW_MS_SSD: u64 = 250;
@@ -53,6 +53,7 @@ impl Config {
             layout: layout(&mut top)?,
             forwarder: 0,
             listen: Vec::new(),
+            advertise: Vec::new(),
             secret_file: top
                 .text("secret_file")?
                 .map(|(path, _)| PathBuf::from(path)),
@@ -127,6 +128,7 @@ fn finish(mut config: Config, mut top: Section) -> Result<Config, ConfigError> {
             format!("listen is empty: {advice}"),
         ));
     }
+    config.advertise = advertise(&mut top)?;
     let remote = config.listen.iter().any(Address::is_remote);
     if remote && config.secret_file.is_none() && !config.insecure {
         let what = "listening on TCP needs secret_file = \"FILE\" (the same at every client), \
@@ -135,6 +137,37 @@ fn finish(mut config: Config, mut top: Section) -> Result<Config, ConfigError> {
     }
     finish_top(top)?;
     Ok(config)
+}
+
+/// Where clients are told to come.
+fn advertise(top: &mut Section) -> Result<Vec<Address>, ConfigError> {
+    let Some((texts, place)) = top.texts("advertise")? else {
+        return Ok(Vec::new());
+    };
+    if texts.is_empty() || texts.len() > ADDRESSES_MAX {
+        let what = format!(
+            "advertise must name 1 to {ADDRESSES_MAX} addresses, or be left out: then clients are \
+             told what listen says"
+        );
+        return Err(ConfigError::new(&place, what));
+    }
+    let wrong = |what: String| ConfigError::new(&place, what);
+    let parse = |text: &String| {
+        let unfit = text.contains([' ', ',', ';', '#']) || text.len() > ADDRESS_MAX;
+        match text.parse() {
+            Ok(Address::Tcp(host)) if host.starts_with("0.0.0.0:") || host.starts_with("[::]:") => {
+                Err(wrong(format!(
+                    "advertise: nobody can connect to \"{text}\"; name the node"
+                )))
+            }
+            _ if unfit => Err(wrong(format!(
+                "advertise: \"{text}\" is longer than {ADDRESS_MAX} bytes or holds a space, \
+                 comma, semicolon or #"
+            ))),
+            parsed => parsed.map_err(wrong),
+        }
+    };
+    texts.iter().map(parse).collect()
 }
 
 fn finish_top(mut top: Section) -> Result<(), ConfigError> {

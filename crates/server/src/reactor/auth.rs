@@ -79,6 +79,7 @@ mod tests {
             client,
             incarnation: 1,
             joins: false,
+            asks: false,
             wall_ns: 0,
             payload_max: 4096,
             pipeline: Default::default(),

@@ -3,9 +3,8 @@
 use super::output::{Body, Payload};
 use super::sockets::Desk;
 use super::{Core, Reactor};
-use crate::config::scheduler_options_on;
 use crate::storage::Completion;
-use tidegate_forward::{ConnId, Input, Output, PolicyId, SlotId};
+use tidegate_forward::{ConnId, Input, Output, SlotId};
 use tidegate_wire::Reply;
 use tracing::info;
 
@@ -71,7 +70,7 @@ impl Reactor {
             }
             Output::Tell(given) => self.gossip.tell(given),
             Output::Log { text } => info!("{text}"),
-            Output::ParsePolicy { policy, text } => self.parse_policy(policy, &text),
+            Output::ParsePolicy { policy, text, keep } => self.parse_policy(policy, &text, keep),
             Output::ParseShares { policy, text, keep } => self.parse_shares(policy, &text, keep),
             Output::Served(served) => {
                 if let Some(trace) = &mut self.trace {
@@ -113,22 +112,6 @@ impl Reactor {
         if let Some(slot) = slot.filter(|_| done) {
             self.core.sent(slot);
         }
-    }
-
-    fn parse_policy(&mut self, policy: PolicyId, text: &[u8]) {
-        let parsed = match std::str::from_utf8(text) {
-            Ok(text) => scheduler_options_on(text, &self.scheduler, self.window_ms)
-                .map_err(|error| error.to_string()),
-            Err(_) => Err("the policy's text is not UTF-8".to_string()),
-        };
-        // The core logs what is refused.
-        if let Ok(options) = &parsed {
-            self.scheduler = options.clone();
-        }
-        let options = parsed.map_err(String::into_boxed_str);
-        self.core
-            .forwarder
-            .handle(self.core.now, Input::PolicyParsed { policy, options });
     }
 }
 

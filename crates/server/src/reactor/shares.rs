@@ -1,110 +1,75 @@
-//! Rules of shares that come at run time: read, written down, or those of the configuration again.
+//! Policy and rules of shares that come at run time: read, written down for the export, or those of
+//! the configuration again; and what other forwarders have written down.
 
 use super::Reactor;
-use crate::config;
-use crate::storage::posix::replace_hidden_file;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use crate::config::{self, scheduler_options_on};
+use crate::kept::{Kept, News, Order, What};
+use std::collections::BTreeMap;
 use tidegate_forward::shares::Rules;
 use tidegate_forward::{Errno, Input, PolicyId};
+use tidegate_sched::Options;
 use tidegate_wire::Keep;
+use tracing::warn;
 
-/// What the rules of this forwarder are read from and written to.
-pub struct ShareKeeper {
+/// What policy and rules of this forwarder are read from and written to.
+pub struct Keeper {
     /// Those of the configuration.
-    configured: Rules,
-    /// Where those of run time are written down, for all forwarders of the export.
-    file: PathBuf,
-    /// Ends the wait of the event loop.
-    waker: Arc<mio::Waker>,
-    written: (Sender<Written>, Receiver<Written>),
+    configured: (Options, Rules),
+    /// Options of the last policy, for what a change leaves out.
+    scheduler: Options,
+    /// Width of a window where a change of policy names none, if it is not the policy's own.
+    window_ms: Option<u64>,
+    kept: Kept,
+    /// What holds once it is written down.
+    coming: BTreeMap<PolicyId, Change>,
 }
 
-/// Rules are in the file, or why they are not.
-struct Written {
-    policy: PolicyId,
-    rules: Result<Rules, (Errno, Box<str>)>,
+enum Change {
+    Policy(Box<Options>),
+    Shares(Rules),
 }
 
-impl ShareKeeper {
-    /// For the forwarders of one export, whose hidden folder this is.
-    pub fn new(configured: Rules, hidden: &Path, waker: Arc<mio::Waker>) -> ShareKeeper {
-        ShareKeeper {
+type Refusal = (Errno, Box<str>);
+
+impl Keeper {
+    /// `configured` is what the configuration says, `scheduler` what is in force.
+    pub fn new(
+        configured: (Options, Rules),
+        scheduler: Options,
+        window_ms: Option<u64>,
+        kept: Kept,
+    ) -> Keeper {
+        Keeper {
             configured,
-            file: file_in(hidden),
-            waker,
-            written: channel(),
+            scheduler,
+            window_ms,
+            kept,
+            coming: BTreeMap::new(),
         }
     }
 
-    /// Reads the text. What has to be written is written by a thread: a slow back end must not hold
-    /// the reactor, and until it is done nothing has changed.
-    fn parse(
-        &self,
-        policy: PolicyId,
-        text: &[u8],
-        keep: Keep,
-    ) -> Option<Result<Rules, (Errno, Box<str>)>> {
-        let refused = |what: String| Some(Err((Errno::EINVAL, what.into_boxed_str())));
-        let rules = match (keep, std::str::from_utf8(text)) {
-            (Keep::Configured, _) => self.configured.clone(),
-            (_, Err(_)) => return refused("the rules are not UTF-8".to_string()),
-            (_, Ok(text)) => match config::rules(text, "shares") {
-                Ok(rules) => rules,
-                Err(error) => return refused(error.to_string()),
-            },
-        };
-        if keep == Keep::Run {
-            return Some(Ok(rules));
+    fn options(&self, text: &[u8], keep: Keep) -> Result<Options, Refusal> {
+        if keep == Keep::Configured {
+            return Ok(self.configured.0.clone());
         }
-        let (file, done, waker) = (
-            self.file.clone(),
-            self.written.0.clone(),
-            self.waker.clone(),
-        );
-        std::thread::spawn(move || {
-            let written = match keep {
-                Keep::Saved => write(&file, &rules),
-                _ => remove(&file),
-            };
-            let rules = written.map(|()| rules).map_err(|error| {
-                let what = format!("{}: {error}", file.display());
-                (Errno::EIO, what.into_boxed_str())
-            });
-            // The forwarder has ended when these fail.
-            let _ = done.send(Written { policy, rules });
-            let _ = waker.wake();
-        });
-        None
+        let text = std::str::from_utf8(text);
+        let text = text.map_err(|_| refusal("the policy's text is not UTF-8"))?;
+        let options = scheduler_options_on(text, &self.scheduler, self.window_ms);
+        options.map_err(|error| refusal(error.to_string()))
+    }
+
+    fn rules(&self, text: &[u8], keep: Keep) -> Result<Rules, Refusal> {
+        if keep == Keep::Configured {
+            return Ok(self.configured.1.clone());
+        }
+        let text = std::str::from_utf8(text);
+        let text = text.map_err(|_| refusal("the rules are not UTF-8"))?;
+        config::rules(text, "shares").map_err(|error| refusal(error.to_string()))
     }
 }
 
-/// The file of rules.
-const NAME: &str = "shares.toml";
-
-/// The file of rules in the hidden folder.
-pub fn file_in(hidden: &Path) -> PathBuf {
-    hidden.join(NAME)
-}
-
-/// Puts a file in the place of the other in one step. All forwarders of an export do so with the
-/// same rules, each from a file of its own: nodes can have processes of the same number. One
-/// forwarder writes one after another, because its core asks for one at a time.
-fn write(file: &Path, rules: &Rules) -> io::Result<()> {
-    let hidden = File::open(file.parent().unwrap_or(Path::new("/")))?;
-    let text = format!("# Written by `tidegate share ... --save`; read at the start.\n{rules}");
-    replace_hidden_file(hidden.as_fd(), NAME, &text, true)
-}
-
-fn remove(file: &Path) -> io::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+fn refusal(what: impl Into<Box<str>>) -> Refusal {
+    (Errno::EINVAL, what.into())
 }
 
 impl Reactor {
@@ -113,47 +78,115 @@ impl Reactor {
         self.core.forwarder.policy_in_force()
     }
 
+    pub(super) fn parse_policy(&mut self, policy: PolicyId, text: &[u8], keep: Keep) {
+        match self.keeper.options(text, keep) {
+            Ok(options) => {
+                let written = String::from_utf8_lossy(text).into_owned();
+                let change = Change::Policy(Box::new(options));
+                self.change(policy, keep, What::Policy, written, change);
+            }
+            Err(refusal) => self.refuse_policy(policy, refusal),
+        }
+    }
+
     pub(super) fn parse_shares(&mut self, policy: PolicyId, text: &[u8], keep: Keep) {
-        if let Some(rules) = self.shares.parse(policy, text, keep) {
-            self.shares_parsed(policy, rules);
+        match self.keeper.rules(text, keep) {
+            Ok(rules) => {
+                let written = rules.to_string();
+                self.change(policy, keep, What::Shares, written, Change::Shares(rules));
+            }
+            Err(refusal) => self.refuse_shares(policy, refusal),
         }
     }
 
-    /// Tells the core of rules that have been written down meanwhile.
-    pub(super) fn turn_shares(&mut self) {
-        while let Ok(Written { policy, rules }) = self.shares.written.1.try_recv() {
-            self.shares_parsed(policy, rules);
+    /// Makes a change, once it is written down if it has to be: until then nothing has changed.
+    fn change(&mut self, policy: PolicyId, keep: Keep, what: What, text: String, change: Change) {
+        let text = match keep {
+            Keep::Run => return self.changed(policy, change),
+            Keep::Saved => Some(text),
+            Keep::Configured => None,
+        };
+        self.keeper.coming.insert(policy, change);
+        self.keeper.kept.order(Order { policy, what, text });
+    }
+
+    fn changed(&mut self, policy: PolicyId, change: Change) {
+        let input = match change {
+            Change::Policy(options) => {
+                self.keeper.scheduler = (*options).clone();
+                let options = Ok(*options);
+                Input::PolicyParsed { policy, options }
+            }
+            Change::Shares(rules) => {
+                let rules = Ok(rules);
+                Input::SharesParsed { policy, rules }
+            }
+        };
+        self.core.forwarder.handle(self.core.now, input);
+    }
+
+    /// The core logs why.
+    fn refuse_policy(&mut self, policy: PolicyId, refusal: Refusal) {
+        let options = Err(refusal);
+        let input = Input::PolicyParsed { policy, options };
+        self.core.forwarder.handle(self.core.now, input);
+    }
+
+    fn refuse_shares(&mut self, policy: PolicyId, refusal: Refusal) {
+        let rules = Err(refusal);
+        let input = Input::SharesParsed { policy, rules };
+        self.core.forwarder.handle(self.core.now, input);
+    }
+
+    /// Takes in what was written down, here or by others.
+    pub(super) fn turn_kept(&mut self) {
+        while let Some(news) = self.keeper.kept.news() {
+            match news {
+                News::Written { policy, result } => {
+                    let change = self.keeper.coming.remove(&policy);
+                    let change = change.expect("what was ordered is known until it is answered");
+                    match (result, change) {
+                        (Ok(()), change) => self.changed(policy, change),
+                        (Err(what), Change::Policy(_)) => {
+                            self.refuse_policy(policy, (Errno::EIO, what.into()));
+                        }
+                        (Err(what), Change::Shares(_)) => {
+                            self.refuse_shares(policy, (Errno::EIO, what.into()));
+                        }
+                    }
+                }
+                News::Found { what, text } => self.found(what, text.as_deref()),
+                News::Forwarders(listed) => {
+                    let input = Input::Forwarders(listed);
+                    self.core.forwarder.handle(self.core.now, input);
+                }
+            }
         }
     }
 
-    fn shares_parsed(&mut self, policy: PolicyId, rules: Result<Rules, (Errno, Box<str>)>) {
-        // The core logs what is refused.
-        self.core
-            .forwarder
-            .handle(self.core.now, Input::SharesParsed { policy, rules });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::storage::scratch::Scratch;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn rules_are_written_for_the_forwarders_alone() {
-        let scratch = Scratch::new("rules");
-        let file = file_in(scratch.path());
-        write(&file, &Rules::default()).expect("written");
-        let mode = std::fs::metadata(&file)
-            .expect("there")
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777 & !0o600, 0, "{mode:o}");
-        // Nothing else is left behind.
-        let names = std::fs::read_dir(scratch.path()).expect("a folder");
-        assert_eq!(names.count(), 1);
-        remove(&file).expect("removed");
-        remove(&file).expect("nothing is as good");
+    /// Another forwarder has written something down, or removed it.
+    fn found(&mut self, what: What, text: Option<&str>) {
+        let keep = match text {
+            Some(_) => Keep::Saved,
+            None => Keep::Configured,
+        };
+        let text = text.unwrap_or_default().as_bytes();
+        let input = match what {
+            What::Policy => self.keeper.options(text, keep).map(Input::PolicyFound),
+            What::Shares => self.keeper.rules(text, keep).map(Input::SharesFound),
+        };
+        match input {
+            Ok(input) => {
+                if let Input::PolicyFound(options) = &input {
+                    self.keeper.scheduler = options.clone();
+                }
+                self.core.forwarder.handle(self.core.now, input);
+            }
+            Err((_, error)) => warn!(
+                file = what.file(),
+                %error,
+                "what is kept for the export cannot be used here"
+            ),
+        }
     }
 }

@@ -21,7 +21,9 @@ mod table;
 pub(crate) use bypass::drop_pages;
 pub(crate) use direct::Direct;
 pub use export::{ExportError, ExportOptions, HIDDEN};
-pub(crate) use export::{open_hidden_file, open_hidden_with, read_or_record, replace_hidden_file};
+pub(crate) use export::{
+    open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
+};
 pub(crate) use opens::SETTLED_BYTE;
 pub(super) use sys::no;
 

@@ -163,6 +163,7 @@ impl Peer {
             client: self.client,
             incarnation: self.incarnation,
             joins: false,
+            asks: false,
             wall_ns: 1,
             payload_max: 1 << 20,
             pipeline: Default::default(),

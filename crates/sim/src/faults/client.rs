@@ -44,6 +44,8 @@ impl Client {
             gid: 0,
             name: format!("client-{id}").into_bytes().into(),
             forwarders,
+            export: None,
+            asks: false,
             payload_max: 1 << 20,
             connections: 1,
             // Each way of moving transfers is tried, in chunks shorter than the largest payload.
@@ -159,7 +161,9 @@ impl Client {
                     out.push(Effect::Send(link, frame));
                 }
                 Output::Done { id, result } => self.done(now, id, result)?,
-                Output::Refused { forwarder, errno } => {
+                Output::Refused {
+                    forwarder, errno, ..
+                } => {
                     return Err(format!(
                         "forwarder {forwarder} refused the session: {errno:?}"
                     ));

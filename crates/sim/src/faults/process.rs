@@ -251,7 +251,7 @@ impl Process {
                 out.push(Effect::Cut(conn.0));
             }
             Output::ParsePolicy { policy, .. } => {
-                let options = Err("the world changes no policy".into());
+                let options = Err((Errno::EINVAL, "the world changes no policy".into()));
                 self.core
                     .handle(Time(now), Input::PolicyParsed { policy, options });
             }

@@ -163,6 +163,8 @@ impl World {
             uid: 0,
             host: 1,
             boot: 1,
+            export: Default::default(),
+            process: 0,
             root: self.disk.root(),
             scheduler,
             shares: Default::default(),

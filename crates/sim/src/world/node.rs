@@ -75,6 +75,8 @@ impl Node {
             gid: 0,
             name: format!("node-{number}").into_bytes().into(),
             forwarders,
+            export: None,
+            asks: false,
             payload_max,
             connections: 1,
             // A request has what the scenario's largest payload allows, as in the papers.

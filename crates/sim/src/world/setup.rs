@@ -262,6 +262,8 @@ impl Setup {
             uid: 0,
             host: 1,
             boot: 1,
+            export: Default::default(),
+            process: 0,
             root,
             shares: Default::default(),
             record: self.record,

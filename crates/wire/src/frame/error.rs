@@ -1,5 +1,6 @@
 //! Why bytes are not a frame.
 
+use super::VERSION;
 use core::fmt;
 
 /// Why bytes are not a frame. The session that sent them cannot be trusted further, except after
@@ -46,7 +47,13 @@ impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FrameError::Magic => f.write_str("not a frame: wrong magic"),
-            FrameError::Version(version) => write!(f, "frame version {version} is not spoken here"),
+            FrameError::Version(version) => {
+                write!(
+                    f,
+                    "it speaks version {version} of the protocol, and this side version {VERSION}; \
+                     use the same release on both"
+                )
+            }
             FrameError::HeaderChecksum => f.write_str("wrong checksum of the header"),
             FrameError::BodyChecksum => f.write_str("wrong checksum of the body"),
             FrameError::Flags(flags) => write!(f, "flags {flags:#06x} do not fit the frame"),

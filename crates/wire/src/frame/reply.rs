@@ -4,7 +4,8 @@ use super::bytes::{Reader, Writer};
 use super::op::{Yields, yields};
 use super::{FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, begin, seal};
 use crate::message::{
-    BODY_MAX, EXTENTS_MAX, Entry, HelloReply, Lens, Outcome, PAYLOAD_LIMIT, Reply, Statfs, Status,
+    ADDRESS_MAX, ADDRESSES_MAX, BODY_MAX, EXTENTS_MAX, Entry, ExportId, HelloReply, Lens, Listed,
+    Outcome, PAYLOAD_LIMIT, Reply, Statfs, Status,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -203,6 +204,16 @@ fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
     out.u64(hello.wall_ns);
     out.u64(hello.host);
     out.u64(hello.boot);
+    out.u64(hello.export.0 as u64);
+    out.u64((hello.export.0 >> 64) as u64);
+    out.u64(hello.process);
+    out.u16(hello.forwarders.len() as u16);
+    for listed in &hello.forwarders {
+        out.u16(listed.index);
+        out.u8(listed.addresses.len() as u8);
+        let addresses = listed.addresses.iter();
+        addresses.for_each(|address| out.blob(address.as_bytes()));
+    }
     out.u16(hello.held.len() as u16);
     for (seat, generation) in &hello.held {
         out.u16(*seat);
@@ -227,6 +238,9 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
         wall_ns: body.u64()?,
         host: body.u64()?,
         boot: body.u64()?,
+        export: ExportId(u128::from(body.u64()?) | u128::from(body.u64()?) << 64),
+        process: body.u64()?,
+        forwarders: Box::default(),
         held: Box::default(),
         root: Default::default(),
     };
@@ -242,6 +256,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
     if hello.pipeline.chunk_bytes > hello.payload_max {
         return Err(FrameError::Invalid("the session's chunks"));
     }
+    hello.forwarders = decode_listed(hello.seats, body)?;
     let count = body.u16()?;
     hello.held = (0..count)
         .map(|_| Ok((body.u16()?, body.u64()?)))
@@ -253,6 +268,33 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
     }
     hello.root = body.attr()?;
     Ok(hello)
+}
+
+fn decode_listed(seats: u16, body: &mut Reader<'_>) -> Result<Box<[Listed]>, FrameError> {
+    let wrong = || FrameError::Invalid("the list of forwarders");
+    let count = body.u16()?;
+    let mut listed: Vec<Listed> = Vec::new();
+    for _ in 0..count {
+        let index = body.u16()?;
+        // Ascending indices below `seats` also bound how many there are.
+        let ascends = listed.last().is_none_or(|last| last.index < index);
+        let addresses = usize::from(body.u8()?);
+        if !ascends || index >= seats || addresses > ADDRESSES_MAX {
+            return Err(wrong());
+        }
+        let addresses = (0..addresses).map(|_| {
+            let bytes = body.blob(ADDRESS_MAX, "a forwarder's address")?;
+            let text = core::str::from_utf8(&bytes).map_err(|_| wrong())?;
+            let plain = |c: char| !c.is_control() && !c.is_whitespace() && c != ',' && c != ';';
+            match !text.is_empty() && text.chars().all(plain) {
+                true => Ok(Box::from(text)),
+                false => Err(wrong()),
+            }
+        });
+        let addresses = addresses.collect::<Result<_, FrameError>>()?;
+        listed.push(Listed { index, addresses });
+    }
+    Ok(listed.into())
 }
 
 fn encode_entries(entries: &[Entry], out: &mut Vec<u8>) {

@@ -19,6 +19,8 @@ pub enum Op {
     SetPolicy {
         /// The table's text.
         text: Box<[u8]>,
+        /// How long it holds.
+        keep: Keep,
     },
 
     /// Changes the rules of who is promised what: TOML text of `[[app]]`, `[[group]]` and

@@ -3,7 +3,9 @@
 mod hidden;
 
 pub(super) use hidden::{draft_name, make_folder};
-pub(crate) use hidden::{open_hidden_file, open_hidden_with, read_or_record, replace_hidden_file};
+pub(crate) use hidden::{
+    open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
+};
 
 use super::bypass::Bypass;
 use super::caller::Own;

@@ -17,9 +17,7 @@ pub(in crate::frame) fn decode_op(code: u8, body: &mut Reader<'_>) -> Result<Op,
         STATUS => Ok(Op::Status),
         STATFS => Ok(Op::Statfs),
         RECLAIM_DONE => Ok(Op::ReclaimDone),
-        SET_POLICY => Ok(Op::SetPolicy {
-            text: body.blob(POLICY_MAX, "a policy's text")?,
-        }),
+        SET_POLICY => decode_set_policy(body),
         SET_SHARES => decode_set_shares(body),
         APPLICATION => decode_application(body),
         SHARE_MEMORY => Ok(Op::ShareMemory { bytes: body.u64()? }),
@@ -44,6 +42,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
         client: body.u64()?,
         incarnation: body.u64()?,
         joins: body.bool()?,
+        asks: body.bool()?,
         wall_ns: body.u64()?,
         payload_max: body.u32()?,
         pipeline: body.pipeline()?,
@@ -61,13 +60,26 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
     Ok(hello)
 }
 
+fn decode_keep(body: &mut Reader<'_>) -> Result<Keep, FrameError> {
+    match body.u8()? {
+        0 => Ok(Keep::Run),
+        1 => Ok(Keep::Saved),
+        2 => Ok(Keep::Configured),
+        _ => Err(FrameError::Invalid("how long rules hold")),
+    }
+}
+
+fn decode_set_policy(body: &mut Reader<'_>) -> Result<Op, FrameError> {
+    let keep = decode_keep(body)?;
+    let text = body.blob(POLICY_MAX, "a policy's text")?;
+    if keep == Keep::Configured && !text.is_empty() {
+        return Err(FrameError::Invalid("a policy beside the configuration's"));
+    }
+    Ok(Op::SetPolicy { text, keep })
+}
+
 fn decode_set_shares(body: &mut Reader<'_>) -> Result<Op, FrameError> {
-    let keep = match body.u8()? {
-        0 => Keep::Run,
-        1 => Keep::Saved,
-        2 => Keep::Configured,
-        _ => return Err(FrameError::Invalid("how long rules hold")),
-    };
+    let keep = decode_keep(body)?;
     let (after, at) = (body.u64()?, body.u64()?);
     let text = body.blob(POLICY_MAX, "the rules' text")?;
     if keep == Keep::Configured && !text.is_empty() {

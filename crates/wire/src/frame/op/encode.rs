@@ -9,18 +9,17 @@ pub(in crate::frame) fn encode_op(op: &Op, out: &mut Vec<u8>) {
     match op {
         Op::Hello(hello) => encode_hello(hello, out),
         Op::Bye | Op::Ping | Op::Status | Op::Statfs | Op::ReclaimDone => {}
-        Op::SetPolicy { text } => out.blob(text),
+        Op::SetPolicy { text, keep } => {
+            out.u8(keep_code(*keep));
+            out.blob(text);
+        }
         Op::SetShares {
             text,
             keep,
             after,
             at,
         } => {
-            out.u8(match keep {
-                Keep::Run => 0,
-                Keep::Saved => 1,
-                Keep::Configured => 2,
-            });
+            out.u8(keep_code(*keep));
             out.u64(*after);
             out.u64(*at);
             out.blob(text);
@@ -66,11 +65,20 @@ pub(in crate::frame) fn encode_op(op: &Op, out: &mut Vec<u8>) {
     }
 }
 
+fn keep_code(keep: Keep) -> u8 {
+    match keep {
+        Keep::Run => 0,
+        Keep::Saved => 1,
+        Keep::Configured => 2,
+    }
+}
+
 fn encode_hello(hello: &Hello, out: &mut Vec<u8>) {
     out.u8(hello.version);
     out.u64(hello.client);
     out.u64(hello.incarnation);
     out.u8(u8::from(hello.joins));
+    out.u8(u8::from(hello.asks));
     out.u64(hello.wall_ns);
     out.u32(hello.payload_max);
     out.pipeline(hello.pipeline);

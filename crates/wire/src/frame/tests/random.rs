@@ -151,6 +151,7 @@ impl Random {
             client: self.next() | 1,
             incarnation: self.next(),
             joins: self.yes(),
+            asks: self.yes(),
             wall_ns: self.next(),
             payload_max: 4096 + self.below(1 << 20) as u32,
             pipeline: self.pipeline(),
@@ -158,6 +159,15 @@ impl Random {
             gid: self.u32(),
             name: self.bytes(255),
             proof: self.bytes(64),
+        }
+    }
+
+    fn kept(&mut self) -> (Keep, Box<[u8]>) {
+        let text = self.bytes(300);
+        match self.below(3) {
+            0 => (Keep::Run, text),
+            1 => (Keep::Saved, text),
+            _ => (Keep::Configured, Box::default()),
         }
     }
 
@@ -183,10 +193,23 @@ impl Random {
             wall_ns: self.next(),
             host: self.next(),
             boot: self.next(),
+            export: ExportId(u128::from(self.next()) << 64 | u128::from(self.next())),
+            process: self.next(),
+            forwarders: (0..seats)
+                .filter_map(|index| self.some(|random| random.listed(index)))
+                .collect(),
             held: (0..seats)
                 .filter_map(|seat| self.some(|random| (seat, random.next())))
                 .collect(),
             root: self.attr(),
+        }
+    }
+
+    fn listed(&mut self, index: u16) -> Listed {
+        let addresses = (0..self.below(4)).map(|_| format!("tcp:io{}:4600", self.u16()).into());
+        Listed {
+            index,
+            addresses: addresses.collect(),
         }
     }
 
@@ -354,16 +377,12 @@ impl Random {
             1 => Op::Bye,
             2 => Op::Ping,
             3 => Op::Status,
-            4 => Op::SetPolicy {
-                text: self.bytes(300),
-            },
+            4 => {
+                let (keep, text) = self.kept();
+                Op::SetPolicy { text, keep }
+            }
             5 => {
-                let text = self.bytes(300);
-                let (keep, text) = match self.below(3) {
-                    0 => (Keep::Run, text),
-                    1 => (Keep::Saved, text),
-                    _ => (Keep::Configured, Box::default()),
-                };
+                let (keep, text) = self.kept();
                 let (after, at) = (self.next(), self.next());
                 Op::SetShares {
                     text,

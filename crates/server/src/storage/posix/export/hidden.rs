@@ -51,7 +51,7 @@ pub(crate) fn open_hidden_with(
 /// The text of a file of the hidden folder. If the file is not there it is made, whole or not at
 /// all, with the given text; of several forwarders that do so at once, one makes it.
 pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<String> {
-    if let Some(recorded) = read(dir, name)? {
+    if let Some(recorded) = read_hidden_file(dir, name)? {
         return Ok(recorded);
     }
     let (draft, fd) = make_draft(dir, name)?;
@@ -61,7 +61,7 @@ pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io:
     // Where it was renamed, or another forwarder swept it, it is gone already.
     let _ = rustix::fs::unlinkat(dir, &draft, AtFlags::empty());
     recorded?;
-    read(dir, name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    read_hidden_file(dir, name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Puts a file of the hidden folder in the place of that of its name, in one step: who reads it has
@@ -126,7 +126,7 @@ fn publish(dir: BorrowedFd<'_>, draft: &str, name: &str) -> rustix::io::Result<(
     }
 }
 
-fn read(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<String>> {
+pub(crate) fn read_hidden_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<String>> {
     let fd = match open(dir, name, OFlags::RDONLY | OFlags::NONBLOCK) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,

@@ -1,0 +1,103 @@
+//! Asks the forwarders of a list who they are, before the first session: the list is then checked,
+//! in order and complete ([`list`](crate::list)).
+
+use super::{Host, core_options};
+use crate::api::{ConnectError, Options};
+use crate::core::{CoreOptions, Told};
+use crate::list::{self, Asked};
+use crate::wire::ExportId;
+use std::time::{Duration, Instant};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long those that keep silent are waited for, once another has told who it is. A node that is
+/// down must not keep a mount from starting.
+const SILENCE_MAX: Duration = Duration::from_millis(500);
+
+/// Between two questions for addresses that those who answer do not know yet: forwarders that were
+/// started together learn of each other within a second or two.
+const LEARN_WAIT: Duration = Duration::from_millis(250);
+
+/// The options with all forwarders of the export, in the order of the layout.
+pub(super) fn call(options: Options) -> Result<Options, ConnectError> {
+    if options.export.is_some() {
+        // Who wrote the line has asked them.
+        return Ok(options);
+    }
+    let named = list::read(&options.forwarders)?;
+    let until = Instant::now() + options.connect_timeout.min(DAY);
+    loop {
+        match once(&options, &named, until) {
+            Err(ConnectError::Unknown(_)) if Instant::now() + LEARN_WAIT < until => {
+                std::thread::sleep(LEARN_WAIT);
+            }
+            Err(error) => return Err(error),
+            Ok((forwarders, export)) => {
+                return Ok(Options {
+                    forwarders,
+                    export: Some(export),
+                    ..options
+                });
+            }
+        }
+    }
+}
+
+/// Asks those that are named, and those that they tell of.
+fn once(
+    options: &Options,
+    named: &[String],
+    until: Instant,
+) -> Result<(Vec<String>, ExportId), ConnectError> {
+    let asked = ask(options, named.to_vec(), until)?;
+    let checked = list::check(&asked)?;
+    let export = checked.export;
+    let missing = checked.missing().into_iter();
+    let learned: Vec<String> = missing.flat_map(|(_, addresses)| addresses).collect();
+    // They prove themselves as those that were named do.
+    let learned = match learned.is_empty() {
+        true => Vec::new(),
+        false => ask(options, learned, Instant::now() + SILENCE_MAX)?,
+    };
+    let forwarders = checked.complete(&learned)?;
+    for (index, address) in forwarders.iter().enumerate() {
+        let mut all = asked.iter().chain(&learned);
+        let found = all.find(|asked| asked.address == *address);
+        if let Some(asked) = found.filter(|asked| !matches!(asked.told, Told::Here(_))) {
+            let trouble = match asked.trouble.is_empty() {
+                true => "no answer",
+                false => &asked.trouble,
+            };
+            tracing::warn!(
+                forwarder = index,
+                %address,
+                %trouble,
+                "a forwarder is down; it is checked when it comes"
+            );
+        }
+    }
+    Ok((forwarders, export))
+}
+
+/// Asks all of them at once. Ends when all have told or refused, or one has told and the others
+/// had their time; where nobody tells, at `until`.
+fn ask(
+    options: &Options,
+    addresses: Vec<String>,
+    until: Instant,
+) -> Result<Vec<Asked>, ConnectError> {
+    let options = Options {
+        forwarders: addresses,
+        // Nothing is moved.
+        shared_memory_bytes: 0,
+        ..options.clone()
+    };
+    let core = CoreOptions {
+        asks: true,
+        ..core_options(&options)?
+    };
+    let host = Host::set_up(&options, core)?;
+    let asked = host.shared.told(&options.forwarders, until, SILENCE_MAX);
+    host.shutdown();
+    asked
+}

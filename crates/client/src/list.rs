@@ -1,0 +1,292 @@
+//! Lists of forwarders: read from where they are, checked against what the forwarders say, brought
+//! into the order of the layout, and completed.
+//!
+//! Pure: what was asked and answered comes in as [`Asked`]; who asks is `io::roll`.
+
+use crate::core::Told;
+use crate::options::ConnectError;
+use crate::wire::frame::VERSION;
+use crate::wire::{ExportId, HelloReply};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Longest file of addresses.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A forwarder that does not take us for a while: too many sessions, or it is stopping.
+const EUSERS: i32 = 87;
+
+/// An address, and what came of asking there.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) address: String,
+    pub(crate) told: Told,
+    /// It will not change its mind: a refusal, or no forwarder of this release.
+    pub(crate) refused: bool,
+    /// Why nothing was told, in words.
+    pub(crate) trouble: String,
+}
+
+/// What the forwarders of a list have in common, and which of them is where.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) export: ExportId,
+    /// Addresses by index in the layout.
+    places: Vec<Option<String>>,
+    /// Addresses that the forwarders tell of each other.
+    listed: BTreeMap<u16, Vec<String>>,
+    /// Those of the list that have told nothing and have no place yet.
+    left: Vec<String>,
+}
+
+/// The addresses of a list whose parts may be `@FILE`, a file with one address a line.
+pub(crate) fn read(named: &[String]) -> Result<Vec<String>, ConnectError> {
+    let mut addresses = Vec::new();
+    for name in named {
+        match name.strip_prefix('@') {
+            None => addresses.push(name.clone()),
+            Some(path) => addresses.extend(read_file(Path::new(path))?),
+        }
+    }
+    for (at, address) in addresses.iter().enumerate() {
+        if addresses[..at].contains(address) {
+            return Err(ConnectError::List(format!(
+                "{address} is named twice; name each forwarder once"
+            )));
+        }
+    }
+    match addresses.is_empty() {
+        true => Err(ConnectError::NoAddress),
+        false => Ok(addresses),
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<String>, ConnectError> {
+    let wrong = |what: String| {
+        let path = path.display();
+        ConnectError::List(format!("list of forwarders {path}: {what}"))
+    };
+    let len = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    if len.len() > FILE_BYTES_MAX {
+        return Err(wrong("is longer than 1 MiB".to_string()));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let mut addresses = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.contains([' ', '\t', ',', ';']) {
+            let number = number + 1;
+            return Err(wrong(format!("line {number}: one address a line")));
+        }
+        if !line.is_empty() {
+            addresses.push(line.to_string());
+        }
+    }
+    match addresses.is_empty() {
+        true => Err(wrong("has no address; write one a line".to_string())),
+        false => Ok(addresses),
+    }
+}
+
+/// Checks what was told, and finds each forwarder's place. At least one has told something.
+pub(crate) fn check(asked: &[Asked]) -> Result<Checked, ConnectError> {
+    let wrong = |what: String| Err(ConnectError::List(what));
+    let here: Vec<(&str, &HelloReply)> = asked.iter().filter_map(here).collect();
+    let Some(&(first, reference)) = here.first() else {
+        return Err(nobody(asked));
+    };
+    for Asked {
+        address,
+        told,
+        refused,
+        trouble,
+    } in asked
+    {
+        let waits = matches!(told, Told::Refused(errno) if errno.0 == EUSERS);
+        if *refused && !waits {
+            return Err(ConnectError::Refused(address.clone(), trouble.clone()));
+        }
+    }
+    let mut places: Vec<Option<String>> = vec![None; usize::from(reference.seats)];
+    let mut by_index: BTreeMap<u16, (&str, &HelloReply)> = BTreeMap::new();
+    let mut listed = BTreeMap::new();
+    for (address, told) in &here {
+        if told.version != VERSION {
+            return wrong(format!(
+                "{address} speaks version {} of the protocol, and this client version {VERSION}; \
+                 use the same release on both",
+                told.version
+            ));
+        }
+        if told.export != reference.export {
+            return wrong(format!(
+                "{address} serves another export (forwarder {} of export {}) than {first} \
+                 (export {}); name forwarders of one export",
+                told.forwarder, told.export, reference.export
+            ));
+        }
+        if (told.seats, told.stripe) != (reference.seats, reference.stripe) {
+            return wrong(format!(
+                "{address} has a layout of {} seats and stripes of {} bytes, {first} one of {} \
+                 seats and stripes of {} bytes; give all the same `seats` and `stripe`, and \
+                 start them again",
+                told.seats, told.stripe, reference.seats, reference.stripe
+            ));
+        }
+        if let Some((other, known)) = by_index.insert(told.forwarder, (address, told)) {
+            return wrong(twice(other, known, address, told));
+        }
+        places[usize::from(told.forwarder)] = Some(address.to_string());
+        for one in &told.forwarders {
+            let addresses = one.addresses.iter().map(|it| it.to_string());
+            listed.entry(one.index).or_insert(addresses.collect());
+        }
+    }
+    let mut checked = Checked {
+        export: reference.export,
+        places,
+        listed,
+        left: Vec::new(),
+    };
+    checked.place_silent(asked)?;
+    Ok(checked)
+}
+
+fn here(asked: &Asked) -> Option<(&str, &HelloReply)> {
+    match &asked.told {
+        Told::Here(told) => Some((&asked.address, told)),
+        _ => None,
+    }
+}
+
+/// Two addresses at which the same index is told.
+fn twice(other: &str, known: &HelloReply, address: &str, told: &HelloReply) -> String {
+    let index = told.forwarder;
+    match known.process == told.process {
+        true => format!(
+            "{other} and {address} are one forwarder, {index} of {}; name each forwarder once",
+            told.seats
+        ),
+        false => format!(
+            "{other} and {address} are two forwarders that both say `forwarder = {index}`; \
+             correct the configuration of one and start it again"
+        ),
+    }
+}
+
+/// Why there is no session at all.
+pub(crate) fn nobody(asked: &[Asked]) -> ConnectError {
+    if let Some(refused) = asked.iter().find(|asked| asked.refused) {
+        return ConnectError::Refused(refused.address.clone(), refused.trouble.clone());
+    }
+    let trouble = |asked: &Asked| match asked.trouble.is_empty() {
+        true => format!("{}: no answer", asked.address),
+        false => format!("{}: {}", asked.address, asked.trouble),
+    };
+    let each: Vec<String> = asked.iter().map(trouble).collect();
+    ConnectError::Unreachable(each.join(", "))
+}
+
+impl Checked {
+    /// Gives those that have told nothing the places that are theirs: as others tell, or as the
+    /// list is ordered.
+    fn place_silent(&mut self, asked: &[Asked]) -> Result<(), ConnectError> {
+        let silent = || asked.iter().filter(|asked| here(asked).is_none());
+        let in_order = asked.len() == self.places.len()
+            && asked.iter().enumerate().all(|(place, asked)| {
+                here(asked).is_none_or(|(_, told)| usize::from(told.forwarder) == place)
+            });
+        for (place, asked) in asked.iter().enumerate() {
+            if here(asked).is_some() {
+                continue;
+            }
+            let address = &asked.address;
+            let told = self
+                .listed
+                .iter()
+                .find(|(_, listed)| listed.contains(address));
+            let told = told.map(|(index, _)| usize::from(*index));
+            let place = told.or_else(|| in_order.then_some(place));
+            match place.and_then(|place| self.places.get_mut(place)) {
+                Some(free @ None) => *free = Some(address.clone()),
+                _ => self.left.push(address.clone()),
+            }
+        }
+        let seats = self.places.len();
+        if asked.len() <= seats {
+            return Ok(());
+        }
+        let extra = match (self.left.first(), silent().next()) {
+            (Some(left), _) => left.as_str(),
+            (None, Some(silent)) => &silent.address,
+            (None, None) => unreachable!("more addresses than seats, so one index came twice"),
+        };
+        Err(ConnectError::List(format!(
+            "{} addresses are named, and the export has {seats} forwarders; take out those that \
+             are no forwarder of it ({extra} does not answer)",
+            asked.len()
+        )))
+    }
+
+    /// For each forwarder that has no place yet, where it may be asked: addresses of the kind of
+    /// those that were named first. A path of another node means nothing on this one.
+    pub(crate) fn missing(&self) -> Vec<(u16, Vec<String>)> {
+        let named = self.places.iter().flatten().chain(&self.left);
+        let kinds: Vec<&str> = named.filter_map(|it| it.split(':').next()).collect();
+        let rank = |address: &String| {
+            let kind = address.split(':').next().unwrap_or_default();
+            match (kinds.contains(&kind), kind) {
+                (true, _) => Some(0),
+                (false, "tcp") => Some(1),
+                (false, _) => None,
+            }
+        };
+        let free = (0u16..)
+            .zip(&self.places)
+            .filter(|(_, place)| place.is_none());
+        free.map(|(index, _)| {
+            let listed = self.listed.get(&index).cloned().unwrap_or_default();
+            let mut usable: Vec<String> =
+                listed.into_iter().filter(|it| rank(it).is_some()).collect();
+            usable.sort_by_key(rank);
+            (index, usable)
+        })
+        .collect()
+    }
+
+    /// Takes in what was told at the addresses of those that were missing, and gives the whole
+    /// list, in order.
+    pub(crate) fn complete(mut self, asked: &[Asked]) -> Result<Vec<String>, ConnectError> {
+        for (index, usable) in self.missing() {
+            let proved = |address: &&String| {
+                let found = asked.iter().find(|asked| asked.address == **address);
+                found
+                    .and_then(here)
+                    .is_some_and(|(_, told)| (told.export, told.forwarder) == (self.export, index))
+            };
+            // One that is down is where it was last.
+            let chosen = usable.iter().find(proved).or(usable.first()).cloned();
+            self.places[usize::from(index)] = chosen;
+        }
+        let mut left = std::mem::take(&mut self.left).into_iter();
+        for free in self.places.iter_mut().filter(|place| place.is_none()) {
+            *free = left.next();
+        }
+        let seats = self.places.len();
+        let unknown = (0..seats).filter(|index| self.places[*index].is_none());
+        let unknown: Vec<String> = unknown.map(|index| index.to_string()).collect();
+        if !unknown.is_empty() {
+            return Err(ConnectError::Unknown(format!(
+                "the export has {seats} forwarders, and where forwarder {} listens is neither \
+                 named nor told by the others; start it once (with `advertise` in its \
+                 configuration where this node reaches it by another address), or name all \
+                 {seats} addresses in order",
+                unknown.join(", ")
+            )));
+        }
+        Ok(self.places.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! What fits an export, what does not, and what is said of it.
+
+use super::*;
+use crate::Errno;
+use crate::wire::{Attr, Listed, Pipeline};
+
+const EXPORT: ExportId = ExportId(0xe0);
+
+fn reply(index: u16, seats: u16) -> HelloReply {
+    HelloReply {
+        version: VERSION,
+        forwarder: index,
+        seats,
+        stripe: 4096,
+        payload_max: 8192,
+        pipeline: Pipeline::default(),
+        credits: 1,
+        connections: 1,
+        rows: 1,
+        fresh: true,
+        lease_ms: 1,
+        wall_ns: 1,
+        host: 1,
+        boot: 1,
+        export: EXPORT,
+        process: 100 + u64::from(index),
+        forwarders: Box::default(),
+        held: Box::default(),
+        root: Attr::default(),
+    }
+}
+
+fn tells(address: &str, told: HelloReply) -> Asked {
+    Asked {
+        address: address.to_string(),
+        told: Told::Here(Box::new(told)),
+        refused: false,
+        trouble: String::new(),
+    }
+}
+
+fn down(address: &str) -> Asked {
+    Asked {
+        address: address.to_string(),
+        told: Told::Away,
+        refused: false,
+        trouble: "Connection refused".to_string(),
+    }
+}
+
+/// What forwarders of these addresses tell of each other.
+fn listing(of: &[(u16, &[&str])]) -> Box<[Listed]> {
+    let one = |(index, addresses): &(u16, &[&str])| Listed {
+        index: *index,
+        addresses: addresses.iter().map(|it| Box::from(*it)).collect(),
+    };
+    of.iter().map(one).collect()
+}
+
+/// The whole list from what was asked, where nothing else answers.
+fn list(asked: &[Asked]) -> Result<Vec<String>, ConnectError> {
+    check(asked)?.complete(&[])
+}
+
+fn refusal(asked: &[Asked]) -> String {
+    list(asked).expect_err("it does not fit").to_string()
+}
+
+#[test]
+fn the_order_is_the_layouts() {
+    let list = list(&[
+        tells("c", reply(2, 3)),
+        tells("a", reply(0, 3)),
+        tells("b", reply(1, 3)),
+    ]);
+    assert_eq!(list.expect("it fits"), ["a", "b", "c"]);
+}
+
+#[test]
+fn one_that_is_down_keeps_its_place() {
+    let ordered = [tells("a", reply(0, 3)), down("b"), tells("c", reply(2, 3))];
+    assert_eq!(list(&ordered).expect("it fits"), ["a", "b", "c"]);
+    let shuffled = [down("b"), tells("c", reply(2, 3)), tells("a", reply(0, 3))];
+    assert_eq!(list(&shuffled).expect("it fits"), ["a", "b", "c"]);
+    // Two of an unordered list have the places that others tell.
+    let told = HelloReply {
+        forwarders: listing(&[(1, &["b"]), (2, &["c"])]),
+        ..reply(0, 3)
+    };
+    let two = [down("c"), down("b"), tells("a", told)];
+    assert_eq!(list(&two).expect("it fits"), ["a", "b", "c"]);
+}
+
+#[test]
+fn one_address_is_enough_where_the_others_are_told() {
+    let told = HelloReply {
+        forwarders: listing(&[
+            (0, &["unix:/run/f0", "tcp:io0:4600"]),
+            (1, &["tcp:io1:4600"]),
+            (2, &["unix:/run/f2", "tcp:io2:4600"]),
+        ]),
+        ..reply(1, 3)
+    };
+    let asked = [tells("tcp:10.0.0.2:4600", told)];
+    let checked = check(&asked).expect("it fits");
+    // A path is of use on its own node only.
+    let of = |address: &str| vec![address.to_string()];
+    let missing = checked.missing();
+    assert_eq!(missing, [(0, of("tcp:io0:4600")), (2, of("tcp:io2:4600"))]);
+    // One of them is down.
+    let learned = [down("tcp:io0:4600"), tells("tcp:io2:4600", reply(2, 3))];
+    let list = checked.complete(&learned).expect("it is whole");
+    assert_eq!(list, ["tcp:io0:4600", "tcp:10.0.0.2:4600", "tcp:io2:4600"]);
+}
+
+#[test]
+fn of_several_addresses_the_one_that_answers_is_taken() {
+    let told = HelloReply {
+        forwarders: listing(&[(1, &["tcp:old:1", "tcp:new:1"])]),
+        ..reply(0, 2)
+    };
+    let checked = check(&[tells("tcp:a:1", told)]).expect("it fits");
+    let stranger = HelloReply {
+        export: ExportId(9),
+        ..reply(1, 2)
+    };
+    let learned = [
+        tells("tcp:old:1", stranger),
+        tells("tcp:new:1", reply(1, 2)),
+    ];
+    assert_eq!(
+        checked.complete(&learned).expect("whole"),
+        ["tcp:a:1", "tcp:new:1"]
+    );
+}
+
+#[test]
+fn a_list_that_cannot_be_completed_says_who_is_missing() {
+    let said = refusal(&[tells("a", reply(1, 3))]);
+    assert!(said.contains("the export has 3 forwarders"), "{said}");
+    assert!(said.contains("forwarder 0, 2 listens"), "{said}");
+    assert!(said.contains("name all 3 addresses"), "{said}");
+}
+
+#[test]
+fn a_list_that_is_too_long_says_which_to_take_out() {
+    let said = refusal(&[tells("a", reply(0, 2)), tells("b", reply(1, 2)), down("c")]);
+    assert!(said.contains("3 addresses are named"), "{said}");
+    assert!(said.contains("has 2 forwarders"), "{said}");
+    assert!(said.contains("(c does not answer)"), "{said}");
+}
+
+#[test]
+fn one_index_at_two_addresses_is_told_by_name() {
+    let said = refusal(&[tells("a", reply(1, 2)), tells("b", reply(1, 2))]);
+    assert!(said.contains("a and b are one forwarder, 1 of 2"), "{said}");
+    let other = HelloReply {
+        process: 5,
+        ..reply(1, 2)
+    };
+    let said = refusal(&[tells("a", reply(1, 2)), tells("b", other)]);
+    assert!(
+        said.contains("a and b are two forwarders that both say `forwarder = 1`"),
+        "{said}"
+    );
+    assert!(said.contains("correct the configuration"), "{said}");
+}
+
+#[test]
+fn a_stranger_is_told_by_name() {
+    let other = HelloReply {
+        export: ExportId(0xf),
+        ..reply(1, 2)
+    };
+    let said = refusal(&[tells("a", reply(0, 2)), tells("b", other)]);
+    assert!(
+        said.contains("b serves another export (forwarder 1"),
+        "{said}"
+    );
+    assert!(said.contains("name forwarders of one export"), "{said}");
+    let wide = HelloReply {
+        stripe: 8192,
+        ..reply(1, 2)
+    };
+    let said = refusal(&[tells("a", reply(0, 2)), tells("b", wide)]);
+    assert!(
+        said.contains("b has a layout of 2 seats and stripes of 8192"),
+        "{said}"
+    );
+    let new = HelloReply {
+        version: VERSION + 1,
+        ..reply(1, 2)
+    };
+    let said = refusal(&[tells("a", reply(0, 2)), tells("b", new)]);
+    assert!(
+        said.contains("b speaks version") && said.contains("same release"),
+        "{said}"
+    );
+}
+
+#[test]
+fn one_that_refuses_is_told_and_one_that_is_full_is_as_good_as_down() {
+    let refuses = |errno| Asked {
+        told: Told::Refused(Errno(errno)),
+        refused: true,
+        trouble: Errno(errno).to_string(),
+        ..down("b")
+    };
+    let said = refusal(&[tells("a", reply(0, 2)), refuses(13)]);
+    assert!(
+        said.contains("b refused the session: Permission denied"),
+        "{said}"
+    );
+    let full = [tells("a", reply(0, 2)), refuses(87)];
+    assert_eq!(list(&full).expect("it fits"), ["a", "b"]);
+}
+
+#[test]
+fn a_file_has_one_address_a_line() {
+    let path = std::env::temp_dir().join(format!("tidegate-list-{}", std::process::id()));
+    let text = "# the I/O nodes\ntcp:io1:4600\n\n  tcp:io0:4600 # first\n";
+    std::fs::write(&path, text).expect("it can be written");
+    let named = [format!("@{}", path.display()), "unix:/run/f".to_string()];
+    let addresses = read(&named).expect("a good list");
+    assert_eq!(addresses, ["tcp:io1:4600", "tcp:io0:4600", "unix:/run/f"]);
+    let twice = read(&[named[0].clone(), "tcp:io1:4600".to_string()]);
+    let said = twice.expect_err("twice").to_string();
+    assert!(said.contains("tcp:io1:4600 is named twice"), "{said}");
+    for (text, expected) in [
+        ("tcp:a:1 tcp:b:1\n", "line 1: one address"),
+        ("#\n", "no address"),
+    ] {
+        std::fs::write(&path, text).expect("it can be written");
+        let said = read(&named[..1]).expect_err(text).to_string();
+        assert!(
+            said.contains(expected) && said.contains("tidegate-list"),
+            "{said}"
+        );
+    }
+    std::fs::remove_file(&path).expect("it is there");
+    let said = read(&named[..1]).expect_err("it is gone").to_string();
+    assert!(said.contains("No such file"), "{said}");
+}

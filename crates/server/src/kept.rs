@@ -1,0 +1,381 @@
+//! What the forwarders of an export keep for each other in the hidden folder: which export it is,
+//! where each of them listens, and the policy and rules of shares that were set at run time.
+//!
+//! A thread writes, and looks once a second whether another forwarder has: so one that missed a
+//! change takes it, and all come to what is in the files. The reactor never waits for it.
+
+use crate::config::Address;
+use crate::storage::posix::{read_hidden_file, read_or_record, replace_hidden_file};
+use mio::Waker;
+use rustix::fs::AtFlags;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use tidegate_forward::PolicyId;
+use tidegate_wire::{ADDRESS_MAX, ADDRESSES_MAX, ExportId, LISTED_BYTES_MAX, Listed};
+use tracing::warn;
+
+/// How often the files are looked at.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Rounds after which the addresses are read though the folder looks the same: a node may be told
+/// late that it has changed.
+const QUIET_ROUNDS: u32 = 10;
+
+/// What is kept as a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The scheduler's policy and options.
+    Policy,
+    /// The rules of shares.
+    Shares,
+}
+
+impl What {
+    const ALL: [What; 2] = [What::Policy, What::Shares];
+
+    /// The file in the hidden folder.
+    pub fn file(self) -> &'static str {
+        match self {
+            What::Policy => "policy.toml",
+            What::Shares => "shares.toml",
+        }
+    }
+
+    fn command(self) -> &'static str {
+        match self {
+            What::Policy => "tidegate policy",
+            What::Shares => "tidegate share",
+        }
+    }
+
+    /// A text as it is written.
+    fn headed(self, text: &str) -> String {
+        let command = self.command();
+        format!(
+            "# Set by `{command} set`, in the place of what the forwarders' configurations say; \
+             `{command} reset` removes it.\n{text}"
+        )
+    }
+}
+
+/// Something to be written down, or removed.
+pub struct Order {
+    /// Whose answer waits for it.
+    pub policy: PolicyId,
+    /// What.
+    pub what: What,
+    /// None: what the configuration says holds again.
+    pub text: Option<String>,
+}
+
+/// What the thread has to say.
+pub enum News {
+    /// An order was carried out, or why not.
+    Written {
+        /// Whose answer waits for it.
+        policy: PolicyId,
+        /// In words, with the file.
+        result: Result<(), String>,
+    },
+    /// Another forwarder has changed a text; None: it has removed it.
+    Found {
+        /// Which.
+        what: What,
+        /// As it is in the file.
+        text: Option<String>,
+    },
+    /// Where the forwarders listen has changed.
+    Forwarders(Box<[Listed]>),
+}
+
+/// The texts that were found at the start.
+#[derive(Clone, Debug, Default)]
+pub struct Texts {
+    /// Of `policy.toml`.
+    pub policy: Option<String>,
+    /// Of `shares.toml`.
+    pub shares: Option<String>,
+}
+
+impl Texts {
+    /// Reads both.
+    pub fn read(folder: BorrowedFd<'_>) -> io::Result<Texts> {
+        Ok(Texts {
+            policy: read_hidden_file(folder, What::Policy.file())?,
+            shares: read_hidden_file(folder, What::Shares.file())?,
+        })
+    }
+
+    fn of(&mut self, what: What) -> &mut Option<String> {
+        match what {
+            What::Policy => &mut self.policy,
+            What::Shares => &mut self.shares,
+        }
+    }
+}
+
+/// The reactor's end of the thread.
+pub struct Kept {
+    orders: Sender<Order>,
+    news: Receiver<News>,
+}
+
+/// Which export this is: a number that its first forwarder has drawn.
+pub fn export_id(folder: BorrowedFd<'_>) -> io::Result<ExportId> {
+    let mut drawn = [0; 16];
+    getrandom::fill(&mut drawn).map_err(|error| io::Error::other(error.to_string()))?;
+    let ours = ExportId(u128::from_le_bytes(drawn));
+    let text = read_or_record(folder, "export", &format!("id = {ours}\n"))?;
+    let id = text.trim().strip_prefix("id = ");
+    let id = id.and_then(|id| u128::from_str_radix(id, 16).ok());
+    id.map(ExportId).ok_or_else(|| {
+        let what = "is not what a forwarder wrote; if none runs, remove it";
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
+}
+
+/// Where clients reach a forwarder that listens there: an address for all of the node's is told by
+/// the node's name.
+pub fn advertised(listening: &[Address]) -> Vec<Address> {
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy();
+    let named = |place: &str| match place.rsplit_once(':') {
+        Some(("0.0.0.0" | "[::]" | "::" | "*", port)) => format!("{host}:{port}"),
+        _ => place.to_string(),
+    };
+    let one = |address: &Address| match address {
+        Address::Unix(path) => Address::Unix(std::path::absolute(path).unwrap_or(path.clone())),
+        Address::Tcp(place) => Address::Tcp(named(place)),
+        Address::Fabric(_) => {
+            let text = address.to_string();
+            named(&text).parse().unwrap_or_else(|_| address.clone())
+        }
+    };
+    listening.iter().map(one).collect()
+}
+
+/// Where a forwarder tells that it is.
+pub struct Advertised {
+    /// Its index.
+    pub index: u16,
+    /// Forwarders of the export.
+    pub seats: u16,
+    addresses: Vec<String>,
+}
+
+impl Advertised {
+    /// Of an export of so many `seats`.
+    pub fn new(index: u16, seats: u16, addresses: &[Address]) -> Advertised {
+        let addresses = addresses.iter().map(ToString::to_string);
+        // What does not fit a list is told to nobody.
+        let told = addresses.filter(|it| it.len() <= ADDRESS_MAX && is_told(it));
+        Advertised {
+            index,
+            seats,
+            addresses: told.take(ADDRESSES_MAX).collect(),
+        }
+    }
+
+    /// Tells the other forwarders, and so the clients. What cannot be written is logged: the
+    /// forwarder is reached by who names its address.
+    pub fn tell(&self, folder: BorrowedFd<'_>) {
+        let lines = self.addresses.iter().map(|address| format!("{address}\n"));
+        let (index, lines) = (self.index, lines.collect::<String>());
+        let text = format!("# Where forwarder {index} listens.\n{lines}");
+        let name = forwarder_file(index);
+        if matches!(read_hidden_file(folder, &name), Ok(Some(known)) if known == text) {
+            return;
+        }
+        if let Err(error) = replace_hidden_file(folder, &name, &text, true) {
+            warn!(file = name, %error, "clients are not told where this forwarder listens");
+        }
+    }
+}
+
+/// Where all forwarders listen, as they have told.
+pub fn forwarders(folder: BorrowedFd<'_>, seats: u16) -> io::Result<Box<[Listed]>> {
+    let mut all = Vec::new();
+    let mut bytes = 0;
+    for index in 0..seats {
+        let Some(text) = read_hidden_file(folder, &forwarder_file(index))? else {
+            continue;
+        };
+        let lines = text.lines().map(str::trim);
+        let usable = lines.filter(|line| line.len() <= ADDRESS_MAX && is_told(line));
+        let addresses: Vec<Box<str>> = usable.take(ADDRESSES_MAX).map(Box::from).collect();
+        bytes += 3 + addresses.iter().map(|it| it.len() + 4).sum::<usize>();
+        if bytes > LISTED_BYTES_MAX {
+            break;
+        }
+        all.push(Listed { index, addresses });
+    }
+    Ok(all.into())
+}
+
+/// Whether a line is an address that fits a list on a client's command line.
+fn is_told(line: &str) -> bool {
+    let fits = |c: char| !c.is_control() && !c.is_whitespace() && c != ',' && c != ';';
+    line.chars().all(fits) && line.parse::<Address>().is_ok()
+}
+
+fn forwarder_file(index: u16) -> String {
+    format!("forwarder.{index}")
+}
+
+impl Kept {
+    /// Starts the thread. `folder` is the hidden folder of the export, `texts` and `listed` what
+    /// was found there; `waker` wakes the reactor when there is news.
+    pub fn start(
+        folder: OwnedFd,
+        own: Advertised,
+        (texts, listed): (Texts, Box<[Listed]>),
+        waker: Arc<Waker>,
+    ) -> io::Result<Kept> {
+        let (orders, come) = channel();
+        let (tell, news) = channel();
+        let rounds = Rounds {
+            folder,
+            own,
+            overwritten: None,
+            texts,
+            listed,
+            changed: None,
+            quiet: 0,
+            fails: false,
+            tell,
+            waker,
+        };
+        // It is not joined: a back end that hangs must not hold up the end of the process.
+        std::thread::Builder::new()
+            .name("kept".to_string())
+            .spawn(move || rounds.run(&come))?;
+        Ok(Kept { orders, news })
+    }
+
+    /// Has something written down; answered as news.
+    pub fn order(&self, order: Order) {
+        // The thread ends after this only.
+        let _ = self.orders.send(order);
+    }
+
+    /// The next news.
+    pub fn news(&self) -> Option<News> {
+        self.news.try_recv().ok()
+    }
+}
+
+/// The thread's part.
+struct Rounds {
+    folder: OwnedFd,
+    own: Advertised,
+    /// What another forwarder told that says it has the same index, once that was logged.
+    overwritten: Option<Vec<Box<str>>>,
+    /// As they were in the files last.
+    texts: Texts,
+    listed: Box<[Listed]>,
+    /// When the folder was changed last, as it was seen.
+    changed: Option<(i64, i64)>,
+    quiet: u32,
+    fails: bool,
+    tell: Sender<News>,
+    waker: Arc<Waker>,
+}
+
+impl Rounds {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            match orders.recv_timeout(ROUND) {
+                Ok(order) => self.write(order),
+                Err(RecvTimeoutError::Timeout) => {
+                    let looked = self.look();
+                    if let Some(error) = looked.as_ref().err().filter(|_| !self.fails) {
+                        warn!(%error, "what is kept for the export cannot be read; trying on");
+                    }
+                    self.fails = looked.is_err();
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn write(&mut self, order: Order) {
+        let Order { policy, what, text } = order;
+        let folder = self.folder.as_fd();
+        let text = text.map(|text| what.headed(&text));
+        let written = match &text {
+            Some(text) => replace_hidden_file(folder, what.file(), text, true),
+            None => match rustix::fs::unlinkat(folder, what.file(), AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            },
+        };
+        let result = written.map_err(|error| format!(".tidegate/{}: {error}", what.file()));
+        if result.is_ok() {
+            *self.texts.of(what) = text;
+        }
+        self.say(News::Written { policy, result });
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        for what in What::ALL {
+            let text = read_hidden_file(self.folder.as_fd(), what.file())?;
+            if text != *self.texts.of(what) {
+                self.texts.of(what).clone_from(&text);
+                self.say(News::Found { what, text });
+            }
+        }
+        let now = rustix::fs::fstat(&self.folder)?;
+        let now = Some((now.st_mtime as i64, now.st_mtime_nsec as i64));
+        self.quiet += 1;
+        if now == self.changed && self.quiet < QUIET_ROUNDS {
+            return Ok(());
+        }
+        let listed = forwarders(self.folder.as_fd(), self.own.seats)?;
+        self.tell_again(&listed);
+        (self.changed, self.quiet) = (now, 0);
+        if listed != self.listed {
+            self.listed.clone_from(&listed);
+            self.say(News::Forwarders(listed));
+        }
+        Ok(())
+    }
+
+    /// Corrects what another forwarder told under this one's index, so that clients find the one
+    /// that was there first too; and says so.
+    fn tell_again(&mut self, listed: &[Listed]) {
+        let Advertised {
+            index, addresses, ..
+        } = &self.own;
+        let found = listed.iter().find(|listed| listed.index == *index);
+        let others = found.map_or(&[][..], |listed| &listed.addresses[..]);
+        if others
+            .iter()
+            .map(|it| &**it)
+            .eq(addresses.iter().map(String::as_str))
+        {
+            return;
+        }
+        if self.overwritten.as_deref() != Some(others) && !others.is_empty() {
+            warn!(
+                file = format!(".tidegate/{}", forwarder_file(*index)),
+                addresses = others.join(" "),
+                "another process says that it is forwarder {index}; if it runs still, correct \
+                 `forwarder` in its configuration and start it again"
+            );
+        }
+        self.overwritten = Some(others.to_vec());
+        self.own.tell(self.folder.as_fd());
+    }
+
+    fn say(&self, news: News) {
+        // The forwarder has ended when these fail.
+        let _ = self.tell.send(news);
+        let _ = self.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests;

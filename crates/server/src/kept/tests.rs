@@ -1,0 +1,159 @@
+//! What one forwarder writes, another finds.
+
+use super::*;
+use crate::storage::scratch::Scratch;
+use mio::{Poll, Token};
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
+
+fn folder(scratch: &Scratch) -> OwnedFd {
+    File::open(scratch.path()).expect("a folder").into()
+}
+
+fn told(index: u16) -> Advertised {
+    let address = format!("unix:/run/{index}").parse();
+    Advertised::new(index, 3, &[address.expect("an address")])
+}
+
+fn kept(scratch: &Scratch) -> (Kept, Poll) {
+    let poll = Poll::new().expect("epoll");
+    let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+    let own = told(0);
+    own.tell(folder(scratch).as_fd());
+    let listed = forwarders(folder(scratch).as_fd(), 3).expect("read");
+    let found = (Texts::default(), listed);
+    let kept = Kept::start(folder(scratch), own, found, waker).expect("a thread");
+    (kept, poll)
+}
+
+fn next(kept: &Kept) -> News {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match kept.news() {
+            Some(news) => return news,
+            None => assert!(Instant::now() < until, "no news"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_export_keeps_its_number() {
+    let scratch = Scratch::new("export-id");
+    let folder = folder(&scratch);
+    let id = export_id(folder.as_fd()).expect("recorded");
+    assert_eq!(export_id(folder.as_fd()).expect("read"), id);
+    let other = Scratch::new("export-id-other");
+    let other = File::open(other.path()).expect("a folder");
+    assert_ne!(export_id(other.as_fd()).expect("recorded"), id);
+    std::fs::write(scratch.path().join("export"), "nonsense").expect("written");
+    let error = export_id(folder.as_fd()).expect_err("nonsense");
+    assert!(error.to_string().contains("remove it"), "{error}");
+}
+
+#[test]
+fn forwarders_are_found_where_they_advertise() {
+    let scratch = Scratch::new("advertised");
+    let folder = folder(&scratch);
+    let parse = |text: &str| text.parse::<Address>().expect("an address");
+    let listening = [
+        parse("tcp:0.0.0.0:4600"),
+        parse("tcp:10.0.0.7:4600"),
+        parse("unix:/run/f"),
+    ];
+    let told = advertised(&listening);
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    assert_eq!(told[0].to_string(), format!("tcp:{host}:4600"));
+    assert_eq!(&told[1..], &listening[1..]);
+    assert_eq!(
+        advertised(&[parse("tcp:[::]:9")])[0].to_string(),
+        format!("tcp:{host}:9")
+    );
+    Advertised::new(2, 3, &listening[1..]).tell(folder.as_fd());
+    Advertised::new(0, 3, &listening[2..]).tell(folder.as_fd());
+    Advertised::new(3, 4, &listening[2..]).tell(folder.as_fd());
+    let text = "tcp:a b:1\nnonsense\nunix:/ok\n";
+    std::fs::write(scratch.path().join("forwarder.1"), text).expect("written");
+    let listed = forwarders(folder.as_fd(), 3).expect("read");
+    let of = |index, addresses: &[&str]| Listed {
+        index,
+        addresses: addresses.iter().map(|it| Box::from(*it)).collect(),
+    };
+    let expected = [
+        of(0, &["unix:/run/f"]),
+        of(1, &["unix:/ok"]),
+        of(2, &["tcp:10.0.0.7:4600", "unix:/run/f"]),
+    ];
+    assert_eq!(*listed, expected, "none beyond the seats, and no nonsense");
+}
+
+#[test]
+fn what_one_writes_another_finds() {
+    let scratch = Scratch::new("kept");
+    let (one, _poll) = kept(&scratch);
+    let (other, _other_poll) = kept(&scratch);
+    let order = |number, what, text: Option<&str>| {
+        let (policy, text) = (PolicyId(number), text.map(str::to_string));
+        one.order(Order { policy, what, text });
+        match next(&one) {
+            News::Written { policy, result } => {
+                assert_eq!(policy, PolicyId(number));
+                result.expect("written");
+            }
+            _ => panic!("no answer to an order"),
+        }
+    };
+    for (number, what) in [(1, What::Policy), (2, What::Shares)] {
+        order(number, what, Some("a = 1\n"));
+        let path = scratch.path().join(what.file());
+        let mode = std::fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(
+            mode & 0o777 & !0o600,
+            0,
+            "{mode:o}: for the forwarders alone"
+        );
+        let News::Found { what: found, text } = next(&other) else {
+            panic!("the other has found nothing");
+        };
+        let text = text.expect("a text");
+        assert_eq!(found, what);
+        assert!(
+            text.starts_with('#') && text.ends_with("\na = 1\n"),
+            "{text}"
+        );
+    }
+    // Removing what is not there is no error.
+    for number in [3, 4] {
+        order(number, What::Policy, None);
+    }
+    let gone = next(&other);
+    assert!(matches!(
+        gone,
+        News::Found {
+            what: What::Policy,
+            text: None
+        }
+    ));
+    // Nothing that it wrote itself is news to it.
+    std::thread::sleep(ROUND + ROUND / 2);
+    assert!(one.news().is_none());
+    let own = folder(&scratch);
+    told(1).tell(own.as_fd());
+    let News::Forwarders(listed) = next(&one) else {
+        panic!("no list of forwarders");
+    };
+    assert_eq!(listed.len(), 2);
+    // Another process under its index does not hide it for long.
+    let stranger = ["unix:/run/stranger".parse().expect("an address")];
+    Advertised::new(0, 3, &stranger).tell(own.as_fd());
+    let path = scratch.path().join("forwarder.0");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read_to_string(&path).is_ok_and(|text| text.contains("unix:/run/0")) {
+        assert!(Instant::now() < until, "it does not tell again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
