@@ -32,7 +32,10 @@ pub struct Share {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Keep what is changed over restarts of the forwarders
+    /// Change it until the forwarders end, and keep nothing for the export
+    #[arg(long, global = true, conflicts_with = "save")]
+    temporary: bool,
+    /// Keep what is changed for the export, over restarts of the forwarders: the default
     #[arg(long, global = true)]
     save: bool,
 }
@@ -95,12 +98,21 @@ enum Action {
 }
 
 impl Share {
+    fn keep(&self) -> Keep {
+        // What --save says holds without it.
+        if self.temporary {
+            Keep::Run
+        } else {
+            Keep::Saved
+        }
+    }
+
     /// Does it.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let forwarders = Forwarders::find(&self.target)?;
         let text = |value: &Option<String>| value.clone();
         let change = |what: &str, change: &dyn Fn(&mut Document) -> Result<(), Fail>| {
-            forwarders.change(self.save, what, change)
+            forwarders.change(self.keep(), what, change)
         };
         match &self.action {
             None | Some(Action::List) => {}
@@ -177,11 +189,10 @@ impl Forwarders {
     /// `change` is done again if somebody else's change came first.
     pub fn change(
         &self,
-        save: bool,
+        keep: Keep,
         what: &str,
         change: &dyn Fn(&mut Document) -> Result<(), Fail>,
     ) -> Result<(), Fail> {
-        let keep = if save { Keep::Saved } else { Keep::Run };
         self.agree(|rules| {
             let mut document = Document::of(rules);
             change(&mut document)?;
@@ -269,14 +280,15 @@ impl Forwarders {
         for state in states.iter().filter(differs) {
             let index = &state["forwarder"];
             warnings.push(format!(
-                "forwarder {index} has other rules; set or reset them once more"
+                "forwarder {index} has other rules; if it still has in some seconds, set or reset \
+                 them once more"
             ));
         }
         for state in states.iter().filter(|state| state["error"].is_string()) {
             let (index, address) = (&state["forwarder"], state["address"].as_str());
             warnings.push(format!(
-                "forwarder {index} ({}) does not tell its rules: {}; set or reset them once more \
-                 when it is back",
+                "forwarder {index} ({}) does not tell its rules: {}; when it is back it takes \
+                 those that are kept for the export",
                 address.unwrap_or_default(),
                 state["error"].as_str().unwrap_or_default()
             ));

@@ -4,6 +4,7 @@ use crate::fail::Fail;
 use crate::share::{Forwarders, Key};
 use crate::target::Target;
 use std::process::ExitCode;
+use tidegate_client::wire::Keep;
 use tidegate_client::{Client, Context, Errno};
 use tidegate_server::config::rule;
 
@@ -20,7 +21,10 @@ pub struct View {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Keep what is changed over restarts of the forwarders
+    /// Change it until the forwarders end, and keep nothing for the export
+    #[arg(long, global = true, conflicts_with = "save")]
+    temporary: bool,
+    /// Keep what is changed for the export, over restarts of the forwarders: the default
     #[arg(long, global = true)]
     save: bool,
 }
@@ -50,6 +54,15 @@ enum Action {
 }
 
 impl View {
+    fn keep(&self) -> Keep {
+        // What --save says holds without it.
+        if self.temporary {
+            Keep::Run
+        } else {
+            Keep::Saved
+        }
+    }
+
     /// Does it.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let forwarders = Forwarders::find(&self.target)?;
@@ -63,7 +76,7 @@ impl View {
                 let directory = directory.trim_matches('/');
                 let words = [("directory", Some(directory))];
                 let what = format!("view create {name}");
-                forwarders.change(self.save, &what, &|document| {
+                forwarders.change(self.keep(), &what, &|document| {
                     let key = Key::view(name);
                     let before = document.word(&key, "directory");
                     if let Some(before) = before.filter(|before| before != directory) {
@@ -79,7 +92,7 @@ impl View {
                 })?;
             }
             Some(Action::Remove { name }) => {
-                forwarders.change(self.save, &format!("view remove {name}"), &|document| {
+                forwarders.change(self.keep(), &format!("view remove {name}"), &|document| {
                     document.remove(&Key::view(name))?;
                     let app = Key::app(name, None, None);
                     match document.has(&app) {
