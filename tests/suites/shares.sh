@@ -98,7 +98,7 @@ check "nobody failed" test "$(errors)" = 0
 note "changes at once"
 CHANGES=()
 for number in 1 2 3 4 5 6 7 8; do
-  save=(); [ $((number % 2)) = 0 ] && save=(--save)
+  save=(); [ $((number % 2)) = 0 ] && save=(--temporary)
   share set "many$number" weight="$number" "${save[@]}" > /dev/null 2> "$WORK/many.$number" &
   CHANGES+=($!); remember $!
 done
@@ -139,7 +139,7 @@ wait "${WRITERS[@]}" 2>/dev/null || true
 
 note "saved"
 share --save set kept weight=5 > /dev/null
-share group club --user 0 weight=2 > /dev/null
+share group club --user 0 weight=2 --temporary > /dev/null
 pid=$(forwarder_pid 1)
 kill -TERM "$pid"
 for _ in $(seq 100); do alive "$pid" || break; sleep 0.1; done

@@ -1,0 +1,130 @@
+#!/bin/bash
+# Clients' lists of forwarders: what does not fit the export is told in one line; one address that is
+# alive is enough; one that is down keeps nobody from starting. Policy and rules that were set at run
+# time are kept for the export: over a restart, and for a forwarder that was away.
+. "$(dirname "$0")/../lib.sh"
+need_fuse
+mkdir -p "$DATA" "$MNT" "$WORK/other" "$WORK/empty"
+SECRET=$WORK/secret OUT=$WORK/out ERR=$WORK/err
+head -c 32 /dev/urandom | base64 > "$SECRET"; chmod 600 "$SECRET"
+free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# forwarder NAME EXPORT INDEX SEATS ADDRESS...: starts one; its process id is in PID[NAME].
+declare -A PID
+forwarder() {
+  local name=$1 export=$2 index=$3 seats=$4 listen; shift 4
+  listen=$(printf '"%s", ' "$@")
+  printf 'export = "%s"\nforwarder = %s\nseats = %s\nlisten = [%s]\nsecret_file = "%s"\nlease_ms = 1000\ngrace_ms = 0\n' \
+    "$export" "$index" "$seats" "${listen%, }" "$SECRET" > "$WORK/$name.toml"
+  again "$name"
+}
+# again NAME: starts it once more.
+again() {
+  local name=$1
+  "$TIDEGATE" serve --config "$WORK/$name.toml" > "$WORK/$name.log" 2>&1 < /dev/null &
+  PID[$name]=$!; remember $!
+  for _ in $(seq 100); do grep -q serving "$WORK/$name.log" && return 0; sleep 0.05; done
+  cat "$WORK/$name.log"; die "forwarder $name does not serve"
+}
+stop() { kill -TERM "${PID[$1]}"; wait "${PID[$1]}" || true; }
+list() { local IFS=,; echo "$*"; }
+# ask ADDRESS...: the policy's line of each forwarder of the list.
+ask() { timeout 20 "$TIDEGATE" policy get --secret-file "$SECRET" --forwarders "$(list "$@")" > "$OUT" 2> "$ERR"; }
+# agrees COUNT ADDRESS...: the list is taken, and has so many forwarders that answer.
+agrees() {
+  local count=$1; shift
+  ask "$@" || { cat "$ERR"; return 1; }
+  [ "$(grep -c '^forwarder [0-9]*: [a-z]' "$OUT")" = "$count" ] || { cat "$OUT"; return 1; }
+}
+# refused WORDS ADDRESS...: exit code 2, and one line with these words.
+refused() {
+  local words=$1 code=0; shift
+  ask "$@" || code=$?
+  [ $code = 2 ] && [ "$(wc -l < "$ERR")" = 1 ] && grep -qE "$words" "$ERR" && return 0
+  echo "code $code: $(cat "$ERR")"; return 1
+}
+
+A=unix:$WORK/a.sock T0=tcp:127.0.0.1:$(free_port)
+B=unix:$WORK/b.sock T1=tcp:127.0.0.1:$(free_port)
+F=unix:$WORK/foreign.sock
+note "a list of another length, order, or export"
+forwarder a "$DATA" 0 2 "$A" "$T0"
+forwarder b "$DATA" 1 2 "$B" "$T1"
+forwarder foreign "$WORK/other" 1 2 "$F"
+check "in order" agrees 2 "$A" "$B"
+check "in another order" agrees 2 "$B" "$A"
+check "over TCP, in another order" agrees 2 "$T1" "$T0"
+check "one address of two" agrees 2 "$A"
+check "the other one, over TCP" agrees 2 "$T1"
+check "one forwarder at two addresses" refused "$A and $T0 are one forwarder, 0 of 2; name each" "$A" "$T0"
+check "one address twice" refused "$A is named twice" "$A" "$A"
+check "a forwarder of another export" refused "$F serves another export .*; name forwarders of one" "$A" "$F"
+check "too many" refused "3 addresses are named, and the export has 2.*none.sock" "$A" "$B" "unix:$WORK/none.sock"
+check "no forwarder at all" refused "none.sock: No such file" "unix:$WORK/none.sock"
+printf '# both\n%s\n\n%s # the second\n' "$B" "$A" > "$WORK/list"
+check "a file, in any order" agrees 2 "@$WORK/list"
+check "a file that is not there" refused "$WORK/nowhere: No such file" "@$WORK/nowhere"
+head -c 32 /dev/urandom | base64 > "$WORK/wrong"; chmod 600 "$WORK/wrong"
+ok=$SECRET; SECRET=$WORK/wrong
+check "a wrong secret" refused "$T0 refused .*is $WORK/wrong its secret" "$T0" "$T1"
+SECRET=$ok
+
+note "one that is down"
+stop b
+"$TIDEGATE" mount "$MNT" --secret-file "$SECRET" --forwarders "$(list "$T0" "$T1")" 2> "$ERR" || cat "$ERR"
+check "a mount starts beside it" mounted "$MNT"
+check "and works" sh -c "head -c 3000000 /dev/urandom > $WORK/sent && cp $WORK/sent $MNT/file && cmp $WORK/sent $MNT/file"
+again b
+check "its seat comes back to it" sh -c "cmp $WORK/sent $MNT/file && cp $WORK/sent $MNT/more && cmp $WORK/sent $DATA/more"
+"$TIDEGATE" umount "$MNT"
+stop b
+check "from one address, its place is known" agrees 1 "$A"
+"$TIDEGATE" mount "$MNT" --secret-file "$SECRET" --forwarders "$T0" 2> "$ERR" || cat "$ERR"
+check "a mount by one address of two, the other down" cmp "$WORK/sent" "$MNT/file"
+again b
+check "the other one comes" sh -c "cp $WORK/sent $MNT/third && cmp $WORK/sent $DATA/third"
+"$TIDEGATE" umount "$MNT"
+
+note "policy and rules are kept for the export"
+policy() { "$TIDEGATE" policy "$@" --secret-file "$SECRET" --forwarders "$(list "$A" "$B")"; }
+share() { "$TIDEGATE" share "$@" --secret-file "$SECRET" --forwarders "$(list "$A" "$B")"; }
+# follows NAME COUNT: so many forwarders come to follow the policy, within some seconds.
+follows() {
+  for _ in $(seq 50); do policy get > "$OUT" 2>&1; [ "$(grep -cE "^forwarder [01]: $1( |$)" "$OUT")" = "$2" ] && return 0; sleep 0.1; done
+  cat "$OUT"; return 1
+}
+policy set window window_ms=333 > "$OUT"
+check "both follow" follows window 2
+stop b; again b
+check "after a restart too" follows window 2
+check "with its options" test "$(grep -c 'window_ms=333' "$OUT")" = 2
+check "and say so" grep -q 'policy window from .*policy.toml' "$WORK/b.log"
+stop b
+policy set sjf > "$OUT" 2> "$ERR" || true
+check "one that is down is told" grep -q 'takes what is kept for the export' "$ERR"
+again b
+check "and takes it when it starts" follows sjf 2
+kill -STOP "${PID[b]}"
+policy set wfq > "$OUT" 2> "$ERR" || true
+share set job weight=3 > "$OUT" 2> "$ERR" || true
+kill -CONT "${PID[b]}"
+share remove job > "$OUT" 2> "$ERR" || true
+check "one that missed a change takes it" follows wfq 2
+policy set fifo --temporary > "$OUT"
+stop b; again b
+check "what is temporary is gone" follows wfq 1
+policy reset > "$OUT"
+check "reset goes back to the configurations" follows fifo 2
+check "and removes the file" test ! -e "$DATA/.tidegate/policy.toml"
+share set job weight=3 > "$OUT"
+stop b; again b
+share > "$OUT" 2> "$ERR"
+check "rules are kept" sh -c "grep -q 'app *job' $OUT && ! grep -q 'other rules' $ERR"
+echo 'policy = "none such"' > "$DATA/.tidegate/policy.toml"
+stop b
+"$TIDEGATE" serve --config "$WORK/b.toml" > "$OUT" 2>&1 && code=0 || code=$?
+check "a kept policy that makes no sense is told at the start" \
+  sh -c "test $code = 2 && grep -q 'policy.toml.*none such.*remove that file' $OUT"
+
+for name in a foreign; do stop $name; done
+verdict
