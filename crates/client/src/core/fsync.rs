@@ -112,9 +112,9 @@ impl Core {
         }
         let of_node = |forwarder: &usize| self.sessions[*forwarder].identity == Some(dirt.identity);
         let forwarders: Vec<usize> = (0..self.sessions.len()).filter(of_node).collect();
-        let open = forwarders.iter().find(|f| self.sessions[**f].is_open());
-        let next = forwarders.iter().find(|f| !tried.contains(f));
-        match open.or(next) {
+        let left = || forwarders.iter().filter(|f| !tried.contains(f));
+        let open = left().find(|f| self.sessions[**f].is_open());
+        match open.or(left().next()) {
             Some(forwarder) => Step::Ask(*forwarder),
             None if forwarders.is_empty() || self.moved(dirt) => Step::Lost,
             None => Step::Wait,
@@ -163,6 +163,17 @@ impl Core {
             Kind::Fsync(_, parts) => parts.get_mut(part),
             _ => None,
         }
+    }
+
+    /// The forwarder cannot reach the back end: another one of the node may.
+    pub(super) fn fsync_elsewhere(&mut self, forwarder: usize, id: Id) {
+        if let Some((call, number)) = self.fsync_of(id)
+            && let Some(part) = self.fsync_part(call, number)
+        {
+            part.tried.insert(forwarder);
+        }
+        self.put(id, Place::Nowhere);
+        self.fsync_step(id);
     }
 
     /// A node has answered, or is lost.

@@ -63,7 +63,7 @@ impl Core {
                 }
             }
         }
-        let seat = pending.seat;
+        let (seat, purpose) = (pending.seat, pending.purpose);
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
         if by_seat && reply.result != Err(Status::NotMySeat) {
             self.served(seat, forwarder);
@@ -84,6 +84,9 @@ impl Core {
             }
             Err(Status::TryLater) => self.later(id, LATER),
             Err(Status::UnknownHandle) => self.unknown_handle(forwarder, id),
+            Err(Status::NotMySeat) if matches!(purpose, Purpose::Fsync { .. }) => {
+                self.fsync_elsewhere(forwarder, id);
+            }
             Err(Status::NotMySeat) if by_seat => self.leave(seat, forwarder, Some(id)),
             Err(Status::NewGeneration) if by_seat => {
                 self.new_generation(forwarder, id, reply.generation);

@@ -1,6 +1,7 @@
 //! Where a request passes into a seat that is served, and where every reply leaves.
 
 use super::Forwarder;
+use super::lost::Lease;
 use super::request::{Key, Path, Pending};
 use crate::host::Output;
 use crate::table::{self, RowState};
@@ -111,9 +112,10 @@ impl Forwarder {
     /// Replies to a request and forgets it. The reply goes to the connection that the request, or
     /// its repetition, came on.
     pub(super) fn answer(&mut self, key: Key, result: Result<Outcome, Status>) {
-        let result = match self.is_lost(key) {
-            true => Err(Status::NotMySeat),
-            false => result,
+        let result = match self.lease {
+            Lease::NotNeeded => result,
+            _ if self.requests[key].answered_early => return self.end_early(key),
+            _ => self.checked(key, result),
         };
         let mut pending = self
             .requests

@@ -8,11 +8,11 @@
 use super::request::Key;
 use super::seat::State;
 use super::{Forwarder, Running};
-use crate::host::Job;
+use crate::host::{Job, Output};
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Outcome, Status};
+use tidegate_wire::{Outcome, Reply, Status, frame};
 
 /// Until when the seats held here may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,12 @@ impl Forwarder {
             return;
         }
         self.lease = Lease::Lapsed;
+        for key in self.requests.numbers() {
+            if self.is_fsync(key) {
+                // Another forwarder may reach what this one cannot.
+                self.answer_early(key);
+            }
+        }
         for number in self.seats.numbers() {
             if self.seats[number].is_held() {
                 self.log(format!(
@@ -69,7 +75,87 @@ impl Forwarder {
         self.seats.near(number).state = State::Lost;
         self.turn_away(number);
         self.turn_locks_away(number);
+        for key in self.requests.numbers() {
+            if self.requests[key].seat == number && self.is_lost(key) {
+                self.answer_early(key);
+            }
+        }
         self.release_if_idle(number);
+    }
+
+    /// Sends the client elsewhere at once, though a job of its request is under way: the back end
+    /// may not answer for a long time. Where the job uses the client's own memory, the client must
+    /// not be told that it may use it for something else.
+    fn answer_early(&mut self, key: Key) {
+        let pending = &mut self.requests[key];
+        let shared = pending.slot.is_some_and(|slot| self.pool.is_shared(slot));
+        if shared || core::mem::replace(&mut pending.answered_early, true) {
+            return;
+        }
+        let client = self.clients.get_mut(&pending.client);
+        let client = client.expect("its client has state");
+        let place = client.place_of(pending.id).expect("it is in hand");
+        client.in_hand.remove(place);
+        client.answered_early += 1;
+        let reply = Reply {
+            id: pending.id,
+            seat: pending.seat,
+            generation: 0,
+            epoch: self.scheduler.epoch(self.now),
+            charged_ns: 0,
+            result: Err(Status::NotMySeat),
+            payload_len: 0,
+        };
+        if let Some(conn) = client.replies_on(pending.conn) {
+            self.outputs.push_back(Output::Send {
+                conn,
+                op: pending.code,
+                reply,
+                slot: None,
+            });
+        }
+    }
+
+    /// The job of a request that was answered early has ended.
+    pub(super) fn end_early(&mut self, key: Key) {
+        let pending = self.requests.remove(key).expect("it is still here");
+        self.free(pending.slot);
+        self.leave_gate(&pending);
+        if pending.has_turn {
+            self.end_turn(&pending);
+        }
+        let client = self.clients.get_mut(&pending.client);
+        let client = client.expect("its client has state");
+        client.answered_early -= 1;
+        if client.ended {
+            self.forget_if_ended(pending.client);
+        }
+    }
+
+    /// Whether the back end is out of reach, as far as this forwarder knows.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.lease == Lease::Lapsed && self.trouble.is_some()
+    }
+
+    /// Fsync asks no seat.
+    fn is_fsync(&self, key: Key) -> bool {
+        let code = self.requests[key].code;
+        code == frame::FSYNC && !self.requests[key].active
+    }
+
+    /// A result as it may be told now.
+    pub(super) fn checked(
+        &self,
+        key: Key,
+        result: Result<Outcome, Status>,
+    ) -> Result<Outcome, Status> {
+        // Where the back end is out of reach, its error says nothing of the file.
+        let unreachable = self.lease == Lease::Lapsed && self.is_fsync(key);
+        let failed = matches!(result, Err(Status::Errno(_)));
+        match self.is_lost(key) || (unreachable && failed) {
+            true => Err(Status::NotMySeat),
+            false => result,
+        }
     }
 
     /// Whether a request passed the gate of a seat that is lost since.

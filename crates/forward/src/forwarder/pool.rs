@@ -121,6 +121,11 @@ impl Pool {
         self.give(conn, 0)
     }
 
+    /// Whether a slot's payload lies in the client's own memory.
+    pub(super) fn is_shared(&self, slot: SlotId) -> bool {
+        self.slots[slot.0 as usize].bytes == 0
+    }
+
     fn give(&mut self, conn: ConnId, bytes: u64) -> SlotId {
         self.bytes += bytes;
         self.bytes_peak = self.bytes_peak.max(self.bytes);

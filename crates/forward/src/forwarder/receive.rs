@@ -102,6 +102,7 @@ impl Forwarder {
             }
             Op::Reach { .. } => self.begin(key),
             // Any forwarder can make its node's pages stable, whatever seat it holds.
+            Op::Fsync { .. } if self.is_cut_off() => self.answer(key, Err(Status::NotMySeat)),
             Op::Fsync { .. } => self.permit(key),
             _ if self.draining => self.answer(key, Err(Status::NotMySeat)),
             op if out_of_range(op) => self.answer(key, Err(Status::Errno(Errno::EINVAL.0))),

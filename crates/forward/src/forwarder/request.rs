@@ -51,6 +51,8 @@ pub(super) struct Pending {
     pub(super) wait_until: Option<Time>,
     /// It has passed the gate of its seat, which waits for it before it is released.
     pub(super) active: bool,
+    /// It was answered when its seat was lost, and is here until its job has ended.
+    pub(super) answered_early: bool,
     /// The number of its row in the seat's table, which is marked busy.
     pub(super) row_number: Option<u32>,
     /// What the seat's last holder left was looked up for its sake.
@@ -95,6 +97,7 @@ impl Pending {
             payload_len: request.payload_len,
             wait_until: None,
             active: false,
+            answered_early: false,
             row_number: None,
             resolved: false,
             parts_left: 0,

@@ -51,6 +51,8 @@ pub(super) struct Client {
     pub(super) seen: Time,
     /// Unanswered requests: id and number, by id.
     pub(super) in_hand: Vec<(u64, Key)>,
+    /// Requests that were answered while their jobs went on.
+    pub(super) answered_early: usize,
     /// Files that it may read (false) or write (true), for peers that are not trusted.
     pub(super) allowed: BTreeSet<(Handle, bool)>,
     /// The applications that it named.
@@ -193,6 +195,7 @@ impl Forwarder {
             pipelining: Pipelining::default(),
             seen: Time(0),
             in_hand: Vec::new(),
+            answered_early: 0,
             allowed: BTreeSet::new(),
             introduced: Introduced::default(),
             ended: false,
@@ -406,7 +409,10 @@ impl Forwarder {
 
     /// Lets an ended client's rows and name go once nothing of it is in hand.
     pub(super) fn forget_if_ended(&mut self, client: u64) {
-        let done = |it: &Client| it.ended && it.in_hand.is_empty() && it.conn.is_none();
+        let done = |it: &Client| {
+            let idle = it.in_hand.is_empty() && it.answered_early == 0;
+            it.ended && idle && it.conn.is_none()
+        };
         if !self.clients.get(&client).is_some_and(done) {
             return;
         }

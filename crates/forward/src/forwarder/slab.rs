@@ -34,6 +34,13 @@ impl<T> Slab<T> {
         }
     }
 
+    /// The numbers of the values that are there.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let places = self.places.iter().enumerate();
+        let taken = places.filter_map(|(at, place)| place.is_some().then_some(at as u32));
+        taken.collect()
+    }
+
     pub(super) fn get(&self, at: u32) -> Option<&T> {
         self.places.get(at as usize)?.as_ref()
     }

@@ -51,7 +51,8 @@ const OPEN: u8 = 34;
 const CLOSE: u8 = 35;
 const READLINK: u8 = 36;
 const ACCESS: u8 = 37;
-const FSYNC: u8 = 38;
+/// The code of fsync, which asks no seat.
+pub const FSYNC: u8 = 38;
 const STATFS: u8 = 39;
 const FALLOCATE: u8 = 40;
 const COPY_RANGE: u8 = 41;
