@@ -29,6 +29,17 @@ pub struct Trust {
     pub pages: bool,
 }
 
+/// Layers of GlusterFS's client that hold bytes, sizes or names back or remember them, each with
+/// the volume's option that takes it away.
+const GLUSTER_CACHES: &[(&str, &str)] = &[
+    ("performance/write-behind", "performance.write-behind"),
+    ("performance/md-cache", "performance.stat-prefetch"),
+    ("performance/quick-read", "performance.quick-read"),
+    ("performance/io-cache", "performance.io-cache"),
+    ("performance/read-ahead", "performance.read-ahead"),
+    ("performance/nl-cache", "performance.nl-cache"),
+];
+
 impl Trust {
     /// All of it, as where no other node has the file system.
     pub const WHOLE: Trust = Trust {
@@ -94,6 +105,28 @@ impl Backend {
     /// Whether a process serves it through the kernel's FUSE.
     pub fn is_fuse(&self) -> bool {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
+    }
+
+    /// Options of the GlusterFS volume that must be off where several nodes use it, and are on: the
+    /// mount's process has a cache of its own for each, which the kernel knows nothing of.
+    pub fn gluster_caches(&self) -> Vec<&'static str> {
+        if self.kind != "fuse.glusterfs" {
+            return Vec::new();
+        }
+        // The mount shows its layers in a folder that no listing has.
+        let layers = std::fs::read_dir(self.mount_point.join(".meta/graphs/active"));
+        let types = layers.into_iter().flatten().flatten();
+        let types =
+            types.filter_map(|layer| std::fs::read_to_string(layer.path().join("type")).ok());
+        let option = |kind: String| {
+            let mut known = GLUSTER_CACHES.iter();
+            known
+                .find(|(layer, _)| *layer == kind.trim())
+                .map(|(_, option)| *option)
+        };
+        let mut options: Vec<_> = types.filter_map(option).collect();
+        options.sort_unstable();
+        options
     }
 
     /// Whether the mount has this option, such as `nolock`.
@@ -191,6 +224,28 @@ mod tests {
             assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, pages));
             assert_eq!(on("nfs4").trust(config), trust(false, pages));
         }
+    }
+
+    #[test]
+    fn layers_of_gluster_that_remember_are_named_by_their_options() {
+        let scratch = crate::storage::scratch::Scratch::new("layers");
+        let line = "7 1 0:9 / / rw - fuse.glusterfs s rw";
+        let mut backend = parse(line, "7").expect("7");
+        backend.mount_point = scratch.path().to_owned();
+        assert!(backend.gluster_caches().is_empty());
+        for (name, kind) in [
+            ("v-write-behind", "performance/write-behind\n"),
+            ("v-md-cache", "performance/md-cache\n"),
+            ("v-client-0", "protocol/client\n"),
+        ] {
+            let layer = scratch.path().join(".meta/graphs/active").join(name);
+            std::fs::create_dir_all(&layer).expect("room");
+            std::fs::write(layer.join("type"), kind).expect("room");
+        }
+        let caches = ["performance.stat-prefetch", "performance.write-behind"];
+        assert_eq!(backend.gluster_caches(), caches);
+        backend.kind = "fuse.ceph-fuse".to_owned();
+        assert!(backend.gluster_caches().is_empty());
     }
 
     #[test]

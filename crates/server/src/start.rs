@@ -330,6 +330,12 @@ fn export(
     let trust = backend.trust(config);
     let options = export_options(config, descriptors, trust);
     let files = PosixFiles::open(&config.export, &options)?;
+    if backend.is_fuse() {
+        storage::check_groups(config, &files)?;
+    }
+    if !trust.pages {
+        storage::check_layers(config, &backend)?;
+    }
     let place = Place::of(&backend, trust, files.hidden()).map_err(unknown())?;
     Ok((options, files, place, backend.is_shared(config)))
 }

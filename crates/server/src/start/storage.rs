@@ -1,6 +1,7 @@
 //! The storage that a configuration asks for, and why it is that one.
 
 use super::StartError;
+use crate::backend::Backend;
 use crate::config::Config;
 use crate::config::{Engine, Io};
 use crate::storage::{
@@ -101,6 +102,39 @@ fn wake(waker: &Arc<Waker>) -> Wake {
         // The reactor is gone when this fails.
         let _ = waker.wake();
     })
+}
+
+/// Tries whether the back end heeds the groups of callers, which storage threads change.
+pub(super) fn check_groups(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
+    let export = config.export.display();
+    match files.groups_count() {
+        Ok(Some(false)) => Err(StartError::Unshared(format!(
+            "export {export}: groups of callers: the file system goes by groups that a thread had \
+             earlier, so members of a group would be refused and others let in; mount GlusterFS \
+             with -o gid-timeout=0, others with what keeps them from caching groups"
+        ))),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            warn!("export {export}: cannot try whether groups of callers count: {error}");
+            Ok(())
+        }
+    }
+}
+
+/// Refuses a mount whose process remembers for itself what other nodes may change.
+pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), StartError> {
+    let caches = backend.gluster_caches();
+    if caches.is_empty() {
+        return Ok(());
+    }
+    let (export, volume) = (config.export.display(), &backend.source);
+    Err(StartError::Unshared(format!(
+        "export {export}: sizes and bytes of other nodes: GlusterFS's client holds writes back and \
+         remembers sizes and data, so forwarders on several nodes would be wrong; set off for \
+         volume {volume}: {}; if all forwarders run on this node, set one_node = true in \
+         [ownership]",
+        caches.join(", ")
+    )))
 }
 
 /// Tries what several nodes need whose page caches may be old.

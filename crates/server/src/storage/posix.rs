@@ -12,6 +12,7 @@ mod caller;
 mod data;
 mod direct;
 mod export;
+mod groups;
 mod listing;
 mod names;
 mod opens;
