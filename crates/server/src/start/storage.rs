@@ -142,7 +142,8 @@ fn bypass(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
     let refused = |error: std::io::Error| {
         StartError::Unshared(format!(
             "export {}: forwarders on several nodes need data past the page cache (direct I/O) at \
-             any place and length on this file system, and it has none: {error}; if all forwarders \
+             any place and length on this file system, and it has none: {error} (GlusterFS has it \
+             where the volume's network.remote-dio is enable); if all forwarders \
              run on this node, set one_node = true in [ownership]",
             config.export.display()
         ))
