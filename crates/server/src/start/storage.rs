@@ -38,9 +38,6 @@ pub(super) fn choose(
         fence: fence.clone(),
     };
     let io = io(config, files)?;
-    if files.bypasses() {
-        bypass(config, files)?;
-    }
     let said = |engine, why: String| {
         let io = match io {
             Io::Buffered => "buffered",
@@ -158,6 +155,7 @@ fn bypass(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
 /// How data goes: direct only where the export takes it.
 fn io(config: &Config, files: &PosixFiles) -> Result<Io, StartError> {
     if files.bypasses() {
+        bypass(config, files)?;
         return Ok(Io::Direct);
     }
     if config.storage.io == Io::Buffered {

@@ -75,7 +75,7 @@ pub(crate) fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
 }
 
 impl Export {
-    /// The trial: bytes that were written at any place can be read past the page cache at any place.
+    /// The trial: what was written at any place can be read past the page cache at any place.
     fn try_bypass(&self) -> io::Result<()> {
         let name = draft_name("bypass");
         let file = open_hidden_file(self.hidden(), &name)?;
