@@ -180,8 +180,14 @@ impl Log<'_> {
             self.row.sequence,
             &bytes[..len],
         );
-        if self.row.table.must_persist()
-            && let Err(errno) = self.row.table.persist()
+        let persisted = match self.row.table.must_persist() {
+            true => self.row.table.persist(),
+            false => Ok(()),
+        };
+        // A full back end must not keep anybody from making room on it.
+        let full = |errno: &Errno| [Errno::ENOSPC, Errno::EDQUOT].contains(errno);
+        if let Err(errno) = persisted
+            && !(full(&errno) && intent.frees_room())
         {
             table::clear(&*self.row.table, self.row.row);
             return Err(errno.into());

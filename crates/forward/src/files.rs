@@ -30,6 +30,7 @@ impl Errno {
     pub const EOPNOTSUPP: Errno = Errno(95);
     pub const ETIMEDOUT: Errno = Errno(110);
     pub const ESTALE: Errno = Errno(116);
+    pub const EDQUOT: Errno = Errno(122);
 }
 
 /// Why a primitive call did not do what was asked.

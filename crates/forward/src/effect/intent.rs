@@ -179,6 +179,15 @@ impl<'a> Intent<'a> {
         out.len()
     }
 
+    /// Whether the operation may give room back.
+    pub(super) fn frees_room(&self) -> bool {
+        match self {
+            Intent::Remove { .. } | Intent::RemoveXattr { .. } => true,
+            Intent::SetAttr { set, size, .. } => set.size.is_some_and(|wanted| wanted < *size),
+            _ => false,
+        }
+    }
+
     /// Reads an intent, None if the bytes are none.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Intent<'a>> {
         let mut from = Reader::new(bytes);

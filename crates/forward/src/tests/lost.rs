@@ -130,6 +130,7 @@ fn what_waits_at_the_loss_has_no_effect() {
 struct Written {
     table: ModelTable,
     fails: AtomicBool,
+    full: AtomicBool,
     persisted: AtomicUsize,
 }
 
@@ -148,9 +149,11 @@ impl SeatTable for Written {
 
     fn persist(&self) -> Result<(), Errno> {
         self.persisted.fetch_add(1, Ordering::Relaxed);
-        match self.fails.load(Ordering::Relaxed) {
-            true => Err(Errno::EIO),
-            false => Ok(()),
+        let set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        match (set(&self.fails), set(&self.full)) {
+            (true, _) => Err(Errno::EIO),
+            (_, true) => Err(Errno::ENOSPC),
+            _ => Ok(()),
         }
     }
 
@@ -172,6 +175,7 @@ fn written() -> (World, Host, Tester, Arc<Written>) {
     let table = Arc::new(Written {
         table,
         fails: AtomicBool::new(false),
+        full: AtomicBool::new(false),
         persisted: AtomicUsize::new(0),
     });
     host.tell(Input::SeatTaken {
@@ -193,6 +197,22 @@ fn an_intent_is_persisted_before_its_effect_or_there_is_none() {
     let refused = tester.call(&mut host, create(root, "two", true));
     assert_eq!(errno(refused), Errno::EIO.0);
     assert!(world.disk.contents("two").is_none());
+}
+
+#[test]
+fn a_full_back_end_keeps_nobody_from_removing_files() {
+    let (world, mut host, mut tester, table) = written();
+    tester.create(&mut host, "one");
+    table.full.store(true, Ordering::Relaxed);
+    let root = tester.root();
+    let refused = tester.call(&mut host, create(root, "two", true));
+    assert_eq!(errno(refused), Errno::ENOSPC.0);
+    let unlink = Op::Unlink {
+        parent: root,
+        name: b"one"[..].into(),
+    };
+    assert!(tester.call(&mut host, unlink).is_ok());
+    assert!(world.disk.contents("one").is_none());
 }
 
 #[test]
