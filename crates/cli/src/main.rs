@@ -2,6 +2,7 @@
 
 mod bench;
 mod calibrate;
+mod check;
 mod demo;
 mod down;
 mod fail;
@@ -51,6 +52,7 @@ enum Command {
     Sim(sim::Sim),
     Report(report::Report),
     Calibrate(calibrate::Calibrate),
+    Check(check::Check),
     Trace(trace::Trace),
     Bench(bench::Bench),
     Demo(demo::Demo),
@@ -92,6 +94,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Sim(sim) => sim.perform(),
         Command::Report(report) => report.perform(),
         Command::Calibrate(calibrate) => calibrate.perform(),
+        Command::Check(check) => check.perform(),
         Command::Trace(trace) => trace.perform(),
         Command::Bench(bench) => bench.perform(),
         Command::Demo(demo) => demo.perform(),

@@ -144,6 +144,7 @@ fn every_flag_is_documented() {
         "share remove",
         "view",
         "calibrate",
+        "check",
         "trace summarise",
         "trace import",
     ];

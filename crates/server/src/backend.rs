@@ -4,6 +4,18 @@
 //! This is a table by type. What a type promises is tried out between forwarders and by
 //! `tidegate check`; this page says which of the two ways of working a forwarder begins with.
 
+mod alone;
+pub mod check;
+#[cfg(test)]
+mod lies;
+mod mailbox;
+mod op;
+mod place;
+pub mod property;
+pub mod settings;
+mod talk;
+mod trials;
+
 use crate::config::Config;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,105 @@
+//! Whether a back end judges each call by the groups that its caller has now.
+//!
+//! Daemons of FUSE file systems look up the groups of a calling thread and may remember them. The
+//! threads of a forwarder act for many users, one after another: remembered groups are another's.
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A group and a user that nobody is.
+const GROUP: libc::gid_t = 2_147_000_003;
+const USER: libc::uid_t = 2_147_000_004;
+
+/// Outer error: why it cannot be tried.
+pub(super) fn trial(folder: BorrowedFd<'_>, name: &str) -> Result<Result<(), String>, String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("only root acts for other users".to_owned());
+    }
+    let made = make(folder, name).map_err(|error| error.to_string())?;
+    let result = std::thread::scope(|scope| {
+        // Two threads: what is remembered of a thread can only be seen when its groups change.
+        let first = scope.spawn(|| thread(&made, &[false, true]));
+        let first = first.join().map_err(|_| "its thread ended".to_owned())?;
+        let second = scope.spawn(|| thread(&made, &[true, false]));
+        let second = second.join().map_err(|_| "its thread ended".to_owned())?;
+        Ok(first.and_then(|one| second.map(|two| one.and(two))))
+    });
+    let _ = rustix::fs::unlinkat(&made, "f", AtFlags::empty());
+    let _ = rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR);
+    match result {
+        Err(why) | Ok(Err(why)) => Err(why),
+        Ok(Ok(seen)) => Ok(seen),
+    }
+}
+
+/// A directory that only members of the group may write.
+fn make(folder: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::mkdirat(folder, name, Mode::RWXU)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = rustix::fs::openat(folder, name, flags, Mode::empty());
+    let ready = opened.and_then(|fd| {
+        let group = rustix::fs::Gid::from_raw(GROUP);
+        rustix::fs::fchown(&fd, None, Some(group))?;
+        rustix::fs::fchmod(&fd, Mode::RWXU | Mode::RWXG)?;
+        Ok(fd)
+    });
+    if ready.is_err() {
+        let _ = rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR);
+    }
+    ready
+}
+
+/// As the user, makes a file in the directory with and without the group, in this order.
+fn thread(made: &OwnedFd, members: &[bool]) -> Result<Result<(), String>, String> {
+    for member in members {
+        let groups = [GROUP];
+        let groups = if *member { &groups[..] } else { &[] };
+        let tried = as_user(groups, || {
+            // A new name each time: one that is known is found without asking anybody.
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::openat(made.as_fd(), "f", flags, Mode::RUSR).map(drop)
+        })?;
+        if tried.is_ok() {
+            let _ = rustix::fs::unlinkat(made, "f", AtFlags::empty());
+        }
+        match (member, tried) {
+            (true, Ok(())) | (false, Err(Errno::ACCESS)) => {}
+            (true, Err(Errno::ACCESS)) => {
+                return Ok(Err(
+                    "a member of a group is refused: the groups that its thread had \
+                               before are remembered"
+                        .to_owned(),
+                ));
+            }
+            (false, Ok(())) => {
+                return Ok(Err(
+                    "a group that the thread had before still opens the door".into(),
+                ));
+            }
+            (_, Err(error)) => return Err(error.to_string()),
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// With the user and the groups, in this thread only, then as root again.
+fn as_user<T>(groups: &[libc::gid_t], act: impl FnOnce() -> T) -> Result<T, String> {
+    let error = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
+    let keep = libc::uid_t::MAX;
+    // The C library would set these for all threads of the process; the kernel has them by thread.
+    // SAFETY: the pointer and the count are those of the slice, which the kernel only reads.
+    let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    if set != 0 {
+        return Err(error("setgroups"));
+    }
+    // SAFETY: takes three numbers; the real and the saved user stay root, so that this ends.
+    if unsafe { libc::syscall(libc::SYS_setresuid, keep, USER, keep) } != 0 {
+        return Err(error("setresuid"));
+    }
+    let result = act();
+    // SAFETY: as above.
+    let back = unsafe { libc::syscall(libc::SYS_setresuid, keep, 0, keep) };
+    assert_eq!(back, 0, "root by its saved user may be root again");
+    Ok(result)
+}

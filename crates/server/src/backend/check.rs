@@ -1,0 +1,334 @@
+//! `tidegate check`: instances on several nodes meet in a folder of the directory, and one of them
+//! tries each with each.
+
+mod meeting;
+
+use super::Backend;
+use super::alone;
+use super::op::{OPEN_CREATE, Op, Verb};
+use super::place::{Gone, Local, Place};
+use super::property::{Finding, Findings, Found};
+use super::talk::{Call, Remote, serve};
+use super::trials;
+use meeting::{Meeting, Seat};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where instances meet, in the directory that is checked.
+pub const FOLDER: &str = ".tidegate-check";
+/// Words at the end of a talk.
+const FIT: &str = "fit";
+const UNFIT: &str = "unfit";
+const FAILED: &str = "failed";
+const DIE: &str = "die";
+/// Between beats of an instance that waits.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// What is asked for.
+pub struct Plan {
+    /// The directory, on the mount that forwarders would use.
+    pub dir: PathBuf,
+    /// Instances that take part, this one too.
+    pub nodes: u16,
+    /// All of it may take so long.
+    pub time: Duration,
+    /// This instance's node is the one that is killed at the end.
+    pub dies: bool,
+    /// Set from elsewhere: end soon.
+    pub ends: Arc<AtomicBool>,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The directory cannot be used.
+    #[error("{0}")]
+    Directory(String),
+    /// Not enough instances came, or one left.
+    #[error("{0}")]
+    Nodes(String),
+    /// It was interrupted, or took too long.
+    #[error("ended before all was tried: {0}")]
+    Ended(String),
+}
+
+/// What came of it.
+pub struct Checked {
+    /// What the directory lies on, as this node has it mounted.
+    pub backend: Backend,
+    /// What this node found alone; at the instance that led, also what all pairs found.
+    pub findings: Findings,
+    /// Names of the nodes that took part, this one first where it led.
+    pub nodes: Vec<String>,
+    /// Two of them work on one mount, so what one has written the other remembers.
+    pub same_mount: bool,
+    /// Whether this instance led; others learn only whether the pairs were in order.
+    pub led: bool,
+    /// Whether pairs were in order; None on one node.
+    pub pairs_fit: Option<bool>,
+}
+
+impl Checked {
+    /// What it lacks for forwarders on several nodes, or on one: the first thing.
+    pub fn missing(&self, several: bool) -> Option<&Finding> {
+        self.findings.missing(several, self.backend.reach)
+    }
+
+    /// Fit for forwarders on one node.
+    pub fn fit_one(&self) -> bool {
+        self.missing(false).is_none()
+    }
+
+    /// Fit for forwarders on several; None if one instance alone cannot tell.
+    pub fn fit_several(&self) -> Option<bool> {
+        match self.missing(true) {
+            Some(_) => Some(false),
+            None => self.pairs_fit,
+        }
+    }
+}
+
+/// Checks; `tell` gets a line for people now and then.
+pub fn check(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Checked, CheckError> {
+    let backend = Backend::of_path(&plan.dir);
+    let backend = backend.map_err(|error| directory(&plan.dir, &error))?;
+    let until = Instant::now() + plan.time;
+    let meeting = Meeting::open(&plan.dir, plan.nodes, plan.ends.clone());
+    let meeting = meeting.map_err(|error| directory(&plan.dir, &error))?;
+    let id = format!("{:x}", std::process::id());
+    let folder = meeting.folder();
+    let alone = alone::trials(std::os::fd::AsFd::as_fd(&*folder), &backend, &id, false);
+    let mut checked = Checked {
+        backend,
+        findings: alone,
+        nodes: vec![rustix::system::uname().nodename().to_string_lossy().into()],
+        same_mount: false,
+        led: true,
+        pairs_fit: None,
+    };
+    if plan.nodes == 1 {
+        return Ok(checked);
+    }
+    tell(&format!("waiting for {} more instances", plan.nodes - 1));
+    let mut seat = meeting.join(until, plan.dies)?;
+    let mut place = Local::new(folder);
+    match seat.number() {
+        0 => lead(plan, until, &mut seat, &mut place, &mut checked, tell)?,
+        _ => {
+            checked.led = false;
+            checked.pairs_fit = Some(follow(plan, until, &mut seat, &mut place, tell)?);
+        }
+    }
+    Ok(checked)
+}
+
+fn directory(path: &Path, error: &std::io::Error) -> CheckError {
+    let path = path.display();
+    CheckError::Directory(format!(
+        "{path}: {error}; name a directory that you may write, on the mount that forwarders use"
+    ))
+}
+
+fn system(error: std::io::Error) -> CheckError {
+    CheckError::Nodes(format!("the other instances cannot be heard: {error}"))
+}
+
+/// Tries each with each.
+fn lead(
+    plan: &Plan,
+    until: Instant,
+    seat: &mut Seat,
+    place: &mut Local,
+    checked: &mut Checked,
+    tell: &dyn Fn(&str),
+) -> Result<(), CheckError> {
+    let others = seat.wait_for_all(until)?;
+    checked
+        .nodes
+        .extend(others.iter().map(|one| one.host.clone()));
+    let mut mounts: Vec<u64> = others.iter().map(|one| one.mount).collect();
+    mounts.push(seat.post.mount());
+    mounts.sort_unstable();
+    mounts.dedup();
+    checked.same_mount = mounts.len() < usize::from(plan.nodes);
+    let tried = pairs(plan, seat, place, tell).and_then(|mut findings| {
+        if let Some(dies) = others.iter().find(|one| one.body == DIE) {
+            dead_node(seat, place, dies.from, until, &mut findings, tell)?;
+        }
+        Ok(findings)
+    });
+    let word = match &tried {
+        Ok(findings) if findings.missing(true, checked.backend.reach).is_none() => FIT,
+        Ok(_) => UNFIT,
+        Err(_) => FAILED,
+    };
+    for one in &others {
+        if let Ok(Call::Talking(remote)) = Remote::call(&mut seat.post, one.from) {
+            // Whoever does not hear it waits until its own time is over.
+            let _ = remote.end(word);
+        }
+    }
+    let findings = tried?;
+    checked.pairs_fit = Some(findings.missing(true, checked.backend.reach).is_none());
+    checked.findings.add(findings);
+    Ok(())
+}
+
+fn pairs(
+    plan: &Plan,
+    seat: &mut Seat,
+    place: &mut Local,
+    tell: &dyn Fn(&str),
+) -> Result<Findings, CheckError> {
+    let mut findings = Findings::new();
+    for first in 0..plan.nodes {
+        for second in first + 1..plan.nodes {
+            tell(&format!("trying {first} with {second}"));
+            let prefix = format!("{:x}-{first}-{second}", std::process::id());
+            let (one, two) = (&mut seat.post, &mut seat.second);
+            let found = {
+                let mut remote = talking(Remote::call(two, second), second)?;
+                let found = if first == 0 {
+                    trials::series(place, &mut remote, &prefix, false)
+                } else {
+                    let mut other = talking(Remote::call(one, first), first)?;
+                    let found = trials::series(&mut other, &mut remote, &prefix, false);
+                    other.end("").map_err(system)?;
+                    found
+                };
+                remote.end("").map_err(system)?;
+                found
+            };
+            let found = found.map_err(|Gone(what)| match plan.ends.load(Ordering::Acquire) {
+                true => CheckError::Ended("interrupted, or out of time".to_owned()),
+                false => CheckError::Nodes(format!("an instance is lost: {what}")),
+            })?;
+            findings.add(found);
+        }
+    }
+    Ok(findings)
+}
+
+fn talking(call: std::io::Result<Call<'_>>, side: u16) -> Result<Remote<'_>, CheckError> {
+    match call.map_err(system)? {
+        Call::Talking(remote) => Ok(remote),
+        _ => Err(CheckError::Nodes(format!(
+            "instance {side} does not answer: it ended, or this directory does not show what it \
+             writes"
+        ))),
+    }
+}
+
+/// How long the lock of a node lives that dies with it.
+fn dead_node(
+    seat: &mut Seat,
+    place: &mut Local,
+    dies: u16,
+    until: Instant,
+    findings: &mut Findings,
+    tell: &dyn Fn(&str),
+) -> Result<(), CheckError> {
+    let property = "locks of a dead node";
+    let name = format!("t-{:x}-dead", std::process::id());
+    let open = Op::new(Verb::Open).slot(9).name(&name).at(OPEN_CREATE);
+    let lock = Op::new(Verb::Lock).slot(9);
+    let lost = |Gone(what): Gone| CheckError::Nodes(what);
+    let mut remote = talking(Remote::call(&mut seat.post, dies), dies)?;
+    let had = remote
+        .run(&open)
+        .and_then(|_| remote.run(&lock))
+        .map_err(lost)?;
+    remote.end(DIE).map_err(system)?;
+    let opened = place.run(&open).map_err(lost)?;
+    if had.number != 1 || !opened.ok() {
+        findings.note(property, Found::Unknown, "no lock was had".to_owned());
+        return Ok(());
+    }
+    tell(&format!("instance {dies} has a lock; kill its node now"));
+    let (mut beat, mut heard) = (0, Instant::now());
+    loop {
+        if let Some(letter) = seat
+            .post
+            .read(dies)
+            .map_err(system)?
+            .filter(|it| it.beat != beat)
+        {
+            (beat, heard) = (letter.beat, Instant::now());
+        }
+        let alive = heard.elapsed() < 10 * BEAT;
+        let seconds = heard.elapsed().as_secs();
+        if place.run(&lock).map_err(lost)?.number == 1 {
+            match alive {
+                true => findings.note(property, Found::No, "a living node lost it".to_owned()),
+                false => findings.note(property, Found::Yes, format!("free after {seconds} s")),
+            }
+            return Ok(());
+        }
+        if Instant::now() + 10 * BEAT > until || seat.post.ends() {
+            let seen = match alive {
+                true => "the node was not killed in time".to_owned(),
+                false => format!("still held after {seconds} s"),
+            };
+            findings.note(
+                property,
+                if alive { Found::Unknown } else { Found::No },
+                seen,
+            );
+            return Ok(());
+        }
+        seat.post.beat().map_err(system)?;
+        std::thread::sleep(BEAT);
+    }
+}
+
+/// Does what the leading instance says; whether the pairs were in order.
+fn follow(
+    plan: &Plan,
+    until: Instant,
+    seat: &mut Seat,
+    place: &mut Local,
+    tell: &dyn Fn(&str),
+) -> Result<bool, CheckError> {
+    let (mut beat, mut heard) = (0, Instant::now());
+    let mut dying = false;
+    let word = if plan.dies { DIE } else { "" };
+    loop {
+        if plan.ends.load(Ordering::Acquire) || Instant::now() > until {
+            return Err(CheckError::Ended("interrupted, or out of time".to_owned()));
+        }
+        if let Some(leader) = seat
+            .post
+            .read(0)
+            .map_err(system)?
+            .filter(|it| it.beat != beat)
+        {
+            (beat, heard) = (leader.beat, Instant::now());
+        }
+        if heard.elapsed() > Duration::from_secs(20) {
+            let what = "the instance that leads is silent for 20 s: it ended, or this directory \
+                        does not show what it writes";
+            return Err(CheckError::Nodes(what.to_owned()));
+        }
+        match seat.post.caller().map_err(system)? {
+            Some(caller) => match serve(&mut seat.post, &caller, place).map_err(system)? {
+                Some(said) if said == FIT => return Ok(true),
+                Some(said) if said == UNFIT => return Ok(false),
+                Some(said) if said == FAILED => {
+                    let what =
+                        "the instance that leads has lost another one; its output says which";
+                    return Err(CheckError::Nodes(what.to_owned()));
+                }
+                Some(said) if said == DIE => dying = true,
+                _ => {}
+            },
+            None => seat.post.beat_with(word).map_err(system)?,
+        }
+        if std::mem::take(&mut dying) {
+            tell("this node has a lock: kill it now (power off, or the mount's daemon by SIGKILL)");
+        }
+        std::thread::sleep(BEAT / 4);
+    }
+}

@@ -1,0 +1,233 @@
+//! How instances of `tidegate check` find each other: each claims a number by a file that only one
+//! can make, and shows in its box that it lives.
+
+use super::{BEAT, CheckError, DIE, FOLDER, system};
+use crate::backend::mailbox::{Letter, State};
+use crate::backend::talk::Post;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// A claim whose box shows no life for so long is left over from an instance that was killed.
+const DEAD: Duration = Duration::from_secs(3);
+/// The leading instance has a second box from this number on, for talks between two others.
+const SECOND: u16 = 1000;
+
+/// The folder where instances meet; removed by the last that leaves.
+pub(super) struct Meeting {
+    folder: Arc<OwnedFd>,
+    parent: OwnedFd,
+    nodes: u16,
+    ends: Arc<AtomicBool>,
+}
+
+/// An instance's place in the meeting.
+pub(super) struct Seat {
+    pub(super) post: Post,
+    pub(super) second: Post,
+    number: u16,
+    nodes: u16,
+    _claim: Claim,
+}
+
+struct Claim {
+    folder: Arc<OwnedFd>,
+    name: String,
+    /// Removes the folder after this claim.
+    _meeting: Meeting,
+}
+
+impl Meeting {
+    pub(super) fn open(dir: &Path, nodes: u16, ends: Arc<AtomicBool>) -> io::Result<Meeting> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = rustix::fs::open(dir, flags, Mode::empty())?;
+        match rustix::fs::mkdirat(&parent, FOLDER, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let folder = rustix::fs::openat(&parent, FOLDER, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        if rustix::fs::fstat(&folder)?.st_uid != rustix::process::geteuid().as_raw() {
+            let what = format!("{FOLDER} in it is another user's; let its owner remove it");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok(Meeting {
+            folder: Arc::new(folder),
+            parent,
+            nodes,
+            ends,
+        })
+    }
+
+    pub(super) fn folder(&self) -> Arc<OwnedFd> {
+        self.folder.clone()
+    }
+
+    /// Takes a number that nobody has.
+    pub(super) fn join(self, until: Instant, dies: bool) -> Result<Seat, CheckError> {
+        // The instance that dies must not be the one that tells of it.
+        let numbers = || u16::from(dies)..self.nodes;
+        let mut dead = Vec::new();
+        let number = loop {
+            let mut claimed = None;
+            for number in numbers() {
+                let name = format!("claim.{number}");
+                if dead.contains(&number) {
+                    // Two may do so at once; see `wait_for_all`.
+                    let _ = rustix::fs::unlinkat(&*self.folder, &name, AtFlags::empty());
+                }
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                match rustix::fs::openat(&*self.folder, &name, flags, Mode::RUSR | Mode::WUSR) {
+                    Ok(_) => claimed = Some(number),
+                    Err(Errno::EXIST) => continue,
+                    Err(error) => return Err(system(error.into())),
+                }
+                break;
+            }
+            if let Some(number) = claimed {
+                break number;
+            }
+            dead = self.dead(numbers().collect())?;
+            if dead.is_empty() || Instant::now() > until {
+                let (nodes, dir) = (self.nodes, FOLDER);
+                return Err(CheckError::Nodes(format!(
+                    "{nodes} instances are here already: wait until they are done, or give all of \
+                     them the same --nodes (leftovers are in {dir})"
+                )));
+            }
+        };
+        let claim = Claim {
+            folder: self.folder.clone(),
+            name: format!("claim.{number}"),
+            _meeting: self,
+        };
+        let meeting = &claim._meeting;
+        let post = |own| Post::new(meeting.folder.clone(), own, meeting.ends.clone());
+        let mut post_of_own = post(number).map_err(system)?;
+        post_of_own
+            .beat_with(if dies { DIE } else { "" })
+            .map_err(system)?;
+        Ok(Seat {
+            post: post_of_own,
+            second: post(SECOND).map_err(system)?,
+            number,
+            nodes: meeting.nodes,
+            _claim: claim,
+        })
+    }
+
+    /// The numbers whose boxes show no life.
+    fn dead(&self, numbers: Vec<u16>) -> Result<Vec<u16>, CheckError> {
+        let mut post = Post::new(self.folder.clone(), SECOND + 1, self.ends.clone());
+        let post = post
+            .as_mut()
+            .map_err(|error| system(io::Error::other(error.to_string())))?;
+        let mut beats = |numbers: &[u16]| -> Result<Vec<u64>, CheckError> {
+            let beat = |letter: Option<Letter>| match letter {
+                Some(letter) if letter.state == State::Here => letter.beat ^ letter.life,
+                _ => 0,
+            };
+            numbers
+                .iter()
+                .map(|one| post.read(*one).map(beat).map_err(system))
+                .collect()
+        };
+        let before = beats(&numbers)?;
+        std::thread::sleep(DEAD);
+        let after = beats(&numbers)?;
+        let pairs = before.iter().zip(&after).zip(&numbers);
+        Ok(pairs
+            .filter(|((a, b), _)| a == b)
+            .map(|(_, number)| *number)
+            .collect())
+    }
+}
+
+impl Seat {
+    pub(super) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Until all others show that they live: their letters.
+    pub(super) fn wait_for_all(&mut self, until: Instant) -> Result<Vec<Letter>, CheckError> {
+        let mut first = BTreeMap::new();
+        loop {
+            self.post.beat().map_err(system)?;
+            let mut alive = Vec::new();
+            for other in (0..self.nodes).filter(|other| *other != self.number) {
+                let Some(letter) = self.post.read(other).map_err(system)? else {
+                    continue;
+                };
+                let known = *first.entry(other).or_insert(letter.beat ^ letter.life);
+                if letter.state == State::Here && known != letter.beat ^ letter.life {
+                    alive.push(letter);
+                }
+            }
+            if alive.len() + 1 == usize::from(self.nodes) {
+                return Ok(alive);
+            }
+            let (own, life) = (self.number, self.post.life());
+            if self
+                .post
+                .read(own)
+                .map_err(system)?
+                .is_some_and(|letter| letter.life != life)
+            {
+                let what = "two instances took one number; start this one again";
+                return Err(CheckError::Nodes(what.to_owned()));
+            }
+            if Instant::now() > until || self.post.ends() {
+                return Err(CheckError::Nodes(format!(
+                    "{} of {} instances came: start the others within --seconds-max on nodes that \
+                     have this directory mounted, or this directory does not show them what is \
+                     written here",
+                    alive.len() + 1,
+                    self.nodes
+                )));
+            }
+            std::thread::sleep(BEAT);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // The others would only wait a little longer.
+        let _ = self.post.leave();
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlinkat(&*self.folder, &self.name, AtFlags::empty());
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let Ok(entries) = rustix::fs::Dir::read_from(self.folder.as_fd()) else {
+            return;
+        };
+        let names: Vec<_> = entries
+            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+            .collect();
+        if names.iter().any(|name| name.starts_with("claim.")) {
+            return;
+        }
+        let ours = |name: &&String| {
+            ["box.", "bell.", "t-"]
+                .iter()
+                .any(|it| name.starts_with(it))
+        };
+        for name in names.iter().filter(ours) {
+            // Another that leaves may be quicker.
+            let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
+        }
+        let _ = rustix::fs::unlinkat(&self.parent, FOLDER, AtFlags::REMOVEDIR);
+    }
+}

@@ -1,0 +1,240 @@
+//! A back end that lies, for tests: it remembers what another may have changed, or keeps locks to
+//! itself. Each lie must be found by the trial of the property that it breaks.
+
+use super::mailbox::tests::folder;
+use super::op::{Answer, OPEN_DIRECT, Op, Verb};
+use super::place::{Gone, Local, Place};
+use super::property::{Findings, Found, PROPERTIES};
+use super::trials::series;
+use crate::backend::Reach;
+use crate::storage::scratch::Scratch;
+use std::collections::BTreeMap;
+
+/// What a mount gets wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    /// Attributes are those that were seen first, whoever asks how.
+    Sizes,
+    /// Only to those who do not ask past what is remembered.
+    RememberedSizes,
+    /// Link counts are those that were seen first.
+    Links,
+    /// Data that was read stays, past the page cache too.
+    Data,
+    /// It stays for readers through the page cache, whatever is dropped.
+    CachedData,
+    /// The first end of a file stays.
+    Ends,
+    /// A name that was not there is not there.
+    NoNames,
+    /// A name that was there is there.
+    OldNames,
+    /// What was listed is listed.
+    Listings,
+    /// Anybody can make a name again.
+    Creation,
+    /// Every lock can be had.
+    Locks,
+    /// No lock is ever given back.
+    Release,
+    /// Locks are not there at all.
+    NoLocks,
+    /// A rename takes the old name away first.
+    Rename,
+}
+
+/// A mount with a lie.
+struct Liar {
+    local: Local,
+    lie: Lie,
+    known: BTreeMap<String, Answer>,
+    direct: [bool; 16],
+}
+
+impl Liar {
+    fn new(local: Local, lie: Lie) -> Liar {
+        Liar {
+            local,
+            lie,
+            known: BTreeMap::new(),
+            direct: [false; 16],
+        }
+    }
+
+    /// The first answer to this question.
+    fn first(&mut self, op: &Op, key: String) -> Result<Answer, Gone> {
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        let answer = self.local.run(op)?;
+        self.known.insert(key, answer.clone());
+        Ok(answer)
+    }
+
+    /// The answer with what was true first in one of its parts.
+    fn but(&mut self, op: &Op, part: fn(&mut Answer) -> &mut u64) -> Result<Answer, Gone> {
+        let mut answer = self.local.run(op)?;
+        let key = format!("{:?} {} {}", op.verb, op.slot, op.name);
+        if answer.ok() {
+            let mut first = self.known.entry(key).or_insert(answer.clone()).clone();
+            *part(&mut answer) = *part(&mut first);
+        }
+        Ok(answer)
+    }
+}
+
+impl Place for Liar {
+    fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
+        let slot = usize::from(op.slot);
+        if op.verb == Verb::Open {
+            self.direct[slot] = op.at & OPEN_DIRECT != 0;
+            self.known
+                .retain(|key, _| !key.contains(&format!(" {slot} ")));
+        }
+        let looks = matches!(op.verb, Verb::Stat | Verb::StatOpen);
+        match (self.lie, op.verb) {
+            (Lie::Sizes, _) if looks => self.but(op, |answer| &mut answer.number),
+            (Lie::RememberedSizes, _) if looks && op.at == 0 => {
+                self.but(op, |answer| &mut answer.number)
+            }
+            (Lie::Links, Verb::StatOpen) => self.but(op, |answer| &mut answer.other),
+            (Lie::Data, Verb::Read) => self.first(op, format!("read {slot} {}", op.at)),
+            (Lie::CachedData, Verb::Read) if !self.direct[slot] => {
+                self.first(op, format!("read {slot} {}", op.at))
+            }
+            (Lie::Ends, Verb::Read) if op.at > 0 => Ok(Answer::default()),
+            (Lie::NoNames, Verb::Stat) => {
+                let answer = self.first(op, op.name.clone())?;
+                match answer.ok() {
+                    true => self.local.run(op),
+                    false => Ok(answer),
+                }
+            }
+            (Lie::OldNames, Verb::Stat) => {
+                let answer = self.local.run(op)?;
+                let old = self.known.get(&op.name).cloned();
+                if answer.ok() {
+                    self.known.insert(op.name.clone(), answer.clone());
+                }
+                Ok(old.unwrap_or(answer))
+            }
+            (Lie::Listings, Verb::List) => self.first(op, format!("list {}", op.name)),
+            (Lie::Creation, Verb::Make) => self.local.run(op).map(|_| Answer::default()),
+            (Lie::Locks, Verb::Lock) => self.local.run(op).map(|_| Answer::number(1)),
+            (Lie::Release, Verb::Lock) if op.at == 6 => {
+                let answer = self.first(op, "lock 6".to_owned())?;
+                Ok(Answer::number(answer.number & u64::from(op.len == 9)))
+            }
+            (Lie::NoLocks, Verb::Lock | Verb::Unlock | Verb::Locked) => Ok(Answer {
+                errno: libc::ENOLCK,
+                ..Answer::default()
+            }),
+            _ => self.local.run(op),
+        }
+    }
+
+    fn begin(&mut self, op: &Op) -> Result<(), Gone> {
+        if (self.lie, op.verb) == (Lie::Rename, Verb::Churn) {
+            // Nobody ever has the new name: looks find nothing for as long as it is renamed.
+            self.local.run(&Op::new(Verb::Unlink).name(&op.to))?;
+            let aside = format!("{}-aside", op.to);
+            let watch = Op::new(Verb::Churn).name(&op.name).to(&aside).len(op.len);
+            return self.local.begin(&watch);
+        }
+        self.local.begin(op)
+    }
+
+    fn finish(&mut self) -> Result<Answer, Gone> {
+        self.local.finish()
+    }
+}
+
+fn with_lie(lie: Option<Lie>, short: bool) -> Findings {
+    let scratch = Scratch::new("lies");
+    let folder = folder(&scratch);
+    let mut here = Local::new(folder.clone());
+    let there = Local::new(folder);
+    let findings = match lie {
+        Some(lie) => series(&mut here, &mut Liar::new(there, lie), "1", short),
+        None => series(&mut here, &mut { there }, "1", short),
+    };
+    drop(here);
+    let left = std::fs::read_dir(scratch.path())
+        .expect("it is there")
+        .count();
+    assert_eq!(left, 0, "all names are removed");
+    findings.expect("no side is gone")
+}
+
+#[test]
+fn one_page_cache_tells_the_truth() {
+    for short in [true, false] {
+        let findings = with_lie(None, short);
+        for one in findings.iter() {
+            assert_eq!(one.found, Found::Yes, "{one:?}");
+        }
+        let tried = findings.iter().count();
+        let pairs = PROPERTIES
+            .iter()
+            .skip_while(|one| one.name != "sizes")
+            .count();
+        // All but the lock of a dead node.
+        assert_eq!(tried, pairs - if short { 8 } else { 1 });
+    }
+}
+
+#[test]
+fn each_lie_is_named() {
+    let cases: &[(Lie, &[&str])] = &[
+        (Lie::Sizes, &["sizes", "remembered sizes"]),
+        (Lie::RememberedSizes, &["remembered sizes"]),
+        (Lie::Links, &["link counts"]),
+        (Lie::Data, &["data, direct", "data, dropped first"]),
+        (Lie::CachedData, &["data, dropped first"]),
+        (Lie::Ends, &["ends of files"]),
+        (Lie::NoNames, &["new names", "renamed names"]),
+        (Lie::OldNames, &["removed names", "renamed names"]),
+        (Lie::Listings, &["listings"]),
+        (Lie::Creation, &["exclusive creation"]),
+        (Lie::Locks, &["locks between nodes"]),
+        (Lie::Release, &["locks between nodes", "release of locks"]),
+        (Lie::NoLocks, &["locks between nodes", "release of locks"]),
+    ];
+    for (lie, names) in cases {
+        let findings = with_lie(Some(*lie), true);
+        let wrong: Vec<_> = findings
+            .iter()
+            .filter(|one| one.found == Found::No)
+            .map(|one| one.property.name)
+            .collect();
+        for name in *names {
+            assert!(wrong.contains(name), "{lie:?}: {wrong:?}");
+        }
+        let missing = findings.missing(true, Reach::Cached);
+        let fits = *lie == Lie::RememberedSizes;
+        assert_eq!(missing.is_none(), fits, "{lie:?}: {missing:?}");
+        if let Some(one) = missing {
+            assert!(names.contains(&one.property.name), "{lie:?}: {one:?}");
+            assert!(!one.seen.is_empty(), "{one:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rename_that_is_not_atomic_is_named() {
+    let findings = with_lie(Some(Lie::Rename), false);
+    let missing = findings
+        .missing(true, Reach::Cached)
+        .expect("it is not fit");
+    assert_eq!(missing.property.name, "atomic rename");
+}
+
+#[test]
+fn who_saw_it_is_told() {
+    // The other side's mount remembers, so it is the other side that saw old data.
+    let findings = with_lie(Some(Lie::Data), true);
+    let missing = findings
+        .missing(true, Reach::Cached)
+        .expect("it is not fit");
+    assert_eq!(missing.here, Some(false));
+}

@@ -1,0 +1,302 @@
+//! Letters between the sides of trials: small files that are written and read past every cache.
+//!
+//! `box.N` is written by side N only and has its last letter; on `bell.N` the others ring for it.
+//! The files are larger than what file systems take for small: GlusterFS sends a small file's
+//! data along with its attributes, and believes those for a while. They keep their size, because
+//! a size may be remembered too.
+
+use super::place::{Aligned, BLOCK};
+use rustix::fs::{Advice, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use tidegate_sched::AppId;
+use tracing::warn;
+
+/// First word of a letter, and the version of what the sides say.
+const HEAD: &str = "tidegate-probe 1";
+const FILE_BYTES: u64 = 128 * 1024;
+/// A letter fills at most one block.
+const BODY_BYTES_MAX: usize = BLOCK - 512;
+
+/// What a side is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is there.
+    Here,
+    /// It has left in order.
+    Gone,
+}
+
+/// A side's last word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Letter {
+    /// Who writes.
+    pub(crate) from: u16,
+    /// Tells this process from the last one of this number.
+    pub(crate) life: u64,
+    /// Which kernel's mount it works on.
+    pub(crate) mount: u64,
+    /// Name of its node, for messages.
+    pub(crate) host: String,
+    pub(crate) state: State,
+    /// Grows with every letter.
+    pub(crate) beat: u64,
+    /// Which talk this belongs to; 0 for none.
+    pub(crate) talk: u64,
+    /// To whom.
+    pub(crate) to: u16,
+    /// Which word of the talk.
+    pub(crate) number: u64,
+    /// The word.
+    pub(crate) body: String,
+}
+
+impl Letter {
+    fn text(&self) -> String {
+        let state = match self.state {
+            State::Here => "here",
+            State::Gone => "gone",
+        };
+        let plain = |text: &str, or: char| -> String {
+            let wrong = |c: char| c.is_control() || (or == '_' && c.is_whitespace());
+            text.chars()
+                .map(|c| if wrong(c) { or } else { c })
+                .collect()
+        };
+        let mut body = plain(&self.body, '?');
+        if body.len() > BODY_BYTES_MAX {
+            let mut end = BODY_BYTES_MAX;
+            while !body.is_char_boundary(end) {
+                end -= 1;
+            }
+            body.truncate(end);
+        }
+        let host: String = plain(&self.host, '_').chars().take(64).collect();
+        let text = format!(
+            "{HEAD} {} {:016x} {:016x} {} {state} {} {:016x} {} {}\n{body}\n",
+            self.from, self.life, self.mount, host, self.beat, self.talk, self.to, self.number,
+        );
+        let end = format!("end {:016x}\n", AppId::from_name(&text).0);
+        text + &end
+    }
+
+    /// None if it is not whole, or of another make.
+    fn parse(text: &str) -> Option<Letter> {
+        let (text, end) = text.strip_suffix('\n')?.rsplit_once("end ")?;
+        if u64::from_str_radix(end, 16).ok()? != AppId::from_name(text).0 {
+            return None;
+        }
+        let (first, body) = text.strip_suffix('\n')?.split_once('\n')?;
+        let mut words = first.strip_prefix(HEAD)?.strip_prefix(' ')?.split(' ');
+        let mut next = || words.next();
+        let hex = |word: &str| u64::from_str_radix(word, 16).ok();
+        Some(Letter {
+            from: next()?.parse().ok()?,
+            life: hex(next()?)?,
+            mount: hex(next()?)?,
+            host: next()?.to_owned(),
+            state: match next()? {
+                "here" => State::Here,
+                "gone" => State::Gone,
+                _ => return None,
+            },
+            beat: next()?.parse().ok()?,
+            talk: hex(next()?)?,
+            to: next()?.parse().ok()?,
+            number: next()?.parse().ok()?,
+            body: body.to_owned(),
+        })
+    }
+}
+
+/// The letters of a folder.
+pub(crate) struct Boxes {
+    folder: Arc<OwnedFd>,
+    open: BTreeMap<String, (File, bool)>,
+    /// Files that were complained about.
+    told: BTreeSet<String>,
+}
+
+impl Boxes {
+    pub(crate) fn new(folder: Arc<OwnedFd>) -> Boxes {
+        Boxes {
+            folder,
+            open: BTreeMap::new(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// The last letter of a side; None if it never wrote one that can be believed.
+    pub(crate) fn read(&mut self, side: u16) -> io::Result<Option<Letter>> {
+        let letter = self.read_file(&format!("box.{side}"))?;
+        Ok(letter.filter(|letter| letter.from == side))
+    }
+
+    /// Who rang for a side last.
+    pub(crate) fn rung(&mut self, side: u16) -> io::Result<Option<Letter>> {
+        let letter = self.read_file(&format!("bell.{side}"))?;
+        Ok(letter.filter(|letter| letter.to == side && letter.from != side))
+    }
+
+    /// Writes the own box.
+    pub(crate) fn write(&mut self, letter: &Letter) -> io::Result<()> {
+        self.write_file(&format!("box.{}", letter.from), letter)
+    }
+
+    /// Rings for the side that the letter is to.
+    pub(crate) fn ring(&mut self, letter: &Letter) -> io::Result<()> {
+        self.write_file(&format!("bell.{}", letter.to), letter)
+    }
+
+    fn write_file(&mut self, name: &str, letter: &Letter) -> io::Result<()> {
+        let mut memory = Aligned::new(BLOCK);
+        let text = letter.text();
+        memory.bytes()[..text.len()].copy_from_slice(text.as_bytes());
+        let (file, _) = self.file(name)?;
+        file.write_all_at(memory.bytes(), 0)?;
+        // Write-behind may hold back what was written past the page cache, too.
+        file.sync_data()
+    }
+
+    fn read_file(&mut self, name: &str) -> io::Result<Option<Letter>> {
+        let mut memory = Aligned::new(BLOCK);
+        // A letter may be read while it is written: torn once is no fault.
+        for _ in 0..3 {
+            let (file, direct) = self.file(name)?;
+            if !*direct {
+                rustix::fs::fadvise(&*file, 0, None, Advice::DontNeed)?;
+            }
+            let len = file.read_at(memory.bytes(), 0)?;
+            let bytes = &memory.bytes()[..len];
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(len);
+            if end == 0 {
+                return Ok(None);
+            }
+            let text = std::str::from_utf8(&bytes[..end]).ok();
+            if let Some(letter) = text.and_then(Letter::parse) {
+                return Ok(Some(letter));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        if self.told.insert(name.to_owned()) {
+            warn!(
+                file = name,
+                "ignored: not a letter of a forwarder of this version"
+            );
+        }
+        Ok(None)
+    }
+
+    fn file(&mut self, name: &str) -> io::Result<&mut (File, bool)> {
+        use std::collections::btree_map::Entry;
+        match self.open.entry(name.to_owned()) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => Ok(entry.insert(open(&self.folder, name)?)),
+        }
+    }
+}
+
+/// Opens or makes a box, past the page cache where that can be had; whether it can.
+fn open(folder: &OwnedFd, name: &str) -> io::Result<(File, bool)> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let opened = rustix::fs::openat(folder.as_fd(), name, flags | OFlags::DIRECT, mode);
+    let (fd, direct) = match opened {
+        Ok(fd) => (fd, true),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => (
+            rustix::fs::openat(folder.as_fd(), name, flags, mode)?,
+            false,
+        ),
+        Err(error) => return Err(error.into()),
+    };
+    let found = rustix::fs::fstat(&fd)?;
+    let regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    if !regular || found.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{name} in the folder of trials is not a file of this user; remove it"),
+        ));
+    }
+    let file = File::from(fd);
+    if (found.st_size as u64) < FILE_BYTES {
+        file.set_len(FILE_BYTES)?;
+    }
+    Ok((file, direct))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::storage::scratch::Scratch;
+
+    pub(crate) fn letter() -> Letter {
+        Letter {
+            from: 3,
+            life: u64::MAX,
+            mount: 2,
+            host: "io 1".to_owned(),
+            state: State::Here,
+            beat: 9,
+            talk: 77,
+            to: 4,
+            number: 5,
+            body: "make 0 t-a - 0 0 0".to_owned(),
+        }
+    }
+
+    pub(crate) fn folder(scratch: &Scratch) -> Arc<OwnedFd> {
+        Arc::new(File::open(scratch.path()).expect("it is there").into())
+    }
+
+    #[test]
+    fn a_letter_is_read_as_it_was_written_or_not_at_all() {
+        let text = letter().text();
+        let read = Letter::parse(&text).expect("it is whole");
+        assert_eq!(read.host, "io_1");
+        assert_eq!(
+            Letter {
+                host: "io 1".into(),
+                ..read
+            },
+            letter()
+        );
+        for len in 0..text.len() {
+            assert_eq!(Letter::parse(&text[..len]), None, "{len}");
+        }
+        assert_eq!(Letter::parse(&text.replacen("make", "take", 1)), None);
+        let long = Letter {
+            body: "ü".repeat(BLOCK),
+            ..letter()
+        };
+        assert!(long.text().len() <= BLOCK);
+        assert!(Letter::parse(&long.text()).is_some());
+    }
+
+    #[test]
+    fn boxes_have_the_last_letter_and_ignore_rubbish() {
+        let scratch = Scratch::new("boxes");
+        let (mut ours, mut theirs) = (Boxes::new(folder(&scratch)), Boxes::new(folder(&scratch)));
+        assert_eq!(theirs.read(3).expect("read"), None);
+        for number in 0..3 {
+            let letter = Letter { number, ..letter() };
+            ours.write(&letter).expect("write");
+            ours.ring(&letter).expect("ring");
+            let read = theirs.read(3).expect("read").expect("a letter");
+            let rung = theirs.rung(4).expect("read").expect("a letter");
+            assert_eq!((read.number, rung.number), (number, number));
+        }
+        // A letter in the box of another side is nobody's.
+        std::fs::copy(scratch.path().join("box.3"), scratch.path().join("box.5")).expect("copy");
+        assert_eq!(theirs.read(5).expect("read"), None);
+        std::fs::write(scratch.path().join("box.6"), b"tidegate-probe 1 6 nonsense")
+            .expect("write");
+        assert_eq!(theirs.read(6).expect("read"), None);
+        std::os::unix::fs::symlink("/etc/passwd", scratch.path().join("box.7")).expect("link");
+        assert!(theirs.read(7).is_err());
+    }
+}

@@ -1,0 +1,235 @@
+//! What forwarders need of a back end: the properties by name, and what trials found of them.
+
+use super::Reach;
+
+/// How much a property is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Forwarders do not start without it.
+    Must,
+    /// They do not start without it where nodes may remember what is old ([`Reach::Cached`]).
+    MustIfCached,
+    /// Some programs miss it.
+    Wish,
+    /// Told for information.
+    Tells,
+}
+
+impl Need {
+    /// In a table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Need::Must | Need::MustIfCached => "must",
+            Need::Wish => "wish",
+            Need::Tells => "-",
+        }
+    }
+}
+
+/// One thing that a back end does or does not do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Property {
+    /// Its name, in tables, messages and documents.
+    pub name: &'static str,
+    /// For forwarders on one node.
+    one: Need,
+    /// For forwarders on several.
+    several: Need,
+}
+
+const fn property(name: &'static str, one: Need, several: Need) -> Property {
+    Property { name, one, several }
+}
+
+/// All properties, in the order of tables.
+pub static PROPERTIES: &[Property] = &[
+    property("byte locks", Need::Must, Need::Must),
+    property("locks leave the node", Need::Tells, Need::Must),
+    property("hard links", Need::Must, Need::Must),
+    property("groups of callers", Need::Must, Need::Must),
+    property("case of names", Need::Must, Need::Must),
+    property("direct I/O", Need::Tells, Need::Must),
+    property("unaligned direct I/O", Need::Tells, Need::MustIfCached),
+    property("rename flags", Need::Wish, Need::Wish),
+    property("birth times", Need::Wish, Need::Wish),
+    property("extended attributes", Need::Wish, Need::Wish),
+    property("names of 255 bytes", Need::Wish, Need::Wish),
+    property("files of 16 TiB", Need::Wish, Need::Wish),
+    property("fallocate", Need::Wish, Need::Wish),
+    property("copy_file_range", Need::Tells, Need::Tells),
+    property("holes", Need::Tells, Need::Tells),
+    property("shared mappings", Need::Tells, Need::Tells),
+    property("clock", Need::Wish, Need::Wish),
+    property("sizes", Need::Tells, Need::Must),
+    property("remembered sizes", Need::Tells, Need::Tells),
+    property("ends of files", Need::Tells, Need::Must),
+    property("data, direct", Need::Tells, Need::Must),
+    property("data, dropped first", Need::Tells, Need::Must),
+    property("data, opened anew", Need::Tells, Need::Tells),
+    property("data of open files", Need::Tells, Need::Tells),
+    property("data before sync", Need::Tells, Need::Tells),
+    property("data of mappings", Need::Tells, Need::Tells),
+    property("new names", Need::Tells, Need::Must),
+    property("removed names", Need::Tells, Need::Must),
+    property("renamed names", Need::Tells, Need::Must),
+    property("exclusive creation", Need::Tells, Need::Must),
+    property("listings", Need::Tells, Need::Must),
+    property("atomic rename", Need::Tells, Need::Must),
+    property("link counts", Need::Tells, Need::Must),
+    property("locks between nodes", Need::Tells, Need::Must),
+    property("release of locks", Need::Tells, Need::Must),
+    property("flock between nodes", Need::Tells, Need::Tells),
+    property("appends from two nodes", Need::Tells, Need::Tells),
+    property("locks of a dead node", Need::Tells, Need::Wish),
+];
+
+impl Property {
+    /// How much it is needed for forwarders on several nodes, or on one, of a file system.
+    pub fn need(&self, several: bool, reach: Reach) -> Need {
+        match if several { self.several } else { self.one } {
+            Need::MustIfCached if reach == Reach::Cached => Need::Must,
+            Need::MustIfCached => Need::Tells,
+            need => need,
+        }
+    }
+
+    /// The property of this name.
+    pub fn named(name: &str) -> Option<&'static Property> {
+        PROPERTIES.iter().find(|one| one.name == name)
+    }
+}
+
+/// Whether a back end has a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// As far as was tried.
+    Yes,
+    /// It does not.
+    No,
+    /// It could not be tried.
+    Unknown,
+}
+
+/// What came of trials of one property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Of what.
+    pub property: &'static Property,
+    /// Whether it is there.
+    pub found: Found,
+    /// What was seen, in a few words; may be empty.
+    pub seen: String,
+    /// Whether the side that tried saw it on its own mount. None: on neither alone.
+    pub here: Option<bool>,
+}
+
+/// What came of many trials: one finding a property, where a failure goes before all else.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    found: Vec<Finding>,
+    /// Set while trials run whose observer is this side, or the other.
+    observer_here: Option<bool>,
+}
+
+impl Findings {
+    /// Nothing was tried.
+    pub fn new() -> Findings {
+        Findings::default()
+    }
+
+    /// The property of each, in the order of [`PROPERTIES`].
+    pub fn iter(&self) -> impl Iterator<Item = &Finding> {
+        let of = |one: &'static Property| self.found.iter().find(move |it| it.property == one);
+        PROPERTIES.iter().filter_map(of)
+    }
+
+    /// What was found of a property.
+    pub fn of(&self, name: &str) -> Option<&Finding> {
+        self.found.iter().find(|one| one.property.name == name)
+    }
+
+    /// Of the properties that must be there on several nodes, or on one, the first that is not.
+    pub fn missing(&self, several: bool, reach: Reach) -> Option<&Finding> {
+        self.iter().find(|one| {
+            let need = one.property.need(several, reach);
+            need == Need::Must && one.found == Found::No
+        })
+    }
+
+    /// Adds all of another side's.
+    pub fn add(&mut self, other: Findings) {
+        for one in other.found {
+            self.put(one);
+        }
+    }
+
+    pub(crate) fn observed(&mut self, here: Option<bool>) {
+        self.observer_here = here;
+    }
+
+    /// Something was tried, and was as it must be or not; `seen` then says what was seen.
+    pub(crate) fn tell(&mut self, name: &str, good: bool, seen: impl FnOnce() -> String) {
+        let found = if good { Found::Yes } else { Found::No };
+        let seen = if good { String::new() } else { seen() };
+        self.note(name, found, seen);
+    }
+
+    /// With words in any case.
+    pub(crate) fn note(&mut self, name: &str, found: Found, seen: String) {
+        let property = Property::named(name).expect("a property of the list");
+        self.put(Finding {
+            property,
+            found,
+            seen,
+            here: self.observer_here,
+        });
+    }
+
+    fn put(&mut self, new: Finding) {
+        let rank = |found: Found| match found {
+            Found::No => 2,
+            Found::Yes => 1,
+            Found::Unknown => 0,
+        };
+        match self
+            .found
+            .iter_mut()
+            .find(|one| one.property == new.property)
+        {
+            Some(one) if rank(new.found) > rank(one.found) => *one = new,
+            Some(_) => {}
+            None => self.found.push(new),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_goes_before_all_else_and_the_first_that_must_be_is_told() {
+        let mut findings = Findings::new();
+        findings.tell("sizes", true, || unreachable!("it is good"));
+        assert!(findings.missing(true, Reach::Cached).is_none());
+        findings.note("flock between nodes", Found::No, "none".into());
+        assert!(findings.missing(true, Reach::Cached).is_none());
+        findings.tell("sizes", false, || "3 for 4".into());
+        findings.tell("sizes", true, String::new);
+        findings.tell("direct I/O", false, || "EINVAL".into());
+        let first = findings
+            .missing(true, Reach::Cached)
+            .expect("two are missing");
+        assert_eq!(first.property.name, "direct I/O");
+        assert_eq!(findings.of("sizes").expect("tried").seen, "3 for 4");
+        assert!(findings.missing(false, Reach::Cached).is_none());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for one in PROPERTIES {
+            let first = Property::named(one.name).expect("it is there");
+            assert!(std::ptr::eq(first, one), "{}", one.name);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! How each type of file system is mounted and set up for forwarders on several nodes. In
+//! docs/backends.md this is told with what it costs, and how far it was tried.
+
+use super::Backend;
+use super::property::Finding;
+
+/// What to set for a type of file system.
+#[derive(Debug)]
+pub struct Settings {
+    /// Types as the kernel names them; one that ends with `*` begins so.
+    kinds: &'static [&'static str],
+    /// Name for people.
+    pub name: &'static str,
+    /// Options of the mount.
+    pub mount: &'static str,
+    /// What is set at the servers; empty for nothing.
+    pub servers: &'static str,
+    /// Properties whose lack has another cure than the two above.
+    cures: &'static [(&'static str, &'static str)],
+}
+
+const LOCKS: &str = "locks between nodes";
+const LOCAL: &str = "locks leave the node";
+const BYTE_LOCKS: &str = "byte locks";
+const GROUPS: &str = "groups of callers";
+
+const SETTINGS: &[Settings] = &[
+    Settings {
+        kinds: &["fuse.glusterfs"],
+        name: "GlusterFS",
+        mount: "attribute-timeout=0,entry-timeout=0,negative-timeout=0,direct-io-mode=enable,\
+                gid-timeout=0",
+        servers: "gluster volume set VOLUME network.remote-dio enable; for o in stat-prefetch \
+                  quick-read io-cache read-ahead readdir-ahead write-behind open-behind nl-cache; do \
+                  gluster volume set VOLUME performance.$o off; done",
+        cures: &[(GROUPS, "mount it with gid-timeout=0")],
+    },
+    Settings {
+        kinds: &["fuse.ceph-fuse", "fuse.ceph"],
+        name: "CephFS (ceph-fuse)",
+        mount: "as it is by default",
+        servers: "",
+        cures: &[(
+            BYTE_LOCKS,
+            "set fuse_default_permissions and locks as by default",
+        )],
+    },
+    Settings {
+        kinds: &["ceph"],
+        name: "CephFS (kernel)",
+        mount: "as it is by default, with a cephx user that may write",
+        servers: "",
+        cures: &[],
+    },
+    Settings {
+        kinds: &["nfs", "nfs4"],
+        name: "NFS",
+        mount: "vers=4.2,noac,lookupcache=none,hard, and neither nolock nor local_lock",
+        servers: "",
+        cures: &[
+            (
+                LOCKS,
+                "mount it with vers=4.2, without nolock and without local_lock",
+            ),
+            (
+                LOCAL,
+                "mount it with vers=4.2, without nolock and without local_lock",
+            ),
+            (
+                BYTE_LOCKS,
+                "mount it with vers=4.2, or let rpc.statd run for version 3",
+            ),
+        ],
+    },
+    Settings {
+        kinds: &["lustre"],
+        name: "Lustre",
+        mount: "flock",
+        servers: "",
+        cures: &[(LOCAL, "mount it with flock, not with localflock")],
+    },
+    Settings {
+        kinds: &["gpfs"],
+        name: "GPFS",
+        mount: "as it is by default",
+        servers: "",
+        cures: &[],
+    },
+    Settings {
+        kinds: &["beegfs"],
+        name: "BeeGFS",
+        mount: "as it is by default",
+        servers: "in beegfs-client.conf tuneUseGlobalFileLocks = true, tuneFileCacheType = none",
+        cures: &[],
+    },
+    Settings {
+        kinds: &["pvfs2", "orangefs"],
+        name: "OrangeFS",
+        mount: "it has no byte locks between nodes: one node only",
+        servers: "",
+        cures: &[],
+    },
+    Settings {
+        kinds: &["fuse.sshfs"],
+        name: "sshfs",
+        mount: "it has no locks and no common view of a file: one node only",
+        servers: "",
+        cures: &[],
+    },
+    Settings {
+        kinds: &["9p", "virtiofs"],
+        name: "a folder of the host",
+        mount: "cache=none",
+        servers: "",
+        cures: &[],
+    },
+    Settings {
+        kinds: &["fuse*"],
+        name: "a FUSE file system",
+        mount: "without caches of attributes, names and data (often attr_timeout=0,\
+                entry_timeout=0,negative_timeout=0,direct_io)",
+        servers: "",
+        cures: &[],
+    },
+];
+
+/// For types that nobody has written down.
+const UNKNOWN: Settings = Settings {
+    kinds: &[],
+    name: "a file system that is not known here",
+    mount: "without caches of attributes, names and data, and with locks between nodes",
+    servers: "",
+    cures: &[],
+};
+
+impl Backend {
+    /// What is set for it.
+    pub fn settings(&self) -> &'static Settings {
+        let matches = |pattern: &&str| match pattern.strip_suffix('*') {
+            Some(begin) => self.kind.starts_with(begin),
+            None => self.kind == *pattern,
+        };
+        let of = SETTINGS.iter().find(|one| one.kinds.iter().any(matches));
+        of.unwrap_or(&UNKNOWN)
+    }
+
+    /// What to do where a property is missing, in one line.
+    pub fn advice(&self, finding: &Finding) -> String {
+        let settings = self.settings();
+        let cure = settings
+            .cures
+            .iter()
+            .find(|(name, _)| *name == finding.property.name);
+        if let Some((_, cure)) = cure {
+            return (*cure).to_owned();
+        }
+        settings.line()
+    }
+}
+
+impl Settings {
+    /// Mount and servers in one line.
+    pub fn line(&self) -> String {
+        let mount = format!("mount options of {}: {}", self.name, self.mount);
+        match self.servers {
+            "" => mount,
+            servers => format!("{mount}; {servers}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::property::Findings;
+
+    fn of(kind: &str) -> Backend {
+        Backend {
+            kind: kind.to_owned(),
+            source: "x".to_owned(),
+            mount_point: "/mnt".into(),
+            options: Vec::new(),
+            reach: crate::backend::Reach::Cached,
+        }
+    }
+
+    #[test]
+    fn each_type_has_its_settings_and_strangers_have_some() {
+        for (kind, name) in [
+            ("fuse.glusterfs", "GlusterFS"),
+            ("nfs4", "NFS"),
+            ("fuse.other", "a FUSE file system"),
+            ("plan9", "a file system that is not known here"),
+        ] {
+            assert_eq!(of(kind).settings().name, name);
+        }
+    }
+
+    #[test]
+    fn a_cure_is_that_of_the_property() {
+        let mut findings = Findings::new();
+        findings.tell("groups of callers", false, || "refused".to_owned());
+        findings.tell("sizes", false, || "3 for 4".to_owned());
+        let advice = |name: &str| of("fuse.glusterfs").advice(findings.of(name).expect("told"));
+        assert_eq!(advice("groups of callers"), "mount it with gid-timeout=0");
+        let sizes = advice("sizes");
+        assert!(
+            sizes.contains("attribute-timeout=0") && sizes.contains("$o off"),
+            "{sizes}"
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! A talk between two sides of a trial: one calls and says what is to be done, the other does it
+//! on its own mount and answers. Both write their own box and read the other's.
+
+use super::mailbox::{Boxes, Letter, State};
+use super::op::{Answer, Op, Verb};
+use super::place::{Gone, Place};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// A side that was rung for and writes nothing for so long is not there. Between talks sides look
+/// for bells once a second.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_millis(3500);
+/// No side is waited for longer, however busy it looks.
+const BUSY_MAX: Duration = Duration::from_secs(15);
+/// What one operation may take, beside the time that it is told to take.
+const STEP_MAX: Duration = Duration::from_secs(10);
+/// A side that is talked to gives up after this silence.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Between looks at the other's box, while the answer is due and when it is late.
+const LOOK: Duration = Duration::from_micros(700);
+const LOOK_LATE: Duration = Duration::from_millis(5);
+
+/// This side's own box, and what it reads of others.
+pub(crate) struct Post {
+    boxes: Boxes,
+    last: Letter,
+    /// Set from elsewhere when this side is to end; every wait here then ends soon.
+    ends: Arc<AtomicBool>,
+}
+
+impl Post {
+    /// Uses the folder of trials as side `own`.
+    pub(crate) fn new(folder: Arc<OwnedFd>, own: u16, ends: Arc<AtomicBool>) -> io::Result<Post> {
+        let last = Letter {
+            from: own,
+            life: random()?,
+            mount: mount_id(&folder)?,
+            host: rustix::system::uname().nodename().to_string_lossy().into(),
+            state: State::Here,
+            beat: 0,
+            talk: 0,
+            to: 0,
+            number: 0,
+            body: String::new(),
+        };
+        let boxes = Boxes::new(folder);
+        Ok(Post { boxes, last, ends })
+    }
+
+    pub(crate) fn own(&self) -> u16 {
+        self.last.from
+    }
+
+    pub(crate) fn life(&self) -> u64 {
+        self.last.life
+    }
+
+    /// Whether this side is to end.
+    pub(crate) fn ends(&self) -> bool {
+        self.ends.load(Ordering::Acquire)
+    }
+
+    /// Which mount of which kernel this side works on.
+    pub(crate) fn mount(&self) -> u64 {
+        self.last.mount
+    }
+
+    /// Says that this side is there, in no talk.
+    pub(crate) fn beat(&mut self) -> io::Result<()> {
+        self.say(0, 0, 0, "")
+    }
+
+    /// The same with a word for everybody.
+    pub(crate) fn beat_with(&mut self, word: &str) -> io::Result<()> {
+        self.say(0, 0, 0, word)
+    }
+
+    /// Says that it leaves.
+    pub(crate) fn leave(&mut self) -> io::Result<()> {
+        self.last.state = State::Gone;
+        self.beat()
+    }
+
+    pub(crate) fn read(&mut self, side: u16) -> io::Result<Option<Letter>> {
+        self.boxes.read(side)
+    }
+
+    /// Whoever rings for this side and still waits. A bell may be left over from long ago.
+    pub(crate) fn caller(&mut self) -> io::Result<Option<Letter>> {
+        let own = self.own();
+        let Some(bell) = self.boxes.rung(own)? else {
+            return Ok(None);
+        };
+        let caller = self.boxes.read(bell.from)?;
+        let waits = |one: &Letter| one.talk == bell.talk && one.talk != 0 && one.to == own;
+        Ok(caller.filter(|one| waits(one) && one.number == 0 && one.state == State::Here))
+    }
+
+    fn say(&mut self, talk: u64, to: u16, number: u64, body: &str) -> io::Result<()> {
+        let beat = self.last.beat + 1;
+        let (last, body) = (self.last.clone(), body.to_owned());
+        self.last = Letter {
+            beat,
+            talk,
+            to,
+            number,
+            body,
+            ..last
+        };
+        self.boxes.write(&self.last)
+    }
+}
+
+fn random() -> io::Result<u64> {
+    getrandom::u64().map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Tells mounts apart: two of one node have caches of their own, one that two containers see has
+/// not.
+fn mount_id(folder: &OwnedFd) -> io::Result<u64> {
+    let device = rustix::fs::fstat(folder.as_fd())?.st_dev;
+    let boot = crate::identity::boot();
+    let text = format!("{boot:016x} {device}");
+    Ok(tidegate_sched::AppId::from_name(&text).0)
+}
+
+/// What became of a call.
+pub(crate) enum Call<'a> {
+    /// The other side listens.
+    Talking(Remote<'a>),
+    /// It left in order, or was never there.
+    Nobody,
+    /// It should be there and says nothing.
+    Silent,
+    /// It is there and has no time; or it calls this side, and has the smaller number.
+    Busy,
+}
+
+/// The other side of a talk.
+pub(crate) struct Remote<'a> {
+    post: &'a mut Post,
+    peer: Letter,
+    talk: u64,
+    number: u64,
+    /// What is under way may take so long.
+    step: Duration,
+}
+
+impl<'a> Remote<'a> {
+    /// Calls a side. Bounded by [`BUSY_MAX`], if it is not there by [`ANSWER_MAX`].
+    pub(crate) fn call(post: &'a mut Post, side: u16) -> io::Result<Call<'a>> {
+        let first = match post.read(side)? {
+            Some(letter) if letter.state == State::Here => letter,
+            _ => return Ok(Call::Nobody),
+        };
+        let talk = random()? | 1;
+        post.say(talk, side, 0, "")?;
+        post.boxes.ring(&post.last)?;
+        let (began, mut beat) = (Instant::now(), first.beat);
+        let (mut heard, mut looked) = (began, began);
+        loop {
+            std::thread::sleep(LOOK_LATE);
+            let now = Instant::now();
+            let peer = post.read(side)?.unwrap_or_else(|| first.clone());
+            if peer.state == State::Gone {
+                post.beat()?;
+                return Ok(Call::Nobody);
+            }
+            if peer.talk == talk && peer.to == post.own() {
+                let remote = Remote {
+                    post,
+                    peer,
+                    talk,
+                    number: 0,
+                    step: STEP_MAX,
+                };
+                return Ok(Call::Talking(remote));
+            }
+            if peer.beat != beat {
+                (heard, beat) = (now, peer.beat);
+            }
+            if now - looked > Duration::from_millis(100) {
+                looked = now;
+                let rings = post.caller()?.filter(|caller| caller.from < post.own());
+                if rings.is_some() || now - began > BUSY_MAX {
+                    post.beat()?;
+                    return Ok(Call::Busy);
+                }
+                // Another's ring may have gone over it.
+                post.boxes.ring(&post.last)?;
+            }
+            if now - heard > ANSWER_MAX || post.ends() {
+                post.beat()?;
+                return Ok(Call::Silent);
+            }
+        }
+    }
+
+    /// Ends the talk, saying what came of it (a plain word, which may be empty).
+    pub(crate) fn end(mut self, said: &str) -> io::Result<()> {
+        let bye = Op::new(Verb::Bye).name(said);
+        // It may be gone by now; the talk is over all the same.
+        let _ = self.run(&bye);
+        self.post.beat()
+    }
+
+    fn gone(&self, what: &str) -> Gone {
+        Gone(format!(
+            "forwarder {} on {} {what}",
+            self.peer.from, self.peer.host
+        ))
+    }
+}
+
+impl Place for Remote<'_> {
+    fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
+        self.begin(op)?;
+        self.finish()
+    }
+
+    fn begin(&mut self, op: &Op) -> Result<(), Gone> {
+        self.number += 1;
+        self.step = STEP_MAX
+            + match op.verb {
+                Verb::Churn | Verb::Watch => Duration::from_millis(op.len),
+                _ => Duration::ZERO,
+            };
+        let said = self
+            .post
+            .say(self.talk, self.peer.from, self.number, &op.text());
+        said.map_err(|error| Gone(format!("the own letter cannot be written: {error}")))
+    }
+
+    fn finish(&mut self) -> Result<Answer, Gone> {
+        let began = Instant::now();
+        loop {
+            let letter = self.post.read(self.peer.from);
+            let letter = letter.map_err(|e| self.gone(&format!("cannot be heard: {e}")))?;
+            match letter {
+                Some(letter) if letter.talk != self.talk || letter.life != self.peer.life => {
+                    return Err(self.gone("has left the trial"));
+                }
+                Some(letter) if letter.number == self.number => {
+                    let answer = Answer::parse(&letter.body);
+                    return answer.ok_or_else(|| self.gone("answers what is no answer"));
+                }
+                _ => {}
+            }
+            let waited = began.elapsed();
+            if self.post.ends() {
+                return Err(Gone("this side is to end".to_owned()));
+            }
+            if waited > self.step {
+                let seconds = self.step.as_secs();
+                return Err(self.gone(&format!("has not answered for {seconds} s")));
+            }
+            std::thread::sleep(if waited > 40 * LOOK { LOOK_LATE } else { LOOK });
+        }
+    }
+}
+
+/// Does what a caller says until it says good-bye; its last word, if it did.
+pub(crate) fn serve(
+    post: &mut Post,
+    caller: &Letter,
+    place: &mut dyn Place,
+) -> io::Result<Option<String>> {
+    let (talk, to) = (caller.talk, caller.from);
+    post.say(talk, to, 0, "")?;
+    let (mut done, mut heard) = (0, Instant::now());
+    while heard.elapsed() < SILENCE_MAX && !post.ends() {
+        let letter = post.read(to)?;
+        match letter {
+            Some(letter) if letter.talk != talk || letter.life != caller.life => break,
+            Some(letter) if letter.number == done + 1 => {
+                done += 1;
+                let op = Op::parse(&letter.body);
+                let answer = match &op {
+                    Some(op) if op.verb == Verb::Bye => Answer::default(),
+                    Some(op) => place.run(op).map_err(|gone| io::Error::other(gone.0))?,
+                    None => {
+                        warn!(from = to, said = letter.body, "ignored: not an operation");
+                        Answer::failed(&io::Error::from_raw_os_error(libc::EINVAL))
+                    }
+                };
+                post.say(talk, to, done, &answer.text())?;
+                if let Some(op) = op.filter(|op| op.verb == Verb::Bye) {
+                    linger(post, &letter)?;
+                    post.beat()?;
+                    return Ok(Some(op.name));
+                }
+                heard = Instant::now();
+            }
+            _ => {}
+        }
+        let late = heard.elapsed() > 40 * LOOK;
+        std::thread::sleep(if late { LOOK_LATE } else { LOOK });
+    }
+    post.beat()?;
+    Ok(None)
+}
+
+/// The last answer stays until it was read: the caller then ends the talk itself.
+fn linger(post: &mut Post, bye: &Letter) -> io::Result<()> {
+    let until = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < until {
+        match post.read(bye.from)? {
+            Some(letter) if letter.talk == bye.talk => std::thread::sleep(LOOK_LATE),
+            _ => break,
+        }
+    }
+    Ok(())
+}
