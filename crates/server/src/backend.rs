@@ -10,6 +10,7 @@ pub mod check;
 mod lies;
 mod mailbox;
 mod op;
+mod peers;
 mod place;
 pub mod property;
 pub mod settings;
@@ -17,6 +18,7 @@ mod talk;
 mod trials;
 
 use crate::config::Config;
+pub(crate) use peers::Peers;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 

@@ -42,8 +42,9 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         policy = %server.policy(),
         "serving"
     );
-    let in_time = server.run()?;
+    let ended = server.run();
     remove_own_pid_file(config.pid_file.as_deref());
+    let in_time = ended?;
     info!(in_time, "stopped");
     Ok(in_time)
 }

@@ -3,7 +3,7 @@
 mod seats;
 mod storage;
 
-use crate::backend::{Backend, Trust};
+use crate::backend::{Backend, Peers, Trust};
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options_on};
 use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
@@ -60,6 +60,9 @@ pub enum StartError {
     /// io_uring was asked for by name and cannot be had.
     #[error("engine = \"uring\": {0}; or set engine = \"auto\" in [storage]")]
     Uring(UringRefused),
+    /// The export's file system cannot carry forwarders on several nodes, or not as it is mounted.
+    #[error("{0}")]
+    NotFit(String),
     /// The seats of the export cannot be used.
     #[error(transparent)]
     Seats(#[from] SeatsError),
@@ -133,6 +136,8 @@ pub struct Server {
     reactor: Reactor,
     addresses: Vec<Address>,
     files: PosixFiles,
+    /// Where forwarders on several nodes may have the export.
+    peers: Option<Peers>,
 }
 
 impl Server {
@@ -153,6 +158,7 @@ impl Server {
         }
         let (export, mut files, place, shared) = export(config, &descriptors)?;
         let seats = seats::locks(config, &files)?;
+        let peers = Peers::of_export(config, &files).map_err(StartError::NotFit)?;
         let root = root(&mut files)?;
         let zero = Instant::now();
         let fence = Fence::new(zero);
@@ -199,10 +205,15 @@ impl Server {
             gossip: Gossip::new(hidden, config.forwarder, config.layout.seats, waker.clone()),
         };
         let reactor = Reactor::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
+        if let Some(peers) = &peers {
+            let stop = reactor.stop();
+            peers.on_failure(move || stop.ask());
+        }
         Ok(Server {
             reactor,
             addresses,
             files,
+            peers,
         })
     }
 
@@ -236,7 +247,10 @@ impl Server {
         drop::<Sender<()>>(end);
         // A panic there is its own report; the forwarder has ended in order.
         let _ = tidying.join();
-        result
+        match self.peers.and_then(|peers| peers.failure()) {
+            Some(reason) => Err(StartError::Stopped(io::Error::other(reason))),
+            None => result,
+        }
     }
 
     /// Serves in a thread of its own.

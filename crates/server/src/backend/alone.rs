@@ -4,7 +4,7 @@ mod groups;
 
 use super::Backend;
 use super::place::{Aligned, BLOCK};
-use super::property::{Findings, Found};
+use super::property::{Findings, Found, passing};
 use crate::storage::ofd::{self, Kind};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
@@ -82,7 +82,13 @@ impl Alone<'_> {
         match tried {
             Ok(Ok(())) => self.findings.note(property, Found::Yes, String::new()),
             Ok(Err(seen)) => self.findings.note(property, Found::No, seen),
-            Err(error) => self.findings.note(property, Found::No, error.to_string()),
+            Err(error) => {
+                let found = match passing(error.raw_os_error()) {
+                    true => Found::Unknown,
+                    false => Found::No,
+                };
+                self.findings.note(property, found, error.to_string());
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// What a mount gets wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+pub(super) enum Lie {
     /// Attributes are those that were seen first, whoever asks how.
     Sizes,
     /// Only to those who do not ask past what is remembered.
@@ -44,7 +44,7 @@ enum Lie {
 }
 
 /// A mount with a lie.
-struct Liar {
+pub(super) struct Liar {
     local: Local,
     lie: Lie,
     known: BTreeMap<String, Answer>,
@@ -52,7 +52,7 @@ struct Liar {
 }
 
 impl Liar {
-    fn new(local: Local, lie: Lie) -> Liar {
+    pub(super) fn new(local: Local, lie: Lie) -> Liar {
         Liar {
             local,
             lie,

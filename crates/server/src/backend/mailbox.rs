@@ -153,6 +153,11 @@ impl Boxes {
         self.write_file(&format!("bell.{}", letter.to), letter)
     }
 
+    /// Opens everything anew from now on.
+    pub(crate) fn close(&mut self) {
+        self.open.clear();
+    }
+
     fn write_file(&mut self, name: &str, letter: &Letter) -> io::Result<()> {
         let mut memory = Aligned::new(BLOCK);
         let text = letter.text();

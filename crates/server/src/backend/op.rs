@@ -18,7 +18,7 @@ pub(crate) enum Verb {
     Read,
     /// Drops what this node remembers of the data of `slot`.
     Forget,
-    /// Waits until data and attributes of `slot` are on the back end.
+    /// Waits until data and attributes of `slot`, with 0 the folder's names, are on the back end.
     Sync,
     /// Makes `name` `len` bytes long.
     Truncate,
@@ -46,7 +46,8 @@ pub(crate) enum Verb {
     Mapped,
     /// Renames fresh files over `to` for `len` ms; `name` is what they are called before.
     Churn,
-    /// Looks for `name` for `len` ms: how often, and how often it was not there.
+    /// Looks for `name` for `len` ms: how often, how often it was not there, and (as inode) how
+    /// often it was ESTALE.
     Watch,
     /// Appends `at` records of `len` bytes `fill` to `name`.
     Append,

@@ -80,6 +80,7 @@ impl Local {
                 rustix::fs::fadvise(self.file(op)?, 0, None, advice)?;
                 Ok(done)
             }
+            Verb::Sync if op.slot == 0 => Ok(rustix::fs::fsync(folder).map(|()| done)?),
             Verb::Sync => self.file(op)?.sync_all().map(|()| done),
             Verb::StatOpen => stat(self.file(op)?.as_fd(), "", op.at == 1),
             Verb::Lock => {
@@ -311,17 +312,20 @@ fn churn(folder: BorrowedFd<'_>, op: &Op) -> io::Result<Answer> {
 
 fn watch(folder: BorrowedFd<'_>, op: &Op) -> io::Result<Answer> {
     let until = Instant::now() + Duration::from_millis(op.len);
-    let (mut looks, mut missing) = (0, 0);
+    let (mut looks, mut missing, mut stale) = (0, 0, 0);
     while Instant::now() < until {
         looks += 1;
         match stat(folder, &op.name, true) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => missing += 1,
+            // The file was found and replaced before it was asked: the caller may look again.
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => stale += 1,
             other => drop(other?),
         }
     }
     Ok(Answer {
         number: looks,
         other: missing,
+        inode: stale,
         ..Answer::default()
     })
 }
@@ -334,6 +338,22 @@ fn append(folder: BorrowedFd<'_>, op: &Op) -> io::Result<Answer> {
         rustix::io::write(&fd, &record)?;
     }
     Ok(Answer::number(op.at))
+}
+
+/// Opens or makes a folder that only this user may use.
+pub(crate) fn private_folder(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let folder = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&folder)?;
+    if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
+        let what = format!("{name} in it is another user's, or others may write it; remove it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(folder)
 }
 
 /// Memory that direct I/O takes.

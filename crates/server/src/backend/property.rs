@@ -99,6 +99,29 @@ impl Property {
     }
 }
 
+/// Whether a call failed for a reason that says nothing of what the back end can do: it is full,
+/// hangs, or lost its servers. Nobody is refused or fenced for that.
+pub(crate) fn passing(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::ENOSPC
+            | libc::EDQUOT
+            | libc::EIO
+            | libc::EROFS
+            | libc::ENOMEM
+            | libc::ENFILE
+            | libc::EMFILE
+            | libc::ETIMEDOUT
+            | libc::EINTR
+            | libc::ENOTCONN
+            | libc::ESHUTDOWN
+            | libc::ECONNABORTED
+            | libc::ECONNRESET
+            | libc::EHOSTDOWN
+            | libc::EHOSTUNREACH
+    )
+}
+
 /// Whether a back end has a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -154,6 +177,17 @@ impl Findings {
             let need = one.property.need(several, reach);
             need == Need::Must && one.found == Found::No
         })
+    }
+
+    /// The names of all that [`Findings::missing`] would tell one after another.
+    pub fn all_missing(&self, several: bool, reach: Reach) -> Vec<&'static str> {
+        let must = |one: &&Finding| {
+            one.property.need(several, reach) == Need::Must && one.found == Found::No
+        };
+        self.iter()
+            .filter(must)
+            .map(|one| one.property.name)
+            .collect()
     }
 
     /// Adds all of another side's.

@@ -15,7 +15,7 @@ use tracing::warn;
 /// for bells once a second.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_millis(3500);
 /// No side is waited for longer, however busy it looks.
-const BUSY_MAX: Duration = Duration::from_secs(15);
+pub(crate) const BUSY_MAX: Duration = Duration::from_secs(15);
 /// What one operation may take, beside the time that it is told to take.
 const STEP_MAX: Duration = Duration::from_secs(10);
 /// A side that is talked to gives up after this silence.
@@ -24,10 +24,15 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_micros(700);
 const LOOK_LATE: Duration = Duration::from_millis(5);
 
+/// A letter to all: whoever is there shows it by a beat.
+const ALL: u16 = u16::MAX;
+
 /// This side's own box, and what it reads of others.
 pub(crate) struct Post {
     boxes: Boxes,
     last: Letter,
+    /// The knock that was answered last.
+    knocked: u64,
     /// Set from elsewhere when this side is to end; every wait here then ends soon.
     ends: Arc<AtomicBool>,
 }
@@ -48,7 +53,12 @@ impl Post {
             body: String::new(),
         };
         let boxes = Boxes::new(folder);
-        Ok(Post { boxes, last, ends })
+        Ok(Post {
+            boxes,
+            last,
+            knocked: 0,
+            ends,
+        })
     }
 
     pub(crate) fn own(&self) -> u16 {
@@ -67,6 +77,12 @@ impl Post {
     /// Which mount of which kernel this side works on.
     pub(crate) fn mount(&self) -> u64 {
         self.last.mount
+    }
+
+    /// Two sides of one process, as on two mounts.
+    #[cfg(test)]
+    pub(crate) fn pretend_mount(&mut self, mount: u64) {
+        self.last.mount = mount;
     }
 
     /// Says that this side is there, in no talk.
@@ -89,15 +105,61 @@ impl Post {
         self.boxes.read(side)
     }
 
-    /// Whoever rings for this side and still waits. A bell may be left over from long ago.
+    /// Whoever rings for this side and still waits. A bell may be left over from long ago. Who only
+    /// knocks is answered by the way.
     pub(crate) fn caller(&mut self) -> io::Result<Option<Letter>> {
         let own = self.own();
         let Some(bell) = self.boxes.rung(own)? else {
             return Ok(None);
         };
         let caller = self.boxes.read(bell.from)?;
-        let waits = |one: &Letter| one.talk == bell.talk && one.talk != 0 && one.to == own;
-        Ok(caller.filter(|one| waits(one) && one.number == 0 && one.state == State::Here))
+        let waits = |one: &Letter| one.talk == bell.talk && one.talk != 0 && one.number == 0;
+        let caller = caller.filter(|one| waits(one) && one.state == State::Here);
+        match caller {
+            Some(caller) if caller.to == ALL => {
+                if self.knocked != caller.talk {
+                    self.knocked = caller.talk;
+                    self.last.beat += 1;
+                    self.boxes.write(&self.last)?;
+                }
+                Ok(None)
+            }
+            caller => Ok(caller.filter(|one| one.to == own)),
+        }
+    }
+
+    /// Which of these sides are there: those that show a beat within [`ANSWER_MAX`].
+    pub(crate) fn knock(&mut self, sides: &[Letter]) -> io::Result<Vec<u16>> {
+        let mut alive = Vec::new();
+        self.say(random()? | 1, ALL, 0, "")?;
+        for side in sides {
+            let to = side.from;
+            let ring = Letter {
+                to,
+                ..self.last.clone()
+            };
+            self.boxes.ring(&ring)?;
+        }
+        let began = Instant::now();
+        while alive.len() < sides.len() && began.elapsed() < ANSWER_MAX && !self.ends() {
+            std::thread::sleep(4 * LOOK_LATE);
+            for side in sides {
+                let known = alive.contains(&side.from);
+                let now = if known { None } else { self.read(side.from)? };
+                if now.is_some_and(|now| (now.life, now.beat) != (side.life, side.beat)) {
+                    alive.push(side.from);
+                }
+            }
+            // Two that start at once knock for each other.
+            self.caller()?;
+        }
+        self.beat()?;
+        Ok(alive)
+    }
+
+    /// Opens all boxes anew from now on: somebody may have removed the folder's files.
+    pub(crate) fn reopen(&mut self) {
+        self.boxes.close();
     }
 
     fn say(&mut self, talk: u64, to: u16, number: u64, body: &str) -> io::Result<()> {
@@ -198,6 +260,11 @@ impl<'a> Remote<'a> {
                 return Ok(Call::Silent);
             }
         }
+    }
+
+    /// The node of the other side.
+    pub(crate) fn host(&self) -> &str {
+        &self.peer.host
     }
 
     /// Ends the talk, saying what came of it (a plain word, which may be empty).

@@ -5,7 +5,8 @@
 
 use super::op::{Answer, OPEN_CREATE, OPEN_DIRECT, OPEN_PLAIN, Op, Verb};
 use super::place::{BLOCK, Gone, Place};
-use super::property::{Findings, Found};
+use super::property::{Findings, Found, passing};
+use std::cell::Cell;
 
 /// How long renames are watched.
 const WATCH_MS: u64 = 300;
@@ -22,11 +23,14 @@ pub(crate) fn series(
     short: bool,
 ) -> Result<Findings, Gone> {
     let mut findings = Findings::new();
+    let trouble = Cell::new(None);
+    let (here, there) = (&mut Watched(here, &trouble), &mut Watched(there, &trouble));
     for observer_here in [true, false] {
         findings.observed(Some(observer_here));
         let mut trial = Trial {
             prefix: format!("t-{prefix}-{}", if observer_here { "a" } else { "b" }),
             findings: &mut findings,
+            trouble: &trouble,
         };
         let (writer, observer): (Side<'_>, Side<'_>) = match observer_here {
             true => (&mut *there, &mut *here),
@@ -37,7 +41,10 @@ pub(crate) fn series(
         trial.ends(writer, observer)?;
         trial.names(writer, observer)?;
         trial.links(writer, observer)?;
+        // Where a lock does not hold, no side can say whose mount is to blame.
+        trial.findings.observed(None);
         trial.locks(writer, observer)?;
+        trial.findings.observed(Some(observer_here));
         if !short {
             trial.more_data(writer, observer)?;
             trial.flock(writer, observer)?;
@@ -52,6 +59,36 @@ pub(crate) fn series(
 struct Trial<'a> {
     prefix: String,
     findings: &'a mut Findings,
+    trouble: &'a Cell<Option<i32>>,
+}
+
+/// A side whose answers are looked at: one that failed for a reason that will pass makes what it
+/// was asked for unknown.
+struct Watched<'a, 'b>(&'a mut dyn Place, &'b Cell<Option<i32>>);
+
+impl Watched<'_, '_> {
+    fn look(&self, answer: Answer) -> Answer {
+        if passing(answer.errno) {
+            self.1.set(Some(answer.errno));
+        }
+        answer
+    }
+}
+
+impl Place for Watched<'_, '_> {
+    fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
+        let answer = self.0.run(op)?;
+        Ok(self.look(answer))
+    }
+
+    fn begin(&mut self, op: &Op) -> Result<(), Gone> {
+        self.0.begin(op)
+    }
+
+    fn finish(&mut self) -> Result<Answer, Gone> {
+        let answer = self.0.finish()?;
+        Ok(self.look(answer))
+    }
 }
 
 type Side<'a> = &'a mut dyn Place;
@@ -96,13 +133,24 @@ impl Trial<'_> {
         format!("{}-{word}", self.prefix)
     }
 
+    /// Something was as it must be, or not: unless the back end has trouble of its own.
+    fn tell(&mut self, property: &str, good: bool, seen: impl FnOnce() -> String) {
+        match self.trouble.get() {
+            Some(errno) if !good => {
+                let why = std::io::Error::from_raw_os_error(errno).to_string();
+                self.findings.note(property, Found::Unknown, why);
+            }
+            _ => self.findings.tell(property, good, seen),
+        }
+    }
+
     /// Does what a trial needs; false, and told, if it cannot be done.
     fn set_up(&mut self, property: &str, side: Side<'_>, ops: &[Op]) -> Result<bool, Gone> {
         for op in ops {
             let answer = side.run(op)?;
             if !answer.ok() {
                 let what = format!("{:?}: {}", op.verb, why(&answer)).to_lowercase();
-                self.findings.note(property, Found::No, what);
+                self.tell(property, false, || what);
                 return Ok(false);
             }
         }
@@ -159,7 +207,7 @@ impl Trial<'_> {
                 let by_name = observer.run(&stat(&name).at(fresh))?;
                 for found in [by_open, by_name] {
                     let good = found.ok() && found.number == size;
-                    self.findings.tell(property, good, || match found.ok() {
+                    self.tell(property, good, || match found.ok() {
                         true => format!("{} bytes where a file {became} {size}", found.number),
                         false => why(&found),
                     });
@@ -203,7 +251,7 @@ impl Trial<'_> {
     fn same(&mut self, property: &str, found: &Answer, len: u64, fill: u8) {
         let good = found.ok() && (found.number, found.other) == (len, u64::from(fill));
         let seen = || format!("{} where the other wrote {len} bytes {fill}", bytes(found));
-        self.findings.tell(property, good, seen);
+        self.tell(property, good, seen);
     }
 
     /// Reads behind what was the end of the file a moment ago.
@@ -241,7 +289,7 @@ impl Trial<'_> {
             let listed = observer.run(&op(Verb::List).name(&name))?;
             let found = observer.run(&stat(&name))?;
             let again = observer.run(&op(Verb::Make).name(&name))?;
-            self.findings.tell("new names", found.ok(), || {
+            self.tell("new names", found.ok(), || {
                 "a name that the other has made is not there".to_owned()
             });
             self.findings
@@ -294,7 +342,7 @@ impl Trial<'_> {
         let rename = op(Verb::Rename).name(from).to(to);
         if self.set_up("renamed names", w, &[rename])? {
             let found = o.run(&stat(to))?;
-            self.findings.tell(
+            self.tell(
                 "renamed names",
                 found.ok() && found.inode == new.inode,
                 || "after a rename over a file its name still means the old one".to_owned(),
@@ -317,12 +365,12 @@ impl Trial<'_> {
         ];
         for (step, links) in steps {
             // CephFS lets others wait up to 5 s for a link count that is not in its journal yet;
-            // fsync takes it there.
-            if !self.set_up(property, writer, &[step, op(Verb::Sync).slot(1)])? {
+            // fsync of the folder takes it there.
+            if !self.set_up(property, writer, &[step, op(Verb::Sync).slot(0)])? {
                 break;
             }
             let found = observer.run(&op(Verb::StatOpen).slot(1).at(1))?;
-            self.findings.tell(
+            self.tell(
                 property,
                 found.ok() && found.other == links,
                 || match found.ok() {
@@ -394,7 +442,7 @@ impl Trial<'_> {
                     why(&answer)
                 }
             };
-            self.findings.tell(property, good, seen);
+            self.tell(property, good, seen);
         }
         self.release(&mut *writer, &mut *observer)?;
         self.close((writer, observer), &name)
@@ -415,7 +463,7 @@ impl Trial<'_> {
         }
         let good = answer.ok() && answer.number == 1;
         let seen = || "a lock stays after its file was closed".to_owned();
-        self.findings.tell("release of locks", good, seen);
+        self.tell("release of locks", good, seen);
         Ok(())
     }
 
@@ -498,7 +546,11 @@ impl Trial<'_> {
                 .note("atomic rename", Found::No, why(&watched)),
             _ => {
                 let (renames, looks, missing) = (renamed.number, watched.number, watched.other);
-                self.findings.tell("atomic rename", missing == 0, || {
+                if missing == 0 && watched.inode > 0 {
+                    let seen = format!("{} of {looks} looks were ESTALE", watched.inode);
+                    self.findings.note("atomic rename", Found::Yes, seen);
+                }
+                self.tell("atomic rename", missing == 0, || {
                     format!("missing in {missing} of {looks} looks during {renames} renames")
                 });
             }

@@ -12,6 +12,8 @@ pub struct OwnershipOptions {
     pub durability: Option<Durability>,
     /// How long a seat stays its holder's after the last time that the holder said so, ms.
     pub ttl_ms: u32,
+    /// How often a forwarder tries the back end with another, s; 0: only when it starts.
+    pub probe_s: u32,
 }
 
 /// What a seat's reply table outlives.
@@ -38,6 +40,7 @@ pub(super) fn ownership(mut section: Section) -> Result<OwnershipOptions, Config
         one_node: section.bool("one_node", false)?,
         durability,
         ttl_ms: section.number("ttl_ms", 8000, (500, 600_000))? as u32,
+        probe_s: section.number("probe_s", 60, (0, 86_400))? as u32,
     };
     section.finish()?;
     Ok(options)
@@ -60,15 +63,16 @@ mod tests {
     fn the_back_end_decides_unless_the_file_does() {
         let none = parse("").expect("it is valid");
         assert_eq!(
-            (none.one_node, none.durability, none.ttl_ms),
-            (false, None, 8000)
+            (none.one_node, none.durability, none.ttl_ms, none.probe_s),
+            (false, None, 8000, 60)
         );
-        let text = "[ownership]\none_node = true\ndurability = \"node\"\nttl_ms = 500\n";
+        let text =
+            "[ownership]\none_node = true\ndurability = \"node\"\nttl_ms = 500\nprobe_s = 0\n";
         let all = parse(text).expect("it is valid");
         let node = Some(Durability::Node);
         assert_eq!(
-            (all.one_node, all.durability, all.ttl_ms),
-            (true, node, 500)
+            (all.one_node, all.durability, all.ttl_ms, all.probe_s),
+            (true, node, 500, 0)
         );
     }
 

@@ -3,6 +3,7 @@
 
 use super::{BEAT, CheckError, DIE, FOLDER, system};
 use crate::backend::mailbox::{Letter, State};
+use crate::backend::place::private_folder;
 use crate::backend::talk::Post;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -47,15 +48,7 @@ impl Meeting {
     pub(super) fn open(dir: &Path, nodes: u16, ends: Arc<AtomicBool>) -> io::Result<Meeting> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = rustix::fs::open(dir, flags, Mode::empty())?;
-        match rustix::fs::mkdirat(&parent, FOLDER, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let folder = rustix::fs::openat(&parent, FOLDER, flags | OFlags::NOFOLLOW, Mode::empty())?;
-        if rustix::fs::fstat(&folder)?.st_uid != rustix::process::geteuid().as_raw() {
-            let what = format!("{FOLDER} in it is another user's; let its owner remove it");
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
+        let folder = private_folder(parent.as_fd(), FOLDER)?;
         Ok(Meeting {
             folder: Arc::new(folder),
             parent,

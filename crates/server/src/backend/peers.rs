@@ -1,0 +1,508 @@
+//! The forwarders of an export try their back end with each other, at start and while they serve.
+//!
+//! In `.tidegate/probe` each forwarder has a box; a thread looks once a second whether somebody
+//! rings, and does on its own mount what the caller says. A forwarder that starts tries the folder
+//! alone, then with the others that are there; what is missing then keeps it from starting. Later
+//! it calls one of the others every so often. A pair that fails twice in a row fences the one
+//! whose mount showed what was wrong.
+
+use super::alone;
+use super::place::{Local, Place, private_folder};
+use super::property::{Finding, Findings, PROPERTIES, Property};
+use super::talk::{BUSY_MAX, Call, Post, Remote, serve};
+use super::{Backend, mailbox, trials};
+use crate::config::Config;
+use crate::storage::PosixFiles;
+use rustix::fs::AtFlags;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::{debug, error, info, warn};
+
+/// The folder of trials in the hidden one.
+const FOLDER: &str = "probe";
+/// Between looks for a bell.
+const POLL: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
+/// Between looks whether it is to end.
+const NAP: Duration = Duration::from_millis(100);
+/// Others that a forwarder tries before it starts; the rest has its turn later.
+const AT_START_MAX: usize = 3;
+/// A back end on which all this takes longer does not answer.
+const START_MAX: Duration = Duration::from_secs(90);
+/// Where another was busy, it is called again after this time.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Boxes are opened anew after so long.
+const REOPEN: Duration = Duration::from_secs(60);
+/// How long the end of a forwarder waits for the thread.
+const END_MAX: Duration = Duration::from_secs(2);
+/// First word of a verdict over the other side.
+const UNFIT: &str = "unfit-";
+
+/// What is tried.
+struct Probe {
+    /// This forwarder.
+    own: u16,
+    /// How many there are.
+    forwarders: u16,
+    /// How often, after the start; None: only then.
+    every: Option<Duration>,
+    /// What the export lies on.
+    backend: Backend,
+    /// The export, for messages.
+    path: PathBuf,
+}
+
+/// This forwarder's part in the trials; ends when dropped.
+pub(crate) struct Peers {
+    shared: Arc<Shared>,
+    ended: Receiver<()>,
+}
+
+struct Shared {
+    ends: Arc<AtomicBool>,
+    state: Mutex<State>,
+    /// Series that were gone through, for tests.
+    tried: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    failure: Option<String>,
+    hook: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Peers {
+    /// For an export that forwarders on several nodes may have; None for others.
+    pub(crate) fn of_export(config: &Config, files: &PosixFiles) -> Result<Option<Peers>, String> {
+        let path = &config.export;
+        let backend = Backend::of_path(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        if !backend.is_shared(config) {
+            return Ok(None);
+        }
+        let every = u64::from(config.ownership.probe_s);
+        let probe = Probe {
+            own: config.forwarder,
+            forwarders: config.layout.seats,
+            every: (every > 0).then(|| Duration::from_secs(every)),
+            backend,
+            path: path.clone(),
+        };
+        Peers::start(files.hidden(), probe).map(Some)
+    }
+
+    /// Tries the back end, alone and with the forwarders that are there; then goes on in a thread.
+    /// The error is one line that says what is missing and what to do.
+    fn start(hidden: BorrowedFd<'_>, probe: Probe) -> Result<Peers, String> {
+        let place = |folder| -> Box<dyn Place> { Box::new(Local::new(folder)) };
+        Peers::start_on(hidden, probe, place, |_| {})
+    }
+
+    /// With a mount of the tests' own.
+    fn start_on(
+        hidden: BorrowedFd<'_>,
+        probe: Probe,
+        place: MakePlace,
+        prepare: impl FnOnce(&mut Post),
+    ) -> Result<Peers, String> {
+        let path = probe.path.display().to_string();
+        let system = |error: io::Error| format!("{path}/.tidegate/{FOLDER}: {error}");
+        let folder = Arc::new(private_folder(hidden, FOLDER).map_err(system)?);
+        let shared = Arc::new(Shared {
+            ends: Arc::new(AtomicBool::new(false)),
+            state: Mutex::default(),
+            tried: AtomicU64::new(0),
+        });
+        let post = Post::new(folder.clone(), probe.own, shared.ends.clone());
+        let mut post = post.map_err(system)?;
+        prepare(&mut post);
+        let (end, ended) = channel();
+        let (tell, told) = channel();
+        let thread = Thread {
+            probe,
+            folder,
+            place,
+            post,
+            shared: shared.clone(),
+            untried: Vec::new(),
+            turn: 0,
+            due: None,
+        };
+        let builder = std::thread::Builder::new().name("probe".to_string());
+        let spawned = builder.spawn(move || thread.run(&tell, end));
+        spawned.map_err(system)?;
+        let peers = Peers { shared, ended };
+        match told.recv_timeout(START_MAX) {
+            Ok(result) => result.map(|()| peers),
+            Err(_) => Err(format!(
+                "{path}: trials of the file system have not ended after {} s: it does not answer; \
+                 see that it works, or try it with tidegate check",
+                START_MAX.as_secs()
+            )),
+        }
+    }
+
+    /// Calls this once if the back end, or this forwarder's mount of it, no longer holds.
+    pub(crate) fn on_failure(&self, hook: impl FnOnce() + Send + 'static) {
+        let mut state = self.shared.lock();
+        match state.failure {
+            Some(_) => hook(),
+            None => state.hook = Some(Box::new(hook)),
+        }
+    }
+
+    /// Why this forwarder must not serve any more, if so.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.shared.lock().failure.clone()
+    }
+
+    #[cfg(test)]
+    fn tried(&self) -> u64 {
+        self.shared.tried.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Release);
+        // A back end that hangs must not hold up the end of the process.
+        let _ = self.ended.recv_timeout(END_MAX);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A few plain assignments: whole whatever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, reason: String) {
+        let mut state = self.lock();
+        if state.failure.is_some() {
+            return;
+        }
+        error!("{reason}; this forwarder gives up its seats and ends");
+        state.failure = Some(reason);
+        if let Some(hook) = state.hook.take() {
+            hook();
+        }
+    }
+}
+
+type MakePlace = fn(Arc<OwnedFd>) -> Box<dyn Place>;
+
+/// What came of a series with another forwarder.
+enum Series {
+    Fit,
+    Unfit(Findings, String),
+    /// It was not there, or went while it was tried.
+    Nobody,
+    /// It had no time.
+    Busy,
+}
+
+struct Thread {
+    probe: Probe,
+    folder: Arc<OwnedFd>,
+    place: MakePlace,
+    post: Post,
+    shared: Arc<Shared>,
+    /// There at the start, and not tried then.
+    untried: Vec<u16>,
+    /// Who was called last.
+    turn: u16,
+    /// When the next is called.
+    due: Option<Instant>,
+}
+
+impl Thread {
+    fn run(mut self, tell: &Sender<Result<(), String>>, end: Sender<()>) {
+        let begun = self.begin();
+        let fit = begun.is_ok();
+        // Nobody listens who has waited too long, and then this ends with the process.
+        let _ = tell.send(begun);
+        if fit {
+            self.watch();
+        }
+        if let Err(error) = self.post.leave() {
+            debug!(%error, "others are not told that this forwarder leaves");
+        }
+        drop(end);
+    }
+
+    /// What is missing keeps the forwarder from starting.
+    fn begin(&mut self) -> Result<(), String> {
+        self.sweep();
+        let prefix = self.prefix();
+        let folder = self.folder.clone();
+        let alone = alone::trials(folder.as_fd(), &self.probe.backend, &prefix, true);
+        self.judge(&alone, "")?;
+        let there = self.there().unwrap_or_else(|error| {
+            warn!(%error, "other forwarders cannot be heard");
+            Vec::new()
+        });
+        self.due = self.probe.every.map(|every| Instant::now() + every);
+        for (count, side) in there.into_iter().enumerate() {
+            if count >= AT_START_MAX {
+                self.untried.push(side);
+                continue;
+            }
+            match self.series(side) {
+                Ok(Series::Unfit(findings, host)) => {
+                    self.judge(
+                        &findings,
+                        &format!(" (tried with forwarder {side} on {host})"),
+                    )?;
+                }
+                Ok(Series::Busy) => self.untried.push(side),
+                Ok(Series::Fit) => info!(forwarder = side, "both see the same back end"),
+                Ok(Series::Nobody) => {}
+                Err(error) => warn!(forwarder = side, %error, "cannot be tried with"),
+            }
+        }
+        if !self.untried.is_empty() {
+            self.due = Some(Instant::now() + AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Removes what a forwarder of this number left behind that was killed in a trial.
+    fn sweep(&self) {
+        let begin = format!("t-{}-", self.probe.own);
+        let Ok(entries) = rustix::fs::Dir::read_from(self.folder.as_fd()) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            if entry.file_name().to_bytes().starts_with(begin.as_bytes()) {
+                // Somebody else's clean-up may have been quicker.
+                let name = entry.file_name();
+                let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
+            }
+        }
+    }
+
+    /// Names of this trial alone.
+    fn prefix(&self) -> String {
+        let count = self.shared.tried.load(Ordering::Relaxed);
+        format!("{}-{:x}-{count}", self.probe.own, self.post.life() as u32)
+    }
+
+    fn judge(&self, findings: &Findings, with: &str) -> Result<(), String> {
+        let reach = self.probe.backend.reach;
+        match findings.missing(true, reach) {
+            None => Ok(()),
+            Some(missing) => {
+                let mut others = findings.all_missing(true, reach);
+                others.retain(|name| *name != missing.property.name);
+                Err(self.reason(missing, with, &others))
+            }
+        }
+    }
+
+    /// One line: the property, what was seen, what to do.
+    fn reason(&self, missing: &Finding, with: &str, others: &[&str]) -> String {
+        let Backend { kind, .. } = &self.probe.backend;
+        let also = match others {
+            [] => String::new(),
+            others => format!("; also {}", others.join(", ")),
+        };
+        format!(
+            "{} ({kind}) is not fit for forwarders on several nodes: {}: {}{with}{also}; {}; \
+             docs/backends.md says more; or, if all forwarders run on one node over one mount, \
+             one_node = true in [ownership]",
+            self.probe.path.display(),
+            missing.property.name,
+            missing.seen,
+            self.probe.backend.advice(missing),
+        )
+    }
+
+    /// The forwarders that are there, on other mounts than this one's.
+    fn there(&mut self) -> io::Result<Vec<u16>> {
+        let mut seen = Vec::new();
+        let own = self.probe.own;
+        for side in (0..self.probe.forwarders).filter(|side| *side != own) {
+            seen.extend(self.other(side)?);
+        }
+        self.post.beat()?;
+        if seen.is_empty() {
+            return Ok(Vec::new());
+        }
+        let alive = self.post.knock(&seen)?;
+        for letter in seen.iter().filter(|one| !alive.contains(&one.from)) {
+            info!(
+                forwarder = letter.from,
+                host = letter.host,
+                "not there: it was killed, or its back end does not show what is written here"
+            );
+        }
+        Ok(alive)
+    }
+
+    /// The last letter of a forwarder that may be there, on another mount.
+    fn other(&mut self, side: u16) -> io::Result<Option<mailbox::Letter>> {
+        let letter = self.post.read(side)?;
+        let mount = self.post.mount();
+        Ok(letter.filter(|one| one.state == mailbox::State::Here && one.mount != mount))
+    }
+
+    fn series(&mut self, side: u16) -> io::Result<Series> {
+        let prefix = self.prefix();
+        let mut place = (self.place)(self.folder.clone());
+        let reach = self.probe.backend.reach;
+        let began = Instant::now();
+        let mut remote = loop {
+            match Remote::call(&mut self.post, side)? {
+                Call::Talking(remote) => break remote,
+                Call::Nobody | Call::Silent => return Ok(Series::Nobody),
+                // It may call this side: it is heard first, and called again.
+                Call::Busy if began.elapsed() > BUSY_MAX => return Ok(Series::Busy),
+                Call::Busy => {}
+            }
+            self.answer()?;
+        };
+        let tried = trials::series(&mut *place, &mut remote, &prefix, true);
+        let host = remote.host().to_owned();
+        let result = match tried {
+            Ok(findings) if findings.missing(true, reach).is_some() => {
+                remote.end("")?;
+                Series::Unfit(findings, host)
+            }
+            Ok(_) => {
+                remote.end("")?;
+                Series::Fit
+            }
+            Err(gone) => {
+                debug!(forwarder = side, "trial not ended: {}", gone.0);
+                self.post.beat()?;
+                return Ok(Series::Nobody);
+            }
+        };
+        self.shared.tried.fetch_add(1, Ordering::AcqRel);
+        let ms = began.elapsed().as_millis() as u64;
+        debug!(forwarder = side, ms, "tried");
+        Ok(result)
+    }
+
+    /// Answers whoever rings.
+    fn answer(&mut self) -> io::Result<()> {
+        let Some(caller) = self.post.caller()? else {
+            return Ok(());
+        };
+        let mut place = (self.place)(self.folder.clone());
+        let said = serve(&mut self.post, &caller, &mut *place)?;
+        if let Some(property) = said.as_deref().and_then(verdict) {
+            let (from, host) = (caller.from, caller.host);
+            self.shared.fail(format!(
+                "{}: forwarder {from} on {host} found that this forwarder's mount no longer has: \
+                 {}; docs/backends.md has its settings",
+                self.probe.path.display(),
+                property.name
+            ));
+        }
+        Ok(())
+    }
+
+    /// Until the forwarder ends.
+    fn watch(&mut self) {
+        let mut fails = false;
+        let mut opened = Instant::now();
+        while !self.post.ends() && self.shared.lock().failure.is_none() {
+            if opened.elapsed() > REOPEN {
+                opened = Instant::now();
+                self.post.reopen();
+            }
+            let result = self.answer().and_then(|()| self.call_one());
+            if let Err(error) = &result
+                && !fails
+            {
+                warn!(%error, "the back end cannot be tried with other forwarders");
+            }
+            fails = result.is_err();
+            let until = Instant::now() + POLL;
+            while Instant::now() < until && !self.post.ends() {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// Tries the next of the others, if it is time.
+    fn call_one(&mut self) -> io::Result<()> {
+        if self.due.is_none_or(|due| due > Instant::now()) {
+            return Ok(());
+        }
+        self.due = self.probe.every.map(|every| Instant::now() + every);
+        let Some(side) = self.next()? else {
+            return Ok(());
+        };
+        match self.series(side)? {
+            Series::Unfit(..) => {}
+            Series::Busy => {
+                self.due = Some(Instant::now() + AGAIN);
+                return Ok(());
+            }
+            Series::Fit | Series::Nobody => return Ok(()),
+        }
+        // Twice in a row, so that no accident ends a forwarder.
+        if let Series::Unfit(findings, host) = self.series(side)? {
+            self.fence(side, &host, &findings)?;
+        }
+        Ok(())
+    }
+
+    /// The next of the others that may be there.
+    fn next(&mut self) -> io::Result<Option<u16>> {
+        if let Some(side) = self.untried.pop() {
+            return Ok(Some(side));
+        }
+        let count = self.probe.forwarders;
+        for step in 1..=count {
+            let side = (self.turn + step) % count;
+            if side != self.probe.own && self.other(side)?.is_some() {
+                self.turn = side;
+                return Ok(Some(side));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Of two that do not see the same, the one goes whose mount showed what was wrong; where both
+    /// are to blame, the one with the larger number.
+    fn fence(&mut self, side: u16, host: &str, findings: &Findings) -> io::Result<()> {
+        let missing = findings.missing(true, self.probe.backend.reach);
+        let missing = missing.expect("it is unfit");
+        let own = match missing.here {
+            Some(here) => here,
+            None => self.probe.own > side,
+        };
+        if own {
+            let with = format!(" (tried with forwarder {side} on {host})");
+            let failed = self.judge(findings, &with);
+            self.shared.fail(failed.expect_err("it is unfit"));
+            return Ok(());
+        }
+        warn!(
+            forwarder = side,
+            property = missing.property.name,
+            seen = missing.seen,
+            "its mount of the back end is wrong; it is told to end"
+        );
+        if let Call::Talking(remote) = Remote::call(&mut self.post, side)? {
+            let at = PROPERTIES.iter().position(|one| one == missing.property);
+            remote.end(&format!("{UNFIT}{}", at.expect("it is of the list")))?;
+        }
+        Ok(())
+    }
+}
+
+/// The property that a last word says is missing.
+fn verdict(said: &str) -> Option<&'static Property> {
+    let number: usize = said.strip_prefix(UNFIT)?.parse().ok()?;
+    PROPERTIES.get(number)
+}
+
+#[cfg(test)]
+mod tests;
