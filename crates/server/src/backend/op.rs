@@ -49,7 +49,7 @@ pub(crate) enum Verb {
     /// Looks for `name` for `len` ms: how often, how often it was not there, and (as inode) how
     /// often it was ESTALE.
     Watch,
-    /// Appends `at` records of `len` bytes `fill` to `name`.
+    /// Appends up to `at` records of `len` bytes `fill` to `name`: how many.
     Append,
     /// The other side needs this one no longer; `name` says what came of it.
     Bye,

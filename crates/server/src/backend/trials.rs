@@ -574,10 +574,11 @@ impl Trial<'_> {
         let second = second?;
         let found = writer.run(&stat(&name))?;
         let records = found.number / RECORD_BYTES;
-        let good = first.ok() && second.ok() && records == 2 * RECORDS;
+        let written = first.number + second.number;
+        let good = first.ok() && second.ok() && records == written;
         self.findings
             .tell(property, good, || match first.ok() && second.ok() {
-                true => format!("{records} of {} records are there", 2 * RECORDS),
+                true => format!("{records} of {written} records are there"),
                 false => why(if first.ok() { &second } else { &first }),
             });
         writer.run(&op(Verb::Unlink).name(&name))?;
