@@ -31,8 +31,8 @@ const SETTINGS: &[Settings] = &[
         mount: "attribute-timeout=0,entry-timeout=0,negative-timeout=0,direct-io-mode=enable,\
                 gid-timeout=0",
         servers: "gluster volume set VOLUME network.remote-dio enable; for o in stat-prefetch \
-                  quick-read io-cache read-ahead readdir-ahead write-behind open-behind nl-cache; do \
-                  gluster volume set VOLUME performance.$o off; done",
+                  quick-read io-cache read-ahead readdir-ahead write-behind open-behind \
+                  nl-cache; do gluster volume set VOLUME performance.$o off; done",
         cures: &[(GROUPS, "mount it with gid-timeout=0")],
     },
     Settings {
