@@ -119,7 +119,12 @@ impl LeasedSeats {
         let last = last.transpose().map_err(error)?;
         let now = self.options.fence.now();
         let watch = self.watches.entry(seat).or_default();
-        if !watch.may_take(now, last.as_ref().map(Last::lease), self.options.ttl_ns) {
+        let mut lease = last.as_ref().map(Last::lease);
+        if let Some(lease) = &mut lease {
+            // What this process held and let go too late to say so.
+            lease.free |= lease.holder == self.holder.id;
+        }
+        if !watch.may_take(now, lease, self.options.ttl_ns) {
             let name = last.map_or_else(String::new, |last| last.name());
             return Ok(Tried::Waits(name));
         }

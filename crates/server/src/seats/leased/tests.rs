@@ -209,4 +209,5 @@ fn nothing_is_taken_before_what_was_lost_is_let_go() {
     a.release(0).expect("release");
     taken(&mut a, 1);
     assert!(!a.options.fence.is_closed());
+    taken(&mut a, 0);
 }
