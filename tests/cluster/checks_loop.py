@@ -1,0 +1,126 @@
+"""Faults of every kind, one after another, while programs work and check all that they were promised."""
+import glob
+import json
+import os
+import random
+import sys
+import time
+
+from nodes import Failed
+from registry import DISTRIBUTED, check
+
+# Seconds of the loop, between two faults, and the longest pause that is documented for a program.
+LOOP_S = int(os.environ.get("FAULT_LOOP_S", "1800"))
+EVERY_S = int(os.environ.get("FAULT_EVERY_S", "20"))
+PAUSE_MAX_S = float(os.environ.get("PAUSE_MAX_S", "60"))
+
+
+def process_kill(c, chance):
+    index = chance.randrange(len(c.io))
+    c.kill(index)
+    yield 6
+    c.restart(index)
+
+
+def node_death(c, chance):
+    index = chance.randrange(len(c.io))
+    c.die(index)
+    yield EVERY_S - 4
+    c.boot(index, serve=True)
+
+
+def cut_store(c, chance):
+    c.cut(chance.choice(c.io).name, "st0")
+    yield 12
+    c.world.heal()
+
+
+def cut_client(c, chance):
+    c.cut(chance.choice(c.io).name, chance.choice(c.compute).name, chance.random() < 0.5)
+    yield 8
+    c.world.heal()
+
+
+def store_stops(c, chance):
+    c.backend.stop()
+    yield 6
+    c.backend.go_on()
+
+
+def part_killed(c, chance):
+    if c.backend.kill_part():
+        yield 8
+        c.backend.restart_part()
+
+
+def store_full(c, chance):
+    c.backend.fill()
+    yield 5
+    c.backend.empty()
+
+
+def mount_dies(c, chance):
+    index = chance.randrange(len(c.io))
+    c.kill_mount(index)
+    yield 8
+    c.kill(index)
+    c.remount(index)
+    c.restart(index)
+
+
+KINDS = (process_kill, node_death, cut_store, cut_client, store_stops, part_killed, store_full, mount_dies)
+WORKERS = ("append", "synced", "names")
+
+
+@check(("plain", *DISTRIBUTED))
+def fault_loop(c):
+    """Faults of each kind in turn, while two nodes append, sync, lock and rename: nothing wrong or lost."""
+    chance, names = random.Random(c.seed), os.environ.get("FAULTS", "").split()
+    kinds = [kind for kind in KINDS if not names or kind.__name__ in names]
+    if c.backend.one_kernel:
+        kinds = [kind for kind in kinds if kind in (process_kill, cut_client)]
+    seconds = min(LOOP_S, 60) if c.quick else LOOP_S
+    folder, stop, program = c.tide + "/loop", f"{c.work}/stop-{c.exports}", c.program("worker.py")
+    c.agent(0).mkdir(folder)
+    workers = [node.start(sys.executable, "-B", program, kind, folder, f"{kind}-{node.name}", stop)
+               for node in c.compute for kind in WORKERS]
+    lock, witness = f"{folder}/lock", f"{c.work}/witness-loop-{c.exports}"
+    c.agent(0).write_file(lock, b"x")
+    open(witness, "w").close()
+    workers += [node.start(sys.executable, "-B", c.program("holders.py"), kind, lock + kind, witness + kind,
+                           str(seconds)) for kind in ("ofd", "flock") for node in c.compute
+                if [c.agent(0).write_file(lock + kind, b"x"), open(witness + kind, "w").close()]]
+    end, turn = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        kind, started = kinds[turn % len(kinds)], time.monotonic()
+        turn += 1
+        print(f"     {time.strftime('%H:%M:%S')} {kind.__name__}", flush=True)
+        for pause in kind(c, chance):
+            look(workers, pause)
+        look(workers, max(2, EVERY_S - (time.monotonic() - started)))
+    open(stop, "w").close()
+    for worker in workers:
+        if worker.wait(150) != 0:
+            raise Failed(f"seed {c.seed}, {worker.node.name}: {worker.tail()}")
+    kept = sorted(glob.glob(stop + ".*"))
+    for node in c.compute:
+        node.run(sys.executable, "-B", program, "verify", folder, *kept, timeout=120)
+    told = [(path.rsplit(".", 1)[1], json.load(open(path))) for path in kept]
+    name, longest = max(told, key=lambda one: one[1]["longest"])
+    said = (f"seed {c.seed}, {turn} faults, {sum(one['calls'] for _, one in told)} calls, "
+            f"{sum(one['doubts'] for _, one in told)} of unknown fate, {sum(one['refusals'] for _, one in told)} "
+            f"refused; longest pause {longest['longest']:.1f} s ({name}, {longest['at']}), "
+            f"bound {PAUSE_MAX_S:.0f} s")
+    if longest["longest"] > PAUSE_MAX_S:
+        raise Failed(said)
+    return said
+
+
+def look(workers, seconds):
+    """Waits, and fails as soon as a program has found something wrong."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for worker in workers:
+            if not worker.running() and worker.entered.returncode != 0:
+                raise Failed(f"{worker.node.name}: {worker.tail()}")
+        time.sleep(0.2)
