@@ -37,7 +37,7 @@ def append(c):
                  *(f"{other.name}:{count}" for other in c.compute))
 
 
-@check(ALL, quick=("ceph",))
+@check((*ALL, "gluster-uncached"), quick=("ceph",))
 def model(c):
     """N2: two clients write, truncate, measure and read one file at random, against a model."""
     seed = c.seed

@@ -41,6 +41,9 @@ pub struct Trust {
     pub attributes: bool,
     /// Data; else it goes past the page cache, at any place and length.
     pub pages: bool,
+    /// That a read past the page cache ends where the file does now. The kernel finishes a short one
+    /// by the size that it remembers, and not every FUSE daemon has it ask anew.
+    pub ends: bool,
 }
 
 /// Layers of GlusterFS's client that hold bytes, sizes or names back or remember them, each with
@@ -59,6 +62,7 @@ impl Trust {
     pub const WHOLE: Trust = Trust {
         attributes: true,
         pages: true,
+        ends: true,
     };
 }
 
@@ -110,9 +114,11 @@ impl Backend {
 
     /// What a forwarder with this configuration may believe of its node's memory.
     pub fn trust(&self, config: &Config) -> Trust {
+        let pages = self.reach != Reach::Cached || !self.is_shared(config);
         Trust {
             attributes: self.reach == Reach::Node,
-            pages: self.reach != Reach::Cached || !self.is_shared(config),
+            pages,
+            ends: pages || self.kind == "fuse.ceph-fuse",
         }
     }
 
@@ -230,12 +236,20 @@ mod tests {
         let several = config("seats = 2\n");
         let alone = config("seats = 1\n");
         let one_node = config("seats = 2\n[ownership]\none_node = true\n");
-        let trust = |attributes, pages| Trust { attributes, pages };
+        let trust = |attributes, pages| Trust {
+            attributes,
+            pages,
+            ends: pages,
+        };
         for config in [&several, &alone, &one_node] {
             assert_eq!(on("ext4").trust(config), Trust::WHOLE);
             assert_eq!(on("lustre").trust(config), trust(false, true));
             let pages = !std::ptr::eq(config, &several);
-            assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, pages));
+            let ceph = Trust {
+                ends: true,
+                ..trust(false, pages)
+            };
+            assert_eq!(on("fuse.ceph-fuse").trust(config), ceph);
             assert_eq!(on("nfs4").trust(config), trust(false, pages));
         }
     }

@@ -190,17 +190,29 @@ fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
     }
 }
 
-/// One system call by a way, within its pass.
+/// One system call by a way, within its pass; of a read, the bytes that are the file's.
 fn call_by(
-    route: &Route,
+    route: &mut Route,
     way: &Way,
     offset: u64,
     slices: &mut [&mut [u8]],
     within: usize,
 ) -> rustix::io::Result<usize> {
-    let _pass = route.pass(way);
+    let direction = route.direction();
+    let pass = route.pass(way);
     route.prepare(way, offset, slices);
-    call(way.fd(), route.direction(), offset, slices, within)
+    let moved = call(way.fd(), direction, offset, slices, within)?;
+    drop(pass);
+    if direction == Direction::Write {
+        return Ok(moved);
+    }
+    route
+        .ends
+        .within(offset, moved)
+        .map_err(|error| match error {
+            Access::Errno(errno) => rustix::io::Errno::from_raw_os_error(errno.0.into()),
+            Access::UnknownHandle => rustix::io::Errno::STALE,
+        })
 }
 
 /// One system call from `within` bytes into the first slice on.

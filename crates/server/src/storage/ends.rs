@@ -18,6 +18,8 @@ pub(crate) struct Ends {
     /// None: what a read found is believed.
     size: Option<Size>,
     tries: u32,
+    /// What a read found may lie beyond the end.
+    bounds: bool,
 }
 
 impl Ends {
@@ -27,7 +29,11 @@ impl Ends {
             true => Ends::default(),
             false => {
                 let files = files.clone();
-                Ends::asking(move || files.size_now(handle))
+                let bounds = !files.trusts_ends();
+                Ends {
+                    bounds,
+                    ..Ends::asking(move || files.size_now(handle))
+                }
             }
         }
     }
@@ -37,6 +43,19 @@ impl Ends {
         Ends {
             size: Some(Box::new(size)),
             tries: 0,
+            bounds: false,
+        }
+    }
+
+    /// How many of the bytes that a read found are the file's: the kernel takes zeros for bytes up to
+    /// the end that it remembers.
+    pub(crate) fn within(&mut self, offset: u64, read: usize) -> Result<usize, Access> {
+        match &mut self.size {
+            Some(size) if self.bounds && read > 0 => {
+                let left = size()?.saturating_sub(offset);
+                Ok(usize::try_from(left).map_or(read, |left| left.min(read)))
+            }
+            _ => Ok(read),
         }
     }
 
@@ -70,6 +89,17 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_beyond_the_end_are_none_of_the_files() {
+        let mut ends = Ends::asking(|| Ok(100));
+        assert_eq!(ends.within(90, 20), Ok(20), "the kernel knows it");
+        ends.bounds = true;
+        assert_eq!(ends.within(90, 20), Ok(10));
+        assert_eq!(ends.within(80, 20), Ok(20));
+        assert_eq!(ends.within(200, 20), Ok(0));
+        assert_eq!(Ends::default().within(200, 20), Ok(20));
+    }
 
     #[test]
     fn an_end_is_believed_when_the_back_end_says_so_and_not_asked_for_ever() {

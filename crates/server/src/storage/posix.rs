@@ -91,6 +91,11 @@ impl PosixFiles {
         self.export.trust.attributes
     }
 
+    /// Whether a read past the page cache ends where the file does.
+    pub(crate) fn trusts_ends(&self) -> bool {
+        self.export.trust.ends
+    }
+
     /// The file's size.
     pub(crate) fn size_now(&self, handle: Handle) -> Done<u64> {
         let known = self.export.known(handle)?;

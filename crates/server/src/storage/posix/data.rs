@@ -178,7 +178,7 @@ impl Source<'_> {
                 drop_pages(self.fd, offset, buffer.len() as u64);
             }
             let read = retry_on_intr(|| rustix::io::pread(self.fd, &mut *buffer, offset));
-            match read.map_err(no)? {
+            match self.ends.within(offset, read.map_err(no)?)? {
                 0 if !self.ends.is_at(offset)? => {}
                 read => return Ok(read),
             }
