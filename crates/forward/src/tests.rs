@@ -266,6 +266,14 @@ impl Host {
         self.replies.push_back((conn, reply, payload));
     }
 
+    /// Refuses all jobs, as a host does whose fence has closed.
+    pub(super) fn refuse_jobs(&mut self) {
+        for (job, work) in core::mem::take(&mut self.jobs) {
+            let result = work.refused().result(crate::Errno::EIO);
+            self.tell(Input::Finished { job, result });
+        }
+    }
+
     /// Carries the oldest job out.
     pub(super) fn run_job(&mut self) {
         let (job, work) = self.jobs.pop_front().expect("a job was started");

@@ -65,6 +65,7 @@ impl Core {
         }
         let (seat, purpose) = (pending.seat, pending.purpose);
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
+        let reaches = matches!(pending.purpose, Purpose::Reach { .. });
         if by_seat && reply.result != Err(Status::NotMySeat) {
             self.served(seat, forwarder);
             let known = &mut self.seats[usize::from(seat)];
@@ -88,6 +89,8 @@ impl Core {
                 self.fsync_elsewhere(forwarder, id);
             }
             Err(Status::NotMySeat) if by_seat => self.leave(seat, forwarder, Some(id)),
+            // It cannot ask its back end: whoever waits for the path asks another.
+            Err(Status::NotMySeat) if reaches => self.forwarder_lost(forwarder, id),
             Err(Status::NewGeneration) if by_seat => {
                 self.new_generation(forwarder, id, reply.generation);
             }

@@ -3,6 +3,7 @@
 use super::Forwarder;
 use super::lost::Lease;
 use super::request::{Key, Path, Pending};
+use super::seat::State;
 use crate::host::Output;
 use crate::table::{self, RowState};
 use tidegate_wire::{LockKind, Op, Outcome, Reply, Status};
@@ -105,7 +106,7 @@ impl Forwarder {
             Path::Whole => self.begin_whole(key),
             Path::Names => self.begin_names(key),
             Path::Open => self.begin_open(key),
-            Path::Plain | Path::Here => self.begin_operation(key),
+            Path::Plain | Path::Reach | Path::Here => self.begin_operation(key),
         }
     }
 
@@ -139,7 +140,8 @@ impl Forwarder {
             _ => 0,
         };
         let seat = &self.seats[pending.seat];
-        let held = seat.is_held() && result != Err(Status::NotMySeat);
+        let ours = seat.is_held() && seat.state != State::Lost;
+        let held = ours && result != Err(Status::NotMySeat);
         let reply = Reply {
             id: pending.id,
             seat: pending.seat,

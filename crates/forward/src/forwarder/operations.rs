@@ -1,5 +1,6 @@
 //! Operations that the host carries out as jobs, and the order of those that change names.
 
+use super::lost::Lease;
 use super::request::{Key, Path, directories};
 use super::{Forwarder, Running};
 use crate::files::Access;
@@ -84,7 +85,10 @@ impl Forwarder {
     }
 
     pub(super) fn operation_finished(&mut self, key: Key, result: Result<Outcome, Access>) {
+        let reaches = self.requests[key].path == Path::Reach;
         let result = result.map_err(|access| match access {
+            // The back end did not say that the path leads elsewhere: it could not be asked.
+            Access::Errno(_) if reaches && self.lease == Lease::Lapsed => Status::NotMySeat,
             Access::Errno(errno) => Status::Errno(errno.0),
             Access::UnknownHandle => Status::UnknownHandle,
         });

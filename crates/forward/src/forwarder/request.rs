@@ -19,6 +19,8 @@ pub(super) enum Path {
     Names,
     /// It opens a file.
     Open,
+    /// It makes a file known here, whatever seats are held: straight to the host.
+    Reach,
     /// It goes straight to the host.
     Plain,
     /// It concerns the forwarder's own state only.
@@ -190,6 +192,7 @@ fn path(op: &Op) -> Path {
         | Op::Application { .. }
         | Op::ShareMemory { .. }
         | Op::RegisterMemory { .. } => Path::Here,
+        Op::Reach { .. } => Path::Reach,
         _ if whole_file(op).is_some() => Path::Whole,
         _ if directories(op).is_some() => Path::Names,
         _ => Path::Plain,

@@ -126,6 +126,43 @@ fn what_waits_at_the_loss_has_no_effect() {
     assert_eq!(host.released, [0]);
 }
 
+#[test]
+fn a_lost_seat_gives_no_answer_its_generation() {
+    let (_world, mut host, mut tester) = leased();
+    let file = tester.create(&mut host, "file");
+    host.hold_jobs = true;
+    // It keeps the seat from being let go.
+    let writing = tester.send(&mut host, write(file, 0, 5), b"bytes");
+    host.tell(Input::SeatLost { seat: 0 });
+    let fsync = Op::Fsync {
+        handle: file,
+        data_only: false,
+    };
+    let syncing = tester.send(&mut host, fsync, &[]);
+    finish_jobs(&mut host);
+    let named = |id| {
+        let mut replies = host.replies.iter().map(|(_, reply, _)| reply);
+        replies.find(|reply| reply.id == id).map(|it| it.generation)
+    };
+    assert_eq!((named(writing.id), named(syncing.id)), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_path_that_cannot_be_asked_for_is_told_elsewhere() {
+    let (_world, mut host, mut tester) = leased();
+    let file = tester.create(&mut host, "file");
+    host.advance(TTL);
+    host.hold_jobs = true;
+    let reach = Op::Reach {
+        handle: file,
+        path: b"file"[..].into(),
+    };
+    let reaching = tester.send(&mut host, reach, &[]);
+    // The fence has closed, or the back end has given this node up.
+    host.refuse_jobs();
+    assert_eq!(tester.take(&mut host, &reaching).0, Err(Status::NotMySeat));
+}
+
 /// A table whose back end may be out of reach.
 struct Written {
     table: ModelTable,

@@ -183,6 +183,23 @@ fn a_file_without_a_known_path_is_stale() {
 }
 
 #[test]
+fn a_forwarder_that_cannot_ask_for_a_path_is_left_when_it_does_not_serve() {
+    let mut rig = Rig::open(1);
+    rig.name_file(file(5), b"f");
+    let id = rig.call(getattr(file(5)));
+    let sent = rig.next();
+    rig.fail(&sent, Status::UnknownHandle);
+    let reach = rig.next();
+    assert!(matches!(reach.request.op, Op::Reach { .. }));
+    rig.fail(&reach, Status::NotMySeat);
+    // What waited for the path asks who serves its seat.
+    let again = rig.next();
+    assert_eq!(again.request.id, sent.request.id);
+    rig.ok(&again, Outcome::Attr(attr(file(5))));
+    rig.succeeded(id);
+}
+
+#[test]
 fn reaching_does_not_go_on_for_ever() {
     let mut rig = Rig::open(1);
     rig.name_file(file(5), b"f");
