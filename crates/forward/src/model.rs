@@ -8,9 +8,13 @@
 mod data;
 mod disk;
 mod files;
+mod mount;
+mod persisted;
 
 pub use disk::Disk;
 pub use files::ModelFiles;
+pub use mount::{BackEnd, Mount, Way};
+pub use persisted::{PersistedTable, TableFence, TableFile};
 
 use crate::files::{Access, Errno};
 use crate::table::{SEGMENT_BYTES, SEGMENTS_MAX, SeatTable};

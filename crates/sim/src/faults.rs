@@ -5,14 +5,17 @@
 //! `TIDEGATE_SEED=17 cargo test -p tidegate-sim --test faults` replays one seed.
 
 mod client;
+mod cluster;
+mod keeper;
 mod network;
 mod plan;
 mod process;
 mod script;
 mod script_answers;
+mod script_loss;
 mod seats;
 mod verdict;
 mod world;
 
-pub use plan::Plan;
+pub use plan::{Cluster, Fault, Mutant, Plan};
 pub use world::{Report, run};

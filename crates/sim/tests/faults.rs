@@ -2,7 +2,7 @@
 //! `TIDEGATE_SEEDS=1000..3000` a range.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_sim::faults::{Plan, run};
+use tidegate_sim::faults::{Mutant, Plan, run};
 
 fn seeds() -> std::ops::Range<u64> {
     if let Ok(seed) = std::env::var("TIDEGATE_SEED") {
@@ -19,8 +19,24 @@ fn seeds() -> std::ops::Range<u64> {
     number(first)..number(end)
 }
 
-fn run_seed(seed: u64) -> Result<(), String> {
-    let plan = Plan::from_seed(seed);
+/// A kind of world, and the command that replays a seed of it.
+#[derive(Clone, Copy)]
+struct Kind {
+    plan: fn(u64) -> Plan,
+    test: &'static str,
+}
+
+const ONE_NODE: Kind = Kind {
+    plan: Plan::from_seed,
+    test: "every_answer_is_right_whatever_fails",
+};
+const CLUSTER: Kind = Kind {
+    plan: Plan::of_cluster,
+    test: "every_answer_is_right_on_several_nodes",
+};
+
+fn run_plan(plan: Plan, test: &str) -> Result<(), String> {
+    let seed = plan.seed;
     let outcome = std::panic::catch_unwind(|| run(plan.clone()));
     let error = match outcome {
         Ok(Ok(_)) => return Ok(()),
@@ -29,12 +45,12 @@ fn run_seed(seed: u64) -> Result<(), String> {
     };
     Err(format!(
         "seed {seed}: {error}\n  {plan:?}\n  \
-         replay: TIDEGATE_SEED={seed} cargo test -p tidegate-sim --test faults"
+         replay: TIDEGATE_SEED={seed} cargo test -p tidegate-sim --test faults {test}"
     ))
 }
 
-#[test]
-fn every_answer_is_right_whatever_fails() {
+/// Runs all seeds on two threads.
+fn all_hold(kind: Kind) {
     let seeds = seeds();
     let next = AtomicU64::new(seeds.start);
     let failures = std::sync::Mutex::new(Vec::new());
@@ -46,7 +62,7 @@ fn every_answer_is_right_whatever_fails() {
                     if seed >= seeds.end {
                         return;
                     }
-                    if let Err(failure) = run_seed(seed) {
+                    if let Err(failure) = run_plan((kind.plan)(seed), kind.test) {
                         eprintln!("{failure}");
                         failures.lock().expect("no panic inside").push(failure);
                     }
@@ -60,6 +76,41 @@ fn every_answer_is_right_whatever_fails() {
         "{} of {seeds:?} failed",
         failures.len()
     );
+}
+
+#[test]
+fn every_answer_is_right_whatever_fails() {
+    all_hold(ONE_NODE);
+}
+
+#[test]
+fn every_answer_is_right_on_several_nodes() {
+    all_hold(CLUSTER);
+}
+
+/// Every guarantee is there for a reason: without it, some seed of the 200 fails.
+#[test]
+fn without_any_guarantee_some_seed_fails() {
+    let mutants = [
+        Mutant::NoFence,
+        Mutant::NoGeneration,
+        Mutant::CachedTable,
+        Mutant::CachedSize,
+        Mutant::CachedData,
+        Mutant::NoWait,
+    ];
+    for mutant in mutants {
+        let fails = |seed: &u64| {
+            let mut plan = Plan::of_cluster(*seed);
+            let cluster = plan.cluster.as_mut().expect("it has several nodes");
+            cluster.mutant = Some(mutant);
+            run_plan(plan, CLUSTER.test)
+                .inspect_err(|error| println!("{mutant:?}: {error}"))
+                .is_err()
+        };
+        let caught = (0..200).find(fails);
+        assert!(caught.is_some(), "{mutant:?} goes unnoticed");
+    }
 }
 
 #[test]

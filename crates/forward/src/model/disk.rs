@@ -1,7 +1,7 @@
 //! The shared file system: inodes, names, and which process has what open.
 
 use super::data::Data;
-use super::{Switch, files::ModelFiles, lock};
+use super::{Mount, Switch, files::ModelFiles, lock};
 use crate::files::Errno;
 use std::boxed::Box;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +42,8 @@ pub(super) struct Inode {
     pub(super) xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
     /// Processes that have it open.
     pub(super) open: BTreeSet<u64>,
+    /// The mount that has written to it and keeps that to itself, and the contents without it.
+    pub(super) unstable: Option<(u64, Data)>,
 }
 
 impl Default for Disk {
@@ -78,10 +80,20 @@ impl Disk {
 
     /// The back end as one forwarder process sees it: it knows the root only.
     pub fn files(&self, switch: &Switch) -> ModelFiles {
+        self.files_of(switch, None)
+    }
+
+    /// The same for a process on a node, through its mount.
+    pub fn files_on(&self, mount: &Mount, switch: &Switch) -> ModelFiles {
+        self.files_of(switch, Some(mount.clone()))
+    }
+
+    fn files_of(&self, switch: &Switch, mount: Option<Mount>) -> ModelFiles {
         let mut inodes = self.lock();
         inodes.processes += 1;
         let root = inodes.inodes[&ROOT].attr.handle;
-        ModelFiles::new(self.clone(), switch.clone(), inodes.processes, root)
+        let process = inodes.processes;
+        ModelFiles::new(self.clone(), switch.clone(), process, root, mount)
     }
 
     /// Attributes of the root.
@@ -112,6 +124,13 @@ impl Disk {
     pub fn contents(&self, path: &str) -> Option<Vec<u8>> {
         let inodes = self.lock();
         let inode = &inodes.inodes[&inodes.walk(path.as_bytes()).ok()?];
+        Some(inode.data.read(0, u64::MAX))
+    }
+
+    /// Contents of a file that has a name or is open.
+    pub fn contents_of(&self, handle: Handle) -> Option<Vec<u8>> {
+        let mut inodes = self.lock();
+        let inode = inodes.of(handle).ok()?;
         Some(inode.data.read(0, u64::MAX))
     }
 
@@ -162,6 +181,7 @@ impl Inodes {
             target: Box::default(),
             xattrs: BTreeMap::new(),
             open: BTreeSet::new(),
+            unstable: None,
         };
         self.inodes.insert(inode, fresh);
         inode

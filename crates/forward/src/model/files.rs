@@ -3,7 +3,7 @@
 use super::disk::{
     DIRECTORY, Disk, Inodes, KIND, LINK, REGULAR, child, directory, lies_in, lose_name, may, touch,
 };
-use super::{KILLED, Switch};
+use super::{KILLED, Mount, Switch};
 use crate::files::{Access, Errno, Files};
 use std::boxed::Box;
 use std::collections::BTreeSet;
@@ -23,11 +23,19 @@ pub struct ModelFiles {
     switch: Switch,
     process: u64,
     known: BTreeSet<Handle>,
+    mount: Option<Mount>,
 }
 
 impl ModelFiles {
-    pub(super) fn new(disk: Disk, switch: Switch, process: u64, root: Handle) -> ModelFiles {
+    pub(super) fn new(
+        disk: Disk,
+        switch: Switch,
+        process: u64,
+        root: Handle,
+        mount: Option<Mount>,
+    ) -> ModelFiles {
         ModelFiles {
+            mount,
             disk,
             switch,
             process,
@@ -48,6 +56,19 @@ impl ModelFiles {
             let inode = inodes.of(handle).expect("listed above");
             inode.open.retain(|open| *open == process);
             inodes.settle(handle.inode);
+        }
+    }
+
+    /// The process's own node knows what it has done to a file.
+    fn changed(&self, handle: Handle) {
+        if let Some(mount) = &self.mount {
+            mount.changed(self.disk.lock().attr(handle.inode));
+        }
+    }
+
+    fn wrote(&self, handle: Handle, end: u64) {
+        if let Some(mount) = &self.mount {
+            mount.wrote(handle, end);
         }
     }
 
@@ -164,9 +185,12 @@ impl Files for ModelFiles {
     }
 
     fn attr(&mut self, handle: Handle) -> Done<Attr> {
+        let mount = self.mount.clone();
         let mut inodes = self.with(handle)?;
         inodes.of(handle)?;
-        Ok(inodes.attr(handle.inode))
+        inodes.look(handle.inode, mount.as_ref());
+        let attr = inodes.attr(handle.inode);
+        Ok(mount.map_or(attr, |mount| mount.believed_attr(attr, inodes.wall_ns)))
     }
 
     fn create(
@@ -348,6 +372,10 @@ impl Files for ModelFiles {
         }
         inodes.effects += 1;
         let now = inodes.tick();
+        if set.size.is_some() {
+            // The back end itself does it, after it has got what was written.
+            inodes.stable(handle.inode);
+        }
         let inode = inodes.of(handle)?;
         if let Some(size) = set.size {
             inode.data.truncate(size);
@@ -370,6 +398,9 @@ impl Files for ModelFiles {
                 Some(SetTime::Now) => *time = now,
             }
         }
+        drop(inodes);
+        self.changed(handle);
+        let inodes = self.disk.lock();
         Ok(inodes.attr(handle.inode))
     }
 
@@ -381,6 +412,9 @@ impl Files for ModelFiles {
         write: bool,
     ) -> Done<Attr> {
         let process = self.process;
+        if let Some(mount) = &self.mount {
+            mount.opened(handle);
+        }
         let mut inodes = self.with(handle)?;
         let attr = inodes.of(handle)?.attr;
         if caller.is_none_or(|caller| caller.uid != attr.uid) {
@@ -417,7 +451,9 @@ impl Files for ModelFiles {
     }
 
     fn fsync(&mut self, handle: Handle, _data_only: bool) -> Done<()> {
-        self.with(handle)?.of(handle)?;
+        let mut inodes = self.with(handle)?;
+        inodes.of(handle)?;
+        inodes.stable(handle.inode);
         Ok(())
     }
 
@@ -436,6 +472,7 @@ impl Files for ModelFiles {
         const PUNCH_HOLE: u32 = 2;
         const ZERO_RANGE: u32 = 16;
         let mut inodes = self.with(handle)?;
+        inodes.stable(handle.inode);
         let data = &mut inodes.of(handle)?.data;
         let size = data.size.max(offset + len);
         match mode {
@@ -455,10 +492,15 @@ impl Files for ModelFiles {
 
     fn copy_range(&mut self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
         drop(self.with(from.0)?);
+        let mount = self.mount.clone();
         let mut inodes = self.with(to.0)?;
+        inodes.look(from.0.inode, mount.as_ref());
+        inodes.write(to.0.inode, mount.as_ref());
         let bytes = inodes.of(from.0)?.data.read(from.1, len);
         inodes.of(to.0)?.data.write(to.1, &bytes);
         touch(&mut inodes, to.0)?;
+        drop(inodes);
+        self.changed(to.0);
         Ok(bytes.len() as u64)
     }
 
@@ -519,26 +561,35 @@ impl Files for ModelFiles {
     }
 
     fn read_at(&mut self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>> {
+        let mount = self.mount.clone();
         let mut inodes = self.with(handle)?;
+        inodes.look(handle.inode, mount.as_ref());
         let inode = inodes.of(handle)?;
-        match inode.attr.mode & KIND {
-            DIRECTORY => Err(Errno::EISDIR.into()),
-            _ => Ok(inode.data.read(offset, len)),
+        match (inode.attr.mode & KIND, mount) {
+            (DIRECTORY, _) => Err(Errno::EISDIR.into()),
+            (_, None) => Ok(inode.data.read(offset, len)),
+            (_, Some(mount)) => Ok(mount.read(&inode.data, &inode.attr, offset, len)),
         }
     }
 
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
         if self.switch.is_killed() && self.switch.tears() {
             let half = &bytes[..bytes.len() / 2];
-            self.disk.lock().of(handle)?.data.write(offset, half);
+            let mut inodes = self.disk.lock();
+            inodes.write(handle.inode, self.mount.as_ref());
+            inodes.of(handle)?.data.write(offset, half);
         }
+        let mount = self.mount.clone();
         let mut inodes = self.with(handle)?;
-        let inode = inodes.of(handle)?;
-        if inode.attr.mode & KIND == DIRECTORY {
+        if inodes.of(handle)?.attr.mode & KIND == DIRECTORY {
             return Err(Errno::EISDIR.into());
         }
-        inode.data.write(offset, bytes);
-        Ok(touch(&mut inodes, handle)?)
+        inodes.write(handle.inode, mount.as_ref());
+        inodes.of(handle)?.data.write(offset, bytes);
+        touch(&mut inodes, handle)?;
+        drop(inodes);
+        self.wrote(handle, offset + bytes.len() as u64);
+        Ok(())
     }
 
     fn wall_ns(&mut self) -> i64 {

@@ -181,7 +181,11 @@ impl Client {
             Ok(answer) => Ok((answer.outcome, answer.data.pieces.concat())),
             Err(errno) => Err(errno.0),
         };
+        let lost = self.scripts[script].tells_loss(&answer);
         self.scripts[script].answered(answer)?;
+        if lost {
+            self.scripts.iter_mut().for_each(Script::doubt_records);
+        }
         self.ask(now, script);
         Ok(())
     }

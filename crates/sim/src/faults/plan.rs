@@ -1,7 +1,9 @@
 //! What a seed decides: the size of the world and its faults.
 
+use super::keeper::Clock;
 use super::network::NetworkOptions;
 use crate::rng::Rng;
+use tidegate_forward::model::BackEnd;
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,59 @@ pub enum Fault {
         /// Its number, modulo how many there are.
         number: u64,
     },
+    /// A forwarder's node cannot reach the back end for so many ns: its calls hang. The clients
+    /// reach the forwarder all the same.
+    Partition {
+        /// Which.
+        forwarder: usize,
+        /// For how long.
+        pause: u64,
+    },
+    /// The back end loses the lock of a seat, the so-many-th of those that are held.
+    LoseLock {
+        /// Its number, modulo how many there are.
+        number: u64,
+    },
+    /// A forwarder's node dies with all that it has not made stable, and is back after so many ns,
+    /// or never.
+    NodeDeath {
+        /// Which.
+        forwarder: usize,
+        /// When it is back.
+        back_after: Option<u64>,
+    },
+}
+
+/// A guarantee that a test takes away, to see that the world notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// A holder is not told that its lease ends, and its jobs look at no fence.
+    NoFence,
+    /// A taking keeps the generation.
+    NoGeneration,
+    /// The taker reads the reply table that its node has cached.
+    CachedTable,
+    /// An append goes to the end that the node's cached attributes tell.
+    CachedSize,
+    /// Bytes are read from the node's page cache.
+    CachedData,
+    /// A stand-in takes a seat as soon as it has its lock.
+    NoWait,
+}
+
+/// Forwarders on nodes of their own, over a back end that is not of any of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// How it caches, and what it does to a node that it has lost.
+    pub back_end: BackEnd,
+    /// Time to live of the leases, ns.
+    pub ttl_ns: u64,
+    /// After so many ns the back end gives up a node that it does not hear.
+    pub limit_ns: u64,
+    /// The clock of each forwarder.
+    pub clocks: Vec<Clock>,
+    /// What is wrong on purpose.
+    pub mutant: Option<Mutant>,
 }
 
 /// A world and its faults, all from one seed.
@@ -54,6 +109,8 @@ pub struct Plan {
     pub network: NetworkOptions,
     /// Faults and their times in ns.
     pub faults: Vec<(u64, Fault)>,
+    /// Nodes and a back end between which things fail; None: all is on one node.
+    pub cluster: Option<Cluster>,
 }
 
 const MS: u64 = 1_000_000;
@@ -81,6 +138,7 @@ impl Plan {
                 stall_one_in: [0, 3_000][rng.below(2) as usize],
             },
             faults: Vec::new(),
+            cluster: None,
         };
         let count = rng.below(24);
         for _ in 0..count {
@@ -97,6 +155,51 @@ impl Plan {
             plan.faults.push((rng.below(2_000 * MS), fault));
         }
         plan
+    }
+
+    /// Draws a plan of forwarders on several nodes.
+    pub fn of_cluster(seed: u64) -> Plan {
+        let mut plan = Plan::from_seed(seed);
+        let mut rng = Rng::new(seed ^ 0xc105_7e12);
+        let forwarders = rng.between(2, 4) as usize;
+        let ttl_ns = rng.between(100, 500) * MS;
+        let back_ends = [BackEnd::Nfs, BackEnd::Gluster, BackEnd::Ceph];
+        let clock = |rng: &mut Rng| Clock {
+            per_mille: rng.between(900, 1100),
+            offset_ns: rng.below(1_000_000 * MS),
+        };
+        plan.forwarders = forwarders;
+        plan.cluster = Some(Cluster {
+            back_end: back_ends[rng.below(3) as usize],
+            ttl_ns,
+            // Longer than a holder's lease, or jobs would fail while their seat is served.
+            limit_ns: ttl_ns * rng.between(12, 40) / 10,
+            clocks: (0..forwarders).map(|_| clock(&mut rng)).collect(),
+            mutant: None,
+        });
+        plan.steps = rng.between(80, 250) as u32;
+        plan.faults.clear();
+        for _ in 0..rng.between(1, 16) {
+            let fault = plan.draw_of_cluster(&mut rng);
+            plan.faults.push((rng.below(5_000 * MS), fault));
+        }
+        plan
+    }
+
+    fn draw_of_cluster(&self, rng: &mut Rng) -> Fault {
+        let forwarder = rng.below(self.forwarders as u64) as usize;
+        match rng.below(8) {
+            0..3 => Fault::Partition {
+                forwarder,
+                pause: rng.between(MS, 2_500 * MS),
+            },
+            3 => Fault::LoseLock { number: rng.draw() },
+            4 => Fault::NodeDeath {
+                forwarder,
+                back_after: Some(rng.between(10 * MS, 3_000 * MS)),
+            },
+            _ => self.draw(rng),
+        }
     }
 
     fn draw(&self, rng: &mut Rng) -> Fault {

@@ -1,8 +1,9 @@
 //! A forwarder's process in the simulated world: the product's `Forwarder`, a host that carries its
 //! jobs out on the model file system, and what a kill does to them.
 
+use super::keeper::{Clock, Keeper, Step};
 use super::network::LinkId;
-use super::seats::{Life, Seats};
+use super::seats::{Holding, Life};
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub enum Effect {
     Job(JobId, u64),
     /// Ask for a seat again after so many ns.
     RetrySeat(u16, u64),
+    /// A call for the seats' sake goes on after so many ns.
+    Step(Step, u64),
 }
 
 /// A running forwarder.
@@ -47,17 +50,37 @@ pub struct Process {
     slots: BTreeMap<SlotId, Vec<u8>>,
     inbox: BTreeMap<LinkId, VecDeque<(Request, Vec<u8>)>>,
     jobs: BTreeMap<JobId, Job>,
+    /// Those of them that wait for the back end to be reached again.
+    hanging: Vec<JobId>,
     payload_max: u32,
+    clock: Clock,
+    keeper: Option<Keeper>,
 }
 
 impl Process {
     /// Starts a process.
-    pub fn start(life: Life, config: Config, disk: &Disk, rng: Rng) -> Process {
+    pub fn start(
+        life: Life,
+        config: Config,
+        disk: &Disk,
+        seats: &mut Holding,
+        mut rng: Rng,
+    ) -> Process {
         let switch = Switch::new();
-        let files = disk.files(&switch);
+        let (mut clock, mut keeper) = (Clock::TRUE, None);
+        let files = match seats.shared() {
+            None => disk.files(&switch),
+            Some(shared) => {
+                let ttl_ns = shared.options.ttl_ns;
+                clock = shared.options.clocks[life.0];
+                let rng = rng.split();
+                keeper = Some(Keeper::new(life, clock, ttl_ns, switch.clone(), rng));
+                disk.files_on(shared.mount(life.0), &switch)
+            }
+        };
         let (payload_max, layout) = (config.payload_max, config.layout);
         let core = Forwarder::new(config).expect("the world's options are right");
-        let (slots, inbox, jobs) = Default::default();
+        let (slots, inbox, jobs, hanging) = Default::default();
         Process {
             life,
             core,
@@ -68,7 +91,10 @@ impl Process {
             slots,
             inbox,
             jobs,
+            hanging,
             payload_max,
+            clock,
+            keeper,
         }
     }
 
@@ -81,7 +107,7 @@ impl Process {
             challenged: false,
         };
         self.core.handle(
-            Time(now),
+            self.clock.shows(now),
             Input::Connected {
                 conn: ConnId(link),
                 peer,
@@ -92,8 +118,8 @@ impl Process {
     /// A connection has gone.
     pub fn closed(&mut self, now: u64, link: LinkId) {
         if self.inbox.remove(&link).is_some() {
-            self.core
-                .handle(Time(now), Input::Closed { conn: ConnId(link) });
+            let time = self.clock.shows(now);
+            self.core.handle(time, Input::Closed { conn: ConnId(link) });
         }
     }
 
@@ -109,30 +135,84 @@ impl Process {
         }
     }
 
-    /// A job's time has come: carries it out and reports it.
-    pub fn job_ends(&mut self, now: u64, job: JobId) {
+    /// A job's time has come: carries it out and reports it, if the back end can be reached.
+    pub fn job_ends(&mut self, now: u64, job: JobId, seats: &mut Holding) {
+        let (mut late, mut hangs) = (false, false);
+        if let (Some(keeper), Some(shared)) = (&self.keeper, seats.shared()) {
+            late = keeper.is_closed(now, shared);
+            hangs = !shared.reaches(self.life.0);
+            keeper.fence.set_closed(late);
+        }
+        if hangs && !late {
+            return self.hanging.push(job);
+        }
         let work = self.jobs.remove(&job).expect("a job ends once");
-        let result = self.carry_out(work);
-        self.core.handle(Time(now), Input::Finished { job, result });
+        let result = match late {
+            // What is cut off may still be asked for what its node knows.
+            true => work.refused().result(Errno::EIO),
+            false => self.carry_out(work),
+        };
+        let time = self.clock.shows(now);
+        self.core.handle(time, Input::Finished { job, result });
+    }
+
+    /// The back end can be reached again. What hung goes on, late as it is, unless the back end has
+    /// given the node up and refuses it.
+    pub fn heal(&mut self, now: u64, dropped: bool, seats: &mut Holding) {
+        let (Some(keeper), Some(shared)) = (&mut self.keeper, seats.shared()) else {
+            return;
+        };
+        let late = keeper.is_closed(now, shared);
+        for job in std::mem::take(&mut self.hanging) {
+            let Some(work) = self.jobs.remove(&job) else {
+                continue;
+            };
+            let result = match dropped {
+                true => work.refused().result(Errno::EIO),
+                false => {
+                    // Either its first call hung, and its intent comes too late; or its last one.
+                    let first = self.rng.one_in(2);
+                    let fence = self.keeper.as_ref().map(|keeper| keeper.fence.clone());
+                    fence.inspect(|fence| fence.set_closed(late && first));
+                    self.carry_out(work)
+                }
+            };
+            let time = self.clock.shows(now);
+            self.core.handle(time, Input::Finished { job, result });
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.fence.set_closed(late);
+            keeper.heal(now, dropped, shared, &mut self.core);
+        }
     }
 
     /// The process is killed: each job under way has come to a random point.
-    pub fn kill(mut self, seats: &mut Seats) {
+    pub fn kill(mut self, seats: &mut Holding) {
         for (_, work) in std::mem::take(&mut self.jobs) {
             let torn = self.rng.one_in(2);
             self.switch.fail_after(self.rng.below(8), torn);
             let _ = self.carry_out(work);
         }
-        seats.died(self.life);
+        match seats {
+            Holding::OneNode(seats) => seats.died(self.life),
+            Holding::Nodes(shared) => shared.died(self.life),
+        }
     }
 
     /// When the process must be looked at though nothing happened.
     pub fn wake_at(&self) -> Option<u64> {
-        self.core.wake_at().map(|at| at.0)
+        self.core.wake_at().map(|at| self.clock.when(at))
     }
 
     /// Tries for a seat.
-    pub fn try_seat(&mut self, now: u64, seat: u16, seats: &mut Seats, out: &mut Vec<Effect>) {
+    pub fn try_seat(&mut self, now: u64, seat: u16, seats: &mut Holding, out: &mut Vec<Effect>) {
+        let seats = match (seats, &mut self.keeper) {
+            (Holding::Nodes(shared), Some(keeper)) => {
+                return keeper.ask(now, seat, shared, &mut self.core);
+            }
+            (Holding::OneNode(seats), _) => seats,
+            _ => unreachable!("on a node of its own each process has a keeper"),
+        };
         let own = usize::from(seat) == self.life.0;
         match seats.take(seat, self.life, &self.switch) {
             Some((generation, table)) => {
@@ -157,8 +237,15 @@ impl Process {
         }
     }
 
-    /// The owners of seats that it holds are back.
-    pub fn give_back(&mut self, now: u64, seats: &Seats) {
+    /// The owners of seats that it holds are back; leases are to be renewed.
+    pub fn look(&mut self, now: u64, seats: &mut Holding) {
+        let seats = match (seats, &mut self.keeper) {
+            (Holding::Nodes(shared), Some(keeper)) => {
+                return keeper.look(now, shared, &mut self.core);
+            }
+            (Holding::OneNode(seats), _) => seats,
+            _ => unreachable!("on a node of its own each process has a keeper"),
+        };
         for seat in seats.to_give_back(self.life) {
             if usize::from(seat) != self.life.0 {
                 self.core.handle(Time(now), Input::SeatWanted { seat });
@@ -166,18 +253,30 @@ impl Process {
         }
     }
 
+    /// A call for the seats' sake has come to its point.
+    pub fn step(&mut self, now: u64, step: Step, seats: &mut Holding) {
+        if let (Some(keeper), Some(shared)) = (&mut self.keeper, seats.shared()) {
+            keeper.fence.set_closed(keeper.is_closed(now, shared));
+            keeper.step(now, step, shared, &mut self.core);
+        }
+    }
+
     /// Hands in what may be handed in and does what the core asks, until there is nothing more.
-    pub fn pump(&mut self, now: u64, seats: &mut Seats, out: &mut Vec<Effect>) {
+    pub fn pump(&mut self, now: u64, seats: &mut Holding, out: &mut Vec<Effect>) {
         loop {
             let admitted = self.admit(now);
             let mut asked = false;
-            while let Some(output) = self.core.poll(Time(now)) {
+            while let Some(output) = self.core.poll(self.clock.shows(now)) {
                 asked = true;
                 self.output(now, output, seats, out);
             }
             if !admitted && !asked {
-                return;
+                break;
             }
+        }
+        if let Some(keeper) = &mut self.keeper {
+            let begun = keeper.begun.drain(..);
+            out.extend(begun.map(|(step, ns)| Effect::Step(step, ns)));
         }
     }
 
@@ -186,7 +285,8 @@ impl Process {
         for link in self.inbox.keys().copied().collect::<Vec<_>>() {
             while let Some((request, _)) = self.inbox.get(&link).and_then(|q| q.front()) {
                 let conn = ConnId(link);
-                let slot = match self.core.admit(Time(now), conn, request) {
+                let time = self.clock.shows(now);
+                let slot = match self.core.admit(time, conn, request) {
                     Admission::NoPayload => None,
                     Admission::Slot { slot, len } => Some((slot, len)),
                     Admission::Wait => break,
@@ -204,7 +304,7 @@ impl Process {
                 }
                 let slot = slot.map(|(slot, _)| slot);
                 self.core.handle(
-                    Time(now),
+                    time,
                     Input::Received {
                         conn,
                         request,
@@ -217,7 +317,8 @@ impl Process {
         some
     }
 
-    fn output(&mut self, now: u64, output: Output, seats: &mut Seats, out: &mut Vec<Effect>) {
+    fn output(&mut self, now: u64, output: Output, seats: &mut Holding, out: &mut Vec<Effect>) {
+        let time = self.clock.shows(now);
         match output {
             Output::Send {
                 conn,
@@ -231,7 +332,12 @@ impl Process {
                     let mut payload = self.slots.remove(&slot).expect("a reply owns its slot");
                     payload.truncate(reply.payload_len as usize);
                     frame.payload = payload;
-                    self.core.handle(Time(now), Input::Sent { slot });
+                    self.core.handle(time, Input::Sent { slot });
+                }
+                if let Some(shared) = seats.shared()
+                    && reply.generation != 0
+                {
+                    shared.answered(reply.seat, self.life, reply.generation, now);
                 }
                 out.push(Effect::Send(conn.0, frame));
             }
@@ -245,7 +351,11 @@ impl Process {
                 out.push(Effect::Job(job, ns));
             }
             Output::TakeSeat { seat } => self.try_seat(now, seat, seats, out),
-            Output::ReleaseSeat { seat } => seats.release(seat, self.life),
+            Output::ReleaseSeat { seat } => match (seats, &mut self.keeper) {
+                (Holding::Nodes(shared), Some(keeper)) => keeper.release(now, seat, shared),
+                (Holding::OneNode(seats), _) => seats.release(seat, self.life),
+                _ => unreachable!("on a node of its own each process has a keeper"),
+            },
             Output::Close { conn, .. } => {
                 self.inbox.remove(&LinkId::from(conn.0));
                 out.push(Effect::Cut(conn.0));
@@ -253,12 +363,12 @@ impl Process {
             Output::ParsePolicy { policy, .. } => {
                 let options = Err((Errno::EINVAL, "the world changes no policy".into()));
                 self.core
-                    .handle(Time(now), Input::PolicyParsed { policy, options });
+                    .handle(time, Input::PolicyParsed { policy, options });
             }
             Output::ParseShares { policy, .. } => {
                 let rules = Err((Errno::EINVAL, "the world changes no shares".into()));
                 self.core
-                    .handle(Time(now), Input::SharesParsed { policy, rules });
+                    .handle(time, Input::SharesParsed { policy, rules });
             }
             Output::Reclaimed { seat } => {
                 let layout = self.layout;

@@ -118,6 +118,10 @@ pub(super) enum Step {
         value: u64,
     },
     CounterUnlock,
+    JournalSync,
+    CounterSync {
+        value: u64,
+    },
 }
 
 /// A file of the program's own.
@@ -132,6 +136,10 @@ pub struct Own {
     pub(super) xattr: Option<Bytes>,
     /// Number of its open, if it is open.
     pub(super) open: Option<u64>,
+    /// Where it was written since its last fsync.
+    pub(super) unsynced: Vec<(u64, u64)>,
+    /// A node has lost some of that, which the next fsync must tell.
+    pub(super) lost: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -161,11 +169,25 @@ pub struct Script {
     pub prizes: Vec<u64>,
     /// Increments of the counter.
     pub increments: u64,
+    /// Nodes may lose what was not synced.
+    pub(super) lossy: bool,
+    /// The file that is being changed was changed back by a loss meanwhile.
+    pub(super) lost_meanwhile: bool,
+    /// It has the counter's lock.
+    pub(super) has_lock: bool,
+    /// Records that were acknowledged and are not synced yet.
+    pub(super) unsynced_records: Vec<([u8; RECORD], u64)>,
+    /// Records that may have been lost, as an fsync told.
+    pub doubtful: Vec<([u8; RECORD], u64)>,
+    /// The file whose contents a loss has left unknown.
+    pub(super) unknown: Option<Handle>,
+    /// What the counter is to hold where its write may be lost.
+    pub(super) counter_wanted: Option<u64>,
 }
 
 impl Script {
     /// A program of `steps` operations.
-    pub fn new(id: u64, rng: Rng, root: Handle, steps: u32, stripe: u64) -> Script {
+    pub fn new(id: u64, rng: Rng, root: Handle, steps: u32, stripe: u64, lossy: bool) -> Script {
         Script {
             id,
             rng,
@@ -181,6 +203,13 @@ impl Script {
             journal: Vec::new(),
             prizes: Vec::new(),
             increments: 0,
+            lossy,
+            lost_meanwhile: false,
+            has_lock: false,
+            unsynced_records: Vec::new(),
+            doubtful: Vec::new(),
+            unknown: None,
+            counter_wanted: None,
         }
     }
 
@@ -564,6 +593,14 @@ impl Script {
                     reclaim: false,
                 }
             }
+            Step::JournalSync => Op::Fsync {
+                handle: journal,
+                data_only: false,
+            },
+            Step::CounterSync { .. } => Op::Fsync {
+                handle: counter,
+                data_only: false,
+            },
             Step::CounterRead => Op::Read {
                 handle: counter,
                 extents: extent.into(),

@@ -4,6 +4,7 @@ use super::script::{Answered, Node, Own, RECORD, Script, Step};
 use tidegate_wire::{Attr, Entry, Outcome};
 
 const ENOENT: i32 = 2;
+const EIO: i32 = 5;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
@@ -40,6 +41,8 @@ impl Script {
             | Step::Open { .. }
             | Step::Close { .. } => self.answered_file(&step, &answer),
             Step::Journal { .. }
+            | Step::JournalSync
+            | Step::CounterSync { .. }
             | Step::Prize { .. }
             | Step::CounterLock
             | Step::CounterRead
@@ -55,6 +58,12 @@ impl Script {
     }
 
     fn answered_file(&mut self, step: &Step, answer: &Answered) -> Result<(), String> {
+        if self.lossy {
+            if std::mem::take(&mut self.lost_meanwhile) {
+                return self.answered_after_loss(step, answer);
+            }
+            self.note_unsynced(step);
+        }
         match step {
             Step::Write {
                 file,
@@ -115,6 +124,7 @@ impl Script {
                 }
                 expect(answer, |_| true, "closed")
             }
+            Step::Fsync { file } if self.lossy => self.synced(*file, answer),
             Step::Fsync { .. } => expect(answer, |_| true, "stable"),
             xattr => self.answered_xattr(xattr, answer),
         }
@@ -143,7 +153,23 @@ impl Script {
         match step {
             Step::Journal { record } => match answer {
                 Ok((Outcome::Appended { offset, len }, _)) if *len == RECORD as u64 => {
-                    self.journal.push((*record, *offset));
+                    if self.lossy {
+                        self.unsynced_records.push((*record, *offset));
+                        self.step = Some(Step::JournalSync);
+                    } else {
+                        self.journal.push((*record, *offset));
+                    }
+                    Ok(())
+                }
+                other => Err(format!("{other:?}")),
+            },
+            Step::JournalSync => self.journal_synced(answer),
+            Step::CounterSync { value } => match answer {
+                Ok(_) => self.counted(),
+                // The increment may be lost, and must then be made again.
+                Err(EIO) => {
+                    self.step = Some(Step::CounterRead);
+                    self.counter_wanted = Some(*value);
                     Ok(())
                 }
                 other => Err(format!("{other:?}")),
@@ -158,19 +184,27 @@ impl Script {
             },
             Step::CounterLock => {
                 self.step = Some(Step::CounterRead);
+                self.has_lock = answer.is_ok();
                 expect(answer, |_| true, "locked")
             }
             Step::CounterRead => match answer {
                 Ok((_, got)) if got.len() == 8 => {
                     let value = u64::from_le_bytes(got[..].try_into().expect("8 bytes"));
-                    self.step = Some(Step::CounterWrite { value: value + 1 });
+                    let wanted = self.counter_wanted.take().unwrap_or(value + 1);
+                    if value != wanted && value + 1 != wanted {
+                        return Err(format!("it holds {value}, and was to hold {wanted}"));
+                    }
+                    self.step = Some(Step::CounterWrite { value: wanted });
                     Ok(())
                 }
                 other => Err(format!("{other:?}")),
             },
-            Step::CounterWrite { .. } => {
-                self.increments += 1;
-                self.step = Some(Step::CounterUnlock);
+            Step::CounterWrite { value } => {
+                if self.lossy {
+                    self.step = Some(Step::CounterSync { value: *value });
+                } else {
+                    self.counted()?;
+                }
                 expect(answer, |_| true, "written")
             }
             _ => expect(answer, |_| true, "unlocked"),
@@ -240,6 +274,8 @@ impl Script {
                     nlink: 1,
                     xattr: None,
                     open: None,
+                    unsynced: Vec::new(),
+                    lost: false,
                 });
                 Ok(())
             }
@@ -335,7 +371,7 @@ fn expect_attr(answer: &Answered, right: impl Fn(&Attr) -> bool, want: &str) -> 
     )
 }
 
-fn difference(want: &[u8], got: &[u8]) -> String {
+pub(super) fn difference(want: &[u8], got: &[u8]) -> String {
     let first = want.iter().zip(got).position(|(a, b)| a != b);
     format!(
         "{} bytes instead of {}, first difference at {first:?}",

@@ -1,9 +1,28 @@
 //! The seats' locks and tables, as the files in `.tidegate` keep them for real processes.
 
+use super::cluster::Shared;
 use tidegate_forward::model::{ModelTable, Switch};
 
 /// A life of a forwarder's process: index and number of the life.
 pub type Life = (usize, u32);
+
+/// How seats are held.
+pub enum Holding {
+    /// By locks that cannot be lost.
+    OneNode(Seats),
+    /// By locks and leases on a back end that nodes share.
+    Nodes(Box<Shared>),
+}
+
+impl Holding {
+    /// The back end that nodes share, if they do.
+    pub fn shared(&mut self) -> Option<&mut Shared> {
+        match self {
+            Holding::OneNode(_) => None,
+            Holding::Nodes(shared) => Some(shared),
+        }
+    }
+}
 
 struct Seat {
     holder: Option<Life>,

@@ -1,11 +1,13 @@
 //! The world of the fault test: events in virtual time between clients, network and processes.
 
 use super::client::{self, Client, WALL_NS};
+use super::cluster::Shared;
+use super::keeper::{LOOK_NS, Step};
 use super::network::{End, LinkId, Network};
 use super::plan::{Fault, Plan};
 use super::process::{self, Frame, Process};
 use super::script::Script;
-use super::seats::{Life, Seats};
+use super::seats::{Holding, Life, Seats};
 use super::verdict;
 use crate::events::Events;
 use crate::rng::Rng;
@@ -14,6 +16,8 @@ use tidegate_client::core::Lost;
 use tidegate_forward::model::Disk;
 use tidegate_forward::{Config, JobId};
 use tidegate_wire::{Layout, Pipelining};
+
+mod failing;
 
 const MS: u64 = 1_000_000;
 /// Virtual time after which a world that is not done counts as stuck.
@@ -26,18 +30,26 @@ enum Event {
     AtForwarder(LinkId, Frame),
     LostAtForwarder(LinkId),
     Connected(LinkId),
-    Refused { client: usize, forwarder: usize },
+    Refused {
+        client: usize,
+        forwarder: usize,
+    },
     AtClient(LinkId, Frame),
     LostAtClient(LinkId),
     Job(Life, JobId),
     Seat(Life, u16),
-    GiveBack(Life),
+    Step(Life, Step),
+    Look(Life),
     WakeForwarder(Life),
     WakeClient(usize),
     Fault(Fault),
     Start(usize),
     Resume(Life),
     CutStalled(LinkId),
+    /// The back end's time limit for a node, in this cut, is over.
+    Limit(usize, u64),
+    /// The cut is over.
+    Heal(usize, u64),
 }
 
 /// What a run came to.
@@ -55,12 +67,15 @@ struct World {
     plan: Plan,
     events: Events<Event>,
     network: Network,
-    seats: Seats,
+    seats: Holding,
     disk: Disk,
     processes: Vec<Option<Process>>,
     lives: Vec<u32>,
     /// Events of a paused process wait here.
     paused: BTreeMap<usize, VecDeque<Event>>,
+    /// Nodes that reach the back end again while their process is paused, and whether it has given
+    /// them up.
+    deferred_heals: BTreeMap<usize, bool>,
     clients: Vec<Client>,
     wakes: BTreeSet<(u64, bool, usize)>,
     stalled: BTreeSet<LinkId>,
@@ -83,6 +98,7 @@ pub fn run(plan: Plan) -> Result<Report, String> {
             return Err(format!("stuck after {events} events; {}", world.waiting()));
         }
         world.happen(event)?;
+        world.check()?;
     }
     let scripts = world.clients.iter().flat_map(|c| &c.scripts);
     verdict::check(&world.disk, &scripts.collect::<Vec<_>>())?;
@@ -103,7 +119,8 @@ impl World {
             .map(|c| {
                 let script = |p| {
                     let id = (c * programs + p + 1) as u64;
-                    Script::new(id, rng.split(), root.handle, plan.steps, plan.stripe)
+                    let lossy = plan.cluster.is_some();
+                    Script::new(id, rng.split(), root.handle, plan.steps, plan.stripe, lossy)
                 };
                 let scripts = (0..programs).map(script).collect();
                 Client::new(c as u64 + 1, plan.forwarders, scripts, plan.merge_blocks)
@@ -112,11 +129,17 @@ impl World {
         let mut world = World {
             events: Events::default(),
             network: Network::new(plan.network, rng.split()),
-            seats: Seats::new(plan.forwarders as u16),
+            seats: match &plan.cluster {
+                None => Holding::OneNode(Seats::new(plan.forwarders as u16)),
+                Some(cluster) => {
+                    Holding::Nodes(Box::new(Shared::new(cluster.clone(), plan.forwarders)))
+                }
+            },
             disk,
             processes: (0..plan.forwarders).map(|_| None).collect(),
             lives: vec![0; plan.forwarders],
             paused: BTreeMap::new(),
+            deferred_heals: BTreeMap::new(),
             clients,
             wakes: BTreeSet::new(),
             stalled: BTreeSet::new(),
@@ -136,7 +159,9 @@ impl World {
         world
     }
 
-    fn config(&self, forwarder: usize) -> Config {
+    fn config(&mut self, forwarder: usize) -> Config {
+        let shared = self.seats.shared();
+        let boot = shared.map(|shared| shared.boot(forwarder));
         let plan = &self.plan;
         let layout = Layout {
             seats: plan.forwarders as u16,
@@ -161,8 +186,8 @@ impl World {
             lease_ns: 30_000 * MS,
             grace_ns: 5_000 * MS,
             uid: 0,
-            host: 1,
-            boot: 1,
+            host: boot.map_or(1, |_| forwarder as u64 + 1),
+            boot: boot.unwrap_or(1),
             export: Default::default(),
             process: 0,
             root: self.disk.root(),
@@ -188,7 +213,8 @@ impl World {
             }
             Event::Job(life, _)
             | Event::Seat(life, _)
-            | Event::GiveBack(life)
+            | Event::Step(life, _)
+            | Event::Look(life)
             | Event::WakeForwarder(life) => {
                 let lives = self.processes[life.0]
                     .as_ref()
@@ -212,10 +238,12 @@ impl World {
             return Ok(());
         }
         match event {
-            Event::Fault(fault) => self.fault(fault),
+            Event::Fault(fault) => self.fault(fault)?,
             Event::Start(forwarder) => self.start(forwarder),
             Event::Resume(life) => self.resume(life)?,
             Event::CutStalled(link) => self.cut(link),
+            Event::Limit(forwarder, cut) => self.limit(forwarder, cut)?,
+            Event::Heal(forwarder, cut) => self.heal(forwarder, cut)?,
             event => return self.at_client(event),
         }
         Ok(())
@@ -233,17 +261,27 @@ impl World {
                 process.received(link, &frame);
             }
             Event::LostAtForwarder(link) => process.closed(now, link),
-            Event::Job(_, job) => process.job_ends(now, job),
+            Event::Job(_, job) => process.job_ends(now, job, &mut self.seats),
             Event::Seat(_, seat) => process.try_seat(now, seat, &mut self.seats, &mut effects),
-            Event::GiveBack(life) => {
-                process.give_back(now, &self.seats);
-                self.events.push(now + 100 * MS, Event::GiveBack(life));
+            Event::Step(_, step) => process.step(now, step, &mut self.seats),
+            Event::Look(life) => {
+                process.look(now, &mut self.seats);
+                let often = self.plan.cluster.as_ref().map_or(100 * MS, |_| LOOK_NS);
+                self.events.push(now + often, Event::Look(life));
             }
             Event::WakeForwarder(_) => {
                 self.wakes.remove(&(now, false, forwarder));
             }
             _ => {}
         }
+        self.pump_forwarder(forwarder, effects);
+    }
+
+    fn pump_forwarder(&mut self, forwarder: usize, mut effects: Vec<process::Effect>) {
+        let now = self.events.now();
+        let Some(process) = &mut self.processes[forwarder] else {
+            return;
+        };
         process.pump(now, &mut self.seats, &mut effects);
         let (life, wake) = (process.life, process.wake_at());
         for effect in effects {
@@ -255,6 +293,9 @@ impl World {
                 process::Effect::Job(job, ns) => self.events.push(now + ns, Event::Job(life, job)),
                 process::Effect::RetrySeat(seat, ns) => {
                     self.events.push(now + ns, Event::Seat(life, seat));
+                }
+                process::Effect::Step(step, ns) => {
+                    self.events.push(now + ns, Event::Step(life, step));
                 }
             }
         }
@@ -316,6 +357,12 @@ impl World {
         loop {
             let mut effects = Vec::new();
             self.clients[client].pump(now, &mut effects)?;
+            for script in &mut self.clients[client].scripts {
+                if let Some(handle) = script.unknown() {
+                    let bytes = self.disk.contents_of(handle);
+                    script.found(handle, bytes.as_deref().unwrap_or_default())?;
+                }
+            }
             if effects.is_empty() {
                 break;
             }
@@ -374,67 +421,5 @@ impl World {
             self.events.push(at, Event::LostAtClient(link));
             self.events.push(at, Event::LostAtForwarder(link));
         }
-    }
-
-    fn fault(&mut self, fault: Fault) {
-        let now = self.events.now();
-        match fault {
-            Fault::Kill {
-                forwarder,
-                back_after,
-            } => {
-                self.paused.remove(&forwarder);
-                if let Some(process) = self.processes[forwarder].take() {
-                    process.kill(&mut self.seats);
-                    for link in self.network.open_links() {
-                        if self.network.ends(link).1 == forwarder {
-                            self.cut(link);
-                        }
-                    }
-                    if let Some(after) = back_after {
-                        self.events.push(now + after, Event::Start(forwarder));
-                    }
-                }
-            }
-            Fault::Pause { forwarder, pause } => {
-                if let Some(process) = &self.processes[forwarder]
-                    && !self.paused.contains_key(&forwarder)
-                {
-                    self.paused.insert(forwarder, VecDeque::new());
-                    self.events.push(now + pause, Event::Resume(process.life));
-                }
-            }
-            Fault::Cut { number } => {
-                let links = self.network.open_links();
-                if !links.is_empty() {
-                    self.cut(links[(number % links.len() as u64) as usize]);
-                }
-            }
-        }
-    }
-
-    fn start(&mut self, forwarder: usize) {
-        assert!(self.processes[forwarder].is_none(), "a process starts once");
-        self.lives[forwarder] += 1;
-        let life = (forwarder, self.lives[forwarder]);
-        let rng = self.rng.split();
-        let process = Process::start(life, self.config(forwarder), &self.disk, rng);
-        self.processes[forwarder] = Some(process);
-        let now = self.events.now();
-        self.events.push(now, Event::WakeForwarder(life));
-        self.events.push(now, Event::GiveBack(life));
-    }
-
-    fn resume(&mut self, life: Life) -> Result<(), String> {
-        let lives = self.processes[life.0]
-            .as_ref()
-            .is_some_and(|p| p.life == life);
-        if !lives {
-            return Ok(());
-        }
-        for event in self.paused.remove(&life.0).unwrap_or_default() {
-            self.happen(event)?;
-        }
-        Ok(())
     }
 }

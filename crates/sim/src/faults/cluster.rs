@@ -1,0 +1,359 @@
+//! What several nodes share with one distributed back end: locks, leases' files, and which node can
+//! reach it. A node that is cut off keeps its locks until the back end's time limit; then they are
+//! dropped, and what the node still has under way is refused: that is the fence.
+
+use super::plan::{Cluster, Mutant};
+use super::seats::Life;
+use std::collections::BTreeMap;
+use tidegate_forward::lease::LeaseRecord;
+use tidegate_forward::model::{BackEnd, Disk, Mount, TableFile, Way};
+use tidegate_wire::Handle;
+
+/// A generation's file: the lease's record, and the reply table behind it.
+#[derive(Clone)]
+pub struct LeaseFile {
+    /// The record.
+    pub record: LeaseRecord,
+    /// Whose it is.
+    pub life: Life,
+    /// In which life of its node.
+    pub boot: u64,
+    /// The table has been written whole.
+    pub complete: bool,
+    /// The table.
+    pub table: TableFile,
+}
+
+#[derive(Default)]
+struct Seat {
+    lock: Option<Life>,
+    wanted: bool,
+    files: BTreeMap<u64, LeaseFile>,
+    /// The highest generation that was ever made.
+    made: u64,
+    /// Who may answer, with which generation, and until when, in true time.
+    able: Option<(Life, u64, u64)>,
+    /// The highest generation that an answer named, and whose it was.
+    answered: Option<(u64, Life)>,
+}
+
+/// A node: where one forwarder runs.
+struct Node {
+    /// Number of the cut that keeps it from the back end.
+    cut: Option<u64>,
+    /// The back end has given it up.
+    dropped: bool,
+    cuts: u64,
+    boot: u64,
+    mount: Mount,
+    /// When the back end lost a lock of it last.
+    lock_lost_at: Option<u64>,
+    /// Tables as they were when the node first read them, for a mutant.
+    read: BTreeMap<(u16, u64), TableFile>,
+}
+
+/// The back end as the forwarders' hosts see it.
+pub struct Shared {
+    /// How it behaves.
+    pub options: Cluster,
+    seats: Vec<Seat>,
+    nodes: Vec<Node>,
+    mounts: u64,
+    /// What must never be, and was.
+    pub faults: Vec<String>,
+}
+
+impl Shared {
+    /// A back end without any lease.
+    pub fn new(options: Cluster, seats: usize) -> Shared {
+        let mut shared = Shared {
+            seats: (0..seats).map(|_| Seat::default()).collect(),
+            nodes: Vec::new(),
+            mounts: 0,
+            faults: Vec::new(),
+            options,
+        };
+        for _ in 0..seats {
+            let mount = shared.new_mount();
+            shared.nodes.push(Node {
+                cut: None,
+                dropped: false,
+                cuts: 0,
+                boot: 1,
+                mount,
+                lock_lost_at: None,
+                read: BTreeMap::new(),
+            });
+        }
+        shared
+    }
+
+    /// Whether this guarantee is taken away.
+    pub fn lacks(&self, mutant: Mutant) -> bool {
+        self.options.mutant == Some(mutant)
+    }
+
+    fn new_mount(&mut self) -> Mount {
+        self.mounts += 1;
+        let way = |mutant| match self.lacks(mutant) {
+            true => Way::Cached,
+            false => Way::Fresh,
+        };
+        let (attributes, bytes) = (way(Mutant::CachedSize), way(Mutant::CachedData));
+        Mount::new(self.mounts, self.options.back_end, attributes, bytes)
+    }
+
+    /// The mount of a forwarder's node.
+    pub fn mount(&self, forwarder: usize) -> &Mount {
+        &self.nodes[forwarder].mount
+    }
+
+    /// Number of the node's life: another mount is another.
+    pub fn boot(&self, forwarder: usize) -> u64 {
+        self.nodes[forwarder].boot
+    }
+
+    /// Calls of the node come through.
+    pub fn reaches(&self, forwarder: usize) -> bool {
+        self.nodes[forwarder].cut.is_none()
+    }
+
+    /// Cuts a node off; the cut's number, None if it is cut already, or has just lost a lock: two
+    /// faults at once leave late writes without a fence.
+    pub fn cut(&mut self, forwarder: usize, now: u64) -> Option<u64> {
+        let ttl_ns = self.options.ttl_ns;
+        let node = &mut self.nodes[forwarder];
+        let just = node.lock_lost_at.is_some_and(|at| now < at + 3 * ttl_ns);
+        if node.cut.is_some() || just {
+            return None;
+        }
+        node.cuts += 1;
+        node.cut = Some(node.cuts);
+        node.cut
+    }
+
+    /// A node is dead: it reaches nothing until it is back.
+    pub fn cut_for_good(&mut self, forwarder: usize) -> u64 {
+        let node = &mut self.nodes[forwarder];
+        node.cuts += 1;
+        node.cut = Some(node.cuts);
+        node.cuts
+    }
+
+    /// Whether the node is still in that cut.
+    pub fn is_in(&self, forwarder: usize, cut: u64) -> bool {
+        self.nodes[forwarder].cut == Some(cut)
+    }
+
+    /// The back end's time limit is over: locks go, and what the node has under way is refused.
+    /// Files that are not as they were written any more, because the node kept writes of them.
+    pub fn drop_node(&mut self, forwarder: usize, disk: &Disk) -> Vec<Handle> {
+        self.nodes[forwarder].dropped = true;
+        self.unlock_lives(|life| life.0 == forwarder);
+        self.nodes[forwarder].mount.lose(disk)
+    }
+
+    /// The node can reach the back end again: whether it was given up meanwhile.
+    pub fn heal(&mut self, forwarder: usize, alive: Option<Life>) -> bool {
+        self.nodes[forwarder].cut = None;
+        let dropped = std::mem::take(&mut self.nodes[forwarder].dropped);
+        self.unlock_lives(|life| life.0 == forwarder && Some(life) != alive);
+        dropped
+    }
+
+    /// The node mounts the back end anew, or has booted.
+    pub fn mount_anew(&mut self, forwarder: usize) {
+        let mount = self.new_mount();
+        let node = &mut self.nodes[forwarder];
+        node.boot += 1;
+        node.mount = mount;
+        node.read.clear();
+    }
+
+    /// A process has died, and its node lives: its locks go when the back end hears of it.
+    pub fn died(&mut self, life: Life) {
+        if self.reaches(life.0) {
+            self.unlock_lives(|of| of == life);
+        }
+        self.silent(life);
+    }
+
+    /// Nothing more is heard of a process.
+    pub fn silent(&mut self, life: Life) {
+        for seat in &mut self.seats {
+            seat.able.take_if(|(of, ..)| *of == life);
+        }
+        self.seats[life.0].wanted = false;
+    }
+
+    fn unlock_lives(&mut self, which: impl Fn(Life) -> bool) {
+        for seat in &mut self.seats {
+            seat.lock.take_if(|life| which(*life));
+        }
+    }
+
+    /// A lock vanishes though nobody was cut off.
+    pub fn lose_lock(&mut self, number: u64, now: u64) {
+        let held: Vec<usize> = (0..self.seats.len())
+            .filter(|seat| self.seats[*seat].lock.is_some())
+            .collect();
+        if held.is_empty() {
+            return;
+        }
+        let seat = held[(number % held.len() as u64) as usize];
+        let forwarder = self.seats[seat].lock.expect("looked for above").0;
+        if self.reaches(forwarder) {
+            self.seats[seat].lock = None;
+            self.nodes[forwarder].lock_lost_at = Some(now);
+        }
+    }
+
+    /// Takes a seat's lock, if nobody has it.
+    pub fn lock(&mut self, seat: u16, life: Life) -> bool {
+        let seat = &mut self.seats[usize::from(seat)];
+        if seat.lock.is_some() {
+            return false;
+        }
+        seat.lock = Some(life);
+        true
+    }
+
+    /// Lets a lock go, if it is the process's own.
+    pub fn unlock(&mut self, seat: u16, life: Life) {
+        let seat = &mut self.seats[usize::from(seat)];
+        seat.lock.take_if(|of| *of == life);
+    }
+
+    /// Whether the lock is seen to be held, by whomever: who asks cannot tell.
+    pub fn is_locked(&self, seat: u16) -> bool {
+        self.seats[usize::from(seat)].lock.is_some()
+    }
+
+    /// The owner waits for its seat, or no longer.
+    pub fn want(&mut self, seat: u16, wanted: bool) {
+        self.seats[usize::from(seat)].wanted = wanted;
+    }
+
+    /// Whether it does.
+    pub fn is_wanted(&self, seat: u16) -> bool {
+        self.seats[usize::from(seat)].wanted
+    }
+
+    /// The newest generation's file, as a process on this node reads it.
+    pub fn newest(&mut self, seat: u16, forwarder: usize) -> Option<LeaseFile> {
+        let files = &self.seats[usize::from(seat)].files;
+        let file = files.values().next_back()?.clone();
+        if self.lacks(Mutant::CachedTable)
+            && let Some(complete) = self.complete(seat)
+        {
+            // The page of the record brings the others along.
+            let (generation, table) = (complete.record.generation, complete.table.copy());
+            let read = &mut self.nodes[forwarder].read;
+            read.entry((seat, generation)).or_insert(table);
+        }
+        Some(file)
+    }
+
+    fn complete(&self, seat: u16) -> Option<&LeaseFile> {
+        let files = &self.seats[usize::from(seat)].files;
+        files.values().rev().find(|file| file.complete)
+    }
+
+    /// The table of the newest generation that is complete.
+    pub fn last_table(&self, seat: u16, forwarder: usize) -> Option<TableFile> {
+        let last = self.complete(seat)?;
+        let read = &self.nodes[forwarder].read;
+        let cached = read.get(&(seat, last.record.generation));
+        Some(cached.unwrap_or(&last.table).clone())
+    }
+
+    /// Makes the next generation's file, if nobody was faster.
+    pub fn make(&mut self, seat: u16, mut file: LeaseFile) -> u64 {
+        let same = self.lacks(Mutant::NoGeneration);
+        let number = seat;
+        let seat = &mut self.seats[usize::from(seat)];
+        let last = seat.files.keys().next_back().copied();
+        let next = match last {
+            Some(last) if same => last,
+            last => last.map_or(1, |last| last + 1),
+        };
+        if next <= seat.made {
+            let fault = format!("generation {next} of seat {number} is given twice");
+            self.faults.push(fault);
+        }
+        seat.made = next;
+        file.record.generation = next;
+        if let Some(before) = seat.files.get(&next) {
+            file.table = before.table.clone();
+        }
+        seat.files.insert(next, file);
+        next
+    }
+
+    /// A generation's file, if it is still there.
+    pub fn file(&mut self, seat: u16, generation: u64) -> Option<&mut LeaseFile> {
+        self.seats[usize::from(seat)].files.get_mut(&generation)
+    }
+
+    /// Removes the files of generations before this one.
+    pub fn remove_before(&mut self, seat: u16, generation: u64) {
+        let files = &mut self.seats[usize::from(seat)].files;
+        *files = files.split_off(&generation);
+    }
+
+    /// Whether this generation is the newest.
+    pub fn is_newest(&self, seat: u16, generation: u64) -> bool {
+        let files = &self.seats[usize::from(seat)].files;
+        files.keys().next_back() == Some(&generation)
+    }
+
+    /// A process may answer for a seat from now on, until then.
+    pub fn may_answer(&mut self, seat: u16, life: Life, generation: u64, now: u64, until: u64) {
+        let able = &mut self.seats[usize::from(seat)].able;
+        if let Some((other, older, its_until)) = *able
+            && other != life
+            && its_until > now
+            && until > now
+        {
+            self.faults.push(format!(
+                "seat {seat} has two holders: {other:?} with generation {older} until {its_until}, \
+                 {life:?} with generation {generation} from {now}"
+            ));
+        }
+        *able = Some((life, generation, until));
+    }
+
+    /// A process answers for a seat no more.
+    pub fn answers_no_more(&mut self, seat: u16, life: Life) {
+        let able = &mut self.seats[usize::from(seat)].able;
+        able.take_if(|(of, ..)| *of == life);
+    }
+
+    /// A process has answered for a seat.
+    pub fn answered(&mut self, seat: u16, life: Life, generation: u64, now: u64) {
+        let seated = &mut self.seats[usize::from(seat)];
+        let wrong = match seated.answered {
+            Some((newest, of)) => newest > generation || newest == generation && of != life,
+            None => false,
+        };
+        if wrong {
+            self.faults.push(format!(
+                "{life:?} answers at {now} for seat {seat} with generation {generation}, after {:?}",
+                seated.answered
+            ));
+        }
+        let other = seated
+            .able
+            .filter(|(of, _, until)| *of != life && *until > now);
+        if let Some(other) = other {
+            let fault = format!("{life:?} answers for seat {seat} at {now}, and so may {other:?}");
+            self.faults.push(fault);
+        }
+        seated.answered = Some((generation, life));
+    }
+
+    /// The node kept written bytes to itself.
+    pub fn evicts(&self) -> bool {
+        self.options.back_end == BackEnd::Ceph
+    }
+}
