@@ -282,11 +282,12 @@ impl Core {
         }
         self.export = Some(granted.export);
         self.epoch_of_hello(forwarder, granted, middle);
+        // Before anything is sent, which sends what is queued too.
+        self.recheck_fsyncs(forwarder);
         if self.layout.is_none() {
             self.learn_layout(layout, granted);
         }
         self.seats_held(forwarder, granted);
-        self.recheck_fsyncs(forwarder);
         if granted.pipeline.mode < self.options.pipeline.mode {
             self.requeue(forwarder);
         }

@@ -101,6 +101,32 @@ fn a_reboot_found_while_asking_is_eio() {
 }
 
 #[test]
+fn a_reboot_is_noticed_before_what_is_queued_is_sent() {
+    let mut rig = rig_on(&[(1, 1), (2, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 1);
+    // Something of the seat is to be told to its next holder, which sends what is queued too.
+    let open = rig.call(Op::Open {
+        handle,
+        open: 1,
+        read: true,
+        write: true,
+    });
+    let sent = rig.next();
+    rig.ok(&sent, Outcome::Attr(attr(handle)));
+    rig.succeeded(open);
+    rig.lose(0);
+    let id = rig.call(fsync(handle));
+    let grant = Grant {
+        identity: (1, 2),
+        ..GRANT
+    };
+    rig.greet(0, grant, &[(0, 2)]);
+    assert!(asked(&mut rig).is_empty(), "the node that wrote is gone");
+    assert_eq!(rig.errno(id), 5);
+}
+
+#[test]
 fn a_process_that_comes_back_is_waited_for() {
     let mut rig = rig_on(&[(1, 1), (2, 1)]);
     let handle = rig.file_of_seat(0);
