@@ -32,14 +32,21 @@ pub fn perform(
     let Some(row) = row else {
         return ask(files, caller, op);
     };
-    if let Some(result) = earlier(files, row)? {
+    if let Some(result) = earlier(files, row, payload)? {
         return result;
     }
     if !row.unresolved.is_empty() {
         settle_others(files, op, row)?;
     }
-    let mut log = Log { row, begun: false };
+    let mut log = Log {
+        row,
+        begun: false,
+        refused: false,
+    };
     let result = change(files, caller, op, payload, &mut log);
+    if log.refused {
+        return result;
+    }
     if let Some(result) = recordable(&result) {
         if log.begun {
             table::finish(&*row.table, row.row, row.sequence, &result);
@@ -61,10 +68,11 @@ pub fn perform(
 /// intent stays; the forwarder has it resolved again before the next change at that seat.
 pub fn resolve(files: &mut dyn Files, row: &RowAddress) {
     // Whether it could be looked up shows in the row's state.
-    let _ = settle(files, row);
+    let _ = settle(files, row, None);
 }
 
-fn settle(files: &mut dyn Files, row: &RowAddress) -> Result<(), Access> {
+/// `payload` is that of the request, if it is there.
+fn settle(files: &mut dyn Files, row: &RowAddress, payload: Option<&[u8]>) -> Result<(), Access> {
     let record = table::read(&*row.table, row.row);
     if record.state != RowState::Intent {
         return Ok(());
@@ -72,7 +80,7 @@ fn settle(files: &mut dyn Files, row: &RowAddress) -> Result<(), Access> {
     // Where the bytes make no sense their checksum is right all the same, so another version wrote
     // them: nothing can be looked up, and the row is emptied.
     let outcome = match Intent::decode(&record.intent) {
-        Some(intent) => look_up(files, &intent)?,
+        Some(intent) => look_up(files, &intent, payload)?,
         None => None,
     };
     match outcome {
@@ -104,7 +112,7 @@ fn settle_others(files: &mut dyn Files, op: &Op, row: &RowAddress) -> Result<(),
             theirs.any(|handle| touched.contains(&Some(handle)))
         };
         if *other != row.row && Intent::decode(&record.intent).is_some_and(concerns) {
-            settle(files, &address)?;
+            settle(files, &address, None)?;
         }
     }
     Ok(())
@@ -141,12 +149,13 @@ fn touched(op: &Op) -> [Option<Handle>; 2] {
 fn earlier(
     files: &mut dyn Files,
     row: &RowAddress,
+    payload: &[u8],
 ) -> Result<Option<Result<Outcome, Access>>, Access> {
     let (state, sequence) = table::peek(&*row.table, row.row);
     if state == RowState::Empty || sequence != row.sequence {
         return Ok(None);
     }
-    settle(files, row)?;
+    settle(files, row, Some(payload))?;
     Ok(match table::read(&*row.table, row.row).result {
         Some(Ok(outcome)) => Some(Ok(outcome)),
         Some(Err(Status::Errno(errno))) => Some(Err(Access::Errno(Errno(errno)))),
@@ -167,6 +176,8 @@ fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status
 struct Log<'a> {
     row: &'a RowAddress,
     begun: bool,
+    /// The intent could not be persisted: nothing was tried, and nothing is to be remembered.
+    refused: bool,
 }
 
 impl Log<'_> {
@@ -190,6 +201,7 @@ impl Log<'_> {
             && !(full(&errno) && intent.frees_room())
         {
             table::clear(&*self.row.table, self.row.row);
+            self.refused = true;
             return Err(errno.into());
         }
         self.begun = true;
@@ -306,7 +318,11 @@ fn change(
 }
 
 /// The outcome of an intent, None if it did not take effect.
-fn look_up(files: &mut dyn Files, intent: &Intent<'_>) -> Result<Option<Outcome>, Access> {
+fn look_up(
+    files: &mut dyn Files,
+    intent: &Intent<'_>,
+    payload: Option<&[u8]>,
+) -> Result<Option<Outcome>, Access> {
     match intent {
         Intent::Make(made) => names::was_made(files, made),
         Intent::Link {
@@ -325,7 +341,7 @@ fn look_up(files: &mut dyn Files, intent: &Intent<'_>) -> Result<Option<Outcome>
             offset,
             len,
             checksum,
-        } => contents::was_appended(files, *handle, (*offset, *len), *checksum),
+        } => contents::was_appended(files, *handle, (*offset, *len), *checksum, payload),
         Intent::SetAttr { handle, set, size } => contents::was_set(files, *handle, set, *size),
         Intent::SetXattr {
             handle,

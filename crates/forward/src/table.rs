@@ -389,6 +389,11 @@ pub(crate) fn record(
     table.store_later(at + STATE_AT, &[2]);
 }
 
+/// Makes a result an intent again, whose outcome must be looked up.
+pub(crate) fn doubt(table: &dyn SeatTable, row: u32) {
+    table.store(row_at(row) + STATE_AT, &[1]);
+}
+
 /// Forgets a row's record.
 pub(crate) fn clear(table: &dyn SeatTable, row: u32) {
     table.store(row_at(row) + STATE_AT, &[0]);

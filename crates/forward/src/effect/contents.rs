@@ -38,13 +38,14 @@ pub(super) fn append(
     }
 }
 
-/// All bytes are there, ours by their checksum; a part of them is cut off again. A file that has
-/// grown past the place through others' writes keeps what it has.
+/// All bytes are there, ours by their checksum; a part of them is cut off again, if it is ours as far
+/// as can be told. A file that has grown past the place through others' writes keeps what it has.
 pub(super) fn was_appended(
     files: &mut dyn Files,
     handle: Handle,
     (offset, len): (u64, u64),
     sum: u32,
+    payload: Option<&[u8]>,
 ) -> Result<Option<Outcome>, Access> {
     let Some(attr) = remains(files.attr(handle), Errno::ENOENT)? else {
         return Ok(None);
@@ -55,6 +56,11 @@ pub(super) fn was_appended(
         return Ok(ours.then_some(Outcome::Appended { offset, len }));
     }
     if attr.size > offset {
+        let there = files.read_at(handle, offset, attr.size - offset)?;
+        if payload.is_some_and(|payload| !payload.starts_with(&there)) {
+            // Ours was lost with its node, and somebody else's is there.
+            return Ok(None);
+        }
         files.set_attr(
             None,
             handle,
@@ -192,7 +198,8 @@ mod tests {
         let file = files.create(None, root, b"f", 0o644).expect("made").handle;
         files.write_at(file, 0, b"0123456789").expect("written");
         effect(&mut files, file);
-        let told = was_appended(&mut files, file, (10, 6), checksum(b"record")).expect("told");
+        let sum = checksum(b"record");
+        let told = was_appended(&mut files, file, (10, 6), sum, Some(b"record")).expect("told");
         (told, disk.contents("f").expect("there"))
     }
 
@@ -213,6 +220,14 @@ mod tests {
         });
         assert_eq!(told, None);
         assert_eq!(&bytes[30..], b"others'");
+    }
+
+    #[test]
+    fn what_others_appended_after_a_loss_stays() {
+        let (told, bytes) = after(|files, file| {
+            files.write_at(file, 10, b"new").expect("written");
+        });
+        assert_eq!((told, &bytes[..]), (None, &b"0123456789new"[..]));
     }
 
     #[test]

@@ -51,7 +51,17 @@ impl Forwarder {
         let row = pending.row.expect("asked for rows only");
         let seat = self.seats.near(pending.seat);
         let (table, number) = seat.row(pending.client, row.index);
-        let (state, stored) = table::peek(table, number);
+        let (mut state, stored) = table::peek(table, number);
+        let again = state == RowState::Done && stored == row.sequence;
+        if again && table.must_persist() && !seat.ended_here(pending.client, row.index) {
+            // The last holder's node may be gone, with the bytes that this result speaks of.
+            match pending.op() {
+                Op::Append { .. } => table::doubt(table, number),
+                Op::Write { .. } | Op::CopyRange { .. } => table::clear(table, number),
+                _ => {}
+            }
+            state = table::peek(table, number).0;
+        }
         if state == RowState::Done && stored == row.sequence {
             if let Some(result) = table::read(table, number).result {
                 self.counters.replays += 1;

@@ -122,6 +122,8 @@ pub(super) struct Seated {
     /// Pages of its rows that are not used, as the table says.
     pub(super) vacant: u16,
     pub(super) rows_busy: u64,
+    /// Rows whose last request has ended at this holder.
+    pub(super) rows_ended: u64,
     /// Opens, and files with locks, of the client at this seat.
     pub(super) holdings: u32,
     /// The table says that it has holdings.
@@ -293,12 +295,18 @@ impl Seat {
             return;
         };
         seated.rows_busy &= !(1 << row.index);
+        seated.rows_ended |= 1 << row.index;
         let table = self.table.as_ref().expect("a held seat has a table");
         if pending.failure == Some(Status::UnknownHandle)
             && table::peek(&**table, number).0 == RowState::Intent
         {
             self.unresolved.push(number);
         }
+    }
+
+    /// Whether what a row says was recorded by this holder of the seat.
+    pub(super) fn ended_here(&self, client: u64, index: u16) -> bool {
+        self.clients[&client].rows_ended & (1 << index) != 0
     }
 
     /// Notes that the client has one open or locked file more or less.
@@ -334,6 +342,7 @@ impl Seated {
             block,
             vacant: ALL_VACANT,
             rows_busy: 0,
+            rows_ended: 0,
             holdings: 0,
             marked: false,
             inherited: false,

@@ -4,7 +4,7 @@ use super::*;
 use crate::SeatTable;
 use crate::files::Errno;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tidegate_wire::{Lock, LockFamily, LockKind};
+use tidegate_wire::{Lock, LockFamily, LockKind, SetAttr};
 
 const TTL: u64 = 4 * SECOND;
 
@@ -250,6 +250,63 @@ fn a_full_back_end_keeps_nobody_from_removing_files() {
     };
     assert!(tester.call(&mut host, unlink).is_ok());
     assert!(world.disk.contents("one").is_none());
+}
+
+#[test]
+fn an_intent_that_was_not_persisted_leaves_no_result() {
+    let (_world, mut host, mut tester, table) = written();
+    let root = tester.root();
+    table.fails.store(true, Ordering::Relaxed);
+    let request = tester.send(&mut host, create(root, "one", true), &[]);
+    assert_eq!(errno(tester.take(&mut host, &request).0), Errno::EIO.0);
+    // The reply was lost, and the same request comes again.
+    table.fails.store(false, Ordering::Relaxed);
+    assert!(host.receive(tester.conn, request.clone(), &[]));
+    assert!(tester.take(&mut host, &request).0.is_ok());
+}
+
+/// A client repeats a request of which the next holder's table says that it is done, but whose bytes
+/// went with the node that took them: what the file holds in the end.
+fn done_and_lost(op: impl Fn(Handle) -> Op) -> Vec<u8> {
+    let (world, mut host, mut tester, table) = written();
+    let file = tester.create(&mut host, "file");
+    let request = tester.send(&mut host, op(file), b"bytes");
+    let nothing = SetAttr {
+        size: Some(0),
+        ..SetAttr::default()
+    };
+    let lost = host.files.set_attr(None, file, &nothing);
+    lost.expect("the node dies with its page cache");
+    let mut next = Host::new(&world, world.config(0, 1));
+    let until = next.now + TTL;
+    next.tell(Input::LeaseRenewed { until });
+    let table = Arc::new(Written {
+        table: table.table.seen_by(&next.switch),
+        fails: AtomicBool::new(false),
+        full: AtomicBool::new(false),
+        persisted: AtomicUsize::new(0),
+    });
+    next.tell(Input::SeatTaken {
+        seat: 0,
+        generation: 2,
+        table,
+    });
+    tester.connect(&mut next, peer(0));
+    let path = b"file"[..].into();
+    let reach = Op::Reach { handle: file, path };
+    assert!(tester.call(&mut next, reach).is_ok());
+    assert!(tester.again(&mut next, &request, b"bytes").is_ok());
+    // By now it has done so itself.
+    let effects = world.disk.effects();
+    assert!(tester.again(&mut next, &request, b"bytes").is_ok());
+    assert_eq!(world.disk.effects(), effects);
+    world.disk.contents("file").expect("it is there")
+}
+
+#[test]
+fn bytes_that_were_written_and_lost_before_the_answer_are_written_again() {
+    assert_eq!(done_and_lost(|file| write(file, 0, 5)), b"bytes");
+    assert_eq!(done_and_lost(|handle| Op::Append { handle }), b"bytes");
 }
 
 #[test]
