@@ -161,6 +161,11 @@ impl Shared {
         dropped
     }
 
+    /// Whether the back end refuses what the node had under way.
+    pub fn has_given_up(&self, forwarder: usize) -> bool {
+        self.nodes[forwarder].dropped
+    }
+
     /// The node mounts the back end anew, or has booted.
     pub fn mount_anew(&mut self, forwarder: usize) {
         let mount = self.new_mount();

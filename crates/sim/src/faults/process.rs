@@ -186,12 +186,22 @@ impl Process {
         }
     }
 
-    /// The process is killed: each job under way has come to a random point.
-    pub fn kill(mut self, seats: &mut Holding) {
-        for (_, work) in std::mem::take(&mut self.jobs) {
+    /// The process is killed: each job under way has come to a random point, unless the back end
+    /// has given the node up, or its fence keeps it from beginning.
+    pub fn kill(mut self, seats: &mut Holding, now: u64) {
+        let (mut late, mut given_up) = (false, false);
+        if let (Some(keeper), Some(shared)) = (&self.keeper, seats.shared()) {
+            late = keeper.is_closed(now, shared);
+            given_up = shared.has_given_up(self.life.0);
+            keeper.fence.set_closed(late);
+        }
+        for (job, work) in std::mem::take(&mut self.jobs) {
             let torn = self.rng.one_in(2);
             self.switch.fail_after(self.rng.below(8), torn);
-            let _ = self.carry_out(work);
+            let begun = !late || self.hanging.contains(&job);
+            if begun && !given_up {
+                let _ = self.carry_out(work);
+            }
         }
         match seats {
             Holding::OneNode(seats) => seats.died(self.life),

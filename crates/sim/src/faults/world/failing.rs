@@ -50,10 +50,11 @@ impl World {
     fn kill(&mut self, forwarder: usize, back_after: Option<u64>) {
         let now = self.events.now();
         self.paused.remove(&forwarder);
+        self.deferred_heals.remove(&forwarder);
         let Some(process) = self.processes[forwarder].take() else {
             return;
         };
-        process.kill(&mut self.seats);
+        process.kill(&mut self.seats, now);
         for link in self.links_of(forwarder) {
             self.cut(link);
         }
@@ -86,6 +87,7 @@ impl World {
     fn node_dies(&mut self, forwarder: usize, back_after: Option<u64>) -> Result<(), String> {
         let now = self.events.now();
         self.paused.remove(&forwarder);
+        self.deferred_heals.remove(&forwarder);
         let Some(process) = self.processes[forwarder].take() else {
             return Ok(());
         };
@@ -96,7 +98,7 @@ impl World {
         // A cut that was there before is not healed, but ends with its node.
         shared.heal(forwarder, Some(process.life));
         let cut = shared.cut_for_good(forwarder);
-        process.kill(&mut self.seats);
+        process.kill(&mut self.seats, now);
         for link in self.links_of(forwarder) {
             self.stalls(link);
         }
@@ -121,6 +123,9 @@ impl World {
         if !shared.is_in(forwarder, cut) {
             return Ok(());
         }
+        if let Some(dropped) = self.deferred_heals.get_mut(&forwarder) {
+            *dropped = true;
+        }
         let lost = shared.drop_node(forwarder, &self.disk);
         self.tell_loss(&lost)
     }
@@ -128,29 +133,29 @@ impl World {
     /// A node reaches the back end again.
     pub(super) fn heal(&mut self, forwarder: usize, cut: u64) -> Result<(), String> {
         let now = self.events.now();
-        let process = self.processes[forwarder].as_mut();
-        let alive = process.as_ref().map(|process| process.life);
         let Some(shared) = self.seats.shared().filter(|it| it.is_in(forwarder, cut)) else {
             return Ok(());
         };
-        let dropped = shared.heal(forwarder, alive);
-        let evicted = dropped && shared.evicts();
-        if evicted {
-            shared.mount_anew(forwarder);
-        }
-        let Some(process) = process else {
-            return Ok(());
-        };
-        if self.paused.contains_key(&forwarder) && !evicted {
-            // What hangs goes on in the kernel; the process hears of it when it runs again.
-            self.deferred_heals.insert(forwarder, dropped);
-            return Ok(());
-        }
-        process.heal(now, dropped, &mut self.seats);
-        self.pump_forwarder(forwarder, Vec::new());
+        let evicted = shared.has_given_up(forwarder) && shared.evicts();
         if evicted {
             // The mount is dead: the process ends, its supervisor mounts anew.
             self.kill(forwarder, Some(RESTART));
+        }
+        let process = self.processes[forwarder].as_mut();
+        let alive = process.as_ref().map(|process| process.life);
+        let Some(shared) = self.seats.shared() else {
+            return Ok(());
+        };
+        let dropped = shared.heal(forwarder, alive);
+        if evicted {
+            shared.mount_anew(forwarder);
+        }
+        if self.paused.contains_key(&forwarder) {
+            // What hangs goes on in the kernel; the process hears of it when it runs again.
+            self.deferred_heals.insert(forwarder, dropped);
+        } else if let Some(process) = process {
+            process.heal(now, dropped, &mut self.seats);
+            self.pump_forwarder(forwarder, Vec::new());
         }
         Ok(())
     }
