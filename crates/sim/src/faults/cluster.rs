@@ -246,17 +246,28 @@ impl Shared {
 
     /// The newest generation's file, as a process on this node reads it.
     pub fn newest(&mut self, seat: u16, forwarder: usize) -> Option<LeaseFile> {
+        self.cache_table(seat, forwarder);
         let files = &self.seats[usize::from(seat)].files;
-        let file = files.values().next_back()?.clone();
+        files.values().next_back().cloned()
+    }
+
+    /// A node asks who holds the seats, as for the status: the page of a record brings the table
+    /// along into its cache, which only a mutant looks at.
+    pub fn ask_holders(&mut self, forwarder: usize) {
+        for seat in 0..self.seats.len() as u16 {
+            self.cache_table(seat, forwarder);
+        }
+    }
+
+    fn cache_table(&mut self, seat: u16, forwarder: usize) {
         if self.lacks(Mutant::CachedTable)
             && let Some(complete) = self.complete(seat)
         {
-            // The page of the record brings the others along.
-            let (generation, table) = (complete.record.generation, complete.table.copy());
+            let (generation, table) = (complete.record.generation, complete.table.clone());
             let read = &mut self.nodes[forwarder].read;
-            read.entry((seat, generation)).or_insert(table);
+            read.entry((seat, generation))
+                .or_insert_with(|| table.copy());
         }
-        Some(file)
     }
 
     fn complete(&self, seat: u16) -> Option<&LeaseFile> {

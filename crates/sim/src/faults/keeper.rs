@@ -132,6 +132,9 @@ impl Keeper {
 
     /// Looks at what is due.
     pub fn look(&mut self, now: u64, shared: &mut Shared, core: &mut Forwarder) {
+        if shared.reaches(self.life.0) {
+            shared.ask_holders(self.life.0);
+        }
         for seat in self.asked.keys().copied().collect::<Vec<_>>() {
             self.attempt(now, seat, shared, core);
         }
@@ -230,8 +233,6 @@ impl Keeper {
         if shared.lock(seat, self.life) {
             return true;
         }
-        // Who looks at the holder's name reads its file.
-        let _ = shared.newest(seat, self.life.0);
         if let Some(watch) = self.asked.get_mut(&seat) {
             *watch = LeaseWatch::default();
         }

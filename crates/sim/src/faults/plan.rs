@@ -181,20 +181,28 @@ impl Plan {
         plan.faults.clear();
         for _ in 0..rng.between(1, 16) {
             let fault = plan.draw_of_cluster(&mut rng);
-            plan.faults.push((rng.below(5_000 * MS), fault));
+            let at = rng.below(5_000 * MS);
+            plan.faults.push((at, fault));
+            // Clients that are cut off at such a moment look for another holder, with requests that
+            // have no answer yet.
+            for _ in 0..rng.below(4) {
+                let number = rng.draw();
+                let near = at + rng.below(60 * MS);
+                plan.faults.push((near, Fault::Cut { number }));
+            }
         }
         plan
     }
 
     fn draw_of_cluster(&self, rng: &mut Rng) -> Fault {
         let forwarder = rng.below(self.forwarders as u64) as usize;
-        match rng.below(8) {
+        match rng.below(9) {
             0..3 => Fault::Partition {
                 forwarder,
                 pause: rng.between(MS, 2_500 * MS),
             },
-            3 => Fault::LoseLock { number: rng.draw() },
-            4 => Fault::NodeDeath {
+            3 | 4 => Fault::LoseLock { number: rng.draw() },
+            5 => Fault::NodeDeath {
                 forwarder,
                 back_after: Some(rng.between(10 * MS, 3_000 * MS)),
             },

@@ -138,7 +138,9 @@ pub struct Own {
     pub(super) open: Option<u64>,
     /// Where it was written since its last fsync.
     pub(super) unsynced: Vec<(u64, u64)>,
-    /// A node has lost some of that, which the next fsync must tell.
+    /// Where it was written before an fsync that failed: that may be lost without another word.
+    pub(super) told: Vec<(u64, u64)>,
+    /// A node has lost some of what was not synced, which the next fsync must tell.
     pub(super) lost: bool,
 }
 

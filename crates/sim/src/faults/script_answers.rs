@@ -275,6 +275,7 @@ impl Script {
                     xattr: None,
                     open: None,
                     unsynced: Vec::new(),
+                    told: Vec::new(),
                     lost: false,
                 });
                 Ok(())

@@ -1,7 +1,7 @@
 //! What a program must be told where nodes can lose what was written and not synced: the loss, by
 //! the next fsync, and nothing less than what was synced.
 
-use super::script::{Answered, Script, Step};
+use super::script::{Answered, Own, Script, Step};
 use super::script_answers::difference;
 use tidegate_wire::{Handle, Outcome};
 
@@ -32,8 +32,8 @@ impl Script {
         self.compare_synced(file, bytes)?;
         let own = &mut self.files[file];
         // What is being changed just now may be old or new.
-        let (from, to) = range.unwrap_or_default();
-        let old = |at: &usize| !(from..to).contains(&(*at as u64));
+        let changed = range.unwrap_or_default();
+        let old = |at: &usize| !lies_in(&[changed], *at) && !own.was_told(*at);
         let differs = |at: usize| own.bytes.get(at) != bytes.get(at);
         let mut all = 0..own.bytes.len().max(bytes.len());
         own.lost |= all.any(|at| old(&at) && differs(at));
@@ -71,11 +71,7 @@ impl Script {
     /// What was synced must be there after a loss.
     fn compare_synced(&self, file: usize, bytes: &[u8]) -> Result<(), String> {
         let own = &self.files[file];
-        let unsynced = |at: usize| {
-            let at = at as u64;
-            let mut ranges = own.unsynced.iter();
-            ranges.any(|(from, to)| (*from..*to).contains(&at))
-        };
+        let unsynced = |at: usize| lies_in(&own.unsynced, at) || own.was_told(at);
         let len = own.bytes.len().max(bytes.len());
         let differs = |at: &usize| own.bytes.get(*at) != bytes.get(*at) && !unsynced(*at);
         match (0..len).find(differs) {
@@ -133,7 +129,8 @@ impl Script {
         };
         self.compare_synced(file, bytes)?;
         let own = &mut self.files[file];
-        own.lost |= own.bytes != bytes;
+        let mut all = 0..own.bytes.len().max(bytes.len());
+        own.lost |= all.any(|at| own.bytes.get(at) != bytes.get(at) && !own.was_told(at));
         own.bytes = bytes.to_vec();
         Ok(())
     }
@@ -144,11 +141,14 @@ impl Script {
         match answer {
             Ok(_) if own.lost => Err("stable, although a node has lost writes".into()),
             Ok(_) => {
-                own.unsynced.clear();
+                for range in std::mem::take(&mut own.unsynced) {
+                    without(&mut own.told, range);
+                }
                 Ok(())
             }
             Err(EIO) => {
                 own.lost = false;
+                own.told.append(&mut own.unsynced);
                 Ok(())
             }
             other => Err(format!("{other:?}")),
@@ -186,6 +186,25 @@ impl Script {
     pub fn tells_loss(&self, answer: &Answered) -> bool {
         matches!((&self.step, answer), (Some(Step::JournalSync), Err(EIO)))
     }
+}
+
+impl Own {
+    /// An fsync has told that what was written there may be lost, and it was not written again.
+    fn was_told(&self, at: usize) -> bool {
+        lies_in(&self.told, at) && !lies_in(&self.unsynced, at)
+    }
+}
+
+fn lies_in(ranges: &[(u64, u64)], at: usize) -> bool {
+    let at = at as u64;
+    ranges.iter().any(|(from, to)| (*from..*to).contains(&at))
+}
+
+/// Takes a range out of others.
+fn without(ranges: &mut Vec<(u64, u64)>, (from, to): (u64, u64)) {
+    let parts = |(first, end): (u64, u64)| [(first, end.min(from)), (first.max(to), end)];
+    let left = ranges.drain(..).flat_map(parts);
+    *ranges = left.filter(|(first, end)| first < end).collect();
 }
 
 impl Step {
