@@ -12,6 +12,7 @@ mod plan;
 mod process;
 mod script;
 mod script_answers;
+mod script_asks;
 mod script_loss;
 mod seats;
 mod verdict;

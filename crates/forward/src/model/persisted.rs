@@ -1,5 +1,5 @@
-//! A seat's table as a forwarder on one of several nodes has it: memory of its process, and a file of
-//! its generation that receives what is persisted.
+//! A seat's table as a forwarder on one of several nodes has it: memory of its process, and a file
+//! of its generation that receives what is persisted.
 
 use super::{ModelTable, PAGE, Switch, lock};
 use crate::files::Errno;

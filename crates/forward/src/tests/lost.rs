@@ -265,8 +265,8 @@ fn an_intent_that_was_not_persisted_leaves_no_result() {
     assert!(tester.take(&mut host, &request).0.is_ok());
 }
 
-/// A client repeats a request of which the next holder's table says that it is done, but whose bytes
-/// went with the node that took them: what the file holds in the end.
+/// A client repeats a request of which the next holder's table says that it is done, but whose
+/// bytes went with the node that took them: what the file holds in the end.
 fn done_and_lost(op: impl Fn(Handle) -> Op) -> Vec<u8> {
     let (world, mut host, mut tester, table) = written();
     let file = tester.create(&mut host, "file");

@@ -354,7 +354,8 @@ impl Shared {
         };
         if wrong {
             self.faults.push(format!(
-                "{life:?} answers at {now} for seat {seat} with generation {generation}, after {:?}",
+                "{life:?} answers at {now} for seat {seat} with generation {generation}, \
+                 after {:?}",
                 seated.answered
             ));
         }

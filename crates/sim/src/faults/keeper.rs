@@ -1,5 +1,5 @@
-//! How a forwarder's host keeps its seats on a back end that several nodes share: lock and lease, as
-//! the server does it (`crates/server/src/seats/leased.rs`), with the same rules
+//! How a forwarder's host keeps its seats on a back end that several nodes share: lock and lease,
+//! as the server does it (`crates/server/src/seats/leased.rs`), with the same rules
 //! ([`tidegate_forward::lease`]).
 
 use super::cluster::{LeaseFile, Shared};

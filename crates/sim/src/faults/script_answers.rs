@@ -93,10 +93,8 @@ impl Script {
             }
             Step::Append { file, bytes } => {
                 let model = &mut self.files[*file].bytes;
-                let want = Outcome::Appended {
-                    offset: model.len() as u64,
-                    len: bytes.len() as u64,
-                };
+                let (offset, len) = (model.len() as u64, bytes.len() as u64);
+                let want = Outcome::Appended { offset, len };
                 model.extend_from_slice(bytes);
                 expect(answer, |o| *o == want, "appended at the end")
             }
