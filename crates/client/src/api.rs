@@ -159,6 +159,13 @@ impl Client {
         self.host.call_forwarder(index, op).map(|_| ())
     }
 
+    /// Sets forwarder `index` aside, or takes it back (`undo`): see [`Op::Drain`]. It may still
+    /// hold seats when this returns: its state says when it has let them go.
+    pub fn drain(&self, index: usize, undo: bool) -> Result<(), Errno> {
+        let op = Op::Drain { undo };
+        self.host.call_forwarder(index, op).map(|_| ())
+    }
+
     /// Changes who is promised what at forwarder `index`: the text of all rules, and how long they
     /// hold. `after` is when the rules were set that the change was made from (`shares_set_ns` of
     /// the state; [`u64::MAX`]: whatever they are), `at` when these are, ns since 1970. ESTALE if

@@ -6,6 +6,7 @@
 //! [`locking`]). [`gate`] sends every reply, in one place.
 
 mod applications;
+mod aside;
 mod capacity;
 mod data;
 mod gate;
@@ -100,7 +101,10 @@ pub struct Forwarder {
     trouble: Option<Box<str>>,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
+    /// The process stops.
     draining: bool,
+    /// An operator has set it aside ([`Op::Drain`]).
+    aside: bool,
     drained: bool,
 }
 
@@ -174,6 +178,7 @@ impl Forwarder {
             trouble: None,
             timer: None,
             draining: false,
+            aside: false,
             drained: false,
             config,
         };

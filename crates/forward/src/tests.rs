@@ -4,6 +4,7 @@
 //! The host keeps slots, carries jobs out over the model file system (at once, or one by one when
 //! told to hold them) and answers for seats. Nothing runs by itself: time is set by the tests.
 
+mod aside;
 mod data;
 mod exactly_once;
 mod hostile;

@@ -169,6 +169,7 @@ fn shares() -> Vec<(&'static str, Request)> {
                 project: Box::from(*b"climate"),
             }),
         ),
+        ("drain", request(Op::Drain { undo: true })),
         (
             "set-shares",
             request(Op::SetShares {

@@ -55,7 +55,7 @@ pub(super) fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
         Op::TestLock { lock, .. } => check_lock(lock),
         Op::Access { mask, .. } => or(*mask <= 7, EINVAL),
         Op::Seek { whence, .. } => or((3..=4).contains(whence), EINVAL),
-        Op::Status => or(call.forwarder < forwarders, EINVAL),
+        Op::Status | Op::Drain { .. } => or(call.forwarder < forwarders, EINVAL),
         Op::SetPolicy { text, .. } | Op::SetShares { text, .. } => {
             or(call.forwarder < forwarders, EINVAL)?;
             or(text.len() <= POLICY_MAX, E2BIG)

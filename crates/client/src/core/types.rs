@@ -49,9 +49,9 @@ pub struct CoreOptions {
 pub struct Call {
     /// The operation. A read or write may have extents of any length, also none: they are split
     /// over the seats. [`Op::Readdir`] is cut to what fits a reply. Session operations other than
-    /// [`Op::Status`], [`Op::SetPolicy`] and [`Op::SetShares`], as well as [`Op::Reach`],
-    /// [`Op::Application`], [`Op::CancelLock`] and
-    /// [`Op::ReclaimDone`], are the core's own and answered EINVAL.
+    /// [`Op::Status`], [`Op::SetPolicy`], [`Op::SetShares`] and [`Op::Drain`], as well as
+    /// [`Op::Reach`], [`Op::Application`], [`Op::CancelLock`] and [`Op::ReclaimDone`], are the
+    /// core's own and answered EINVAL.
     pub op: Op,
     /// On whose behalf; None: the peer itself.
     pub caller: Option<Caller>,
@@ -62,9 +62,8 @@ pub struct Call {
     pub payload: Bytes,
     /// When it ends in ETIMEDOUT, on the clock of `now_ns`; None: never.
     pub deadline_ns: Option<u64>,
-    /// Which forwarder to ask; only for [`Op::Status`], [`Op::SetPolicy`] and [`Op::SetShares`],
-    /// which end in
-    /// ECONNREFUSED if it cannot be reached.
+    /// Which forwarder to ask; only for [`Op::Status`], [`Op::SetPolicy`], [`Op::SetShares`] and
+    /// [`Op::Drain`], which end in ECONNREFUSED if it cannot be reached.
     pub forwarder: usize,
     /// What it is a part of; None: an operation of its own.
     pub operation: Option<Operation>,

@@ -91,6 +91,10 @@ impl Forwarder {
             }
             Op::SetPolicy { .. } => self.set_policy(key),
             Op::SetShares { .. } => self.set_shares(key),
+            Op::Drain { undo } => {
+                let undo = *undo;
+                self.set_aside(key, !undo);
+            }
             Op::Application { .. } => self.introduced(key),
             // The host answers these where it can reach memory.
             Op::ShareMemory { .. } | Op::RegisterMemory { .. } => {

@@ -189,6 +189,7 @@ fn path(op: &Op) -> Path {
         | Op::Status
         | Op::SetPolicy { .. }
         | Op::SetShares { .. }
+        | Op::Drain { .. }
         | Op::Application { .. }
         | Op::ShareMemory { .. }
         | Op::RegisterMemory { .. } => Path::Here,

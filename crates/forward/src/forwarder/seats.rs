@@ -33,6 +33,7 @@ impl Forwarder {
         match self.seats[seat].state {
             State::Serving => return self.gate(key),
             State::Draining | State::Lost => return self.answer(key, Err(Status::NotMySeat)),
+            _ if self.aside => return self.answer(key, Err(Status::NotMySeat)),
             State::Away if !own && !self.config.fail_over => {
                 return self.answer(key, Err(Status::NotMySeat));
             }
@@ -73,14 +74,14 @@ impl Forwarder {
     pub(super) fn seat_taken(&mut self, number: u16, generation: u64, table: Arc<dyn SeatTable>) {
         let (now, lease, grace) = (self.now, self.config.lease_ns, self.config.grace_ns);
         let late = self.lease == Lease::Lapsed;
-        let draining = self.draining;
+        let leaves = self.draining || self.aside;
         let seat = self.seat_mut(number);
         assert!(!seat.is_held(), "a seat is taken while it is held");
-        if late || draining || seat.state != State::Taking {
+        if late || leaves || seat.state != State::Taking {
             seat.state = State::Away;
             self.outputs.push_back(Output::ReleaseSeat { seat: number });
             self.turn_away(number);
-            if late && number == self.config.forwarder && !draining {
+            if late && number == self.config.forwarder && !leaves {
                 self.take_seat(number);
             }
             return;
@@ -224,8 +225,8 @@ impl Forwarder {
         self.drop_seat_locks(number);
         self.drop_seat_opens(number);
         self.outputs.push_back(Output::ReleaseSeat { seat: number });
-        if number == self.config.forwarder && !self.draining {
-            // It was lost, not given up.
+        if number == self.config.forwarder && !self.draining && !self.aside {
+            // It was lost, or is wanted again.
             self.take_seat(number);
         }
     }

@@ -5,13 +5,13 @@
 //!   "forwarder": 0,                 index in the layout
 //!   "policy": "window",             the scheduler's policy
 //!   "epoch": 17,                    its current window, 0 without windows
-//!   "draining": false,
+//!   "draining": false,              it takes no seats: it stops, or was told to (`tidegate drain`)
 //!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "cost_estimate": true,
 //!               "depth": 8, "merge": false, "queued_max": 65536,
 //!               "window_ms": 250},       in force; last the policy's own
 //!   "cost": {"read_random_base_ns": 8000000, ...},     the cost model in force, as in its file
 //!   "lease_ms": 5200,               how long the seats may still be served unless their lease is
-//!                                   renewed; only where seats are held by leases
+//!                                   renewed; only where seats are held, and by leases
 //!   "trouble": "...",               what is wrong with the back end; only if something is
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
@@ -164,7 +164,7 @@ impl Forwarder {
             self.config.forwarder,
             Quoted(self.scheduler.policy()),
             self.scheduler.epoch(self.now),
-            self.draining
+            self.draining || self.aside
         )?;
         self.write_options(out)?;
         self.write_cost(out)?;
@@ -237,7 +237,8 @@ impl Forwarder {
 
     /// How long the seats are held for sure, and what is wrong.
     fn write_ownership(&self, out: &mut String) -> core::fmt::Result {
-        if let Some(until) = self.leased_until() {
+        let holds = self.seats.iter().any(|(_, seat)| seat.is_held());
+        if let Some(until) = self.leased_until().filter(|_| holds) {
             let left_ms = until.since(self.now) / 1_000_000;
             write!(out, ",\"lease_ms\":{left_ms}")?;
         }

@@ -278,6 +278,7 @@ fn is_session_op(op: &Op) -> bool {
             | Op::Status
             | Op::SetPolicy { .. }
             | Op::SetShares { .. }
+            | Op::Drain { .. }
             | Op::Application { .. }
     )
 }

@@ -35,6 +35,7 @@ const SET_SHARES: u8 = 7;
 const APPLICATION: u8 = 8;
 const SHARE_MEMORY: u8 = 9;
 const REGISTER_MEMORY: u8 = 10;
+const DRAIN: u8 = 11;
 const LOOKUP: u8 = 16;
 const CREATE: u8 = 17;
 const MKDIR: u8 = 18;
@@ -78,6 +79,7 @@ pub fn op_code(op: &Op) -> u8 {
         Op::Ping => PING,
         Op::Status => STATUS,
         Op::SetPolicy { .. } => SET_POLICY,
+        Op::Drain { .. } => DRAIN,
         Op::Reach { .. } => REACH,
         Op::SetShares { .. } => SET_SHARES,
         Op::Application { .. } => APPLICATION,
@@ -123,9 +125,9 @@ pub fn op_code(op: &Op) -> u8 {
 pub(super) fn yields(code: u8) -> Option<Yields> {
     Some(match code {
         HELLO => Yields::Hello,
-        BYE | PING | SET_POLICY | SET_SHARES | APPLICATION | SHARE_MEMORY | REGISTER_MEMORY
-        | CLOSE | ACCESS | FSYNC | FALLOCATE | SETXATTR | REMOVEXATTR | SET_LOCK | DROP_LOCKS
-        | CANCEL_LOCK | RECLAIM_DONE => Yields::Done,
+        BYE | PING | SET_POLICY | SET_SHARES | DRAIN | APPLICATION | SHARE_MEMORY
+        | REGISTER_MEMORY | CLOSE | ACCESS | FSYNC | FALLOCATE | SETXATTR | REMOVEXATTR
+        | SET_LOCK | DROP_LOCKS | CANCEL_LOCK | RECLAIM_DONE => Yields::Done,
         STATUS | READLINK | GETXATTR | LISTXATTR => Yields::Text,
         REACH | LOOKUP | CREATE | MKDIR | MKNOD | SYMLINK | LINK | GETATTR | SETATTR | OPEN => {
             Yields::Attr

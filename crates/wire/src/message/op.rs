@@ -36,6 +36,12 @@ pub enum Op {
         /// When these are set, ns since 1970: the same at all forwarders.
         at: u64,
     },
+    /// Sets the forwarder aside: it finishes what it has accepted, lets its seats go, and takes
+    /// none, so that others do. EOPNOTSUPP if no other could.
+    Drain {
+        /// It takes its own seat again, and those of others as before.
+        undo: bool,
+    },
     /// Says who the application is whose id later data requests of this session carry. The user is
     /// the request's caller, else the session's.
     Application {
@@ -415,6 +421,7 @@ impl Op {
             | Status
             | SetPolicy { .. }
             | SetShares { .. }
+            | Drain { .. }
             | Application { .. }
             | ShareMemory { .. }
             | RegisterMemory { .. }

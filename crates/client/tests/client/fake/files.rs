@@ -61,7 +61,9 @@ impl Files {
             Op::Ping | Op::Bye | Op::Close { .. } | Op::DropLocks { .. } | Op::ReclaimDone => {
                 Ok(Outcome::Done)
             }
-            Op::Fsync { .. } | Op::SetPolicy { .. } | Op::SetShares { .. } => Ok(Outcome::Done),
+            Op::Fsync { .. } | Op::SetPolicy { .. } | Op::SetShares { .. } | Op::Drain { .. } => {
+                Ok(Outcome::Done)
+            }
             Op::Application { .. } | Op::Access { .. } => Ok(Outcome::Done),
             named => self.perform_named(named),
         };

@@ -19,6 +19,7 @@ pub(in crate::frame) fn decode_op(code: u8, body: &mut Reader<'_>) -> Result<Op,
         RECLAIM_DONE => Ok(Op::ReclaimDone),
         SET_POLICY => decode_set_policy(body),
         SET_SHARES => decode_set_shares(body),
+        DRAIN => Ok(Op::Drain { undo: body.bool()? }),
         APPLICATION => decode_application(body),
         SHARE_MEMORY => Ok(Op::ShareMemory { bytes: body.u64()? }),
         REGISTER_MEMORY => Ok(Op::RegisterMemory {

@@ -9,6 +9,7 @@ pub(in crate::frame) fn encode_op(op: &Op, out: &mut Vec<u8>) {
     match op {
         Op::Hello(hello) => encode_hello(hello, out),
         Op::Bye | Op::Ping | Op::Status | Op::Statfs | Op::ReclaimDone => {}
+        Op::Drain { undo } => out.u8(u8::from(*undo)),
         Op::SetPolicy { text, keep } => {
             out.u8(keep_code(*keep));
             out.blob(text);

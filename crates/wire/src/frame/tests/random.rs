@@ -372,11 +372,12 @@ impl Random {
     }
 
     fn session_op(&mut self) -> Op {
-        match self.below(10) {
+        match self.below(11) {
             0 => Op::Hello(self.hello()),
             1 => Op::Bye,
             2 => Op::Ping,
             3 => Op::Status,
+            10 => Op::Drain { undo: self.yes() },
             4 => {
                 let (keep, text) = self.kept();
                 Op::SetPolicy { text, keep }

@@ -1,0 +1,55 @@
+//! An operator sets a forwarder aside, to work on its node: its seats go to others while it still
+//! serves sessions and says what it does.
+//!
+//! Nothing that was accepted is lost. What comes later is answered "not my seat", and clients find
+//! the forwarder that stands in. A seat that the host was asked for before is let go as soon as it
+//! is had. The order ends with the process.
+
+use super::Forwarder;
+use super::request::Key;
+use super::seat::State;
+use crate::files::Errno;
+use tidegate_wire::{Outcome, Status};
+
+impl Forwarder {
+    /// A request to set this forwarder aside, or to take it back.
+    pub(super) fn set_aside(&mut self, key: Key, aside: bool) {
+        let alone = self.config.layout.seats < 2 || !self.config.fail_over;
+        let refused = match (self.is_trusted(key), aside && alone) {
+            (false, _) => Some(Errno::EPERM),
+            (true, true) => Some(Errno::EOPNOTSUPP),
+            (true, false) => None,
+        };
+        if let Some(errno) = refused {
+            return self.answer(key, Err(Status::Errno(errno.0)));
+        }
+        if aside != self.aside && !self.draining {
+            self.aside = aside;
+            match aside {
+                true => self.leave_seats(),
+                false => self.come_back(),
+            }
+        }
+        self.answer(key, Ok(Outcome::Done));
+    }
+
+    fn leave_seats(&mut self) {
+        self.log("an operator has set this forwarder aside: others take its seats");
+        for number in self.seats.numbers() {
+            if self.seats[number].state == State::Taking {
+                // It stays asked for: should the order end before the answer, that is as good.
+                self.turn_away(number);
+            }
+            self.seat_wanted(number);
+        }
+    }
+
+    fn come_back(&mut self) {
+        self.log("this forwarder is set aside no longer: it takes its own seat again");
+        let own = self.config.forwarder;
+        // One that still drains is asked for when it has been released.
+        if self.seats[own].is_away() {
+            self.take_seat(own);
+        }
+    }
+}
