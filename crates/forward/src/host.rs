@@ -177,6 +177,8 @@ pub struct HostCounts {
     pub storage_writes: u64,
     /// Jobs of storage that move no data.
     pub storage_operations: u64,
+    /// How long the oldest job of storage has been running, in ms, as of a second ago at most.
+    pub oldest_job_ms: u64,
 }
 
 /// What happened outside.

@@ -22,6 +22,7 @@ mod remote;
 pub mod seats;
 pub mod shares;
 mod sockets;
+mod stuck;
 mod traffic;
 pub mod transport;
 
@@ -36,6 +37,7 @@ use crate::reactor::remote::{ForAll, Remotes};
 use crate::reactor::seats::SeatKeeper;
 use crate::reactor::shares::Keeper;
 use crate::reactor::sockets::{CONNS, Desk, Sockets};
+use crate::reactor::stuck::Stuck;
 use crate::reactor::traffic::{Published, Traffic};
 use crate::reactor::transport::{Listener, Stream};
 use crate::storage::{Completion, Counts, Slots, Storage};
@@ -143,6 +145,8 @@ struct Core {
     memory: Memory,
     /// What storage had done at the beginning of this pass.
     storage: Counts,
+    /// How long the oldest job ran at the last look.
+    oldest_job: Duration,
     now: Time,
 }
 
@@ -170,6 +174,7 @@ pub struct Reactor {
     scan_at: Time,
     drain_until: Option<Time>,
     drained: bool,
+    stuck: Stuck,
 }
 
 impl Reactor {
@@ -212,6 +217,7 @@ impl Reactor {
             network_traffic: Vec::new(),
             memory: Memory::default(),
             storage: Counts::default(),
+            oldest_job: Duration::ZERO,
             now: Time(0),
         };
         Ok(Reactor {
@@ -239,6 +245,7 @@ impl Reactor {
             scan_at: Time(0),
             drain_until: None,
             drained: false,
+            stuck: Stuck::default(),
         })
     }
 
@@ -337,6 +344,7 @@ impl Reactor {
                 .close_stalled(self.stall_ns_max, &mut self.core);
             self.settle();
             self.core.memory.tidy();
+            self.look_at_calls();
         }
         Ok(())
     }
@@ -358,8 +366,10 @@ impl Reactor {
             return Some(Duration::ZERO);
         }
         // Once more after the last of them has gone.
-        let scan =
-            (!self.sockets.conns.is_empty() || self.core.memory.is_due()).then_some(self.scan_at);
+        let scan = !self.sockets.conns.is_empty()
+            || self.core.memory.is_due()
+            || self.storage.counts().pending > 0;
+        let scan = scan.then_some(self.scan_at);
         let times = [
             self.core.forwarder.wake_at(),
             self.seats.wake_at(),

@@ -33,6 +33,7 @@ pub use slots::{SlotBuffer, Slots};
 pub use uring::{Uring, UringOptions, UringRefused};
 
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_forward::{Job, JobId, JobResult};
 
 /// Called from a storage thread after a completion was queued: wakes the reactor (for example a
@@ -69,6 +70,10 @@ pub trait Storage: Send {
 
     /// Data jobs that are worth having at once: the scheduler's depth.
     fn depth(&self) -> u32;
+
+    /// How long the oldest job that has begun and not ended has been running; zero if there is
+    /// none.
+    fn oldest(&self) -> Duration;
 
     /// What has been done so far.
     fn counts(&self) -> Counts;

@@ -33,6 +33,8 @@
 //!              "copied_bytes": 4096,             payload copied inside of this process
 //!              "storage_reads": 40, "storage_writes": 39,        calls that move file data
 //!              "storage_operations": 100},       jobs that move none; "system" only of real hosts
+//!   "oldest_job_ms": 0,             how long the oldest call to the back end runs; looked at once
+//!                                   a second, and only of real hosts
 //!   "storage": {"io": "direct", "engine": "uring", "why": "..."},      how data is moved
 //!   "trace": {"recorded": 90, "buffered": 9, "dropped": 0},      only while requests are recorded
 //!   "capacity": {"bytes_per_s": 50000000, "operations_per_s": 48,    of this forwarder's back end,
@@ -399,7 +401,7 @@ fn write_host(out: &mut String, counts: &HostCounts) -> core::fmt::Result {
         let comma = if at > 0 { "," } else { "" };
         write!(out, "{comma}\"{name}\":{value}")?;
     }
-    out.write_str("}")
+    write!(out, "}},\"oldest_job_ms\":{}", counts.oldest_job_ms)
 }
 
 /// Whether an errno says that there is no such name, or no such attribute.

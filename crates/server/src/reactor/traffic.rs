@@ -84,6 +84,10 @@ impl Core {
             storage_reads: storage.read_syscalls,
             storage_writes: storage.write_syscalls,
             storage_operations: storage.operations,
+            oldest_job_ms: match storage.pending {
+                0 => 0,
+                _ => u64::try_from(self.oldest_job.as_millis()).unwrap_or(u64::MAX),
+            },
         };
         self.forwarder.handle(self.now, Input::Counted(counts));
     }

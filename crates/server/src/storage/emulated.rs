@@ -151,6 +151,10 @@ impl Storage for Emulated {
         self.device.depth()
     }
 
+    fn oldest(&self) -> Duration {
+        self.pool.oldest()
+    }
+
     fn counts(&self) -> Counts {
         self.pool.counts()
     }

@@ -18,10 +18,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
 use tidegate_sched::Direction;
-use tidegate_wire::{Handle, Outcome};
+use tidegate_wire::{Handle, Op, Outcome};
 
 /// How often a part of the known files is looked at for idle ones.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// For the time at which a thread that has no job began it.
+const IDLE: u64 = u64::MAX;
 
 /// The pool's size and test aids.
 #[derive(Clone, Debug)]
@@ -70,6 +73,9 @@ struct Shared {
     writes: Meter,
     operations: AtomicU64,
     pending: AtomicU64,
+    /// When each thread began its job, ns after `zero`; [`IDLE`] without one.
+    began: Box<[AtomicU64]>,
+    zero: Instant,
 }
 
 #[derive(Default)]
@@ -138,6 +144,7 @@ impl ThreadPool {
         done: Arc<CompletionQueue>,
         sink: Sink,
     ) -> std::io::Result<ThreadPool> {
+        let depth = options.threads.max(1);
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             ready: Condvar::new(),
@@ -152,8 +159,9 @@ impl ThreadPool {
             writes: Meter::default(),
             operations: AtomicU64::new(0),
             pending: AtomicU64::new(0),
+            began: (0..depth).map(|_| AtomicU64::new(IDLE)).collect(),
+            zero: Instant::now(),
         });
-        let depth = options.threads.max(1);
         let mut pool = ThreadPool {
             shared,
             done,
@@ -165,7 +173,8 @@ impl ThreadPool {
             let (shared, files) = (pool.shared.clone(), files.clone());
             let thread = std::thread::Builder::new().name(format!("storage-{number}"));
             // If one cannot be started, dropping the pool ends the others.
-            pool.threads.push(thread.spawn(move || shared.work(files))?);
+            pool.threads
+                .push(thread.spawn(move || shared.work(number as usize, files))?);
         }
         let (shared, files) = (pool.shared.clone(), files.clone());
         let thread = std::thread::Builder::new().name("storage-tidy".to_owned());
@@ -219,6 +228,18 @@ impl Storage for ThreadPool {
         self.depth
     }
 
+    fn oldest(&self) -> Duration {
+        let shared = &self.shared;
+        let began = shared.began.iter().map(|at| at.load(Ordering::Relaxed));
+        match began.min() {
+            None | Some(IDLE) => Duration::ZERO,
+            Some(began) => shared
+                .zero
+                .elapsed()
+                .saturating_sub(Duration::from_nanos(began)),
+        }
+    }
+
     fn counts(&self) -> Counts {
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let shared = &self.shared;
@@ -253,10 +274,12 @@ impl Drop for ThreadPool {
 
 impl Shared {
     /// What a thread does until the queue is closed and empty.
-    fn work(&self, mut files: PosixFiles) {
+    fn work(&self, number: usize, mut files: PosixFiles) {
         let mut spin = Spin::default();
         while let Some((job, work)) = self.next(&mut spin) {
             let failed = work.refused().result(Errno::EIO);
+            let now = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(IDLE);
+            self.began[number].store(now, Ordering::Relaxed);
             let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut files, work)));
             let result = result.unwrap_or_else(|_| {
                 tracing::error!(
@@ -265,6 +288,7 @@ impl Shared {
                 );
                 failed
             });
+            self.began[number].store(IDLE, Ordering::Relaxed);
             self.report(job, result);
         }
     }
@@ -317,7 +341,7 @@ impl Shared {
     }
 
     fn run(&self, files: &mut PosixFiles, work: Job) -> JobResult {
-        if self.fence.is_closed() {
+        if self.fence.is_closed() && needs_seat(&work) {
             return work.refused().result(Errno::EIO);
         }
         self.faults.request();
@@ -426,6 +450,15 @@ impl Shared {
         let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         JobResult::Io { parts, device_ns }
     }
+}
+
+/// Whether a job's seat must be held here. What was written while it was may be made stable after
+/// that, and to learn a path changes nothing: a forwarder that holds no seat serves both.
+fn needs_seat(work: &Job) -> bool {
+    let Job::Op { op, .. } = work else {
+        return true;
+    };
+    !matches!(op, Op::Fsync { .. } | Op::Reach { .. })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

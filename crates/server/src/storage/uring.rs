@@ -348,6 +348,11 @@ impl Storage for Uring {
         self.flying_max
     }
 
+    fn oldest(&self) -> Duration {
+        let own = self.tasks.iter().flatten().map(|task| task.began.elapsed());
+        own.fold(self.pool.oldest(), Duration::max)
+    }
+
     fn counts(&self) -> Counts {
         let counts = self.pool.counts();
         let own = self.tasks.len() - self.spare.len();

@@ -135,6 +135,72 @@ fn a_read_beside_one_that_takes_long_does_not_hold_up_who_asks() {
 }
 
 #[test]
+fn how_long_the_oldest_job_runs_is_told_while_it_runs() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 2, 64, Faults::default());
+    let file = rig.create(b"data");
+    rig.slots.open(SlotId(1), 4096);
+    rig.slots.open(SlotId(2), 4096);
+    assert_eq!(rig.pool.oldest(), Duration::ZERO);
+    let buffer = rig.slots.buffer(SlotId(1)).expect("open");
+    // The first one cannot go on.
+    let busy = lock_buffer(&buffer);
+    let hangs = rig.io(file, Direction::Write, 0, 1, 4096);
+    rig.pool.submit(JobId(1), hangs);
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while rig.pool.oldest() < Duration::from_millis(30) {
+        assert!(Instant::now() < give_up, "it does not count");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let goes = rig.io(file, Direction::Write, 4096, 2, 4096);
+    rig.pool.submit(JobId(2), goes);
+    assert_eq!(rig.wait(1)[0].job, JobId(2));
+    assert!(
+        rig.pool.oldest() >= Duration::from_millis(30),
+        "the other one still runs"
+    );
+    drop(busy);
+    assert_eq!(rig.wait(1)[0].job, JobId(1));
+    assert_eq!(rig.pool.oldest(), Duration::ZERO);
+}
+
+#[test]
+fn after_the_lease_nothing_begins_but_what_needs_no_seat() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 1, 64, Faults::default());
+    let file = rig.create(b"data");
+    rig.slots.open(SlotId(1), 4096);
+    let write = rig.io(file, Direction::Write, 0, 1, 4096);
+    rig.pool.shared.fence.opens_until(tidegate_sched::Time(0));
+    rig.pool.submit(JobId(1), write);
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Err(Errno::EIO.into())]);
+    let plain = |op| Job::Op {
+        caller: None,
+        op,
+        row: None,
+        payload: None,
+    };
+    let ops = [
+        (Op::Getattr { handle: file }, false),
+        (
+            Op::Fsync {
+                handle: file,
+                data_only: false,
+            },
+            true,
+        ),
+    ];
+    for (op, passes) in ops {
+        rig.pool.submit(JobId(2), plain(op));
+        let done = rig.wait(1).remove(0);
+        let JobResult::Op(result) = done.result else {
+            panic!("another kind of result");
+        };
+        assert_eq!(result.is_ok(), passes, "{result:?}");
+    }
+}
+
+#[test]
 fn a_panic_is_an_error_of_its_job_only() {
     let scratch = Scratch::new("pool");
     let mut rig = rig(
