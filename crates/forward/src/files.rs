@@ -28,6 +28,8 @@ impl Errno {
     pub const ENOTEMPTY: Errno = Errno(39);
     pub const ENODATA: Errno = Errno(61);
     pub const EOPNOTSUPP: Errno = Errno(95);
+    pub const ENOTCONN: Errno = Errno(107);
+    pub const ESHUTDOWN: Errno = Errno(108);
     pub const ETIMEDOUT: Errno = Errno(110);
     pub const ESTALE: Errno = Errno(116);
     pub const EDQUOT: Errno = Errno(122);

@@ -10,6 +10,7 @@ mod aside;
 mod capacity;
 mod data;
 mod gate;
+mod ill;
 mod locking;
 mod lost;
 mod opens;
@@ -39,6 +40,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use applications::Applications;
 use capacity::Capacity;
+use ill::BackEnd;
 use lost::Lease;
 use opens::OpenFiles;
 use operations::NameQueues;
@@ -97,8 +99,7 @@ pub struct Forwarder {
     /// How the host's storage works, if it has said so.
     storage: Option<StorageFacts>,
     lease: Lease,
-    /// What is wrong with the back end, as the host says.
-    trouble: Option<Box<str>>,
+    back_end: BackEnd,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
     /// The process stops.
@@ -175,7 +176,7 @@ impl Forwarder {
             recorded: None,
             storage: None,
             lease: Lease::NotNeeded,
-            trouble: None,
+            back_end: BackEnd::default(),
             timer: None,
             draining: false,
             aside: false,
@@ -280,7 +281,7 @@ impl Forwarder {
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
             Input::Storage(facts) => self.storage = Some(facts),
-            Input::BackEnd(trouble) => self.trouble = trouble,
+            Input::BackEnd(trouble) => self.back_end.told(trouble),
             Input::Recorded(recorded) => self.recorded = Some(recorded),
             Input::Counted(counts) => self.counters.host = Some(counts),
             Input::Heard(given) => {
@@ -339,6 +340,7 @@ impl Forwarder {
             return self.log(format!("a result for the unknown job {}", job.0));
         }
         let (_, running) = self.jobs.remove(place).expect("looked up above");
+        self.back_end.answered(&result);
         match (running, result) {
             (Running::Io(ids), JobResult::Io { parts, device_ns }) => {
                 self.io_finished(ids, parts, device_ns);

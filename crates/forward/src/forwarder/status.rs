@@ -244,7 +244,7 @@ impl Forwarder {
             let left_ms = until.since(self.now) / 1_000_000;
             write!(out, ",\"lease_ms\":{left_ms}")?;
         }
-        match &self.trouble {
+        match self.back_end.trouble() {
             Some(trouble) => write!(out, ",\"trouble\":{}", Quoted(trouble)),
             None => Ok(()),
         }

@@ -116,3 +116,36 @@ fn a_policy_is_changed_by_trusted_peers_and_only_if_it_makes_sense() {
     let mut stranger = Tester::of(&mut host, 2, peer(1000));
     assert_eq!(errno(stranger.call(&mut host, set())), Errno::EPERM.0);
 }
+
+#[test]
+fn trouble_with_the_back_end_is_told_until_it_is_over() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::new(&mut host, 1);
+    let file = tester.create(&mut host, "file");
+    host.hold_jobs = true;
+    let mut fails = |host: &mut Host, result: Result<Outcome, crate::Access>| {
+        let request = tester.send(host, Op::Getattr { handle: file }, &[]);
+        let (job, _) = host.jobs.pop_front().expect("the file is looked at");
+        let result = JobResult::Op(result);
+        host.tell(Input::Finished { job, result });
+        tester.take(host, &request).0.is_err()
+    };
+    let trouble = |host: &mut Host| {
+        let status = String::from_utf8(host.forwarder_status()).expect("text");
+        let found = status.split_once(r#""trouble":""#);
+        found.map(|(_, rest)| String::from(&rest[..20]))
+    };
+    assert!(fails(&mut host, Err(Errno::EIO.into())));
+    assert_eq!(trouble(&mut host), None, "of one request, for all we know");
+    assert!(fails(&mut host, Err(Errno::ENOTCONN.into())));
+    assert_eq!(trouble(&mut host).as_deref(), Some("its mount is dead (E"));
+    assert!(fails(&mut host, Err(Errno::EACCES.into())));
+    assert!(trouble(&mut host).is_some(), "nothing has gone well since");
+    host.tell(Input::BackEnd(Some("the lease cannot be renewed".into())));
+    assert_eq!(trouble(&mut host).as_deref(), Some("the lease cannot be "));
+    host.tell(Input::BackEnd(None));
+    assert!(trouble(&mut host).is_some());
+    assert!(!fails(&mut host, Ok(Outcome::Attr(Default::default()))));
+    assert_eq!(trouble(&mut host), None);
+}
