@@ -5,6 +5,7 @@ mod calibrate;
 mod check;
 mod demo;
 mod down;
+mod drain;
 mod fail;
 mod holders;
 mod mount;
@@ -46,6 +47,7 @@ enum Command {
     Umount(mount::Umount),
     Run(run::Run),
     Stat(stat::Stat),
+    Drain(drain::Drain),
     Policy(policy::Policy),
     Share(share::Share),
     View(view::View),
@@ -88,6 +90,7 @@ fn perform(command: Command) -> Result<ExitCode, Fail> {
         Command::Umount(umount) => umount.perform(),
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
+        Command::Drain(drain) => drain.perform(),
         Command::Policy(policy) => policy.perform(),
         Command::Share(share) => share.perform(),
         Command::View(view) => view.perform(),

@@ -1,6 +1,7 @@
 //! `tidegate stat`: what the forwarders do now.
 
 mod applications;
+pub mod health;
 
 use crate::fail::Fail;
 use crate::names;
@@ -30,14 +31,20 @@ pub struct Stat {
     #[arg(long)]
     json: bool,
     /// Print again every second, until interrupted
-    #[arg(long)]
+    #[arg(long, conflicts_with = "check")]
     watch: bool,
+    /// Say what is wrong, and end with 1 unless every forwarder serves its seat without trouble
+    #[arg(long)]
+    check: bool,
 }
 
 impl Stat {
     /// Prints once, or again and again.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
+        if self.check {
+            return Ok(self.check(&states(&client, &found.forwarders)));
+        }
         loop {
             let mut states = states(&client, &found.forwarders);
             if let Some(file) = self.target.names_file() {
@@ -57,6 +64,26 @@ impl Stat {
                 return Ok(ExitCode::SUCCESS);
             }
             std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    fn check(&self, states: &[Value]) -> ExitCode {
+        let mut wrong = health::of_forwarders(states);
+        wrong.extend(health::of_seats(states));
+        let healthy = wrong.is_empty();
+        let list: Vec<Value> = wrong.iter().map(health::Wrong::json).collect();
+        let report = json!({"healthy": healthy, "forwarders": states.len(), "wrong": list});
+        let mut text: String = wrong.iter().map(|one| format!("{}\n", one.text)).collect();
+        if self.json {
+            text = format!("{report}\n");
+        } else if healthy {
+            text = format!("{} forwarders, each serves its own seat\n", states.len());
+        }
+        // The exit code says it too, should nobody read.
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        match healthy {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(1),
         }
     }
 }
@@ -131,55 +158,59 @@ fn lay_out(states: &[Value]) -> String {
     if recording {
         heading.extend(["recorded", "dropped"]);
     }
+    let leased = states.iter().any(|state| state["lease_ms"].is_u64());
+    if leased {
+        heading.push("lease");
+    }
+    let told = health::of_forwarders(states).into_iter();
+    let failures: String = told.map(|wrong| format!("{}\n", wrong.text)).collect();
+    let rows = states.iter().map(|state| {
+        let mut row = row(state);
+        if state["error"].is_null() && recording {
+            row.extend(recorded(state));
+        }
+        if state["error"].is_null() && leased {
+            let left = state["lease_ms"].as_u64();
+            row.push(left.map_or("-".to_string(), |ms| table::time(ms * 1_000_000)));
+        }
+        row
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    table::lay_out(&heading, &rows) + &failures
+}
+
+/// What a forwarder's line always has.
+fn row(state: &Value) -> Vec<String> {
+    let address = state["address"].as_str().unwrap_or("");
+    let name = format!("{} {address}", state["forwarder"]);
+    if let Some(error) = state["error"].as_str() {
+        let silent = error.starts_with(SILENT);
+        return vec![name, if silent { SILENT } else { "-" }.to_string()];
+    }
     let list = |value: &Value, key: &str| -> Vec<Value> {
         let items = value.as_array().cloned().unwrap_or_default();
         items.iter().map(|item| item[key].clone()).collect()
     };
-    let mut failures = String::new();
-    let rows: Vec<Vec<String>> = states
+    let seats: Vec<_> = list(&state["seats"], "seat")
         .iter()
-        .map(|state| {
-            let name = format!(
-                "{} {}",
-                state["forwarder"],
-                state["address"].as_str().unwrap_or("")
-            );
-            if let Some(error) = state["error"].as_str() {
-                failures.push_str(&format!("{name}: {error}\n"));
-                let word = if error.starts_with(SILENT) {
-                    SILENT
-                } else {
-                    "-"
-                };
-                return vec![name, word.to_string()];
-            }
-            let seats: Vec<_> = list(&state["seats"], "seat")
-                .iter()
-                .map(Value::to_string)
-                .collect();
-            let connected = list(&state["sessions"], "connected");
-            let connected = connected
-                .iter()
-                .filter(|one| **one == Value::Bool(true))
-                .count();
-            let mut row = vec![
-                name,
-                state["policy"].as_str().unwrap_or("?").to_string(),
-                seats.join(","),
-                connected.to_string(),
-                number(&state["scheduler"]["queued"]).to_string(),
-                number(&state["scheduler"]["running"]).to_string(),
-                number(&state["requests"]["answered"]).to_string(),
-                number(&state["batches"]).to_string(),
-                table::bytes(number(&state["bytes"]["read"])),
-                table::bytes(number(&state["bytes"]["write"])),
-                number(&state["requests"]["errors"]).to_string(),
-            ];
-            if recording {
-                row.extend(recorded(state));
-            }
-            row
-        })
+        .map(Value::to_string)
         .collect();
-    table::lay_out(&heading, &rows) + &failures
+    let connected = list(&state["sessions"], "connected");
+    let connected = connected
+        .iter()
+        .filter(|one| **one == Value::Bool(true))
+        .count();
+    vec![
+        name,
+        state["policy"].as_str().unwrap_or("?").to_string(),
+        seats.join(","),
+        connected.to_string(),
+        number(&state["scheduler"]["queued"]).to_string(),
+        number(&state["scheduler"]["running"]).to_string(),
+        number(&state["requests"]["answered"]).to_string(),
+        number(&state["batches"]).to_string(),
+        table::bytes(number(&state["bytes"]["read"])),
+        table::bytes(number(&state["bytes"]["write"])),
+        number(&state["requests"]["errors"]).to_string(),
+    ]
 }

@@ -137,6 +137,7 @@ fn every_flag_is_documented() {
         "umount",
         "run",
         "stat",
+        "drain",
         "policy",
         "share",
         "share set",

@@ -24,6 +24,7 @@ impl Errno {
     pub const NOENT: Errno = Errno(Linux::NOENT.raw_os_error());
     pub const NOTCONN: Errno = Errno(Linux::NOTCONN.raw_os_error());
     pub const NOTDIR: Errno = Errno(Linux::NOTDIR.raw_os_error());
+    pub const OPNOTSUPP: Errno = Errno(Linux::OPNOTSUPP.raw_os_error());
     pub const PERM: Errno = Errno(Linux::PERM.raw_os_error());
     pub const STALE: Errno = Errno(Linux::STALE.raw_os_error());
     pub const TIMEDOUT: Errno = Errno(Linux::TIMEDOUT.raw_os_error());
