@@ -22,12 +22,14 @@ impl Errno {
     pub const EISDIR: Errno = Errno(21);
     pub const EINVAL: Errno = Errno(22);
     pub const ENOSPC: Errno = Errno(28);
+    pub const EROFS: Errno = Errno(30);
     pub const EDEADLK: Errno = Errno(35);
     pub const ENAMETOOLONG: Errno = Errno(36);
     pub const ENOLCK: Errno = Errno(37);
     pub const ENOTEMPTY: Errno = Errno(39);
     pub const ENODATA: Errno = Errno(61);
     pub const EOPNOTSUPP: Errno = Errno(95);
+    pub const ECONNABORTED: Errno = Errno(103);
     pub const ENOTCONN: Errno = Errno(107);
     pub const ESHUTDOWN: Errno = Errno(108);
     pub const ETIMEDOUT: Errno = Errno(110);

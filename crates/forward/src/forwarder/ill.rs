@@ -1,9 +1,12 @@
 //! What is wrong with the back end, for the status: what the host says of it, and what calls to it
 //! say.
 
+use super::request::{Key, Path};
+use super::{Forwarder, Running};
 use crate::files::{Access, Errno};
 use crate::host::JobResult;
 use alloc::boxed::Box;
+use tidegate_sched::Direction;
 
 /// What is known of it.
 #[derive(Default)]
@@ -12,6 +15,8 @@ pub(super) struct BackEnd {
     told: Option<Box<str>>,
     /// The last call said that there is no back end behind its mount.
     gone: bool,
+    /// The last change was refused because it is read-only.
+    read_only: bool,
 }
 
 impl BackEnd {
@@ -19,28 +24,64 @@ impl BackEnd {
         self.told = trouble;
     }
 
-    /// A job has ended.
-    pub(super) fn answered(&mut self, result: &JobResult) {
+    /// A job has ended; `changed` says whether it was to change anything.
+    pub(super) fn answered(&mut self, result: &JobResult, changed: bool) {
         match result {
-            JobResult::Io { parts, .. } => parts.iter().for_each(|part| self.note(part)),
-            JobResult::Op(result) => self.note(result),
+            JobResult::Io { parts, .. } => parts.iter().for_each(|part| self.note(part, changed)),
+            JobResult::Op(result) => self.note(result, changed),
             JobResult::Done => {}
         }
     }
 
-    fn note<T>(&mut self, result: &Result<T, Access>) {
+    /// Whether [`BackEnd::answered`] must know what changes.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn note<T>(&mut self, result: &Result<T, Access>, changed: bool) {
         match result {
-            // Errors of all calls to a dead mount, and of none to a live one.
-            Err(Access::Errno(Errno::ENOTCONN | Errno::ESHUTDOWN)) => self.gone = true,
+            Err(Access::Errno(errno)) if is_gone(*errno) => self.gone = true,
+            Err(Access::Errno(Errno::EROFS)) => self.read_only = true,
             // Refused by us, maybe: the back end was not asked.
             Err(_) => {}
-            Ok(_) => self.gone = false,
+            Ok(_) => {
+                self.gone = false;
+                self.read_only &= !changed;
+            }
         }
     }
 
     /// In words, if something is wrong.
     pub(super) fn trouble(&self) -> Option<&str> {
         let gone = "its mount is dead (ENOTCONN): mount it again and start this forwarder again";
-        self.told.as_deref().or(self.gone.then_some(gone))
+        let read_only = "it is read-only (EROFS)";
+        let told = self.told.as_deref().or(self.gone.then_some(gone));
+        told.or(self.read_only.then_some(read_only))
+    }
+}
+
+/// Errors of calls to a dead mount, the first of those that were under way; of none to a live one.
+fn is_gone(errno: Errno) -> bool {
+    [Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ESHUTDOWN].contains(&errno)
+}
+
+impl Forwarder {
+    /// Takes notice of what a job's end says of the back end.
+    pub(super) fn note_health(&mut self, running: &Running, result: &JobResult) {
+        let changed = self.back_end.is_read_only() && self.is_change(running);
+        self.back_end.answered(result, changed);
+    }
+
+    fn is_change(&self, running: &Running) -> bool {
+        let key = match running {
+            Running::Io(ids) => ids.first().map(|id| (id >> 16) as Key),
+            Running::Op(key) => Some(*key),
+            _ => None,
+        };
+        key.is_some_and(|key| {
+            let pending = &self.requests[key];
+            // Changes of names and attributes have a row.
+            pending.row.is_some() || pending.path == Path::Data(Direction::Write)
+        })
     }
 }

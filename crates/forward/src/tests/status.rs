@@ -131,8 +131,12 @@ fn trouble_with_the_back_end_is_told_until_it_is_over() {
         host.tell(Input::Finished { job, result });
         tester.take(host, &request).0.is_err()
     };
-    let trouble = |host: &mut Host| {
-        let status = String::from_utf8(host.forwarder_status()).expect("text");
+    let mut looker = Tester::new(&mut host, 2);
+    let mut trouble = |host: &mut Host| {
+        let Ok(Outcome::Text(status)) = looker.call(host, Op::Status) else {
+            panic!("no status");
+        };
+        let status = String::from_utf8(status.into()).expect("text");
         let found = status.split_once(r#""trouble":""#);
         found.map(|(_, rest)| String::from(&rest[..20]))
     };
@@ -147,5 +151,16 @@ fn trouble_with_the_back_end_is_told_until_it_is_over() {
     host.tell(Input::BackEnd(None));
     assert!(trouble(&mut host).is_some());
     assert!(!fails(&mut host, Ok(Outcome::Attr(Default::default()))));
+    assert_eq!(trouble(&mut host), None);
+    assert!(fails(&mut host, Err(Errno::EROFS.into())));
+    assert!(!fails(&mut host, Ok(Outcome::Attr(Default::default()))));
+    let said = trouble(&mut host);
+    assert_eq!(
+        said.as_deref(),
+        Some("it is read-only (ERO"),
+        "a look changes nothing"
+    );
+    host.hold_jobs = false;
+    tester.create(&mut host, "other");
     assert_eq!(trouble(&mut host), None);
 }
