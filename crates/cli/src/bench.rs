@@ -10,6 +10,7 @@ mod direct;
 mod hbrr;
 mod liu;
 mod memory;
+mod nodes;
 mod overlap;
 mod performance;
 mod pipelining;
@@ -40,6 +41,8 @@ Examples:
   tidegate bench performance --check                   whether the data path is as fast as claimed
   tidegate bench shares --forwarders 4                 two jobs with minima and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
+  tidegate bench cluster --node 'ssh cn1' --bare /ceph/data --tide /tide --client c.toml
+                                                       a cluster that runs, with and without us
 `tidegate bench COMMAND --help` tells what is measured and how.";
 
 /// Drive real forwarders with a paper's workload, and compare policies in one run.
@@ -56,6 +59,7 @@ enum Workload {
     Song(song::Song),
     #[command(name = "agios-2013-fig6", visible_alias = "agios-2013-fig5")]
     Agios(agios::Agios),
+    Cluster(Box<nodes::Nodes>),
     Direct(direct::Direct),
     Hbrr(hbrr::Hbrr),
     #[command(name = "liu-2013-fig4")]
@@ -66,6 +70,8 @@ enum Workload {
     Pipelining(pipelining::Pipelines),
     #[command(hide = true)]
     Load(performance::load::Load),
+    #[command(hide = true)]
+    Program(nodes::Process),
     #[command(visible_alias = "vpfs-2013-fig5")]
     Shares(shares::Shares),
     Tracing(tracing::Tracing),
@@ -77,6 +83,7 @@ impl Bench {
         match self.workload {
             Workload::Song(song) => song.perform(),
             Workload::Agios(agios) => agios.perform(),
+            Workload::Cluster(nodes) => nodes.perform(),
             Workload::Direct(direct) => direct.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
             Workload::Liu(liu) => liu.perform(),
@@ -85,6 +92,7 @@ impl Bench {
             Workload::Performance(performance) => performance.perform(),
             Workload::Pipelining(pipelines) => pipelines.perform(),
             Workload::Load(load) => load.perform(),
+            Workload::Program(process) => process.perform(),
             Workload::Shares(shares) => shares.perform(),
             Workload::Tracing(tracing) => tracing.perform(),
         }

@@ -142,6 +142,11 @@ pub struct Partner {
 }
 
 impl Partner {
+    /// Its input and its output, for who listens elsewhere than where tasks are given.
+    pub fn split(self) -> (ChildStdin, BufReader<ChildStdout>) {
+        (self.input, self.output)
+    }
+
     /// Gives it a line and waits for its answer; it has said itself why there is none.
     pub fn ask(&mut self, line: &str) -> Result<String, String> {
         let gone = |error: std::io::Error| format!("the process does not answer: {error}");
