@@ -134,7 +134,7 @@ impl Forwarder {
 
     /// Whether the back end is out of reach, as far as this forwarder knows.
     pub(super) fn is_cut_off(&self) -> bool {
-        self.lease == Lease::Lapsed && self.trouble.is_some()
+        self.lease == Lease::Lapsed && self.back_end.trouble().is_some()
     }
 
     /// Fsync asks no seat.
