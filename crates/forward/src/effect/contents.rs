@@ -39,7 +39,8 @@ pub(super) fn append(
 }
 
 /// All bytes are there, ours by their checksum; a part of them is cut off again, if it is ours as
-/// far as can be told. A file that has grown past the place through others' writes keeps what it has.
+/// far as can be told. A file that has grown past the place through others' writes keeps what it
+/// has.
 pub(super) fn was_appended(
     files: &mut dyn Files,
     handle: Handle,

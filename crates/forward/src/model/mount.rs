@@ -1,5 +1,6 @@
 //! A node's mount of the shared disk: what a back end keeps on the node, and for how long it
-//! believes it. Processes of one node share it; it ends with the node, or when the back end evicts the node.
+//! believes it. Processes of one node share it; it ends with the node, or when the back end evicts
+//! the node.
 //!
 //! | back end | attributes | bytes read | bytes written |
 //! |---|---|---|---|

@@ -132,7 +132,7 @@ impl Shared {
         node.cut
     }
 
-    /// A node is dead: it reaches nothing until it is back.
+    /// A node is dead: it reaches nothing until it is back. If it was given up before, it still is.
     pub fn cut_for_good(&mut self, forwarder: usize) -> u64 {
         let node = &mut self.nodes[forwarder];
         node.cuts += 1;

@@ -187,8 +187,9 @@ impl Process {
     }
 
     /// The process is killed: each job under way has come to a random point, unless the back end
-    /// has given the node up, or its fence keeps it from beginning.
-    pub fn kill(mut self, seats: &mut Holding, now: u64) {
+    /// has given the node up, or its fence keeps it from beginning. `refused`: what hung when the
+    /// node was given up is still here.
+    pub fn kill(mut self, seats: &mut Holding, now: u64, refused: bool) {
         let (mut late, mut given_up) = (false, false);
         if let (Some(keeper), Some(shared)) = (&self.keeper, seats.shared()) {
             late = keeper.is_closed(now, shared);
@@ -198,8 +199,9 @@ impl Process {
         for (job, work) in std::mem::take(&mut self.jobs) {
             let torn = self.rng.one_in(2);
             self.switch.fail_after(self.rng.below(8), torn);
-            let begun = !late || self.hanging.contains(&job);
-            if begun && !given_up {
+            let hangs = self.hanging.contains(&job);
+            let kept_out = if hangs { refused } else { late };
+            if !given_up && !kept_out {
                 let _ = self.carry_out(work);
             }
         }

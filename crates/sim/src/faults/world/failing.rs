@@ -50,11 +50,11 @@ impl World {
     fn kill(&mut self, forwarder: usize, back_after: Option<u64>) {
         let now = self.events.now();
         self.paused.remove(&forwarder);
-        self.deferred_heals.remove(&forwarder);
+        let refused = self.deferred_heals.remove(&forwarder) == Some(true);
         let Some(process) = self.processes[forwarder].take() else {
             return;
         };
-        process.kill(&mut self.seats, now);
+        process.kill(&mut self.seats, now, refused);
         for link in self.links_of(forwarder) {
             self.cut(link);
         }
@@ -87,7 +87,7 @@ impl World {
     fn node_dies(&mut self, forwarder: usize, back_after: Option<u64>) -> Result<(), String> {
         let now = self.events.now();
         self.paused.remove(&forwarder);
-        self.deferred_heals.remove(&forwarder);
+        let refused = self.deferred_heals.remove(&forwarder) == Some(true);
         let Some(process) = self.processes[forwarder].take() else {
             return Ok(());
         };
@@ -95,10 +95,8 @@ impl World {
             return Ok(());
         };
         let limit_ns = shared.options.limit_ns;
-        // A cut that was there before is not healed, but ends with its node.
-        shared.heal(forwarder, Some(process.life));
         let cut = shared.cut_for_good(forwarder);
-        process.kill(&mut self.seats, now);
+        process.kill(&mut self.seats, now, refused);
         for link in self.links_of(forwarder) {
             self.stalls(link);
         }
