@@ -41,8 +41,8 @@ pub struct Trust {
     pub attributes: bool,
     /// Data; else it goes past the page cache, at any place and length.
     pub pages: bool,
-    /// That a read past the page cache ends where the file does now. The kernel finishes a short one
-    /// by the size that it remembers, and not every FUSE daemon has it ask anew.
+    /// That a read past the page cache ends where the file does now. The kernel finishes a short
+    /// one by the size that it remembers, and not every FUSE daemon has it ask anew.
     pub ends: bool,
 }
 

@@ -145,11 +145,8 @@ impl Server {
     /// because modes come from clients that have applied their own.
     pub fn bind(config: &Config) -> Result<Server, StartError> {
         check_directory(&config.export)?;
-        let secret = config
-            .secret_file
-            .as_deref()
-            .map(Secret::read)
-            .transpose()?;
+        let secret = config.secret_file.as_deref().map(Secret::read);
+        let secret = secret.transpose()?;
         let listeners = listeners(config)?;
         prepare_process();
         let descriptors = Descriptors::of_process(config.sessions_max);

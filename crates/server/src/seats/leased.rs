@@ -1,12 +1,12 @@
 //! Seats by lock and lease, where forwarders run on several nodes.
 //!
 //! Each taking of a seat has a number, its generation, and a file of that number,
-//! `.tidegate/lease.SEAT.GENERATION`, that its taker makes exclusively: so no number is given twice,
-//! and what a holder writes too late lands in a file that nobody reads any more. The file has the
-//! lease's record in its first page, and the reply table behind it. A taker has the lock of
+//! `.tidegate/lease.SEAT.GENERATION`, that its taker makes exclusively: so no number is given
+//! twice, and what a holder writes too late lands in a file that nobody reads any more. The file
+//! has the lease's record in its first page, and the reply table behind it. A taker has the lock of
 //! `.tidegate/seat.SEAT` first, waits until the last holder's lease must be over
-//! ([`tidegate_forward::lease`]), makes the next file, copies the table, and then says that it holds
-//! the seat. All of it goes past the page cache. These calls wait for the back end.
+//! ([`tidegate_forward::lease`]), makes the next file, copies the table, and then says that it
+//! holds the seat. All of it goes past the page cache. These calls wait for the back end.
 
 use super::record::{Holder, Record, Stage};
 use super::uncached::{Page, UncachedFile, Way};
@@ -171,6 +171,8 @@ impl LeasedSeats {
             return Ok(Tried::Busy);
         };
         let file = Arc::new(file);
+        // Whoever looks at the record counts from its first form, so the holder does too.
+        let began = self.options.fence.now();
         let mut record = Record {
             stage: Stage::Taking,
             generation: next,
@@ -190,7 +192,6 @@ impl LeasedSeats {
         }
         let fence = self.options.fence.clone();
         let table = WrittenTable::take_over(file.clone(), fence, complete.as_ref())?;
-        let began = self.options.fence.now();
         let until = serves_until(began, self.options.ttl_ns);
         self.serve_until(match self.held.is_empty() {
             true => until,

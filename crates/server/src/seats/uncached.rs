@@ -1,8 +1,8 @@
 //! A file of the hidden folder that is written and read past the page cache of this node.
 //!
-//! What another node may have written, and what must outlive this one, does not pass the page cache:
-//! by direct I/O, in whole pages. A file system that has none is one of memory, whose only cache it
-//! is.
+//! What another node may have written, and what must outlive this one, does not pass the page
+//! cache: by direct I/O, in whole pages. A file system that has none is one of memory, whose only
+//! cache it is.
 
 use crate::storage::posix::open_hidden_with;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};

@@ -47,8 +47,8 @@ impl Ends {
         }
     }
 
-    /// How many of the bytes that a read found are the file's: the kernel takes zeros for bytes up to
-    /// the end that it remembers.
+    /// How many of the bytes that a read found are the file's: the kernel takes zeros for bytes up
+    /// to the end that it remembers.
     pub(crate) fn within(&mut self, offset: u64, read: usize) -> Result<usize, Access> {
         match &mut self.size {
             Some(size) if self.bounds && read > 0 => {
