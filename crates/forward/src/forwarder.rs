@@ -322,11 +322,10 @@ impl Forwarder {
     }
 
     /// Starts a job.
-    fn start(&mut self, running: Running, work: crate::host::Job) {
-        let work = match self.is_too_late(&running) {
-            true => crate::host::Job::Refused(work.refused()),
-            false => work,
-        };
+    fn start(&mut self, running: Running, mut work: crate::host::Job) {
+        if self.lease != Lease::NotNeeded && self.is_too_late(&running) {
+            work = crate::host::Job::Refused(work.refused());
+        }
         self.job_serial = self.job_serial.wrapping_add(1);
         let place = self.jobs.insert((self.job_serial, running));
         let job = JobId(u64::from(self.job_serial) << 32 | u64::from(place));

@@ -122,12 +122,15 @@ impl Forwarder {
 
     /// Replies to a request and forgets it. The reply goes to the connection that the request, or
     /// its repetition, came on.
-    pub(super) fn answer(&mut self, key: Key, result: Result<Outcome, Status>) {
-        let result = match self.lease {
-            Lease::NotNeeded => result,
-            _ if self.requests[key].answered_early => return self.end_early(key),
-            _ => self.checked(key, result),
-        };
+    pub(super) fn answer(&mut self, key: Key, mut result: Result<Outcome, Status>) {
+        if self.lease != Lease::NotNeeded {
+            if self.requests[key].answered_early {
+                return self.end_early(key);
+            }
+            if self.must_not_tell(key, &result) {
+                result = Err(Status::NotMySeat);
+            }
+        }
         let mut pending = self
             .requests
             .remove(key)

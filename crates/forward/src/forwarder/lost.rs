@@ -143,19 +143,12 @@ impl Forwarder {
         code == frame::FSYNC && !self.requests[key].active
     }
 
-    /// A result as it may be told now.
-    pub(super) fn checked(
-        &self,
-        key: Key,
-        result: Result<Outcome, Status>,
-    ) -> Result<Outcome, Status> {
-        // Where the back end is out of reach, its error says nothing of the file.
+    /// Whether a result is one of a seat that is lost, or says nothing of the file.
+    pub(super) fn must_not_tell(&self, key: Key, result: &Result<Outcome, Status>) -> bool {
+        // Where the back end is out of reach, its error is not the file's.
         let unreachable = self.lease == Lease::Lapsed && self.is_fsync(key);
         let failed = matches!(result, Err(Status::Errno(_)));
-        match self.is_lost(key) || (unreachable && failed) {
-            true => Err(Status::NotMySeat),
-            false => result,
-        }
+        self.is_lost(key) || (unreachable && failed)
     }
 
     /// Whether a request passed the gate of a seat that is lost since.
@@ -169,9 +162,6 @@ impl Forwarder {
 
     /// Whether a job must not take effect, because its seat is lost.
     pub(super) fn is_too_late(&self, running: &Running) -> bool {
-        if self.lease == Lease::NotNeeded {
-            return false;
-        }
         let lost = |seat: u16| self.seats[seat].state == State::Lost;
         match running {
             // A call may serve requests of several seats: `start_io` has told them apart.
