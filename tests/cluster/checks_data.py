@@ -39,7 +39,7 @@ def append(c):
 
 @check((*ALL, "gluster-uncached"), quick=("ceph",))
 def model(c):
-    """N2: two clients write, truncate, measure and read one file at random, against a model."""
+    """Two clients write, truncate, measure and read one file at random, against a model."""
     seed = c.seed
     chance, agents = random.Random(seed), [c.agent(0), c.agent(1)]
     path, content, steps = c.tide + "/model", b"", 400 if c.quick else 1200
@@ -69,7 +69,7 @@ def model(c):
 
 @check((*DISTRIBUTED, "gluster-default"), serve=False)
 def copy_and_append(c):
-    """F1: cp s t; ls -l t; cat s >> t, again and again: never short, never overwritten."""
+    """`cp s t; ls -l t; cat s >> t`, again and again: never short, never overwritten."""
     c.serve_or_refused()
     if c.refused:
         return c.refused
@@ -88,7 +88,7 @@ def copy_and_append(c):
 
 @check(DISTRIBUTED)
 def sizes(c):
-    """F1: a writer's own fstat, and link counts, while others extend and link."""
+    """A writer's own fstat, and link counts, while others extend and link."""
     one, other = c.agent(0), c.agent(1)
     for turn in range(8):
         path = f"{c.tide}/size{turn}"
@@ -109,7 +109,7 @@ def sizes(c):
 
 @check(DISTRIBUTED)
 def read_extended(c):
-    """F6: a file that was read here and extended there is read here to its new end."""
+    """A file that was read here and extended there is read here to its new end."""
     one, other = c.agent(0), c.agent(1)
     for turn in range(6):
         path, data = f"{c.tide}/grows{turn}", pattern(turn, 4_195_091)
@@ -124,7 +124,7 @@ def read_extended(c):
 
 @check(DISTRIBUTED)
 def mapped(c):
-    """F7: a program maps a file that it has just made longer, stores, and reads elsewhere what it stored."""
+    """A program maps a file that it has just made longer, stores, and reads elsewhere what it stored."""
     other = c.agent(1)
     for turn in range(4):
         path, length = f"{c.tide}/map{turn}", 4 << 20
@@ -138,7 +138,7 @@ def mapped(c):
 
 @check(DISTRIBUTED)
 def groups(c):
-    """F9: a member of a group is let in, also when he became one only now, and others are not."""
+    """A member of a group is let in, also when he became one only now, and others are not."""
     folder = c.tide + "/of-group"
     c.compute[0].run("sh", "-c", f"mkdir {folder} && chgrp 3000 {folder} && chmod 2770 {folder}")
     c.compute[0].run("chmod", "755", c.tide, check=False)
@@ -193,7 +193,7 @@ def exclude(c, seconds, kinds=("ofd", "posix", "flock")):
 
 @check(UNCACHED, serve=False)
 def uncached_mount(c):
-    """F10: over mounts without a page cache forwarders serve, or do not start and say why; none hangs."""
+    """Over mounts without a page cache forwarders serve, or do not start and say why; none hangs."""
     c.serve_or_refused()
     if c.refused:
         return c.refused

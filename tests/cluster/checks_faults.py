@@ -16,7 +16,7 @@ OPS = ("create", "rename", "append", "unlink", "mkdir", "rmdir", "link", "symlin
 
 @check(ALL, quick=("ceph",))
 def fail_over(c):
-    """F5: bytes that were written and synced are there after seats went to a stand-in and back."""
+    """Bytes that were written and synced are there after seats went to a stand-in and back."""
     path, size = c.tide + "/synced", 8 << 20
     one, other = c.agent(0), c.agent(1)
     for turn in range(1 if c.quick else 3):
@@ -87,21 +87,21 @@ def once(c, op, at, dies, rounds=2):
 
 @check(ALL, quick=("ceph",), serve=False)
 def effects_once(c):
-    """F4: an operation that took effect just before its forwarder was killed takes effect once."""
+    """An operation that took effect just before its forwarder was killed takes effect once."""
     for op in (os.environ.get("OPS", "").split() or (("rename",) if c.quick else OPS)):
         once(c, op, 8, dies=False)
 
 
 @check(DISTRIBUTED, serve=False)
 def effects_once_node(c):
-    """F4: the same, with the forwarder's whole node lost at that moment."""
+    """The same, with the forwarder's whole node lost at that moment."""
     for op in (os.environ.get("OPS", "").split() or (("mkdir", "append") if c.quick else OPS)):
         once(c, op, 0, dies=True)
 
 
 @check(DISTRIBUTED, quick=("ceph",))
 def generations(c):
-    """F3: each taking of a seat has a generation of its own, higher than all before."""
+    """Each taking of a seat has a generation of its own, higher than all before."""
     c.agent(0).write_file(c.tide + "/x", b"x")
     rounds = 3 if c.quick else 8
     for _ in range(rounds):
@@ -116,7 +116,7 @@ def generations(c):
 
 @check(DISTRIBUTED)
 def split(c):
-    """F2: a forwarder that lost its locks at the back end does not go on beside the one that took them."""
+    """A forwarder that lost its locks at the back end does not go on beside the one that took them."""
     exclude_for = 60
     c.serve_all_seats()
     c.cut("io0", "st0")
@@ -146,7 +146,7 @@ def split(c):
 
 @check(DISTRIBUTED)
 def dead_mount(c):
-    """F8: a forwarder whose mount of the back end died gives its seat up; nothing is refused or lost."""
+    """A forwarder whose mount of the back end died gives its seat up; nothing is refused or lost."""
     one = c.agent(0)
     path, data = c.tide + "/unsynced", pattern(5, 8 << 20)
     one.write_file(path, b"")
