@@ -60,12 +60,33 @@ struct Rounds {
     doubled_since: Option<Instant>,
     /// Seats of others held here, and whether the core knows that the owner is back.
     foreign: BTreeMap<u16, bool>,
-    /// Seats of others that could not be had, and when they were asked for last.
-    hoped: BTreeMap<u16, Instant>,
+    /// Seats of others that could not be had.
+    hoped: BTreeMap<u16, Hope>,
     renew_at: Instant,
     look_at: Instant,
     /// The last trouble that was logged.
     trouble: String,
+}
+
+/// A seat of another that could not be had.
+#[derive(Clone, Copy)]
+struct Hope {
+    /// When it was asked for last.
+    asked: Instant,
+    /// When it was tried last: many clients may ask, and each try asks the back end.
+    tried: Instant,
+}
+
+impl Hope {
+    /// It is asked for; whether it is to be tried now.
+    fn ask(&mut self, now: Instant) -> bool {
+        self.asked = now;
+        let due = now >= self.tried + TRY_AGAIN;
+        if due {
+            self.tried = now;
+        }
+        due
+    }
 }
 
 impl LeaseKeeper {
@@ -216,6 +237,11 @@ impl Rounds {
         }
     }
 
+    /// Nothing is held that could be renewed.
+    fn trouble_is_of_tries(&self) -> bool {
+        self.seats.held().is_empty()
+    }
+
     fn renew(&mut self) {
         if self.seats.held().is_empty() {
             return;
@@ -251,7 +277,7 @@ impl Rounds {
             self.say(back);
         }
         let old = self.ttl * 3;
-        self.hoped.retain(|_, asked| asked.elapsed() < old);
+        self.hoped.retain(|_, hope| hope.asked.elapsed() < old);
         for seat in self.hoped.keys().copied().collect::<Vec<_>>() {
             self.seats.look(seat);
         }
@@ -299,13 +325,18 @@ impl Rounds {
     }
 
     fn take_other(&mut self, seat: u16) {
-        let soon = |asked: &Instant| asked.elapsed() < TRY_AGAIN;
-        let tried = match self.hoped.get(&seat).is_some_and(soon) {
-            true => None,
-            false => self.try_take(seat),
+        let now = Instant::now();
+        let due = self.hoped.get_mut(&seat).is_none_or(|hope| hope.ask(now));
+        let tried = match due {
+            true => self.try_take(seat),
+            false => None,
         };
         if !matches!(tried, Some(Tried::Taken(..))) {
-            self.hoped.insert(seat, Instant::now());
+            let first = Hope {
+                asked: now,
+                tried: now,
+            };
+            self.hoped.entry(seat).or_insert(first);
             self.say([Input::SeatRefused { seat }]);
         }
     }
@@ -324,7 +355,10 @@ impl Rounds {
                 return None;
             }
         };
-        self.note_trouble(None);
+        // What renewals found is over when a renewal says so.
+        if self.trouble_is_of_tries() || matches!(tried, Tried::Taken(..)) {
+            self.note_trouble(None);
+        }
         if let Tried::Taken(taken, until) = &tried {
             let generation = taken.generation;
             info!(seat, generation, "seat taken");
@@ -378,4 +412,23 @@ fn is_final(error: &io::Error) -> bool {
 fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
     // Lists are whole whatever panicked.
     said.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_that_many_ask_for_is_tried_all_the_same() {
+        let began = Instant::now();
+        let mut hope = Hope {
+            asked: began,
+            tried: began,
+        };
+        // Asked for every 10 ms, which is more often than it may be tried.
+        let asks = (1..=100).map(|number| began + Duration::from_millis(10) * number);
+        let tries = asks.filter(|now| hope.ask(*now)).count();
+        assert_eq!(tries, 10);
+        assert_eq!(hope.asked, began + Duration::from_secs(1));
+    }
 }

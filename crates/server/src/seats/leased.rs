@@ -235,7 +235,8 @@ impl LeasedSeats {
             return renewal;
         }
         match self.renew_all(&mut renewal.lost) {
-            Ok(until) => renewal.until = until,
+            // A back end that is full takes no more rows, and the seats are held all the same.
+            Ok(until) => (renewal.until, renewal.trouble) = (until, self.write_tables().err()),
             Err(error) => renewal.trouble = Some(error),
         }
         for (seat, _) in &renewal.lost {
@@ -244,6 +245,12 @@ impl LeasedSeats {
             held.table.close();
         }
         renewal
+    }
+
+    /// Writes what could wait until now.
+    fn write_tables(&self) -> io::Result<()> {
+        let mut held = self.held.values().filter(|held| !held.lost);
+        held.try_for_each(|held| held.table.write(true))
     }
 
     fn renew_all(&mut self, lost: &mut Vec<(u16, String)>) -> io::Result<Option<Time>> {
@@ -280,9 +287,6 @@ impl LeasedSeats {
             return Ok(None);
         }
         self.serve_until(until);
-        for held in self.held.values().filter(|held| !held.lost) {
-            held.table.write(true)?;
-        }
         Ok(Some(until))
     }
 
