@@ -13,6 +13,9 @@ use tidegate_sched::Time;
 pub struct Fence {
     until_ns: Arc<AtomicU64>,
     zero: Instant,
+    /// The time in the place of the clock's, which tests set.
+    #[cfg(test)]
+    set_ns: Option<Arc<AtomicU64>>,
 }
 
 impl Default for Fence {
@@ -28,7 +31,20 @@ impl Fence {
         Fence {
             until_ns: Arc::new(AtomicU64::new(u64::MAX)),
             zero,
+            #[cfg(test)]
+            set_ns: None,
         }
+    }
+
+    /// A fence whose time is what the returned number says.
+    #[cfg(test)]
+    pub(crate) fn with_time_set() -> (Fence, Arc<AtomicU64>) {
+        let time = Arc::new(AtomicU64::new(0));
+        let fence = Fence {
+            set_ns: Some(time.clone()),
+            ..Fence::default()
+        };
+        (fence, time)
     }
 
     /// Closes at that time, unless it is told a later one before.
@@ -38,6 +54,10 @@ impl Fence {
 
     /// The time now, as the forwarder counts it.
     pub fn now(&self) -> Time {
+        #[cfg(test)]
+        if let Some(set) = &self.set_ns {
+            return Time(set.load(Ordering::Acquire));
+        }
         Time(u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 

@@ -4,7 +4,7 @@ use super::super::Seats;
 use super::*;
 use crate::storage::scratch::Scratch;
 use crate::storage::{ExportOptions, PosixFiles};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_wire::Layout;
 
 const LAYOUT: Layout = Layout {
@@ -14,21 +14,38 @@ const LAYOUT: Layout = Layout {
 const MS: u64 = 1_000_000;
 const TTL: u64 = 400 * MS;
 
-/// A forwarder of its own process, as far as leases tell.
-fn forwarder(scratch: &Scratch, own: u16) -> LeasedSeats {
+/// The time of all forwarders of a test, in steps that the test makes.
+struct Clock(Vec<Arc<AtomicU64>>);
+
+impl Clock {
+    fn pass(&self, ns: u64) {
+        for clock in &self.0 {
+            clock.fetch_add(ns, Ordering::AcqRel);
+        }
+    }
+}
+
+fn two(scratch: &Scratch) -> (LeasedSeats, LeasedSeats, Clock) {
+    let ((a, clock_a), (b, clock_b)) = (forwarder(scratch, 0), forwarder(scratch, 1));
+    (a, b, Clock(vec![clock_a, clock_b]))
+}
+
+/// A forwarder of its own process, as far as leases tell, and its clock.
+fn forwarder(scratch: &Scratch, own: u16) -> (LeasedSeats, Arc<AtomicU64>) {
     let files = PosixFiles::open(scratch.path(), &ExportOptions::new(LAYOUT)).expect("export");
     let locks = Seats::open(&files, LAYOUT, own).expect("seats");
+    let (fence, clock) = Fence::with_time_set();
     let options = LeaseOptions {
         ttl_ns: TTL,
         outlives_node: true,
         one_node: false,
-        fence: Fence::new(Instant::now()),
+        fence,
     };
     let mut seats = LeasedSeats::new(locks, options).expect("random numbers");
     // As if it ran on a node of its own: nobody else can see whether it lives.
     seats.holder.namespace = u64::from(own) + 1;
     seats.holder.host = format!("io{own}");
-    seats
+    (seats, clock)
 }
 
 fn taken(seats: &mut LeasedSeats, seat: u16) -> TakenSeat {
@@ -47,15 +64,13 @@ fn busy(seats: &mut LeasedSeats, seat: u16) -> bool {
     matches!(seats.try_take(seat), Ok(Tried::Busy))
 }
 
-fn wait_and_take(seats: &mut LeasedSeats, seat: u16) -> (TakenSeat, Duration) {
-    let began = Instant::now();
-    loop {
-        match seats.try_take(seat).expect("the back end works") {
-            Tried::Taken(taken, _) => return (taken, began.elapsed()),
-            _ => std::thread::sleep(Duration::from_millis(5)),
-        }
-        assert!(began.elapsed() < Duration::from_secs(20), "never free");
-    }
+/// Takes a seat when its lease must be over, and not a moment before.
+fn wait_and_take(seats: &mut LeasedSeats, seat: u16, clock: &Clock) -> TakenSeat {
+    assert!(waits(seats, seat), "looked at for the first time");
+    clock.pass(TTL + TTL / 4 - 1);
+    assert!(waits(seats, seat), "a moment too early");
+    clock.pass(1);
+    taken(seats, seat)
 }
 
 /// Drops the lock as a back end does that has lost the holder's node: the holder is not told.
@@ -66,7 +81,7 @@ fn lose_lock(seats: &LeasedSeats, seat: u16) {
 #[test]
 fn each_taking_has_a_higher_number_and_a_file_of_its_own() {
     let scratch = Scratch::new("leased");
-    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let (mut a, mut b, _clock) = two(&scratch);
     let first = taken(&mut a, 0).generation;
     assert!(busy(&mut b, 0));
     a.release(0).expect("release");
@@ -81,13 +96,11 @@ fn each_taking_has_a_higher_number_and_a_file_of_its_own() {
 #[test]
 fn a_seat_whose_lock_is_free_is_taken_when_its_lease_must_be_over() {
     let scratch = Scratch::new("leased-wait");
-    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
     first.table.store(0, &[0; 64]);
     lose_lock(&a, 0);
-    assert!(waits(&mut b, 0));
-    let (second, waited) = wait_and_take(&mut b, 0);
-    assert!(waited >= Duration::from_nanos(TTL + TTL / 4), "{waited:?}");
+    let second = wait_and_take(&mut b, 0, &clock);
     assert_eq!(second.generation, first.generation + 1);
     // The first one finds out as soon as it reaches the back end, and says nothing any more.
     assert!(a.options.fence.is_closed());
@@ -100,7 +113,7 @@ fn a_seat_whose_lock_is_free_is_taken_when_its_lease_must_be_over() {
 #[test]
 fn a_renewed_lease_is_waited_for_anew() {
     let scratch = Scratch::new("leased-renew");
-    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let (mut a, mut b, _clock) = two(&scratch);
     taken(&mut a, 0);
     lose_lock(&a, 0);
     assert!(waits(&mut b, 0));
@@ -114,14 +127,13 @@ fn a_renewed_lease_is_waited_for_anew() {
 #[test]
 fn a_holder_that_renews_keeps_its_seat() {
     let scratch = Scratch::new("leased-keeps");
-    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let (mut a, mut b, clock) = two(&scratch);
     taken(&mut a, 0);
-    let until = Instant::now() + Duration::from_nanos(2 * TTL);
-    while Instant::now() < until {
+    for _ in 0..10 {
+        clock.pass(TTL / 2);
         let renewal = a.renew();
         assert!(renewal.until.is_some() && renewal.lost.is_empty());
         assert!(busy(&mut b, 0));
-        std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!a.options.fence.is_closed());
 }
@@ -129,7 +141,7 @@ fn a_holder_that_renews_keeps_its_seat() {
 #[test]
 fn a_newer_generation_ends_the_older_one_at_its_next_renewal() {
     let scratch = Scratch::new("leased-newer");
-    let (mut a, b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let (mut a, b, _clock) = two(&scratch);
     let taken = taken(&mut a, 0);
     let name = file_name(0, taken.generation + 1);
     let made = UncachedFile::make(b.locks.folder.as_fd(), &name, Way::Past).expect("make");
@@ -153,7 +165,7 @@ fn a_newer_generation_ends_the_older_one_at_its_next_renewal() {
 #[test]
 fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
     let scratch = Scratch::new("leased-table");
-    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
     let mut entry = [0; 64];
     entry[0] = 1;
@@ -177,7 +189,7 @@ fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
     };
     let page = [record.encode()];
     made.expect("new").write(0, &page).expect("write");
-    let (second, _) = wait_and_take(&mut b, 0);
+    let second = wait_and_take(&mut b, 0, &clock);
     assert_eq!(second.generation, first.generation + 2);
     let mut bytes = [0; 9];
     second.table.load(row, &mut bytes);
@@ -187,7 +199,7 @@ fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
 #[test]
 fn a_process_of_this_node_that_is_dead_is_not_waited_for() {
     let scratch = Scratch::new("leased-dead");
-    let (mut a, mut b) = (forwarder(&scratch, 0), forwarder(&scratch, 1));
+    let (mut a, mut b, _clock) = two(&scratch);
     let own = Holder::own(0).expect("random numbers");
     a.holder = Holder {
         began: own.began + 1,
@@ -201,9 +213,9 @@ fn a_process_of_this_node_that_is_dead_is_not_waited_for() {
 #[test]
 fn nothing_is_taken_before_what_was_lost_is_let_go() {
     let scratch = Scratch::new("leased-lapsed");
-    let mut a = forwarder(&scratch, 0);
+    let (mut a, _b, clock) = two(&scratch);
     taken(&mut a, 0);
-    std::thread::sleep(Duration::from_nanos(TTL));
+    clock.pass(TTL);
     assert!(a.options.fence.is_closed());
     assert!(busy(&mut a, 1));
     a.release(0).expect("release");
