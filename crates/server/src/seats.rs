@@ -342,9 +342,13 @@ impl Seats {
     }
 }
 
-/// Removes what nobody opened again of a seat's files without a name. A listing of a slow back end
-/// must not hold the caller.
-pub(crate) fn sweep_in_background(files: &PosixFiles, seat: u16) {
+/// Removes what nobody opened again of a seat's files without a name, where all know that its grace
+/// period is over. A listing of a slow back end must not hold the caller.
+pub(crate) fn sweep_if_settled(files: &PosixFiles, seat: u16, settled: Result<(), SeatsError>) {
+    if let Err(error) = settled {
+        tracing::warn!(seat, %error, "files without a name stay until the next time");
+        return;
+    }
     let files = files.clone();
     std::thread::spawn(move || match files.sweep(seat) {
         Ok(0) => {}

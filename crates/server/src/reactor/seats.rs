@@ -2,7 +2,7 @@
 //! away. On one node the reactor does so itself, by locks; on several a thread does, by leases.
 
 use super::Reactor;
-use crate::seats::{LeaseKeeper, Seats, TakenSeat, sweep_in_background};
+use crate::seats::{LeaseKeeper, Seats, TakenSeat, sweep_if_settled};
 use crate::storage::PosixFiles;
 use std::collections::BTreeMap;
 use tidegate_forward::Input;
@@ -110,11 +110,7 @@ impl LockKeeper {
     }
 
     fn reclaimed(&self, seat: u16) {
-        if let Err(error) = self.seats.settle(seat) {
-            warn!(seat, %error, "files without a name stay until the next time");
-            return;
-        }
-        sweep_in_background(&self.files, seat);
+        sweep_if_settled(&self.files, seat, self.seats.settle(seat));
     }
 
     fn take(&mut self, now: Time, seat: u16) -> Option<Input> {

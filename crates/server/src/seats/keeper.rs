@@ -237,11 +237,6 @@ impl Rounds {
         }
     }
 
-    /// Nothing is held that could be renewed.
-    fn trouble_is_of_tries(&self) -> bool {
-        self.seats.held().is_empty()
-    }
-
     fn renew(&mut self) {
         if self.seats.held().is_empty() {
             return;
@@ -355,8 +350,8 @@ impl Rounds {
                 return None;
             }
         };
-        // What renewals found is over when a renewal says so.
-        if self.trouble_is_of_tries() || matches!(tried, Tried::Taken(..)) {
+        // Where something is held, what renewals found is over when a renewal says so.
+        if self.seats.held().is_empty() || matches!(tried, Tried::Taken(..)) {
             self.note_trouble(None);
         }
         if let Tried::Taken(taken, until) = &tried {
@@ -392,11 +387,7 @@ impl Rounds {
     }
 
     fn reclaimed(&self, seat: u16) {
-        if let Err(error) = self.seats.settle(seat) {
-            warn!(seat, %error, "files without a name stay until the next time");
-            return;
-        }
-        super::sweep_in_background(&self.files, seat);
+        super::sweep_if_settled(&self.files, seat, self.seats.settle(seat));
     }
 }
 

@@ -43,8 +43,6 @@ pub struct LeasedSeats {
     holder: Holder,
     held: BTreeMap<u16, Held>,
     watches: BTreeMap<u16, LeaseWatch>,
-    /// Until when all seats held here are ours.
-    until: Time,
 }
 
 struct Held {
@@ -92,7 +90,6 @@ impl LeasedSeats {
             way,
             held: BTreeMap::new(),
             watches: BTreeMap::new(),
-            until: Time(0),
         })
     }
 
@@ -193,9 +190,9 @@ impl LeasedSeats {
         let fence = self.options.fence.clone();
         let table = WrittenTable::take_over(file.clone(), fence, complete.as_ref())?;
         let until = serves_until(began, self.options.ttl_ns);
-        self.serve_until(match self.held.is_empty() {
+        self.options.fence.opens_until(match self.held.is_empty() {
             true => until,
-            false => until.min(self.until),
+            false => until.min(self.options.fence.until()),
         });
         table.write(true)?;
         record.stage = Stage::Held;
@@ -225,7 +222,7 @@ impl LeasedSeats {
             generation,
             table,
         };
-        Ok(Tried::Taken(taken, self.until))
+        Ok(Tried::Taken(taken, self.options.fence.until()))
     }
 
     /// Renews what is held here. Seats that are lost stay here until they are released.
@@ -282,11 +279,11 @@ impl LeasedSeats {
             return Ok(None);
         }
         let until = serves_until(began, self.options.ttl_ns);
-        if self.options.fence.now() >= self.until {
+        if self.options.fence.is_closed() {
             // It came too late: the core has given the seats up by now.
             return Ok(None);
         }
-        self.serve_until(until);
+        self.options.fence.opens_until(until);
         Ok(Some(until))
     }
 
@@ -331,12 +328,7 @@ impl LeasedSeats {
 
     /// The lease has run out, and what was held under it is not released yet.
     fn lapsed(&self) -> bool {
-        !self.held.is_empty() && self.options.fence.now() >= self.until
-    }
-
-    fn serve_until(&mut self, until: Time) {
-        self.until = until;
-        self.options.fence.opens_until(until);
+        !self.held.is_empty() && self.options.fence.is_closed()
     }
 
     /// The generations that have a file, by seat, in order.

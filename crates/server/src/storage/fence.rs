@@ -52,6 +52,11 @@ impl Fence {
         self.until_ns.store(until.0, Ordering::Release);
     }
 
+    /// When it closes.
+    pub fn until(&self) -> Time {
+        Time(self.until_ns.load(Ordering::Acquire))
+    }
+
     /// The time now, as the forwarder counts it.
     pub fn now(&self) -> Time {
         #[cfg(test)]
@@ -63,8 +68,8 @@ impl Fence {
 
     /// Nothing may begin any more.
     pub fn is_closed(&self) -> bool {
-        let until = self.until_ns.load(Ordering::Acquire);
-        until != u64::MAX && self.now().0 >= until
+        let until = self.until();
+        until != Time(u64::MAX) && self.now() >= until
     }
 }
 

@@ -1,7 +1,7 @@
 //! The page of documentation that `bench cluster --write` makes.
 
 use super::Nodes;
-use super::report::Report;
+use super::report::{PROGRAMS, Report};
 use crate::bench::performance::Machine;
 use std::path::Path;
 
@@ -40,15 +40,7 @@ impl Report {
         text += &markdown(&Report::heading(), &self.rows());
         text += &format!("\n{}\n\n", self.notes());
         text += "Each program's completion, medians:\n\n";
-        let heading = [
-            "program",
-            "node",
-            "bytes",
-            "none, s",
-            "fifo, s",
-            "window, s",
-        ];
-        text += &markdown(&heading, &self.program_rows());
+        text += &markdown(&PROGRAMS, &self.program_rows());
         text += "\nWhether the run was valid:\n\n";
         for claim in &self.claims {
             let holds = if claim.holds {

@@ -6,6 +6,16 @@ use crate::bench::{Claim, claims_json};
 use crate::table::{self, lay_out};
 use serde_json::{Value, json};
 
+/// Columns of the table of programs.
+pub const PROGRAMS: [&str; 6] = [
+    "program",
+    "node",
+    "bytes",
+    "none, s",
+    "fifo, s",
+    "window, s",
+];
+
 /// What a turn is measured by.
 const METRICS: [(&str, &str); 7] = [
     ("completion_mean_s", "mean completion, s"),
@@ -170,19 +180,11 @@ impl Report {
 
     /// The tables.
     pub fn text(&self) -> String {
-        let heading = [
-            "program",
-            "node",
-            "bytes",
-            "none, s",
-            "fifo, s",
-            "window, s",
-        ];
         format!(
             "{}\n\n{}\n{}\n{}\n",
             self.words(),
             lay_out(&Report::heading(), &self.rows()),
-            lay_out(&heading, &self.program_rows()),
+            lay_out(&PROGRAMS, &self.program_rows()),
             self.notes()
         )
     }
