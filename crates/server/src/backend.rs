@@ -41,9 +41,6 @@ pub struct Trust {
     pub attributes: bool,
     /// Data; else it goes past the page cache, at any place and length.
     pub pages: bool,
-    /// That a read past the page cache ends where the file does now. The kernel finishes a short
-    /// one by the size that it remembers, and not every FUSE daemon has it ask anew.
-    pub ends: bool,
 }
 
 /// Layers of GlusterFS's client that hold bytes, sizes or names back or remember them, each with
@@ -62,7 +59,6 @@ impl Trust {
     pub const WHOLE: Trust = Trust {
         attributes: true,
         pages: true,
-        ends: true,
     };
 }
 
@@ -114,11 +110,9 @@ impl Backend {
 
     /// What a forwarder with this configuration may believe of its node's memory.
     pub fn trust(&self, config: &Config) -> Trust {
-        let pages = self.reach != Reach::Cached || !self.is_shared(config);
         Trust {
             attributes: self.reach == Reach::Node,
-            pages,
-            ends: pages || self.kind == "fuse.ceph-fuse",
+            pages: self.reach != Reach::Cached || !self.is_shared(config),
         }
     }
 
@@ -236,20 +230,12 @@ mod tests {
         let several = config("seats = 2\n");
         let alone = config("seats = 1\n");
         let one_node = config("seats = 2\n[ownership]\none_node = true\n");
-        let trust = |attributes, pages| Trust {
-            attributes,
-            pages,
-            ends: pages,
-        };
+        let trust = |attributes, pages| Trust { attributes, pages };
         for config in [&several, &alone, &one_node] {
             assert_eq!(on("ext4").trust(config), Trust::WHOLE);
             assert_eq!(on("lustre").trust(config), trust(false, true));
             let pages = !std::ptr::eq(config, &several);
-            let ceph = Trust {
-                ends: true,
-                ..trust(false, pages)
-            };
-            assert_eq!(on("fuse.ceph-fuse").trust(config), ceph);
+            assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, pages));
             assert_eq!(on("nfs4").trust(config), trust(false, pages));
         }
     }

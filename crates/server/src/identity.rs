@@ -140,7 +140,6 @@ mod tests {
             let trust = Trust {
                 attributes: true,
                 pages,
-                ends: true,
             };
             let backend = Backend::of_path(path).expect("it is mounted");
             let directory = File::open(path).expect("it is there");

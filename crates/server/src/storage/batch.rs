@@ -141,24 +141,18 @@ fn transfer_run(
         let run = &mut slices[index..index + count];
         match call_by(route, &way, offset, run, within) {
             Err(rustix::io::Errno::INVAL) if matches!(way, Way::Direct(_)) => route.refused(),
-            Ok(0) if direction == Direction::Read => match route.ends.is_at(offset) {
+            Ok(None) => {}
+            Ok(Some(0)) if direction == Direction::Read => {
                 // The end of the file: whatever follows in this run is beyond it.
-                Ok(true) => {
-                    results[index] = Ok(within as u32);
-                    return;
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    results[index..].fill(Err(error));
-                    return;
-                }
-            },
-            Ok(0) => {
+                results[index] = Ok(within as u32);
+                return;
+            }
+            Ok(Some(0)) => {
                 results[index] = ended_early(direction, within, Errno::EIO.into());
                 offset += left as u64;
                 (index, within) = (index + 1, 0);
             }
-            Ok(mut moved) => {
+            Ok(Some(mut moved)) => {
                 let ended = way.is_end(direction, moved);
                 offset += moved as u64;
                 while index < slices.len() && moved >= slices[index].len() - within {
@@ -190,29 +184,35 @@ fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
     }
 }
 
-/// One system call by a way, within its pass; of a read, the bytes that are the file's.
+/// One system call by a way, within its pass; how many bytes it moved, of a read those that are the
+/// file's. None: it must be done again.
 fn call_by(
     route: &mut Route,
     way: &Way,
     offset: u64,
     slices: &mut [&mut [u8]],
     within: usize,
-) -> rustix::io::Result<usize> {
-    let direction = route.direction();
-    let pass = route.pass(way);
-    route.prepare(way, offset, slices);
-    let moved = call(way.fd(), direction, offset, slices, within)?;
-    drop(pass);
+) -> rustix::io::Result<Option<usize>> {
+    let (fd, direction) = (way.fd(), route.direction());
     if direction == Direction::Write {
-        return Ok(moved);
+        let _pass = route.pass(way);
+        return call(fd, direction, offset, slices, within).map(Some);
     }
-    route
-        .ends
-        .within(offset, moved)
-        .map_err(|error| match error {
-            Access::Errno(errno) => rustix::io::Errno::from_raw_os_error(errno.0.into()),
-            Access::UnknownHandle => rustix::io::Errno::STALE,
-        })
+    let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+    let len = (bytes - within) as u64;
+    route.ends.before(fd, offset, len).map_err(as_errno)?;
+    let pass = route.pass(way);
+    let read = call(fd, direction, offset, slices, within)?;
+    drop(pass);
+    let found = route.ends.found(fd, (offset, len), read);
+    found.map_err(as_errno)
+}
+
+fn as_errno(refusal: Access) -> rustix::io::Errno {
+    match refusal {
+        Access::Errno(errno) => rustix::io::Errno::from_raw_os_error(errno.0.into()),
+        Access::UnknownHandle => rustix::io::Errno::STALE,
+    }
 }
 
 /// One system call from `within` bytes into the first slice on.

@@ -1,40 +1,55 @@
-//! The end of a file: where a node's cache may be old, a read that finds no more bytes is believed
-//! only if the back end says the same.
+//! The end of a file: where a node's cache may be old, a read is believed only as far as the back
+//! end has the file.
+//!
+//! A read that finds nothing may be wrong, since the kernel remembers an old, smaller size. A read
+//! past the page cache may find too much: the kernel finishes a short one through the cache, up to
+//! the size that it remembers, and takes zeros for what other nodes have cut off. Such a read
+//! leaves pages behind; only then is the size asked for, and the read is done again.
 
-use super::posix::PosixFiles;
+use super::posix::{Cached, Drops, PosixFiles, cached_pages};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::Handle;
 
-/// How often a read is tried again that finds nothing where the back end says there is something.
+/// How often a read is tried again that contradicts the size that the back end says.
 const TRIES_MAX: u32 = 7;
 
-/// Tells the size of the file, as the back end has it.
+/// Tells the size of the file, as the back end has it. The kernel learns it too.
 type Size = Box<dyn FnMut() -> Result<u64, Access> + Send>;
 
-/// Decides for one job whether a read has met the end of its file.
+/// Decides for one job which bytes that a read found are the file's, and whether it has met the end.
 #[derive(Default)]
 pub(crate) struct Ends {
     /// None: what a read found is believed.
     size: Option<Size>,
     tries: u32,
-    /// What a read found may lie beyond the end.
-    bounds: bool,
+    /// For reads past the page cache.
+    watch: Option<Watch>,
+}
+
+/// Sees whether the page cache took part in a read.
+struct Watch {
+    drops: Arc<Drops>,
+    /// [`Drops::finished`] before the read.
+    finished: u32,
+    /// What the back end said before the read, if it was asked.
+    size: Option<u64>,
 }
 
 impl Ends {
     /// As the export's trust in its node's memory demands.
     pub(crate) fn of(files: &PosixFiles, handle: Handle) -> Ends {
-        match files.trusts_attributes() {
-            true => Ends::default(),
-            false => {
-                let files = files.clone();
-                let bounds = !files.trusts_ends();
-                Ends {
-                    bounds,
-                    ..Ends::asking(move || files.size_now(handle))
-                }
-            }
+        if files.trusts_attributes() {
+            return Ends::default();
+        }
+        let watched = files.bypasses().then(|| files.drops(handle).clone());
+        let files = files.clone();
+        let ends = Ends::asking(move || files.size_now(handle));
+        match watched {
+            Some(drops) => ends.past_the_cache(drops),
+            None => ends,
         }
     }
 
@@ -42,25 +57,66 @@ impl Ends {
     pub(crate) fn asking(size: impl FnMut() -> Result<u64, Access> + Send + 'static) -> Ends {
         Ends {
             size: Some(Box::new(size)),
-            tries: 0,
-            bounds: false,
+            ..Ends::default()
         }
     }
 
-    /// How many of the bytes that a read found are the file's: the kernel takes zeros for bytes up
-    /// to the end that it remembers.
-    pub(crate) fn within(&mut self, offset: u64, read: usize) -> Result<usize, Access> {
-        match &mut self.size {
-            Some(size) if self.bounds && read > 0 => {
-                let left = size()?.saturating_sub(offset);
-                Ok(usize::try_from(left).map_or(read, |left| left.min(read)))
-            }
-            _ => Ok(read),
-        }
+    /// The same for reads that should not meet the page cache.
+    fn past_the_cache(mut self, drops: Arc<Drops>) -> Ends {
+        self.watch = Some(Watch {
+            finished: drops.finished(),
+            drops,
+            size: None,
+        });
+        self
     }
 
-    /// Whether the file ends there or before, where a read has found nothing. If not, read again:
-    /// asking has told the kernel the size too.
+    /// To be called before a read: has the kernel forget what it keeps of that range.
+    pub(crate) fn before(&mut self, fd: impl AsFd, offset: u64, len: u64) -> Result<(), Access> {
+        let (Some(watch), Some(size)) = (&mut self.watch, &mut self.size) else {
+            return Ok(());
+        };
+        let cached = cached_pages(&fd, offset, len);
+        if cached != Cached::None {
+            watch.drops.drop_pages(&fd, offset, len);
+        }
+        if cached == Cached::Unknown && watch.size.is_none() {
+            watch.size = Some(size()?);
+        }
+        watch.finished = watch.drops.finished();
+        Ok(())
+    }
+
+    /// How many of the `read` bytes that a read of `len` found are the file's, none at its end;
+    /// None: read again.
+    pub(crate) fn found(
+        &mut self,
+        fd: impl AsFd,
+        (offset, len): (u64, u64),
+        read: usize,
+    ) -> Result<Option<usize>, Access> {
+        if read == 0 {
+            return Ok(self.is_at(offset)?.then_some(0));
+        }
+        let (Some(watch), Some(size)) = (&mut self.watch, &mut self.size) else {
+            return Ok(Some(read));
+        };
+        if cached_pages(fd, offset, len) == Cached::None && !watch.drops.since(watch.finished) {
+            return Ok(Some(read));
+        }
+        let now = size()?;
+        // The kernel knew the size when it finished the read: no zeros stand for bytes that were
+        // written meanwhile.
+        if watch.size == Some(now) || self.tries == TRIES_MAX {
+            let left = usize::try_from(now.saturating_sub(offset)).unwrap_or(usize::MAX);
+            return Ok(Some(read.min(left)));
+        }
+        watch.size = Some(now);
+        self.tries += 1;
+        Ok(None)
+    }
+
+    /// Whether the file ends there or before, where a read has found nothing. If not, read again.
     pub(crate) fn is_at(&mut self, offset: u64) -> Result<bool, Access> {
         let Some(size) = &mut self.size else {
             return Ok(true);
@@ -89,16 +145,83 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::scratch::Scratch;
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// One read of a file of 150 bytes, done as [`Ends`] demands; what was found, in how many calls.
+    fn read(ends: &mut Ends, file: &std::fs::File, offset: u64) -> (Result<usize, Access>, u32) {
+        let mut buffer = [0; 60];
+        let mut calls = 0;
+        loop {
+            let mut once = || {
+                ends.before(file, offset, 60)?;
+                let read = file.read_at(&mut buffer, offset).expect("readable");
+                calls += 1;
+                ends.found(file, (offset, 60), read)
+            };
+            match once() {
+                Ok(None) => {}
+                Ok(Some(found)) => return (Ok(found), calls),
+                Err(error) => return (Err(error), calls),
+            }
+        }
+    }
 
     #[test]
-    fn bytes_beyond_the_end_are_none_of_the_files() {
-        let mut ends = Ends::asking(|| Ok(100));
-        assert_eq!(ends.within(90, 20), Ok(20), "the kernel knows it");
-        ends.bounds = true;
-        assert_eq!(ends.within(90, 20), Ok(10));
-        assert_eq!(ends.within(80, 20), Ok(20));
-        assert_eq!(ends.within(200, 20), Ok(0));
-        assert_eq!(Ends::default().within(200, 20), Ok(20));
+    fn bytes_that_the_page_cache_adds_are_none_of_the_files() {
+        let scratch = Scratch::new("ends");
+        let path = scratch.path().join("f");
+        std::fs::write(&path, [7; 150]).expect("room");
+        let file = std::fs::File::open(path).expect("made");
+        // Reads of a plain file go through the page cache: as one that the kernel finishes there.
+        let asked = Arc::new(AtomicU64::new(0));
+        let sizes = |sizes: &'static [u64]| {
+            let (asked, mut next) = (asked.clone(), 0);
+            let size = move || {
+                asked.fetch_add(1, Ordering::Relaxed);
+                next += 1;
+                Ok(sizes[(next - 1).min(sizes.len() - 1)])
+            };
+            Ends::asking(size).past_the_cache(Arc::default())
+        };
+        let reads = 2 - u32::from(cached_pages(&file, 0, 1) == Cached::Unknown);
+        assert_eq!(read(&mut sizes(&[100]), &file, 90), (Ok(10), reads));
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_eq!(read(&mut sizes(&[100]), &file, 120), (Ok(0), reads));
+        assert_eq!(read(&mut sizes(&[150]), &file, 90), (Ok(60), reads));
+        // Written while it was read: what was found may be the zeros of before.
+        assert_eq!(
+            read(&mut sizes(&[100, 140]), &file, 90),
+            (Ok(50), 1 + reads)
+        );
+        let (found, calls) = read(&mut Ends::asking(|| Ok(100)), &file, 90);
+        assert_eq!((found, calls), (Ok(60), 1), "not past the cache");
+    }
+
+    #[test]
+    fn pages_that_another_read_dropped_are_missed() {
+        let scratch = Scratch::new("ends");
+        let path = scratch.path().join("f");
+        std::fs::write(&path, [7; 150]).expect("room");
+        let file = std::fs::File::open(path).expect("made");
+        if cached_pages(&file, 0, 150) == Cached::Unknown {
+            return println!("skipped, the kernel does not tell of pages");
+        }
+        let drops = Arc::<Drops>::default();
+        let beyond = (1 << 20, 60);
+        let found = |ends: &mut Ends| ends.found(&file, beyond, 60);
+        let fresh = || Ends::asking(|| Ok(100)).past_the_cache(drops.clone());
+        let mut ends = fresh();
+        assert_eq!(found(&mut ends), Ok(Some(60)), "no page took part");
+        drops.drop_pages(&file, 0, 150);
+        assert_eq!(found(&mut ends), Ok(None));
+        let mut ends = fresh();
+        assert_eq!(
+            found(&mut ends),
+            Ok(Some(60)),
+            "dropped before the read began"
+        );
     }
 
     #[test]

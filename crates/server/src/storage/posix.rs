@@ -19,7 +19,7 @@ mod opens;
 mod sys;
 mod table;
 
-pub(crate) use bypass::drop_pages;
+pub(crate) use bypass::{Cached, Drops, cached_pages};
 pub(crate) use direct::Direct;
 pub use export::{ExportError, ExportOptions, HIDDEN};
 pub(crate) use export::{
@@ -89,11 +89,6 @@ impl PosixFiles {
     /// Whether sizes and the like that this node's kernel remembers are believed.
     pub(crate) fn trusts_attributes(&self) -> bool {
         self.export.trust.attributes
-    }
-
-    /// Whether a read past the page cache ends where the file does.
-    pub(crate) fn trusts_ends(&self) -> bool {
-        self.export.trust.ends
     }
 
     /// The file's size.

@@ -2,7 +2,7 @@
 
 use super::ends::Ends;
 use super::gate::{Gate, Kind, Pass};
-use super::posix::{Direct, PosixFiles, drop_pages};
+use super::posix::{Direct, PosixFiles};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidegate_forward::Access;
@@ -19,8 +19,6 @@ pub(super) struct Route {
     gate: Option<Arc<Gate>>,
     /// Whether reads have met the end of the file.
     pub(super) ends: Ends,
-    /// All descriptors go past the page cache.
-    bypasses: bool,
 }
 
 /// How the next system call of a job goes.
@@ -71,7 +69,6 @@ impl Route {
                 Direction::Read => Ends::of(files, handle),
                 Direction::Write => Ends::default(),
             },
-            bypasses: files.bypasses(),
         })
     }
 
@@ -91,7 +88,6 @@ impl Route {
             direct: None,
             gate: None,
             ends,
-            bypasses: false,
         }
     }
 
@@ -130,14 +126,6 @@ impl Route {
         self.direct = None;
         if let Some((files, handle)) = &self.files {
             files.direct_refused(*handle, self.direction);
-        }
-    }
-
-    /// To be called before a system call.
-    pub(super) fn prepare(&self, way: &Way, offset: u64, slices: &[&mut [u8]]) {
-        if self.bypasses && self.direction == Direction::Read {
-            let len: usize = slices.iter().map(|slice| slice.len()).sum();
-            drop_pages(way.fd(), offset, len as u64);
         }
     }
 

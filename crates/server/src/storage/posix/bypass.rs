@@ -4,7 +4,8 @@
 //! Descriptors are opened with `O_DIRECT`, which such file systems take without any alignment.
 //! Two habits of the kernel must be kept away:
 //! - A direct read that comes back short is finished through the page cache. So pages of its range
-//!   that an earlier one may have left there are dropped first.
+//!   that an earlier call may have left there are dropped first, and what was found is believed
+//!   only if there are none afterwards ([`crate::storage::ends`]).
 //! - When a direct write beyond what the kernel takes for the end of the file fails, FUSE truncates
 //!   the file to that: what other nodes have written since is gone. FUSE without a write-back cache
 //!   hands buffered writes on before they return, and does not truncate. So the daemon is shown
@@ -18,7 +19,9 @@ use rustix::fs::{Advice, AtFlags, OFlags};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use tidegate_wire::Handle;
 
 /// What the trial writes, and where: nothing that is aligned.
 const TRIAL: (&[u8], u64) = (b"abc", 1);
@@ -28,6 +31,56 @@ pub(super) struct Bypass {
     wanted: bool,
     /// Buffered writes have been handed on when they return; found out by the trial.
     writes_through: AtomicBool,
+    /// By file; several files may have one in common.
+    drops: [Arc<Drops>; DROPS],
+}
+
+/// How many files whose pages are dropped are told apart.
+const DROPS: usize = 64;
+
+/// Counts how often pages of a file were dropped. A read that had the kernel make pages finds none
+/// if another thread dropped them meanwhile; by these numbers the reading thread knows.
+#[derive(Default)]
+pub(crate) struct Drops {
+    started: AtomicU32,
+    finished: AtomicU32,
+}
+
+impl Drops {
+    /// Has the kernel forget what it keeps of that range.
+    pub(crate) fn drop_pages(&self, fd: impl AsFd, offset: u64, len: u64) {
+        self.started.fetch_add(1, Ordering::SeqCst);
+        drop_pages(fd, offset, len);
+        self.finished.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many have been done; to be noted before a read.
+    pub(crate) fn finished(&self) -> u32 {
+        self.finished.load(Ordering::SeqCst)
+    }
+
+    /// Whether one has gone on since that was noted.
+    pub(crate) fn since(&self, finished: u32) -> bool {
+        self.started.load(Ordering::SeqCst) != finished
+    }
+}
+
+/// Whether the kernel keeps or kept pages of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cached {
+    None,
+    Some,
+    /// It does not say (before Linux 6.5, or of files of other users).
+    Unknown,
+}
+
+/// What the kernel says of the pages of a range. Pages that it gave up for want of memory count.
+pub(crate) fn cached_pages(fd: impl AsFd, offset: u64, len: u64) -> Cached {
+    match page_counts(fd, offset, len) {
+        None => Cached::Unknown,
+        Some(counts) if counts.cached + counts.evicted > 0 => Cached::Some,
+        Some(_) => Cached::None,
+    }
 }
 
 impl Bypass {
@@ -35,6 +88,7 @@ impl Bypass {
         Bypass {
             wanted: !trust.pages,
             writes_through: AtomicBool::new(false),
+            drops: std::array::from_fn(|_| Arc::default()),
         }
     }
 
@@ -65,8 +119,8 @@ impl Bypass {
     }
 }
 
-/// To be called before a read past the page cache: drops what the kernel keeps of that range.
-pub(crate) fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
+/// Has the kernel forget what it keeps of that range.
+fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
     let page = rustix::param::page_size() as u64;
     let begin = offset - offset % page;
     let len = (offset - begin).saturating_add(len).next_multiple_of(page);
@@ -139,6 +193,11 @@ impl PosixFiles {
         self.export.bypass.is_wanted()
     }
 
+    /// The count of the file's dropped pages.
+    pub(crate) fn drops(&self, handle: Handle) -> &Arc<Drops> {
+        &self.export.bypass.drops[handle.inode as usize % DROPS]
+    }
+
     /// Whether the export takes that, or why not. To be called before data is moved.
     pub(crate) fn try_bypass(&self) -> io::Result<()> {
         self.export.try_bypass()
@@ -151,17 +210,32 @@ fn is_of_fuse(fd: &OwnedFd) -> io::Result<bool> {
     Ok(rustix::fs::fstatfs(fd)?.f_type as i64 == FUSE_SUPER_MAGIC)
 }
 
-/// How many pages of the file's beginning the kernel holds back; None if it does not say (before
-/// Linux 6.5).
+/// How many pages of the file's beginning the kernel holds back; None if it does not say.
 fn held_back(fd: &OwnedFd) -> Option<u64> {
+    page_counts(fd, 0, 1).map(|counts| counts.dirty + counts.being_written)
+}
+
+/// The kernel's `struct cachestat`.
+#[repr(C)]
+#[derive(Default)]
+struct PageCounts {
+    cached: u64,
+    dirty: u64,
+    being_written: u64,
+    evicted: u64,
+    lately_evicted: u64,
+}
+
+/// What the kernel says of the pages of a range; None if it does not (before Linux 6.5, or of
+/// files of other users).
+fn page_counts(fd: impl AsFd, offset: u64, len: u64) -> Option<PageCounts> {
     const CACHESTAT: libc::c_long = 451;
-    // First byte and number of bytes.
-    let range: [u64; 2] = [0, 4096];
-    // In the page cache; dirty; being written; evicted, and of these lately.
-    let mut counts = [0u64; 5];
+    let range: [u64; 2] = [offset, len];
+    let mut counts = PageCounts::default();
+    let fd = fd.as_fd().as_raw_fd();
     // SAFETY: the descriptor is open, and the kernel reads two numbers and writes five.
-    let done = unsafe { libc::syscall(CACHESTAT, fd.as_raw_fd(), &range, &mut counts, 0) };
-    (done == 0).then(|| counts[1] + counts[2])
+    let done = unsafe { libc::syscall(CACHESTAT, fd, &range, &raw mut counts, 0) };
+    (done == 0).then_some(counts)
 }
 
 #[cfg(test)]

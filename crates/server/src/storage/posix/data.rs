@@ -1,7 +1,6 @@
 //! Whole-file operations on data: sync, allocate, copy, seek, append.
 
 use super::PosixFiles;
-use super::bypass::drop_pages;
 use super::sys::{self, Done, EXDEV, no};
 use super::table::Known;
 use crate::storage::ends::Ends;
@@ -75,7 +74,6 @@ impl PosixFiles {
         let by_hand = || {
             let source = Source {
                 fd: &source,
-                bypasses: self.bypasses(),
                 ends: Ends::of(self, from.handle),
             };
             source.copy(from_offset, (&target, to_offset), len)
@@ -131,7 +129,6 @@ impl PosixFiles {
         let mut bytes = vec![0; len as usize];
         let mut source = Source {
             fd: &fd,
-            bypasses: self.bypasses(),
             ends: Ends::of(self, handle),
         };
         let mut done = 0;
@@ -166,21 +163,19 @@ fn can_copy_by_hand(error: rustix::io::Errno) -> bool {
 /// A file that is read from beginning to end.
 struct Source<'a> {
     fd: &'a OwnedFd,
-    bypasses: bool,
     ends: Ends,
 }
 
 impl Source<'_> {
     /// pread; 0 only where the file ends.
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Done<usize> {
+        let len = buffer.len() as u64;
         loop {
-            if self.bypasses {
-                drop_pages(self.fd, offset, buffer.len() as u64);
-            }
+            self.ends.before(self.fd, offset, len)?;
             let read = retry_on_intr(|| rustix::io::pread(self.fd, &mut *buffer, offset));
-            match self.ends.within(offset, read.map_err(no)?)? {
-                0 if !self.ends.is_at(offset)? => {}
-                read => return Ok(read),
+            let read = read.map_err(no)?;
+            if let Some(found) = self.ends.found(self.fd, (offset, len), read)? {
+                return Ok(found);
             }
         }
     }
