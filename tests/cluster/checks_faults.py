@@ -89,7 +89,8 @@ def once(c, op, at, dies, rounds=2):
 def effects_once(c):
     """An operation that took effect just before its forwarder was killed takes effect once."""
     for op in (os.environ.get("OPS", "").split() or (("rename",) if c.quick else OPS)):
-        once(c, op, 8, dies=False)
+        # Of 64 folders each forwarder of four has three, but for one run in 400,000.
+        once(c, op, 3, dies=False)
 
 
 @check(DISTRIBUTED, serve=False)

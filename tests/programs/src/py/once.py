@@ -1,11 +1,11 @@
-"""Performs one kind of operation in 32 folders, and checks that each took effect exactly once.
+"""Performs one kind of operation in 64 folders, and checks that each took effect exactly once.
 
 usage: once.py prepare|perform|check OP DIR. The folders lie with different forwarders, so whichever
 is killed has some of them. `check` also proves that nothing else appeared or went.
 """
 import os, sys
 
-FOLDERS, RECORDS = 32, 3
+FOLDERS, RECORDS = 64, 3
 
 
 def append(path):
