@@ -5,6 +5,7 @@ are made. So addresses and ports of two runs never meet, and when the world's fi
 however it ends, the kernel kills every process of it and takes its mounts and links away.
 """
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ class Process:
 
     def __init__(self, node, words, log, env=None, cwd=None):
         self.node, self.words, self.log = node, words, log
-        enter = ["nsenter", "-t", str(node.pid), "-m", "-n", "-u", "-p", "-i",
+        enter = ["nsenter", "-t", str(node.pid), "-m", "-n", "-u", "-p", "-i", "-T",
                  f"--wd={cwd or '/'}", "--", *words]
         with open(log, "ab") as out:
             self.entered = subprocess.Popen(enter, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
@@ -116,7 +117,7 @@ class Process:
 
 
 class Node:
-    """One node: host name, machine id, network, mounts and processes of its own."""
+    """One node: host name, machine id, network, mounts, clocks and processes of its own."""
 
     def __init__(self, world, name, address):
         self.world, self.name, self.address = world, name, address
@@ -134,10 +135,13 @@ class Node:
             file.write(text + "\n")
 
     def boot(self):
-        """Starts the node anew: another boot id, no process, no mount."""
+        """Starts the node anew: another boot id, other clocks, no process, no mount."""
         self.write("boot-id", str(uuid.uuid4()))
+        ahead = str(random.randrange(1, 10_000_000))
         self.unshare = subprocess.Popen(
             ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--mount-proc",
+             # Monotonic clocks of two nodes have nothing in common; the kernel has one time of day.
+             "--time", "--monotonic", ahead, "--boottime", ahead,
              "--kill-child=KILL", "--propagation", "private", sys.executable, "-B",
              os.path.join(HERE, "init.py"), self.name, f"{self.dir}/machine-id", f"{self.dir}/boot-id"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
