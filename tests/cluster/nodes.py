@@ -17,6 +17,7 @@ from agent import Agent
 HERE = os.path.dirname(os.path.abspath(__file__))
 OPERATOR = "10.97.0.1"          # the world's own address on the bridge
 NOWHERE = "02:00:00:00:de:ad"   # no interface has it: what is sent there is lost
+HAS_CLOCKS = os.path.exists("/proc/self/ns/time")  # Linux 5.6
 STOP_S = 40                     # a forwarder drains for at most 30 s
 
 
@@ -54,7 +55,7 @@ class Process:
 
     def __init__(self, node, words, log, env=None, cwd=None):
         self.node, self.words, self.log = node, words, log
-        enter = ["nsenter", "-t", str(node.pid), "-m", "-n", "-u", "-p", "-i", "-T",
+        enter = ["nsenter", "-t", str(node.pid), "-m", "-n", "-u", "-p", "-i", *(["-T"] if HAS_CLOCKS else []),
                  f"--wd={cwd or '/'}", "--", *words]
         with open(log, "ab") as out:
             self.entered = subprocess.Popen(enter, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
@@ -138,10 +139,10 @@ class Node:
         """Starts the node anew: another boot id, other clocks, no process, no mount."""
         self.write("boot-id", str(uuid.uuid4()))
         ahead = str(random.randrange(1, 10_000_000))
+        # Monotonic clocks of two nodes have nothing in common; the kernel has one time of day.
+        clocks = ["--time", "--monotonic", ahead, "--boottime", ahead] if HAS_CLOCKS else []
         self.unshare = subprocess.Popen(
-            ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--mount-proc",
-             # Monotonic clocks of two nodes have nothing in common; the kernel has one time of day.
-             "--time", "--monotonic", ahead, "--boottime", ahead,
+            ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--mount-proc", *clocks,
              "--kill-child=KILL", "--propagation", "private", sys.executable, "-B",
              os.path.join(HERE, "init.py"), self.name, f"{self.dir}/machine-id", f"{self.dir}/boot-id"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
