@@ -1,6 +1,5 @@
 //! Reads and writes: extents through the scheduler, batches to the host, results to their requests.
 
-use super::lost::Lease;
 use super::request::{Key, Path, whole_file};
 use super::{Forwarder, IoPart, Running};
 use crate::files::Access;
@@ -205,29 +204,24 @@ impl Forwarder {
         }
     }
 
-    /// How many requests at the front can go in one call: of one file, and disjoint.
+    /// How many requests at the front can go in one call: of one file, and disjoint. Those of seats
+    /// that are lost are refused together, and apart from the others.
     fn one_call(&self, requests: &[Request]) -> usize {
         let handle = |request: &Request| {
             let (key, index) = parts_of(request.id.0);
             self.requests[key].extent(index).0
         };
+        let lost = |request: &Request| self.is_lost(parts_of(request.id.0).0);
         let next = requests.iter().zip(&requests[1..]);
         let fits = next.take_while(|(before, after)| {
-            before.end() <= after.offset && handle(before) == handle(after)
+            before.end() <= after.offset
+                && handle(before) == handle(after)
+                && lost(before) == lost(after)
         });
         1 + fits.count()
     }
 
     fn start_io(&mut self, requests: &[Request]) {
-        let lost = |request: &Request| self.is_lost(parts_of(request.id.0).0);
-        if requests.len() > 1 && self.lease != Lease::NotNeeded && requests.iter().any(lost) {
-            // Some may be of seats that are held: each is a call of its own.
-            return requests.chunks(1).for_each(|one| self.start_call(one));
-        }
-        self.start_call(requests);
-    }
-
-    fn start_call(&mut self, requests: &[Request]) {
         let mut ids = self.spare_ids.pop().unwrap_or_default();
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {

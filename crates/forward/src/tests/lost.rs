@@ -4,7 +4,7 @@ use super::*;
 use crate::SeatTable;
 use crate::files::Errno;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tidegate_wire::{Lock, LockFamily, LockKind, SetAttr};
+use tidegate_wire::{Lock, LockFamily, LockKind, Row, SetAttr};
 
 const TTL: u64 = 4 * SECOND;
 
@@ -124,6 +124,61 @@ fn what_waits_at_the_loss_has_no_effect() {
     assert!(world.disk.contents("first").is_some(), "it had begun");
     assert!(world.disk.contents("second").is_none());
     assert_eq!(host.released, [0]);
+}
+
+#[test]
+fn a_batch_over_two_seats_has_no_effect_for_the_one_that_is_lost() {
+    const STRIPE: usize = 4096;
+    let mut world = World::new();
+    let mut config = world.config(0, 2);
+    config.scheduler.merge = Some(true);
+    let mut host = Host::new(&world, config);
+    let until = host.now + TTL;
+    host.tell(Input::LeaseRenewed { until });
+    host.give_seat(&mut world, 0);
+    let mut tester = Tester::new(&mut host, 7);
+    let root = tester.root();
+    let made = host.files.create(None, root, b"file", 0o644);
+    let file = made.expect("created").handle;
+    let piece = |at: usize| write(file, (at * STRIPE) as u64, STRIPE as u64);
+    let mut send = |host: &mut Host, at: usize| {
+        let sent = tester.request(piece(at), STRIPE);
+        // A row of its own: they are under way at once.
+        let row = Row {
+            index: at as u16,
+            sequence: 1,
+        };
+        let sent = Request {
+            row: Some(row),
+            ..sent
+        };
+        assert!(host.receive(tester.conn, sent.clone(), &[b'x'; STRIPE]));
+        sent
+    };
+    // The second seat is taken because somebody asks for it.
+    let of_seats = [0, 1].map(|at| send(&mut host, at).seat);
+    assert_eq!(of_seats, [1, 0]);
+    host.give_seat(&mut world, 1);
+    host.replies.clear();
+    host.hold_jobs = true;
+    // One write occupies the device. The others wait and join in pairs, a stripe of either seat in
+    // each: the lost one's comes first in one pair, and last in the other.
+    let places = [2, 5, 11, 12];
+    send(&mut host, 8);
+    let sent = places.map(|at| send(&mut host, at));
+    assert_eq!(sent.each_ref().map(|sent| sent.seat), [1, 0, 0, 1]);
+    host.tell(Input::SeatLost { seat: 1 });
+    finish_jobs(&mut host);
+    let contents = world.disk.contents("file").expect("there");
+    for (at, sent) in places.into_iter().zip(&sent) {
+        let written = contents.get(at * STRIPE) == Some(&b'x');
+        assert_eq!(written, sent.seat == 0, "stripe {at}");
+        let mut replies = host.replies.iter().map(|(_, reply, _)| reply);
+        let reply = replies.find(|reply| reply.id == sent.id);
+        let result = &reply.expect("answered").result;
+        assert_eq!(result.is_ok(), written, "stripe {at}: {result:?}");
+    }
+    assert_eq!(host.released, [1]);
 }
 
 #[test]
