@@ -323,8 +323,8 @@ impl Forwarder {
 
     /// Starts a job.
     fn start(&mut self, running: Running, mut work: crate::host::Job) {
-        if self.lease != Lease::NotNeeded && self.is_too_late(&running) {
-            work = crate::host::Job::Refused(work.refused());
+        if self.seats.any_lost() {
+            self.refuse_if_late(&running, &mut work);
         }
         self.job_serial = self.job_serial.wrapping_add(1);
         let place = self.jobs.insert((self.job_serial, running));

@@ -1,7 +1,6 @@
 //! Where a request passes into a seat that is served, and where every reply leaves.
 
 use super::Forwarder;
-use super::lost::Lease;
 use super::request::{Key, Path, Pending};
 use super::seat::State;
 use crate::host::Output;
@@ -123,18 +122,16 @@ impl Forwarder {
     /// Replies to a request and forgets it. The reply goes to the connection that the request, or
     /// its repetition, came on.
     pub(super) fn answer(&mut self, key: Key, mut result: Result<Outcome, Status>) {
-        if self.lease != Lease::NotNeeded {
-            if self.requests[key].answered_early {
-                return self.end_early(key);
-            }
-            if self.must_not_tell(key, &result) {
-                result = Err(Status::NotMySeat);
-            }
-        }
         let mut pending = self
             .requests
             .remove(key)
             .expect("a request is answered once");
+        if pending.answered_early {
+            return self.end_early(&pending);
+        }
+        if self.must_not_tell(&pending, &result) {
+            result = Err(Status::NotMySeat);
+        }
         if let Err(status) = &result {
             pending.failure = Some(*status);
         }

@@ -5,7 +5,7 @@
 //! "not my seat", and nothing that waits takes effect: the next holder is told by the clients, and
 //! finds in the table what was begun. The seat is let go when its jobs have ended.
 
-use super::request::Key;
+use super::request::{Key, Pending};
 use super::seat::State;
 use super::{Forwarder, Running};
 use crate::host::{Job, Output};
@@ -42,17 +42,12 @@ impl Forwarder {
         }
     }
 
-    /// The lease has run out, if its time has come: all seats are lost.
-    pub(super) fn check_lease(&mut self) {
-        let Lease::Until(until) = self.lease else {
-            return;
-        };
-        if self.now < until {
-            return;
-        }
+    /// All seats are lost.
+    #[cold]
+    pub(super) fn lease_ran_out(&mut self) {
         self.lease = Lease::Lapsed;
         for key in self.requests.numbers() {
-            if self.is_fsync(key) {
+            if is_fsync(&self.requests[key]) {
                 // Another forwarder may reach what this one cannot.
                 self.answer_early(key);
             }
@@ -72,11 +67,12 @@ impl Forwarder {
         if !matches!(state, State::Serving | State::Resolving | State::Draining) {
             return;
         }
-        self.seats.near(number).state = State::Lost;
+        self.seats.lose(number);
         self.turn_away(number);
         self.turn_locks_away(number);
         for key in self.requests.numbers() {
-            if self.requests[key].seat == number && self.is_lost(key) {
+            let pending = &self.requests[key];
+            if pending.seat == number && pending.active {
                 self.answer_early(key);
             }
         }
@@ -117,12 +113,11 @@ impl Forwarder {
     }
 
     /// The job of a request that was answered early has ended.
-    pub(super) fn end_early(&mut self, key: Key) {
-        let pending = self.requests.remove(key).expect("it is still here");
+    pub(super) fn end_early(&mut self, pending: &Pending) {
         self.free(pending.slot);
-        self.leave_gate(&pending);
+        self.leave_gate(pending);
         if pending.has_turn {
-            self.end_turn(&pending);
+            self.end_turn(pending);
         }
         let client = self.clients.get_mut(&pending.client);
         let client = client.expect("its client has state");
@@ -137,34 +132,33 @@ impl Forwarder {
         self.lease == Lease::Lapsed && self.back_end.trouble().is_some()
     }
 
-    /// Fsync asks no seat.
-    fn is_fsync(&self, key: Key) -> bool {
-        let code = self.requests[key].code;
-        code == frame::FSYNC && !self.requests[key].active
-    }
-
     /// Whether a result is one of a seat that is lost, or says nothing of the file.
-    pub(super) fn must_not_tell(&self, key: Key, result: &Result<Outcome, Status>) -> bool {
+    pub(super) fn must_not_tell(
+        &self,
+        pending: &Pending,
+        result: &Result<Outcome, Status>,
+    ) -> bool {
         // Where the back end is out of reach, its error is not the file's.
-        let unreachable = self.lease == Lease::Lapsed && self.is_fsync(key);
+        let unreachable = self.lease == Lease::Lapsed && is_fsync(pending);
         let failed = matches!(result, Err(Status::Errno(_)));
-        self.is_lost(key) || (unreachable && failed)
+        self.is_of_lost(pending) || (unreachable && failed)
     }
 
     /// Whether a request passed the gate of a seat that is lost since.
     pub(super) fn is_lost(&self, key: Key) -> bool {
-        if self.lease == Lease::NotNeeded {
-            return false;
-        }
-        let pending = &self.requests[key];
-        pending.active && self.seats[pending.seat].state == State::Lost
+        self.seats.any_lost() && self.is_of_lost(&self.requests[key])
+    }
+
+    fn is_of_lost(&self, pending: &Pending) -> bool {
+        let lost = |seat: u16| self.seats[seat].state == State::Lost;
+        self.seats.any_lost() && pending.active && lost(pending.seat)
     }
 
     /// Whether a job must not take effect, because its seat is lost.
-    pub(super) fn is_too_late(&self, running: &Running) -> bool {
+    fn is_too_late(&self, running: &Running) -> bool {
         let lost = |seat: u16| self.seats[seat].state == State::Lost;
         match running {
-            // A call may serve requests of several seats: `start_io` has told them apart.
+            // A call may serve requests of several seats: they are lost all or none.
             Running::Io(ids) => ids
                 .first()
                 .is_some_and(|id| self.is_lost((id >> 16) as Key)),
@@ -173,6 +167,14 @@ impl Forwarder {
             Running::Check { .. } => false,
             Running::Resolve { seat } | Running::Persist { seat, .. } => lost(*seat),
             Running::Closed { handle } => lost(self.config.layout.seat_of_file(*handle)),
+        }
+    }
+
+    /// Makes of a job that must not take effect any more one that is refused.
+    #[cold]
+    pub(super) fn refuse_if_late(&self, running: &Running, work: &mut Job) {
+        if self.is_too_late(running) {
+            *work = Job::Refused(work.refused());
         }
     }
 
@@ -230,4 +232,9 @@ impl Forwarder {
         self.seats.near(number).count_active(false);
         self.release_if_idle(number);
     }
+}
+
+/// Fsync asks no seat.
+fn is_fsync(pending: &Pending) -> bool {
+    pending.code == frame::FSYNC && !pending.active
 }

@@ -62,6 +62,8 @@ pub(super) struct Seat {
 pub(super) struct Seats {
     near: BTreeMap<u16, Seat>,
     away: Seat,
+    /// How many of them are lost.
+    lost: usize,
 }
 
 impl Seats {
@@ -70,6 +72,7 @@ impl Seats {
         Seats {
             near: BTreeMap::new(),
             away: Seat::away(),
+            lost: 0,
         }
     }
 
@@ -85,7 +88,19 @@ impl Seats {
 
     /// The seat is away again.
     pub(super) fn remove(&mut self, seat: u16) {
-        self.near.remove(&seat);
+        let seat = self.near.remove(&seat);
+        self.lost -= usize::from(seat.is_some_and(|seat| seat.state == State::Lost));
+    }
+
+    /// A seat that is held is lost, until it is away.
+    pub(super) fn lose(&mut self, seat: u16) {
+        self.near(seat).state = State::Lost;
+        self.lost += 1;
+    }
+
+    /// Whether any seat is lost. What every request asks is asked of this first.
+    pub(super) fn any_lost(&self) -> bool {
+        self.lost > 0
     }
 
     /// Those that are not away, by number.

@@ -10,17 +10,27 @@ impl Forwarder {
     pub(super) fn pass(&mut self, now: Time) {
         let now = self.now.max(now);
         let gap = now.since(self.now);
-        if gap > self.config.lease_ns / 2 && self.now > Time(0) && !self.clients.is_empty() {
-            for client in self.clients.values_mut() {
-                client.seen = client.seen + gap;
-            }
-            for seat in self.seats.iter_mut() {
-                seat.pause(gap);
-            }
+        if gap > self.config.lease_ns / 2 && self.now > Time(0) {
+            self.move_leases_on(gap);
         }
         self.now = now;
-        if self.lease != Lease::NotNeeded {
-            self.check_lease();
+        if let Lease::Until(until) = self.lease
+            && now >= until
+        {
+            self.lease_ran_out();
+        }
+    }
+
+    #[cold]
+    fn move_leases_on(&mut self, gap: u64) {
+        if self.clients.is_empty() {
+            return;
+        }
+        for client in self.clients.values_mut() {
+            client.seen = client.seen + gap;
+        }
+        for seat in self.seats.iter_mut() {
+            seat.pause(gap);
         }
     }
 
