@@ -339,7 +339,9 @@ impl Forwarder {
             return self.log(format!("a result for the unknown job {}", job.0));
         }
         let (_, running) = self.jobs.remove(place).expect("looked up above");
-        self.note_health(&running, &result);
+        if self.back_end.is_ill() || result.has_failed() {
+            self.note_health(&running, &result);
+        }
         match (running, result) {
             (Running::Io(ids), JobResult::Io { parts, device_ns }) => {
                 self.io_finished(ids, parts, device_ns);

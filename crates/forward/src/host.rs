@@ -416,6 +416,17 @@ pub enum JobResult {
     Done,
 }
 
+impl JobResult {
+    /// Whether the job, or a part of it, was not done.
+    pub(crate) fn has_failed(&self) -> bool {
+        match self {
+            JobResult::Io { parts, .. } => parts.iter().any(Result::is_err),
+            JobResult::Op(result) => result.is_err(),
+            JobResult::Done => false,
+        }
+    }
+}
+
 /// Why a connection is closed that its client has ended in order.
 pub const GOODBYE: &str = "the client said goodbye";
 /// Why a further connection is closed that its session may not have.

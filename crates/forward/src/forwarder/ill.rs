@@ -33,9 +33,9 @@ impl BackEnd {
         }
     }
 
-    /// Whether [`BackEnd::answered`] must know what changes.
-    pub(super) fn is_read_only(&self) -> bool {
-        self.read_only
+    /// Whether calls have told something that a success may end.
+    pub(super) fn is_ill(&self) -> bool {
+        self.gone || self.read_only
     }
 
     fn note<T>(&mut self, result: &Result<T, Access>, changed: bool) {
@@ -66,9 +66,11 @@ fn is_gone(errno: Errno) -> bool {
 }
 
 impl Forwarder {
-    /// Takes notice of what a job's end says of the back end.
+    /// Takes notice of what a job's end says of the back end: a failure something, a success only
+    /// if the back end is ill.
+    #[cold]
     pub(super) fn note_health(&mut self, running: &Running, result: &JobResult) {
-        let changed = self.back_end.is_read_only() && self.is_change(running);
+        let changed = self.back_end.read_only && self.is_change(running);
         self.back_end.answered(result, changed);
     }
 
