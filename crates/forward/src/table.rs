@@ -369,8 +369,9 @@ pub(crate) fn finish(
     result: &Result<Outcome, Status>,
 ) {
     let at = row_at(row);
-    store_result(table, at, sequence, result);
-    table.store(at + STATE_AT, &[2]);
+    put_result(sequence, result, |part, bytes| {
+        table.store(at + part, bytes)
+    });
 }
 
 /// Records the result of an operation that needs no intent, because a replay may repeat it.
@@ -383,10 +384,9 @@ pub(crate) fn record(
     let at = row_at(row);
     table.store_later(at + STATE_AT, &[0]);
     table.store_later(at, &intent_head(sequence, &[]));
-    let (head, bytes, len) = result_bytes(sequence, result);
-    table.store_later(at + RESULT_AT, &bytes[..len]);
-    table.store_later(at + RESULT_HEAD_AT, &head);
-    table.store_later(at + STATE_AT, &[2]);
+    put_result(sequence, result, |part, bytes| {
+        table.store_later(at + part, bytes);
+    });
 }
 
 /// Makes a result an intent again, whose outcome must be looked up.
@@ -424,24 +424,17 @@ fn intent_head(sequence: u64, intent: &[u8]) -> [u8; STATE_AT] {
     head
 }
 
-fn store_result(table: &dyn SeatTable, at: usize, sequence: u64, result: &Result<Outcome, Status>) {
-    let (head, bytes, len) = result_bytes(sequence, result);
-    table.store(at + RESULT_AT, &bytes[..len]);
-    table.store(at + RESULT_HEAD_AT, &head);
-}
-
-/// The head of a result, its bytes, and how many they are.
-fn result_bytes(
-    sequence: u64,
-    result: &Result<Outcome, Status>,
-) -> ([u8; 8], [u8; RESULT_MAX], usize) {
+/// Stores a result and that it stands, with `store`, which gets the place in the row.
+fn put_result(sequence: u64, result: &Result<Outcome, Status>, store: impl Fn(usize, &[u8])) {
     let mut bytes = [0; RESULT_MAX];
     let len = encode_result(result, &mut bytes);
     let mut head = [0; 8];
     head[..2].copy_from_slice(&(len as u16).to_le_bytes());
     let checksum = crc(&[&sequence.to_le_bytes(), &head[..4], &bytes[..len]]);
     head[4..8].copy_from_slice(&checksum.to_le_bytes());
-    (head, bytes, len)
+    store(RESULT_AT, &bytes[..len]);
+    store(RESULT_HEAD_AT, &head);
+    store(STATE_AT, &[2]);
 }
 
 /// CRC-32 (IEEE) of several pieces, a byte at a time: rows are short, so a small table will do.

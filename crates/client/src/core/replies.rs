@@ -66,10 +66,11 @@ impl Core {
         let (seat, purpose) = (pending.seat, pending.purpose);
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
         let reaches = matches!(pending.purpose, Purpose::Reach { .. });
-        if by_seat && reply.result != Err(Status::NotMySeat) {
+        if by_seat && !matches!(reply.result, Err(Status::NotMySeat)) {
             self.served(seat, forwarder);
             let known = &mut self.seats[usize::from(seat)];
-            let told = reply.result != Err(Status::NewGeneration) && known.recovery.is_none();
+            let told = !matches!(reply.result, Err(Status::NewGeneration));
+            let told = told && known.recovery.is_none();
             if known.generation == 0 && told {
                 known.generation = reply.generation;
             }

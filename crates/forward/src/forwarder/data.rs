@@ -330,7 +330,7 @@ impl Forwarder {
         };
         let pending = &self.requests[key];
         if let (Some(row), Some(number)) = (pending.row, pending.row_number)
-            && result != Err(Status::UnknownHandle)
+            && !matches!(result, Err(Status::UnknownHandle))
             && !self.is_lost(key)
         {
             let table = self.seats[pending.seat].table.as_deref();

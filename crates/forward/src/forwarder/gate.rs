@@ -151,7 +151,7 @@ impl Forwarder {
         };
         let seat = &self.seats[pending.seat];
         let ours = seat.is_held() && seat.state != State::Lost;
-        let held = ours && result != Err(Status::NotMySeat);
+        let held = ours && !matches!(result, Err(Status::NotMySeat));
         let reply = Reply {
             id: pending.id,
             seat: pending.seat,
