@@ -66,6 +66,10 @@ impl Core {
         let (seat, purpose) = (pending.seat, pending.purpose);
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
         let reaches = matches!(pending.purpose, Purpose::Reach { .. });
+        // What a former holder said, and the network kept back, binds nobody any more.
+        if by_seat && reply.generation != 0 && self.is_former(seat, reply.generation) {
+            return self.route(id);
+        }
         if by_seat && !matches!(reply.result, Err(Status::NotMySeat)) {
             self.served(seat, forwarder);
             let known = &mut self.seats[usize::from(seat)];
@@ -97,6 +101,14 @@ impl Core {
             }
             Err(_) => self.settled(forwarder, id, Err(EPROTO)),
         }
+    }
+
+    /// Whether the seat is known to have been taken since with a higher generation.
+    fn is_former(&self, seat: u16, generation: u64) -> bool {
+        let known = &self.seats[usize::from(seat)];
+        let recovering = known.recovery.as_ref();
+        let recovering = recovering.is_some_and(|recovery| generation < recovery.generation);
+        generation < known.generation || recovering
     }
 
     /// A request has its final answer.

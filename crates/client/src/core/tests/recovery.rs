@@ -57,6 +57,29 @@ fn a_new_generation_is_told_opens_and_locks_first() {
 }
 
 #[test]
+fn what_a_former_holder_said_late_is_not_believed() {
+    let mut rig = rig_with_state();
+    let id = rig.call(set_lock(FILE, lock(LockKind::Exclusive, 1, 20, 29), false));
+    let asked = rig.next();
+    rig.call(getattr(FILE));
+    let probe = rig.next();
+    rig.reply(&probe, 2, Err(Status::NewGeneration));
+    let [open, reclaim] = told(&mut rig, 2);
+    // The lock was granted by who held the seat before: the present holder knows nothing of it.
+    rig.reply(&asked, 1, Ok(Outcome::Done));
+    rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
+    rig.reply(&reclaim, 2, Ok(Outcome::Done));
+    let done = rig.next();
+    assert_eq!(done.request.op, Op::ReclaimDone);
+    rig.reply(&done, 2, Ok(Outcome::Done));
+    let again = rig.take(|sent| sent.request.id == asked.request.id);
+    assert!(again.request.replay);
+    assert_eq!(again.request.generation, 2);
+    rig.reply(&again, 2, Ok(Outcome::Done));
+    rig.succeeded(id);
+}
+
+#[test]
 fn a_hello_that_shows_a_new_generation_begins_the_recovery() {
     let mut rig = rig_with_state();
     rig.lose(0);
