@@ -27,7 +27,7 @@ class Cluster:
         self.world = World(work)
         self.work, self.tidegate = self.world.work, tidegate
         self.volume, self.tide, self.bare = (f"{self.work}/{name}" for name in ("backend", "tide", "bare"))
-        self.backend = BACKENDS[backend](self.world, **options)
+        self.kind, self.backend = backend, BACKENDS[backend](self.world, **options)
         self.io = [self.world.add(f"io{i}", f"10.97.2.{i + 1}") for i in range(io)]
         self.compute = [self.world.add(f"cn{i}", f"10.97.3.{i + 1}") for i in range(compute)]
         self.mounts, self.forwarders, self.clients = {}, {}, {}

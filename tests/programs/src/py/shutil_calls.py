@@ -20,7 +20,9 @@ shutil.make_archive("archive", "zip", "moved")
 with zipfile.ZipFile("archive.zip") as archive:
     print(archive.testzip(), len(archive.namelist()))
     archive.extractall("unzipped")
-print(shutil.disk_usage(".").total > 0, shutil.which("copied-script", path=".") is not None)
+room = shutil.disk_usage(".")
+# Some file systems do not know how large they are, and say 0.
+print(room.total >= room.used, shutil.which("copied-script", path=".") is not None)
 shutil.rmtree("unzipped")
 os.unlink("archive.zip")
 
