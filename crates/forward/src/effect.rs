@@ -20,8 +20,9 @@ use tidegate_wire::{Caller, Handle, Op, Outcome, Status};
 /// With a row, the intent is stored in it before the effect and the result right after it. If the
 /// row already holds an intent of this request (from a holder of the seat that died), its outcome
 /// is looked up first; if it holds the result, that is returned. An error of kind
-/// [`Access::UnknownHandle`] leaves no result, because nothing was tried. `payload` is the bytes of
-/// an append, else empty.
+/// [`Access::UnknownHandle`] leaves no result, because nothing was tried, and so does
+/// [`Access::NotHeld`], because the next holder of the seat finds out what was. `payload` is the
+/// bytes of an append, else empty.
 pub fn perform(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -54,7 +55,8 @@ pub fn perform(
             table::record(&*row.table, row.row, row.sequence, &result);
         }
     } else if log.begun {
-        // An unknown handle was found out after the intent: the effect was refused as a whole.
+        // An unknown handle was found out after the intent: the effect was refused as a whole. Or
+        // the seat was lost since: what the back end has of the intent stays as it is.
         table::clear(&*row.table, row.row);
     }
     result
@@ -168,7 +170,7 @@ fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status
     match result {
         Ok(outcome) => Some(Ok(outcome.clone())),
         Err(Access::Errno(errno)) => Some(Err(Status::Errno(errno.0))),
-        Err(Access::UnknownHandle) => None,
+        Err(Access::UnknownHandle | Access::NotHeld) => None,
     }
 }
 
@@ -195,6 +197,13 @@ impl Log<'_> {
             true => self.row.table.persist(),
             false => Ok(()),
         };
+        // Persisting may have taken so long that the seat is another's by now: what that one does
+        // must not be undone.
+        if !self.row.table.is_held() {
+            table::clear(&*self.row.table, self.row.row);
+            self.refused = true;
+            return Err(Access::NotHeld);
+        }
         // A full back end must not keep anybody from making room on it.
         let full = |errno: &Errno| [Errno::ENOSPC, Errno::EDQUOT].contains(errno);
         if let Err(errno) = persisted

@@ -44,6 +44,8 @@ pub enum Access {
     Errno(Errno),
     /// The handle is not known here: a path must be told first (`Op::Reach`).
     UnknownHandle,
+    /// Nothing was tried, or not all: the seat that the call was for is not held here any more.
+    NotHeld,
 }
 
 impl From<Errno> for Access {

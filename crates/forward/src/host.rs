@@ -360,13 +360,14 @@ pub enum RefusedJob {
 
 impl RefusedJob {
     /// The result with this error.
-    pub fn result(self, errno: Errno) -> JobResult {
+    pub fn result(self, refusal: impl Into<Access>) -> JobResult {
+        let refusal = refusal.into();
         match self {
             RefusedJob::Io(parts) => JobResult::Io {
-                parts: alloc::vec![Err(errno.into()); parts],
+                parts: alloc::vec![Err(refusal); parts],
                 device_ns: 0,
             },
-            RefusedJob::Op => JobResult::Op(Err(errno.into())),
+            RefusedJob::Op => JobResult::Op(Err(refusal)),
             RefusedJob::Other => JobResult::Done,
         }
     }

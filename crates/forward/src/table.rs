@@ -140,6 +140,11 @@ pub trait SeatTable: Send + Sync {
     fn persist(&self) -> Result<(), Errno> {
         Ok(())
     }
+    /// Whether the seat is still held by whom this table was given to. Where it is not, nothing may
+    /// take effect any more, whatever [`SeatTable::persist`] has said.
+    fn is_held(&self) -> bool {
+        true
+    }
     /// Makes sure that later stores into `len` bytes from `at` find room where the table is kept;
     /// false if there is none. Told before a client gets rows, which nobody uses then: what they
     /// hold may be lost.

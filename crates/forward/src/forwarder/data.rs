@@ -287,6 +287,7 @@ impl Forwarder {
                     }
                 }
                 Err(Access::UnknownHandle) => pending.failure = Some(Status::UnknownHandle),
+                Err(Access::NotHeld) => pending.failure = Some(Status::NotMySeat),
                 Err(Access::Errno(errno)) => {
                     pending.failure.get_or_insert(Status::Errno(errno.0));
                 }
@@ -330,7 +331,7 @@ impl Forwarder {
         };
         let pending = &self.requests[key];
         if let (Some(row), Some(number)) = (pending.row, pending.row_number)
-            && !matches!(result, Err(Status::UnknownHandle))
+            && !matches!(result, Err(Status::UnknownHandle | Status::NotMySeat))
             && !self.is_lost(key)
         {
             let table = self.seats[pending.seat].table.as_deref();

@@ -5,7 +5,7 @@ use super::request::{Key, Path, Pending};
 use super::seat::State;
 use crate::host::Output;
 use crate::table::{self, RowState};
-use tidegate_wire::{LockKind, Op, Outcome, Reply, Status};
+use tidegate_wire::{LockKind, Op, Outcome, Reply, Status, frame};
 
 const EPROTO: u16 = 71;
 
@@ -126,6 +126,9 @@ impl Forwarder {
             .requests
             .remove(key)
             .expect("a request is answered once");
+        if pending.code == frame::FSYNC {
+            result = self.synced(&pending, result);
+        }
         if pending.answered_early {
             return self.end_early(&pending);
         }

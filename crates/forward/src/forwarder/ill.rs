@@ -40,7 +40,7 @@ impl BackEnd {
 
     fn note<T>(&mut self, result: &Result<T, Access>, changed: bool) {
         match result {
-            Err(Access::Errno(errno)) if is_gone(*errno) => self.gone = true,
+            Err(Access::Errno(errno)) if is_away(*errno) => self.gone = true,
             Err(Access::Errno(Errno::EROFS)) => self.read_only = true,
             // Refused by us, maybe: the back end was not asked.
             Err(_) => {}
@@ -61,7 +61,7 @@ impl BackEnd {
 }
 
 /// Errors of calls to a dead mount, the first of those that were under way; of none to a live one.
-fn is_gone(errno: Errno) -> bool {
+pub(super) fn is_away(errno: Errno) -> bool {
     [Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ESHUTDOWN].contains(&errno)
 }
 

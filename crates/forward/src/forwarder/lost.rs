@@ -5,14 +5,16 @@
 //! "not my seat", and nothing that waits takes effect: the next holder is told by the clients, and
 //! finds in the table what was begun. The seat is let go when its jobs have ended.
 
+use super::ill::is_away;
 use super::request::{Key, Pending};
 use super::seat::State;
 use super::{Forwarder, Running};
+use crate::files::Errno;
 use crate::host::{Job, Output};
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Outcome, Reply, Status, frame};
+use tidegate_wire::{Op, Outcome, Reply, Status, frame};
 
 /// Until when the seats held here may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,10 @@ pub(super) enum Lease {
 impl Forwarder {
     pub(super) fn lease_renewed(&mut self, until: Time) {
         if self.now >= until {
+            // It came too late. A first one says all the same that seats can be lost here.
+            if self.lease == Lease::NotNeeded {
+                self.lease = Lease::Lapsed;
+            }
             return;
         }
         self.lease = Lease::Until(until);
@@ -140,8 +146,36 @@ impl Forwarder {
     ) -> bool {
         // Where the back end is out of reach, its error is not the file's.
         let unreachable = self.lease == Lease::Lapsed && is_fsync(pending);
-        let failed = matches!(result, Err(Status::Errno(_)));
-        self.is_of_lost(pending) || (unreachable && failed)
+        let away = matches!(result, Err(Status::Errno(errno)) if is_away(Errno(*errno)));
+        self.is_of_lost(pending) || (unreachable && away)
+    }
+
+    /// What is to be told of an fsync. The kernel tells a description's loss once: where this
+    /// request was answered early, the client's next fsync of the file is told.
+    pub(super) fn synced(
+        &mut self,
+        pending: &Pending,
+        result: Result<Outcome, Status>,
+    ) -> Result<Outcome, Status> {
+        let Op::Fsync { handle, .. } = *pending.op() else {
+            return result;
+        };
+        let client = self.clients.get_mut(&pending.client);
+        let unsynced = &mut client.expect("its client has state").unsynced;
+        let known = unsynced.iter().position(|(file, _)| *file == handle);
+        match (result, known) {
+            (Err(Status::Errno(errno)), _) if pending.answered_early => {
+                if known.is_none() && !is_away(Errno(errno)) {
+                    unsynced.push((handle, Errno(errno)));
+                }
+                Err(Status::Errno(errno))
+            }
+            (Ok(_), Some(at)) if !pending.answered_early => {
+                let (_, errno) = unsynced.swap_remove(at);
+                Err(Status::Errno(errno.0))
+            }
+            (result, _) => result,
+        }
     }
 
     /// Whether a request passed the gate of a seat that is lost since.
@@ -184,7 +218,9 @@ impl Forwarder {
         let pending = &mut self.requests[key];
         let number = pending.seat;
         let seat = self.seats.near(number);
-        if result.is_err() || !seat.marks_changed && seat.answers.is_empty() {
+        // What is on its way may be the mark that this answer relies on.
+        let told = !seat.marks_changed && !seat.persisting && seat.answers.is_empty();
+        if result.is_err() || told {
             return self.answer(key, result);
         }
         if !core::mem::replace(&mut pending.active, true) {

@@ -6,7 +6,7 @@ use super::{Forwarder, Running};
 use crate::files::Access;
 use crate::host::Job;
 use alloc::collections::{BTreeMap, VecDeque};
-use tidegate_wire::{Handle, Outcome, Status};
+use tidegate_wire::{Handle, Outcome, Status, frame};
 
 /// For each directory the requests that change its names, in order of arrival; the first one runs.
 /// A request stands in the queue of each of its directories, and runs when it is the first of all.
@@ -68,8 +68,9 @@ impl Forwarder {
         let pending = &mut self.requests[key];
         let caller = pending.caller.take();
         let op = match pending.path {
-            // What names or opens is changed is read again when the job is done.
+            // What names, opens or syncs is read again when the job is done.
             Path::Names | Path::Open => pending.op.clone(),
+            _ if pending.code == frame::FSYNC => pending.op.clone(),
             _ => pending.op.take(),
         };
         let op = op.expect("no job has the operation");
@@ -91,6 +92,8 @@ impl Forwarder {
             Access::Errno(_) if reaches && self.lease == Lease::Lapsed => Status::NotMySeat,
             Access::Errno(errno) => Status::Errno(errno.0),
             Access::UnknownHandle => Status::UnknownHandle,
+            // The storage thread saw it sooner than this forwarder was told.
+            Access::NotHeld => Status::NotMySeat,
         });
         match self.requests[key].path {
             Path::Whole => {

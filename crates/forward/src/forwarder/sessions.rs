@@ -53,6 +53,8 @@ pub(super) struct Client {
     pub(super) in_hand: Vec<(u64, Key)>,
     /// Requests that were answered while their jobs went on.
     pub(super) answered_early: usize,
+    /// What the kernel said, once, to fsyncs that nobody waited for any more.
+    pub(super) unsynced: Vec<(Handle, Errno)>,
     /// Files that it may read (false) or write (true), for peers that are not trusted.
     pub(super) allowed: BTreeSet<(Handle, bool)>,
     /// The applications that it named.
@@ -196,6 +198,7 @@ impl Forwarder {
             seen: Time(0),
             in_hand: Vec::new(),
             answered_early: 0,
+            unsynced: Vec::new(),
             allowed: BTreeSet::new(),
             introduced: Introduced::default(),
             ended: false,

@@ -223,6 +223,7 @@ struct Written {
     table: ModelTable,
     fails: AtomicBool,
     full: AtomicBool,
+    closed: AtomicBool,
     persisted: AtomicUsize,
 }
 
@@ -249,6 +250,10 @@ impl SeatTable for Written {
         }
     }
 
+    fn is_held(&self) -> bool {
+        !self.closed.load(Ordering::Relaxed)
+    }
+
     fn grow(&self) -> bool {
         self.table.grow()
     }
@@ -268,6 +273,7 @@ fn written() -> (World, Host, Tester, Arc<Written>) {
         table,
         fails: AtomicBool::new(false),
         full: AtomicBool::new(false),
+        closed: AtomicBool::new(false),
         persisted: AtomicUsize::new(0),
     });
     host.tell(Input::SeatTaken {
@@ -339,6 +345,7 @@ fn done_and_lost(op: impl Fn(Handle) -> Op) -> Vec<u8> {
         table: table.table.seen_by(&next.switch),
         fails: AtomicBool::new(false),
         full: AtomicBool::new(false),
+        closed: AtomicBool::new(false),
         persisted: AtomicUsize::new(0),
     });
     next.tell(Input::SeatTaken {
@@ -408,4 +415,61 @@ fn an_fsync_that_hangs_with_the_back_end_is_sent_to_another_forwarder() {
     assert_eq!(tester.take(&mut host, &refused).0, Err(Status::NotMySeat));
     finish_jobs(&mut host);
     assert!(host.replies.is_empty());
+}
+
+#[test]
+fn a_first_taking_slower_than_its_lease_is_let_go() {
+    let mut world = World::new();
+    let mut host = Host::new(&world, world.config(0, 1));
+    host.advance(TTL);
+    let until = host.now;
+    host.tell(Input::LeaseRenewed { until });
+    host.give_seat(&mut world, 0);
+    assert_eq!(host.released, [0], "it is served for ever instead");
+}
+
+#[test]
+fn what_an_fsync_said_behind_an_early_answer_is_told_to_the_next() {
+    let (_world, mut host, mut tester) = leased();
+    let file = tester.create(&mut host, "file");
+    let fsync = Op::Fsync {
+        handle: file,
+        data_only: false,
+    };
+    host.hold_jobs = true;
+    let hanging = tester.send(&mut host, fsync.clone(), &[]);
+    host.advance(TTL);
+    assert_eq!(tester.take(&mut host, &hanging).0, Err(Status::NotMySeat));
+    // The kernel says EIO now, once; the core drops it.
+    host.refuse_jobs();
+    host.hold_jobs = false;
+    let again = tester.send(&mut host, fsync, &[]);
+    let (result, _) = tester.take(&mut host, &again);
+    assert!(result.is_err(), "{result:?}: the loss is never told");
+}
+
+#[test]
+fn a_second_lock_waits_for_the_mark_that_is_on_its_way() {
+    let (_world, mut host, mut tester, _table) = written();
+    let file = tester.create(&mut host, "file");
+    let other = tester.create(&mut host, "other");
+    host.hold_jobs = true;
+    let _first = tester.send(&mut host, lock(file, 1), &[]);
+    assert!(host.replies.is_empty(), "the table is on its way");
+    let _second = tester.send(&mut host, lock(other, 2), &[]);
+    assert!(
+        host.replies.is_empty(),
+        "granted before the table says that the client holds anything"
+    );
+}
+
+#[test]
+fn an_intent_refused_because_the_seat_is_lost_is_no_error_of_the_back_end() {
+    let (_world, mut host, mut tester, table) = written();
+    let root = tester.root();
+    // The host has closed the table, and has not said yet that the seat is lost.
+    table.fails.store(true, Ordering::Relaxed);
+    table.closed.store(true, Ordering::Relaxed);
+    let request = tester.send(&mut host, create(root, "one", true), &[]);
+    assert_eq!(tester.take(&mut host, &request).0, Err(Status::NotMySeat));
 }

@@ -117,7 +117,7 @@ impl WrittenTable {
     /// Writes the marked pages; `all`: those that could wait too.
     pub(super) fn write(&self, all: bool) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.closed.load(Ordering::Acquire) || self.fence.is_closed() {
+        if !self.is_held() {
             return Err(io::Error::other("the seat is not held any more"));
         }
         let pages = self.memory.len() / PAGE;
@@ -197,6 +197,10 @@ impl SeatTable for WrittenTable {
         })
     }
 
+    fn is_held(&self) -> bool {
+        !self.closed.load(Ordering::Acquire) && !self.fence.is_closed()
+    }
+
     fn give_back(&self, at: usize, len: usize) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for page in at / PAGE..(at + len) / PAGE {
@@ -205,7 +209,7 @@ impl SeatTable for WrittenTable {
         }
         // Room that stays taken is no harm: it is used again.
         let _ = self.memory.drop_pages(at, len);
-        if !self.closed.load(Ordering::Acquire) && !self.fence.is_closed() {
+        if self.is_held() {
             let _ = self.file.punch(TABLE_AT + at as u64, len as u64);
         }
     }

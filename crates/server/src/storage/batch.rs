@@ -211,7 +211,7 @@ fn call_by(
 fn as_errno(refusal: Access) -> rustix::io::Errno {
     match refusal {
         Access::Errno(errno) => rustix::io::Errno::from_raw_os_error(errno.0.into()),
-        Access::UnknownHandle => rustix::io::Errno::STALE,
+        Access::UnknownHandle | Access::NotHeld => rustix::io::Errno::STALE,
     }
 }
 

@@ -342,7 +342,7 @@ impl Shared {
 
     fn run(&self, files: &mut PosixFiles, work: Job) -> JobResult {
         if self.fence.is_closed() && needs_seat(&work) {
-            return work.refused().result(Errno::EIO);
+            return work.refused().result(Access::NotHeld);
         }
         self.faults.request();
         match work {

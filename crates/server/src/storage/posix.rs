@@ -131,7 +131,9 @@ fn as_io_error(access: tidegate_forward::Access) -> std::io::Error {
         tidegate_forward::Access::Errno(Errno(errno)) => {
             std::io::Error::from_raw_os_error(i32::from(errno))
         }
-        tidegate_forward::Access::UnknownHandle => std::io::ErrorKind::NotFound.into(),
+        tidegate_forward::Access::UnknownHandle | tidegate_forward::Access::NotHeld => {
+            std::io::ErrorKind::NotFound.into()
+        }
     }
 }
 
