@@ -147,7 +147,7 @@ def split(c):
 
 @check(DISTRIBUTED)
 def dead_mount(c):
-    """A forwarder whose mount of the back end died gives its seat up; nothing is refused or lost."""
+    """A forwarder whose mount of the back end died ends with the reason; nothing is refused or lost."""
     one = c.agent(0)
     path, data = c.tide + "/unsynced", pattern(5, 8 << 20)
     one.write_file(path, b"")
@@ -159,6 +159,8 @@ def dead_mount(c):
         same("written", one.write_all(made, data[:1 << 20], 0), 1 << 20)
         one.close(made)
         one.mkdir(f"{c.tide}/folder{number}")
+    until("its forwarder ends by itself", lambda: not c.forwarders[0].running(), 10)
+    same("the reason is its last line", "mount of the back end is dead" in c.forwarders[0].tail(400), True)
     c.kill(0)
     c.remount(0)
     c.restart(0)

@@ -117,6 +117,8 @@ pub struct Faults {
     /// The process kills itself after the effect, and before the record of the result, of the
     /// n-th operation of this name.
     pub kill_after_effect: Option<(String, u64)>,
+    /// The mount of the back end is found dead when the job of this number has taken effect.
+    pub dead_mount_at: Option<u64>,
 }
 
 /// How much is logged.

@@ -284,7 +284,7 @@ impl Reactor {
             if let Some(jitter) = &mut self.core.jitter {
                 jitter.arm(Time(self.zero.elapsed().as_nanos() as u64))?;
             }
-            if let Some(why) = self.seats.failure() {
+            if let Some(why) = self.storage.failure().or_else(|| self.seats.failure()) {
                 self.end_trace();
                 // Its threads may wait for a back end that never answers.
                 std::mem::forget(self.storage);

@@ -354,11 +354,15 @@ fn export(
 fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> ExportOptions {
     let kill = config.faults.kill_after_effect.clone();
     let kill = kill.map(|(operation, count)| KillAfterEffect { operation, count });
+    let faults = match config.faults.dead_mount_at {
+        Some(job) => Faults::with_dead_mount(job),
+        None => Faults::new(kill, None),
+    };
     ExportOptions {
         handles_max: Some(descriptors.handles_max),
         direct: config.storage.io == Io::Direct && trust.pages,
         trust,
-        faults: Faults::new(kill, None),
+        faults,
         ..ExportOptions::new(config.layout)
     }
 }

@@ -5,6 +5,7 @@
 //! the exported directory.
 
 mod batch;
+pub(crate) mod dead;
 pub mod emulated;
 mod ends;
 pub mod faults;
@@ -74,6 +75,12 @@ pub trait Storage: Send {
     /// How long the oldest job that has begun and not ended has been running; zero if there is
     /// none.
     fn oldest(&self) -> Duration;
+
+    /// Why nothing that has ended since may be told to anybody, and the forwarder is to end; None
+    /// while all is well.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 
     /// What has been done so far.
     fn counts(&self) -> Counts;

@@ -13,8 +13,9 @@ use tidegate_sched::Direction;
 pub(super) struct BackEnd {
     /// In the host's words.
     told: Option<Box<str>>,
-    /// The last call said that there is no back end behind its mount.
-    gone: bool,
+    /// The last call said that what it asked for is out of reach. Where all of the mount is, the
+    /// host ends the process instead.
+    away: bool,
     /// The last change was refused because it is read-only.
     read_only: bool,
 }
@@ -35,17 +36,17 @@ impl BackEnd {
 
     /// Whether calls have told something that a success may end.
     pub(super) fn is_ill(&self) -> bool {
-        self.gone || self.read_only
+        self.away || self.read_only
     }
 
     fn note<T>(&mut self, result: &Result<T, Access>, changed: bool) {
         match result {
-            Err(Access::Errno(errno)) if is_away(*errno) => self.gone = true,
+            Err(Access::Errno(errno)) if is_away(*errno) => self.away = true,
             Err(Access::Errno(Errno::EROFS)) => self.read_only = true,
             // Refused by us, maybe: the back end was not asked.
             Err(_) => {}
             Ok(_) => {
-                self.gone = false;
+                self.away = false;
                 self.read_only &= !changed;
             }
         }
@@ -53,14 +54,14 @@ impl BackEnd {
 
     /// In words, if something is wrong.
     pub(super) fn trouble(&self) -> Option<&str> {
-        let gone = "its mount is dead (ENOTCONN): mount it again and start this forwarder again";
+        let away = "a part of it is out of reach (ENOTCONN): look at its servers from this node";
         let read_only = "it is read-only (EROFS)";
-        let told = self.told.as_deref().or(self.gone.then_some(gone));
+        let told = self.told.as_deref().or(self.away.then_some(away));
         told.or(self.read_only.then_some(read_only))
     }
 }
 
-/// Errors of calls to a dead mount, the first of those that were under way; of none to a live one.
+/// Errors of calls to a server of the back end that is gone; of none to one that answers.
 pub(super) fn is_away(errno: Errno) -> bool {
     [Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ESHUTDOWN].contains(&errno)
 }

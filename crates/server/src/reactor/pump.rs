@@ -35,6 +35,11 @@ impl Reactor {
     /// Tells the core which jobs have ended. True if there were any.
     pub(super) fn take_completions(&mut self) -> bool {
         self.storage.completions(&mut self.completions);
+        if self.storage.failure().is_some() {
+            // What ends now may be told by another forwarder; the loop ends after this pass.
+            self.completions.clear();
+            return false;
+        }
         let ended = !self.completions.is_empty();
         if ended {
             // Some have taken their time on this thread.

@@ -3,7 +3,7 @@
 
 use super::Reactor;
 use crate::seats::{LeaseKeeper, Seats, TakenSeat, sweep_if_settled};
-use crate::storage::PosixFiles;
+use crate::storage::{PosixFiles, dead};
 use std::collections::BTreeMap;
 use tidegate_forward::Input;
 use tidegate_sched::Time;
@@ -33,6 +33,8 @@ pub struct LockKeeper {
     /// Seats of others held here, and whether the core knows that the owner is back.
     foreign: BTreeMap<u16, bool>,
     turn_at: Option<Time>,
+    /// The mount of the back end is dead: why.
+    failure: Option<String>,
 }
 
 impl SeatKeeper {
@@ -63,7 +65,7 @@ impl SeatKeeper {
     /// Why the forwarder cannot go on, if so.
     pub fn failure(&self) -> Option<String> {
         match self {
-            SeatKeeper::Locks(_) => None,
+            SeatKeeper::Locks(locks) => locks.failure.clone(),
             SeatKeeper::Leases(leases) => leases.failure(),
         }
     }
@@ -99,6 +101,7 @@ impl LockKeeper {
             awaits_own: false,
             foreign,
             turn_at: None,
+            failure: None,
         }
     }
 
@@ -134,7 +137,10 @@ impl LockKeeper {
                 });
             }
             Ok(None) => {}
-            Err(error) => warn!(seat, %error, "seat not taken"),
+            Err(error) => {
+                warn!(seat, %error, "seat not taken");
+                self.failure = dead::proof(&self.files).map(|error| dead::words(&error));
+            }
         }
         if seat != self.own {
             return Some(Input::SeatRefused { seat });

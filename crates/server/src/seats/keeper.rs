@@ -5,7 +5,7 @@
 //! comes as inputs for the forwarder's core, in order.
 
 use super::leased::{LeasedSeats, Tried};
-use crate::storage::PosixFiles;
+use crate::storage::{PosixFiles, dead};
 use mio::Waker;
 use std::collections::BTreeMap;
 use std::io;
@@ -229,11 +229,17 @@ impl Rounds {
         self.trouble = text;
         let text = Some(&*self.trouble).filter(|text| !text.is_empty());
         self.say([Input::BackEnd(text.map(Into::into))]);
-        if let Some(error) = trouble.filter(|error| is_final(error)) {
-            self.fail(format!(
-                "the mount of the back end is dead ({error}): mount it again and start this \
-                 forwarder again"
-            ));
+        if let Some(error) = trouble {
+            self.end_if_final(error);
+        }
+    }
+
+    /// Ends the forwarder if the mount is dead: the call itself says so, or the root does.
+    fn end_if_final(&self, error: &io::Error) {
+        if is_final(error) {
+            self.fail(dead::words(error));
+        } else if let Some(error) = dead::proof(&self.files) {
+            self.fail(dead::words(&error));
         }
     }
 
@@ -342,10 +348,8 @@ impl Rounds {
             Ok(tried) => tried,
             Err(error) => {
                 self.note_trouble(Some(&io::Error::other(error.to_string())));
-                if let super::SeatsError::File { source, .. } = &error
-                    && is_final(source)
-                {
-                    self.fail(format!("the mount of the back end is dead: {error}"));
+                if let super::SeatsError::File { source, .. } = &error {
+                    self.end_if_final(source);
                 }
                 return None;
             }

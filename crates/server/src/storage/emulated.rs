@@ -155,6 +155,10 @@ impl Storage for Emulated {
         self.pool.oldest()
     }
 
+    fn failure(&self) -> Option<String> {
+        self.pool.failure()
+    }
+
     fn counts(&self) -> Counts {
         self.pool.counts()
     }

@@ -1,4 +1,5 @@
-//! Test aids: the daemon kills itself at a chosen point, so that tests can restart it.
+//! Test aids: the daemon kills itself at a chosen point, so that tests can restart it, or finds that
+//! its mount of the back end is dead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,7 @@ struct Shared {
     kill_after_effect: Option<KillAfterEffect>,
     kill_at_request: Option<u64>,
     panic_at_request: Option<u64>,
+    dead_mount_at: Option<u64>,
     effects: AtomicU64,
     requests: AtomicU64,
 }
@@ -43,16 +45,40 @@ impl Faults {
         if kill_after_effect.is_none() && kill_at_request.is_none() && panic_at_request.is_none() {
             return Faults::default();
         }
+        Faults::of(kill_after_effect, kill_at_request, panic_at_request, None)
+    }
+
+    /// The mount of the back end dies under the job of this number, counted from 1: it takes effect,
+    /// and says that the mount is dead, as all do that follow.
+    pub fn with_dead_mount(job: u64) -> Faults {
+        Faults::of(None, None, None, Some(job))
+    }
+
+    fn of(
+        kill_after_effect: Option<KillAfterEffect>,
+        kill_at_request: Option<u64>,
+        panic_at_request: Option<u64>,
+        dead_mount_at: Option<u64>,
+    ) -> Faults {
         let shared = Shared {
             kill_after_effect,
             kill_at_request,
             panic_at_request,
+            dead_mount_at,
             effects: AtomicU64::new(0),
             requests: AtomicU64::new(0),
         };
         Faults {
             shared: Some(Arc::new(shared)),
         }
+    }
+
+    /// Whether the mount has died by now, on purpose.
+    pub(crate) fn mount_is_dead(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| {
+            let at = shared.dead_mount_at;
+            at.is_some_and(|at| shared.requests.load(Ordering::Relaxed) >= at)
+        })
     }
 
     /// Told by storage when an operation has taken effect.

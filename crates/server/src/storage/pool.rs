@@ -3,6 +3,7 @@
 mod near;
 
 use super::batch::{self, Meter};
+use super::dead::DeadMount;
 use super::ends::Ends;
 use super::pages;
 use super::route::Route;
@@ -68,6 +69,7 @@ struct Shared {
     slots: Slots,
     faults: Faults,
     fence: Fence,
+    dead: DeadMount,
     sink: Sink,
     reads: Meter,
     writes: Meter,
@@ -154,6 +156,7 @@ impl ThreadPool {
             slots: slots.clone(),
             faults: options.faults.clone(),
             fence: options.fence.clone(),
+            dead: DeadMount::default(),
             sink,
             reads: Meter::default(),
             writes: Meter::default(),
@@ -240,6 +243,10 @@ impl Storage for ThreadPool {
         }
     }
 
+    fn failure(&self) -> Option<String> {
+        self.shared.dead.reason().map(str::to_owned)
+    }
+
     fn counts(&self) -> Counts {
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let shared = &self.shared;
@@ -277,7 +284,7 @@ impl Shared {
     fn work(&self, number: usize, mut files: PosixFiles) {
         let mut spin = Spin::default();
         while let Some((job, work)) = self.next(&mut spin) {
-            let failed = work.refused().result(Errno::EIO);
+            let failed = work.refused();
             let now = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(IDLE);
             self.began[number].store(now, Ordering::Relaxed);
             let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut files, work)));
@@ -286,8 +293,13 @@ impl Shared {
                     job = job.0,
                     "a storage job panicked and was answered with EIO"
                 );
-                failed
+                failed.result(Errno::EIO)
             });
+            let result = match self.faults.mount_is_dead() {
+                true => failed.result(Errno::ENOTCONN),
+                false => result,
+            };
+            self.dead.look(&files, &self.faults, &result);
             self.began[number].store(IDLE, Ordering::Relaxed);
             self.report(job, result);
         }

@@ -98,6 +98,14 @@ impl PosixFiles {
         Ok(stat.stx_size)
     }
 
+    /// Asks the back end itself for the root, whatever the kernel remembers of it.
+    pub(crate) fn look_at_root(&self) -> std::io::Result<()> {
+        use rustix::fs::AtFlags;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        sys::stat_at(&self.export.root.path, c"", flags)?;
+        Ok(())
+    }
+
     /// The hidden folder, for the seats.
     pub(crate) fn hidden(&self) -> BorrowedFd<'_> {
         self.export.hidden()

@@ -353,6 +353,10 @@ impl Storage for Uring {
         own.fold(self.pool.oldest(), Duration::max)
     }
 
+    fn failure(&self) -> Option<String> {
+        self.pool.failure()
+    }
+
     fn counts(&self) -> Counts {
         let counts = self.pool.counts();
         let own = self.tasks.len() - self.spare.len();
