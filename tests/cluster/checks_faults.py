@@ -5,7 +5,7 @@ import threading
 import time
 
 from checks_data import ALL, exclude, pattern, same
-from cluster import REPO
+from cluster import REPO, TTL_MS
 from nodes import Failed, until
 from registry import DISTRIBUTED, check
 
@@ -236,9 +236,14 @@ def stopped_store(c):
 
 @check(DISTRIBUTED)
 def full_store(c):
-    """No room at the back end is ENOSPC or EDQUOT for writes or their fsync; with room all goes on."""
-    one = c.agent(0)
-    one.write_file(c.tide + "/before", pattern(1, 1 << 20))
+    """No room at the back end: writes are told; reading, removing and changes of hands go on; then all."""
+    one, other, folder = c.agent(0), c.agent(1), c.tide + "/full"
+    one.mkdir(folder)
+    kept, cut = [f"{folder}/kept{number}" for number in range(12)], folder + "/cut"
+    gone = [f"{folder}/gone{number}" for number in range(12)]
+    for number, path in enumerate([cut, *kept, *gone]):
+        one.write_file(path, pattern(number, 1 << 20))
+    settle(float(TTL_MS or 8000) / 1000, "renewals, with what the next takings need")
     c.backend.fill()
     refused = None
     for number in range(40):
@@ -247,12 +252,34 @@ def full_store(c):
         except OSError as error:
             refused = error
             break
-    c.backend.empty()
     if refused is None or refused.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise Failed(f"writes to a full back end: {refused!r}")
-    until("there is room again", lambda: try_write(one, c.tide + "/after"), 60, 1)
-    same("what was there before", c.agent(1).read_file(c.tide + "/before"), pattern(1, 1 << 20))
-    return f"{refused!r}"
+    settle(2 * float(TTL_MS or 8000) / 1000, "leases that cannot be renewed are over")
+    reads_and_removes(other, kept, gone[:6])
+    one.truncate(cut, 1000)
+    c.kill(0)
+    started = time.monotonic()
+    reads_and_removes(other, kept, gone[6:])
+    pause = time.monotonic() - started
+    same("a stand-in has seat 0", c.taken_by(0) != 0, True)
+    c.backend.empty()
+    until("there is room again", lambda: try_write(other, c.tide + "/after"), 60, 1)
+    c.restart(0)
+    until("the owner is back", lambda: c.taken_by(0) == 0, 60)
+    reads_and_removes(one, kept, [])
+    for number, path in enumerate(kept):
+        same(path, other.read_file(path), pattern(number + 1, 1 << 20))
+    same("what was cut", other.read_file(cut), pattern(0, 1 << 20)[:1000])
+    left = [name for name in other.listdir(folder) if name.startswith("gone")]
+    same("what was removed", left, [])
+    return f"{refused!r}; with a stand-in for seat 0 after {pause:.1f} s"
+
+
+def reads_and_removes(agent, kept, gone):
+    for number, path in enumerate(kept):
+        same(path, agent.read_file(path), pattern(number + 1, 1 << 20))
+    for path in gone:
+        agent.unlink(path)
 
 
 def try_write(agent, path):

@@ -337,7 +337,7 @@ pub enum Job {
         /// The file.
         handle: Handle,
     },
-    /// [`SeatTable::persist`]: whose opens and locks the seat knows outlives the node.
+    /// [`SeatTable::persist_holders`]: whose opens and locks the seat knows outlives the node.
     Persist {
         /// The seat's table.
         table: Arc<dyn SeatTable>,

@@ -145,6 +145,16 @@ pub trait SeatTable: Send + Sync {
     fn is_held(&self) -> bool {
         true
     }
+    /// The same for the marks of clients that hold something; or, where there is no room for them,
+    /// it outlives this node that the table may lack some ([`SeatTable::may_lack_holders`]).
+    fn persist_holders(&self) -> Result<(), Errno> {
+        self.persist()
+    }
+    /// Whether clients that the table does not know, or not as such, may have opens and locks from
+    /// the seat's last holder.
+    fn may_lack_holders(&self) -> bool {
+        false
+    }
     /// Makes sure that later stores into `len` bytes from `at` find room where the table is kept;
     /// false if there is none. Told before a client gets rows, which nobody uses then: what they
     /// hold may be lost.

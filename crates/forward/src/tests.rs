@@ -345,7 +345,7 @@ impl Host {
                 JobResult::Done
             }
             Job::Persist { table } => {
-                let done = table.persist().map(|()| Outcome::Done);
+                let done = table.persist_holders().map(|()| Outcome::Done);
                 JobResult::Op(done.map_err(crate::Access::Errno))
             }
             Job::Refused(refused) => refused.result(crate::Errno::EIO),

@@ -10,6 +10,8 @@ mod keeper;
 mod leased;
 mod memory;
 mod record;
+mod recorded;
+mod spare;
 mod table;
 mod uncached;
 mod written;

@@ -43,6 +43,8 @@ pub(super) struct Seat {
     pub(super) waiting: VecDeque<Key>,
     /// Until when locks are reclaimed.
     pub(super) grace_until: Option<Time>,
+    /// It ends when its time has come: nobody knows who may want to reclaim something.
+    pub(super) whole_grace: bool,
     /// When clients of the last holder that have not come here lose their rows.
     pub(super) strangers_until: Option<Time>,
     /// Rows whose intents could not be looked up so far.
@@ -161,6 +163,7 @@ impl Seat {
             used_end: 0,
             waiting: VecDeque::new(),
             grace_until: None,
+            whole_grace: false,
             strangers_until: None,
             unresolved: Vec::new(),
             resolving: 0,

@@ -110,6 +110,8 @@ impl Forwarder {
             rows.extend(all.filter(|row| table::peek(&*table, *row).0 == RowState::Intent));
         }
         let reclaiming = seat.clients.values().any(|seated| seated.reclaiming);
+        seat.whole_grace = table.may_lack_holders();
+        let reclaiming = reclaiming || seat.whole_grace;
         seat.grace_until = reclaiming.then_some(now + grace);
         seat.strangers_until = (!seat.clients.is_empty()).then_some(now + lease);
         seat.table = Some(table);
@@ -285,7 +287,8 @@ impl Forwarder {
 
     fn end_grace_if_all_came(&mut self, number: u16) {
         let seat = &self.seats[number];
-        if seat.in_grace() && !seat.clients.values().any(|seated| seated.reclaiming) {
+        let wait = seat.whole_grace || seat.clients.values().any(|seated| seated.reclaiming);
+        if seat.in_grace() && !wait {
             self.end_grace(number);
         }
     }
@@ -293,6 +296,7 @@ impl Forwarder {
     fn end_grace(&mut self, number: u16) {
         let seat = self.seat_mut(number);
         seat.grace_until = None;
+        seat.whole_grace = false;
         let table = seat.table.clone().expect("a held seat has a table");
         for seated in seat.clients.values_mut() {
             seated.reclaiming = false;

@@ -224,6 +224,7 @@ struct Written {
     fails: AtomicBool,
     full: AtomicBool,
     closed: AtomicBool,
+    lacks: bool,
     persisted: AtomicUsize,
 }
 
@@ -254,6 +255,10 @@ impl SeatTable for Written {
         !self.closed.load(Ordering::Relaxed)
     }
 
+    fn may_lack_holders(&self) -> bool {
+        self.lacks
+    }
+
     fn grow(&self) -> bool {
         self.table.grow()
     }
@@ -274,6 +279,7 @@ fn written() -> (World, Host, Tester, Arc<Written>) {
         fails: AtomicBool::new(false),
         full: AtomicBool::new(false),
         closed: AtomicBool::new(false),
+        lacks: false,
         persisted: AtomicUsize::new(0),
     });
     host.tell(Input::SeatTaken {
@@ -346,6 +352,7 @@ fn done_and_lost(op: impl Fn(Handle) -> Op) -> Vec<u8> {
         fails: AtomicBool::new(false),
         full: AtomicBool::new(false),
         closed: AtomicBool::new(false),
+        lacks: false,
         persisted: AtomicUsize::new(0),
     });
     next.tell(Input::SeatTaken {
@@ -472,4 +479,34 @@ fn an_intent_refused_because_the_seat_is_lost_is_no_error_of_the_back_end() {
     table.closed.store(true, Ordering::Relaxed);
     let request = tester.send(&mut host, create(root, "one", true), &[]);
     assert_eq!(tester.take(&mut host, &request).0, Err(Status::NotMySeat));
+}
+
+#[test]
+fn a_table_that_may_lack_holders_has_a_whole_grace_period() {
+    let mut world = World::new();
+    let mut host = Host::new(&world, world.config(0, 1));
+    let until = host.now + 100 * SECOND;
+    host.tell(Input::LeaseRenewed { until });
+    let (generation, table) = world.take(0, &host.switch);
+    host.tell(Input::SeatTaken {
+        seat: 0,
+        generation,
+        table: Arc::new(Written {
+            table,
+            fails: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            lacks: true,
+            persisted: AtomicUsize::new(0),
+        }),
+    });
+    let mut tester = Tester::new(&mut host, 7);
+    let file = tester.create(&mut host, "file");
+    assert!(host.reclaimed.is_empty(), "the table names nobody");
+    assert!(tester.call(&mut host, Op::ReclaimDone).is_ok());
+    let asked = tester.call(&mut host, lock(file, 1));
+    assert_eq!(asked, Err(Status::TryLater), "somebody may have it");
+    host.advance(11 * SECOND);
+    assert_eq!(host.reclaimed, [0]);
+    assert_eq!(tester.call(&mut host, lock(file, 1)), Ok(Outcome::Done));
 }

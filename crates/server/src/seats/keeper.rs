@@ -390,7 +390,7 @@ impl Rounds {
         info!(seat, "seat released");
     }
 
-    fn reclaimed(&self, seat: u16) {
+    fn reclaimed(&mut self, seat: u16) {
         super::sweep_if_settled(&self.files, seat, self.seats.settle(seat));
     }
 }

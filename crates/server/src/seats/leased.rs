@@ -3,13 +3,16 @@
 //! Each taking of a seat has a number, its generation, and a file of that number,
 //! `.tidegate/lease.SEAT.GENERATION`, that its taker makes exclusively: so no number is given
 //! twice, and what a holder writes too late lands in a file that nobody reads any more. The file
-//! has the lease's record in its first page, and the reply table behind it. A taker has the lock of
+//! is made ahead (`spare.rs`), has the lease's record in its first page (`recorded.rs`), and the
+//! reply table behind it. A taker has the lock of
 //! `.tidegate/seat.SEAT` first, waits until the last holder's lease must be over
 //! ([`tidegate_forward::lease`]), makes the next file, copies the table, and then says that it
 //! holds the seat. All of it goes past the page cache. These calls wait for the back end.
 
 use super::record::{Holder, Record, Stage};
-use super::uncached::{Page, UncachedFile, Way};
+use super::recorded;
+use super::spare::{self, Spare};
+use super::uncached::{UncachedFile, Way};
 use super::written::WrittenTable;
 use super::{HELD_BYTE, SETTLED_BYTE, Seats, SeatsError, TakenSeat};
 use crate::storage::Fence;
@@ -20,6 +23,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use tidegate_forward::SeatTable;
 use tidegate_forward::lease::{LeaseRecord, LeaseWatch, serves_until};
 use tidegate_sched::Time;
 
@@ -50,6 +54,10 @@ struct Held {
     file: Arc<UncachedFile>,
     record: Record,
     table: Arc<WrittenTable>,
+    /// For the next holder.
+    spare: Spare,
+    /// Clients that the table may have lacked have time to come: until then it may lack them still.
+    in_grace: bool,
     /// It is known to be lost, and waits to be let go.
     lost: bool,
 }
@@ -112,7 +120,7 @@ impl LeasedSeats {
         let error = |e| self.locks.file_error(seat, e);
         let files = self.generations().map_err(error)?;
         let files = files.get(&seat).cloned().unwrap_or_default();
-        let last = files.last().map(|number| self.record(seat, *number));
+        let last = files.leases.last().map(|number| self.record(seat, *number));
         let last = last.transpose().map_err(error)?;
         let now = self.options.fence.now();
         let watch = self.watches.entry(seat).or_default();
@@ -153,17 +161,20 @@ impl LeasedSeats {
 
     fn last(&self, seat: u16) -> io::Result<Option<Last>> {
         let files = self.generations()?;
-        let newest = files.get(&seat).and_then(|all| all.last());
+        let newest = files.get(&seat).and_then(|all| all.leases.last());
         newest.map(|newest| self.record(seat, *newest)).transpose()
     }
 
     /// Makes the next generation's file, with the table of the last one that is complete.
-    fn take(&mut self, seat: u16, lock: File, files: &[u64]) -> io::Result<Tried> {
-        let next = files.last().map_or_else(first_generation, |last| last + 1);
-        let name = file_name(seat, next);
+    fn take(&mut self, seat: u16, lock: File, files: &Generations) -> io::Result<Tried> {
+        let next = files
+            .leases
+            .last()
+            .map_or_else(first_generation, |last| last + 1);
         let folder = self.locks.folder.try_clone()?;
         let dir = folder.as_fd();
-        let Some(file) = UncachedFile::make(dir, &name, self.way)? else {
+        let made = files.spares.contains(&next);
+        let Some(file) = spare::take(dir, seat, next, made, self.way)? else {
             // Somebody is faster, whatever the lock says.
             return Ok(Tried::Busy);
         };
@@ -176,42 +187,42 @@ impl LeasedSeats {
             renewals: 0,
             ttl_ns: self.options.ttl_ns,
             holder: self.holder.clone(),
+            table_of: 0,
+            lacks_holders: false,
         };
-        file.write(0, &[record.encode()])?;
-        let mut complete = None;
-        for number in files.iter().rev() {
-            if let Last::Record(found) = self.record(seat, *number)?
-                && found.stage != Stage::Taking
-            {
-                complete = UncachedFile::open(dir, &file_name(seat, *number), self.way)?;
-                break;
-            }
-        }
+        recorded::write(&file, &mut record)?;
+        let (table_of, lack) = self.complete(seat, &files.leases)?.unzip();
+        record.lacks_holders = lack.unwrap_or(false);
+        let complete = table_of.map(|number| file_name(seat, number));
+        let complete = complete.map(|name| UncachedFile::open(dir, &name, self.way));
+        let complete = complete.transpose()?.flatten();
         let fence = self.options.fence.clone();
-        let table = WrittenTable::take_over(file.clone(), fence, complete.as_ref())?;
+        let table =
+            WrittenTable::take_over(file.clone(), fence, complete.as_ref(), record.lacks_holders)?;
         let until = serves_until(began, self.options.ttl_ns);
         self.options.fence.opens_until(match self.held.is_empty() {
             true => until,
             false => until.min(self.options.fence.until()),
         });
-        table.write(true)?;
+        match table.write(true) {
+            Err(error) if recorded::is_full(&error) => {
+                record.table_of = table_of.unwrap_or(0);
+                table.set_partial(true);
+            }
+            written => written?,
+        }
         record.stage = Stage::Held;
-        file.write(0, &[record.encode()])?;
-        if self.locks.locks_work && !self.locks.is_held(seat)? {
-            let what = "the lock of the seat's file was granted and is not seen to be held: byte \
-                        locks do not work on this mount";
-            return Err(io::Error::other(what));
-        }
-        for number in files {
-            // One that stays is removed by the next taking.
-            let _ = rustix::fs::unlinkat(dir, file_name(seat, *number), AtFlags::empty());
-        }
+        recorded::write(&file, &mut record)?;
+        self.check_lock(seat)?;
+        self.remove_older(seat, &record, files);
         let table = Arc::new(table);
         let held = Held {
             lock,
             file,
             record,
             table: table.clone(),
+            spare: Spare::default(),
+            in_grace: table.may_lack_holders(),
             lost: false,
         };
         self.held.insert(seat, held);
@@ -225,15 +236,65 @@ impl LeasedSeats {
         Ok(Tried::Taken(taken, self.options.fence.until()))
     }
 
+    /// A lock that was just granted must be seen to be held.
+    fn check_lock(&self, seat: u16) -> io::Result<()> {
+        if self.locks.locks_work && !self.locks.is_held(seat)? {
+            let what = "the lock of the seat's file was granted and is not seen to be held: byte \
+                        locks do not work on this mount";
+            return Err(io::Error::other(what));
+        }
+        Ok(())
+    }
+
+    /// The generation whose file has the last whole table, and whether that may lack clients.
+    fn complete(&self, seat: u16, leases: &[u64]) -> io::Result<Option<(u64, bool)>> {
+        for number in leases.iter().rev() {
+            if let Last::Record(found) = self.record(seat, *number)?
+                && found.stage != Stage::Taking
+            {
+                let table_of = match found.table_of {
+                    0 => *number,
+                    elsewhere => elsewhere,
+                };
+                return Ok(Some((table_of, found.lacks_holders)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes what is of no use to anybody any more. What stays is removed by the next taking.
+    fn remove_older(&self, seat: u16, record: &Record, files: &Generations) {
+        let dir = self.locks.folder.as_fd();
+        let own = record.generation;
+        let older = files.leases.iter().filter(|number| **number < own);
+        for number in older.filter(|number| **number != record.table_of) {
+            let _ = rustix::fs::unlinkat(dir, file_name(seat, *number), AtFlags::empty());
+        }
+        let ahead = files.spares.iter().chain(&files.drafts);
+        for number in ahead.filter(|number| **number <= own) {
+            spare::remove(dir, seat, *number);
+        }
+    }
+
     /// Renews what is held here. Seats that are lost stay here until they are released.
     pub fn renew(&mut self) -> Renewal {
         let mut renewal = Renewal::default();
         if self.held.values().all(|held| held.lost) || self.lapsed() {
             return renewal;
         }
-        match self.renew_all(&mut renewal.lost) {
+        let began = self.options.fence.now();
+        let renewed = self.generations().and_then(|files| {
+            let until = self.renew_all(began, &files, &mut renewal.lost)?;
+            Ok((until, files))
+        });
+        match renewed {
             // A back end that is full takes no more rows, and the seats are held all the same.
-            Ok(until) => (renewal.until, renewal.trouble) = (until, self.write_tables().err()),
+            Ok((until, files)) => {
+                (renewal.until, renewal.trouble) = (until, self.write_tables().err());
+                if until.is_some() {
+                    self.make_spares(&files);
+                }
+            }
             Err(error) => renewal.trouble = Some(error),
         }
         for (seat, _) in &renewal.lost {
@@ -244,22 +305,48 @@ impl LeasedSeats {
         renewal
     }
 
-    /// Writes what could wait until now.
-    fn write_tables(&self) -> io::Result<()> {
-        let mut held = self.held.values().filter(|held| !held.lost);
-        held.try_for_each(|held| held.table.write(true))
+    /// Writes what could wait until now, and what had no room until now.
+    fn write_tables(&mut self) -> io::Result<()> {
+        let held = self.held.values_mut().filter(|held| !held.lost);
+        for held in held {
+            let knows_all = held.table.write_all()?;
+            if held.record.table_of != 0 || knows_all {
+                held.record.table_of = 0;
+                held.record.lacks_holders = held.in_grace;
+                recorded::write(&held.file, &mut held.record)?;
+            }
+            held.table.set_partial(false);
+        }
+        Ok(())
     }
 
-    fn renew_all(&mut self, lost: &mut Vec<(u16, String)>) -> io::Result<Option<Time>> {
-        let began = self.options.fence.now();
-        let files = self.generations()?;
+    /// Makes what the next takings need, and removes what is left of earlier ones.
+    fn make_spares(&mut self, files: &BTreeMap<u16, Generations>) {
+        let none = Generations::default();
+        for seat in self.held() {
+            let files = files.get(&seat).unwrap_or(&none);
+            self.remove_older(seat, &self.held[&seat].record, files);
+            let held = self.held.get_mut(&seat).expect("it is one of them");
+            let next = (seat, held.record.generation + 1);
+            let dir = self.locks.folder.as_fd();
+            // Where there is no room now, there may be at the next renewal.
+            let _ = held.spare.fit(dir, next, &held.table, self.way);
+        }
+    }
+
+    fn renew_all(
+        &mut self,
+        began: Time,
+        files: &BTreeMap<u16, Generations>,
+        lost: &mut Vec<(u16, String)>,
+    ) -> io::Result<Option<Time>> {
         let mut renewed = false;
         for (seat, held) in self.held.iter_mut().filter(|(_, held)| !held.lost) {
-            let newest = files.get(seat).and_then(|all| all.last()).copied();
+            let newest = files.get(seat).and_then(|all| all.leases.last()).copied();
             if newest != Some(held.record.generation) {
                 let newer = newest.filter(|newest| *newest > held.record.generation);
                 let by = newer.map_or("its lease's file is gone".to_owned(), |newest| {
-                    let record = read_record(&self.locks, *seat, newest);
+                    let record = recorded::read(&self.locks, *seat, newest);
                     let name = record.map_or_else(|_| String::new(), |last| last.name());
                     format!("{name} has taken it with generation {newest}")
                 });
@@ -271,8 +358,17 @@ impl LeasedSeats {
                 lost.push((*seat, why));
                 continue;
             }
-            held.record.renewals += 1;
-            held.file.write(0, &[held.record.encode()])?;
+            let lacks = held.table.lacks_some();
+            held.record.lacks_holders = lacks || held.in_grace;
+            recorded::write(&held.file, &mut held.record)?;
+            if lacks {
+                held.table.lack_recorded();
+            }
+            let name = file_name(*seat, held.record.generation);
+            if !held.file.is_at(self.locks.folder.as_fd(), &name)? {
+                lost.push((*seat, "another has its lease's name".to_owned()));
+                continue;
+            }
             renewed = true;
         }
         if !renewed {
@@ -296,9 +392,9 @@ impl LeasedSeats {
         let mut said = Ok(());
         if !held.lost && !lapsed {
             held.record.stage = Stage::Free;
-            let page = held.record.encode();
             said = held.table.write(true);
-            said = said.and_then(|()| held.file.write(0, &[page]));
+            held.record.table_of = 0;
+            said = said.and_then(|()| recorded::write(&held.file, &mut held.record));
         }
         held.table.close();
         for byte in [SETTLED_BYTE, HELD_BYTE] {
@@ -310,14 +406,13 @@ impl LeasedSeats {
     }
 
     /// Says that the grace period of a seat held here is over.
-    pub fn settle(&self, seat: u16) -> Result<(), SeatsError> {
-        match self.held.get(&seat) {
-            Some(held) => self
-                .locks
-                .try_lock(seat, &held.lock, SETTLED_BYTE)
-                .map(|_| ()),
-            None => Ok(()),
-        }
+    pub fn settle(&mut self, seat: u16) -> Result<(), SeatsError> {
+        let Some(held) = self.held.get_mut(&seat) else {
+            return Ok(());
+        };
+        held.in_grace = false;
+        let settled = self.locks.try_lock(seat, &held.lock, SETTLED_BYTE);
+        settled.map(|_| ())
     }
 
     /// Seats held here that are not known to be lost.
@@ -331,26 +426,44 @@ impl LeasedSeats {
         !self.held.is_empty() && self.options.fence.is_closed()
     }
 
-    /// The generations that have a file, by seat, in order.
-    fn generations(&self) -> io::Result<BTreeMap<u16, Vec<u64>>> {
-        let mut found = BTreeMap::<u16, Vec<u64>>::new();
+    /// The generations that have a file, by seat.
+    fn generations(&self) -> io::Result<BTreeMap<u16, Generations>> {
+        let mut found = BTreeMap::<u16, Generations>::new();
         for entry in rustix::fs::Dir::read_from(&self.locks.folder)? {
             let entry = entry?;
-            if let Some((seat, generation)) = parse_name(entry.file_name().to_bytes()) {
-                found.entry(seat).or_default().push(generation);
+            let name = entry.file_name().to_bytes();
+            if let Some((seat, generation)) = parse_after("lease.", name) {
+                found.entry(seat).or_default().leases.push(generation);
+            } else if let Some((seat, generation)) = spare::parse_name(name) {
+                found.entry(seat).or_default().spares.push(generation);
+            } else if let Some((seat, generation)) = spare::parse_draft(name) {
+                found.entry(seat).or_default().drafts.push(generation);
             }
         }
-        found.values_mut().for_each(|all| all.sort_unstable());
+        found
+            .values_mut()
+            .for_each(|all| all.leases.sort_unstable());
         Ok(found)
     }
 
     fn record(&self, seat: u16, generation: u64) -> io::Result<Last> {
-        read_record(&self.locks, seat, generation)
+        recorded::read(&self.locks, seat, generation)
     }
 }
 
+/// The generations of a seat that have a file.
+#[derive(Clone, Debug, Default)]
+struct Generations {
+    /// Those that were taken, in order.
+    leases: Vec<u64>,
+    /// Those that nobody has taken yet.
+    spares: Vec<u64>,
+    /// Those whose files are not whole, or were not needed.
+    drafts: Vec<u64>,
+}
+
 /// What a lease's file says.
-enum Last {
+pub(super) enum Last {
     Record(Record),
     /// It has no record: whoever made it has not written one, or a part of it.
     Unwritten(u64),
@@ -378,32 +491,19 @@ impl Last {
     }
 }
 
-fn read_record(locks: &Seats, seat: u16, generation: u64) -> io::Result<Last> {
-    let file = UncachedFile::open(
-        locks.folder.as_fd(),
-        &file_name(seat, generation),
-        Way::Past,
-    )?;
-    let mut page = [Page::ZERO];
-    if let Some(file) = file {
-        file.read(0, &mut page)?;
-    }
-    let record = Record::decode(&page[0]).filter(|record| record.generation == generation);
-    Ok(record.map_or(Last::Unwritten(generation), Last::Record))
-}
-
 /// The first number of a seat. It is the time, so that numbers go on rising where the hidden folder
 /// was removed.
 pub(super) fn first_generation() -> u64 {
     crate::identity::wall_ns() / 1_000_000_000
 }
 
-fn file_name(seat: u16, generation: u64) -> String {
+pub(super) fn file_name(seat: u16, generation: u64) -> String {
     format!("lease.{seat}.{generation}")
 }
 
-fn parse_name(name: &[u8]) -> Option<(u16, u64)> {
-    let rest = std::str::from_utf8(name).ok()?.strip_prefix("lease.")?;
+/// Seat and generation behind a word.
+pub(super) fn parse_after(word: &str, name: &[u8]) -> Option<(u16, u64)> {
+    let rest = std::str::from_utf8(name).ok()?.strip_prefix(word)?;
     let (seat, generation) = rest.split_once('.')?;
     Some((seat.parse().ok()?, generation.parse().ok()?))
 }

@@ -7,9 +7,14 @@ use tidegate_wire::frame::checksum;
 
 const MAGIC: [u8; 8] = *b"tidelese";
 const VERSION: u32 = 1;
+/// Of a record whose table is another generation's: who knows version 1 only must not believe it.
+const VERSION_ELSEWHERE: u32 = 2;
 const CRC_AT: usize = PAGE - 4;
 /// Longest name of a node.
 const HOST_MAX: usize = 255;
+const TABLE_OF_AT: usize = 344;
+/// Bytes behind which a page has its checksum only.
+const USED: usize = TABLE_OF_AT + 8;
 
 /// How far a taking has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +48,15 @@ pub(super) struct Holder {
 pub(super) struct Record {
     pub(super) stage: Stage,
     pub(super) generation: u64,
+    /// Records of this generation before this one.
     pub(super) renewals: u64,
     pub(super) ttl_ns: u64,
     pub(super) holder: Holder,
+    /// The generation whose file has the whole table; 0: this one's. Where the back end was too
+    /// full for a copy, it stays where it is until there is room.
+    pub(super) table_of: u64,
+    /// The table may lack clients that have opens or locks: there was no room for them.
+    pub(super) lacks_holders: bool,
 }
 
 impl Holder {
@@ -94,13 +105,19 @@ impl Record {
         let mut page = Page::ZERO;
         let bytes = &mut page.0;
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = match self.table_of {
+            0 => VERSION,
+            _ => VERSION_ELSEWHERE,
+        };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        bytes[TABLE_OF_AT..USED].copy_from_slice(&self.table_of.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.holder.forwarder.to_le_bytes());
         bytes[14] = match self.stage {
             Stage::Taking => 1,
             Stage::Held => 2,
             Stage::Free => 3,
         };
+        bytes[15] = u8::from(self.lacks_holders);
         let holder = &self.holder;
         let words = [
             self.generation,
@@ -129,7 +146,8 @@ impl Record {
         let bytes = &page.0;
         let crc = u32::from_le_bytes(bytes[CRC_AT..].try_into().expect("four bytes"));
         let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
-        if bytes[..8] != MAGIC || version != VERSION || crc != checksum(&bytes[..CRC_AT]) {
+        let known = [VERSION, VERSION_ELSEWHERE].contains(&version);
+        if bytes[..8] != MAGIC || !known || crc != checksum(&bytes[..CRC_AT]) {
             return None;
         }
         let word = |number: usize| {
@@ -157,7 +175,23 @@ impl Record {
                 began: word(5),
                 host: String::from_utf8_lossy(&bytes[81..81 + len]).into_owned(),
             },
+            lacks_holders: bytes[15] != 0,
+            table_of: u64::from_le_bytes(bytes[TABLE_OF_AT..USED].try_into().expect("eight bytes")),
         })
+    }
+
+    /// An encoded record without the zeros before its checksum.
+    pub(super) fn shorten(page: &Page) -> Vec<u8> {
+        [&page.0[..USED], &page.0[CRC_AT..]].concat()
+    }
+
+    /// The page that was shortened; None if the bytes are not that many.
+    pub(super) fn lengthen(bytes: &[u8]) -> Option<Page> {
+        let (used, crc) = bytes.split_at_checked(USED)?;
+        let mut page = Page::ZERO;
+        page.0[..USED].copy_from_slice(used);
+        page.0[CRC_AT..].copy_from_slice(<&[u8; 4]>::try_from(crc).ok()?);
+        Some(page)
     }
 }
 
@@ -190,6 +224,8 @@ mod tests {
             renewals: 5,
             ttl_ns: 8_000_000_000,
             holder: Holder::own(3).expect("random numbers"),
+            table_of: 0,
+            lacks_holders: false,
         }
     }
 
@@ -197,7 +233,16 @@ mod tests {
     fn a_record_comes_back_and_a_damaged_one_does_not() {
         let record = record();
         let page = record.encode();
-        assert_eq!(Record::decode(&page), Some(record));
+        assert_eq!(Record::decode(&page), Some(record.clone()));
+        let elsewhere = Record {
+            table_of: 1 << 39,
+            lacks_holders: true,
+            ..record
+        };
+        let short = Record::shorten(&elsewhere.encode());
+        let again = Record::lengthen(&short).expect("as long as it was");
+        assert_eq!(Record::decode(&again), Some(elsewhere));
+        assert!(Record::lengthen(&short[1..]).is_none());
         for at in [0, 9, 14, 17, 90, PAGE - 1] {
             let mut damaged = page.clone();
             damaged.0[at] ^= 1;

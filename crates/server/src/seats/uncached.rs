@@ -21,9 +21,15 @@ impl Page {
     pub(super) const ZERO: Page = Page([0; PAGE]);
 }
 
+/// The extended attribute that a note is kept in.
+const NOTE: &str = "user.tidegate.lease";
+/// Longest note.
+const NOTE_MAX: usize = 1024;
+
 /// See the file's first line.
 pub(super) struct UncachedFile {
     fd: OwnedFd,
+    way: Way,
 }
 
 /// How a file is written.
@@ -65,6 +71,53 @@ impl UncachedFile {
         }
     }
 
+    /// Whether a name is there, as the back end says.
+    pub(super) fn is_there(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+        match rustix::fs::statx(dir, name, flags, StatxFlags::INO) {
+            Ok(_) => Ok(true),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether a name leads to this file, as the back end says.
+    pub(super) fn is_at(&self, dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+        let own = rustix::fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
+        match rustix::fs::statx(dir, name, flags, StatxFlags::INO) {
+            Ok(found) => Ok(found.stx_ino == own.stx_ino),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Keeps some bytes beside those of the file.
+    pub(super) fn set_note(&self, bytes: &[u8]) -> io::Result<()> {
+        assert!(bytes.len() <= NOTE_MAX, "a note is short");
+        let how = rustix::fs::XattrFlags::empty();
+        rustix::fs::fsetxattr(&self.fd, NOTE, bytes, how)?;
+        if self.way == Way::Stable {
+            rustix::fs::fsync(&self.fd)?;
+        }
+        Ok(())
+    }
+
+    /// They, if there are any.
+    pub(super) fn note(&self) -> io::Result<Option<Vec<u8>>> {
+        use rustix::io::Errno;
+        let mut bytes = vec![0; NOTE_MAX];
+        match rustix::fs::fgetxattr(&self.fd, NOTE, &mut bytes[..]) {
+            Ok(len) => {
+                bytes.truncate(len);
+                Ok(Some(bytes))
+            }
+            // A note of others is none.
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Its length now, whoever made it longer.
     pub(super) fn len(&self) -> io::Result<u64> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
@@ -92,6 +145,10 @@ impl UncachedFile {
 
     /// Writes pages at an offset.
     pub(super) fn write(&self, at: u64, pages: &[Page]) -> io::Result<()> {
+        #[cfg(test)]
+        if full::IS_FULL.get() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
         let bytes = bytes_of(pages);
         let mut done = 0;
         while done < bytes.len() {
@@ -110,6 +167,16 @@ impl UncachedFile {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at, len))?;
         Ok(())
+    }
+}
+
+/// A back end that takes no bytes, as a full CephFS, for the tests of one thread.
+#[cfg(test)]
+pub(super) mod full {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(in crate::seats) static IS_FULL: Cell<bool> = const { Cell::new(false) };
     }
 }
 
@@ -132,7 +199,7 @@ fn open(dir: BorrowedFd<'_>, name: &str, way: Way, more: OFlags) -> io::Result<U
         }
         opened => opened?,
     };
-    Ok(UncachedFile { fd })
+    Ok(UncachedFile { fd, way })
 }
 
 #[cfg(test)]

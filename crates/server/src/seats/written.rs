@@ -11,7 +11,7 @@ use super::uncached::{PAGE, Page, UncachedFile};
 use crate::storage::Fence;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_forward::{ENTRIES_BYTES, Errno, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, used_ranges};
 
@@ -32,7 +32,20 @@ pub(super) struct WrittenTable {
     writing: Mutex<()>,
     /// The seat was let go or lost.
     closed: AtomicBool,
+    /// The file has not got yet what the last holder's has: nothing counts as persisted.
+    partial: AtomicBool,
+    /// What the lease's record says of clients that the table has no room for.
+    lack: AtomicU8,
+    /// The table was taken over with such a record.
+    inherits_lack: bool,
 }
+
+/// The record says nothing of clients that the table may lack.
+const LACKS_NONE: u8 = 0;
+/// Some wait until it does.
+const LACKS_SOME: u8 = 1;
+/// It does.
+const LACK_RECORDED: u8 = 2;
 
 /// A bit for each page.
 struct Marks(Box<[AtomicU64]>);
@@ -68,6 +81,7 @@ impl WrittenTable {
         file: Arc<UncachedFile>,
         fence: Fence,
         last: Option<&UncachedFile>,
+        inherits_lack: bool,
     ) -> io::Result<WrittenTable> {
         let table = WrittenTable {
             memory: TableMemory::private(SEGMENT_BYTES)?,
@@ -77,11 +91,42 @@ impl WrittenTable {
             later: Marks::new(),
             writing: Mutex::new(()),
             closed: AtomicBool::new(false),
+            partial: AtomicBool::new(false),
+            lack: AtomicU8::new(LACKS_NONE),
+            inherits_lack,
         };
+        // Clients that come later find room for their entries, however full it is by then.
+        table.mark(&table.now, 0, ENTRIES_BYTES);
         if let Some(last) = last {
             table.read(last)?;
         }
         Ok(table)
+    }
+
+    /// Whether the next record is to say that the table may lack clients.
+    pub(super) fn lacks_some(&self) -> bool {
+        self.lack.load(Ordering::Acquire) != LACKS_NONE
+    }
+
+    /// The record says so now.
+    pub(super) fn lack_recorded(&self) {
+        self.lack.store(LACK_RECORDED, Ordering::Release);
+    }
+
+    /// Writes all that is marked; true if the record need not say any more that clients may be
+    /// missing. Those that find no room from now on wait until it says so again.
+    pub(super) fn write_all(&self) -> io::Result<bool> {
+        let lack = self.lack.swap(LACKS_NONE, Ordering::AcqRel);
+        let written = self.write(true);
+        if written.is_err() {
+            self.lack.fetch_max(lack, Ordering::AcqRel);
+        }
+        written.map(|()| lack != LACKS_NONE)
+    }
+
+    /// The back end had no room for all of it, and the record says where it is.
+    pub(super) fn set_partial(&self, partial: bool) {
+        self.partial.store(partial, Ordering::Release);
     }
 
     /// Reads the entries, and of the rows those that they say are used.
@@ -170,6 +215,17 @@ impl WrittenTable {
     }
 }
 
+/// Numbers of the file's pages that hold entries, or rows that are used.
+pub(super) fn pages_with_room(table: &WrittenTable) -> impl Iterator<Item = u64> {
+    let segments = (0..table.len()).step_by(SEGMENT_BYTES);
+    let entries = segments.map(|at| at..at + ENTRIES_BYTES);
+    let ranges: Vec<Range<usize>> = entries.chain(used_ranges(table)).collect();
+    let first = TABLE_AT / PAGE as u64;
+    let pages = |range: Range<usize>| range.start / PAGE..range.end.div_ceil(PAGE);
+    let all = ranges.into_iter().flat_map(pages);
+    all.map(move |page| first + page as u64)
+}
+
 impl SeatTable for WrittenTable {
     fn load(&self, at: usize, bytes: &mut [u8]) {
         self.memory.load(at, bytes);
@@ -190,6 +246,9 @@ impl SeatTable for WrittenTable {
     }
 
     fn persist(&self) -> Result<(), Errno> {
+        if self.partial.load(Ordering::Acquire) {
+            return Err(Errno::ENOSPC);
+        }
         self.write(false).map_err(|error| {
             let errno = error.raw_os_error().and_then(|errno| errno.try_into().ok());
             tracing::warn!(%error, "a reply table cannot be written");
@@ -199,6 +258,22 @@ impl SeatTable for WrittenTable {
 
     fn is_held(&self) -> bool {
         !self.closed.load(Ordering::Acquire) && !self.fence.is_closed()
+    }
+
+    fn persist_holders(&self) -> Result<(), Errno> {
+        let persisted = self.persist();
+        if !matches!(persisted, Err(Errno::ENOSPC | Errno::EDQUOT)) {
+            return persisted;
+        }
+        match self.lack.fetch_max(LACKS_SOME, Ordering::AcqRel) {
+            LACK_RECORDED => Ok(()),
+            // The next renewal records it.
+            _ => persisted,
+        }
+    }
+
+    fn may_lack_holders(&self) -> bool {
+        self.inherits_lack
     }
 
     fn give_back(&self, at: usize, len: usize) {
@@ -244,7 +319,8 @@ mod tests {
     }
 
     fn table(scratch: &Scratch, name: &str, last: Option<&UncachedFile>) -> WrittenTable {
-        WrittenTable::take_over(file(scratch, name), Fence::default(), last).expect("table")
+        let file = file(scratch, name);
+        WrittenTable::take_over(file, Fence::default(), last, false).expect("table")
     }
 
     /// All of the client's pages are used.
@@ -289,7 +365,8 @@ mod tests {
         let scratch = Scratch::new("written-late");
         let fence = Fence::default();
         let file = file(&scratch, "lease.0.1");
-        let late = WrittenTable::take_over(file.clone(), fence.clone(), None).expect("table");
+        let late =
+            WrittenTable::take_over(file.clone(), fence.clone(), None, false).expect("table");
         late.store(0, &entry_of_client_1());
         fence.opens_until(Time(0));
         assert_eq!(late.persist(), Err(Errno::EIO));

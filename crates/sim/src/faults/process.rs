@@ -429,7 +429,7 @@ impl Process {
                 JobResult::Done
             }
             Job::Persist { table } => {
-                let done = table.persist().map(|()| Outcome::Done);
+                let done = table.persist_holders().map(|()| Outcome::Done);
                 JobResult::Op(done.map_err(Access::Errno))
             }
             Job::Refused(refused) => refused.result(Errno::EIO),

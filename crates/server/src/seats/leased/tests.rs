@@ -2,7 +2,7 @@
 
 use super::super::Seats;
 use super::*;
-use crate::storage::scratch::Scratch;
+use crate::storage::scratch::{Scratch, Tmpfs};
 use crate::storage::{ExportOptions, PosixFiles};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_wire::Layout;
@@ -90,7 +90,7 @@ fn each_taking_has_a_higher_number_and_a_file_of_its_own() {
     b.release(0).expect("release");
     assert_eq!(taken(&mut a, 0).generation, first + 2);
     let files = a.generations().expect("list");
-    assert_eq!(files[&0], [first + 2], "older files are gone");
+    assert_eq!(files[&0].leases, [first + 2], "older files are gone");
 }
 
 #[test]
@@ -151,6 +151,8 @@ fn a_newer_generation_ends_the_older_one_at_its_next_renewal() {
         renewals: 0,
         ttl_ns: TTL,
         holder: b.holder.clone(),
+        table_of: 0,
+        lacks_holders: false,
     };
     let page = [record.encode()];
     made.expect("new").write(0, &page).expect("write");
@@ -222,4 +224,158 @@ fn nothing_is_taken_before_what_was_lost_is_let_go() {
     taken(&mut a, 1);
     assert!(!a.options.fence.is_closed());
     taken(&mut a, 0);
+}
+
+/// A row that a holder has persisted for a client, with the client's entry.
+fn persist_row(table: &dyn tidegate_forward::SeatTable, row: &[u8]) {
+    let mut entry = [0; 64];
+    entry[0] = 1;
+    let crc = tidegate_wire::frame::checksum(&entry[..8]);
+    entry[8..12].copy_from_slice(&crc.to_le_bytes());
+    table.store(0, &entry);
+    table.store(tidegate_forward::ENTRIES_BYTES, row);
+    table.persist().expect("room");
+}
+
+fn row_of(taken: &TakenSeat) -> [u8; 9] {
+    let mut bytes = [0; 9];
+    taken
+        .table
+        .load(tidegate_forward::ENTRIES_BYTES, &mut bytes);
+    bytes
+}
+
+/// Fills a file system to its last byte.
+fn fill(scratch: &Scratch) {
+    use std::io::Write;
+    let mut ballast = File::create(scratch.path().join("ballast")).expect("a name has room");
+    while ballast.write_all(&[1; 4096]).is_ok() {}
+}
+
+#[test]
+fn a_seat_changes_hands_where_there_is_no_room_for_another_file() {
+    let scratch = Scratch::new("leased-full");
+    let Some(_mount) = Tmpfs::mount(scratch.path(), "4m") else {
+        return;
+    };
+    let (mut a, mut b, clock) = two(&scratch);
+    let first = taken(&mut a, 0);
+    persist_row(&*first.table, b"an intent");
+    assert!(a.renew().until.is_some());
+    fill(&scratch);
+    assert!(a.renew().until.is_some(), "records need no more room");
+    lose_lock(&a, 0);
+    let second = wait_and_take(&mut b, 0, &clock);
+    assert_eq!(second.generation, first.generation + 1);
+    assert_eq!(&row_of(&second), b"an intent");
+    second
+        .table
+        .store(tidegate_forward::ENTRIES_BYTES, b"its own 2");
+    second.table.persist().expect("the room of that row is had");
+    assert!(b.renew().until.is_some());
+    // Nothing could be made ahead for the third one: it needs room.
+    std::fs::remove_file(scratch.path().join("ballast")).expect("it was made");
+    a.release(0).expect("it was lost");
+    lose_lock(&b, 0);
+    let third = wait_and_take(&mut a, 0, &clock);
+    assert_eq!(&row_of(&third), b"its own 2");
+}
+
+#[test]
+fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
+    use super::super::uncached::full::IS_FULL;
+    let scratch = Scratch::new("leased-no-bytes");
+    let (mut a, mut b, clock) = two(&scratch);
+    let first = taken(&mut a, 0);
+    persist_row(&*first.table, b"an intent");
+    IS_FULL.set(true);
+    for _ in 0..5 {
+        clock.pass(TTL / 2);
+        let renewal = a.renew();
+        assert!(renewal.until.is_some() && renewal.lost.is_empty());
+        assert!(busy(&mut b, 0));
+    }
+    lose_lock(&a, 0);
+    let second = wait_and_take(&mut b, 0, &clock);
+    assert_eq!(&row_of(&second), b"an intent");
+    assert!(second.table.persist().is_err(), "the copy is not made yet");
+    a.release(0).expect("it was lost");
+    lose_lock(&b, 0);
+    let third = wait_and_take(&mut a, 0, &clock);
+    assert_eq!(third.generation, first.generation + 2);
+    assert_eq!(&row_of(&third), b"an intent");
+    b.release(0).expect("it was lost");
+    IS_FULL.set(false);
+    assert!(a.renew().trouble.is_none(), "the copy is made");
+    third.table.persist().expect("room");
+    assert!(a.renew().until.is_some());
+    let files = a.generations().expect("list");
+    assert_eq!(files[&0].leases, [third.generation], "the others are gone");
+    assert_eq!(files[&0].spares, [third.generation + 1]);
+    lose_lock(&a, 0);
+    let fourth = wait_and_take(&mut b, 0, &clock);
+    assert_eq!(&row_of(&fourth), b"an intent");
+}
+
+#[test]
+fn who_holds_something_without_room_to_say_so_is_waited_for() {
+    use super::super::uncached::full::IS_FULL;
+    let scratch = Scratch::new("leased-holders");
+    let (mut a, mut b, clock) = two(&scratch);
+    let first = taken(&mut a, 0);
+    assert!(!first.table.may_lack_holders());
+    IS_FULL.set(true);
+    first.table.store(64, &[1; 64]);
+    assert!(first.table.persist_holders().is_err(), "no record says so");
+    assert!(a.renew().until.is_some());
+    assert_eq!(first.table.persist_holders(), Ok(()));
+    assert!(
+        first.table.persist().is_err(),
+        "an intent is another matter"
+    );
+    lose_lock(&a, 0);
+    let second = wait_and_take(&mut b, 0, &clock);
+    assert!(second.table.may_lack_holders());
+    // Nobody has come to it yet when it is lost, too.
+    a.release(0).expect("it was lost");
+    assert!(b.renew().until.is_some());
+    lose_lock(&b, 0);
+    let third = wait_and_take(&mut a, 0, &clock);
+    assert!(third.table.may_lack_holders());
+    a.settle(0).expect("the lock works");
+    IS_FULL.set(false);
+    b.release(0).expect("it was lost");
+    assert!(a.renew().trouble.is_none());
+    lose_lock(&a, 0);
+    let fourth = wait_and_take(&mut b, 0, &clock);
+    assert!(
+        !fourth.table.may_lack_holders(),
+        "all that came are in the table"
+    );
+}
+
+#[test]
+fn of_two_that_take_a_generation_one_gets_it() {
+    let scratch = Scratch::new("leased-spare");
+    let (mut a, _b, _clock) = two(&scratch);
+    taken(&mut a, 1);
+    let table = a.held[&1].table.clone();
+    let dir = a.locks.folder.as_fd();
+    let fit = |generation| Spare::default().fit(dir, (0, generation), &table, Way::Past);
+    for made in [false, true] {
+        let generation = 7 + u64::from(made);
+        if made {
+            fit(generation).expect("room");
+        }
+        let took = |made| spare::take(dir, 0, generation, made, Way::Past).expect("take");
+        assert!(took(made).is_some());
+        assert!(took(made).is_none(), "it has been seen before it was moved");
+        assert!(took(false).is_none(), "it has not been seen");
+        fit(generation).expect("it is too late, and no error");
+    }
+    let files = a.generations().expect("list");
+    assert_eq!(
+        (&*files[&0].leases, &*files[&0].spares),
+        (&[7, 8][..], &[][..])
+    );
 }
