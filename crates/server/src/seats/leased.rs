@@ -47,15 +47,23 @@ pub struct LeasedSeats {
     holder: Holder,
     held: BTreeMap<u16, Held>,
     watches: BTreeMap<u16, LeaseWatch>,
+    /// The back end was full, and is not asked for more room until then.
+    full_until: Time,
 }
+
+/// Generations of a seat for which files are made ahead: so often it changes hands where no new
+/// files are made.
+const SPARES: usize = 3;
+/// Times to live between two tries to write what a full back end had no room for.
+const FULL_TTLS: u64 = 2;
 
 struct Held {
     lock: File,
     file: Arc<UncachedFile>,
     record: Record,
     table: Arc<WrittenTable>,
-    /// For the next holder.
-    spare: Spare,
+    /// For the next holders.
+    spares: [Spare; SPARES],
     /// Clients that the table may have lacked have time to come: until then it may lack them still.
     in_grace: bool,
     /// It is known to be lost, and waits to be let go.
@@ -98,6 +106,7 @@ impl LeasedSeats {
             way,
             held: BTreeMap::new(),
             watches: BTreeMap::new(),
+            full_until: Time(0),
         })
     }
 
@@ -221,7 +230,7 @@ impl LeasedSeats {
             file,
             record,
             table: table.clone(),
-            spare: Spare::default(),
+            spares: Default::default(),
             in_grace: table.may_lack_holders(),
             lost: false,
         };
@@ -290,9 +299,17 @@ impl LeasedSeats {
         match renewed {
             // A back end that is full takes no more rows, and the seats are held all the same.
             Ok((until, files)) => {
-                (renewal.until, renewal.trouble) = (until, self.write_tables().err());
-                if until.is_some() {
-                    self.make_spares(&files);
+                renewal.until = until;
+                if until.is_some() && began >= self.full_until {
+                    let written = self.write_tables();
+                    let made = written.and_then(|()| self.make_spares(&files));
+                    if made.as_ref().is_err_and(recorded::is_full) {
+                        // A full back end takes a second to say so, and renewals must not wait.
+                        self.full_until = began + self.options.ttl_ns * FULL_TTLS;
+                    }
+                    renewal.trouble = made.err();
+                } else if began < self.full_until {
+                    renewal.trouble = Some(io::Error::from_raw_os_error(libc::ENOSPC));
                 }
             }
             Err(error) => renewal.trouble = Some(error),
@@ -321,17 +338,18 @@ impl LeasedSeats {
     }
 
     /// Makes what the next takings need, and removes what is left of earlier ones.
-    fn make_spares(&mut self, files: &BTreeMap<u16, Generations>) {
+    fn make_spares(&mut self, files: &BTreeMap<u16, Generations>) -> io::Result<()> {
         let none = Generations::default();
         for seat in self.held() {
             let files = files.get(&seat).unwrap_or(&none);
             self.remove_older(seat, &self.held[&seat].record, files);
             let held = self.held.get_mut(&seat).expect("it is one of them");
-            let next = (seat, held.record.generation + 1);
-            let dir = self.locks.folder.as_fd();
-            // Where there is no room now, there may be at the next renewal.
-            let _ = held.spare.fit(dir, next, &held.table, self.way);
+            let (dir, own) = (self.locks.folder.as_fd(), held.record.generation);
+            for (spare, next) in held.spares.iter_mut().zip(own + 1..) {
+                spare.fit(dir, (seat, next), &held.table, self.way)?;
+            }
         }
+        Ok(())
     }
 
     fn renew_all(
