@@ -10,6 +10,7 @@ from nodes import Failed
 WHERE = "/run/tidegate-bed.sock"
 HELP = """commands, one a line; nodes are st0 io0 io1 .. cn0 cn1 ..
   at NODE COMMAND...       run a command on a node; Tidegate is at $TIDE on cn*, the volume at $VOLUME on io*
+                           (with `bed do` put it in '...': the node's shell is to see $TIDE, not yours)
   serve [STRIPE]           forwarders and mounts anew, over a new export
   kill I | restart I       the process of forwarder I, with SIGKILL
   die I | boot I           I/O node I: gone at once; back with a fresh mount of the volume, and its forwarder
@@ -67,6 +68,7 @@ def serve(c):
         os.unlink(WHERE)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(WHERE)
+    own = os.stat(WHERE).st_ino
     listener.listen(4)
 
     def answer():
@@ -82,7 +84,9 @@ def serve(c):
             break
         with turn:
             print(safely(c, line), flush=True)
-    os.unlink(WHERE)
+    # A later `bed up` may have its own socket there by now, or have taken it away.
+    if os.path.exists(WHERE) and os.stat(WHERE).st_ino == own:
+        os.unlink(WHERE)
 
 
 def send(line):
@@ -93,5 +97,6 @@ def send(line):
     except OSError as error:
         sys.exit(f"bed: no `bed up` answers at {WHERE}: {error}")
     connection.sendall((line + "\n").encode())
-    print(connection.makefile().read(), end="")
-    return 0
+    answer = connection.makefile().read()
+    print(answer, end="")
+    return int(answer.startswith(("failed: ", "no command ")))
