@@ -18,7 +18,7 @@ pub struct Policy {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Change it until the forwarders end, and keep nothing for the export
+    /// Change it in each forwarder until that ends, and keep nothing for the export
     #[arg(long, global = true)]
     temporary: bool,
 }

@@ -32,7 +32,7 @@ pub struct Share {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Change it until the forwarders end, and keep nothing for the export
+    /// Change it in each forwarder until that ends, and keep nothing for the export
     #[arg(long, global = true, conflicts_with = "save")]
     temporary: bool,
     /// Keep what is changed for the export, over restarts of the forwarders: the default

@@ -203,7 +203,10 @@ fn row(state: &Value) -> Vec<String> {
     vec![
         name,
         state["policy"].as_str().unwrap_or("?").to_string(),
-        seats.join(","),
+        match seats.is_empty() {
+            true => "-".to_string(),
+            false => seats.join(","),
+        },
         connected.to_string(),
         number(&state["scheduler"]["queued"]).to_string(),
         number(&state["scheduler"]["running"]).to_string(),

@@ -280,7 +280,7 @@ impl Checked {
                 "the export has {seats} forwarders, and where forwarder {} listens is neither \
                  named nor told by the others; start it once (with `advertise` in its \
                  configuration where this node reaches it by another address), or name all \
-                 {seats} addresses in order",
+                 {seats} addresses in the order of their `forwarder`",
                 unknown.join(", ")
             )));
         }

@@ -537,7 +537,7 @@ impl Reactor {
             // It is no forwarder, or one of another release.
             Gone::Receiving(error) => (Lost::Broken, true, error.to_string()),
             Gone::NoSecret => {
-                let text = "it asks for the shared secret; name a file that holds it";
+                let text = "it asks for the shared secret; name a file that holds it (secret_file)";
                 (Lost::Broken, true, text.to_string())
             }
         };

@@ -112,7 +112,10 @@ pub fn check(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Checked, CheckError> {
     if plan.nodes == 1 {
         return Ok(checked);
     }
-    tell(&format!("waiting for {} more instances", plan.nodes - 1));
+    tell(&format!(
+        "waiting for {} more, started elsewhere with the same --nodes",
+        plan.nodes - 1
+    ));
     let mut seat = meeting.join(until, plan.dies)?;
     let mut place = Local::new(folder);
     match seat.number() {
@@ -262,7 +265,10 @@ fn dead_node(
         let seconds = heard.elapsed().as_secs();
         if place.run(&lock).map_err(lost)?.number == 1 {
             match alive {
-                true => findings.note(property, Found::No, "a living node lost it".to_owned()),
+                true => {
+                    let seen = "free at once: a living node lost it, or only its process ended";
+                    findings.note(property, Found::No, seen.to_owned());
+                }
                 false => findings.note(property, Found::Yes, format!("free after {seconds} s")),
             }
             return Ok(());

@@ -258,7 +258,10 @@ impl Thread {
                     )?;
                 }
                 Ok(Series::Busy) => self.untried.push(side),
-                Ok(Series::Fit) => info!(forwarder = side, "both see the same back end"),
+                Ok(Series::Fit) => info!(
+                    forwarder = side,
+                    "tried the back end with another forwarder: fit"
+                ),
                 Ok(Series::Nobody) => {}
                 Err(error) => warn!(forwarder = side, %error, "cannot be tried with"),
             }

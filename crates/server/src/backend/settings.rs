@@ -1,8 +1,8 @@
 //! How each type of file system is mounted and set up for forwarders on several nodes. In
 //! docs/backends.md this is told with what it costs, and how far it was tried.
 
-use super::Backend;
 use super::property::Finding;
+use super::{Backend, Reach};
 
 /// What to set for a type of file system.
 #[derive(Debug)]
@@ -124,6 +124,15 @@ const SETTINGS: &[Settings] = &[
     },
 ];
 
+/// For those that no other node can mount.
+const OF_ONE_NODE: Settings = Settings {
+    kinds: &[],
+    name: "a file system of one node",
+    mount: "none are needed, and its forwarders all run on this node",
+    servers: "",
+    cures: &[],
+};
+
 /// For types that nobody has written down.
 const UNKNOWN: Settings = Settings {
     kinds: &[],
@@ -140,6 +149,9 @@ impl Backend {
             Some(begin) => self.kind.starts_with(begin),
             None => self.kind == *pattern,
         };
+        if self.reach == Reach::Node {
+            return &OF_ONE_NODE;
+        }
         let of = SETTINGS.iter().find(|one| one.kinds.iter().any(matches));
         of.unwrap_or(&UNKNOWN)
     }
@@ -180,7 +192,7 @@ mod tests {
             source: "x".to_owned(),
             mount_point: "/mnt".into(),
             options: Vec::new(),
-            reach: crate::backend::Reach::Cached,
+            reach: Reach::Cached,
         }
     }
 
@@ -194,6 +206,11 @@ mod tests {
         ] {
             assert_eq!(of(kind).settings().name, name);
         }
+        let local = Backend {
+            reach: Reach::Node,
+            ..of("ext4")
+        };
+        assert_eq!(local.settings().name, "a file system of one node");
     }
 
     #[test]

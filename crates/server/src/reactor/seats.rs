@@ -148,7 +148,7 @@ impl LockKeeper {
         if !self.awaits_own {
             info!(
                 seat,
-                "another forwarder stands in on the own seat; waiting for it"
+                "another forwarder holds the seat of this one; waiting until it lets go"
             );
             if let Err(error) = self.seats.want(seat) {
                 warn!(seat, %error, "the stand-in cannot be told that its owner is back");

@@ -63,7 +63,7 @@ pub(super) fn choose(
         });
     }
     if files.bypasses() {
-        return by_threads("past the page cache at any place and length they are it".to_string());
+        return by_threads("past the page cache only they take any place and length".to_string());
     }
     match (io, config.storage.engine) {
         (Io::Buffered, _) => by_threads("for the page cache they are the fastest".to_string()),
