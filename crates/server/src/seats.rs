@@ -6,6 +6,9 @@
 //! The file also holds the seat's generation, which grows with each taking, and its reply table,
 //! which the next holder finds as the last one left it.
 
+mod claims;
+mod files;
+mod generations;
 mod keeper;
 mod leased;
 mod memory;
@@ -284,7 +287,7 @@ impl Seats {
             _ => error(e),
         })?;
         let generation = match last {
-            0 => leased::first_generation(),
+            0 => generations::first_generation(),
             last => last + 1,
         };
         let mut header = [0; 24];

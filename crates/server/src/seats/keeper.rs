@@ -267,12 +267,13 @@ impl Rounds {
             self.take_own(false);
         }
         let mut back = Vec::new();
-        for (seat, told) in self.foreign.iter_mut().filter(|(_, told)| !**told) {
-            if self.seats.locks().wanted(*seat) {
-                *told = true;
-                info!(seat, "the owner of a seat is back");
-                back.push(Input::SeatWanted { seat: *seat });
-            }
+        let untold = self.foreign.iter().filter(|(_, told)| !**told);
+        let untold: Vec<u16> = untold.map(|(seat, _)| *seat).collect();
+        // A keeper that does not answer is told of by renewals, and asked again.
+        for seat in self.seats.wanted(&untold).unwrap_or_default() {
+            self.foreign.insert(seat, true);
+            info!(seat, "the owner of a seat is back");
+            back.push(Input::SeatWanted { seat });
         }
         if !back.is_empty() {
             self.say(back);
@@ -303,7 +304,7 @@ impl Rounds {
                     "the lease of {name} may still run; waiting for its end"
                 ),
             }
-            if let Err(error) = self.seats.locks().want(seat) {
+            if let Err(error) = self.seats.want(seat) {
                 warn!(seat, %error, "the stand-in cannot be told that its owner is back");
             }
         }

@@ -6,12 +6,11 @@
 //! (GlusterFS). Each record has a higher count than those before, so the newest one counts,
 //! wherever it is.
 
-use super::Seats;
-use super::leased::{Last, file_name};
+use super::generations::{Last, file_name};
 use super::record::Record;
 use super::uncached::{Page, UncachedFile, Way};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 
 /// Writes the next record.
 pub(super) fn write(file: &UncachedFile, record: &mut Record) -> io::Result<()> {
@@ -28,9 +27,8 @@ pub(super) fn write(file: &UncachedFile, record: &mut Record) -> io::Result<()> 
 }
 
 /// The record of a generation of a seat.
-pub(super) fn read(locks: &Seats, seat: u16, generation: u64) -> io::Result<Last> {
-    let name = file_name(seat, generation);
-    let file = UncachedFile::open(locks.folder.as_fd(), &name, Way::Past)?;
+pub(super) fn read(dir: BorrowedFd<'_>, seat: u16, generation: u64) -> io::Result<Last> {
+    let file = UncachedFile::open(dir, &file_name(seat, generation), Way::Past)?;
     let mut found = None;
     if let Some(file) = file {
         let mut page = [Page::ZERO];

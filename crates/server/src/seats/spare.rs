@@ -8,7 +8,7 @@
 //! taker that finds none makes one, so every taking is a rename of a name that is there once: of
 //! several takers one moves it. Renames are what even full file systems do.
 
-use super::leased::{file_name, parse_after};
+use super::generations::{file_name, parse_after};
 use super::uncached::{PAGE, Page, UncachedFile, Way};
 use super::written::{WrittenTable, pages_with_room};
 use rustix::fs::{AtFlags, RenameFlags};

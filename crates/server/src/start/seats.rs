@@ -40,7 +40,8 @@ pub(super) fn keeper(
         one_node: !shared,
         fence: fence.clone(),
     };
-    let leased = LeasedSeats::new(seats, options).map_err(StartError::system("random numbers"))?;
+    let leased =
+        LeasedSeats::by_files(seats, options).map_err(StartError::system("random numbers"))?;
     let files = files.clone();
     let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, waker.clone());
     let keeper = keeper.map_err(StartError::system("starting a thread"))?;

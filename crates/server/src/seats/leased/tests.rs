@@ -1,7 +1,8 @@
 //! Leases over a real hidden folder: takings, losses, tables that go from hand to hand.
 
-use super::super::Seats;
+use super::super::{HELD_BYTE, lock};
 use super::*;
+use crate::storage::ofd;
 use crate::storage::scratch::{Scratch, Tmpfs};
 use crate::storage::{ExportOptions, PosixFiles};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +15,8 @@ const LAYOUT: Layout = Layout {
 const MS: u64 = 1_000_000;
 const TTL: u64 = 400 * MS;
 
-/// The time of all forwarders of a test, in steps that the test makes.
-struct Clock(Vec<Arc<AtomicU64>>);
+/// What a test does to its forwarders: their time, in steps, and their locks.
+struct Clock(Vec<Arc<AtomicU64>>, [Arc<Seats>; 2]);
 
 impl Clock {
     fn pass(&self, ns: u64) {
@@ -23,15 +24,23 @@ impl Clock {
             clock.fetch_add(ns, Ordering::AcqRel);
         }
     }
+
+    /// Drops a lock as a back end does that has lost the holder's node: the holder is not told.
+    fn lose_lock(&self, holder: usize, seat: u16) {
+        let held = lock(&self.1[holder].held);
+        ofd::unlock(held[&seat].as_fd(), HELD_BYTE).expect("unlock");
+    }
 }
 
 fn two(scratch: &Scratch) -> (LeasedSeats, LeasedSeats, Clock) {
-    let ((a, clock_a), (b, clock_b)) = (forwarder(scratch, 0), forwarder(scratch, 1));
-    (a, b, Clock(vec![clock_a, clock_b]))
+    let (a, locks_a, clock_a) = forwarder(scratch, 0);
+    let (b, locks_b, clock_b) = forwarder(scratch, 1);
+    let clock = Clock(vec![clock_a, clock_b], [locks_a, locks_b]);
+    (a, b, clock)
 }
 
-/// A forwarder of its own process, as far as leases tell, and its clock.
-fn forwarder(scratch: &Scratch, own: u16) -> (LeasedSeats, Arc<AtomicU64>) {
+/// A forwarder of its own process, as far as leases tell, its locks and its clock.
+fn forwarder(scratch: &Scratch, own: u16) -> (LeasedSeats, Arc<Seats>, Arc<AtomicU64>) {
     let files = PosixFiles::open(scratch.path(), &ExportOptions::new(LAYOUT)).expect("export");
     let locks = Seats::open(&files, LAYOUT, own).expect("seats");
     let (fence, clock) = Fence::with_time_set();
@@ -41,11 +50,13 @@ fn forwarder(scratch: &Scratch, own: u16) -> (LeasedSeats, Arc<AtomicU64>) {
         one_node: false,
         fence,
     };
-    let mut seats = LeasedSeats::new(locks, options).expect("random numbers");
+    let mut holder = Holder::own(own).expect("random numbers");
     // As if it ran on a node of its own: nobody else can see whether it lives.
-    seats.holder.namespace = u64::from(own) + 1;
-    seats.holder.host = format!("io{own}");
-    (seats, clock)
+    holder.namespace = u64::from(own) + 1;
+    holder.host = format!("io{own}");
+    let locks = Arc::new(locks);
+    let seats = LeasedSeats::by_locks(&locks, holder, options);
+    (seats.expect("the folder is open"), locks, clock)
 }
 
 fn taken(seats: &mut LeasedSeats, seat: u16) -> TakenSeat {
@@ -73,11 +84,6 @@ fn wait_and_take(seats: &mut LeasedSeats, seat: u16, clock: &Clock) -> TakenSeat
     taken(seats, seat)
 }
 
-/// Drops the lock as a back end does that has lost the holder's node: the holder is not told.
-fn lose_lock(seats: &LeasedSeats, seat: u16) {
-    ofd::unlock(seats.held[&seat].lock.as_fd(), HELD_BYTE).expect("unlock");
-}
-
 #[test]
 fn each_taking_has_a_higher_number_and_a_file_of_its_own() {
     let scratch = Scratch::new("leased");
@@ -89,7 +95,7 @@ fn each_taking_has_a_higher_number_and_a_file_of_its_own() {
     assert_eq!(second, first + 1);
     b.release(0).expect("release");
     assert_eq!(taken(&mut a, 0).generation, first + 2);
-    let files = a.generations().expect("list");
+    let files = a.generations.list().expect("list");
     assert_eq!(files[&0].leases, [first + 2], "older files are gone");
 }
 
@@ -99,7 +105,7 @@ fn a_seat_whose_lock_is_free_is_taken_when_its_lease_must_be_over() {
     let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
     first.table.store(0, &[0; 64]);
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     let second = wait_and_take(&mut b, 0, &clock);
     assert_eq!(second.generation, first.generation + 1);
     // The first one finds out as soon as it reaches the back end, and says nothing any more.
@@ -113,9 +119,9 @@ fn a_seat_whose_lock_is_free_is_taken_when_its_lease_must_be_over() {
 #[test]
 fn a_renewed_lease_is_waited_for_anew() {
     let scratch = Scratch::new("leased-renew");
-    let (mut a, mut b, _clock) = two(&scratch);
+    let (mut a, mut b, clock) = two(&scratch);
     taken(&mut a, 0);
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     assert!(waits(&mut b, 0));
     // The lock is lost: this renewal is the last.
     let renewal = a.renew();
@@ -144,7 +150,7 @@ fn a_newer_generation_ends_the_older_one_at_its_next_renewal() {
     let (mut a, b, _clock) = two(&scratch);
     let taken = taken(&mut a, 0);
     let name = file_name(0, taken.generation + 1);
-    let made = UncachedFile::make(b.locks.folder.as_fd(), &name, Way::Past).expect("make");
+    let made = UncachedFile::make(b.generations.folder(), &name, Way::Past).expect("make");
     let record = Record {
         stage: Stage::Held,
         generation: taken.generation + 1,
@@ -177,10 +183,10 @@ fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
     let row = tidegate_forward::ENTRIES_BYTES;
     first.table.store(row, b"an intent");
     first.table.persist().expect("room");
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     // A third one began to take it, and died.
     let name = file_name(0, first.generation + 1);
-    let made = UncachedFile::make(b.locks.folder.as_fd(), &name, Way::Past).expect("make");
+    let made = UncachedFile::make(b.generations.folder(), &name, Way::Past).expect("make");
     let record = Record {
         stage: Stage::Taking,
         ..a.held[&0].record.clone()
@@ -201,14 +207,14 @@ fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
 #[test]
 fn a_process_of_this_node_that_is_dead_is_not_waited_for() {
     let scratch = Scratch::new("leased-dead");
-    let (mut a, mut b, _clock) = two(&scratch);
+    let (mut a, mut b, clock) = two(&scratch);
     let own = Holder::own(0).expect("random numbers");
     a.holder = Holder {
         began: own.began + 1,
         ..own
     };
     taken(&mut a, 0);
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     taken(&mut b, 0);
 }
 
@@ -261,7 +267,8 @@ fn renew_until_there_is_room(seats: &mut LeasedSeats, clock: &Clock) {
 /// Fills a file system to its last byte.
 fn fill(scratch: &Scratch) {
     use std::io::Write;
-    let mut ballast = File::create(scratch.path().join("ballast")).expect("a name has room");
+    let mut ballast =
+        std::fs::File::create(scratch.path().join("ballast")).expect("a name has room");
     while ballast.write_all(&[1; 4096]).is_ok() {}
 }
 
@@ -277,7 +284,7 @@ fn a_seat_changes_hands_where_there_is_no_room_for_another_file() {
     assert!(a.renew().until.is_some());
     fill(&scratch);
     assert!(a.renew().until.is_some(), "records need no more room");
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     let second = wait_and_take(&mut b, 0, &clock);
     assert_eq!(second.generation, first.generation + 1);
     assert_eq!(&row_of(&second), b"an intent");
@@ -289,7 +296,7 @@ fn a_seat_changes_hands_where_there_is_no_room_for_another_file() {
     // Nothing could be made ahead for the third one: it needs room.
     std::fs::remove_file(scratch.path().join("ballast")).expect("it was made");
     a.release(0).expect("it was lost");
-    lose_lock(&b, 0);
+    clock.lose_lock(1, 0);
     let third = wait_and_take(&mut a, 0, &clock);
     assert_eq!(&row_of(&third), b"its own 2");
 }
@@ -308,12 +315,12 @@ fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
         assert!(renewal.until.is_some() && renewal.lost.is_empty());
         assert!(busy(&mut b, 0));
     }
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     let second = wait_and_take(&mut b, 0, &clock);
     assert_eq!(&row_of(&second), b"an intent");
     assert!(second.table.persist().is_err(), "the copy is not made yet");
     a.release(0).expect("it was lost");
-    lose_lock(&b, 0);
+    clock.lose_lock(1, 0);
     let third = wait_and_take(&mut a, 0, &clock);
     assert_eq!(third.generation, first.generation + 2);
     assert_eq!(&row_of(&third), b"an intent");
@@ -322,12 +329,12 @@ fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
     renew_until_there_is_room(&mut a, &clock);
     third.table.persist().expect("room");
     assert!(a.renew().until.is_some());
-    let files = a.generations().expect("list");
+    let files = a.generations.list().expect("list");
     assert_eq!(files[&0].leases, [third.generation], "the others are gone");
     let mut spares = files[&0].spares.clone();
     spares.sort_unstable();
     assert_eq!(spares, [1, 2, 3].map(|ahead| third.generation + ahead));
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     let fourth = wait_and_take(&mut b, 0, &clock);
     assert_eq!(&row_of(&fourth), b"an intent");
 }
@@ -348,20 +355,20 @@ fn who_holds_something_without_room_to_say_so_is_waited_for() {
         first.table.persist().is_err(),
         "an intent is another matter"
     );
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     let second = wait_and_take(&mut b, 0, &clock);
     assert!(second.table.may_lack_holders());
     // Nobody has come to it yet when it is lost, too.
     a.release(0).expect("it was lost");
     assert!(b.renew().until.is_some());
-    lose_lock(&b, 0);
+    clock.lose_lock(1, 0);
     let third = wait_and_take(&mut a, 0, &clock);
     assert!(third.table.may_lack_holders());
     a.settle(0).expect("the lock works");
     IS_FULL.set(false);
     b.release(0).expect("it was lost");
     renew_until_there_is_room(&mut a, &clock);
-    lose_lock(&a, 0);
+    clock.lose_lock(0, 0);
     let fourth = wait_and_take(&mut b, 0, &clock);
     assert!(
         !fourth.table.may_lack_holders(),
@@ -375,7 +382,7 @@ fn of_two_that_take_a_generation_one_gets_it() {
     let (mut a, _b, _clock) = two(&scratch);
     taken(&mut a, 1);
     let table = a.held[&1].table.clone();
-    let dir = a.locks.folder.as_fd();
+    let dir = a.generations.folder();
     let fit = |generation| Spare::default().fit(dir, (0, generation), &table, Way::Past);
     for made in [false, true] {
         let generation = 7 + u64::from(made);
@@ -388,7 +395,7 @@ fn of_two_that_take_a_generation_one_gets_it() {
         assert!(took(false).is_none(), "it has not been seen");
         fit(generation).expect("it is too late, and no error");
     }
-    let files = a.generations().expect("list");
+    let files = a.generations.list().expect("list");
     assert_eq!(
         (&*files[&0].leases, &*files[&0].spares),
         (&[7, 8][..], &[][..])

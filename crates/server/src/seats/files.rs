@@ -1,0 +1,134 @@
+//! Seats claimed by files of the back end: by byte locks, and by records that have rested.
+//!
+//! A claimant has the lock of `.tidegate/seat.SEAT` first and waits until the last holder's lease
+//! must be over ([`tidegate_forward::lease`]); the next number is that of the file that it then
+//! makes exclusively.
+
+use super::claims::{Claim, Claims};
+use super::generations::{Generations, Last, first_generation};
+use super::{HELD_BYTE, Seats, SeatsError, lock};
+use crate::storage::Fence;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use tidegate_forward::lease::LeaseWatch;
+
+/// See the file's first line.
+pub(super) struct FileClaims {
+    locks: Arc<Seats>,
+    generations: Generations,
+    /// The random number of this process.
+    id: u64,
+    fence: Fence,
+    ttl_ns: u64,
+    watches: BTreeMap<u16, LeaseWatch>,
+}
+
+impl FileClaims {
+    /// Nothing is claimed yet.
+    pub(super) fn new(
+        locks: Arc<Seats>,
+        id: u64,
+        fence: Fence,
+        ttl_ns: u64,
+    ) -> io::Result<FileClaims> {
+        Ok(FileClaims {
+            generations: Generations::of(locks.folder.as_fd())?,
+            locks,
+            id,
+            fence,
+            ttl_ns,
+            watches: BTreeMap::new(),
+        })
+    }
+}
+
+impl Claims for FileClaims {
+    fn claim(&mut self, seat: u16) -> Result<Claim, SeatsError> {
+        if seat != self.locks.own && self.locks.wanted(seat) {
+            return Ok(Claim::Busy);
+        }
+        let file = self.locks.open_file(seat)?;
+        if !self.locks.try_lock(seat, &file, HELD_BYTE)? {
+            return Ok(Claim::Busy);
+        }
+        // From here on the lock goes with `file` if anything fails.
+        let error = |e| self.locks.file_error(seat, e);
+        let newest = self.generations.of_seat(seat).map_err(error)?.leases.pop();
+        let last = newest.map(|newest| self.generations.record(seat, newest));
+        let last = last.transpose().map_err(error)?;
+        let now = self.fence.now();
+        let watch = self.watches.entry(seat).or_default();
+        let mut lease = last.as_ref().map(Last::lease);
+        if let Some(lease) = &mut lease {
+            // What this process held and let go too late to say so.
+            lease.free |= lease.holder == self.id;
+        }
+        if !watch.may_take(now, lease, self.ttl_ns) {
+            let name = last.map_or_else(String::new, |last| last.name());
+            return Ok(Claim::Waits(name));
+        }
+        self.watches.remove(&seat);
+        lock(&self.locks.held).insert(seat, file);
+        Ok(Claim::Ours {
+            generation: newest.map_or_else(first_generation, |newest| newest + 1),
+            // Whoever looks at the record counts from its first form, which is not written yet.
+            began: self.fence.now(),
+        })
+    }
+
+    fn confirm(&mut self, seat: u16) -> io::Result<()> {
+        if self.locks.locks_work && !self.locks.is_held(seat)? {
+            let what = "the lock of the seat's file was granted and is not seen to be held: byte \
+                        locks do not work on this mount";
+            return Err(io::Error::other(what));
+        }
+        self.locks.stop_wanting(seat);
+        Ok(())
+    }
+
+    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<Option<String>>> {
+        let dropped = |(seat, _): &(u16, u64)| {
+            let there = !self.locks.locks_work || self.locks.is_held(*seat)?;
+            Ok((!there).then(|| "the back end has dropped its lock".to_owned()))
+        };
+        held.iter().map(dropped).collect()
+    }
+
+    fn release(&mut self, seat: u16) -> io::Result<()> {
+        self.locks.release(seat);
+        Ok(())
+    }
+
+    fn settle(&mut self, seat: u16) -> Result<(), SeatsError> {
+        self.locks.settle(seat)
+    }
+
+    fn want(&mut self, seat: u16) -> Result<(), SeatsError> {
+        self.locks.want(seat)
+    }
+
+    fn wanted(&mut self, held: &[u16]) -> io::Result<Vec<u16>> {
+        let wanted = held.iter().filter(|seat| self.locks.wanted(**seat));
+        Ok(wanted.copied().collect())
+    }
+
+    /// The time counts from now on.
+    fn look(&mut self, seat: u16) {
+        // What cannot be seen now is seen when the seat is asked for again.
+        if let Some(last) = self.generations.last(seat).ok().flatten() {
+            let watch = self.watches.entry(seat).or_default();
+            watch.may_take(self.fence.now(), Some(last.lease()), self.ttl_ns);
+        }
+    }
+
+    fn double(&mut self, seat: u16) -> Option<String> {
+        let Last::Record(record) = self.generations.last(seat).ok().flatten()? else {
+            return None;
+        };
+        let lease = record.lease();
+        let other = record.holder.forwarder == seat && record.holder.id != self.id;
+        (other && !lease.free && lease.renewals > 0).then(|| record.holder.name())
+    }
+}

@@ -1,0 +1,124 @@
+//! The files of a seat's generations in the hidden folder: which there are, and what they say.
+
+use super::record::Record;
+use super::uncached::{UncachedFile, Way};
+use super::{recorded, spare};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tidegate_forward::lease::LeaseRecord;
+
+/// The hidden folder, as far as generations go.
+pub(super) struct Generations(OwnedFd);
+
+impl Generations {
+    pub(super) fn of(hidden: BorrowedFd<'_>) -> io::Result<Generations> {
+        hidden.try_clone_to_owned().map(Generations)
+    }
+
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// The files of all seats.
+    pub(super) fn list(&self) -> io::Result<BTreeMap<u16, SeatFiles>> {
+        let mut found = BTreeMap::<u16, SeatFiles>::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if let Some((seat, generation)) = parse_after("lease.", name) {
+                found.entry(seat).or_default().leases.push(generation);
+            } else if let Some((seat, generation)) = spare::parse_name(name) {
+                found.entry(seat).or_default().spares.push(generation);
+            } else if let Some((seat, generation)) = spare::parse_draft(name) {
+                found.entry(seat).or_default().drafts.push(generation);
+            }
+        }
+        found
+            .values_mut()
+            .for_each(|all| all.leases.sort_unstable());
+        Ok(found)
+    }
+
+    /// Those of one seat.
+    pub(super) fn of_seat(&self, seat: u16) -> io::Result<SeatFiles> {
+        Ok(self.list()?.remove(&seat).unwrap_or_default())
+    }
+
+    /// What the newest file of a seat says.
+    pub(super) fn last(&self, seat: u16) -> io::Result<Option<Last>> {
+        let newest = self.of_seat(seat)?.leases.pop();
+        newest.map(|newest| self.record(seat, newest)).transpose()
+    }
+
+    /// What a file says.
+    pub(super) fn record(&self, seat: u16, generation: u64) -> io::Result<Last> {
+        recorded::read(self.folder(), seat, generation)
+    }
+
+    pub(super) fn open(
+        &self,
+        seat: u16,
+        number: u64,
+        way: Way,
+    ) -> io::Result<Option<UncachedFile>> {
+        UncachedFile::open(self.folder(), &file_name(seat, number), way)
+    }
+}
+
+/// The generations of a seat that have a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SeatFiles {
+    /// Those that were taken, in order.
+    pub leases: Vec<u64>,
+    /// Those that nobody has taken yet.
+    pub spares: Vec<u64>,
+    /// Those whose files are not whole, or were not needed.
+    pub drafts: Vec<u64>,
+}
+
+/// What a lease's file says.
+pub(super) enum Last {
+    Record(Record),
+    /// It has no record: whoever made it has not written one, or a part of it.
+    Unwritten(u64),
+}
+
+impl Last {
+    pub(super) fn lease(&self) -> LeaseRecord {
+        match self {
+            Last::Record(record) => record.lease(),
+            Last::Unwritten(generation) => LeaseRecord {
+                generation: *generation,
+                holder: 0,
+                renewals: 0,
+                ttl_ns: 0,
+                free: false,
+            },
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self {
+            Last::Record(record) => record.holder.name(),
+            Last::Unwritten(_) => "a forwarder that did not say its name".to_owned(),
+        }
+    }
+}
+
+/// The first number of a seat. It is the time, so that numbers go on rising where the hidden folder
+/// was removed.
+pub(super) fn first_generation() -> u64 {
+    crate::identity::wall_ns() / 1_000_000_000
+}
+
+pub(super) fn file_name(seat: u16, generation: u64) -> String {
+    format!("lease.{seat}.{generation}")
+}
+
+/// Seat and generation behind a word.
+pub(super) fn parse_after(word: &str, name: &[u8]) -> Option<(u16, u64)> {
+    let rest = std::str::from_utf8(name).ok()?.strip_prefix(word)?;
+    let (seat, generation) = rest.split_once('.')?;
+    Some((seat.parse().ok()?, generation.parse().ok()?))
+}
