@@ -36,6 +36,9 @@ use tracing::{info, warn};
 
 const MS: u64 = 1_000_000;
 
+/// Seconds between two sweeps of removed files that only a seat's holder can tell unused.
+const SWEEP_ROUNDS: u32 = 10;
+
 /// Why a forwarder did not start: one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -235,8 +238,15 @@ impl Server {
         let files = self.files;
         let tidying = std::thread::Builder::new().name("tidy".to_string());
         let tidying = tidying.spawn(move || {
+            let mut rounds = 0;
             while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
                 files.tidy();
+                rounds += 1;
+                if rounds % SWEEP_ROUNDS == 0
+                    && let Err(error) = files.sweep_apart()
+                {
+                    warn!(%error, "files without a name stay until the next time");
+                }
             }
         });
         let tidying = tidying.map_err(StartError::system("starting a thread"))?;

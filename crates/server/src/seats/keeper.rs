@@ -252,6 +252,7 @@ impl Rounds {
         let mut inputs: Vec<Input> = Vec::new();
         for (seat, why) in renewal.lost {
             warn!(seat, "seat lost: {why}");
+            self.files.seat_lost(seat);
             inputs.push(Input::SeatLost { seat });
         }
         if let Some(until) = renewal.until {
@@ -392,7 +393,11 @@ impl Rounds {
     }
 
     fn reclaimed(&mut self, seat: u16) {
-        super::sweep_if_settled(&self.files, seat, self.seats.settle(seat));
+        let settled = self.seats.settle(seat);
+        if settled.is_ok() && self.seats.held().contains(&seat) {
+            self.files.seat_settled(seat);
+        }
+        super::sweep_if_settled(&self.files, seat, settled);
     }
 }
 

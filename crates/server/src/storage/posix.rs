@@ -72,8 +72,27 @@ impl PosixFiles {
         Ok(removed)
     }
 
+    /// Call when the grace period of a seat held here is over.
+    pub fn seat_settled(&self, seat: u16) {
+        self.export.opens.set_settled(seat, true);
+    }
+
+    /// Call as soon as a seat is known to be lost: its next holder knows more about its files.
+    pub fn seat_lost(&self, seat: u16) {
+        self.export.opens.set_settled(seat, false);
+    }
+
+    /// Sweeps the seats held here, where other forwarders leave it to their holder.
+    pub fn sweep_apart(&self) -> std::io::Result<()> {
+        for seat in self.export.opens.to_sweep() {
+            self.sweep(seat)?;
+        }
+        Ok(())
+    }
+
     /// Call when a seat was released: registrations of its files are the next holder's business.
     pub fn seat_released(&self, seat: u16) {
+        self.seat_lost(seat);
         for handle in self.export.opens.forget_seat(seat) {
             if let Some(known) = self.export.table.find(handle) {
                 known.set_open(false);

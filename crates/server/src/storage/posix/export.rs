@@ -47,6 +47,8 @@ pub struct ExportOptions {
     pub direct: bool,
     /// What is believed of what this node's kernel remembers of files.
     pub trust: Trust,
+    /// The back end's locks do not tell of forwarders on other nodes, and are not asked.
+    pub apart: bool,
     /// Test aid.
     pub faults: Faults,
 }
@@ -59,6 +61,7 @@ impl ExportOptions {
             handles_max: None,
             direct: false,
             trust: Trust::WHOLE,
+            apart: false,
             faults: Faults::default(),
         }
     }
@@ -139,7 +142,8 @@ impl Export {
         let hidden = make_folder(root.as_fd(), HIDDEN).map_err(at_hidden)?;
         let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(|e| at_hidden(e.into()))?);
         let clock_offset_ns = clock_offset_ns(hidden.as_fd()).map_err(at_hidden)?;
-        let opens = Opens::open(hidden.as_fd(), options.layout).map_err(at_hidden)?;
+        let opens =
+            Opens::open(hidden.as_fd(), options.layout, options.apart).map_err(at_hidden)?;
         let table = HandleTable::new(
             options
                 .handles_max

@@ -6,6 +6,10 @@
 //! vouch for its opens (its holder is gone, or clients are still telling them), the file is first
 //! linked to `.tidegate/orphans/<inode>-<birth>`. The last close removes that name; after a change
 //! of seats a sweep does, for files that nobody reclaimed.
+//!
+//! Where locks do not hold between nodes (`apart`), a forwarder asks nobody: only the holder of a
+//! file's seat knows whether it is open. Others keep every file whose name they take away, and the
+//! holder sweeps again and again.
 
 mod moved;
 
@@ -13,7 +17,7 @@ use super::export::{make_folder, open_hidden_file};
 use super::sys::{self, Done, no, no_std};
 use crate::storage::ofd::{self, Kind};
 use rustix::fs::{AtFlags, CWD};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -42,6 +46,12 @@ pub(super) struct Opens {
     /// Whether two descriptions exclude each other on this back end. If not, only this forwarder's
     /// opens count.
     locks_work: bool,
+    /// Locks do not tell of forwarders on other nodes.
+    apart: bool,
+    /// Seats held here whose opens are all known; only used where `apart`.
+    settled: Mutex<BTreeSet<u16>>,
+    /// Hidden names that the last sweep has left to the next one.
+    left: Mutex<HashSet<Handle>>,
     hidden: OwnedFd,
     orphans: OwnedFd,
     notes: moved::Notes,
@@ -68,12 +78,19 @@ pub(super) struct Removing<'a> {
 
 impl Opens {
     /// Uses the hidden folder.
-    pub(super) fn open(hidden: BorrowedFd<'_>, layout: Layout) -> std::io::Result<Opens> {
+    pub(super) fn open(
+        hidden: BorrowedFd<'_>,
+        layout: Layout,
+        apart: bool,
+    ) -> std::io::Result<Opens> {
         let sharing = open_hidden_file(hidden, "opens")?;
         let excluding = open_hidden_file(hidden, "opens")?;
         Ok(Opens {
             layout,
-            locks_work: exclude_each_other(sharing.as_fd(), excluding.as_fd()),
+            locks_work: !apart && exclude_each_other(sharing.as_fd(), excluding.as_fd()),
+            apart,
+            settled: Mutex::default(),
+            left: Mutex::default(),
             hidden: hidden.try_clone_to_owned()?,
             orphans: make_folder(hidden, "orphans")?,
             notes: moved::Notes::open(hidden)?,
@@ -84,9 +101,26 @@ impl Opens {
         })
     }
 
-    /// Whether locks exclude open descriptions from each other here.
+    /// Whether locks exclude open descriptions from each other here, and are asked at all.
     pub(super) fn locks_work(&self) -> bool {
         self.locks_work
+    }
+
+    /// Notes whether this forwarder holds a seat and has been told all opens of its files.
+    pub(super) fn set_settled(&self, seat: u16, settled: bool) {
+        let mut all = lock(&self.settled);
+        match settled {
+            true => all.insert(seat),
+            false => all.remove(&seat),
+        };
+    }
+
+    /// The seats that only this forwarder can sweep, and must, again and again.
+    pub(super) fn to_sweep(&self) -> Vec<u16> {
+        match self.apart {
+            true => lock(&self.settled).iter().copied().collect(),
+            false => Vec::new(),
+        }
     }
 
     /// Remembers that the file is open here.
@@ -136,9 +170,7 @@ impl Opens {
     pub(super) fn forget_seat(&self, seat: u16) -> Vec<Handle> {
         let mut forgotten = Vec::new();
         for stripe in &self.stripes {
-            let mut stripe = stripe
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut stripe = lock(stripe);
             stripe.retain(|&handle| {
                 let stays = self.layout.seat_of_file(handle) != seat;
                 if !stays {
@@ -195,8 +227,12 @@ impl Opens {
     }
 
     /// Removes the hidden names of a seat's files that nobody has open. The seat must be settled.
+    ///
+    /// Where locks do not tell, another forwarder may just have made one and not yet taken the
+    /// other name away, by which the file can be opened: such a name stays until the next sweep.
     pub(super) fn sweep(&self, seat: u16) -> Done<u64> {
         let mut removed = 0;
+        let mut left = HashSet::new();
         for entry in rustix::fs::Dir::read_from(&self.orphans).map_err(no)? {
             let entry = entry.map_err(no)?;
             let Some(handle) = parse_hidden_name(entry.file_name().to_bytes()) else {
@@ -206,6 +242,14 @@ impl Opens {
                 continue;
             }
             let stripe = self.stripe(handle);
+            let alone = || {
+                let stat = sys::stat_at(&self.orphans, entry.file_name(), AtFlags::empty());
+                stat.is_ok_and(|stat| stat.stx_nlink == 1)
+            };
+            if self.apart && !lock(&self.left).contains(&handle) && !alone() {
+                left.insert(handle);
+                continue;
+            }
             if self.lock_if_unused(&stripe, handle)? {
                 let gone = rustix::fs::unlinkat(&self.orphans, entry.file_name(), AtFlags::empty());
                 self.unlock(handle)?;
@@ -213,6 +257,9 @@ impl Opens {
                 gone.or_else(ignore_absent).map_err(no)?;
             }
         }
+        let mut all = lock(&self.left);
+        all.retain(|handle| self.layout.seat_of_file(*handle) != seat);
+        all.extend(left);
         Ok(removed)
     }
 
@@ -220,6 +267,9 @@ impl Opens {
     fn lock_if_unused(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<bool> {
         if stripe.contains(&handle) {
             return Ok(false);
+        }
+        if self.apart {
+            return Ok(self.is_settled(self.layout.seat_of_file(handle)));
         }
         if !self.locks_work {
             return Ok(true);
@@ -265,10 +315,10 @@ impl Opens {
 
     /// Whether a live forwarder holds the seat and has been told all opens.
     fn is_settled(&self, seat: u16) -> bool {
-        let mut seats = self
-            .seats
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if self.apart {
+            return lock(&self.settled).contains(&seat);
+        }
+        let mut seats = lock(&self.seats);
         let fd = match seats.entry(seat) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
@@ -282,11 +332,7 @@ impl Opens {
     }
 
     fn stripe(&self, handle: Handle) -> MutexGuard<'_, HashSet<Handle>> {
-        let stripe = &self.stripes[handle.inode as usize % STRIPES];
-        // Sets of handles are consistent whatever panicked.
-        stripe
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.stripes[handle.inode as usize % STRIPES])
     }
 }
 
@@ -364,6 +410,13 @@ fn parse_hidden_name(name: &[u8]) -> Option<Handle> {
         inode: inode.parse().ok()?,
         birth: birth.parse().ok()?,
     })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Sets of handles and seats are consistent whatever panicked.
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn ignore_absent(error: rustix::io::Errno) -> rustix::io::Result<()> {

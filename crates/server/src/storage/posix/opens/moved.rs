@@ -167,6 +167,10 @@ impl Opens {
     }
 
     fn may_be_open(&self, stripe: &HashSet<Handle>, handle: Handle) -> bool {
+        if self.apart {
+            let settled = self.is_settled(self.layout.seat_of_file(handle));
+            return stripe.contains(&handle) || !settled;
+        }
         if stripe.contains(&handle) || !self.locks_work {
             return stripe.contains(&handle);
         }

@@ -2,6 +2,83 @@
 
 use super::*;
 
+/// A holder of both seats and another forwarder, where locks do not tell them of each other.
+fn apart() -> (Rig, PosixFiles) {
+    let options = ExportOptions {
+        apart: true,
+        ..ExportOptions::new(LAYOUT)
+    };
+    let mut rig = rig("opens-apart");
+    rig.files = PosixFiles::open(rig.scratch.path(), &options).expect("export");
+    rig.root = rig.files.root().expect("root").handle;
+    (0..LAYOUT.seats).for_each(|seat| rig.files.seat_settled(seat));
+    let other = PosixFiles::open(rig.scratch.path(), &options).expect("export");
+    (rig, other)
+}
+
+#[test]
+fn without_locks_a_name_taken_elsewhere_leaves_the_file_until_the_holder_sweeps() {
+    let (mut rig, mut other) = apart();
+    let root = other.root().expect("root").handle;
+    let file = rig.create("file");
+    rig.create("unused");
+    rig.files.opened(None, file, true, true).expect("open");
+    for name in ["file", "unused"] {
+        other.unlink(None, root, name.as_bytes()).expect("unlink");
+    }
+    assert_eq!(rig.orphans(), 2, "the other one cannot tell which is open");
+    rig.files.sweep_apart().expect("sweep");
+    assert_eq!(rig.orphans(), 1);
+    rig.files.write_at(file, 0, b"kept").expect("write");
+    rig.files.closed(file).expect("close");
+    assert_eq!(rig.orphans(), 0);
+    let near = rig.create("near");
+    rig.files.unlink(None, rig.root, b"near").expect("unlink");
+    assert_eq!(rig.orphans(), 0, "the holder knows that nobody has it open");
+    assert_eq!(rig.files.attr(near), Err(Access::UnknownHandle));
+}
+
+#[test]
+fn without_locks_only_a_settled_holder_sweeps_and_not_a_file_that_still_has_its_name() {
+    let (mut rig, mut other) = apart();
+    let root = other.root().expect("root").handle;
+    let file = rig.create("file");
+    rig.files.link(None, file, rig.root, b"more").expect("link");
+    other.unlink(None, root, b"file").expect("unlink");
+    (0..LAYOUT.seats).for_each(|seat| rig.files.seat_lost(seat));
+    rig.files.sweep_apart().expect("sweep");
+    assert_eq!(rig.orphans(), 1, "a seat that is lost is not swept");
+    (0..LAYOUT.seats).for_each(|seat| rig.files.seat_settled(seat));
+    rig.files.sweep_apart().expect("sweep");
+    assert_eq!(
+        rig.orphans(),
+        1,
+        "somebody may be about to take its name away"
+    );
+    rig.files.sweep_apart().expect("sweep");
+    assert_eq!(rig.orphans(), 0);
+    assert_eq!(rig.lookup("more").expect("it has that name").nlink, 1);
+}
+
+#[test]
+fn without_locks_a_note_of_a_rename_goes_with_the_sweep() {
+    let (mut rig, mut other) = apart();
+    let root = other.root().expect("root").handle;
+    let notes = |rig: &Rig| std::fs::read_dir(rig.path(".tidegate/moved")).map(Iterator::count);
+    rig.create("file");
+    other
+        .rename(
+            None,
+            (root, b"file"),
+            (root, b"renamed"),
+            RenameMode::Replace,
+        )
+        .expect("rename");
+    assert_eq!(notes(&rig).expect("folder"), 1);
+    rig.files.sweep_apart().expect("sweep");
+    assert_eq!(notes(&rig).expect("folder"), 0);
+}
+
 #[test]
 fn an_open_file_outlives_its_name_until_its_last_close() {
     let mut rig = rig("opens");
