@@ -1,5 +1,6 @@
 //! What a forwarder is told at its start, checked; every refusal says what, where and what to do.
 
+mod etcd;
 mod ownership;
 mod read;
 mod shares;
@@ -7,6 +8,7 @@ mod source;
 mod storage;
 mod units;
 
+pub use etcd::EtcdOptions;
 pub use ownership::{Durability, OwnershipOptions};
 pub use read::{check_scheduler, scheduler_options, scheduler_options_on};
 pub use shares::{rules, rules_file, same_match};

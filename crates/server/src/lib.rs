@@ -11,6 +11,7 @@ mod descriptors;
 mod gossip;
 mod identity;
 mod kept;
+mod private;
 pub mod reactor;
 pub mod seats;
 mod serve;

@@ -7,6 +7,7 @@
 //! which the next holder finds as the last one left it.
 
 mod claims;
+mod etcd;
 mod files;
 mod generations;
 mod keeper;
@@ -19,6 +20,7 @@ mod table;
 mod uncached;
 mod written;
 
+pub use etcd::EtcdError;
 pub use keeper::LeaseKeeper;
 pub use leased::{LeaseOptions, LeasedSeats, Renewal, Tried};
 
@@ -78,6 +80,24 @@ pub enum SeatsError {
         /// What was configured.
         ours: String,
     },
+    /// The forwarders of the export keep their seats in another way.
+    #[error(
+        "{} says that forwarders of this export keep their seats by {theirs}; this one would by \
+         {ours}, and two could serve one seat: see keeper in [ownership] (to change it, stop all \
+         forwarders, remove that file)",
+        path.display()
+    )]
+    Keeper {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        theirs: String,
+        /// What was configured.
+        ours: String,
+    },
+    /// etcd, which keeps the seats, does not do what it must.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// The seat's file was written by something else.
     #[error("{}: not a seat file of this version; if no forwarder runs, remove it", path.display())]
     Foreign {
@@ -321,13 +341,8 @@ impl Seats {
 
     /// Records the layout if nobody has, and compares it with what is recorded.
     fn agree_on(&self, layout: Layout) -> Result<(), SeatsError> {
-        let path = self.path.join("layout");
-        let error = |source: std::io::Error| SeatsError::File {
-            path: path.clone(),
-            source,
-        };
         let ours = format!("seats = {}\nstripe = {}\n", layout.seats, layout.stripe);
-        let theirs = read_or_record(self.folder.as_fd(), "layout", &ours).map_err(error)?;
+        let (path, theirs) = self.recorded("layout", &ours)?;
         if theirs == ours {
             return Ok(());
         }
@@ -337,6 +352,25 @@ impl Seats {
             theirs: one_line(&theirs),
             ours: one_line(&ours),
         })
+    }
+
+    /// The same of who keeps the seats where nodes have leases of them.
+    fn agree_on_keeper(&self, ours: &str) -> Result<(), SeatsError> {
+        let (path, theirs) = self.recorded("keeper", &format!("{ours}\n"))?;
+        let theirs = theirs.trim().to_owned();
+        if theirs == ours {
+            return Ok(());
+        }
+        let ours = ours.to_owned();
+        Err(SeatsError::Keeper { path, theirs, ours })
+    }
+
+    fn recorded(&self, name: &str, ours: &str) -> Result<(PathBuf, String), SeatsError> {
+        let path = self.path.join(name);
+        match read_or_record(self.folder.as_fd(), name, ours) {
+            Ok(theirs) => Ok((path, theirs)),
+            Err(source) => Err(SeatsError::File { path, source }),
+        }
     }
 
     fn file_error(&self, seat: u16, source: std::io::Error) -> SeatsError {

@@ -175,6 +175,7 @@ impl Server {
         let found = found(config, hidden.as_fd(), &addresses)?;
         let configured = (scheduler.clone(), config.shares.clone());
         let trace = trace(config, scheduler.wall_offset_ns)?;
+        let export_id = found.export;
         let (scheduler, shares) = in_force(config, &scheduler, &found.texts)?;
         let mut forwarder = Forwarder::new(tidegate_forward::Config {
             export: found.export,
@@ -190,7 +191,7 @@ impl Server {
             forwarder,
             storage: chosen.storage,
             slots,
-            seats: seats::keeper(config, seats, &files, shared, &fence, &waker)?,
+            seats: seats::keeper(config, seats, (&files, export_id), shared, &fence, &waker)?,
             keeper: Keeper::new(configured, scheduler, config.window_ms, kept),
             secret,
             payload_max: config.payload_max,
@@ -372,6 +373,7 @@ fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> E
         handles_max: Some(descriptors.handles_max),
         direct: config.storage.io == Io::Direct && trust.pages,
         trust,
+        apart: config.ownership.etcd.is_some(),
         faults,
         ..ExportOptions::new(config.layout)
     }

@@ -54,6 +54,18 @@ struct Probe {
     backend: Backend,
     /// The export, for messages.
     path: PathBuf,
+    /// etcd keeps the seats, so the back end's locks need not hold between nodes.
+    etcd: bool,
+}
+
+impl Probe {
+    /// What counts of what was found.
+    fn counts(&self, findings: Findings) -> Findings {
+        match self.etcd {
+            true => findings.without_locks(),
+            false => findings,
+        }
+    }
 }
 
 /// This forwarder's part in the trials; ends when dropped.
@@ -90,6 +102,7 @@ impl Peers {
             every: (every > 0).then(|| Duration::from_secs(every)),
             backend,
             path: path.clone(),
+            etcd: config.ownership.etcd.is_some(),
         };
         Peers::start(files.hidden(), probe).map(Some)
     }
@@ -239,7 +252,7 @@ impl Thread {
         let prefix = self.prefix();
         let folder = self.folder.clone();
         let alone = alone::trials(folder.as_fd(), &self.probe.backend, &prefix, true);
-        self.judge(&alone, "")?;
+        self.judge(&self.probe.counts(alone), "")?;
         let there = self.there().unwrap_or_else(|error| {
             warn!(%error, "other forwarders cannot be heard");
             Vec::new()
@@ -300,7 +313,11 @@ impl Thread {
             Some(missing) => {
                 let mut others = findings.all_missing(true, reach);
                 others.retain(|name| *name != missing.property.name);
-                Err(self.reason(missing, with, &others))
+                let mut reason = self.reason(missing, with, &others);
+                if findings.without_locks().missing(true, reach).is_none() {
+                    reason.push_str("; or, as only locks are missing, keeper = \"etcd\" there");
+                }
+                Err(reason)
             }
         }
     }
@@ -368,6 +385,7 @@ impl Thread {
             self.answer()?;
         };
         let tried = trials::series(&mut *place, &mut remote, &prefix, true);
+        let tried = tried.map(|findings| self.probe.counts(findings));
         let host = remote.host().to_owned();
         let result = match tried {
             Ok(findings) if findings.missing(true, reach).is_some() => {

@@ -83,6 +83,14 @@ pub static PROPERTIES: &[Property] = &[
     property("locks of a dead node", Need::Tells, Need::Wish),
 ];
 
+/// Properties of the back end's own locks.
+const OF_LOCKS: &[&str] = &[
+    "byte locks",
+    "locks leave the node",
+    "locks between nodes",
+    "release of locks",
+];
+
 impl Property {
     /// How much it is needed for forwarders on several nodes, or on one, of a file system.
     pub fn need(&self, several: bool, reach: Reach) -> Need {
@@ -179,6 +187,16 @@ impl Findings {
         })
     }
 
+    /// Without those of locks between nodes, which nobody needs where etcd keeps the seats.
+    pub fn without_locks(&self) -> Findings {
+        let mut found = self.found.clone();
+        found.retain(|one| !OF_LOCKS.contains(&one.property.name));
+        Findings {
+            found,
+            ..Findings::default()
+        }
+    }
+
     /// The names of all that [`Findings::missing`] would tell one after another.
     pub fn all_missing(&self, several: bool, reach: Reach) -> Vec<&'static str> {
         let must = |one: &&Finding| {
@@ -257,6 +275,21 @@ mod tests {
         assert_eq!(first.property.name, "direct I/O");
         assert_eq!(findings.of("sizes").expect("tried").seen, "3 for 4");
         assert!(findings.missing(false, Reach::Cached).is_none());
+    }
+
+    #[test]
+    fn locks_are_not_needed_where_etcd_keeps_the_seats() {
+        let mut findings = Findings::new();
+        for name in OF_LOCKS {
+            findings.tell(name, false, || "two hold one".into());
+        }
+        assert_eq!(findings.all_missing(true, Reach::Cached), OF_LOCKS);
+        let without = findings.without_locks();
+        assert!(without.missing(true, Reach::Cached).is_none());
+        findings.tell("sizes", false, || "3 for 4".into());
+        let first = findings.without_locks();
+        let first = first.missing(true, Reach::Cached).expect("sizes");
+        assert_eq!(first.property.name, "sizes");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const WINDOW_MS_SSD: u64 = 250;
 /// Most threads that serve connections.
 const REACTORS_MAX: u64 = 64;
 
-const SECTIONS: &str = "[ownership], [storage], [scheduler], [device], [emulation], [trace], \
+const SECTIONS: &str = "[ownership], [ownership.etcd], [storage], [scheduler], [device], [emulation], [trace], \
                         [log], [[app]], [[group]], [[view]]";
 
 impl Config {
@@ -33,7 +33,8 @@ impl Config {
         let (device, window_ms) = device(source.section("device"))?;
         let emulation = emulation(source.section("emulation"))?;
         let trace = trace(source.section("trace"))?;
-        let ownership = super::ownership::ownership(source.section("ownership"))?;
+        let etcd = super::etcd::etcd(source.section("ownership.etcd"))?;
+        let ownership = super::ownership::ownership(source.section("ownership"), etcd)?;
         let storage = super::storage::storage(source.section("storage"), device.is_some())?;
         let scheduler = source.section("scheduler");
         let depth_written = scheduler.place("depth").is_some();

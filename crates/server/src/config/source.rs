@@ -49,6 +49,9 @@ pub struct Source {
     tables: BTreeMap<String, Vec<Table>>,
 }
 
+/// What a section leaves where its name is a key.
+const A_SECTION: &str = "a section";
+
 /// A table and its place.
 type Table = (String, BTreeMap<String, Entry>);
 
@@ -89,18 +92,10 @@ impl Source {
             }
             match value.into_inner() {
                 DeValue::Table(inner) => {
-                    let section = source.sections.entry(key.as_ref().to_string()).or_default();
-                    for (key, value) in inner {
-                        let place = place(file, text, key.span().start);
-                        let entry = Entry {
-                            value: plain(value.into_inner()),
-                            place,
-                        };
-                        section.insert(key.into_inner().into_owned(), entry);
-                    }
+                    source.add_section(key.as_ref(), inner, text);
                     // An empty section leaves a trace, so that a misspelt one is found.
                     let entry = Entry {
-                        value: Value::Other("a section"),
+                        value: Value::Other(A_SECTION),
                         place: place(file, text, at),
                     };
                     source.top().insert(key.into_inner().into_owned(), entry);
@@ -117,11 +112,29 @@ impl Source {
         Ok(source)
     }
 
+    /// Notes a section, and those in it under `SECTION.NAME`.
+    fn add_section(&mut self, name: &str, table: DeTable<'_>, text: &str) {
+        let mut entries = BTreeMap::new();
+        for (key, value) in table {
+            let place = place(&self.file, text, key.span().start);
+            let key = key.into_inner().into_owned();
+            let value = match value.into_inner() {
+                DeValue::Table(inner) => {
+                    self.add_section(&format!("{name}.{key}"), inner, text);
+                    Value::Other(A_SECTION)
+                }
+                value => plain(value),
+            };
+            entries.insert(key, Entry { value, place });
+        }
+        self.sections.insert(name.to_owned(), entries);
+    }
+
     /// Sets a value over what is there; `place` names it in messages, such as `--stripe`.
     pub fn set(&mut self, section: &str, key: &str, value: Value, place: &str) {
         if !section.is_empty() {
             let entry = Entry {
-                value: Value::Other("a section"),
+                value: Value::Other(A_SECTION),
                 place: place.to_string(),
             };
             self.top().entry(section.to_string()).or_insert(entry);
@@ -185,10 +198,16 @@ impl Source {
         tables.into_iter().map(section).collect()
     }
 
-    /// Takes a section out, to be read key by key; `""` is the part before all sections.
+    /// Takes a section out, to be read key by key; `""` is the part before all sections. One that
+    /// lies in another is taken before that.
     pub(super) fn section(&mut self, name: &'static str) -> Section {
-        if !name.is_empty() {
-            self.top().remove(name);
+        match name.rsplit_once('.') {
+            Some((outer, inner)) => {
+                let outer = self.sections.get_mut(outer);
+                outer.map(|entries| entries.remove(inner));
+            }
+            None if !name.is_empty() => drop(self.top().remove(name)),
+            None => {}
         }
         let entries = self.sections.remove(name).unwrap_or_default();
         Section {
@@ -373,7 +392,7 @@ fn plain(value: DeValue<'_>) -> Value {
         ),
         DeValue::Float(_) => Value::Other("a number with a fraction"),
         DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Table(_) => Value::Other("a section"),
+        DeValue::Table(_) => Value::Other(A_SECTION),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The shared secret of TCP connections: a challenge, and the proof in the hello.
 
+use crate::private::read_private;
 use crate::start::StartError;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tidegate_wire::{Challenge, Hello};
 
@@ -22,16 +22,7 @@ impl Secret {
             path: path.to_path_buf(),
             what,
         };
-        let mode = match std::fs::metadata(path) {
-            Ok(found) => found.permissions().mode(),
-            Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
-        };
-        if mode & 0o077 != 0 {
-            return Err(refuse("can be read by others; `chmod 600` it".to_string()));
-        }
-        let mut bytes =
-            std::fs::read(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
-        bytes.truncate(bytes.trim_ascii_end().len());
+        let bytes = read_private(path).map_err(refuse)?;
         if bytes.len() < SECRET_LEN_MIN {
             return Err(refuse(format!(
                 "holds {} bytes; at least {SECRET_LEN_MIN} are needed, for example \

@@ -9,6 +9,7 @@
 //! it goes past the page cache. These calls wait for the back end.
 
 use super::claims::{Claim, Claims};
+use super::etcd::EtcdClaims;
 use super::files::FileClaims;
 use super::generations::{Generations, Last, SeatFiles, file_name};
 use super::record::{Holder, Record, Stage};
@@ -17,6 +18,7 @@ use super::spare::{self, Spare};
 use super::uncached::{UncachedFile, Way};
 use super::written::WrittenTable;
 use super::{Seats, SeatsError, TakenSeat};
+use crate::config::EtcdOptions;
 use crate::storage::Fence;
 use rustix::fs::AtFlags;
 use std::collections::BTreeMap;
@@ -24,9 +26,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_forward::SeatTable;
 use tidegate_forward::lease::serves_until;
 use tidegate_sched::Time;
+use tidegate_wire::ExportId;
 
 /// How a forwarder keeps its seats.
 #[derive(Clone)]
@@ -96,10 +100,33 @@ pub struct Renewal {
 
 impl LeasedSeats {
     /// By files of the back end, where its locks hold between nodes. Nothing is held yet.
-    pub fn by_files(locks: Seats, options: LeaseOptions) -> io::Result<LeasedSeats> {
-        let holder = Holder::own(locks.own)?;
+    pub fn by_files(locks: Seats, options: LeaseOptions) -> Result<LeasedSeats, SeatsError> {
+        locks.agree_on_keeper("files of the back end")?;
         let locks = Arc::new(locks);
-        LeasedSeats::by_locks(&locks, holder, options)
+        let leased = Holder::own(locks.own)
+            .and_then(|holder| LeasedSeats::by_locks(&locks, holder, options));
+        leased.map_err(|source| SeatsError::File {
+            path: locks.path.clone(),
+            source,
+        })
+    }
+
+    /// In etcd, whatever the back end's locks do. Nothing is held yet.
+    pub fn by_etcd(
+        seats: &Seats,
+        etcd: &EtcdOptions,
+        export: ExportId,
+        options: LeaseOptions,
+    ) -> Result<LeasedSeats, SeatsError> {
+        let (fence, ttl) = (options.fence.clone(), Duration::from_nanos(options.ttl_ns));
+        let claims = EtcdClaims::connect(etcd, export, seats, fence, ttl)?;
+        seats.agree_on_keeper(&claims.place())?;
+        let holder = claims.holder().clone();
+        let leased = LeasedSeats::new(Box::new(claims), seats, holder, options);
+        leased.map_err(|source| SeatsError::File {
+            path: seats.path.clone(),
+            source,
+        })
     }
 
     fn by_locks(

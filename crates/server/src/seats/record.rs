@@ -78,7 +78,7 @@ impl Holder {
     }
 
     /// Whether the process is surely dead: it was one of this node that this process could see.
-    fn is_dead(&self) -> bool {
+    pub(super) fn is_dead(&self) -> bool {
         let visible = self.boot == identity::boot() && self.namespace == process_namespace();
         visible && self.namespace != 0 && began(self.pid) != Some(self.began)
     }

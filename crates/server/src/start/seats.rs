@@ -8,28 +8,30 @@ use crate::storage::{Fence, PosixFiles};
 use mio::Waker;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_wire::ExportId;
 
 /// The seats' files, if they can be had as the configuration wants them.
 pub(super) fn locks(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
     let seats = Seats::open(files, config.layout, config.forwarder)?;
-    let others = config.fail_over && config.layout.seats > 1;
+    let others = config.fail_over && config.layout.seats > 1 && config.ownership.etcd.is_none();
     match seats.fail_over_refusal().filter(|_| others) {
         Some(refusal) => Err(StartError::FailOver(refusal)),
         None => Ok(seats),
     }
 }
 
-/// By locks alone where one node has the back end, by leases where several may.
+/// By locks alone where one node has the back end, by leases where several may, or etcd is named.
 pub(super) fn keeper(
     config: &Config,
     seats: Seats,
-    files: &PosixFiles,
+    (files, export): (&PosixFiles, ExportId),
     shared: bool,
     fence: &Fence,
     waker: &Arc<Waker>,
 ) -> Result<SeatKeeper, StartError> {
     let durability = config.ownership.durability;
-    if !shared && durability != Some(Durability::Node) {
+    let etcd = config.ownership.etcd.as_ref();
+    if !shared && durability != Some(Durability::Node) && etcd.is_none() {
         let locks = LockKeeper::new(seats, files.clone(), config.forwarder);
         return Ok(SeatKeeper::Locks(locks));
     }
@@ -40,8 +42,10 @@ pub(super) fn keeper(
         one_node: !shared,
         fence: fence.clone(),
     };
-    let leased =
-        LeasedSeats::by_files(seats, options).map_err(StartError::system("random numbers"))?;
+    let leased = match etcd {
+        Some(etcd) => LeasedSeats::by_etcd(&seats, etcd, export, options)?,
+        None => LeasedSeats::by_files(seats, options)?,
+    };
     let files = files.clone();
     let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, waker.clone());
     let keeper = keeper.map_err(StartError::system("starting a thread"))?;

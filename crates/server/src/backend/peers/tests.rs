@@ -44,6 +44,7 @@ fn start(
         every,
         backend,
         path: "/export".into(),
+        etcd: false,
     };
     let mount = u64::from(own) + 1;
     Peers::start_on(hidden.as_fd(), probe, place, |post| {

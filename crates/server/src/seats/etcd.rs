@@ -1,0 +1,432 @@
+//! Seats claimed in etcd, for back ends whose locks do not hold between nodes.
+//!
+//! Below PREFIX/EXPORT each seat has up to three keys: `seat.N/held` and `seat.N/wanted`, which end
+//! with the lease of the forwarder that wrote them, and `seat.N/generation`, which stays. Every
+//! taking is one transaction that compares what was read before, so of several one wins, and no
+//! number is given twice. etcd's lease has the whole time to live, its holder serves for three
+//! quarters of it from the beginning of its last successful renewal: so when the key is gone the
+//! holder has stopped, and nobody has to wait for more.
+
+mod client;
+
+pub use client::EtcdError;
+
+use super::claims::{Claim, Claims};
+use super::generations::{Generations, first_generation};
+use super::record::Holder;
+use super::{Seats, SeatsError};
+use crate::config::EtcdOptions;
+use crate::storage::Fence;
+use client::{Etcd, bytes, number, text};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use tidegate_sched::Time;
+use tidegate_wire::ExportId;
+
+/// Keys that are asked for at once; etcd does at most 128 operations in a transaction.
+const TOGETHER: usize = 64;
+
+/// See the file's first line.
+pub(super) struct EtcdClaims {
+    etcd: Etcd,
+    /// etcd's number of the cluster.
+    cluster: String,
+    /// What the keys of this export begin with.
+    prefix: String,
+    own: u16,
+    holder: Holder,
+    generations: Generations,
+    fence: Fence,
+    ttl: Duration,
+    lease: Option<Lease>,
+    /// Seats claimed here, with the revision of the key.
+    held: BTreeMap<u16, i64>,
+    /// Seats that this forwarder waits for.
+    wants: BTreeSet<u16>,
+    /// Who had the seat that was last tried.
+    seen: Option<(u16, Holder)>,
+}
+
+/// A lease that etcd has granted to this process.
+#[derive(Clone, Copy)]
+struct Lease {
+    id: i64,
+    /// When the last renewal that succeeded began.
+    began: Time,
+}
+
+/// A key as it was read.
+struct Key {
+    revision: i64,
+    lease: i64,
+    value: String,
+}
+
+/// What one of the three keys is for.
+#[derive(Clone, Copy)]
+enum Part {
+    Held,
+    Generation,
+    Wanted,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Held => "held",
+            Part::Generation => "generation",
+            Part::Wanted => "wanted",
+        }
+    }
+}
+
+impl EtcdClaims {
+    /// Asks etcd who it is; nothing is claimed yet.
+    pub(super) fn connect(
+        options: &EtcdOptions,
+        export: ExportId,
+        seats: &Seats,
+        fence: Fence,
+        ttl: Duration,
+    ) -> Result<EtcdClaims, SeatsError> {
+        let folder = |source| SeatsError::File {
+            path: seats.path.clone(),
+            source,
+        };
+        let mut claims = EtcdClaims {
+            etcd: Etcd::new(options, ttl)?,
+            cluster: String::new(),
+            prefix: format!("{}/{export}", options.prefix),
+            own: seats.own,
+            holder: Holder::own(seats.own).map_err(folder)?,
+            generations: Generations::of(seats.folder.as_fd()).map_err(folder)?,
+            fence,
+            ttl,
+            lease: None,
+            held: BTreeMap::new(),
+            wants: BTreeSet::new(),
+            seen: None,
+        };
+        let key = bytes(&claims.key(claims.own, Part::Held));
+        let answer = claims.etcd.call("kv/range", &json!({ "key": key }))?;
+        let cluster = number(&answer["header"]["cluster_id"]);
+        claims.cluster = format!("{:016x}", cluster.cast_unsigned());
+        Ok(claims)
+    }
+
+    /// This process, as records name it.
+    pub(super) fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// What all forwarders of the export must agree on.
+    pub(super) fn place(&self) -> String {
+        format!("etcd, cluster {}, keys {}", self.cluster, self.prefix)
+    }
+
+    fn key(&self, seat: u16, part: Part) -> String {
+        format!("{}/seat.{seat}/{}", self.prefix, part.name())
+    }
+
+    /// Reads keys in one transaction, which sees what the majority of etcd's servers has.
+    fn read(&mut self, keys: &[(u16, Part)]) -> Result<Vec<Option<Key>>, EtcdError> {
+        let mut found = Vec::new();
+        for some in keys.chunks(TOGETHER) {
+            let names = some
+                .iter()
+                .map(|(seat, part)| bytes(&self.key(*seat, *part)));
+            let asks = names.map(|key| json!({ "request_range": { "key": key } }));
+            let body = json!({ "success": asks.collect::<Vec<_>>() });
+            let answer = self.etcd.call("kv/txn", &body)?;
+            for number in 0..some.len() {
+                let key = &answer["responses"][number]["response_range"]["kvs"][0];
+                found.push(Key::parse(key));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Renews the lease; None: etcd knows it no more.
+    fn keep_alive(&mut self, lease: Lease) -> Result<Option<Lease>, EtcdError> {
+        let began = self.fence.now();
+        let body = json!({ "ID": lease.id.to_string() });
+        let answer = self.etcd.call("lease/keepalive", &body)?;
+        let lives = number(&answer["TTL"]) > 0;
+        self.lease = lives.then_some(Lease { began, ..lease });
+        Ok(self.lease)
+    }
+
+    /// A lease that was renewed not long ago; a new one where there is none.
+    fn fresh_lease(&mut self) -> Result<Lease, EtcdError> {
+        let old = self.ttl.as_nanos() as u64 / 5;
+        if let Some(lease) = self.lease {
+            if self.fence.now() < lease.began + old {
+                return Ok(lease);
+            }
+            if let Some(lease) = self.keep_alive(lease)? {
+                return Ok(lease);
+            }
+        }
+        let began = self.fence.now();
+        // It counts whole seconds; a longer lease makes others wait, a shorter one would be wrong.
+        let seconds = self.ttl.as_millis().div_ceil(1000) as i64;
+        let body = json!({ "TTL": seconds.to_string() });
+        let answer = self.etcd.call("lease/grant", &body)?;
+        let lease = Lease {
+            id: number(&answer["ID"]),
+            began,
+        };
+        if number(&answer["TTL"]) < seconds || lease.id == 0 {
+            let what = format!("a lease of {seconds} s was asked for, and etcd grants {answer}");
+            return Err(EtcdError::Silent(what));
+        }
+        self.lease = Some(lease);
+        Ok(lease)
+    }
+
+    /// Takes a seat, if nothing has changed since its keys were read.
+    fn take(
+        &mut self,
+        seat: u16,
+        generation: u64,
+        revisions: [i64; 2],
+        lease: Lease,
+    ) -> Result<bool, EtcdError> {
+        let key = |part| bytes(&self.key(seat, part));
+        let is = |part, revision: i64| {
+            // Of a key that is not there it is 0.
+            let revision = revision.to_string();
+            json!({ "key": key(part), "target": "MOD", "mod_revision": revision })
+        };
+        let mut compare = vec![
+            is(Part::Held, revisions[0]),
+            is(Part::Generation, revisions[1]),
+        ];
+        let (value, id) = (self.value(generation), lease.id.to_string());
+        let mut then = vec![
+            json!({ "request_put": { "key": key(Part::Held), "value": value, "lease": id } }),
+            json!({ "request_put": {
+                "key": key(Part::Generation), "value": bytes(&generation.to_string())
+            } }),
+        ];
+        match seat == self.own {
+            true => then.push(json!({ "request_delete_range": { "key": key(Part::Wanted) } })),
+            false => compare.push(is(Part::Wanted, 0)),
+        }
+        let body = json!({ "compare": compare, "success": then });
+        let answer = self.etcd.call("kv/txn", &body)?;
+        let taken = answer["succeeded"].as_bool() == Some(true);
+        if taken {
+            self.held
+                .insert(seat, number(&answer["header"]["revision"]));
+        }
+        Ok(taken)
+    }
+
+    fn try_claim(&mut self, seat: u16, newest: Option<u64>) -> Result<Claim, EtcdError> {
+        let lease = self.fresh_lease()?;
+        let keys = [Part::Held, Part::Generation, Part::Wanted].map(|part| (seat, part));
+        let mut read = self.read(&keys)?.into_iter();
+        let mut next = || read.next().flatten();
+        let (held, last, wanted) = (next(), next(), next());
+        let by = held.as_ref().and_then(|key| holder(&key.value));
+        // What this process has without knowing it, since an answer was lost, and what a process
+        // of this node had that is dead, is free.
+        let free = |by: &Holder| by.id == self.holder.id || by.is_dead();
+        let busy = held.is_some() && !by.as_ref().is_some_and(free);
+        self.seen = by.map(|by| (seat, by));
+        if busy {
+            if self.wants.contains(&seat) && wanted.is_none_or(|key| key.lease != lease.id) {
+                self.put_wanted(seat, lease)?;
+            }
+            return Ok(Claim::Busy);
+        }
+        if seat != self.own && wanted.is_some() {
+            return Ok(Claim::Busy);
+        }
+        let in_etcd = last.as_ref().and_then(|key| key.value.parse::<u64>().ok());
+        // A keeper that was empty, or another before, must not make numbers go back.
+        let first = in_etcd.is_none().then(first_generation);
+        let last_number = in_etcd.max(newest).map(|number| number + 1);
+        let generation = last_number.max(first).expect("one of them is there");
+        let revision = |key: &Option<Key>| key.as_ref().map_or(0, |key| key.revision);
+        let revisions = [revision(&held), revision(&last)];
+        if !self.take(seat, generation, revisions, lease)? {
+            return Ok(Claim::Busy);
+        }
+        self.wants.remove(&seat);
+        Ok(Claim::Ours {
+            generation,
+            began: lease.began,
+        })
+    }
+
+    fn put_wanted(&mut self, seat: u16, lease: Lease) -> Result<(), EtcdError> {
+        let body = json!({
+            "key": bytes(&self.key(seat, Part::Wanted)),
+            "value": self.value(0),
+            "lease": lease.id.to_string(),
+        });
+        self.etcd.call("kv/put", &body).map(|_| ())
+    }
+
+    /// A lease that has ended is replaced when it is needed again.
+    fn forget_lease(&mut self, error: &EtcdError) {
+        if error.is_no_lease() {
+            self.lease = None;
+        }
+    }
+
+    /// This process, as the value of a key.
+    fn value(&self, generation: u64) -> String {
+        let holder = &self.holder;
+        let value = json!({
+            "generation": generation,
+            "forwarder": holder.forwarder,
+            "host": holder.host,
+            "id": holder.id,
+            "boot": holder.boot,
+            "namespace": holder.namespace,
+            "pid": holder.pid,
+            "began": holder.began,
+        });
+        bytes(&value.to_string())
+    }
+}
+
+impl Claims for EtcdClaims {
+    fn claim(&mut self, seat: u16) -> Result<Claim, SeatsError> {
+        let newest = self.generations.of_seat(seat);
+        let newest = newest.map_err(|source| SeatsError::File {
+            path: format!("lease.{seat}.*").into(),
+            source,
+        })?;
+        let claim = self.try_claim(seat, newest.leases.last().copied());
+        if let Err(error) = &claim {
+            self.forget_lease(error);
+        }
+        Ok(claim?)
+    }
+
+    /// The renewal that the claim began with is what counts, and the fence counts it.
+    fn confirm(&mut self, _seat: u16) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<Option<String>>> {
+        let ended = || Some("its lease in etcd has ended".to_owned());
+        let kept = match self.lease {
+            Some(lease) => self.keep_alive(lease).map_err(io::Error::other)?,
+            None => None,
+        };
+        let Some(lease) = kept else {
+            return Ok(held.iter().map(|_| ended()).collect());
+        };
+        let keys: Vec<_> = held.iter().map(|(seat, _)| (*seat, Part::Held)).collect();
+        let read = self.read(&keys).map_err(io::Error::other)?;
+        let lost = |(key, (_, generation)): (Option<Key>, &(u16, u64))| {
+            let Some(key) = key else {
+                return Some("its key in etcd is gone".to_owned());
+            };
+            let by = holder(&key.value);
+            let now = generation_of(&key.value);
+            let ours = by.as_ref().is_some_and(|by| by.id == self.holder.id);
+            if ours && now == Some(*generation) {
+                return if key.lease == lease.id { None } else { ended() };
+            }
+            let by = by.map_or_else(|| "somebody".to_owned(), |by| by.name());
+            let now = now.unwrap_or(0);
+            Some(format!("{by} has taken it with generation {now}"))
+        };
+        Ok(read.into_iter().zip(held).map(lost).collect())
+    }
+
+    fn release(&mut self, seat: u16) -> io::Result<()> {
+        let Some(revision) = self.held.remove(&seat) else {
+            return Ok(());
+        };
+        let key = bytes(&self.key(seat, Part::Held));
+        let body = json!({
+            "compare": [{ "key": key, "target": "MOD", "mod_revision": revision.to_string() }],
+            "success": [{ "request_delete_range": { "key": key } }],
+        });
+        let released = self.etcd.call("kv/txn", &body);
+        released.map(|_| ()).map_err(io::Error::other)
+    }
+
+    /// Nobody but the holder counts on it where locks do not tell of other forwarders.
+    fn settle(&mut self, _seat: u16) -> Result<(), SeatsError> {
+        Ok(())
+    }
+
+    /// Also put anew by each try, if it is gone.
+    fn want(&mut self, seat: u16) -> Result<(), SeatsError> {
+        self.wants.insert(seat);
+        let lease = self.fresh_lease()?;
+        Ok(self.put_wanted(seat, lease)?)
+    }
+
+    fn wanted(&mut self, held: &[u16]) -> io::Result<Vec<u16>> {
+        let keys: Vec<_> = held.iter().map(|seat| (*seat, Part::Wanted)).collect();
+        let read = self.read(&keys).map_err(io::Error::other)?;
+        let wanted = held.iter().zip(read).filter(|(_, key)| key.is_some());
+        Ok(wanted.map(|(seat, _)| *seat).collect())
+    }
+
+    /// Nothing counts from a look: the key is there, or not.
+    fn look(&mut self, _seat: u16) {}
+
+    fn double(&mut self, seat: u16) -> Option<String> {
+        let (_, by) = self.seen.as_ref().filter(|(seen, _)| *seen == seat)?;
+        let other = by.forwarder == seat && by.id != self.holder.id && !by.is_dead();
+        other.then(|| by.name())
+    }
+}
+
+impl Drop for EtcdClaims {
+    /// All that is left of this process goes at once, if etcd answers in time.
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease {
+            let body = json!({ "ID": lease.id.to_string() });
+            let _ = self.etcd.call("lease/revoke", &body);
+        }
+    }
+}
+
+impl Key {
+    /// None where there is none.
+    fn parse(key: &Value) -> Option<Key> {
+        let revision = number(&key["mod_revision"]);
+        (revision > 0).then(|| Key {
+            revision,
+            lease: number(&key["lease"]),
+            value: text(&key["value"]).unwrap_or_default(),
+        })
+    }
+}
+
+/// Who wrote a key.
+fn holder(value: &str) -> Option<Holder> {
+    let value: Value = serde_json::from_str(value).ok()?;
+    let number = |name: &str| value[name].as_u64();
+    Some(Holder {
+        id: number("id")?,
+        forwarder: number("forwarder")?.try_into().ok()?,
+        boot: number("boot")?,
+        namespace: number("namespace")?,
+        pid: number("pid")?.try_into().ok()?,
+        began: number("began")?,
+        host: value["host"].as_str()?.to_owned(),
+    })
+}
+
+fn generation_of(value: &str) -> Option<u64> {
+    let value: Value = serde_json::from_str(value).ok()?;
+    value["generation"].as_u64()
+}
+
+#[cfg(test)]
+mod tests;
