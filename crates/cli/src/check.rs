@@ -163,6 +163,12 @@ fn page(checked: &Checked) -> String {
         checked,
         true,
     ));
+    if checked.fit_with_etcd() {
+        text.push_str(
+            "several nodes: run with etcd: fit with keeper = \"etcd\" in [ownership], for only \
+             locks are missing\n",
+        );
+    }
     if checked.same_mount {
         text.push_str(
             "Some instances work on one mount of one node: what they see of each other says \
@@ -211,6 +217,7 @@ fn page_of_json(checked: &Checked) -> serde_json::Value {
         "led": checked.led,
         "fit_one_node": checked.fit_one(),
         "fit_several_nodes": checked.fit_several(),
+        "fit_several_nodes_with_etcd": checked.fit_several() == Some(true) || checked.fit_with_etcd(),
         "settings": checked.backend.settings().line(),
         "properties": rows,
     })

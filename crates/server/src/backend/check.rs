@@ -82,6 +82,13 @@ impl Checked {
         self.missing(false).is_none()
     }
 
+    /// Fit for forwarders on several whose seats etcd keeps, where only locks are missing.
+    pub fn fit_with_etcd(&self) -> bool {
+        let others = self.findings.without_locks();
+        let fit = others.missing(true, self.backend.reach).is_none();
+        fit && self.led && self.pairs_fit.is_some() && self.fit_several() == Some(false)
+    }
+
     /// Fit for forwarders on several; None if one instance alone cannot tell.
     pub fn fit_several(&self) -> Option<bool> {
         match self.missing(true) {
