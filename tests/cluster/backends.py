@@ -126,10 +126,12 @@ class Ceph(Backend):
     A client that is dead holds its locks until the session's time limits are over: `session_s`.
     """
 
-    def __init__(self, world, cached=True, copies=1, session_s=30, size=8 << 30, **_):
+    def __init__(self, world, cached=True, locks=True, copies=1, session_s=30, size=8 << 30, **_):
         super().__init__(world)
         # By default open files are cached by each node's kernel, names and attributes are not.
         self.options = [] if cached else ["--fuse_disable_pagecache=true"]
+        # Without, the node's kernel keeps locks to itself, as with nolock.
+        self.options += [] if locks else ["-o", "no_remote_lock"]
         self.dir, self.session_s, self.copies = self.store.dir, session_s, copies
         for folder in ("mon", "osd0", "osd1", "mds", "run", "log"):
             os.makedirs(f"{self.dir}/{folder}", exist_ok=True)
@@ -320,11 +322,12 @@ class Gluster(Backend):
 
 
 # The names that commands and checks use. `-uncached`: no page cache for files on the nodes, and so no
-# shared mappings. `gluster-default`: a volume and mounts as one gets them by default.
+# shared mappings. `-nolocks`: byte locks hold on each node alone. `gluster-default`: a volume and mounts as one gets them by default.
 BACKENDS = {
     "plain": Plain,
     "ceph": Ceph,
     "ceph-uncached": lambda world, **options: Ceph(world, cached=False, **options),
+    "ceph-nolocks": lambda world, **options: Ceph(world, locks=False, **options),
     "gluster": Gluster,
     "gluster-uncached": lambda world, **options: Gluster(world, cached=False, **options),
     "gluster-default": lambda world, **options: Gluster(world, documented=False, **options),

@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 PORT = 4600
+ETCD_PORT = 2379
 # The lease of seats in the short form; empty for the default, and for versions that know no leases.
 TTL_MS = os.environ.get("SEAT_TTL_MS", "2000")
 MOUNT_S = 60
@@ -39,6 +40,7 @@ class Cluster:
         self.exports, self.settings, self.list = 0, "", ""
         os.makedirs(self.tide, exist_ok=True)
         self.quick, self.seed, self.refused = True, 0, None
+        self.keeper, self.etcd = "files", None
 
     # Nodes and what runs on them.
 
@@ -81,8 +83,39 @@ class Cluster:
 
     def serve_quick(self, **named):
         """As `serve`; the short form with a short lease of seats, so that what waits for it is short."""
-        settings = f"[ownership]\nttl_ms = {TTL_MS}\n" if self.quick and TTL_MS else ""
-        self.serve(settings=settings, **named)
+        ttl = f"ttl_ms = {TTL_MS}\n" if self.quick and TTL_MS else ""
+        if self.keeper == "etcd":
+            # Its time limits follow from it, and this machine has other work.
+            ttl = 'keeper = "etcd"\n' + ("ttl_ms = 4000\n" if self.quick else "")
+            ttl += f'[ownership.etcd]\nendpoints = ["http://{self.backend.store.address}:{ETCD_PORT}"]\n'
+        self.serve(settings=f"[ownership]\n{ttl}" if ttl else "", **named)
+
+    def start_etcd(self):
+        """Starts etcd on the storage node, unless it runs; one that was killed finds its data again."""
+        store = self.backend.store
+        if self.etcd and self.etcd.running():
+            return
+        at, data = f"http://{store.address}:{ETCD_PORT}", "/run/etcd"
+        if data not in store.run("cat", "/proc/mounts"):
+            # In memory: how fast this machine's disk syncs is not what is checked.
+            store.run("mkdir", "-p", data)
+            store.run("mount", "-t", "tmpfs", "tmpfs", data)
+        self.etcd = store.start("etcd", "--data-dir", data + "/data", "--listen-client-urls", at,
+                                "--advertise-client-urls", at, "--heartbeat-interval", "50",
+                                "--election-timeout", "500", log=f"{store.dir}/etcd.log")
+        until("etcd serves", lambda: "is healthy" in store.run(
+            "etcdctl", "--endpoints", at, "endpoint", "health", check=False, env={"ETCDCTL_API": "3"}), 60, 0.2)
+
+    def locks_at_the_back_end(self):
+        """Byte locks of forwarders in their hidden folder, as this machine's kernel knows them."""
+        found = []
+        for node in self.io:
+            hidden = f"/proc/{node.pid}/root{self.export}/.tidegate"
+            for name in os.listdir(hidden):
+                stat = os.stat(f"{hidden}/{name}")
+                place = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
+                found += [name for line in open("/proc/locks") if f" {place} " in line]
+        return found
 
     def start(self, index, *flags):
         """Starts that forwarder; its node must be up and have the volume mounted."""

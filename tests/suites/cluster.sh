@@ -7,7 +7,7 @@ need_fuse
 BED=$REPO/tests/cluster/bed
 [ "$(id -u)" = 0 ] || skip "nodes are namespaces with networks and mounts, which need root"
 for wanted in ip:iproute2 nsenter:util-linux setpriv:util-linux ceph-mon:ceph-mon ceph-osd:ceph-osd \
-    ceph-mds:ceph-mds ceph-fuse:ceph-fuse ceph:ceph-common; do
+    ceph-mds:ceph-mds ceph-fuse:ceph-fuse ceph:ceph-common etcd:etcd-server etcdctl:etcd-client; do
   command -v "${wanted%:*}" > /dev/null || skip "${wanted%:*} is missing: run tools/need test"
 done
 unshare --net --mount --pid --fork true 2> /dev/null || skip "no right to make namespaces"
