@@ -156,12 +156,12 @@ impl Server {
         if let Some(warning) = descriptors.warning(config.sessions_max) {
             warn!("{warning}");
         }
-        let (export, mut files, place, shared) = export(config, &descriptors)?;
+        let zero = Instant::now();
+        let fence = Fence::new(zero);
+        let (export, mut files, place, shared) = export(config, &descriptors, &fence)?;
         let seats = seats::locks(config, &files)?;
         let peers = Peers::of_export(config, &files).map_err(StartError::NotFit)?;
         let root = root(&mut files)?;
-        let zero = Instant::now();
-        let fence = Fence::new(zero);
         let mut scheduler = config.scheduler.clone();
         scheduler.wall_offset_ns = identity::wall_ns();
         let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
@@ -346,11 +346,16 @@ fn check_directory(path: &Path) -> Result<(), StartError> {
 fn export(
     config: &Config,
     descriptors: &Descriptors,
+    fence: &Fence,
 ) -> Result<(ExportOptions, PosixFiles, Place, bool), StartError> {
     let unknown = || StartError::system("the export's file system");
     let backend = Backend::of_path(&config.export).map_err(unknown())?;
     let trust = backend.trust(config);
-    let options = export_options(config, descriptors, trust);
+    let options = ExportOptions {
+        // Where locks tell, the back end itself does.
+        apart: config.ownership.etcd.is_some().then(|| fence.clone()),
+        ..export_options(config, descriptors, trust)
+    };
     let files = PosixFiles::open(&config.export, &options)?;
     if backend.is_fuse() {
         storage::check_groups(config, &files)?;
@@ -373,7 +378,6 @@ fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> E
         handles_max: Some(descriptors.handles_max),
         direct: config.storage.io == Io::Direct && trust.pages,
         trust,
-        apart: config.ownership.etcd.is_some(),
         faults,
         ..ExportOptions::new(config.layout)
     }

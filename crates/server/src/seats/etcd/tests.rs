@@ -156,7 +156,7 @@ fn connect_for(
     own: u16,
 ) -> Result<LeasedSeats, SeatsError> {
     let export = ExportOptions {
-        apart: true,
+        apart: Some(Fence::default()),
         ..ExportOptions::new(LAYOUT)
     };
     let files = PosixFiles::open(scratch.path(), &export).expect("export");

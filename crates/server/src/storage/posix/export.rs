@@ -14,7 +14,7 @@ use super::opens::Opens;
 use super::sys::{self, Done, no};
 use super::table::{DataFds, HandleTable, Known};
 use crate::backend::Trust;
-use crate::storage::Faults;
+use crate::storage::{Faults, Fence};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -47,8 +47,9 @@ pub struct ExportOptions {
     pub direct: bool,
     /// What is believed of what this node's kernel remembers of files.
     pub trust: Trust,
-    /// The back end's locks do not tell of forwarders on other nodes, and are not asked.
-    pub apart: bool,
+    /// The back end's locks do not tell of forwarders on other nodes, and are not asked; this does,
+    /// which closes when the seats are not held here any more.
+    pub apart: Option<Fence>,
     /// Test aid.
     pub faults: Faults,
 }
@@ -61,7 +62,7 @@ impl ExportOptions {
             handles_max: None,
             direct: false,
             trust: Trust::WHOLE,
-            apart: false,
+            apart: None,
             faults: Faults::default(),
         }
     }
@@ -142,8 +143,8 @@ impl Export {
         let hidden = make_folder(root.as_fd(), HIDDEN).map_err(at_hidden)?;
         let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(|e| at_hidden(e.into()))?);
         let clock_offset_ns = clock_offset_ns(hidden.as_fd()).map_err(at_hidden)?;
-        let opens =
-            Opens::open(hidden.as_fd(), options.layout, options.apart).map_err(at_hidden)?;
+        let opens = Opens::open(hidden.as_fd(), options.layout, options.apart.clone())
+            .map_err(at_hidden)?;
         let table = HandleTable::new(
             options
                 .handles_max

@@ -15,6 +15,7 @@ mod moved;
 
 use super::export::{make_folder, open_hidden_file};
 use super::sys::{self, Done, no, no_std};
+use crate::storage::Fence;
 use crate::storage::ofd::{self, Kind};
 use rustix::fs::{AtFlags, CWD};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -46,8 +47,8 @@ pub(super) struct Opens {
     /// Whether two descriptions exclude each other on this back end. If not, only this forwarder's
     /// opens count.
     locks_work: bool,
-    /// Locks do not tell of forwarders on other nodes.
-    apart: bool,
+    /// Locks do not tell of forwarders on other nodes. Then until when seats are held here.
+    apart: Option<Fence>,
     /// Seats held here whose opens are all known; only used where `apart`.
     settled: Mutex<BTreeSet<u16>>,
     /// Hidden names that the last sweep has left to the next one.
@@ -81,13 +82,13 @@ impl Opens {
     pub(super) fn open(
         hidden: BorrowedFd<'_>,
         layout: Layout,
-        apart: bool,
+        apart: Option<Fence>,
     ) -> std::io::Result<Opens> {
         let sharing = open_hidden_file(hidden, "opens")?;
         let excluding = open_hidden_file(hidden, "opens")?;
         Ok(Opens {
             layout,
-            locks_work: !apart && exclude_each_other(sharing.as_fd(), excluding.as_fd()),
+            locks_work: apart.is_none() && exclude_each_other(sharing.as_fd(), excluding.as_fd()),
             apart,
             settled: Mutex::default(),
             left: Mutex::default(),
@@ -118,8 +119,8 @@ impl Opens {
     /// The seats that only this forwarder can sweep, and must, again and again.
     pub(super) fn to_sweep(&self) -> Vec<u16> {
         match self.apart {
-            true => lock(&self.settled).iter().copied().collect(),
-            false => Vec::new(),
+            Some(_) => lock(&self.settled).iter().copied().collect(),
+            None => Vec::new(),
         }
     }
 
@@ -246,7 +247,7 @@ impl Opens {
                 let stat = sys::stat_at(&self.orphans, entry.file_name(), AtFlags::empty());
                 stat.is_ok_and(|stat| stat.stx_nlink == 1)
             };
-            if self.apart && !lock(&self.left).contains(&handle) && !alone() {
+            if self.apart.is_some() && !lock(&self.left).contains(&handle) && !alone() {
                 left.insert(handle);
                 continue;
             }
@@ -268,7 +269,7 @@ impl Opens {
         if stripe.contains(&handle) {
             return Ok(false);
         }
-        if self.apart {
+        if self.apart.is_some() {
             return Ok(self.is_settled(self.layout.seat_of_file(handle)));
         }
         if !self.locks_work {
@@ -315,8 +316,8 @@ impl Opens {
 
     /// Whether a live forwarder holds the seat and has been told all opens.
     fn is_settled(&self, seat: u16) -> bool {
-        if self.apart {
-            return lock(&self.settled).contains(&seat);
+        if let Some(fence) = &self.apart {
+            return lock(&self.settled).contains(&seat) && !fence.is_closed();
         }
         let mut seats = lock(&self.seats);
         let fd = match seats.entry(seat) {

@@ -167,7 +167,7 @@ impl Opens {
     }
 
     fn may_be_open(&self, stripe: &HashSet<Handle>, handle: Handle) -> bool {
-        if self.apart {
+        if self.apart.is_some() {
             let settled = self.is_settled(self.layout.seat_of_file(handle));
             return stripe.contains(&handle) || !settled;
         }

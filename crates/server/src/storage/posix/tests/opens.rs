@@ -1,11 +1,14 @@
 //! Files that are open and have lost their last name, over one forwarder and several.
 
 use super::*;
+use crate::storage::Fence;
+use tidegate_sched::Time;
 
 /// A holder of both seats and another forwarder, where locks do not tell them of each other.
-fn apart() -> (Rig, PosixFiles) {
+fn apart() -> (Rig, PosixFiles, Fence) {
+    let fence = Fence::default();
     let options = ExportOptions {
-        apart: true,
+        apart: Some(fence.clone()),
         ..ExportOptions::new(LAYOUT)
     };
     let mut rig = rig("opens-apart");
@@ -13,12 +16,12 @@ fn apart() -> (Rig, PosixFiles) {
     rig.root = rig.files.root().expect("root").handle;
     (0..LAYOUT.seats).for_each(|seat| rig.files.seat_settled(seat));
     let other = PosixFiles::open(rig.scratch.path(), &options).expect("export");
-    (rig, other)
+    (rig, other, fence)
 }
 
 #[test]
 fn without_locks_a_name_taken_elsewhere_leaves_the_file_until_the_holder_sweeps() {
-    let (mut rig, mut other) = apart();
+    let (mut rig, mut other, _fence) = apart();
     let root = other.root().expect("root").handle;
     let file = rig.create("file");
     rig.create("unused");
@@ -40,7 +43,7 @@ fn without_locks_a_name_taken_elsewhere_leaves_the_file_until_the_holder_sweeps(
 
 #[test]
 fn without_locks_only_a_settled_holder_sweeps_and_not_a_file_that_still_has_its_name() {
-    let (mut rig, mut other) = apart();
+    let (mut rig, mut other, fence) = apart();
     let root = other.root().expect("root").handle;
     let file = rig.create("file");
     rig.files.link(None, file, rig.root, b"more").expect("link");
@@ -55,6 +58,15 @@ fn without_locks_only_a_settled_holder_sweeps_and_not_a_file_that_still_has_its_
         1,
         "somebody may be about to take its name away"
     );
+    fence.opens_until(Time(0));
+    rig.files.sweep_apart().expect("sweep");
+    assert_eq!(
+        rig.orphans(),
+        1,
+        "its lease has run out, and it does not know yet"
+    );
+    fence.opens_until(Time(u64::MAX));
+    rig.files.sweep_apart().expect("sweep");
     rig.files.sweep_apart().expect("sweep");
     assert_eq!(rig.orphans(), 0);
     assert_eq!(rig.lookup("more").expect("it has that name").nlink, 1);
@@ -62,7 +74,7 @@ fn without_locks_only_a_settled_holder_sweeps_and_not_a_file_that_still_has_its_
 
 #[test]
 fn without_locks_a_note_of_a_rename_goes_with_the_sweep() {
-    let (mut rig, mut other) = apart();
+    let (mut rig, mut other, _fence) = apart();
     let root = other.root().expect("root").handle;
     let notes = |rig: &Rig| std::fs::read_dir(rig.path(".tidegate/moved")).map(Iterator::count);
     rig.create("file");
