@@ -25,16 +25,23 @@ def by_etcd(c):
 
 @check(HERE, quick=("ceph-nolocks",), serve=False)
 def etcd_fail_over(c):
-    """`fail_over` with etcd; with files the forwarders are refused where locks stay on the node."""
-    if not c.backend.one_kernel:
-        c.serve_or_refused()
-        said = c.refused or "they serve"
-        if "locks between nodes" not in said or 'keeper = "etcd"' not in said:
-            raise Failed(f"forwarders over a back end without locks between nodes, by files: {said}")
+    """Bytes that were written and synced are there after seats went to a stand-in and back, with etcd."""
     with by_etcd(c):
         c.serve_quick()
         checks_faults.fail_over(c)
         same("locks at the back end", c.locks_at_the_back_end(), [])
+
+
+@check(("ceph-nolocks",), serve=False)
+def etcd_needed(c):
+    """Without etcd a forwarder that meets another does not start where locks stay on the node."""
+    try:
+        c.serve_quick(clients=False)
+        said = "they serve"
+    except Failed as failed:
+        said = str(failed)
+    if "locks between nodes: both sides got the same lock" not in said or 'keeper = "etcd" there' not in said:
+        raise Failed(f"forwarders whose seats are kept by files: {said}")
 
 
 @check(HERE, serve=False)
