@@ -217,7 +217,8 @@ fn page_of_json(checked: &Checked) -> serde_json::Value {
         "led": checked.led,
         "fit_one_node": checked.fit_one(),
         "fit_several_nodes": checked.fit_several(),
-        "fit_several_nodes_with_etcd": checked.fit_several() == Some(true) || checked.fit_with_etcd(),
+        "fit_several_nodes_with_etcd":
+            checked.fit_several() == Some(true) || checked.fit_with_etcd(),
         "settings": checked.backend.settings().line(),
         "properties": rows,
     })

@@ -20,8 +20,8 @@ const WINDOW_MS_SSD: u64 = 250;
 /// Most threads that serve connections.
 const REACTORS_MAX: u64 = 64;
 
-const SECTIONS: &str = "[ownership], [ownership.etcd], [storage], [scheduler], [device], [emulation], [trace], \
-                        [log], [[app]], [[group]], [[view]]";
+const SECTIONS: &str = "[ownership], [ownership.etcd], [storage], [scheduler], [device], \
+                        [emulation], [trace], [log], [[app]], [[group]], [[view]]";
 
 impl Config {
     /// Checks settings.

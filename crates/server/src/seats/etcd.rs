@@ -112,8 +112,14 @@ impl EtcdClaims {
         };
         let key = bytes(&claims.key(claims.own, Part::Held));
         let answer = claims.etcd.call("kv/range", &json!({ "key": key }))?;
-        let cluster = number(&answer["header"]["cluster_id"]);
-        claims.cluster = format!("{:016x}", cluster.cast_unsigned());
+        // Beyond what a signed number holds.
+        let cluster = answer["header"]["cluster_id"].as_str();
+        let cluster = cluster.and_then(|text| text.parse::<u64>().ok());
+        let Some(cluster) = cluster else {
+            let what = format!("its answer names no cluster: {answer}");
+            return Err(EtcdError::Silent(what).into());
+        };
+        claims.cluster = format!("{cluster:016x}");
         Ok(claims)
     }
 

@@ -73,8 +73,9 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// Nothing is asked yet. A call takes at most a fifth of the time to live of leases, so a holder
-    /// asks several times before its time ends; an attempt at one of several endpoints half of that.
+    /// Nothing is asked yet. A call takes at most a fifth of the time to live of leases, so a
+    /// holder asks several times before its time ends; an attempt at one of several endpoints
+    /// takes at most half of that.
     pub(super) fn new(options: &EtcdOptions, ttl: Duration) -> Result<Etcd, EtcdError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
