@@ -19,7 +19,7 @@ const TRIES_MAX: u32 = 7;
 /// Tells the size of the file, as the back end has it. The kernel learns it too.
 type Size = Box<dyn FnMut() -> Result<u64, Access> + Send>;
 
-/// Decides for one job which bytes that a read found are the file's, and whether it has met the end.
+/// Decides for one job which bytes that a read found are the file's, and whether it met the end.
 #[derive(Default)]
 pub(crate) struct Ends {
     /// None: what a read found is believed.
@@ -149,7 +149,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// One read of a file of 150 bytes, done as [`Ends`] demands; what was found, in how many calls.
+    /// One read of a file of 150 bytes, as [`Ends`] demands; what was found, in how many calls.
     fn read(ends: &mut Ends, file: &std::fs::File, offset: u64) -> (Result<usize, Access>, u32) {
         let mut buffer = [0; 60];
         let mut calls = 0;
