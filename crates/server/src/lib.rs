@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod calibrate;
+pub mod clock;
 pub mod config;
 mod descriptors;
 mod gossip;

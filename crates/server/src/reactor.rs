@@ -26,6 +26,7 @@ mod stuck;
 mod traffic;
 pub mod transport;
 
+use crate::clock::Zero;
 use crate::gossip::Gossip;
 use crate::reactor::auth::Secret;
 use crate::reactor::conn::Conn;
@@ -47,7 +48,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidegate_forward::{ConnId, Forwarder, Input, Peer, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::Challenge;
@@ -116,8 +117,8 @@ pub struct Parts {
     pub kill_at_request: Option<u64>,
     /// Delays on purpose.
     pub jitter: Option<Jitter>,
-    /// Zero of the monotonic clock.
-    pub zero: Instant,
+    /// Zero of the forwarder's time.
+    pub zero: Zero,
     /// Where requests are recorded, if they are.
     pub trace: Option<Trace>,
     /// What forwarders tell each other.
@@ -164,7 +165,7 @@ pub struct Reactor {
     payload_max: u32,
     conns_max: usize,
     stall_ns_max: u64,
-    zero: Instant,
+    zero: Zero,
     trace: Option<Trace>,
     gossip: Gossip,
     core: Core,
@@ -282,7 +283,7 @@ impl Reactor {
             }
             self.pass()?;
             if let Some(jitter) = &mut self.core.jitter {
-                jitter.arm(Time(self.zero.elapsed().as_nanos() as u64))?;
+                jitter.arm(self.zero.time())?;
             }
             if let Some(why) = self.storage.failure().or_else(|| self.seats.failure()) {
                 self.end_trace();
@@ -309,7 +310,7 @@ impl Reactor {
 
     /// Reads the clock: once a pass, and when jobs were done meanwhile.
     fn tick(&mut self) {
-        self.core.now = Time(self.zero.elapsed().as_nanos() as u64);
+        self.core.now = self.zero.time();
     }
 
     /// Everything of a pass but new events.
@@ -378,7 +379,7 @@ impl Reactor {
             scan,
         ];
         let at = times.into_iter().flatten().min()?;
-        let now = Time(self.zero.elapsed().as_nanos() as u64);
+        let now = self.zero.time();
         // Rounded up: a poll that ends just before its time would spin.
         Some(Duration::from_nanos(
             at.since(now).next_multiple_of(1_000_000),

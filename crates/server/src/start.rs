@@ -4,6 +4,7 @@ mod seats;
 mod storage;
 
 use crate::backend::{Backend, Peers, Trust};
+use crate::clock::Zero;
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options_on};
 use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidegate_forward::shares::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
 use tidegate_sched::{OptionsError, Time};
@@ -156,7 +157,7 @@ impl Server {
         if let Some(warning) = descriptors.warning(config.sessions_max) {
             warn!("{warning}");
         }
-        let zero = Instant::now();
+        let zero = Zero::now();
         let fence = Fence::new(zero);
         let (export, mut files, place, shared) = export(config, &descriptors, &fence)?;
         let seats = seats::locks(config, &files)?;

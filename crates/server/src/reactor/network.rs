@@ -10,11 +10,12 @@ use super::output::Body;
 use super::receive::Door;
 use super::sockets::{CONNS, Desk, Sockets};
 use super::traffic::{Published, Traffic};
+use crate::clock::Zero;
 use crate::storage::{SharedMemory, SlotBuffer};
 use mio::Events;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::{Reply, Request};
@@ -86,8 +87,8 @@ pub struct Network {
     pub published: Arc<Published>,
     /// A connection that keeps others waiting this long is closed.
     pub stall_ns_max: u64,
-    /// Zero of the monotonic clock.
-    pub zero: Instant,
+    /// Zero of the forwarder's time.
+    pub zero: Zero,
 }
 
 /// Hands in by letter.
@@ -182,7 +183,7 @@ pub fn run(network: Network) -> io::Result<()> {
             Some(&bell),
             has_mail,
         )?;
-        desk.now = Time(zero.elapsed().as_nanos() as u64);
+        desk.now = zero.time();
         for event in events.iter() {
             match event.token().0 {
                 0 => desk.traffic.wakes += 1,

@@ -10,13 +10,13 @@ use super::output::Body;
 use super::receive::Door;
 use super::sockets::{Desk, Sockets};
 use super::traffic::Published;
+use crate::clock::Zero;
 use crate::storage::SharedMemory;
 use mio::{Poll, Token, Waker};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 use tidegate_forward::ConnId;
 use tidegate_wire::{Reply, Request};
 
@@ -75,8 +75,8 @@ pub struct ForAll {
     pub door: Arc<Door>,
     /// A connection that keeps others waiting this long is closed.
     pub stall_ns_max: u64,
-    /// Zero of the monotonic clock.
-    pub zero: Instant,
+    /// Zero of the forwarder's time.
+    pub zero: Zero,
 }
 
 impl Remotes {

@@ -3,16 +3,16 @@
 //! The forwarder's core refuses what it hears too late. A job may still wait for a storage thread
 //! then, or its thread may have been stopped: each looks here before it begins.
 
+use crate::clock::Zero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use tidegate_sched::Time;
 
 /// When the lease runs out. Clones are the same fence.
 #[derive(Clone, Debug)]
 pub struct Fence {
     until_ns: Arc<AtomicU64>,
-    zero: Instant,
+    zero: Zero,
     /// The time in the place of the clock's, which tests set.
     #[cfg(test)]
     set_ns: Option<Arc<AtomicU64>>,
@@ -21,13 +21,13 @@ pub struct Fence {
 impl Default for Fence {
     /// Where there are no leases: it never closes.
     fn default() -> Fence {
-        Fence::new(Instant::now())
+        Fence::new(Zero::now())
     }
 }
 
 impl Fence {
     /// Never closes until it is told a time; `zero` is the forwarder's zero of time.
-    pub fn new(zero: Instant) -> Fence {
+    pub fn new(zero: Zero) -> Fence {
         Fence {
             until_ns: Arc::new(AtomicU64::new(u64::MAX)),
             zero,
@@ -63,7 +63,7 @@ impl Fence {
         if let Some(set) = &self.set_ns {
             return Time(set.load(Ordering::Acquire));
         }
-        Time(u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.zero.time()
     }
 
     /// Nothing may begin any more.
