@@ -303,6 +303,8 @@ pub struct IoPart {
     pub slot: SlotId,
     /// Where in the buffer.
     pub slot_offset: u32,
+    /// The seat that must be held when it is written.
+    pub seat: u16,
 }
 
 /// Work for the host's storage threads.

@@ -267,10 +267,10 @@ impl Host {
         self.replies.push_back((conn, reply, payload));
     }
 
-    /// Refuses all jobs, as a host does whose fence has closed.
-    pub(super) fn refuse_jobs(&mut self) {
+    /// Ends all jobs with an error: that of a host whose fence has closed, or of the kernel.
+    pub(super) fn end_jobs(&mut self, error: impl Into<crate::Access> + Copy) {
         for (job, work) in core::mem::take(&mut self.jobs) {
-            let result = work.refused().result(crate::Errno::EIO);
+            let result = work.refused().result(error);
             self.tell(Input::Finished { job, result });
         }
     }

@@ -72,6 +72,7 @@ impl Engine {
             len,
             slot: SlotId(slot),
             slot_offset: 0,
+            seat: 0,
         };
         let work = Job::Io {
             handle: self.file,

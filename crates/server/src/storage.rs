@@ -25,7 +25,7 @@ pub mod uring;
 
 pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
-pub use fence::Fence;
+pub use fence::{Fence, Permit};
 pub use memory::SlotBytes;
 pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles};

@@ -234,6 +234,7 @@ impl Forwarder {
                 len: request.len as u32,
                 slot: pending.slot.expect("a request with bytes has a slot"),
                 slot_offset: pending.slot_offset(index),
+                seat: pending.seat,
             });
         }
         let (key, index) = parts_of(requests[0].id.0);

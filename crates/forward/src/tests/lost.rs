@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::SeatTable;
-use crate::files::Errno;
+use crate::files::{Access, Errno};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidegate_wire::{Lock, LockFamily, LockKind, Row, SetAttr};
 
@@ -214,7 +214,7 @@ fn a_path_that_cannot_be_asked_for_is_told_elsewhere() {
     };
     let reaching = tester.send(&mut host, reach, &[]);
     // The fence has closed, or the back end has given this node up.
-    host.refuse_jobs();
+    host.end_jobs(Access::NotHeld);
     assert_eq!(tester.take(&mut host, &reaching).0, Err(Status::NotMySeat));
 }
 
@@ -224,6 +224,8 @@ struct Written {
     fails: AtomicBool,
     full: AtomicBool,
     closed: AtomicBool,
+    /// The seat goes to another forwarder while this one persists.
+    goes: AtomicBool,
     lacks: bool,
     persisted: AtomicUsize,
 }
@@ -244,6 +246,7 @@ impl SeatTable for Written {
     fn persist(&self) -> Result<(), Errno> {
         self.persisted.fetch_add(1, Ordering::Relaxed);
         let set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        self.closed.fetch_or(set(&self.goes), Ordering::Relaxed);
         match (set(&self.fails), set(&self.full)) {
             (true, _) => Err(Errno::EIO),
             (_, true) => Err(Errno::ENOSPC),
@@ -279,6 +282,7 @@ fn written() -> (World, Host, Tester, Arc<Written>) {
         fails: AtomicBool::new(false),
         full: AtomicBool::new(false),
         closed: AtomicBool::new(false),
+        goes: AtomicBool::new(false),
         lacks: false,
         persisted: AtomicUsize::new(0),
     });
@@ -301,6 +305,43 @@ fn an_intent_is_persisted_before_its_effect_or_there_is_none() {
     let refused = tester.call(&mut host, create(root, "two", true));
     assert_eq!(errno(refused), Errno::EIO.0);
     assert!(world.disk.contents("two").is_none());
+}
+
+#[test]
+fn nothing_takes_effect_when_the_seat_goes_while_its_intent_is_persisted() {
+    let (world, mut host, mut tester, table) = written();
+    let root = tester.root();
+    tester.create(&mut host, "one");
+    table.goes.store(true, Ordering::Relaxed);
+    let unlink = Op::Unlink {
+        parent: root,
+        name: b"one"[..].into(),
+    };
+    // The core has not been told yet.
+    let request = tester.send(&mut host, unlink, &[]);
+    assert_eq!(tester.take(&mut host, &request).0, Err(Status::NotMySeat));
+    assert!(world.disk.contents("one").is_some());
+    // It was only refused here: what comes again is not answered from a row.
+    table.goes.store(false, Ordering::Relaxed);
+    table.closed.store(false, Ordering::Relaxed);
+    assert!(host.receive(tester.conn, request.clone(), &[]));
+    assert!(tester.take(&mut host, &request).0.is_ok());
+}
+
+#[test]
+fn a_call_that_storage_refuses_for_its_seat_is_sent_elsewhere() {
+    let (_world, mut host, mut tester) = leased();
+    let file = tester.create(&mut host, "file");
+    host.hold_jobs = true;
+    let writing = tester.send(&mut host, write(file, 0, 5), b"bytes");
+    let root = tester.root();
+    let asking = tester.send(&mut host, Op::Getattr { handle: root }, &[]);
+    host.end_jobs(Access::NotHeld);
+    for request in [&writing, &asking] {
+        assert_eq!(tester.take(&mut host, request).0, Err(Status::NotMySeat));
+    }
+    host.hold_jobs = false;
+    assert!(tester.again(&mut host, &writing, b"bytes").is_ok());
 }
 
 #[test]
@@ -352,6 +393,7 @@ fn done_and_lost(op: impl Fn(Handle) -> Op) -> Vec<u8> {
         fails: AtomicBool::new(false),
         full: AtomicBool::new(false),
         closed: AtomicBool::new(false),
+        goes: AtomicBool::new(false),
         lacks: false,
         persisted: AtomicUsize::new(0),
     });
@@ -448,7 +490,7 @@ fn what_an_fsync_said_behind_an_early_answer_is_told_to_the_next() {
     host.advance(TTL);
     assert_eq!(tester.take(&mut host, &hanging).0, Err(Status::NotMySeat));
     // The kernel says EIO now, once; the core drops it.
-    host.refuse_jobs();
+    host.end_jobs(Errno::EIO);
     host.hold_jobs = false;
     let again = tester.send(&mut host, fsync, &[]);
     let (result, _) = tester.take(&mut host, &again);
@@ -496,6 +538,7 @@ fn a_table_that_may_lack_holders_has_a_whole_grace_period() {
             fails: AtomicBool::new(false),
             full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            goes: AtomicBool::new(false),
             lacks: true,
             persisted: AtomicUsize::new(0),
         }),

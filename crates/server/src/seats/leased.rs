@@ -228,9 +228,9 @@ impl LeasedSeats {
         record.lacks_holders = lack.unwrap_or(false);
         let complete = table_of.map(|number| self.generations.open(seat, number, self.way));
         let complete = complete.transpose()?.flatten();
-        let fence = self.options.fence.clone();
-        let table =
-            WrittenTable::take_over(file.clone(), fence, complete.as_ref(), record.lacks_holders)?;
+        let permit = self.options.fence.taken(seat);
+        let (last, lacks) = (complete.as_ref(), record.lacks_holders);
+        let table = WrittenTable::take_over(file.clone(), permit, last, lacks)?;
         let until = serves_until(began, self.options.ttl_ns);
         self.options.fence.opens_until(match self.held.is_empty() {
             true => until,

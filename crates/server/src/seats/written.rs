@@ -8,7 +8,8 @@
 
 use super::memory::{MAPPED_BYTES, TableMemory};
 use super::uncached::{PAGE, Page, UncachedFile};
-use crate::storage::Fence;
+use crate::storage::Permit;
+use crate::storage::posix::NOT_HELD;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -24,7 +25,7 @@ const WRITTEN_TOGETHER: usize = 64;
 pub(super) struct WrittenTable {
     memory: TableMemory,
     file: Arc<UncachedFile>,
-    fence: Fence,
+    permit: Permit,
     /// Pages that are to be persisted, and those that can wait.
     now: Marks,
     later: Marks,
@@ -79,14 +80,14 @@ impl WrittenTable {
     /// A table for the file of a new lease, with what the last complete one holds.
     pub(super) fn take_over(
         file: Arc<UncachedFile>,
-        fence: Fence,
+        permit: Permit,
         last: Option<&UncachedFile>,
         inherits_lack: bool,
     ) -> io::Result<WrittenTable> {
         let table = WrittenTable {
             memory: TableMemory::private(SEGMENT_BYTES)?,
             file,
-            fence,
+            permit,
             now: Marks::new(),
             later: Marks::new(),
             writing: Mutex::new(()),
@@ -162,9 +163,7 @@ impl WrittenTable {
     /// Writes the marked pages; `all`: those that could wait too.
     pub(super) fn write(&self, all: bool) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_held() {
-            return Err(io::Error::other("the seat is not held any more"));
-        }
+        self.check_held()?;
         let pages = self.memory.len() / PAGE;
         let mut run: Vec<usize> = Vec::new();
         let mut marked: Vec<usize> = self.now.marked(pages).collect();
@@ -181,9 +180,17 @@ impl WrittenTable {
             }
             run.push(page);
         }
-        match run.is_empty() {
+        if !run.is_empty() {
+            self.write_run(&run)?;
+        }
+        // It may have taken so long that the next holder has not found it.
+        self.check_held()
+    }
+
+    fn check_held(&self) -> io::Result<()> {
+        match self.is_held() {
             true => Ok(()),
-            false => self.write_run(&run),
+            false => Err(io::Error::other(NOT_HELD)),
         }
     }
 
@@ -202,10 +209,12 @@ impl WrittenTable {
         written
     }
 
-    /// Nothing is written any more.
+    /// The seat is let go or lost: nothing of it begins any more, and nothing is persisted. What is
+    /// being written may hang, and is not waited for.
     pub(super) fn close(&self) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.closed.store(true, Ordering::Release);
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.permit.close();
+        }
     }
 
     fn mark(&self, marks: &Marks, at: usize, len: usize) {
@@ -257,7 +266,7 @@ impl SeatTable for WrittenTable {
     }
 
     fn is_held(&self) -> bool {
-        !self.closed.load(Ordering::Acquire) && !self.fence.is_closed()
+        !self.closed.load(Ordering::Acquire) && !self.permit.is_closed()
     }
 
     fn persist_holders(&self) -> Result<(), Errno> {
@@ -308,6 +317,7 @@ impl SeatTable for WrittenTable {
 mod tests {
     use super::super::uncached::Way;
     use super::*;
+    use crate::storage::Fence;
     use crate::storage::scratch::Scratch;
     use std::os::fd::{AsFd, OwnedFd};
     use tidegate_sched::Time;
@@ -320,7 +330,7 @@ mod tests {
 
     fn table(scratch: &Scratch, name: &str, last: Option<&UncachedFile>) -> WrittenTable {
         let file = file(scratch, name);
-        WrittenTable::take_over(file, Fence::default(), last, false).expect("table")
+        WrittenTable::take_over(file, Permit::default(), last, false).expect("table")
     }
 
     /// All of the client's pages are used.
@@ -366,7 +376,7 @@ mod tests {
         let fence = Fence::default();
         let file = file(&scratch, "lease.0.1");
         let late =
-            WrittenTable::take_over(file.clone(), fence.clone(), None, false).expect("table");
+            WrittenTable::take_over(file.clone(), fence.taken(0), None, false).expect("table");
         late.store(0, &entry_of_client_1());
         fence.opens_until(Time(0));
         assert_eq!(late.persist(), Err(Errno::EIO));
@@ -376,6 +386,36 @@ mod tests {
         late.close();
         late.store(64, b"more");
         assert_eq!(late.persist(), Err(Errno::EIO));
+    }
+
+    #[test]
+    fn what_took_longer_than_the_lease_to_write_is_not_persisted() {
+        let scratch = Scratch::new("written-slow");
+        let file = file(&scratch, "lease.0.1");
+        // Open when the writing begins, and closed when it has ended.
+        let fence = Fence::closing_after(1);
+        let slow = WrittenTable::take_over(file, fence.taken(0), None, false).expect("table");
+        slow.store(0, &entry_of_client_1());
+        assert_eq!(slow.persist(), Err(Errno::EIO));
+        assert!(!slow.is_held());
+    }
+
+    #[test]
+    fn a_lost_seat_is_closed_without_waiting_for_what_is_being_written() {
+        let scratch = Scratch::new("written-closed");
+        let fence = Fence::default();
+        let permit = fence.taken(3);
+        let table = WrittenTable::take_over(file(&scratch, "lease.3.1"), permit, None, false);
+        let table = table.expect("table");
+        let hangs = table.writing.lock().expect("whole");
+        table.close();
+        drop(hangs);
+        assert!(!table.is_held() && fence.is_closed_to(3) && !fence.is_closed_to(2));
+        // A later taking of this process has another table.
+        fence.taken(3);
+        assert!(!table.is_held() && !fence.is_closed_to(3));
+        table.close();
+        assert!(!fence.is_closed_to(3));
     }
 
     #[test]

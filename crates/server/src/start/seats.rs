@@ -46,7 +46,7 @@ pub(super) fn keeper(
         Some(etcd) => LeasedSeats::by_etcd(&seats, etcd, export, options)?,
         None => LeasedSeats::by_files(seats, options)?,
     };
-    let files = files.clone();
+    let files = files.clone().fenced(fence);
     let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, waker.clone());
     let keeper = keeper.map_err(StartError::system("starting a thread"))?;
     Ok(SeatKeeper::Leases(keeper))

@@ -50,7 +50,7 @@ pub(super) fn transfer(
         let run = &mut slices[begin..end];
         transfer_run(
             route,
-            parts[begin].offset,
+            &parts[begin..end],
             run,
             &mut results[begin..end],
             meter,
@@ -113,12 +113,13 @@ fn run_end(parts: &[IoPart], begin: usize) -> usize {
 /// Moves one run. A part that fails does not keep the following ones from being tried.
 fn transfer_run(
     route: &mut Route,
-    mut offset: u64,
+    parts: &[IoPart],
     slices: &mut [&mut [u8]],
     results: &mut [Part],
     meter: &Meter,
 ) {
     let direction = route.direction();
+    let mut offset = parts[0].offset;
     let mut index = 0;
     // Bytes of part `index` that are done.
     let mut within = 0;
@@ -129,7 +130,6 @@ fn transfer_run(
             (index, within) = (index + 1, 0);
             continue;
         }
-        meter.syscalls.fetch_add(1, Ordering::Relaxed);
         let (way, count) = match route.next(offset, &slices[index..], within) {
             Ok(next) => next,
             Err(error) => {
@@ -138,9 +138,11 @@ fn transfer_run(
                 return;
             }
         };
+        meter.syscalls.fetch_add(1, Ordering::Relaxed);
         let run = &mut slices[index..index + count];
-        match call_by(route, &way, offset, run, within) {
-            Err(rustix::io::Errno::INVAL) if matches!(way, Way::Direct(_)) => route.refused(),
+        let parts = &parts[index..index + count];
+        match call_by(route, &way, (offset, parts), run, within) {
+            Err(Access::Errno(Errno::EINVAL)) if matches!(way, Way::Direct(_)) => route.refused(),
             Ok(None) => {}
             Ok(Some(0)) if direction == Direction::Read => {
                 // The end of the file: whatever follows in this run is beyond it.
@@ -167,7 +169,7 @@ fn transfer_run(
                 }
             }
             Err(error) => {
-                results[index] = ended_early(direction, within, no(error));
+                results[index] = ended_early(direction, within, error);
                 offset += left as u64;
                 (index, within) = (index + 1, 0);
             }
@@ -179,7 +181,7 @@ fn transfer_run(
 /// does; a short read would mean the end of the file, so it is an error.
 fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
     match direction {
-        Direction::Write if within > 0 => Ok(within as u32),
+        Direction::Write if within > 0 && error != Access::NotHeld => Ok(within as u32),
         _ => Err(error),
     }
 }
@@ -189,30 +191,29 @@ fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
 fn call_by(
     route: &mut Route,
     way: &Way,
-    offset: u64,
+    (offset, parts): (u64, &[IoPart]),
     slices: &mut [&mut [u8]],
     within: usize,
-) -> rustix::io::Result<Option<usize>> {
+) -> Result<Option<usize>, Access> {
     let (fd, direction) = (way.fd(), route.direction());
     if direction == Direction::Write {
         let _pass = route.pass(way);
-        return call(fd, direction, offset, slices, within).map(Some);
+        // What came before may have hung: another call of the job, opening the file, who was
+        // inside.
+        let slices = match route.allowed(parts) {
+            0 => return Err(Access::NotHeld),
+            allowed => &mut slices[..allowed],
+        };
+        let written = call(fd, direction, offset, slices, within);
+        return written.map(Some).map_err(no);
     }
     let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
     let len = (bytes - within) as u64;
-    route.ends.before(fd, offset, len).map_err(as_errno)?;
+    route.ends.before(fd, offset, len)?;
     let pass = route.pass(way);
-    let read = call(fd, direction, offset, slices, within)?;
+    let read = call(fd, direction, offset, slices, within).map_err(no)?;
     drop(pass);
-    let found = route.ends.found(fd, (offset, len), read);
-    found.map_err(as_errno)
-}
-
-fn as_errno(refusal: Access) -> rustix::io::Errno {
-    match refusal {
-        Access::Errno(errno) => rustix::io::Errno::from_raw_os_error(errno.0.into()),
-        Access::UnknownHandle | Access::NotHeld => rustix::io::Errno::STALE,
-    }
+    route.ends.found(fd, (offset, len), read)
 }
 
 /// One system call from `within` bytes into the first slice on.
@@ -253,9 +254,12 @@ fn call(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::Fence;
     use crate::storage::ends::Ends;
+    use crate::storage::gate::{Gate, Kind};
     use crate::storage::scratch::{Scratch, Tmpfs};
     use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
 
     fn part(offset: u64, len: u32, slot: u32, slot_offset: u32) -> IoPart {
         IoPart {
@@ -263,6 +267,7 @@ mod tests {
             len,
             slot: SlotId(slot),
             slot_offset,
+            seat: 0,
         }
     }
 
@@ -308,6 +313,47 @@ mod tests {
         file.read_exact_at(&mut bytes, 0).expect("read");
         assert!(bytes[..100].iter().all(|&b| b == 1) && bytes[100..150].iter().all(|&b| b == 2));
         assert!(bytes[150..1000].iter().all(|&b| b == 0) && bytes[1000..].iter().all(|&b| b == 1));
+    }
+
+    #[test]
+    fn no_call_follows_one_that_hung_until_the_seat_was_lost() {
+        let scratch = Scratch::new("batch");
+        let (file, fd) = file(&scratch);
+        file.write_all_at(&[5; 100], 1000).expect("write");
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        lock_buffer(&slots.open(SlotId(1), 8192)).fill(7);
+        let parts = [part(0, 100, 1, 0), part(1000, 100, 1, 100)];
+        // The fence closes while the first part is written.
+        let mut route = through(&fd, Direction::Write).fenced(Fence::closing_after(1));
+        let done = transfer(&mut route, &parts, &slots, &meter);
+        assert_eq!(done, [Ok(100), Err(Access::NotHeld)]);
+        let mut bytes = [0; 100];
+        file.read_exact_at(&mut bytes, 1000).expect("read");
+        assert_eq!(bytes, [5; 100], "another client's by then");
+    }
+
+    #[test]
+    fn a_write_that_waited_for_others_until_the_seat_was_lost_does_not_begin() {
+        let scratch = Scratch::new("batch");
+        let (file, fd) = file(&scratch);
+        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
+        slots.open(SlotId(1), 8192);
+        let (fence, gate) = (Fence::default(), Arc::new(Gate::default()));
+        let route = through(&fd, Direction::Write).fenced(fence.clone());
+        let mut route = route.gated(gate.clone());
+        let inside = gate.enter(Kind::DirectWrite);
+        let done = std::thread::scope(|scope| {
+            let write = || transfer(&mut route, &[part(0, 100, 1, 0)], &slots, &meter);
+            let writing = scope.spawn(write);
+            while !gate.is_waited_for() {
+                std::thread::yield_now();
+            }
+            fence.opens_until(tidegate_sched::Time(0));
+            drop(inside);
+            writing.join().expect("no panic")
+        });
+        assert_eq!(done, [Err(Access::NotHeld)]);
+        assert_eq!(file.metadata().expect("stat").len(), 0);
     }
 
     #[test]

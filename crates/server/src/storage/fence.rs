@@ -1,21 +1,52 @@
-//! Keeps jobs from the back end after this forwarder's lease of its seats has run out.
+//! Keeps effects from the back end after this forwarder has lost a seat: by the end of its lease,
+//! which is that of all its seats, or by the loss of that seat alone.
 //!
-//! The forwarder's core refuses what it hears too late. A job may still wait for a storage thread
-//! then, or its thread may have been stopped: each looks here before it begins.
+//! The forwarder's core refuses what it hears too late. But a job may wait for a storage thread
+//! then, its thread may have been stopped, or an earlier call of the same job may hang while the
+//! seat goes to another forwarder. So a thread looks here before each call that changes something,
+//! and nowhere is there another call to the back end between that look and the change. A call that
+//! the kernel has by then cannot be called back.
 
 use crate::clock::Zero;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_forward::Access;
 use tidegate_sched::Time;
 
-/// When the lease runs out. Clones are the same fence.
-#[derive(Clone, Debug)]
+/// Seats of a layout at most.
+const SEATS_MAX: usize = 1 << 16;
+
+/// Which seats were lost, and when the lease of all runs out. Clones are the same fence.
+#[derive(Clone)]
 pub struct Fence {
-    until_ns: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    until_ns: AtomicU64,
+    /// A bit for each seat: it was lost, and has not been taken again since.
+    lost: Box<[AtomicU64]>,
     zero: Zero,
-    /// The time in the place of the clock's, which tests set.
     #[cfg(test)]
-    set_ns: Option<Arc<AtomicU64>>,
+    test: TestAids,
+}
+
+/// What tests set.
+#[cfg(test)]
+#[derive(Default)]
+struct TestAids {
+    /// The time in the place of the clock's.
+    now_ns: Option<Arc<AtomicU64>>,
+    /// How many looks find the fence open.
+    looks: Option<AtomicU64>,
+}
+
+/// The fence as the jobs of one seat see it; without a seat, as jobs see it that are of none.
+#[derive(Clone, Debug, Default)]
+pub struct Permit {
+    fence: Fence,
+    seat: Option<u16>,
 }
 
 impl Default for Fence {
@@ -25,14 +56,29 @@ impl Default for Fence {
     }
 }
 
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence")
+            .field("until", &self.until())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Fence {
-    /// Never closes until it is told a time; `zero` is the forwarder's zero of time.
+    /// Never closes until it is told a time or a loss; `zero` is the forwarder's zero of time.
     pub fn new(zero: Zero) -> Fence {
-        Fence {
-            until_ns: Arc::new(AtomicU64::new(u64::MAX)),
+        Fence::of(Shared {
+            until_ns: AtomicU64::new(u64::MAX),
+            lost: (0..SEATS_MAX / 64).map(|_| AtomicU64::new(0)).collect(),
             zero,
             #[cfg(test)]
-            set_ns: None,
+            test: TestAids::default(),
+        })
+    }
+
+    fn of(shared: Shared) -> Fence {
+        Fence {
+            shared: Arc::new(shared),
         }
     }
 
@@ -40,36 +86,117 @@ impl Fence {
     #[cfg(test)]
     pub(crate) fn with_time_set() -> (Fence, Arc<AtomicU64>) {
         let time = Arc::new(AtomicU64::new(0));
-        let fence = Fence {
-            set_ns: Some(time.clone()),
-            ..Fence::default()
-        };
-        (fence, time)
+        let mut shared = Arc::into_inner(Fence::default().shared).expect("the only one");
+        shared.test.now_ns = Some(time.clone());
+        (Fence::of(shared), time)
+    }
+
+    /// A fence that closes when it was looked at so often: while the call that follows the last of
+    /// these looks is under way.
+    #[cfg(test)]
+    pub(crate) fn closing_after(looks: u64) -> Fence {
+        let mut shared = Arc::into_inner(Fence::default().shared).expect("the only one");
+        shared.test.looks = Some(AtomicU64::new(looks));
+        Fence::of(shared)
     }
 
     /// Closes at that time, unless it is told a later one before.
     pub fn opens_until(&self, until: Time) {
-        self.until_ns.store(until.0, Ordering::Release);
+        self.shared.until_ns.store(until.0, Ordering::Release);
     }
 
     /// When it closes.
     pub fn until(&self) -> Time {
-        Time(self.until_ns.load(Ordering::Acquire))
+        Time(self.shared.until_ns.load(Ordering::Acquire))
     }
 
     /// The time now, as the forwarder counts it.
     pub fn now(&self) -> Time {
         #[cfg(test)]
-        if let Some(set) = &self.set_ns {
+        if let Some(set) = &self.shared.test.now_ns {
             return Time(set.load(Ordering::Acquire));
         }
-        self.zero.time()
+        self.shared.zero.time()
     }
 
     /// Nothing may begin any more.
     pub fn is_closed(&self) -> bool {
+        #[cfg(test)]
+        if let Some(looks) = &self.shared.test.looks {
+            let less = |looks: u64| looks.checked_sub(1);
+            return looks
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                .is_err();
+        }
         let until = self.until();
         until != Time(u64::MAX) && self.now() >= until
+    }
+
+    /// Nothing of that seat may begin any more.
+    pub fn is_closed_to(&self, seat: u16) -> bool {
+        self.is_lost(seat) || self.is_closed()
+    }
+
+    /// The seat was lost, for itself.
+    pub fn is_lost(&self, seat: u16) -> bool {
+        let (word, bit) = self.lost(seat);
+        word.load(Ordering::Acquire) & bit != 0
+    }
+
+    /// The seat was taken. No job of an earlier taking is left: the core has let the seat go since,
+    /// and does so when its last job has ended.
+    pub fn taken(&self, seat: u16) -> Permit {
+        let (word, bit) = self.lost(seat);
+        word.fetch_and(!bit, Ordering::AcqRel);
+        self.permit(Some(seat))
+    }
+
+    /// What jobs of the seat look at.
+    pub fn permit(&self, seat: Option<u16>) -> Permit {
+        Permit {
+            fence: self.clone(),
+            seat,
+        }
+    }
+
+    fn lost(&self, seat: u16) -> (&AtomicU64, u64) {
+        (&self.shared.lost[usize::from(seat / 64)], 1 << (seat % 64))
+    }
+}
+
+impl Permit {
+    /// To be asked before each call that changes something on the back end.
+    pub fn begin(&self) -> Result<(), Access> {
+        match self.is_closed() {
+            true => Err(Access::NotHeld),
+            false => Ok(()),
+        }
+    }
+
+    /// Nothing may begin any more.
+    pub fn is_closed(&self) -> bool {
+        match self.seat {
+            Some(seat) => self.fence.is_closed_to(seat),
+            None => self.fence.is_closed(),
+        }
+    }
+
+    /// The seat is lost, whatever becomes of others.
+    pub fn close(&self) {
+        if let Some(seat) = self.seat {
+            let (word, bit) = self.fence.lost(seat);
+            word.fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    /// The same fence for jobs of another seat.
+    pub fn turn_to(&mut self, seat: Option<u16>) {
+        self.seat = seat;
+    }
+
+    /// The fence.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 }
 
@@ -86,5 +213,23 @@ mod tests {
         assert!(fence.is_closed());
         same.opens_until(Time(fence.now().0 + 60_000_000_000));
         assert!(!fence.is_closed());
+    }
+
+    #[test]
+    fn a_lost_seat_is_closed_while_the_others_are_renewed() {
+        let fence = Fence::default();
+        let [lost, other] = [64, 65].map(|seat| fence.taken(seat));
+        lost.close();
+        fence.opens_until(Time(fence.now().0 + 60_000_000_000));
+        assert_eq!(lost.begin(), Err(Access::NotHeld));
+        assert!(fence.is_closed_to(64) && !fence.is_closed_to(65));
+        assert_eq!(
+            (other.begin(), fence.permit(None).begin()),
+            (Ok(()), Ok(()))
+        );
+        fence.opens_until(Time(0));
+        assert_eq!(other.begin(), Err(Access::NotHeld));
+        fence.opens_until(Time(u64::MAX));
+        assert_eq!(fence.taken(64).begin(), Ok(()));
     }
 }

@@ -70,6 +70,12 @@ impl Gate {
         Some(self.pass(kind))
     }
 
+    /// Whether anybody waits.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.lock().waiting != [0, 0]
+    }
+
     fn pass(self: &Arc<Gate>, kind: Kind) -> Pass {
         let gate = self.clone();
         Pass { gate, kind }

@@ -36,7 +36,7 @@ pub struct PoolOptions {
     pub queued_max: usize,
     /// Test aid; give the same to the export.
     pub faults: Faults,
-    /// Closes when nothing may begin any more.
+    /// Closes to seats that are lost: nothing of theirs may begin any more.
     pub fence: Fence,
 }
 
@@ -68,7 +68,6 @@ struct Shared {
     queued_max: usize,
     slots: Slots,
     faults: Faults,
-    fence: Fence,
     dead: DeadMount,
     sink: Sink,
     reads: Meter,
@@ -155,7 +154,6 @@ impl ThreadPool {
             queued_max: options.queued_max,
             slots: slots.clone(),
             faults: options.faults.clone(),
-            fence: options.fence.clone(),
             dead: DeadMount::default(),
             sink,
             reads: Meter::default(),
@@ -173,7 +171,9 @@ impl ThreadPool {
             near: None,
         };
         for number in 0..depth {
-            let (shared, files) = (pool.shared.clone(), files.clone());
+            let mut files = files.clone();
+            files.permit = options.fence.permit(None);
+            let shared = pool.shared.clone();
             let thread = std::thread::Builder::new().name(format!("storage-{number}"));
             // If one cannot be started, dropping the pool ends the others.
             pool.threads
@@ -353,7 +353,8 @@ impl Shared {
     }
 
     fn run(&self, files: &mut PosixFiles, work: Job) -> JobResult {
-        if self.fence.is_closed() && needs_seat(&work) {
+        files.permit.turn_to(seat_of(files, &work));
+        if files.permit.is_closed() && needs_seat(&work) {
             return work.refused().result(Access::NotHeld);
         }
         self.faults.request();
@@ -403,7 +404,7 @@ impl Shared {
                 let done = table.persist_holders().map(|()| Outcome::Done);
                 JobResult::Op(done.map_err(Access::Errno))
             }
-            Job::Refused(refused) => refused.result(Errno::EIO),
+            Job::Refused(refused) => refused.result(Access::NotHeld),
         }
     }
 
@@ -461,6 +462,16 @@ impl Shared {
         }
         let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         JobResult::Io { parts, device_ns }
+    }
+}
+
+/// The seat whose holder may do the job. Of data each part has its own, which is looked at there.
+fn seat_of(files: &PosixFiles, work: &Job) -> Option<u16> {
+    match work {
+        Job::Op { row, .. } => row.as_ref().map(|row| row.seat),
+        Job::Resolve { row } => Some(row.seat),
+        Job::Closed { handle } => Some(files.seat_of(*handle)),
+        Job::Io { .. } | Job::Persist { .. } | Job::Refused(_) => None,
     }
 }
 

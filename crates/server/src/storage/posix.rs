@@ -28,6 +28,7 @@ pub(crate) use export::{
 pub(crate) use opens::SETTLED_BYTE;
 pub(super) use sys::no;
 
+use super::{Fence, Permit};
 use export::Export;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -37,10 +38,15 @@ use tidegate_forward::{Errno, Files};
 use tidegate_sched::Direction;
 use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs};
 
+/// What is said where no errno is: a seat was lost meanwhile.
+pub(crate) const NOT_HELD: &str = "the seat is not held any more";
+
 /// The files of an export. Clones share one table of known files; each storage thread has a clone.
 #[derive(Clone)]
 pub struct PosixFiles {
     export: Arc<Export>,
+    /// What changes anything asks it first; that of a storage thread is for the job in hand.
+    pub(super) permit: Permit,
 }
 
 impl PosixFiles {
@@ -49,6 +55,7 @@ impl PosixFiles {
     pub fn open(dir: &Path, options: &ExportOptions) -> Result<PosixFiles, ExportError> {
         Ok(PosixFiles {
             export: Arc::new(Export::open(dir, options)?),
+            permit: Permit::default(),
         })
     }
 
@@ -67,7 +74,9 @@ impl PosixFiles {
     /// Call when the grace period of a seat held here is over and the seat is settled: removes
     /// files without a name that nobody opened again, and notes of renames. Says how many files.
     pub fn sweep(&self, seat: u16) -> std::io::Result<u64> {
-        let removed = self.export.opens.sweep(seat).map_err(as_io_error)?;
+        let permit = self.permit.fence().permit(Some(seat));
+        let removed = self.export.opens.sweep(seat, &permit);
+        let removed = removed.map_err(as_io_error)?;
         self.sweep_notes(seat).map_err(as_io_error)?;
         Ok(removed)
     }
@@ -98,6 +107,17 @@ impl PosixFiles {
                 known.set_open(false);
             }
         }
+    }
+
+    /// The same files for calls that may be made as long as the fence is open.
+    pub fn fenced(mut self, fence: &Fence) -> PosixFiles {
+        self.permit = fence.permit(None);
+        self
+    }
+
+    /// The seat that knows who has a file open.
+    pub(crate) fn seat_of(&self, handle: Handle) -> u16 {
+        self.export.opens.seat_of(handle)
     }
 
     /// Whether byte locks exclude open descriptions from each other on this back end.
@@ -158,9 +178,8 @@ fn as_io_error(access: tidegate_forward::Access) -> std::io::Error {
         tidegate_forward::Access::Errno(Errno(errno)) => {
             std::io::Error::from_raw_os_error(i32::from(errno))
         }
-        tidegate_forward::Access::UnknownHandle | tidegate_forward::Access::NotHeld => {
-            std::io::ErrorKind::NotFound.into()
-        }
+        tidegate_forward::Access::UnknownHandle => std::io::ErrorKind::NotFound.into(),
+        tidegate_forward::Access::NotHeld => std::io::Error::other(NOT_HELD),
     }
 }
 
@@ -296,7 +315,7 @@ impl Files for PosixFiles {
         if let Some(known) = self.export.table.find(handle) {
             known.set_open(false);
         }
-        self.export.opens.closed(handle)?;
+        self.export.opens.closed(handle, &self.permit)?;
         if let Some(known) = self.export.table.find(handle)
             && self.export.stat(&known.path).map_err(no)?.stx_nlink == 0
         {

@@ -1,11 +1,12 @@
 //! The way of a data job to its file: past the page cache where that can be, else through it.
 
+use super::Fence;
 use super::ends::Ends;
 use super::gate::{Gate, Kind, Pass};
 use super::posix::{Direct, PosixFiles};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tidegate_forward::Access;
+use tidegate_forward::{Access, IoPart};
 use tidegate_sched::Direction;
 use tidegate_wire::Handle;
 
@@ -17,6 +18,8 @@ pub(super) struct Route {
     buffered: Option<Arc<OwnedFd>>,
     direct: Option<Arc<Direct>>,
     gate: Option<Arc<Gate>>,
+    /// Closes to the parts of seats that are lost.
+    pub(super) fence: Fence,
     /// Whether reads have met the end of the file.
     pub(super) ends: Ends,
 }
@@ -65,6 +68,7 @@ impl Route {
             buffered,
             direct,
             gate,
+            fence: files.permit.fence().clone(),
             ends: match direction {
                 Direction::Read => Ends::of(files, handle),
                 Direction::Write => Ends::default(),
@@ -87,8 +91,22 @@ impl Route {
             buffered: Some(Arc::new(fd)),
             direct: None,
             gate: None,
+            fence: Fence::default(),
             ends,
         }
+    }
+
+    /// The same, looking at another fence.
+    #[cfg(test)]
+    pub(super) fn fenced(self, fence: Fence) -> Route {
+        Route { fence, ..self }
+    }
+
+    /// The same, with other calls to the file at the same time.
+    #[cfg(test)]
+    pub(super) fn gated(self, gate: Arc<Gate>) -> Route {
+        let gate = Some(gate);
+        Route { gate, ..self }
     }
 
     /// Read or write.
@@ -119,6 +137,16 @@ impl Route {
             false => Way::Buffered(self.buffered()?),
         };
         Ok((way, count))
+    }
+
+    /// How many of the parts may be written together now: those before the first whose seat is
+    /// lost.
+    pub(super) fn allowed(&self, parts: &[IoPart]) -> usize {
+        let open = |part: &&IoPart| !self.fence.is_lost(part.seat);
+        match self.fence.is_closed() {
+            true => 0,
+            false => parts.iter().take_while(open).count(),
+        }
     }
 
     /// The file did not take a direct call.

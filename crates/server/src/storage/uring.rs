@@ -18,7 +18,7 @@ use super::pool::{CompletionQueue, Sink};
 use super::posix::Direct;
 use super::slots::SlotBuffer;
 use super::{
-    Completion, Counts, Faults, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Wake,
+    Completion, Counts, Faults, Fence, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Wake,
 };
 use plan::{Piece, Plan};
 use ring::Ring;
@@ -48,6 +48,7 @@ pub struct Uring {
     files: PosixFiles,
     slots: Slots,
     faults: Faults,
+    fence: Fence,
     wake: Wake,
     done: Arc<CompletionQueue>,
     /// What the pool finishes for the ring.
@@ -114,6 +115,7 @@ impl Uring {
             files: files.clone(),
             slots: slots.clone(),
             faults: pool.faults.clone(),
+            fence: pool.fence.clone(),
             wake,
             done,
             halves,
@@ -180,8 +182,14 @@ impl Uring {
             && let Some(&(at, number)) = self.waiting.front()
         {
             let task = self.tasks[at]
-                .as_ref()
+                .as_mut()
                 .expect("a task stays while a piece waits");
+            if !task.may_begin(number, &self.fence) {
+                self.waiting.pop_front();
+                task.refused(number);
+                self.end_if_landed(at);
+                continue;
+            }
             let entry = task.pieces[number].entry(&task.direct, task.direction);
             let mark = (at as u64) << 32 | number as u64;
             // SAFETY: the task keeps memory, list of buffers and descriptor until the completion
@@ -210,11 +218,14 @@ impl Uring {
                 self.files.direct_refused(task.handle, task.direction);
             }
             task.landed(number, result);
-            if task.left == 0 {
-                let task = self.tasks[at].take().expect("it was there");
-                self.spare.push(at);
-                self.finish(task);
-            }
+            self.end_if_landed(at);
+        }
+    }
+
+    fn end_if_landed(&mut self, at: usize) {
+        if let Some(task) = self.tasks[at].take_if(|task| task.left == 0) {
+            self.spare.push(at);
+            self.finish(task);
         }
     }
 
@@ -270,6 +281,20 @@ impl Uring {
 }
 
 impl Task {
+    /// Whether the seats of all that a piece writes are held still.
+    fn may_begin(&self, number: usize, fence: &Fence) -> bool {
+        let parts = &self.parts[self.pieces[number].parts.clone()];
+        let lost = || fence.is_closed() || parts.iter().any(|part| fence.is_lost(part.seat));
+        self.direction == Direction::Read || !lost()
+    }
+
+    /// A piece was not begun. The pool may do those of its parts whose seats are held.
+    fn refused(&mut self, number: usize) {
+        self.left -= 1;
+        self.again.extend(self.pieces[number].parts.clone());
+        self.again.sort_unstable();
+    }
+
     /// What the kernel says of a piece: bytes, or an errno below zero.
     fn landed(&mut self, number: usize, result: i32) {
         self.left -= 1;

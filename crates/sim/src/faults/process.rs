@@ -149,7 +149,7 @@ impl Process {
         let work = self.jobs.remove(&job).expect("a job ends once");
         let result = match late {
             // What is cut off may still be asked for what its node knows.
-            true => work.refused().result(Errno::EIO),
+            true => work.refused().result(Access::NotHeld),
             false => self.carry_out(work),
         };
         let time = self.clock.shows(now);

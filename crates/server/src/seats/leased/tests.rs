@@ -131,6 +131,26 @@ fn a_renewed_lease_is_waited_for_anew() {
 }
 
 #[test]
+fn a_seat_that_is_lost_is_closed_to_its_jobs_while_the_others_are_renewed() {
+    let scratch = Scratch::new("leased-one-lost");
+    let (mut a, _b, clock) = two(&scratch);
+    let lost = taken(&mut a, 0);
+    taken(&mut a, 2);
+    clock.lose_lock(0, 0);
+    clock.pass(TTL / 2);
+    let renewal = a.renew();
+    assert_eq!(renewal.lost.len(), 1);
+    assert!(renewal.until.is_some() && a.held() == [2]);
+    let fence = &a.options.fence;
+    assert!(fence.is_closed_to(0) && !fence.is_closed_to(2));
+    assert!(!lost.table.is_held());
+    a.release(0).expect("release");
+    let again = taken(&mut a, 0);
+    assert!(again.table.is_held() && !a.options.fence.is_closed_to(0));
+    assert!(!lost.table.is_held());
+}
+
+#[test]
 fn a_holder_that_renews_keeps_its_seat() {
     let scratch = Scratch::new("leased-keeps");
     let (mut a, mut b, clock) = two(&scratch);

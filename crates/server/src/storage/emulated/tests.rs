@@ -14,6 +14,7 @@ fn part(offset: u64, len: u32) -> IoPart {
         len,
         slot: SlotId(0),
         slot_offset: 0,
+        seat: 0,
     }
 }
 

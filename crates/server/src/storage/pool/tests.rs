@@ -17,6 +17,7 @@ struct Rig {
     files: PosixFiles,
     slots: Slots,
     pool: ThreadPool,
+    fence: Fence,
 }
 
 fn rig(dir: &std::path::Path, threads: u32, queued_max: usize, faults: Faults) -> Rig {
@@ -30,10 +31,15 @@ fn rig(dir: &std::path::Path, threads: u32, queued_max: usize, faults: Faults) -
         threads,
         queued_max,
         faults,
-        fence: Default::default(),
+        fence: Fence::default(),
     };
     let pool = ThreadPool::new(&files, &slots, &options, Arc::new(|| ())).expect("threads");
-    Rig { files, slots, pool }
+    Rig {
+        files,
+        slots,
+        pool,
+        fence: options.fence,
+    }
 }
 
 impl Rig {
@@ -51,6 +57,7 @@ impl Rig {
             len,
             slot: SlotId(slot),
             slot_offset: 0,
+            seat: 0,
         };
         Job::Io {
             handle,
@@ -171,9 +178,9 @@ fn after_the_lease_nothing_begins_but_what_needs_no_seat() {
     let file = rig.create(b"data");
     rig.slots.open(SlotId(1), 4096);
     let write = rig.io(file, Direction::Write, 0, 1, 4096);
-    rig.pool.shared.fence.opens_until(tidegate_sched::Time(0));
+    rig.fence.opens_until(tidegate_sched::Time(0));
     rig.pool.submit(JobId(1), write);
-    assert_eq!(parts_of(&rig.wait(1)[0]), [Err(Errno::EIO.into())]);
+    assert_eq!(parts_of(&rig.wait(1)[0]), [Err(Access::NotHeld)]);
     let plain = |op| Job::Op {
         caller: None,
         op,
@@ -197,6 +204,145 @@ fn after_the_lease_nothing_begins_but_what_needs_no_seat() {
             panic!("another kind of result");
         };
         assert_eq!(result.is_ok(), passes, "{result:?}");
+    }
+}
+
+#[test]
+fn a_lost_seat_is_closed_to_its_own_parts_alone() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 1, 64, Faults::default());
+    let file = rig.create(b"data");
+    lock_buffer(&rig.slots.open(SlotId(1), 4096)).fill(7);
+    rig.fence.taken(1).close();
+    let parts = [0, 1, 0].iter().zip(0..);
+    let parts = parts.map(|(seat, number)| IoPart {
+        offset: number * 1000,
+        len: 1000,
+        slot: SlotId(1),
+        slot_offset: number as u32 * 1000,
+        seat: *seat,
+    });
+    let work = Job::Io {
+        handle: file,
+        direction: Direction::Write,
+        parts: parts.collect(),
+    };
+    rig.pool.submit(JobId(1), work);
+    let all = [Ok(1000), Err(Access::NotHeld), Ok(1000)];
+    assert_eq!(parts_of(&rig.wait(1)[0]), all);
+    let bytes = std::fs::read(scratch.path().join("data")).expect("written");
+    assert_eq!(bytes, [[7; 1000], [0; 1000], [7; 1000]].concat());
+}
+
+#[test]
+fn a_first_write_does_not_begin_when_the_file_took_too_long_to_open() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 1, 64, Faults::default());
+    let file = rig.create(b"data");
+    rig.slots.open(SlotId(1), 4096);
+    let files = rig.files.clone().fenced(&rig.fence);
+    let mut route = Route::find(&files, file, Direction::Write).expect("opened");
+    // It has hung there for as long as a lease lasts.
+    rig.fence.opens_until(tidegate_sched::Time(0));
+    let part = IoPart {
+        offset: 0,
+        len: 4096,
+        slot: SlotId(1),
+        slot_offset: 0,
+        seat: 0,
+    };
+    let done = batch::transfer(&mut route, &[part], &rig.slots, &Meter::default());
+    assert_eq!(done, [Err(Access::NotHeld)]);
+    let len = std::fs::metadata(scratch.path().join("data")).expect("made");
+    assert_eq!(len.len(), 0);
+}
+
+/// A table that takes so long to persist that its lease is over.
+struct Slow {
+    table: Arc<dyn tidegate_forward::SeatTable>,
+    fence: Fence,
+}
+
+impl tidegate_forward::SeatTable for Slow {
+    fn load(&self, at: usize, bytes: &mut [u8]) {
+        self.table.load(at, bytes);
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        self.table.store(at, bytes);
+    }
+
+    fn must_persist(&self) -> bool {
+        true
+    }
+
+    fn persist(&self) -> Result<(), Errno> {
+        self.fence.opens_until(tidegate_sched::Time(0));
+        Ok(())
+    }
+
+    fn grow(&self) -> bool {
+        self.table.grow()
+    }
+
+    fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+#[test]
+fn no_name_changes_when_its_intent_took_too_long_to_persist() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 1, 8, Faults::default());
+    rig.create(b"kept");
+    let parent = rig.files.root().expect("root").handle;
+    let seats = crate::seats::Seats::open(&rig.files, LAYOUT, 0).expect("seats");
+    let table = Slow {
+        table: seats.try_take(0).expect("take").expect("free").table,
+        fence: rig.fence.clone(),
+    };
+    let mut row = RowAddress {
+        seat: 0,
+        table: Arc::new(table),
+        row: 0,
+        sequence: 0,
+        unresolved: Default::default(),
+    };
+    let name = |name: &[u8]| name.into();
+    let ops = [
+        Op::Unlink {
+            parent,
+            name: name(b"kept"),
+        },
+        Op::Mkdir {
+            parent,
+            name: name(b"new"),
+            mode: 0o755,
+        },
+        Op::Rename {
+            parent,
+            name: name(b"kept"),
+            new_parent: parent,
+            new_name: name(b"new"),
+            mode: tidegate_wire::RenameMode::Replace,
+        },
+    ];
+    for op in ops {
+        rig.fence.opens_until(tidegate_sched::Time(u64::MAX));
+        row.sequence += 1;
+        let job = Job::Op {
+            caller: None,
+            op,
+            row: Some(row.clone()),
+            payload: None,
+        };
+        rig.pool.submit(JobId(1), job);
+        let done = rig.wait(1).remove(0);
+        let JobResult::Op(result) = done.result else {
+            panic!("an operation has a result of its kind");
+        };
+        assert_eq!(result, Err(Access::NotHeld));
+        assert!(scratch.path().join("kept").exists() && !scratch.path().join("new").exists());
     }
 }
 

@@ -46,11 +46,13 @@ impl PosixFiles {
         let known = self.export.known(handle)?;
         if set.uid.is_some() || set.gid.is_some() {
             let _acting = self.export.own.act_as(caller)?;
+            self.permit.begin()?;
             change_owner(&known, set.uid, set.gid)?;
         }
         if let Some(mode) = set.mode {
             let _acting = self.export.own.act_as(caller)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
+            self.permit.begin()?;
             rustix::fs::chmod(sys::proc_path(&known.path), mode).map_err(no)?;
         }
         if let Some(size) = set.size {
@@ -62,6 +64,7 @@ impl PosixFiles {
                 last_modification: timespec(set.mtime),
             };
             let _acting = self.export.own.act_as(caller)?;
+            self.permit.begin()?;
             rustix::fs::utimensat(&known.path, c"", &times, AtFlags::EMPTY_PATH).map_err(no)?;
         }
         self.attr_of_known(&known)
@@ -75,6 +78,7 @@ impl PosixFiles {
         self.check_open(caller, known, false, true)?;
         // As the caller, so that the kernel takes set-id bits away from whoever may not keep them.
         let _acting = self.export.own.act_as(caller)?;
+        self.permit.begin()?;
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&fd, size)).map_err(no)
     }
 
@@ -138,6 +142,7 @@ impl PosixFiles {
         let known = self.export.known(handle)?;
         let path = sys::proc_path(&known.path);
         let _acting = self.export.own.act_as(caller)?;
+        self.permit.begin()?;
         rustix::fs::setxattr(path, name, value, flags).map_err(no)
     }
 
@@ -157,6 +162,7 @@ impl PosixFiles {
         let known = self.export.known(handle)?;
         let path = sys::proc_path(&known.path);
         let _acting = self.export.own.act_as(caller)?;
+        self.permit.begin()?;
         rustix::fs::removexattr(path, name).map_err(no)
     }
 }

@@ -3,6 +3,7 @@
 use super::PosixFiles;
 use super::sys::{self, Done, EXDEV, no};
 use super::table::Known;
+use crate::storage::Permit;
 use crate::storage::ends::Ends;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
@@ -57,6 +58,7 @@ impl PosixFiles {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let fd = self.writing_fd(&*self.export.known(handle)?)?;
+        self.permit.begin()?;
         retry_on_intr(|| rustix::fs::fallocate(&fd, flags, offset, len)).map_err(no)
     }
 
@@ -76,7 +78,7 @@ impl PosixFiles {
                 fd: &source,
                 ends: Ends::of(self, from.handle),
             };
-            source.copy(from_offset, (&target, to_offset), len)
+            source.copy(from_offset, (&target, to_offset), len, &self.permit)
         };
         if self.bypasses() {
             // The kernel would do part of it through the page cache.
@@ -86,6 +88,7 @@ impl PosixFiles {
         let mut ends = Ends::of(self, from.handle);
         while done < len {
             let want = (len - done) as usize;
+            self.permit.begin()?;
             let (at, to_at) = (Some(&mut source_at), Some(&mut target_at));
             match rustix::fs::copy_file_range(&source, at, &target, to_at, want) {
                 Ok(0) if ends.is_at(source_at)? => break,
@@ -146,7 +149,7 @@ impl PosixFiles {
         let known = self.export.known(handle)?;
         let fd = self.writing_fd(&known)?;
         let _pass = self.export.buffered_pass(&known);
-        write_fully(&fd, offset, bytes)?;
+        write_fully(&fd, offset, bytes, &self.permit)?;
         self.export.faults.effect("append");
         Ok(())
     }
@@ -185,6 +188,7 @@ impl Source<'_> {
         mut source_at: u64,
         (target, mut target_at): (&OwnedFd, u64),
         len: u64,
+        permit: &Permit,
     ) -> Done<u64> {
         let mut buffer = vec![0; COPY_BUFFER.min(len as usize)];
         let mut done = 0;
@@ -194,9 +198,9 @@ impl Source<'_> {
             if read == 0 {
                 break;
             }
-            match write_fully(target, target_at, &buffer[..read]) {
+            match write_fully(target, target_at, &buffer[..read], permit) {
                 Ok(()) => {}
-                Err(error) if done == 0 => return Err(error),
+                Err(error) if done == 0 || error == Access::NotHeld => return Err(error),
                 // As with the back end's own copies: the next call tells the error.
                 Err(_) => break,
             }
@@ -209,8 +213,9 @@ impl Source<'_> {
 }
 
 /// pwrite until all is written.
-pub(super) fn write_fully(fd: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Done<()> {
+fn write_fully(fd: &OwnedFd, mut offset: u64, mut bytes: &[u8], permit: &Permit) -> Done<()> {
     while !bytes.is_empty() {
+        permit.begin()?;
         let written = retry_on_intr(|| rustix::io::pwrite(fd, bytes, offset)).map_err(no)?;
         if written == 0 {
             return Err(Errno::EIO.into());
@@ -219,4 +224,35 @@ pub(super) fn write_fully(fd: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Do
         offset += written as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Fence;
+    use crate::storage::scratch::Scratch;
+
+    #[test]
+    fn a_copy_by_hand_ends_with_the_call_under_which_the_seat_was_lost() {
+        let scratch = Scratch::new("copy");
+        let open = |name: &str| {
+            let mut options = std::fs::OpenOptions::new();
+            let path = scratch.path().join(name);
+            let options = options.read(true).write(true).create(true).truncate(false);
+            OwnedFd::from(options.open(path).expect("room"))
+        };
+        let len = 3 * COPY_BUFFER as u64;
+        std::fs::write(scratch.path().join("from"), vec![7; len as usize]).expect("room");
+        let (from, to) = (open("from"), open("to"));
+        let copy = |permit: &Permit| {
+            let (fd, ends) = (&from, Ends::default());
+            Source { fd, ends }.copy(0, (&to, 0), len, permit)
+        };
+        let permit = Fence::closing_after(1).permit(Some(0));
+        assert_eq!(copy(&permit), Err(Access::NotHeld));
+        let size = || rustix::fs::fstat(&to).expect("open").st_size;
+        assert_eq!(size(), COPY_BUFFER as i64);
+        assert_eq!(copy(&Permit::default()), Ok(len));
+        assert_eq!(size(), len as i64);
+    }
 }

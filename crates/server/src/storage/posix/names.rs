@@ -139,6 +139,7 @@ impl PosixFiles {
         let parent = self.place(parent, name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | self.export.bypass.flags();
         let acting = self.export.own.act_as(caller)?;
+        self.permit.begin()?;
         let data = self.export.open_at(&parent.path, name, flags, mode)?;
         drop(acting);
         self.export.faults.effect("create");
@@ -159,6 +160,7 @@ impl PosixFiles {
     ) -> Done<Attr> {
         let parent = self.place(parent, name)?;
         let _acting = self.export.own.act_as(caller)?;
+        self.permit.begin()?;
         // mkdir heeds the sticky bit; the set-id bits of directories are set by chmod only.
         rustix::fs::mkdirat(&parent.path, name, Mode::from_raw_mode(mode & 0o7777)).map_err(no)?;
         self.export.faults.effect("mkdir");
@@ -186,6 +188,7 @@ impl PosixFiles {
         }
         let _acting = self.export.own.act_as(caller)?;
         let mode = Mode::from_raw_mode(mode & 0o7777);
+        self.permit.begin()?;
         rustix::fs::mknodat(&parent.path, name, kind, mode, sys::decode_device(rdev))
             .map_err(no)?;
         self.export.faults.effect("mknod");
@@ -201,6 +204,7 @@ impl PosixFiles {
     ) -> Done<Attr> {
         let parent = self.place(parent, name)?;
         let _acting = self.export.own.act_as(caller)?;
+        self.permit.begin()?;
         rustix::fs::symlinkat(target, &parent.path, name).map_err(no)?;
         self.export.faults.effect("symlink");
         self.adopt_new(&parent, name)
@@ -221,6 +225,7 @@ impl PosixFiles {
         }
         let acting = self.export.own.act_as(caller)?;
         let from = sys::proc_path(&known.path);
+        self.permit.begin()?;
         rustix::fs::linkat(CWD, from, &parent.path, name, AtFlags::SYMLINK_FOLLOW).map_err(no)?;
         drop(acting);
         self.export.faults.effect("link");
@@ -238,7 +243,10 @@ impl PosixFiles {
         if self.export.is_hidden(&parent, name) {
             return Err(Errno::ENOENT.into());
         }
-        let remove = || rustix::fs::unlinkat(&parent.path, name, AtFlags::empty()).map_err(no);
+        let remove = || {
+            self.permit.begin()?;
+            rustix::fs::unlinkat(&parent.path, name, AtFlags::empty()).map_err(no)
+        };
         self.remove_name(caller, &parent, name, None, remove)?;
         self.export.faults.effect("unlink");
         Ok(())
@@ -256,6 +264,7 @@ impl PosixFiles {
             return Err(Errno::ENOENT.into());
         }
         let _acting = self.export.own.act_as(caller)?;
+        self.permit.begin()?;
         rustix::fs::unlinkat(&parent.path, name, AtFlags::REMOVEDIR).map_err(no)?;
         self.export.faults.effect("rmdir");
         Ok(())
@@ -280,6 +289,7 @@ impl PosixFiles {
             RenameMode::Exchange => RenameFlags::EXCHANGE,
         };
         let rename = || {
+            self.permit.begin()?;
             let renamed = rustix::fs::renameat_with(&from.path, name, &to.path, new_name, flags);
             renamed.map_err(no)
         };
@@ -323,7 +333,10 @@ impl PosixFiles {
         };
         let regular = attr.mode & sys::KIND == sys::REGULAR;
         let removing = match regular {
-            true => Some(self.export.opens.removing(attr.handle, fd.as_fd())?),
+            true => {
+                let opens = &self.export.opens;
+                Some(opens.removing(attr.handle, fd.as_fd(), &self.permit)?)
+            }
             false => None,
         };
         drop(fd);

@@ -15,8 +15,8 @@ mod moved;
 
 use super::export::{make_folder, open_hidden_file};
 use super::sys::{self, Done, no, no_std};
-use crate::storage::Fence;
 use crate::storage::ofd::{self, Kind};
+use crate::storage::{Fence, Permit};
 use rustix::fs::{AtFlags, CWD};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -73,6 +73,7 @@ pub(super) struct Removing<'a> {
     linked: bool,
     /// The file must stay reachable.
     kept: bool,
+    permit: &'a Permit,
     /// Nobody else of this process decides about the file's opens meanwhile.
     stripe: MutexGuard<'a, HashSet<Handle>>,
 }
@@ -146,19 +147,27 @@ impl Opens {
     }
 
     /// Forgets that the file is open here; its hidden name goes, unless someone else may need it.
-    pub(super) fn closed(&self, handle: Handle) -> Done<()> {
+    pub(super) fn closed(&self, handle: Handle, permit: &Permit) -> Done<()> {
         let mut stripe = self.stripe(handle);
         if stripe.remove(&handle) {
             self.unshare(handle)?;
             self.forget_move(&stripe, handle)?;
         }
         if self.has_hidden_name(handle) && self.lock_if_unused(&stripe, handle)? {
-            let removed =
-                rustix::fs::unlinkat(&self.orphans, hidden_name(handle), AtFlags::empty());
+            let removed = permit.begin().and_then(|()| {
+                let name = hidden_name(handle);
+                let removed = rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
+                removed.or_else(ignore_absent).map_err(no)
+            });
             self.unlock(handle)?;
-            removed.or_else(ignore_absent).map_err(no)?;
+            removed?;
         }
         Ok(())
+    }
+
+    /// The seat that knows who has a file open.
+    pub(super) fn seat_of(&self, handle: Handle) -> u16 {
+        self.layout.seat_of_file(handle)
     }
 
     /// Whether the file is registered here.
@@ -188,7 +197,12 @@ impl Opens {
 
     /// Prepares the removal of a name of the regular file behind `path`: links it to its hidden
     /// name if it may be open somewhere.
-    pub(super) fn removing(&self, handle: Handle, path: BorrowedFd<'_>) -> Done<Removing<'_>> {
+    pub(super) fn removing<'a>(
+        &'a self,
+        handle: Handle,
+        path: BorrowedFd<'_>,
+        permit: &'a Permit,
+    ) -> Done<Removing<'a>> {
         let stripe = self.stripe(handle);
         let kept = !self.lock_if_unused(&stripe, handle)?;
         let mut removing = Removing {
@@ -196,6 +210,7 @@ impl Opens {
             handle,
             linked: false,
             kept,
+            permit,
             stripe,
         };
         if !kept {
@@ -231,7 +246,7 @@ impl Opens {
     ///
     /// Where locks do not tell, another forwarder may just have made one and not yet taken the
     /// other name away, by which the file can be opened: such a name stays until the next sweep.
-    pub(super) fn sweep(&self, seat: u16) -> Done<u64> {
+    pub(super) fn sweep(&self, seat: u16, permit: &Permit) -> Done<u64> {
         let mut removed = 0;
         let mut left = HashSet::new();
         for entry in rustix::fs::Dir::read_from(&self.orphans).map_err(no)? {
@@ -252,8 +267,11 @@ impl Opens {
                 continue;
             }
             if self.lock_if_unused(&stripe, handle)? {
-                let gone = rustix::fs::unlinkat(&self.orphans, entry.file_name(), AtFlags::empty());
+                let name = entry.file_name();
+                let remove = |()| rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
+                let gone = permit.begin().map(remove);
                 self.unlock(handle)?;
+                let gone = gone?;
                 removed += u64::from(gone.is_ok());
                 gone.or_else(ignore_absent).map_err(no)?;
             }
@@ -354,7 +372,12 @@ impl Removing<'_> {
         }
     }
 
+    /// Where the seat was lost meanwhile it stays, for the sweep of the next holder: somebody else
+    /// may have removed the file's last name since.
     fn remove_hidden_name(&self) {
+        if self.permit.is_closed() {
+            return;
+        }
         let name = hidden_name(self.handle);
         let removed = rustix::fs::unlinkat(&self.opens.orphans, name, AtFlags::empty());
         if let Err(error) = removed.or_else(ignore_absent) {

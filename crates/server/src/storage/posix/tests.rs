@@ -3,6 +3,7 @@
 mod callers;
 mod data;
 mod escapes;
+mod fenced;
 mod moved;
 mod names;
 mod opens;

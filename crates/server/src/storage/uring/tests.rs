@@ -102,6 +102,7 @@ fn part(offset: u64, len: u32, slot: u32, slot_offset: u32) -> IoPart {
         len,
         slot: SlotId(slot),
         slot_offset,
+        seat: 0,
     }
 }
 
@@ -380,6 +381,46 @@ fn buffers_are_registered_once_and_let_go_with_their_memory() {
         (0..4).for_each(|slot| rig.slots.free(SlotId(slot)));
         drop(held);
     }
+}
+
+#[test]
+fn the_kernel_is_given_nothing_of_a_seat_that_is_lost() {
+    let scratch = Scratch::new("uring");
+    let (mut files, slots) = (files(&scratch), Slots::new(8 << 20));
+    let Some(mut uring) = ring(&files, &slots) else {
+        return;
+    };
+    let root = files.root().expect("root").handle;
+    let made = files.create(None, root, b"file", 0o644).expect("create");
+    lock_buffer(&slots.open(SlotId(1), 64 << 10)).fill(7);
+    let io = |seats: [u16; 2]| Job::Io {
+        handle: made.handle,
+        direction: Direction::Write,
+        parts: (0..2u32)
+            .map(|number| IoPart {
+                seat: seats[number as usize],
+                ..part(u64::from(number) << 16, 4096, 1, number * 4096)
+            })
+            .collect(),
+    };
+    // The first call of a file opens its descriptors, so it is the pool's.
+    uring.submit(JobId(1), io([0, 0]));
+    assert_eq!(parts_of(&wait(&mut uring, 1)[0]), [Ok(4096), Ok(4096)]);
+    lock_buffer(&slots.buffer(SlotId(1)).expect("open")).fill(8);
+    // Lost after the job was begun, and before its calls are handed to the kernel.
+    let before = uring.rung;
+    uring.submit(JobId(2), io([0, 1]));
+    assert_eq!(uring.rung, before + 1);
+    uring.fence.taken(1).close();
+    let refused = Err(Access::NotHeld);
+    assert_eq!(parts_of(&wait(&mut uring, 1)[0]), [Ok(4096), refused]);
+    uring.submit(JobId(3), io([0, 0]));
+    uring.fence.opens_until(tidegate_sched::Time(0));
+    assert_eq!(parts_of(&wait(&mut uring, 1)[0]), [refused, refused]);
+    let bytes = std::fs::read(scratch.path().join("file")).expect("written");
+    assert!(bytes[..4096].iter().all(|byte| *byte == 8));
+    assert!(bytes[64 << 10..].iter().all(|byte| *byte == 7));
+    assert_eq!(uring.tasks.len(), uring.spare.len());
 }
 
 #[test]

@@ -207,6 +207,7 @@ fn a_full_disk_fails_the_parts_that_did_not_fit() {
         len: 1 << 18,
         slot: SlotId(0),
         slot_offset: i << 18,
+        seat: 0,
     };
     // Seven touching parts, more than there is room for, then one over what is there already.
     let mut parts: Vec<IoPart> = (1..8).map(part).collect();
@@ -217,6 +218,7 @@ fn a_full_disk_fails_the_parts_that_did_not_fit() {
             len: 4096,
             slot: SlotId(0),
             slot_offset: 0,
+            seat: 0,
         },
     );
     pool.submit(
