@@ -19,7 +19,8 @@ const TRIES_MAX: u32 = 7;
 /// Tells the size of the file, as the back end has it. The kernel learns it too.
 type Size = Box<dyn FnMut() -> Result<u64, Access> + Send>;
 
-/// Decides for one job which bytes that a read found are the file's, and whether it met the end.
+/// Decides for one job which bytes that a read found are the file's, and whether it has met the
+/// end.
 #[derive(Default)]
 pub(crate) struct Ends {
     /// None: what a read found is believed.
@@ -105,11 +106,14 @@ impl Ends {
             return Ok(Some(read));
         }
         let now = size()?;
-        // The kernel knew the size when it finished the read: no zeros stand for bytes that were
-        // written meanwhile.
-        if watch.size == Some(now) || self.tries == TRIES_MAX {
-            let left = usize::try_from(now.saturating_sub(offset)).unwrap_or(usize::MAX);
-            return Ok(Some(read.min(left)));
+        // The kernel knew the earlier size when it finished the read: up to there no zeros stand
+        // for bytes that were written meanwhile. Of a file that grows all the time no more than
+        // that is told: it ended there when the size was asked for.
+        if let Some(before) = watch.size
+            && (before == now || self.tries == TRIES_MAX)
+        {
+            let left = now.min(before).saturating_sub(offset);
+            return Ok(Some(read.min(usize::try_from(left).unwrap_or(usize::MAX))));
         }
         watch.size = Some(now);
         self.tries += 1;
@@ -149,7 +153,8 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// One read of a file of 150 bytes, as [`Ends`] demands; what was found, in how many calls.
+    /// One read of a file of 150 bytes, done as [`Ends`] demands; what was found, in how many
+    /// calls.
     fn read(ends: &mut Ends, file: &std::fs::File, offset: u64) -> (Result<usize, Access>, u32) {
         let mut buffer = [0; 60];
         let mut calls = 0;
@@ -197,6 +202,22 @@ mod tests {
         );
         let (found, calls) = read(&mut Ends::asking(|| Ok(100)), &file, 90);
         assert_eq!((found, calls), (Ok(60), 1), "not past the cache");
+    }
+
+    #[test]
+    fn of_a_file_that_grows_under_every_read_only_what_it_had_before_is_told() {
+        let scratch = Scratch::new("ends");
+        let path = scratch.path().join("f");
+        std::fs::write(&path, [7; 150]).expect("room");
+        let file = std::fs::File::open(path).expect("made");
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
+        let grows = move || Ok(100 + count.fetch_add(1, Ordering::Relaxed));
+        let mut ends = Ends::asking(grows).past_the_cache(Arc::default());
+        let (found, reads) = read(&mut ends, &file, 90);
+        let last = 100 + asked.load(Ordering::Relaxed) - 1;
+        assert_eq!(found, Ok((last - 1 - 90) as usize));
+        assert_eq!(reads, 1 + TRIES_MAX);
     }
 
     #[test]
