@@ -16,6 +16,7 @@ mod groups;
 mod listing;
 mod names;
 mod opens;
+mod stamps;
 mod sys;
 mod table;
 
@@ -404,7 +405,7 @@ impl Files for PosixFiles {
     }
 
     fn wall_ns(&mut self) -> i64 {
-        export::own_wall_ns().saturating_add(self.export.clock_offset_ns)
+        self.export.stamps.now_ns(self.export.hidden())
     }
 }
 

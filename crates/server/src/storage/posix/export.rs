@@ -11,6 +11,7 @@ use super::bypass::Bypass;
 use super::caller::Own;
 use super::direct::DirectState;
 use super::opens::Opens;
+use super::stamps::Stamps;
 use super::sys::{self, Done, no};
 use super::table::{DataFds, HandleTable, Known};
 use crate::backend::Trust;
@@ -115,8 +116,7 @@ pub(super) struct Export {
     pub(super) direct: DirectState,
     pub(super) bypass: Bypass,
     pub(super) trust: Trust,
-    /// How far the back end's clock is from ours, ns.
-    pub(super) clock_offset_ns: i64,
+    pub(super) stamps: Stamps,
     /// Held while a mode is widened for a moment, so that two threads do not restore each other's.
     widening: Mutex<()>,
 }
@@ -142,7 +142,7 @@ impl Export {
         };
         let hidden = make_folder(root.as_fd(), HIDDEN).map_err(at_hidden)?;
         let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(|e| at_hidden(e.into()))?);
-        let clock_offset_ns = clock_offset_ns(hidden.as_fd()).map_err(at_hidden)?;
+        let stamps = Stamps::measure(hidden.as_fd()).map_err(at_hidden)?;
         let opens = Opens::open(hidden.as_fd(), options.layout, options.apart.clone())
             .map_err(at_hidden)?;
         let table = HandleTable::new(
@@ -164,7 +164,7 @@ impl Export {
             direct: DirectState::new(options.direct),
             bypass: Bypass::new(options.trust),
             trust: options.trust,
-            clock_offset_ns,
+            stamps,
             widening: Mutex::new(()),
             hidden_path,
         })
@@ -354,37 +354,4 @@ fn handles_max(direct: bool) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let open_max = limit.current.and_then(|max| usize::try_from(max).ok());
     open_max.map_or(HANDLES_MAX, |max| (max / each).min(HANDLES_MAX))
-}
-
-/// How far the back end's clock, which stamps files, is ahead of ours. Differences as small as the
-/// measurement counts as none.
-fn clock_offset_ns(hidden: BorrowedFd<'_>) -> std::io::Result<i64> {
-    const UNCERTAIN_NS: i64 = 20_000_000;
-    let name = draft_name("clock");
-    let file = open_hidden_file(hidden, &name)?;
-    let ours = own_wall_ns();
-    let now = rustix::fs::Timespec {
-        tv_sec: 0,
-        tv_nsec: rustix::fs::UTIME_NOW,
-    };
-    let now = rustix::fs::Timestamps {
-        last_access: now,
-        last_modification: now,
-    };
-    let measured = rustix::fs::futimens(&file, &now).and_then(|()| sys::stat(&file));
-    rustix::fs::unlinkat(hidden, name, AtFlags::empty())?;
-    let offset = sys::nanoseconds(&measured?.stx_mtime).saturating_sub(ours);
-    Ok(if offset.saturating_abs() < UNCERTAIN_NS {
-        0
-    } else {
-        offset
-    })
-}
-
-/// The clock that stamps local files: it ticks a few ms behind the precise one.
-pub(super) fn own_wall_ns() -> i64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    now.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(now.tv_nsec)
 }
