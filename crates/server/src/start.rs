@@ -39,6 +39,8 @@ const MS: u64 = 1_000_000;
 
 /// Seconds between two sweeps of removed files that only a seat's holder can tell unused.
 const SWEEP_ROUNDS: u32 = 10;
+/// How long the end of a forwarder waits for idle files to be let go of.
+const TIDY_END_MAX: Duration = Duration::from_secs(1);
 
 /// Why a forwarder did not start: one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -237,9 +239,12 @@ impl Server {
     /// Serves in this thread until it is stopped. True if everything accepted was finished in time.
     pub fn run(self) -> Result<bool, StartError> {
         let (end, ended) = channel::<()>();
+        let (tidy, tidied) = channel::<()>();
         let files = self.files;
         let tidying = std::thread::Builder::new().name("tidy".to_string());
         let tidying = tidying.spawn(move || {
+            // Ends with the thread.
+            let _tidy: Sender<()> = tidy;
             let mut rounds = 0;
             while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
                 files.tidy();
@@ -251,11 +256,11 @@ impl Server {
                 }
             }
         });
-        let tidying = tidying.map_err(StartError::system("starting a thread"))?;
+        tidying.map_err(StartError::system("starting a thread"))?;
         let result = self.reactor.run().map_err(StartError::Stopped);
         drop::<Sender<()>>(end);
-        // A panic there is its own report; the forwarder has ended in order.
-        let _ = tidying.join();
+        // It may ask a back end that never answers, and then ends with the process.
+        let _ = tidied.recv_timeout(TIDY_END_MAX);
         match self.peers.and_then(|peers| peers.failure()) {
             Some(reason) => Err(StartError::Stopped(io::Error::other(reason))),
             None => result,

@@ -9,6 +9,7 @@ use crate::storage::{PosixFiles, dead};
 use mio::Waker;
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ enum Command {
     Take(u16),
     Release(u16),
     Reclaimed(u16),
+    #[cfg(test)]
+    Panic,
 }
 
 /// What the thread says.
@@ -119,8 +122,13 @@ impl LeaseKeeper {
         };
         let thread = std::thread::Builder::new().name("leases".to_owned());
         thread.spawn(move || {
-            rounds.run(&heard);
-            drop::<Sender<()>>(end);
+            // Ends with the thread.
+            let _end: Sender<()> = end;
+            if catch_unwind(AssertUnwindSafe(|| rounds.run(&heard))).is_err() {
+                let why = "the thread that keeps the leases of the seats has panicked, and the log \
+                           says where: start this forwarder again";
+                rounds.fail(why.to_owned());
+            }
         })?;
         Ok(LeaseKeeper {
             commands: Some(commands),
@@ -178,7 +186,7 @@ impl Rounds {
             match commands.recv_timeout(wait) {
                 Ok(command) => self.perform(command),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.release_untold(),
             }
             let now = Instant::now();
             if now >= self.renew_at {
@@ -201,6 +209,20 @@ impl Rounds {
             Command::Take(seat) => self.take_other(seat),
             Command::Release(seat) => self.release(seat),
             Command::Reclaimed(seat) => self.reclaimed(seat),
+            #[cfg(test)]
+            // Without the trace that a panic prints, which takes long.
+            Command::Panic => std::panic::resume_unwind(Box::new("a test asked for this")),
+        }
+    }
+
+    /// Lets go of what was taken when the core had ended: nothing of it was ever begun. What the
+    /// core knew of and has not let go may have calls under way.
+    fn release_untold(&mut self) {
+        let untold = std::mem::take(&mut lock(&self.said).inputs);
+        for input in untold {
+            if let Input::SeatTaken { seat, .. } = input {
+                self.release(seat);
+            }
         }
     }
 
@@ -418,7 +440,67 @@ fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Seats;
+    use super::super::leased::LeaseOptions;
     use super::*;
+    use crate::storage::scratch::Scratch;
+    use crate::storage::{ExportOptions, Fence};
+
+    /// A keeper over a hidden folder, and what wakes its reactor, which outlives the thread.
+    fn keeper(scratch: &Scratch, own: u16) -> (LeaseKeeper, (mio::Poll, Arc<Waker>)) {
+        let layout = tidegate_wire::Layout {
+            seats: 2,
+            stripe: 1 << 20,
+        };
+        let files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
+        let locks = Seats::open(&files, layout, own).expect("seats");
+        let ttl = Duration::from_secs(60);
+        let options = LeaseOptions {
+            ttl_ns: ttl.as_nanos() as u64,
+            outlives_node: true,
+            one_node: false,
+            fence: Fence::default(),
+        };
+        let seats = LeasedSeats::by_files(locks, options).expect("random numbers");
+        let poll = mio::Poll::new().expect("epoll");
+        let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("eventfd"));
+        let keeper = LeaseKeeper::start(seats, files, own, ttl, waker.clone()).expect("thread");
+        (keeper, (poll, waker))
+    }
+
+    /// Waits until the keeper has said something.
+    fn wait((poll, _): &mut (mio::Poll, Arc<Waker>)) {
+        let mut events = mio::Events::with_capacity(4);
+        let waited = poll.poll(&mut events, Some(Duration::from_secs(60)));
+        waited.expect("no signal comes");
+        assert!(!events.is_empty(), "nothing was said");
+    }
+
+    #[test]
+    fn a_seat_that_is_taken_when_the_forwarder_ends_is_free_at_once() {
+        let scratch = Scratch::new("keeper-end");
+        let (first, mut poll) = keeper(&scratch, 0);
+        first.take(0);
+        wait(&mut poll);
+        // Nobody has heard of it, so nobody lets it go.
+        drop(first);
+        let (second, mut poll) = keeper(&scratch, 1);
+        second.take(0);
+        wait(&mut poll);
+        let inputs = second.inputs();
+        let taken = |input: &Input| matches!(input, Input::SeatTaken { seat: 0, .. });
+        assert!(inputs.iter().any(taken), "its lease is waited for");
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_ends_the_forwarder() {
+        let scratch = Scratch::new("keeper-panic");
+        let (keeper, mut poll) = keeper(&scratch, 0);
+        assert_eq!(keeper.failure(), None);
+        keeper.tell(Command::Panic);
+        wait(&mut poll);
+        assert!(keeper.failure().expect("told").contains("panicked"));
+    }
 
     #[test]
     fn a_seat_that_many_ask_for_is_tried_all_the_same() {

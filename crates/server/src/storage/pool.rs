@@ -21,9 +21,6 @@ use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, Refu
 use tidegate_sched::Direction;
 use tidegate_wire::{Handle, Op, Outcome};
 
-/// How often a part of the known files is looked at for idle ones.
-const TIDY_INTERVAL: Duration = Duration::from_secs(1);
-
 /// For the time at which a thread that has no job began it.
 const IDLE: u64 = u64::MAX;
 
@@ -64,7 +61,6 @@ struct Shared {
     ready: Condvar,
     /// Jobs in the queue, for who looks at it without its lock.
     queued: AtomicUsize,
-    closing: Condvar,
     queued_max: usize,
     slots: Slots,
     faults: Faults,
@@ -150,7 +146,6 @@ impl ThreadPool {
             queue: Mutex::default(),
             ready: Condvar::new(),
             queued: AtomicUsize::new(0),
-            closing: Condvar::new(),
             queued_max: options.queued_max,
             slots: slots.clone(),
             faults: options.faults.clone(),
@@ -179,10 +174,6 @@ impl ThreadPool {
             pool.threads
                 .push(thread.spawn(move || shared.work(number as usize, files))?);
         }
-        let (shared, files) = (pool.shared.clone(), files.clone());
-        let thread = std::thread::Builder::new().name("storage-tidy".to_owned());
-        pool.threads
-            .push(thread.spawn(move || shared.tidy(&files))?);
         Ok(pool)
     }
 }
@@ -265,7 +256,6 @@ impl Storage for ThreadPool {
     fn shutdown(&mut self) {
         lock(&self.shared.queue).closed = true;
         self.shared.ready.notify_all();
-        self.shared.closing.notify_all();
         for thread in self.threads.drain(..) {
             // Jobs that panic are caught; a thread itself does not.
             let _ = thread.join();
@@ -302,21 +292,6 @@ impl Shared {
             self.dead.look(&files, &self.faults, &result);
             self.began[number].store(IDLE, Ordering::Relaxed);
             self.report(job, result);
-        }
-    }
-
-    /// Lets go of idle files until the queue is closed.
-    fn tidy(&self, files: &PosixFiles) {
-        let mut queue = lock(&self.queue);
-        while !queue.closed {
-            let waited = self.closing.wait_timeout(queue, TIDY_INTERVAL);
-            let (woken, wait) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-            queue = woken;
-            if wait.timed_out() {
-                drop(queue);
-                files.tidy();
-                queue = lock(&self.queue);
-            }
         }
     }
 

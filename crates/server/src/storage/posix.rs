@@ -60,7 +60,7 @@ impl PosixFiles {
         })
     }
 
-    /// Called once a second by the pool: closes descriptors of a part of the files that were idle
+    /// To be called once a second: closes descriptors of a part of the files that were idle
     /// since its last turn, and forgets those that another forwarder has removed, so that their
     /// space is freed.
     pub fn tidy(&self) {
