@@ -99,6 +99,8 @@ pub struct Forwarder {
     /// How the host's storage works, if it has said so.
     storage: Option<StorageFacts>,
     lease: Lease,
+    /// Requests that were answered before their jobs have ended.
+    answered_early: usize,
     back_end: BackEnd,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
@@ -176,6 +178,7 @@ impl Forwarder {
             recorded: None,
             storage: None,
             lease: Lease::NotNeeded,
+            answered_early: 0,
             back_end: BackEnd::default(),
             timer: None,
             draining: false,

@@ -5,6 +5,7 @@
 //! told to hold them) and answers for seats. Nothing runs by itself: time is set by the tests.
 
 mod aside;
+mod cutoff;
 mod data;
 mod exactly_once;
 mod hostile;

@@ -7,7 +7,6 @@
 
 use super::Forwarder;
 use super::request::Key;
-use super::seat::State;
 use crate::files::Errno;
 use tidegate_wire::{Outcome, Status};
 
@@ -36,7 +35,7 @@ impl Forwarder {
     fn leave_seats(&mut self) {
         self.log("an operator has set this forwarder aside: others take its seats");
         for number in self.seats.numbers() {
-            if self.seats[number].state == State::Taking {
+            if self.seats[number].asked_at().is_some() {
                 // It stays asked for: should the order end before the answer, that is as good.
                 self.turn_away(number);
             }

@@ -5,8 +5,10 @@ use super::request::{Key, Path};
 use super::{Forwarder, Running};
 use crate::files::{Access, Errno};
 use crate::host::JobResult;
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use tidegate_sched::Direction;
+use alloc::format;
+use tidegate_sched::{Direction, Time};
 
 /// What is known of it.
 #[derive(Default)]
@@ -67,6 +69,32 @@ pub(super) fn is_away(errno: Errno) -> bool {
 }
 
 impl Forwarder {
+    /// What is wrong with the back end, in words for an operator: what the host or calls say, else
+    /// what follows from its silence.
+    pub(super) fn trouble(&self) -> Option<Cow<'_, str>> {
+        if let Some(told) = self.back_end.trouble() {
+            return Some(told.into());
+        }
+        let seconds = |since: Time| self.now.since(since) / 1_000_000_000;
+        let wants_seats = !self.seats.are_away();
+        if let Some(since) = self.lapsed_at().filter(|_| wants_seats)
+            && seconds(since) > 0
+        {
+            let text = format!(
+                "the lease of the seats ran out {} s ago and could not be renewed since: it does \
+                 not answer, or a stand-in does not give the seat back",
+                seconds(since)
+            );
+            return Some(text.into());
+        }
+        let (seat, since) = self.hanging_take()?;
+        let text = format!(
+            "it has not answered for {} s: seat {seat} was asked for",
+            seconds(since)
+        );
+        Some(text.into())
+    }
+
     /// Takes notice of what a job's end says of the back end: a failure something, a success only
     /// if the back end is ill.
     #[cold]

@@ -6,8 +6,9 @@
 //! finds in the table what was begun. The seat is let go when its jobs have ended.
 
 use super::ill::is_away;
-use super::request::{Key, Pending};
+use super::request::{Key, Path, Pending};
 use super::seat::State;
+use super::seats::TAKING_NS;
 use super::{Forwarder, Running};
 use crate::files::Errno;
 use crate::host::{Job, Output};
@@ -22,8 +23,8 @@ pub(super) enum Lease {
     /// For ever: their locks cannot be lost.
     NotNeeded,
     Until(Time),
-    /// No longer.
-    Lapsed,
+    /// No longer, since then.
+    Lapsed(Time),
 }
 
 impl Forwarder {
@@ -31,7 +32,7 @@ impl Forwarder {
         if self.now >= until {
             // It came too late. A first one says all the same that seats can be lost here.
             if self.lease == Lease::NotNeeded {
-                self.lease = Lease::Lapsed;
+                self.lease = Lease::Lapsed(self.now);
             }
             return;
         }
@@ -44,16 +45,29 @@ impl Forwarder {
         match self.lease {
             Lease::NotNeeded => None,
             Lease::Until(until) => Some(until),
-            Lease::Lapsed => Some(self.now),
+            Lease::Lapsed(_) => Some(self.now),
+        }
+    }
+
+    /// Whether no seat may be served until the lease is renewed.
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.lapsed_at().is_some()
+    }
+
+    /// Since when that is so.
+    pub(super) fn lapsed_at(&self) -> Option<Time> {
+        match self.lease {
+            Lease::Lapsed(since) => Some(since),
+            _ => None,
         }
     }
 
     /// All seats are lost.
     #[cold]
     pub(super) fn lease_ran_out(&mut self) {
-        self.lease = Lease::Lapsed;
+        self.lease = Lease::Lapsed(self.now);
         for key in self.requests.numbers() {
-            if is_fsync(&self.requests[key]) {
+            if is_of_no_seat(&self.requests[key]) {
                 // Another forwarder may reach what this one cannot.
                 self.answer_early(key);
             }
@@ -99,6 +113,7 @@ impl Forwarder {
         let place = client.place_of(pending.id).expect("it is in hand");
         client.in_hand.remove(place);
         client.answered_early += 1;
+        self.answered_early += 1;
         let reply = Reply {
             id: pending.id,
             seat: pending.seat,
@@ -128,14 +143,50 @@ impl Forwarder {
         let client = self.clients.get_mut(&pending.client);
         let client = client.expect("its client has state");
         client.answered_early -= 1;
+        self.answered_early -= 1;
         if client.ended {
             self.forget_if_ended(pending.client);
         }
     }
 
-    /// Whether the back end is out of reach, as far as this forwarder knows.
+    /// Whether the back end is out of reach, as far as this forwarder knows: its lease could not be
+    /// renewed, and the host says so, or a call or a taking does not return.
     pub(super) fn is_cut_off(&self) -> bool {
-        self.lease == Lease::Lapsed && self.back_end.trouble().is_some()
+        let silent = || self.answered_early > 0 || self.hanging_take().is_some();
+        self.has_lapsed() && (self.back_end.trouble().is_some() || silent())
+    }
+
+    /// A request that asks no seat, but the back end: in a forwarder whose lease has lapsed it does
+    /// not wait for it for long.
+    pub(super) fn ask_back_end(&mut self, key: Key) {
+        if self.is_cut_off() {
+            return self.answer(key, Err(Status::NotMySeat));
+        }
+        if self.has_lapsed() {
+            let until = self.now + TAKING_NS;
+            self.requests[key].wait_until = Some(until);
+            self.wake_by(until);
+        }
+        match self.requests[key].path {
+            Path::Reach => self.begin(key),
+            _ => self.permit(key),
+        }
+    }
+
+    /// Sends those elsewhere whose time is over.
+    pub(super) fn expire_back_end(&mut self) {
+        if !self.has_lapsed() {
+            return;
+        }
+        for key in self.requests.numbers() {
+            let pending = &self.requests[key];
+            let waits = is_of_no_seat(pending) && !pending.answered_early;
+            match pending.wait_until.filter(|_| waits) {
+                Some(until) if until <= self.now => self.answer_early(key),
+                Some(until) => self.wake_by(until),
+                None => {}
+            }
+        }
     }
 
     /// Whether a result is one of a seat that is lost, or says nothing of the file.
@@ -145,7 +196,7 @@ impl Forwarder {
         result: &Result<Outcome, Status>,
     ) -> bool {
         // Where the back end is out of reach, its error is not the file's.
-        let unreachable = self.lease == Lease::Lapsed && is_fsync(pending);
+        let unreachable = self.has_lapsed() && is_of_no_seat(pending);
         let away = matches!(result, Err(Status::Errno(errno)) if is_away(Errno(*errno)));
         self.is_of_lost(pending) || (unreachable && away)
     }
@@ -270,7 +321,8 @@ impl Forwarder {
     }
 }
 
-/// Fsync asks no seat.
-fn is_fsync(pending: &Pending) -> bool {
-    pending.code == frame::FSYNC && !pending.active
+/// These ask the back end and no seat.
+fn is_of_no_seat(pending: &Pending) -> bool {
+    let asks = pending.code == frame::FSYNC || pending.path == Path::Reach;
+    asks && !pending.active
 }

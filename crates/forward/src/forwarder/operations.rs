@@ -1,6 +1,5 @@
 //! Operations that the host carries out as jobs, and the order of those that change names.
 
-use super::lost::Lease;
 use super::request::{Key, Path, directories};
 use super::{Forwarder, Running};
 use crate::files::Access;
@@ -89,7 +88,7 @@ impl Forwarder {
         let reaches = self.requests[key].path == Path::Reach;
         let result = result.map_err(|access| match access {
             // The back end did not say that the path leads elsewhere: it could not be asked.
-            Access::Errno(_) if reaches && self.lease == Lease::Lapsed => Status::NotMySeat,
+            Access::Errno(_) if reaches && self.has_lapsed() => Status::NotMySeat,
             Access::Errno(errno) => Status::Errno(errno.0),
             Access::UnknownHandle => Status::UnknownHandle,
             // The storage thread saw it sooner than this forwarder was told.

@@ -104,10 +104,8 @@ impl Forwarder {
                 let request = *request;
                 self.cancel_lock(key, request);
             }
-            Op::Reach { .. } => self.begin(key),
             // Any forwarder can make its node's pages stable, whatever seat it holds.
-            Op::Fsync { .. } if self.is_cut_off() => self.answer(key, Err(Status::NotMySeat)),
-            Op::Fsync { .. } => self.permit(key),
+            Op::Reach { .. } | Op::Fsync { .. } => self.ask_back_end(key),
             _ if self.draining => self.answer(key, Err(Status::NotMySeat)),
             op if out_of_range(op) => self.answer(key, Err(Status::Errno(Errno::EINVAL.0))),
             _ => self.enter_seat(key),

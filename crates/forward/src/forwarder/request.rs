@@ -49,7 +49,8 @@ pub(super) struct Pending {
     pub(super) looks_up: bool,
     pub(super) slot: Option<SlotId>,
     pub(super) payload_len: u32,
-    /// For its own seat: until when it waits for the lock.
+    /// Until when it waits for its seat's lock; where no seat is asked, for the back end of a
+    /// forwarder whose lease has lapsed.
     pub(super) wait_until: Option<Time>,
     /// It has passed the gate of its seat, which waits for it before it is released.
     pub(super) active: bool,

@@ -16,8 +16,8 @@ const GIVEN_BACK_MIN: usize = 256;
 pub(super) enum State {
     /// Somebody else's, or nobody's.
     Away,
-    /// The host was asked for the lock.
-    Taking,
+    /// The host was asked for the lock, at that time.
+    Taking(Time),
     /// The lock is held; intents in the table are being looked up.
     Resolving,
     Serving,
@@ -180,7 +180,15 @@ impl Seat {
 
     /// The lock is held.
     pub(super) fn is_held(&self) -> bool {
-        !matches!(self.state, State::Away | State::Taking)
+        !matches!(self.state, State::Away | State::Taking(_))
+    }
+
+    /// When the host was asked for its lock, unless it has answered.
+    pub(super) fn asked_at(&self) -> Option<Time> {
+        match self.state {
+            State::Taking(since) => Some(since),
+            _ => None,
+        }
     }
 
     pub(super) fn in_grace(&self) -> bool {
@@ -191,7 +199,7 @@ impl Seat {
     pub(super) fn describe(&self) -> (&'static str, usize) {
         let word = match self.state {
             State::Away => "away",
-            State::Taking => "taking",
+            State::Taking(_) => "taking",
             State::Resolving => "resolving",
             State::Serving if self.in_grace() => "grace",
             State::Serving => "serving",

@@ -1,6 +1,5 @@
 //! Seats: taking, resolving what the last holder left, serving, grace, draining, releasing.
 
-use super::lost::Lease;
 use super::request::{Key, Pending};
 use super::seat::{Seat, Seated, State};
 use super::{Forwarder, Running};
@@ -14,6 +13,9 @@ use tidegate_wire::{Op, Reply, Status, frame};
 
 /// How long requests wait for the lock of this forwarder's own seat.
 const OWN_WAIT_NS: u64 = 100_000_000;
+/// The host answers sooner whether another's seat can be had, unless the back end hangs: nobody
+/// waits longer.
+pub(super) const TAKING_NS: u64 = 1_000_000_000;
 
 impl Forwarder {
     fn seat_mut(&mut self, seat: u16) -> &mut Seat {
@@ -22,7 +24,7 @@ impl Forwarder {
 
     /// Asks the host for a seat's lock.
     pub(super) fn take_seat(&mut self, seat: u16) {
-        self.seat_mut(seat).state = State::Taking;
+        self.seat_mut(seat).state = State::Taking(self.now);
         self.outputs.push_back(Output::TakeSeat { seat });
     }
 
@@ -37,20 +39,47 @@ impl Forwarder {
             State::Away if !own && !self.config.fail_over => {
                 return self.answer(key, Err(Status::NotMySeat));
             }
+            // The host takes one seat after another.
+            State::Away if self.hanging_take().is_some() => {
+                return self.answer(key, Err(Status::NotMySeat));
+            }
             State::Away => self.take_seat(seat),
-            State::Taking | State::Resolving => {}
+            // For the own seat the host may wait for a stand-in, and each request waits a little.
+            State::Taking(since) => {
+                let late = match own {
+                    true => self.has_lapsed(),
+                    false => since + TAKING_NS <= self.now,
+                };
+                if late {
+                    return self.answer(key, Err(Status::NotMySeat));
+                }
+            }
+            State::Resolving => {}
         }
-        if own {
-            let until = self.now + OWN_WAIT_NS;
+        if let Some(since) = self.seats[seat].asked_at() {
+            let until = match own {
+                true => self.now + OWN_WAIT_NS,
+                false => since + TAKING_NS,
+            };
             self.requests[key].wait_until = Some(until);
             self.wake_by(until);
         }
         self.seat_mut(seat).waiting.push_back(key);
     }
 
+    /// The seat of another that the host was asked for first and has not answered for in time, and
+    /// since when: the back end does not answer it. (For the own seat it may wait for a stand-in.)
+    pub(super) fn hanging_take(&self) -> Option<(u16, Time)> {
+        let others = self.seats.iter();
+        let others = others.filter(|(number, _)| *number != self.config.forwarder);
+        let asked = others.filter_map(|(number, seat)| Some((number, seat.asked_at()?)));
+        let late = asked.filter(|(_, since)| *since + TAKING_NS <= self.now);
+        late.min_by_key(|(_, since)| *since)
+    }
+
     pub(super) fn seat_refused(&mut self, seat: u16) {
         // For the own seat the host goes on waiting, and so do its requests for their while.
-        if seat == self.config.forwarder || self.seats[seat].state != State::Taking {
+        if seat == self.config.forwarder || self.seats[seat].asked_at().is_none() {
             return;
         }
         self.seat_mut(seat).state = State::Away;
@@ -73,11 +102,11 @@ impl Forwarder {
 
     pub(super) fn seat_taken(&mut self, number: u16, generation: u64, table: Arc<dyn SeatTable>) {
         let (now, lease, grace) = (self.now, self.config.lease_ns, self.config.grace_ns);
-        let late = self.lease == Lease::Lapsed;
+        let late = self.has_lapsed();
         let leaves = self.draining || self.aside;
         let seat = self.seat_mut(number);
         assert!(!seat.is_held(), "a seat is taken while it is held");
-        if late || leaves || seat.state != State::Taking {
+        if late || leaves || seat.asked_at().is_none() {
             seat.state = State::Away;
             self.outputs.push_back(Output::ReleaseSeat { seat: number });
             self.turn_away(number);
@@ -208,7 +237,7 @@ impl Forwarder {
     pub(super) fn drain(&mut self) {
         self.draining = true;
         for number in self.seats.numbers() {
-            if self.seats[number].state == State::Taking {
+            if self.seats[number].asked_at().is_some() {
                 self.seat_mut(number).state = State::Away;
                 self.turn_away(number);
             }
@@ -336,7 +365,7 @@ impl Forwarder {
             .iter()
             .copied()
             .filter(|key| due(requests[*key].wait_until));
-        let taking = self.seats[number].state == State::Taking;
+        let taking = self.seats[number].asked_at().is_some();
         let late: Vec<Key> = late.filter(|_| taking).collect();
         for key in late {
             self.seat_mut(number).waiting.retain(|waits| *waits != key);
@@ -355,11 +384,11 @@ impl Forwarder {
             }
         }
         let seat = &self.seats[number];
-        let own = seat
+        let waits = seat
             .waiting
             .iter()
             .filter_map(|key| self.requests[*key].wait_until);
-        let next = own.filter(|_| taking).min();
+        let next = waits.filter(|_| taking).min();
         for until in [next, seat.grace_until, seat.strangers_until]
             .into_iter()
             .flatten()

@@ -45,6 +45,9 @@ impl Forwarder {
             return;
         }
         self.timer = None;
+        if let Lease::Until(until) = self.lease {
+            self.wake_by(until);
+        }
         let dead: alloc::vec::Vec<u64> = {
             let late = |seen: Time| seen + self.config.lease_ns <= self.now;
             let clients = self.clients.values();
@@ -59,6 +62,7 @@ impl Forwarder {
         for seat in self.seats.numbers() {
             self.expire_seat(seat);
         }
+        self.expire_back_end();
         let alive = self.clients.values().filter(|client| !client.ended);
         if let Some(oldest) = alive.map(|client| client.seen).min() {
             // Often enough that a gap between two calls tells a pause of this process.
