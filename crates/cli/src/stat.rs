@@ -191,10 +191,9 @@ fn row(state: &Value) -> Vec<String> {
         let items = value.as_array().cloned().unwrap_or_default();
         items.iter().map(|item| item[key].clone()).collect()
     };
-    let seats: Vec<_> = list(&state["seats"], "seat")
-        .iter()
-        .map(Value::to_string)
-        .collect();
+    let known = state["seats"].as_array().into_iter().flatten();
+    let served = known.filter(|one| health::is_served(one));
+    let seats: Vec<_> = served.map(|one| one["seat"].to_string()).collect();
     let connected = list(&state["sessions"], "connected");
     let connected = connected
         .iter()

@@ -33,6 +33,16 @@ pub fn name(state: &Value) -> String {
     format!("forwarder {} ({address})", state["forwarder"])
 }
 
+/// Whether a seat of a forwarder's state is served there: it may be asked for and not had, or on
+/// its way to another.
+pub fn is_served(seat: &Value) -> bool {
+    seat["state"].as_str().is_some_and(serves)
+}
+
+fn serves(word: &str) -> bool {
+    ["serving", "grace"].contains(&word)
+}
+
 /// What the forwarders themselves have to tell: each that does not answer, is set aside, or has
 /// trouble with its back end.
 pub fn of_forwarders(states: &[Value]) -> Vec<Wrong> {
@@ -89,7 +99,6 @@ fn of_seat(states: &[Value], seat: u64) -> Option<Wrong> {
     };
     let held = states.iter().filter_map(|state| Some((state, of(state)?)));
     let held: Vec<(&Value, String)> = held.collect();
-    let serves = |word: &str| ["serving", "grace"].contains(&word);
     let server = held.iter().find(|(_, word)| serves(word));
     let (kind, text) = match server {
         Some((state, _)) if state["forwarder"].as_u64() == Some(seat) => return None,
