@@ -17,6 +17,7 @@ class Backend:
     """What all have: a store, mounts of it on nodes, and faults of it."""
     one_kernel = False
     options = []        # of a mount, where a check asks for no others
+    lock_s = 0          # how long it keeps the locks of a node that it hears no more
 
     def __init__(self, world):
         self.world = world
@@ -133,6 +134,7 @@ class Ceph(Backend):
         # Without, the node's kernel keeps locks to itself, as with nolock.
         self.options += [] if locks else ["-o", "no_remote_lock"]
         self.dir, self.session_s, self.copies = self.store.dir, session_s, copies
+        self.lock_s = session_s
         for folder in ("mon", "osd0", "osd1", "mds", "run", "log"):
             os.makedirs(f"{self.dir}/{folder}", exist_ok=True)
         self.fsid = str(uuid.uuid4())
@@ -249,7 +251,7 @@ class Gluster(Backend):
 
     def __init__(self, world, form="rep3", cached=True, documented=True, settings=None, ping_s=10, **_):
         super().__init__(world)
-        self.form, self.dir = form, self.store.dir
+        self.form, self.dir, self.lock_s = form, self.store.dir, ping_s
         if not documented:
             settings = {}
         else:

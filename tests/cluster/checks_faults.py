@@ -5,12 +5,15 @@ import threading
 import time
 
 from checks_data import ALL, exclude, pattern, same
+from checks_loop import end_workers, look, start_workers
 from cluster import REPO, TTL_MS
 from nodes import Failed, until
 from registry import DISTRIBUTED, check
 
 # How long a back end may keep the locks of a node that is gone.
 DEAD_LOCK_S = int(os.environ.get("DEAD_LOCK_S", "90"))
+# How long a forwarder is cut off: longer than a call may wait.
+CUT_S = int(os.environ.get("CUT_S", "90"))
 OPS = ("create", "rename", "append", "unlink", "mkdir", "rmdir", "link", "symlink")
 
 
@@ -143,6 +146,36 @@ def split(c):
     for path in paths:
         for node in c.compute:
             node.run("python3", "-B", c.program("append.py"), "check", path, "cn0:60", "cn1:60")
+
+
+@check(DISTRIBUTED)
+def cut_off(c):
+    """A forwarder that clients reach is cut from the store for long: no error, and a bounded pause."""
+    folder, stop = c.tide + "/cut-off", f"{c.work}/stop-{c.exports}"
+    c.serve_all_seats()
+    workers = start_workers(c, folder, stop)
+    look(workers, 3)
+    c.cut("io0", "st0")
+    look(workers, CUT_S)
+    taken = c.taken_by(0)
+    c.world.heal()
+    forwarder = c.forwarders[0]
+    until("the owner is back, or its mount is dead", lambda: c.taken_by(0) == 0 or not forwarder.running(), 60)
+    if not forwarder.running():
+        # The back end has shut its node out.
+        c.kill(0)
+        c.remount(0)
+        c.restart(0)
+    until("the owner is back", lambda: c.taken_by(0) == 0, 60)
+    look(workers, 3)
+    told, said = end_workers(c, workers, folder, stop)
+    ttl_s = float(c.quick and TTL_MS or 8000) / 1000
+    # Until its lease is over and the back end has let go of its locks.
+    bound = 2 * ttl_s + 2 + c.backend.lock_s
+    said = f"{said}, bound {bound:.0f} s; seat 0 was with forwarder {taken}"
+    if told["doubts"] or told["refusals"] or told["longest"] > bound or not taken:
+        raise Failed(said)
+    return said
 
 
 @check(DISTRIBUTED)

@@ -80,10 +80,8 @@ def fault_loop(c):
     if c.backend.one_kernel:
         kinds = [kind for kind in kinds if kind in (process_kill, cut_client)]
     seconds = min(LOOP_S, 60) if c.quick else LOOP_S
-    folder, stop, program = c.tide + "/loop", f"{c.work}/stop-{c.exports}", c.program("worker.py")
-    c.agent(0).mkdir(folder)
-    workers = [node.start(sys.executable, "-B", program, kind, folder, f"{kind}-{node.name}", stop)
-               for node in c.compute for kind in WORKERS]
+    folder, stop = c.tide + "/loop", f"{c.work}/stop-{c.exports}"
+    workers = start_workers(c, folder, stop)
     lock, witness = f"{folder}/lock", f"{c.work}/witness-loop-{c.exports}"
     c.agent(0).write_file(lock, b"x")
     open(witness, "w").close()
@@ -98,22 +96,35 @@ def fault_loop(c):
         for pause in kind(c, chance):
             look(workers, pause)
         look(workers, max(2, EVERY_S - (time.monotonic() - started)))
+    told, said = end_workers(c, workers, folder, stop)
+    said = f"seed {c.seed}, {turn} faults, {said}, bound {PAUSE_MAX_S:.0f} s"
+    if told["longest"] > PAUSE_MAX_S:
+        raise Failed(said)
+    return said
+
+
+def start_workers(c, folder, stop):
+    """On each compute node programs that work in a new folder until the file `stop` is there."""
+    c.agent(0).mkdir(folder)
+    return [node.start(sys.executable, "-B", c.program("worker.py"), kind, folder, f"{kind}-{node.name}", stop)
+            for node in c.compute for kind in WORKERS]
+
+
+def end_workers(c, workers, folder, stop):
+    """Ends them and has all nodes verify what they left: the sums of what they saw, and those in words."""
     open(stop, "w").close()
     for worker in workers:
         if worker.wait(150) != 0:
             raise Failed(f"seed {c.seed}, {worker.node.name}: {worker.tail()}")
     kept = sorted(glob.glob(stop + ".*"))
     for node in c.compute:
-        node.run(sys.executable, "-B", program, "verify", folder, *kept, timeout=120)
-    told = [(path.rsplit(".", 1)[1], json.load(open(path))) for path in kept]
-    name, longest = max(told, key=lambda one: one[1]["longest"])
-    said = (f"seed {c.seed}, {turn} faults, {sum(one['calls'] for _, one in told)} calls, "
-            f"{sum(one['doubts'] for _, one in told)} of unknown fate, {sum(one['refusals'] for _, one in told)} "
-            f"refused; longest pause {longest['longest']:.1f} s ({name}, {longest['at']}), "
-            f"bound {PAUSE_MAX_S:.0f} s")
-    if longest["longest"] > PAUSE_MAX_S:
-        raise Failed(said)
-    return said
+        node.run(sys.executable, "-B", c.program("worker.py"), "verify", folder, *kept, timeout=120)
+    seen = [(path.rsplit(".", 1)[1], json.load(open(path))) for path in kept]
+    name, longest = max(seen, key=lambda one: one[1]["longest"])
+    told = {key: sum(one[key] for _, one in seen) for key in ("calls", "doubts", "refusals")}
+    told["longest"] = longest["longest"]
+    return told, (f"{told['calls']} calls, {told['doubts']} of unknown fate, {told['refusals']} refused; "
+                  f"longest pause {longest['longest']:.1f} s ({name}, {longest['at']})")
 
 
 def look(workers, seconds):
