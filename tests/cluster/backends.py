@@ -263,7 +263,9 @@ class Gluster(Backend):
         words, count = GLUSTER_FORMS[form]
         bricks = [f"{STORE}:{self.dir}/brick{number}" for number in range(count)]
         self.volume("create", "v", *words, *bricks, "force")
-        self.set("network.ping-timeout", ping_s)
+        # The one is how long a mount waits for a brick; the other, how long a brick does for a mount.
+        for name in ("network.ping-timeout", "server.tcp-user-timeout"):
+            self.set(name, ping_s)
         for name, value in (self.settings if settings is None else settings).items():
             self.set(name, value)
         self.volume("start", "v")
