@@ -216,3 +216,22 @@ fn row(state: &Value) -> Vec<String> {
         number(&state["requests"]["errors"]).to_string(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_column_of_seats_names_those_that_are_served() {
+        let seats = ["taking", "serving", "lost", "grace"]
+            .into_iter()
+            .enumerate();
+        let seats: Vec<Value> = seats
+            .map(|(seat, state)| json!({"seat": seat, "state": state}))
+            .collect();
+        let shown = |seats: &[Value]| row(&json!({"forwarder": 0, "seats": seats})).swap_remove(2);
+        assert_eq!(shown(&seats), "1,3");
+        assert_eq!(shown(&seats[..1]), "-");
+    }
+}
