@@ -158,22 +158,56 @@ def cut_off(c):
     c.cut("io0", "st0")
     look(workers, CUT_S)
     taken = c.taken_by(0)
+    comes_back(c)
+    look(workers, 3)
+    told, said = end_workers(c, workers, folder, stop)
+    bound = pause_of_a_cut(c)
+    said = f"{said}, bound {bound:.0f} s; seat 0 was with forwarder {taken}"
+    if told["doubts"] or told["refusals"] or told["longest"] > bound or not taken:
+        raise Failed(said)
+    return said
+
+
+def pause_of_a_cut(c):
+    """The longest: until the lease of who is cut off is over, and the back end has let go of its locks."""
+    ttl_s = float(c.quick and TTL_MS or 8000) / 1000
+    return 2 * ttl_s + 2 + c.backend.lock_s
+
+
+def comes_back(c):
+    """The cuts end, and forwarder 0 has its seat again; if its back end has shut its node out, anew."""
     c.world.heal()
     forwarder = c.forwarders[0]
     until("the owner is back, or its mount is dead", lambda: c.taken_by(0) == 0 or not forwarder.running(), 60)
     if not forwarder.running():
-        # The back end has shut its node out.
         c.kill(0)
         c.remount(0)
         c.restart(0)
     until("the owner is back", lambda: c.taken_by(0) == 0, 60)
-    look(workers, 3)
-    told, said = end_workers(c, workers, folder, stop)
-    ttl_s = float(c.quick and TTL_MS or 8000) / 1000
-    # Until its lease is over and the back end has let go of its locks.
-    bound = 2 * ttl_s + 2 + c.backend.lock_s
-    said = f"{said}, bound {bound:.0f} s; seat 0 was with forwarder {taken}"
-    if told["doubts"] or told["refusals"] or told["longest"] > bound or not taken:
+
+
+@check(DISTRIBUTED)
+def cut_off_idle(c):
+    """A forwarder is cut from the store while nobody asks it; what is asked then, and on, is served."""
+    agents, paths = [c.agent(0), c.agent(1)], [f"{c.tide}/idle{number}" for number in range(12)]
+    for number, path in enumerate(paths):
+        agents[0].write_file(path, pattern(number, 100_000))
+    c.cut("io0", "st0")
+    settle(20, "its lease runs out, and it waits for its seat")
+    began, longest = time.monotonic(), 0.0
+    while time.monotonic() - began < CUT_S - 20:
+        for number, path in enumerate(paths):
+            for agent in agents:
+                started = time.monotonic()
+                same(path, agent.read_file(path), pattern(number, 100_000))
+                agent.listdir(c.tide)
+                longest = max(longest, time.monotonic() - started)
+        agents[1].write_file(paths[0], pattern(0, 100_000))
+    taken, bound = c.taken_by(0), pause_of_a_cut(c)
+    comes_back(c)
+    same("read when it is back", agents[1].read_file(paths[1]), pattern(1, 100_000))
+    said = f"longest pause {longest:.1f} s, bound {bound:.0f} s; seat 0 was with forwarder {taken}"
+    if longest > bound or not taken:
         raise Failed(said)
     return said
 
