@@ -13,9 +13,10 @@
 //!   "lease_ms": 5200,               how long the seats may still be served unless their lease is
 //!                                   renewed; only where seats are held, and by leases
 //!   "trouble": "...",               what is wrong with the back end; only if something is
-//!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],     or "grace", which
-//!                                   is served too; "taking": asked for and not had; "resolving":
-//!                                   had, and not served yet; "draining", "lost": served no longer
+//!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
+//!                                   "grace": served too; "taking": asked for and not had;
+//!                                   "resolving": had, and not served yet; "draining", "lost":
+//!                                   served no longer
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
 //!                 "connected": true, "connections": 1, "unanswered": 1, "opens": 4, "locks": 0}],
 //!   "scheduler": {"depth": 1,                            batches at once, as the policy decides
