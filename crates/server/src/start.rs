@@ -155,10 +155,7 @@ impl Server {
         let secret = secret.transpose()?;
         let listeners = listeners(config)?;
         prepare_process();
-        let descriptors = Descriptors::of_process(config.sessions_max);
-        if let Some(warning) = descriptors.warning(config.sessions_max) {
-            warn!("{warning}");
-        }
+        let descriptors = descriptors(config);
         let zero = Zero::now();
         let fence = Fence::new(zero);
         let (export, mut files, place, shared) = export(config, &descriptors, &fence)?;
@@ -345,6 +342,15 @@ fn check_directory(path: &Path) -> Result<(), StartError> {
         path: path.to_path_buf(),
         error,
     })
+}
+
+/// How many descriptors the process may have; a warning where they are few.
+fn descriptors(config: &Config) -> Descriptors {
+    let descriptors = Descriptors::of_process(config.sessions_max);
+    if let Some(warning) = descriptors.warning(config.sessions_max) {
+        warn!("{warning}");
+    }
+    descriptors
 }
 
 /// The files of the export, how they are exported, where what is written to them lies, and whether

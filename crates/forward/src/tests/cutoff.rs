@@ -168,7 +168,7 @@ fn what_comes_after_the_lapse_waits_a_second_for_the_back_end() {
         assert!(host.replies.is_empty());
         host.advance(SECOND);
         assert_eq!(tester.take(&mut host, &request).0, Err(Status::NotMySeat));
-        host.refuse_jobs();
+        host.end_jobs(crate::Access::NotHeld);
     }
     assert!(host.replies.is_empty(), "answered once");
 }

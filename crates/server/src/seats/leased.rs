@@ -3,10 +3,10 @@
 //! Each taking of a seat has a number, its generation, and a file of that number,
 //! `.tidegate/lease.SEAT.GENERATION`, that its taker makes exclusively: so no number is given
 //! twice, and what a holder writes too late lands in a file that nobody reads any more. The file
-//! is made ahead ([`super::spare`]), has the lease's record ([`super::recorded`]) in its first page,
-//! and the reply table behind it. A taker claims the seat first ([`super::claims`]), makes the
-//! file, copies the table of the last one that is complete, and then says so in the record. All of
-//! it goes past the page cache. These calls wait for the back end.
+//! is made ahead ([`super::spare`]), has the lease's record ([`super::recorded`]) in its first
+//! page, and the reply table behind it. A taker claims the seat first ([`super::claims`]), makes
+//! the file, copies the table of the last one that is complete, and then says so in the record.
+//! All of it goes past the page cache. These calls wait for the back end.
 
 use super::claims::{Claim, Claims};
 use super::etcd::EtcdClaims;

@@ -1,5 +1,5 @@
-//! Test aids: the daemon kills itself at a chosen point, so that tests can restart it, or finds that
-//! its mount of the back end is dead.
+//! Test aids: the daemon kills itself at a chosen point, so that tests can restart it, or finds
+//! that its mount of the back end is dead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,8 +48,8 @@ impl Faults {
         Faults::of(kill_after_effect, kill_at_request, panic_at_request, None)
     }
 
-    /// The mount of the back end dies under the job of this number, counted from 1: it takes effect,
-    /// and says that the mount is dead, as all do that follow.
+    /// The mount of the back end dies under the job of this number, counted from 1: it takes
+    /// effect, and says that the mount is dead, as all do that follow.
     pub fn with_dead_mount(job: u64) -> Faults {
         Faults::of(None, None, None, Some(job))
     }
