@@ -112,7 +112,10 @@ class Cluster:
         for node in self.io:
             hidden = f"/proc/{node.pid}/root{self.export}/.tidegate"
             for name in os.listdir(hidden):
-                stat = os.stat(f"{hidden}/{name}")
+                try:
+                    stat = os.stat(f"{hidden}/{name}")
+                except FileNotFoundError:
+                    continue  # a forwarder has just removed or renamed it
                 place = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
                 found += [name for line in open("/proc/locks") if f" {place} " in line]
         return found
