@@ -83,8 +83,9 @@ pub enum SeatsError {
     /// The forwarders of the export keep their seats in another way.
     #[error(
         "{} says that forwarders of this export keep their seats by {theirs}; this one would by \
-         {ours}, and two could serve one seat: see keeper in [ownership] (to change it, stop all \
-         forwarders, remove that file)",
+         {ours}, and two could serve one seat: see keeper and one_node in [ownership], and \
+         durability where one node has the back end (to change them, stop all forwarders and \
+         mounts, remove that file)",
         path.display()
     )]
     Keeper {
@@ -224,9 +225,15 @@ impl Seats {
     /// Tells whoever stands in on the seat that its owner waits for it. Idempotent; ends when the
     /// seat is taken or [`Seats::stop_wanting`] is called.
     pub fn want(&self, seat: u16) -> Result<(), SeatsError> {
+        let error = |e| self.file_error(seat, e);
         let mut wanted = lock(&self.wanted);
         if wanted.contains_key(&seat) {
-            return Ok(());
+            let there = !self.locks_work || self.look(seat, WANTED_BYTE).map_err(error)?;
+            if there {
+                return Ok(());
+            }
+            // The back end has dropped it.
+            wanted.remove(&seat);
         }
         let file = self.open_file(seat)?;
         if self.try_lock(seat, &file, WANTED_BYTE)? {
@@ -244,11 +251,6 @@ impl Seats {
     /// Whether somebody waits for a seat: its stand-in asks ten times a second.
     pub fn wanted(&self, seat: u16) -> bool {
         self.is_locked(seat, WANTED_BYTE)
-    }
-
-    /// Whether any live forwarder, this one included, holds the seat.
-    pub fn holder_alive(&self, seat: u16) -> bool {
-        self.is_locked(seat, HELD_BYTE)
     }
 
     /// The seats held here.
@@ -354,8 +356,9 @@ impl Seats {
         })
     }
 
-    /// The same of who keeps the seats where nodes have leases of them.
-    fn agree_on_keeper(&self, ours: &str) -> Result<(), SeatsError> {
+    /// The same of how seats are kept, in words: who keeps them in one way does not see what is held
+    /// in the other.
+    pub fn agree_on_keeper(&self, ours: &str) -> Result<(), SeatsError> {
         let (path, theirs) = self.recorded("keeper", &format!("{ours}\n"))?;
         let theirs = theirs.trim().to_owned();
         if theirs == ours {

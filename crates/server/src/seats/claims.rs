@@ -42,6 +42,7 @@ pub(super) trait Claims: Send {
     fn settle(&mut self, seat: u16) -> Result<(), SeatsError>;
 
     /// Tells whoever stands in on the seat that its owner waits for it, until the owner has it.
+    /// Called again and again while it waits.
     fn want(&mut self, seat: u16) -> Result<(), SeatsError>;
 
     /// Those of these seats, which are held here, that their owners wait for.

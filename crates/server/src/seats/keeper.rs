@@ -327,9 +327,12 @@ impl Rounds {
                     "the lease of {name} may still run; waiting for its end"
                 ),
             }
-            if let Err(error) = self.seats.want(seat) {
-                warn!(seat, %error, "the stand-in cannot be told that its owner is back");
-            }
+        }
+        // Again and again: the back end may have dropped the sign.
+        if let Err(error) = self.seats.want(seat)
+            && first
+        {
+            warn!(seat, %error, "the stand-in cannot be told that its owner is back");
         }
         let Some(name) = self.seats.double(seat) else {
             self.doubled_since = None;

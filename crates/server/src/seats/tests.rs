@@ -20,7 +20,7 @@ fn one_forwarder_at_a_time_holds_a_seat_and_each_taking_raises_its_generation() 
     let scratch = Scratch::new("seats");
     let (a, b) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
     assert!(a.fail_over_refusal().is_none());
-    assert!(!a.holder_alive(0));
+    assert!(!a.is_locked(0, HELD_BYTE));
     let taken = a.try_take(0).expect("take").expect("free");
     let first = taken.generation;
     assert_eq!(
@@ -28,7 +28,7 @@ fn one_forwarder_at_a_time_holds_a_seat_and_each_taking_raises_its_generation() 
         (0, true),
         "it is the time"
     );
-    assert!(a.holder_alive(0) && b.holder_alive(0) && !b.holder_alive(1));
+    assert!(a.is_locked(0, HELD_BYTE) && b.is_locked(0, HELD_BYTE) && !b.is_locked(1, HELD_BYTE));
     assert!(b.try_take(0).expect("take").is_none());
     assert!(a.try_take(0).expect("take").is_none(), "held here already");
     a.release(0);
@@ -182,6 +182,32 @@ fn an_owner_that_waits_is_seen_by_the_stand_in() {
 }
 
 #[test]
+fn an_owner_whose_sign_was_dropped_gives_it_again() {
+    let scratch = Scratch::new("seats");
+    let (owner, stand_in) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
+    assert!(stand_in.try_take(0).expect("take").is_some());
+    owner.want(0).expect("want");
+    // As a back end does that has lost the owner's node for a while.
+    ofd::unlock(lock(&owner.wanted)[&0].as_fd(), WANTED_BYTE).expect("unlock");
+    assert!(!stand_in.wanted(0));
+    owner.want(0).expect("want");
+    assert!(stand_in.wanted(0));
+}
+
+#[test]
+fn an_export_whose_seats_are_kept_otherwise_is_refused_in_words() {
+    let scratch = Scratch::new("seats");
+    let (a, b) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
+    a.agree_on_keeper("locks").expect("the first");
+    b.agree_on_keeper("locks").expect("the same");
+    let refused = b.agree_on_keeper("leases").expect_err("refused");
+    let refused = refused.to_string();
+    for part in [".tidegate/keeper", "by locks", "by leases", "one_node"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+}
+
+#[test]
 fn another_layout_is_refused_in_words() {
     let scratch = Scratch::new("seats");
     seats_of(&scratch, 0);
@@ -242,11 +268,11 @@ fn a_killed_holder_frees_its_seat_and_leaves_its_table() {
     let mut lines = output.lines().map(|line| line.expect("text"));
     let first = lines.find_map(|line| line.strip_prefix("holding ")?.parse::<u64>().ok());
     let first = first.expect("the child ended without the seat");
-    assert!(seats.holder_alive(1));
+    assert!(seats.is_locked(1, HELD_BYTE));
     assert!(seats.try_take(1).expect("take").is_none());
     child.kill().expect("SIGKILL");
     child.wait().expect("dead");
-    assert!(!seats.holder_alive(1));
+    assert!(!seats.is_locked(1, HELD_BYTE));
     let taken = seats.try_take(1).expect("take").expect("free");
     assert_eq!(taken.generation, first + 1);
     let mut bytes = [0; 19];

@@ -32,6 +32,7 @@ pub(super) fn keeper(
     let durability = config.ownership.durability;
     let etcd = config.ownership.etcd.as_ref();
     if !shared && durability != Some(Durability::Node) && etcd.is_none() {
+        seats.agree_on_keeper("locks of one node")?;
         let locks = LockKeeper::new(seats, files.clone(), config.forwarder);
         return Ok(SeatKeeper::Locks(locks));
     }
