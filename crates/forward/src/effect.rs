@@ -51,6 +51,8 @@ pub fn perform(
     if let Some(result) = recordable(&result) {
         if log.begun {
             table::finish(&*row.table, row.row, row.sequence, &result);
+        } else if matches!(op, Op::CopyRange { .. }) {
+            table::record_here(&*row.table, row.row, row.sequence, &result);
         } else {
             table::record(&*row.table, row.row, row.sequence, &result);
         }

@@ -31,5 +31,5 @@ pub use forwarder::Forwarder;
 pub use host::*;
 pub use table::{
     CLIENTS_MAX, ENTRIES_BYTES, ROWS, RowRecord, RowState, SEGMENT_BYTES, SEGMENT_CLIENTS,
-    SEGMENTS_MAX, SeatTable, table_bytes, used_ranges,
+    SEGMENTS_MAX, SPARE_AT, SeatTable, table_bytes, used_ranges,
 };

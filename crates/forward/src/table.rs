@@ -1,8 +1,9 @@
 //! The reply table of a seat: per client row, what was begun and what came of it.
 //!
-//! It lives in memory that outlives the forwarder's process (a mapped file in `.tidegate`), so that
-//! the next holder of the seat can answer a replay. Intent is stored before an effect, result
-//! after.
+//! It outlives its holder, so that the next holder of the seat can answer a replay. Intent is
+//! stored before an effect, result after. Where one node has the back end, the table is a mapped
+//! file in `.tidegate` and every store outlives the process. Where several have it, the table is
+//! memory of the process, and what is persisted ([`SeatTable::persist`]) outlives the node.
 //!
 //! A table has one segment or more, all alike, one behind the other; more come when there are more
 //! clients. Client `c` of all is client `c % SEGMENT_CLIENTS` of its segment.
@@ -36,6 +37,8 @@
 //! | 32..896 | intent |
 //! | 896..1024 | result |
 //!
+//! Four bytes of each 4 KiB, from [`SPARE_AT`] on, are nobody's: who keeps a table may use them.
+//!
 //! A state is one byte and is stored after what it speaks of, so a process that dies between two
 //! stores leaves the old record, an empty row or the new record. Whatever fails its checksum counts
 //! as not written: an unreadable result leaves the intent, an unreadable intent an empty row.
@@ -59,6 +62,8 @@ pub const SEGMENT_BYTES: usize = SEGMENT_CLIENTS * (CLIENT_BYTES + BLOCK_BYTES);
 pub const ENTRIES_BYTES: usize = SEGMENT_CLIENTS * CLIENT_BYTES;
 /// Rows that are put to use together.
 pub const PAGE_ROWS: usize = 4;
+/// Where each 4 KiB of a table has four bytes that are always zeros.
+pub const SPARE_AT: usize = 28;
 
 const CLIENT_BYTES: usize = 64;
 /// Bytes of one client's rows.
@@ -130,13 +135,18 @@ pub trait SeatTable: Send + Sync {
     fn store_later(&self, at: usize, bytes: &[u8]) {
         self.store(at, bytes);
     }
+    /// Stores bytes that only this holder believes, so that they need not outlive it.
+    fn store_here(&self, at: usize, bytes: &[u8]) {
+        self.store(at, bytes);
+    }
     /// Whether what is stored outlives the node only after [`SeatTable::persist`].
     fn must_persist(&self) -> bool {
         false
     }
     /// Returns when all that was stored so far outlives this node, but for what was stored with
-    /// [`SeatTable::store_later`]. It may wait for the back end. An error is the back end's, or
-    /// says that the seat is not held any more; then it is not known what outlives the node.
+    /// [`SeatTable::store_later`] or [`SeatTable::store_here`]. It may wait for the back end. An
+    /// error is the back end's, or says that the seat is not held any more; then it is not known
+    /// what outlives the node.
     fn persist(&self) -> Result<(), Errno> {
         Ok(())
     }
@@ -396,12 +406,34 @@ pub(crate) fn record(
     sequence: u64,
     result: &Result<Outcome, Status>,
 ) {
-    let at = row_at(row);
-    table.store_later(at + STATE_AT, &[0]);
-    table.store_later(at, &intent_head(sequence, &[]));
-    put_result(sequence, result, |part, bytes| {
-        table.store_later(at + part, bytes);
+    store_record(row, sequence, result, |at, bytes| {
+        table.store_later(at, bytes)
     });
+}
+
+/// Records the result of an operation that the next holder has repeated, whatever the table says:
+/// the bytes that it speaks of may be gone with this one's node.
+pub(crate) fn record_here(
+    table: &dyn SeatTable,
+    row: u32,
+    sequence: u64,
+    result: &Result<Outcome, Status>,
+) {
+    store_record(row, sequence, result, |at, bytes| {
+        table.store_here(at, bytes)
+    });
+}
+
+fn store_record(
+    row: u32,
+    sequence: u64,
+    result: &Result<Outcome, Status>,
+    store: impl Fn(usize, &[u8]),
+) {
+    let at = row_at(row);
+    store(at + STATE_AT, &[0]);
+    store(at, &intent_head(sequence, &[]));
+    put_result(sequence, result, |part, bytes| store(at + part, bytes));
 }
 
 /// Makes a result an intent again, whose outcome must be looked up.

@@ -337,7 +337,7 @@ impl Forwarder {
         {
             let table = self.seats[pending.seat].table.as_deref();
             let table = table.expect("a held seat has a table");
-            table::record(table, number, row.sequence, &result);
+            table::record_here(table, number, row.sequence, &result);
         }
         self.answer(key, result);
     }

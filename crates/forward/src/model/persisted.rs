@@ -151,6 +151,16 @@ impl SeatTable for PersistedTable {
         lock(&self.marks).later.extend(Self::pages(at, bytes.len()));
     }
 
+    fn store_here(&self, at: usize, bytes: &[u8]) {
+        self.memory.store(at, bytes);
+    }
+
+    fn reserve(&self, at: usize, len: usize) -> bool {
+        // The file may hold rows of whoever had the place before.
+        lock(&self.marks).now.extend(Self::pages(at, len));
+        self.memory.reserve(at, len)
+    }
+
     fn must_persist(&self) -> bool {
         true
     }

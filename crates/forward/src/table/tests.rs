@@ -208,3 +208,18 @@ fn a_flipped_bit_never_makes_another_record() {
         table.store(at, &byte);
     }
 }
+
+#[test]
+fn nobody_uses_the_spare_bytes_of_a_page() {
+    let (_, table) = table();
+    let mut vacant = ALL_VACANT;
+    assert!(enter(&table, 0, u64::MAX) && open_page(&table, 0, 0, &mut vacant));
+    set_held(&table, 0, true);
+    begin(&table, 0, u64::MAX, &[255; INTENT_MAX]);
+    finish(&table, 0, u64::MAX, &RESULT);
+    for at in [entry_at(0), row_at(0)] {
+        let mut spare = [1; 4];
+        table.load(at + SPARE_AT, &mut spare);
+        assert_eq!((at % PAGE_BYTES, spare), (0, [0; 4]));
+    }
+}
