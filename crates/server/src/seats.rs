@@ -1,10 +1,12 @@
-//! Seats: who is in charge of which part of the files, told by locks on files in `.tidegate`.
+//! Seats: who is in charge of which part of the files, told by locks on files in `.tidegate`, and
+//! on several nodes by leases too (`leased.rs`).
 //!
 //! `.tidegate/seat.N` belongs to seat N. Its holder has three bytes to lock: byte 0 says that the
 //! seat is held, byte 2 that its holder has been told all open files; on byte 1 the owner waits
-//! while a stand-in holds the seat. The locks vanish with the holder's process, whatever ended it.
-//! The file also holds the seat's generation, which grows with each taking, and its reply table,
-//! which the next holder finds as the last one left it.
+//! while a stand-in holds the seat. On one node the locks vanish with the holder's process,
+//! whatever ended it, and not before. There the file also has the seat's generation, which grows
+//! with each taking, and its reply table, which the next holder finds as the last one left it. With
+//! leases both are in the lease's file.
 
 mod claims;
 mod etcd;
@@ -12,6 +14,7 @@ mod files;
 mod generations;
 mod keeper;
 mod leased;
+mod marks;
 mod memory;
 mod record;
 mod recorded;

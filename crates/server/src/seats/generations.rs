@@ -67,7 +67,7 @@ impl Generations {
 }
 
 /// The generations of a seat that have a file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeatFiles {
     /// Those that were taken, in order.
     pub leases: Vec<u64>,
@@ -77,18 +77,31 @@ pub(super) struct SeatFiles {
     pub drafts: Vec<u64>,
 }
 
+impl SeatFiles {
+    /// The last generation that was taken.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.leases.last().copied()
+    }
+}
+
 /// What a lease's file says.
 pub(super) enum Last {
     Record(Record),
-    /// It has no record: whoever made it has not written one, or a part of it.
+    /// It has no record: whoever made it has not written one.
     Unwritten(u64),
+    /// It was listed, and is not there any more.
+    Gone(u64),
+    /// It has something else, and why that is no record.
+    Unreadable(u64, String),
 }
 
 impl Last {
     pub(super) fn lease(&self) -> LeaseRecord {
         match self {
             Last::Record(record) => record.lease(),
-            Last::Unwritten(generation) => LeaseRecord {
+            Last::Unwritten(generation)
+            | Last::Gone(generation)
+            | Last::Unreadable(generation, _) => LeaseRecord {
                 generation: *generation,
                 holder: 0,
                 renewals: 0,
@@ -101,7 +114,7 @@ impl Last {
     pub(super) fn name(&self) -> String {
         match self {
             Last::Record(record) => record.holder.name(),
-            Last::Unwritten(_) => "a forwarder that did not say its name".to_owned(),
+            _ => "a forwarder that did not say its name".to_owned(),
         }
     }
 }

@@ -24,6 +24,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const RENEWALS: u32 = 5;
 /// How long a process that stops may take to let the seat of its index go.
 const STOPS_MAX: Duration = Duration::from_secs(60);
+/// How long tables are written between two looks at the leases, as a part of the time to live.
+const WRITES: u32 = 10;
 /// How long the last releases may take when the forwarder ends.
 const END_MAX: Duration = Duration::from_secs(5);
 
@@ -189,10 +191,7 @@ impl Rounds {
                 Err(RecvTimeoutError::Disconnected) => return self.release_untold(),
             }
             let now = Instant::now();
-            if now >= self.renew_at {
-                self.renew_at = now + self.ttl / RENEWALS;
-                self.renew();
-            }
+            self.renew_when_due();
             if now >= self.look_at {
                 self.look_at = now + LOOK;
                 self.look();
@@ -265,12 +264,21 @@ impl Rounds {
         }
     }
 
+    fn renew_when_due(&mut self) {
+        let now = Instant::now();
+        if now >= self.renew_at {
+            self.renew_at = now + self.ttl / RENEWALS;
+            self.renew();
+        }
+    }
+
+    /// Says first that the leases go on: tables may take long to write.
     fn renew(&mut self) {
-        if self.seats.held().is_empty() {
+        if !self.seats.has_leases() {
             return;
         }
         let renewal = self.seats.renew();
-        self.note_trouble(renewal.trouble.as_ref());
+        let renewed = renewal.until.is_some();
         let mut inputs: Vec<Input> = Vec::new();
         for (seat, why) in renewal.lost {
             warn!(seat, "seat lost: {why}");
@@ -282,6 +290,14 @@ impl Rounds {
         }
         if !inputs.is_empty() {
             self.say(inputs);
+        }
+        let mut trouble = renewal.trouble;
+        if renewed {
+            let until = Instant::now() + self.ttl / WRITES;
+            trouble = trouble.or(self.seats.write_tables(until).err());
+        }
+        if renewed || trouble.is_some() {
+            self.note_trouble(trouble.as_ref());
         }
     }
 
@@ -311,7 +327,7 @@ impl Rounds {
     fn take_own(&mut self, first: bool) {
         match self.try_take(self.own) {
             Some(Tried::Taken(..)) | None => self.doubled_since = None,
-            Some(Tried::Busy) => self.wait_for_own(first, None),
+            Some(Tried::Busy | Tried::GoesOn) => self.wait_for_own(first, None),
             Some(Tried::Waits(name)) => self.wait_for_own(first, Some(name)),
         }
     }
@@ -372,7 +388,13 @@ impl Rounds {
 
     /// Tries to take a seat, and tells the core if it could.
     fn try_take(&mut self, seat: u16) -> Option<Tried> {
-        let tried = match self.seats.try_take(seat) {
+        let tried = loop {
+            match self.seats.try_take(seat) {
+                Ok(Tried::GoesOn) => self.renew_when_due(),
+                other => break other,
+            }
+        };
+        let tried = match tried {
             Ok(tried) => tried,
             Err(error) => {
                 self.note_trouble(Some(&io::Error::other(error.to_string())));
@@ -410,6 +432,10 @@ impl Rounds {
     }
 
     fn release(&mut self, seat: u16) {
+        // An error is told by the release.
+        while let Ok(false) = self.seats.flush(seat, Instant::now() + self.ttl / WRITES) {
+            self.renew_when_due();
+        }
         if let Err(error) = self.seats.release(seat) {
             warn!(seat, %error, "the next holder of a seat has to wait for its lease to end");
         }

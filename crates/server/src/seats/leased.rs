@@ -4,30 +4,33 @@
 //! `.tidegate/lease.SEAT.GENERATION`, that its taker makes exclusively: so no number is given
 //! twice, and what a holder writes too late lands in a file that nobody reads any more. The file
 //! is made ahead ([`super::spare`]), has the lease's record ([`super::recorded`]) in its first
-//! page, and the reply table behind it. A taker claims the seat first ([`super::claims`]), makes
-//! the file, copies the table of the last one that is complete, and then says so in the record.
-//! All of it goes past the page cache. These calls wait for the back end.
+//! page, and the reply table behind it. A taker claims the seat first ([`super::claims`]), and
+//! takes the file and the table over ([`taking`]). The record goes past the page cache, and so does
+//! the table where it is to outlive the node. These calls wait for the back end.
+
+mod taking;
 
 use super::claims::{Claim, Claims};
 use super::etcd::EtcdClaims;
 use super::files::FileClaims;
-use super::generations::{Generations, Last, SeatFiles, file_name};
+use super::generations::{Generations, SeatFiles, file_name};
 use super::record::{Holder, Record, Stage};
 use super::recorded;
 use super::spare::{self, Spare};
 use super::uncached::{UncachedFile, Way};
-use super::written::WrittenTable;
+use super::written::{AllWritten, WrittenTable, pages_needed};
 use super::{Seats, SeatsError, TakenSeat};
 use crate::config::EtcdOptions;
 use crate::storage::Fence;
+use crate::storage::posix::NOT_HELD;
 use rustix::fs::AtFlags;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-use tidegate_forward::SeatTable;
+use std::time::{Duration, Instant};
+use taking::Taking;
 use tidegate_forward::lease::serves_until;
 use tidegate_sched::Time;
 use tidegate_wire::ExportId;
@@ -52,9 +55,12 @@ pub struct LeasedSeats {
     /// The hidden folder, for messages.
     path: PathBuf,
     options: LeaseOptions,
-    way: Way,
     holder: Holder,
     held: BTreeMap<u16, Held>,
+    /// A taking whose table is not all there yet.
+    taking: Option<Taking>,
+    /// The files that the last renewal has seen.
+    seen: BTreeMap<u16, SeatFiles>,
     /// The back end was full, and is not asked for more room until then.
     full_until: Time,
 }
@@ -81,6 +87,8 @@ struct Held {
 pub enum Tried {
     /// It is held here, until that time at first.
     Taken(TakenSeat, Time),
+    /// A part of its table has been copied: to be asked again, with renewals between.
+    GoesOn,
     /// Somebody holds it.
     Busy,
     /// It is free; its last holder, of this name, may still believe that it holds it.
@@ -145,43 +153,53 @@ impl LeasedSeats {
         holder: Holder,
         options: LeaseOptions,
     ) -> io::Result<LeasedSeats> {
-        let way = match (options.outlives_node, options.one_node) {
-            (false, _) => Way::Cached,
-            (true, false) => Way::Past,
-            (true, true) => Way::Stable,
-        };
         Ok(LeasedSeats {
             claims,
             generations: Generations::of(seats.folder.as_fd())?,
             path: seats.path.clone(),
             options,
-            way,
             holder,
             held: BTreeMap::new(),
+            taking: None,
+            seen: BTreeMap::new(),
             full_until: Time(0),
         })
     }
 
-    /// Takes a seat with a new generation, if that can be done now.
+    /// Takes a seat with a new generation, if that can be done now: a piece of it in each call.
     pub fn try_take(&mut self, seat: u16) -> Result<Tried, SeatsError> {
-        if self.held.contains_key(&seat) || self.lapsed() {
+        if self.held.contains_key(&seat) {
             return Ok(Tried::Busy);
         }
-        let (generation, began) = match self.claims.claim(seat)? {
-            Claim::Ours { generation, began } => (generation, began),
-            Claim::Busy => return Ok(Tried::Busy),
-            Claim::Waits(name) => return Ok(Tried::Waits(name)),
+        let (generation, tried) = match self.taking.take() {
+            Some(taking) if taking.seat == seat => (taking.record.generation, self.go_on(taking)),
+            other => {
+                self.taking = other;
+                if self.taking.is_some() || self.lapsed() {
+                    return Ok(Tried::Busy);
+                }
+                match self.claims.claim(seat)? {
+                    Claim::Ours { generation, began } => {
+                        (generation, self.begin(seat, generation, began))
+                    }
+                    Claim::Busy => return Ok(Tried::Busy),
+                    Claim::Waits(name) => return Ok(Tried::Waits(name)),
+                }
+            }
         };
-        let taken = self.take(seat, generation, began);
-        if !matches!(taken, Ok(Tried::Taken(..)))
-            && let Err(error) = self.claims.release(seat)
-        {
-            tracing::warn!(seat, %error, "a seat that could not be taken stays claimed for now");
+        if !matches!(tried, Ok(Tried::Taken(..) | Tried::GoesOn)) {
+            self.unclaim(seat);
         }
-        taken.map_err(|source| SeatsError::File {
+        tried.map_err(|source| SeatsError::File {
             path: self.path.join(file_name(seat, generation)),
             source,
         })
+    }
+
+    fn unclaim(&mut self, seat: u16) {
+        if let Err(error) = self.claims.release(seat) {
+            tracing::warn!(seat, %error, "a seat that could not be taken stays claimed for now");
+        }
     }
 
     /// Looks at the lease of a seat that was asked for.
@@ -204,81 +222,16 @@ impl LeasedSeats {
         self.claims.wanted(held)
     }
 
-    /// Makes the file of a generation, with the table of the last one that is complete.
-    fn take(&mut self, seat: u16, generation: u64, began: Time) -> io::Result<Tried> {
-        let dir = self.generations.folder();
-        let files = self.generations.of_seat(seat)?;
-        let made = files.spares.contains(&generation);
-        let Some(file) = spare::take(dir, seat, generation, made, self.way)? else {
-            // Somebody is faster, whatever the keeper says.
-            return Ok(Tried::Busy);
+    /// How a lease's record is written, and how its table.
+    fn ways(&self) -> (Way, Way) {
+        let record = match self.options.one_node {
+            true => Way::Stable,
+            false => Way::Past,
         };
-        let file = Arc::new(file);
-        let mut record = Record {
-            stage: Stage::Taking,
-            generation,
-            renewals: 0,
-            ttl_ns: self.options.ttl_ns,
-            holder: self.holder.clone(),
-            table_of: 0,
-            lacks_holders: false,
-        };
-        recorded::write(&file, &mut record)?;
-        let (table_of, lack) = self.complete(seat, &files.leases)?.unzip();
-        record.lacks_holders = lack.unwrap_or(false);
-        let complete = table_of.map(|number| self.generations.open(seat, number, self.way));
-        let complete = complete.transpose()?.flatten();
-        let permit = self.options.fence.taken(seat);
-        let (last, lacks) = (complete.as_ref(), record.lacks_holders);
-        let table = WrittenTable::take_over(file.clone(), permit, last, lacks)?;
-        let until = serves_until(began, self.options.ttl_ns);
-        self.options.fence.opens_until(match self.held.is_empty() {
-            true => until,
-            false => until.min(self.options.fence.until()),
-        });
-        match table.write(true) {
-            Err(error) if recorded::is_full(&error) => {
-                record.table_of = table_of.unwrap_or(0);
-                table.set_partial(true);
-            }
-            written => written?,
+        match self.options.outlives_node {
+            true => (record, record),
+            false => (record, Way::Cached),
         }
-        record.stage = Stage::Held;
-        recorded::write(&file, &mut record)?;
-        self.claims.confirm(seat)?;
-        self.remove_older(seat, &record, &files);
-        let table = Arc::new(table);
-        let held = Held {
-            file,
-            record,
-            table: table.clone(),
-            spares: Default::default(),
-            in_grace: table.may_lack_holders(),
-            lost: false,
-        };
-        self.held.insert(seat, held);
-        let taken = TakenSeat {
-            seat,
-            generation,
-            table,
-        };
-        Ok(Tried::Taken(taken, self.options.fence.until()))
-    }
-
-    /// The generation whose file has the last whole table, and whether that may lack clients.
-    fn complete(&self, seat: u16, leases: &[u64]) -> io::Result<Option<(u64, bool)>> {
-        for number in leases.iter().rev() {
-            if let Last::Record(found) = self.generations.record(seat, *number)?
-                && found.stage != Stage::Taking
-            {
-                let table_of = match found.table_of {
-                    0 => *number,
-                    elsewhere => elsewhere,
-                };
-                return Ok(Some((table_of, found.lacks_holders)));
-            }
-        }
-        Ok(None)
     }
 
     /// Removes what is of no use to anybody any more. What stays is removed by the next taking.
@@ -295,63 +248,64 @@ impl LeasedSeats {
         }
     }
 
+    /// Whether there is something to renew.
+    pub fn has_leases(&self) -> bool {
+        self.taking.is_some() || self.held.values().any(|held| !held.lost)
+    }
+
     /// Renews what is held here. Seats that are lost stay here until they are released.
     pub fn renew(&mut self) -> Renewal {
         let mut renewal = Renewal::default();
-        if self.held.values().all(|held| held.lost) || self.lapsed() {
+        if !self.has_leases() || self.lapsed() {
             return renewal;
         }
         let began = self.options.fence.now();
-        let renewed = self.generations.list().and_then(|files| {
-            let until = self.renew_all(began, &files, &mut renewal.lost)?;
-            Ok((until, files))
-        });
-        match renewed {
-            // A back end that is full takes no more rows, and the seats are held all the same.
-            Ok((until, files)) => {
-                renewal.until = until;
-                if until.is_some() && began >= self.full_until {
-                    let written = self.write_tables();
-                    let made = written.and_then(|()| self.make_spares(&files));
-                    if made.as_ref().is_err_and(recorded::is_full) {
-                        // A full back end takes a second to say so, and renewals must not wait.
-                        self.full_until = began + self.options.ttl_ns * FULL_TTLS;
-                    }
-                    renewal.trouble = made.err();
-                } else if began < self.full_until {
-                    renewal.trouble = Some(io::Error::from_raw_os_error(libc::ENOSPC));
-                }
-            }
+        match self.renew_all(began, &mut renewal.lost) {
+            Ok(until) => renewal.until = until,
             Err(error) => renewal.trouble = Some(error),
         }
         renewal
     }
 
-    /// Writes what could wait until now, and what had no room until now.
-    fn write_tables(&mut self) -> io::Result<()> {
-        let held = self.held.values_mut().filter(|held| !held.lost);
-        for held in held {
-            let knows_all = held.table.write_all()?;
-            if held.record.table_of != 0 || knows_all {
-                held.record.table_of = 0;
-                held.record.lacks_holders = held.in_grace;
-                recorded::write(&held.file, &mut held.record)?;
-            }
-            held.table.set_partial(false);
+    /// Writes what could wait until now and what had no room until now, gives unused room back, and
+    /// makes what the next takings need, beginning no call after a time. A back end that is full
+    /// takes no more rows, and the seats are held all the same.
+    pub fn write_tables(&mut self, until: Instant) -> io::Result<()> {
+        let now = self.options.fence.now();
+        if now < self.full_until {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
-        Ok(())
+        let held = self.held.values_mut().filter(|held| !held.lost);
+        let mut held = held.map(|held| held.write(until));
+        let written = held.try_for_each(|written| written);
+        let made = written.and_then(|()| self.make_spares(until));
+        if made.as_ref().is_err_and(recorded::is_full) {
+            // A full back end takes a second to say so, and renewals must not wait.
+            self.full_until = now + self.options.ttl_ns * FULL_TTLS;
+        }
+        made
+    }
+
+    /// Writes what could wait of one seat; whether nothing is left to write.
+    pub fn flush(&self, seat: u16, until: Instant) -> io::Result<bool> {
+        match self.held.get(&seat) {
+            Some(held) if !held.lost && !self.lapsed() => held.table.write_until(true, Some(until)),
+            _ => Ok(true),
+        }
     }
 
     /// Makes what the next takings need, and removes what is left of earlier ones.
-    fn make_spares(&mut self, files: &BTreeMap<u16, SeatFiles>) -> io::Result<()> {
+    fn make_spares(&mut self, until: Instant) -> io::Result<()> {
         let none = SeatFiles::default();
+        let (way, _) = self.ways();
         for seat in self.held() {
-            let files = files.get(&seat).unwrap_or(&none);
+            let files = self.seen.get(&seat).unwrap_or(&none);
             self.remove_older(seat, &self.held[&seat].record, files);
             let held = self.held.get_mut(&seat).expect("it is one of them");
             let (dir, own) = (self.generations.folder(), held.record.generation);
+            let needed = pages_needed(&held.table);
             for (spare, next) in held.spares.iter_mut().zip(own + 1..) {
-                spare.fit(dir, (seat, next), &held.table, self.way)?;
+                spare.fit(dir, (seat, next), needed, way, until)?;
             }
         }
         Ok(())
@@ -360,12 +314,12 @@ impl LeasedSeats {
     fn renew_all(
         &mut self,
         began: Time,
-        files: &BTreeMap<u16, SeatFiles>,
         lost: &mut Vec<(u16, String)>,
     ) -> io::Result<Option<Time>> {
+        self.seen = self.generations.list()?;
         let mut ours = Vec::new();
         for (seat, held) in self.held.iter_mut().filter(|(_, held)| !held.lost) {
-            let newest = files.get(seat).and_then(|all| all.leases.last()).copied();
+            let newest = self.seen.get(seat).and_then(SeatFiles::newest);
             if newest == Some(held.record.generation) {
                 ours.push((*seat, held.record.generation));
                 continue;
@@ -379,7 +333,11 @@ impl LeasedSeats {
             held.lose();
             lost.push((*seat, by));
         }
-        for ((seat, _), why) in ours.iter().zip(self.claims.renew(&ours)?) {
+        let taking = self.taking.as_ref().map(Taking::claim);
+        let claims: Vec<_> = ours.iter().copied().chain(taking).collect();
+        let mut dropped = self.claims.renew(&claims)?;
+        let taking_dropped = dropped.split_off(ours.len());
+        for ((seat, _), why) in ours.iter().zip(dropped) {
             let held = self.held.get_mut(seat).expect("it is held");
             let why = match why {
                 Some(why) => Some(why),
@@ -390,6 +348,7 @@ impl LeasedSeats {
                 lost.push((*seat, why));
             }
         }
+        self.renew_taking(began, taking_dropped.iter().any(Option::is_some))?;
         // Else it came too late: the core has given the seats up by now.
         if self.held.values().all(|held| held.lost) || self.options.fence.is_closed() {
             return Ok(None);
@@ -418,9 +377,16 @@ impl LeasedSeats {
 
     /// Says that the grace period of a seat held here is over.
     pub fn settle(&mut self, seat: u16) -> Result<(), SeatsError> {
+        let lapsed = self.lapsed();
         let Some(held) = self.held.get_mut(&seat) else {
             return Ok(());
         };
+        if held.lost || lapsed {
+            return Err(SeatsError::File {
+                path: self.path.join(file_name(seat, held.record.generation)),
+                source: io::Error::other(NOT_HELD),
+            });
+        }
         held.in_grace = false;
         self.claims.settle(seat)
     }
@@ -450,6 +416,22 @@ impl Held {
             .file
             .is_at(dir, &file_name(seat, self.record.generation))?;
         Ok((!there).then(|| "another has its lease's name".to_owned()))
+    }
+
+    /// Writes what could wait, and says in the record what is different then.
+    fn write(&mut self, until: Instant) -> io::Result<()> {
+        let written = self.table.write_all(until)?;
+        if written == AllWritten::GoesOn {
+            return Ok(());
+        }
+        if self.record.table_of != 0 || written == AllWritten::LacksNoneNow {
+            self.record.table_of = 0;
+            self.record.lacks_holders = self.in_grace;
+            recorded::write(&self.file, &mut self.record)?;
+        }
+        self.table.set_partial(false);
+        self.table.punch_until(until);
+        Ok(())
     }
 
     /// Somebody else's: nothing is written any more.

@@ -1,19 +1,21 @@
 //! The first page of a lease's file: who holds the seat, and since when nothing has changed.
 
-use super::uncached::{PAGE, Page};
+use super::uncached::Page;
 use crate::identity;
 use tidegate_forward::lease::LeaseRecord;
 use tidegate_wire::frame::checksum;
 
 const MAGIC: [u8; 8] = *b"tidelese";
-const VERSION: u32 = 1;
-/// Of a record whose table is another generation's: who knows version 1 only must not believe it.
-const VERSION_ELSEWHERE: u32 = 2;
-const CRC_AT: usize = PAGE - 4;
+/// Version of the file's form: since 3 the record's bytes are one sector, and pages of the table
+/// lie in the order of their first use.
+const VERSION: u32 = 3;
+/// Bytes of the record: what devices and servers write whole or not at all.
+const RECORD_BYTES: usize = 512;
+const CRC_AT: usize = RECORD_BYTES - 4;
 /// Longest name of a node.
 const HOST_MAX: usize = 255;
 const TABLE_OF_AT: usize = 344;
-/// Bytes behind which a page has its checksum only.
+/// Bytes behind which a record has its checksum only.
 const USED: usize = TABLE_OF_AT + 8;
 
 /// How far a taking has come.
@@ -41,6 +43,15 @@ pub(super) struct Holder {
     pub(super) began: u64,
     /// For messages.
     pub(super) host: String,
+}
+
+/// Why a page holds no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// Nothing was written there.
+    Empty,
+    /// It is damaged, or of another version.
+    Bad(String),
 }
 
 /// What the first page says.
@@ -105,11 +116,7 @@ impl Record {
         let mut page = Page::ZERO;
         let bytes = &mut page.0;
         bytes[..8].copy_from_slice(&MAGIC);
-        let version = match self.table_of {
-            0 => VERSION,
-            _ => VERSION_ELSEWHERE,
-        };
-        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[TABLE_OF_AT..USED].copy_from_slice(&self.table_of.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.holder.forwarder.to_le_bytes());
         bytes[14] = match self.stage {
@@ -137,18 +144,29 @@ impl Record {
         bytes[80] = len as u8;
         bytes[81..81 + len].copy_from_slice(&host[..len]);
         let crc = checksum(&bytes[..CRC_AT]);
-        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        bytes[CRC_AT..RECORD_BYTES].copy_from_slice(&crc.to_le_bytes());
         page
     }
 
-    /// Reads a page; None if it is none, or was written in part.
-    pub(super) fn decode(page: &Page) -> Option<Record> {
-        let bytes = &page.0;
+    /// Reads a page.
+    pub(super) fn decode(page: &Page) -> Result<Record, Unread> {
+        let bytes = &page.0[..RECORD_BYTES];
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Err(Unread::Empty);
+        }
         let crc = u32::from_le_bytes(bytes[CRC_AT..].try_into().expect("four bytes"));
         let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
-        let known = [VERSION, VERSION_ELSEWHERE].contains(&version);
-        if bytes[..8] != MAGIC || !known || crc != checksum(&bytes[..CRC_AT]) {
-            return None;
+        if bytes[..8] != MAGIC {
+            return Err(Unread::Bad(
+                "it does not begin as a lease's file does".to_owned(),
+            ));
+        }
+        if version != VERSION {
+            let what = format!("it has version {version}, this forwarder knows {VERSION}");
+            return Err(Unread::Bad(what));
+        }
+        if crc != checksum(&bytes[..CRC_AT]) {
+            return Err(Unread::Bad("its checksum is wrong".to_owned()));
         }
         let word = |number: usize| {
             let at = 16 + number * 8;
@@ -158,10 +176,10 @@ impl Record {
             1 => Stage::Taking,
             2 => Stage::Held,
             3 => Stage::Free,
-            _ => return None,
+            stage => return Err(Unread::Bad(format!("it has the unknown stage {stage}"))),
         };
         let len = usize::from(bytes[80]);
-        Some(Record {
+        Ok(Record {
             stage,
             generation: word(0),
             renewals: word(2),
@@ -182,7 +200,7 @@ impl Record {
 
     /// An encoded record without the zeros before its checksum.
     pub(super) fn shorten(page: &Page) -> Vec<u8> {
-        [&page.0[..USED], &page.0[CRC_AT..]].concat()
+        [&page.0[..USED], &page.0[CRC_AT..RECORD_BYTES]].concat()
     }
 
     /// The page that was shortened; None if the bytes are not that many.
@@ -190,7 +208,7 @@ impl Record {
         let (used, crc) = bytes.split_at_checked(USED)?;
         let mut page = Page::ZERO;
         page.0[..USED].copy_from_slice(used);
-        page.0[CRC_AT..].copy_from_slice(<&[u8; 4]>::try_from(crc).ok()?);
+        page.0[CRC_AT..RECORD_BYTES].copy_from_slice(<&[u8; 4]>::try_from(crc).ok()?);
         Some(page)
     }
 }
@@ -208,9 +226,16 @@ fn began(pid: u32) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
-    // A zombie has let go of everything.
-    (state != "Z" && state != "X").then_some(())?;
+    // A leader that has ended is a zombie until its last thread has: one may hang in the kernel, in
+    // a call to the back end.
+    let ended = state == "X" || state == "Z" && !has_other_threads(pid);
+    (!ended).then_some(())?;
     fields.nth(18)?.parse().ok()
+}
+
+fn has_other_threads(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    threads.is_ok_and(|threads| threads.count() > 1)
 }
 
 #[cfg(test)]
@@ -233,7 +258,7 @@ mod tests {
     fn a_record_comes_back_and_a_damaged_one_does_not() {
         let record = record();
         let page = record.encode();
-        assert_eq!(Record::decode(&page), Some(record.clone()));
+        assert_eq!(Record::decode(&page), Ok(record.clone()));
         let elsewhere = Record {
             table_of: 1 << 39,
             lacks_holders: true,
@@ -241,14 +266,29 @@ mod tests {
         };
         let short = Record::shorten(&elsewhere.encode());
         let again = Record::lengthen(&short).expect("as long as it was");
-        assert_eq!(Record::decode(&again), Some(elsewhere));
+        assert_eq!(Record::decode(&again), Ok(elsewhere));
         assert!(Record::lengthen(&short[1..]).is_none());
-        for at in [0, 9, 14, 17, 90, PAGE - 1] {
+        for at in [0, 9, 14, 17, 90, RECORD_BYTES - 1] {
             let mut damaged = page.clone();
             damaged.0[at] ^= 1;
-            assert_eq!(Record::decode(&damaged), None, "byte {at}");
+            let read = Record::decode(&damaged);
+            assert!(matches!(read, Err(Unread::Bad(_))), "byte {at}: {read:?}");
         }
-        assert_eq!(Record::decode(&Page::ZERO), None);
+        assert_eq!(Record::decode(&Page::ZERO), Err(Unread::Empty));
+    }
+
+    #[test]
+    fn a_renewal_changes_one_sector_and_another_version_is_named() {
+        let mut record = record();
+        let before = record.encode();
+        record.renewals += 1;
+        let after = record.encode();
+        let differ = |at: &usize| before.0[*at] != after.0[*at];
+        assert!((0..before.0.len()).filter(differ).all(|at| at < 512));
+        let mut older = before;
+        older.0[8] = 1;
+        let read = Record::decode(&older);
+        assert!(matches!(read, Err(Unread::Bad(why)) if why.contains("version 1")));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! wherever it is.
 
 use super::generations::{Last, file_name};
-use super::record::Record;
+use super::record::{Record, Unread};
 use super::uncached::{Page, UncachedFile, Way};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -26,20 +26,42 @@ pub(super) fn write(file: &UncachedFile, record: &mut Record) -> io::Result<()> 
     }
 }
 
-/// The record of a generation of a seat.
+/// The record of a generation of a seat. Where the page or the attribute is damaged and the other
+/// one is a record, that one counts: they are not written together.
 pub(super) fn read(dir: BorrowedFd<'_>, seat: u16, generation: u64) -> io::Result<Last> {
     let file = UncachedFile::open(dir, &file_name(seat, generation), Way::Past)?;
-    let mut found = None;
-    if let Some(file) = file {
-        let mut page = [Page::ZERO];
-        file.read(0, &mut page)?;
-        let noted = file.note()?.and_then(|bytes| Record::lengthen(&bytes));
-        let both = [Some(&page[0]), noted.as_ref()];
-        let records = both.into_iter().flatten().filter_map(Record::decode);
-        let own = records.filter(|record| record.generation == generation);
-        found = own.max_by_key(|record| record.renewals);
+    let Some(file) = file else {
+        return Ok(Last::Gone(generation));
+    };
+    let mut page = [Page::ZERO];
+    file.read(0, &mut page)?;
+    let noted = file.note()?.map(|bytes| match Record::lengthen(&bytes) {
+        Some(page) => Record::decode(&page),
+        None => Err(Unread::Bad(format!("a note of {} bytes", bytes.len()))),
+    });
+    let mut found = None::<Record>;
+    let mut damage = None;
+    for read in [Some(Record::decode(&page[0])), noted]
+        .into_iter()
+        .flatten()
+    {
+        match read {
+            Ok(record) if record.generation == generation => {
+                let newer = |found: &Record| record.renewals > found.renewals;
+                if found.as_ref().is_none_or(newer) {
+                    found = Some(record);
+                }
+            }
+            Ok(record) => damage = Some(format!("it speaks of generation {}", record.generation)),
+            Err(Unread::Bad(why)) => damage = Some(why),
+            Err(Unread::Empty) => {}
+        }
     }
-    Ok(found.map_or(Last::Unwritten(generation), Last::Record))
+    Ok(match (found, damage) {
+        (Some(record), _) => Last::Record(record),
+        (None, Some(why)) => Last::Unreadable(generation, why),
+        (None, None) => Last::Unwritten(generation),
+    })
 }
 
 /// Whether there is no room, or none for us.

@@ -10,14 +10,14 @@
 
 use super::generations::{file_name, parse_after};
 use super::uncached::{PAGE, Page, UncachedFile, Way};
-use super::written::{WrittenTable, pages_with_room};
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 /// Pages of zeros that one call writes at most.
-const WRITTEN_TOGETHER: usize = 64;
+const WRITTEN_TOGETHER: usize = 256;
 /// A file is made anew when it lacks more than one in so many of the pages that it has. Where some
 /// are missing in the end, the table stays where it is until there is room.
 const MAY_LACK: usize = 8;
@@ -27,49 +27,107 @@ const MAY_LACK: usize = 8;
 pub(super) struct Spare {
     /// Pages that have room.
     pages: usize,
+    /// The next one, which is not whole yet.
+    draft: Option<Draft>,
+}
+
+struct Draft {
+    file: UncachedFile,
+    /// Pages that it is to have, and those that it has.
+    pages: usize,
+    written: usize,
 }
 
 impl Spare {
-    /// Makes the file of that generation, or makes it anew, if it has too little room for what the
-    /// table holds now.
+    /// Makes the file of that generation, or makes it anew, if it has too little room for as many
+    /// pages as are needed now. No call begins after a time: the rest follows the next time.
     pub(super) fn fit(
         &mut self,
         dir: BorrowedFd<'_>,
         (seat, generation): (u16, u64),
-        table: &WrittenTable,
+        needed: usize,
         way: Way,
+        until: Instant,
     ) -> io::Result<()> {
-        // The record's, and the table's.
-        let pages: Vec<u64> = std::iter::once(0).chain(pages_with_room(table)).collect();
-        if pages.len() <= self.pages + self.pages / MAY_LACK {
-            return Ok(());
-        }
-        let draft = draft_name(seat, generation);
-        let made = write(dir, &draft, &pages, way).and_then(|()| {
-            if !UncachedFile::is_there(dir, &file_name(seat, generation))? {
-                rustix::fs::renameat(dir, &draft, dir, name(seat, generation))?;
-                self.pages = pages.len();
+        let name = draft_name(seat, generation);
+        if self.draft.is_none() {
+            if needed <= self.pages + self.pages / MAY_LACK || Instant::now() >= until {
+                return Ok(());
             }
-            Ok(())
-        });
+            self.draft = Some(Draft::begin(dir, &name, needed, way)?);
+        }
+        let Some(draft) = &mut self.draft else {
+            return Ok(());
+        };
+        let pages = draft.pages;
+        let made = match draft.go_on(until) {
+            Ok(false) => return Ok(()),
+            Ok(true) => self.give_name(dir, (seat, generation), pages),
+            Err(error) => Err(error),
+        };
+        self.draft = None;
         // It is gone if it was renamed.
-        let _ = rustix::fs::unlinkat(dir, &draft, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(dir, &name, AtFlags::empty());
         made
+    }
+
+    /// One whose file is begun.
+    #[cfg(test)]
+    pub(super) fn begun(
+        dir: BorrowedFd<'_>,
+        (seat, generation): (u16, u64),
+        pages: usize,
+        way: Way,
+    ) -> io::Result<Spare> {
+        let draft = Draft::begin(dir, &draft_name(seat, generation), pages, way)?;
+        Ok(Spare {
+            pages: 0,
+            draft: Some(draft),
+        })
+    }
+
+    /// The draft is whole; it is of no use any more where the generation has been taken meanwhile.
+    fn give_name(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        (seat, generation): (u16, u64),
+        pages: usize,
+    ) -> io::Result<()> {
+        if !UncachedFile::is_there(dir, &file_name(seat, generation))? {
+            let draft = draft_name(seat, generation);
+            rustix::fs::renameat(dir, draft, dir, name(seat, generation))?;
+            self.pages = pages;
+        }
+        Ok(())
     }
 }
 
-/// Makes a file with room for these pages, all zeros.
-fn write(dir: BorrowedFd<'_>, name: &str, pages: &[u64], way: Way) -> io::Result<()> {
-    // One may be left of an earlier try.
-    let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-    let file = UncachedFile::make(dir, name, way)?.ok_or(Errno::EXIST)?;
-    let zeros = [const { Page::ZERO }; WRITTEN_TOGETHER];
-    for run in pages.chunk_by(|page, next| page + 1 == *next) {
-        for part in run.chunks(WRITTEN_TOGETHER) {
-            file.write(part[0] * PAGE as u64, &zeros[..part.len()])?;
-        }
+impl Draft {
+    /// A file that is to have room for so many pages, all zeros.
+    fn begin(dir: BorrowedFd<'_>, name: &str, pages: usize, way: Way) -> io::Result<Draft> {
+        // One may be left of an earlier try.
+        let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+        let file = UncachedFile::make(dir, name, way)?.ok_or(Errno::EXIST)?;
+        Ok(Draft {
+            file,
+            pages,
+            written: 0,
+        })
     }
-    Ok(())
+
+    /// Whether it is whole.
+    fn go_on(&mut self, until: Instant) -> io::Result<bool> {
+        while self.written < self.pages {
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            let together = WRITTEN_TOGETHER.min(self.pages - self.written);
+            let zeros = vec![Page::ZERO; together];
+            self.file.write((self.written * PAGE) as u64, &zeros)?;
+            self.written += together;
+        }
+        Ok(true)
+    }
 }
 
 /// Takes a generation: its lease's file, whose record is not written. None if somebody is faster.

@@ -1,13 +1,14 @@
 //! A file of the hidden folder that is written and read past the page cache of this node.
 //!
 //! What another node may have written, and what must outlive this one, does not pass the page
-//! cache: by direct I/O, in whole pages. A file system that has none is one of memory, whose only
-//! cache it is.
+//! cache: by direct I/O, in whole pages. Where a file system has none, writes still reach the
+//! device or the servers before they return, and reads are as fresh as its page cache is.
 
 use crate::storage::posix::open_hidden_with;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Once;
 
 /// Bytes that are read and written at a time: what direct I/O asks for on all devices that we know.
 pub(super) const PAGE: usize = 4096;
@@ -120,6 +121,7 @@ impl UncachedFile {
 
     /// Its length now, whoever made it longer.
     pub(super) fn len(&self) -> io::Result<u64> {
+        begin_call();
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
         let stat = rustix::fs::statx(&self.fd, c"", flags, StatxFlags::SIZE)?;
         Ok(stat.stx_size)
@@ -128,18 +130,27 @@ impl UncachedFile {
     /// Fills pages from an offset; what lies beyond the end is zeros.
     pub(super) fn read(&self, at: u64, pages: &mut [Page]) -> io::Result<()> {
         // The kernel believes its own size of the file before it asks for bytes.
-        let len = self.len()?;
+        self.read_below(self.len()?, at, pages)
+    }
+
+    /// The same, where the length is known.
+    pub(super) fn read_below(&self, len: u64, at: u64, pages: &mut [Page]) -> io::Result<()> {
         let bytes = bytes_of_mut(pages);
+        let there = len.saturating_sub(at).min(bytes.len() as u64) as usize;
         let mut done = 0;
-        while done < bytes.len() && at + (done as u64) < len {
+        while done < there {
             let from = at + done as u64;
             let into = &mut bytes[done..];
+            begin_call();
             match rustix::io::retry_on_intr(|| rustix::io::pread(&self.fd, &mut *into, from))? {
-                0 => break,
+                0 => {
+                    let what = format!("a file of {len} bytes has none at {from}");
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+                }
                 read => done += read,
             }
         }
-        bytes[done..].fill(0);
+        bytes[there..].fill(0);
         Ok(())
     }
 
@@ -153,6 +164,7 @@ impl UncachedFile {
         let mut done = 0;
         while done < bytes.len() {
             let (rest, from) = (&bytes[done..], at + done as u64);
+            begin_call();
             match rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.fd, rest, from))? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 written => done += written,
@@ -161,9 +173,17 @@ impl UncachedFile {
         Ok(())
     }
 
+    /// Writes reach the device or the servers before they return.
+    #[cfg(test)]
+    pub(super) fn is_past_cache(&self) -> bool {
+        let flags = rustix::fs::fcntl_getfl(&self.fd).expect("flags");
+        flags.intersects(OFlags::DIRECT | OFlags::DSYNC)
+    }
+
     /// Gives the room of whole pages back, where the file system can.
     pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
+        begin_call();
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::io::retry_on_intr(|| fallocate(&self.fd, flags, at, len))?;
         Ok(())
@@ -193,13 +213,58 @@ fn bytes_of_mut(pages: &mut [Page]) -> &mut [u8] {
 fn open(dir: BorrowedFd<'_>, name: &str, way: Way, more: OFlags) -> io::Result<UncachedFile> {
     let opened = open_hidden_with(dir, name, OFlags::RDWR | way.flags() | more);
     let fd = match opened {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+        Err(error)
+            if error.raw_os_error() == Some(libc::EINVAL)
+                && way.flags().contains(OFlags::DIRECT) =>
+        {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "the file system of the export has no direct I/O: leases and reply tables are \
+                     written through its page cache to its device or servers"
+                );
+            });
             // It may have been made before it was refused.
-            open_hidden_with(dir, name, OFlags::RDWR | (more & !OFlags::EXCL))?
+            let more = more & !OFlags::EXCL | OFlags::DSYNC;
+            open_hidden_with(dir, name, OFlags::RDWR | more)?
         }
         opened => opened?,
     };
     Ok(UncachedFile { fd, way })
+}
+
+/// A call to the back end begins.
+fn begin_call() {
+    #[cfg(test)]
+    slow::begin_call();
+}
+
+/// A back end that takes its time, as far as a test's clock tells.
+#[cfg(test)]
+pub(super) mod slow {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    thread_local! {
+        static COST: RefCell<Option<(Vec<Arc<AtomicU64>>, u64)>> = const { RefCell::new(None) };
+    }
+
+    /// From now on each call of this thread takes so long by these clocks.
+    pub(in crate::seats) fn each_call_takes(clocks: &[Arc<AtomicU64>], ns: u64) {
+        COST.with(|cost| *cost.borrow_mut() = Some((clocks.to_vec(), ns)));
+    }
+
+    pub(super) fn begin_call() {
+        COST.with(|cost| {
+            let cost = cost.borrow();
+            for (clocks, ns) in cost.iter() {
+                for clock in clocks {
+                    clock.fetch_add(*ns, Ordering::AcqRel);
+                }
+            }
+        });
+    }
 }
 
 #[cfg(test)]
@@ -235,5 +300,43 @@ mod tests {
             let firsts: Vec<u8> = pages.iter().map(|page| page.0[0]).collect();
             assert_eq!(firsts, [0, 1, 2, 0]);
         }
+    }
+
+    #[test]
+    fn files_are_opened_as_their_way_demands() {
+        use rustix::fs::{Mode, fcntl_getfl, openat};
+        let scratch = Scratch::new("uncached-flags");
+        let dir: OwnedFd = std::fs::File::open(scratch.path()).expect("there").into();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
+        // Some file systems of memory have no direct I/O.
+        let has_direct = openat(&dir, "probe", flags, Mode::RWXU).is_ok();
+        let direct = has_direct.then_some(OFlags::DIRECT);
+        let direct = direct.unwrap_or(OFlags::DSYNC);
+        for (way, name, demanded) in [
+            (Way::Past, "a", direct),
+            (Way::Stable, "b", direct | OFlags::DSYNC),
+            (Way::Cached, "c", OFlags::empty()),
+        ] {
+            let made = UncachedFile::make(dir.as_fd(), name, way).expect("make");
+            let opened = UncachedFile::open(dir.as_fd(), name, way).expect("open");
+            for file in [made.expect("new"), opened.expect("there")] {
+                let flags = fcntl_getfl(&file.fd).expect("flags");
+                let flags = flags & (OFlags::DIRECT | OFlags::DSYNC);
+                assert_eq!(flags, demanded, "{way:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_must_be_there_and_are_not_are_an_error() {
+        let scratch = Scratch::new("uncached-short");
+        let dir: OwnedFd = std::fs::File::open(scratch.path()).expect("there").into();
+        let file = UncachedFile::make(dir.as_fd(), "a", Way::Past).expect("make");
+        let file = file.expect("new");
+        file.write(0, &[Page([1; PAGE])]).expect("write");
+        let mut pages = vec![Page::ZERO; 2];
+        let read = file.read_below(2 * PAGE as u64, 0, &mut pages);
+        let kind = read.expect_err("a page is missing").kind();
+        assert_eq!(kind, io::ErrorKind::UnexpectedEof);
     }
 }

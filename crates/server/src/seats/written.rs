@@ -5,21 +5,31 @@
 //! together. Pages that may be lost with the node ([`SeatTable::store_later`]) are written with
 //! the lease's renewals. Nothing is written after the lease has run out: the next holder has a
 //! file of its own, so what this one wrote too late would change nothing that anybody reads.
+//!
+//! Clients' rows lie far apart in the table, and most use one page. So the file has the pages in
+//! the order of their first use, side by side behind the record's page, and each says in its spare
+//! bytes which it is: its number and one, or zero where none was written. A page keeps its place
+//! as long as the file lives.
 
+use super::marks::Marks;
 use super::memory::{MAPPED_BYTES, TableMemory};
+use super::recorded;
 use super::uncached::{PAGE, Page, UncachedFile};
 use crate::storage::Permit;
 use crate::storage::posix::NOT_HELD;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use tidegate_forward::{ENTRIES_BYTES, Errno, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, used_ranges};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tidegate_forward::{ENTRIES_BYTES, Errno, SEGMENT_BYTES, SPARE_AT, SeatTable, used_ranges};
 
 /// Bytes of the file before the table: the record's page.
 const TABLE_AT: u64 = PAGE as u64;
-/// Pages that one call writes at most.
-const WRITTEN_TOGETHER: usize = 64;
+/// Pages that one call reads or writes at most: 1 MiB.
+const TOGETHER: usize = 256;
+/// Pages of the largest table.
+const PAGES_MAX: usize = MAPPED_BYTES / PAGE;
 
 /// See the file's first line.
 pub(super) struct WrittenTable {
@@ -29,8 +39,13 @@ pub(super) struct WrittenTable {
     /// Pages that are to be persisted, and those that can wait.
     now: Marks,
     later: Marks,
+    /// Pages that nobody uses, whose room in the file is to be given back.
+    unused: Marks,
     /// Held while pages are written.
-    writing: Mutex<()>,
+    places: Mutex<Places>,
+    /// Whoever waits for the places next: a mutex that is let go and taken again at once would
+    /// never be another's.
+    next: Mutex<()>,
     /// The seat was let go or lost.
     closed: AtomicBool,
     /// The file has not got yet what the last holder's has: nothing counts as persisted.
@@ -48,49 +63,32 @@ const LACKS_SOME: u8 = 1;
 /// It does.
 const LACK_RECORDED: u8 = 2;
 
-/// A bit for each page.
-struct Marks(Box<[AtomicU64]>);
+/// Where the file has which page.
+#[derive(Default)]
+struct Places(BTreeMap<usize, usize>);
 
-impl Marks {
-    fn new() -> Marks {
-        let words = (MAPPED_BYTES / PAGE).div_ceil(64);
-        Marks((0..words).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn set(&self, page: usize) {
-        self.0[page / 64].fetch_or(1 << (page % 64), Ordering::Release);
-    }
-
-    fn clear(&self, page: usize) -> bool {
-        let bit = 1 << (page % 64);
-        self.0[page / 64].fetch_and(!bit, Ordering::AcqRel) & bit != 0
-    }
-
-    /// The pages that are marked, in order, among the first `pages`.
-    fn marked(&self, pages: usize) -> impl Iterator<Item = usize> + '_ {
-        let words = self.0.iter().take(pages.div_ceil(64)).enumerate();
-        words.flat_map(|(number, word)| {
-            let word = word.load(Ordering::Acquire);
-            (0..64).filter_map(move |bit| (word >> bit & 1 == 1).then_some(number * 64 + bit))
-        })
+impl Places {
+    /// The place of a page, which is the next one if it has none.
+    fn of(&mut self, page: usize) -> usize {
+        let next = self.0.len();
+        *self.0.entry(page).or_insert(next)
     }
 }
 
+/// Pages, with their places, that lie side by side.
+type Run = Vec<(usize, usize)>;
+
 impl WrittenTable {
-    /// A table for the file of a new lease, with what the last complete one holds.
-    pub(super) fn take_over(
-        file: Arc<UncachedFile>,
-        permit: Permit,
-        last: Option<&UncachedFile>,
-        inherits_lack: bool,
-    ) -> io::Result<WrittenTable> {
+    fn new(file: Arc<UncachedFile>, inherits_lack: bool) -> io::Result<WrittenTable> {
         let table = WrittenTable {
             memory: TableMemory::private(SEGMENT_BYTES)?,
             file,
-            permit,
-            now: Marks::new(),
-            later: Marks::new(),
-            writing: Mutex::new(()),
+            permit: Permit::default(),
+            now: Marks::new(PAGES_MAX),
+            later: Marks::new(PAGES_MAX),
+            unused: Marks::new(PAGES_MAX),
+            places: Mutex::default(),
+            next: Mutex::default(),
             closed: AtomicBool::new(false),
             partial: AtomicBool::new(false),
             lack: AtomicU8::new(LACKS_NONE),
@@ -98,9 +96,6 @@ impl WrittenTable {
         };
         // Clients that come later find room for their entries, however full it is by then.
         table.mark(&table.now, 0, ENTRIES_BYTES);
-        if let Some(last) = last {
-            table.read(last)?;
-        }
         Ok(table)
     }
 
@@ -114,77 +109,55 @@ impl WrittenTable {
         self.lack.store(LACK_RECORDED, Ordering::Release);
     }
 
-    /// Writes all that is marked; true if the record need not say any more that clients may be
-    /// missing. Those that find no room from now on wait until it says so again.
-    pub(super) fn write_all(&self) -> io::Result<bool> {
-        let lack = self.lack.swap(LACKS_NONE, Ordering::AcqRel);
-        let written = self.write(true);
-        if written.is_err() {
-            self.lack.fetch_max(lack, Ordering::AcqRel);
-        }
-        written.map(|()| lack != LACKS_NONE)
-    }
-
     /// The back end had no room for all of it, and the record says where it is.
     pub(super) fn set_partial(&self, partial: bool) {
         self.partial.store(partial, Ordering::Release);
     }
 
-    /// Reads the entries, and of the rows those that they say are used.
-    fn read(&self, last: &UncachedFile) -> io::Result<()> {
-        let table_bytes = last.len()?.saturating_sub(TABLE_AT) as usize;
-        let segments = table_bytes.div_ceil(SEGMENT_BYTES).clamp(1, SEGMENTS_MAX);
-        self.memory.set_len(segments * SEGMENT_BYTES);
-        for segment in 0..segments {
-            let at = segment * SEGMENT_BYTES;
-            self.copy(last, at..at + ENTRIES_BYTES)?;
-            if segment > 0 {
-                // The file tells by its length how many segments there are.
-                self.now.set(at / PAGE);
-            }
+    /// Writes all that is marked, beginning no call after a time. Clients that find no room from
+    /// now on wait until the record says again that the table lacks some.
+    pub(super) fn write_all(&self, until: Instant) -> io::Result<AllWritten> {
+        let lack = self.lack.swap(LACKS_NONE, Ordering::AcqRel);
+        let written = self.write_until(true, Some(until));
+        if !matches!(written, Ok(true)) {
+            self.lack.fetch_max(lack, Ordering::AcqRel);
         }
-        for range in used_ranges(self) {
-            self.copy(last, range)?;
-        }
-        Ok(())
-    }
-
-    fn copy(&self, from: &UncachedFile, range: Range<usize>) -> io::Result<()> {
-        let mut pages = vec![Page::ZERO; range.len() / PAGE];
-        from.read(TABLE_AT + range.start as u64, &mut pages)?;
-        for (number, page) in pages.iter().enumerate() {
-            if page.0.iter().any(|byte| *byte != 0) {
-                self.store(range.start + number * PAGE, &page.0);
-            }
-        }
-        Ok(())
+        Ok(match (written?, lack) {
+            (false, _) => AllWritten::GoesOn,
+            (true, LACKS_NONE) => AllWritten::Yes,
+            (true, _) => AllWritten::LacksNoneNow,
+        })
     }
 
     /// Writes the marked pages; `all`: those that could wait too.
     pub(super) fn write(&self, all: bool) -> io::Result<()> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write_until(all, None).map(|_| ())
+    }
+
+    /// The same, beginning no call after a time; whether nothing is left. Others who wait to write
+    /// get their turn between two calls.
+    pub(super) fn write_until(&self, all: bool, until: Option<Instant>) -> io::Result<bool> {
+        let mut places = self.turn();
+        let mut runs = self.runs(&mut places, all);
         self.check_held()?;
-        let pages = self.memory.len() / PAGE;
-        let mut run: Vec<usize> = Vec::new();
-        let mut marked: Vec<usize> = self.now.marked(pages).collect();
-        if all {
-            marked.extend(self.later.marked(pages));
-            marked.sort_unstable();
-            marked.dedup();
-        }
-        for page in marked {
-            let goes_on = run.last().is_some_and(|last| last + 1 == page);
-            if !run.is_empty() && (!goes_on || run.len() == WRITTEN_TOGETHER) {
-                self.write_run(&run)?;
-                run.clear();
-            }
-            run.push(page);
-        }
-        if !run.is_empty() {
+        if let Some(run) = runs.pop_front() {
             self.write_run(&run)?;
         }
+        drop(places);
+        for run in runs {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(false);
+            }
+            let _places = self.turn();
+            self.check_held()?;
+            // Others may have written it meanwhile.
+            if run.iter().any(|(_, page)| self.is_marked(*page)) {
+                self.write_run(&run)?;
+            }
+        }
         // It may have taken so long that the next holder has not found it.
-        self.check_held()
+        self.check_held()?;
+        Ok(true)
     }
 
     fn check_held(&self) -> io::Result<()> {
@@ -194,19 +167,77 @@ impl WrittenTable {
         }
     }
 
+    /// Waits for the others, in turn.
+    fn turn(&self) -> MutexGuard<'_, Places> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_marked(&self, page: usize) -> bool {
+        self.now.is_set(page) || self.later.is_set(page)
+    }
+
+    /// What is marked, in calls. Rows come before entries: an entry that says that rows are its
+    /// client's must not be found beside those of the client before it.
+    fn runs(&self, places: &mut Places, all: bool) -> VecDeque<Run> {
+        let pages = self.memory.len() / PAGE;
+        let mut marked: Vec<usize> = self.now.set_below(pages).collect();
+        if all {
+            marked.extend(self.later.set_below(pages));
+            marked.sort_unstable();
+            marked.dedup();
+        }
+        let (entries, rows): (Vec<usize>, Vec<usize>) =
+            marked.into_iter().partition(|page| has_entries(*page));
+        let mut runs = side_by_side(places, &rows);
+        runs.extend(side_by_side(places, &entries));
+        runs
+    }
+
     /// Writes pages that lie side by side. What is stored meanwhile marks its page again.
-    fn write_run(&self, run: &[usize]) -> io::Result<()> {
+    fn write_run(&self, run: &[(usize, usize)]) -> io::Result<()> {
         let mut pages = vec![Page::ZERO; run.len()];
-        for (page, bytes) in run.iter().zip(&mut pages) {
+        for ((_, page), bytes) in run.iter().zip(&mut pages) {
             self.now.clear(*page);
             self.later.clear(*page);
+            self.unused.clear(*page);
             self.memory.load(page * PAGE, &mut bytes.0);
+            let number = *page as u32 + 1;
+            bytes.0[SPARE_AT..SPARE_AT + 4].copy_from_slice(&number.to_le_bytes());
         }
-        let written = self.file.write(TABLE_AT + (run[0] * PAGE) as u64, &pages);
+        let written = self.file.write(place_at(run[0].0), &pages);
         if written.is_err() {
-            run.iter().for_each(|page| self.now.set(*page));
+            run.iter().for_each(|(_, page)| self.now.set(*page));
         }
         written
+    }
+
+    /// Gives the room in the file back of what nobody uses, beginning no call after a time.
+    pub(super) fn punch_until(&self, until: Instant) {
+        while Instant::now() < until {
+            let places = self.turn();
+            if !self.is_held() {
+                return;
+            }
+            let mut unused = Vec::new();
+            for page in self.unused.set_below(PAGES_MAX) {
+                match places.0.get(&page) {
+                    Some(place) if !self.is_marked(page) => unused.push((*place, page)),
+                    // It is used again, or was never written.
+                    _ => self.unused.clear(page),
+                }
+            }
+            unused.sort_unstable();
+            let Some(run) = gather(unused, usize::MAX).pop_front() else {
+                return;
+            };
+            run.iter().for_each(|(_, page)| self.unused.clear(*page));
+            let len = (run.len() * PAGE) as u64;
+            // Room that stays taken is no harm: it is used again.
+            if let Err(error) = self.file.punch(place_at(run[0].0), len) {
+                tracing::debug!(%error, "rows of a seat's reply table keep their room");
+            }
+        }
     }
 
     /// The seat is let go or lost: nothing of it begins any more, and nothing is persisted. What is
@@ -224,15 +255,174 @@ impl WrittenTable {
     }
 }
 
-/// Numbers of the file's pages that hold entries, or rows that are used.
-pub(super) fn pages_with_room(table: &WrittenTable) -> impl Iterator<Item = u64> {
-    let segments = (0..table.len()).step_by(SEGMENT_BYTES);
-    let entries = segments.map(|at| at..at + ENTRIES_BYTES);
-    let ranges: Vec<Range<usize>> = entries.chain(used_ranges(table)).collect();
-    let first = TABLE_AT / PAGE as u64;
-    let pages = |range: Range<usize>| range.start / PAGE..range.end.div_ceil(PAGE);
-    let all = ranges.into_iter().flat_map(pages);
-    all.map(move |page| first + page as u64)
+/// Whether all that was marked is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AllWritten {
+    /// The time was over before.
+    GoesOn,
+    Yes,
+    /// Yes, and the record need not say any more that clients may be missing.
+    LacksNoneNow,
+}
+
+/// Pages that the file of the next holder needs: of the record, of entries, and of rows in use.
+pub(super) fn pages_needed(table: &WrittenTable) -> usize {
+    let entries = table.len() / SEGMENT_BYTES * ENTRIES_BYTES;
+    let rows: usize = used_ranges(table).iter().map(ExactSizeIterator::len).sum();
+    1 + (entries + rows) / PAGE
+}
+
+/// A page's place in the file.
+fn place_at(place: usize) -> u64 {
+    TABLE_AT + (place * PAGE) as u64
+}
+
+/// Whether a page has entries of clients, and not rows.
+fn has_entries(page: usize) -> bool {
+    page * PAGE % SEGMENT_BYTES < ENTRIES_BYTES
+}
+
+/// Pages in runs of places that one call can write.
+fn side_by_side(places: &mut Places, pages: &[usize]) -> VecDeque<Run> {
+    let mut placed: Run = pages.iter().map(|page| (places.of(*page), *page)).collect();
+    placed.sort_unstable();
+    gather(placed, TOGETHER)
+}
+
+/// Runs of at most so many pages, of places in order.
+fn gather(placed: Run, most: usize) -> VecDeque<Run> {
+    let mut runs = VecDeque::<Run>::new();
+    for (place, page) in placed {
+        match runs.back_mut() {
+            Some(run) if run.len() < most && run[run.len() - 1].0 + 1 == place => {
+                run.push((place, page));
+            }
+            _ => runs.push_back(vec![(place, page)]),
+        }
+    }
+    runs
+}
+
+/// A table on its way from one lease's file to the next, in calls of 1 MiB: who takes it has leases
+/// to renew between them.
+pub(super) struct TakeOver {
+    table: WrittenTable,
+    reading: Option<Reading>,
+}
+
+/// The file of the last holder.
+struct Reading {
+    file: UncachedFile,
+    len: u64,
+    at: u64,
+    seen: Marks,
+}
+
+impl TakeOver {
+    /// To the file of a new lease, from the last complete one, if there is one; `lacks`: its record
+    /// says that it may lack clients.
+    pub(super) fn begin(
+        file: Arc<UncachedFile>,
+        last: Option<UncachedFile>,
+        lacks: bool,
+    ) -> io::Result<TakeOver> {
+        let reading = last.map(|file| {
+            Ok::<_, io::Error>(Reading {
+                len: file.len()?,
+                file,
+                at: TABLE_AT,
+                seen: Marks::new(PAGES_MAX),
+            })
+        });
+        Ok(TakeOver {
+            table: WrittenTable::new(file, lacks)?,
+            reading: reading.transpose()?,
+        })
+    }
+
+    /// One call; whether all is done. After an error there is nothing to go on with.
+    pub(super) fn go_on(&mut self) -> io::Result<bool> {
+        if let Some(mut reading) = self.reading.take() {
+            match reading.at < reading.len {
+                true => {
+                    reading.go_on(&self.table)?;
+                    self.reading = Some(reading);
+                }
+                false => reading.mark_used(&self.table),
+            }
+            return Ok(false);
+        }
+        // Nobody else has the table yet, and nobody reads its file before it is said to be held: it
+        // needs no fence.
+        let mut runs = self.table.runs(&mut self.table.turn(), true);
+        match runs
+            .pop_front()
+            .map_or(Ok(()), |run| self.table.write_run(&run))
+        {
+            // The last complete one stays where it is until there is room.
+            Err(error) if recorded::is_full(&error) => {
+                self.table.set_partial(true);
+                Ok(true)
+            }
+            written => written.map(|()| runs.is_empty()),
+        }
+    }
+
+    /// Not all of it has room.
+    pub(super) fn is_partial(&self) -> bool {
+        self.table.partial.load(Ordering::Acquire)
+    }
+
+    /// The table, when all is done, for whoever may serve the seat now.
+    pub(super) fn done(self, permit: Permit) -> WrittenTable {
+        WrittenTable {
+            permit,
+            ..self.table
+        }
+    }
+}
+
+impl Reading {
+    fn go_on(&mut self, table: &WrittenTable) -> io::Result<()> {
+        let rest = (self.len - self.at).div_ceil(PAGE as u64);
+        let mut pages = vec![Page::ZERO; rest.min(TOGETHER as u64) as usize];
+        self.file.read_below(self.len, self.at, &mut pages)?;
+        for page in &mut pages {
+            let spare = &mut page.0[SPARE_AT..SPARE_AT + 4];
+            let number = u32::from_le_bytes(spare.try_into().expect("four bytes"));
+            spare.fill(0);
+            let Some(number) = number.checked_sub(1).map(|number| number as usize) else {
+                continue;
+            };
+            if number >= PAGES_MAX || self.seen.is_set(number) {
+                let what = format!("the last holder's reply table is damaged (page {number})");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            self.seen.set(number);
+            let segments = number * PAGE / SEGMENT_BYTES + 1;
+            let memory = &table.memory;
+            memory.set_len(memory.len().max(segments * SEGMENT_BYTES));
+            memory.store(number * PAGE, &page.0);
+        }
+        self.at += (pages.len() * PAGE) as u64;
+        Ok(())
+    }
+
+    /// Of the rows those go on that their clients' entries say are used.
+    fn mark_used(&self, table: &WrittenTable) {
+        let used = Marks::new(PAGES_MAX);
+        for range in used_ranges(table) {
+            used.set(range.start / PAGE);
+        }
+        for page in self.seen.set_below(PAGES_MAX) {
+            if has_entries(page) || used.is_set(page) {
+                table.now.set(page);
+            } else {
+                // It is memory, and stays what it was where the kernel has no room to say so.
+                let _ = table.memory.drop_pages(page * PAGE, PAGE);
+            }
+        }
+    }
 }
 
 impl SeatTable for WrittenTable {
@@ -248,6 +438,10 @@ impl SeatTable for WrittenTable {
     fn store_later(&self, at: usize, bytes: &[u8]) {
         self.memory.store(at, bytes);
         self.mark(&self.later, at, bytes.len());
+    }
+
+    fn store_here(&self, at: usize, bytes: &[u8]) {
+        self.memory.store(at, bytes);
     }
 
     fn must_persist(&self) -> bool {
@@ -285,17 +479,20 @@ impl SeatTable for WrittenTable {
         self.inherits_lack
     }
 
+    fn reserve(&self, at: usize, len: usize) -> bool {
+        // The file may have the rows of whoever had them before.
+        self.mark(&self.now, at, len);
+        true
+    }
+
+    /// Only memory is given back here: the caller is the reactor, which waits for no back end.
     fn give_back(&self, at: usize, len: usize) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        for page in at / PAGE..(at + len) / PAGE {
-            self.now.clear(page);
-            self.later.clear(page);
-        }
-        // Room that stays taken is no harm: it is used again.
+        let pages = at / PAGE..(at + len) / PAGE;
+        self.now.clear_all(pages.clone());
+        self.later.clear_all(pages.clone());
+        // Memory that stays taken is no harm: it is used again.
         let _ = self.memory.drop_pages(at, len);
-        if self.is_held() {
-            let _ = self.file.punch(TABLE_AT + at as u64, len as u64);
-        }
+        self.unused.set_all(pages);
     }
 
     fn grow(&self) -> bool {
@@ -304,6 +501,7 @@ impl SeatTable for WrittenTable {
             return false;
         }
         self.memory.set_len(len + SEGMENT_BYTES);
+        // The file tells by its pages how many segments there are.
         self.now.set(len / PAGE);
         true
     }
@@ -314,143 +512,4 @@ impl SeatTable for WrittenTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::uncached::Way;
-    use super::*;
-    use crate::storage::Fence;
-    use crate::storage::scratch::Scratch;
-    use std::os::fd::{AsFd, OwnedFd};
-    use tidegate_sched::Time;
-
-    fn file(scratch: &Scratch, name: &str) -> Arc<UncachedFile> {
-        let dir: OwnedFd = std::fs::File::open(scratch.path()).expect("there").into();
-        let made = UncachedFile::make(dir.as_fd(), name, Way::Past).expect("make");
-        Arc::new(made.expect("new"))
-    }
-
-    fn table(scratch: &Scratch, name: &str, last: Option<&UncachedFile>) -> WrittenTable {
-        let file = file(scratch, name);
-        WrittenTable::take_over(file, Permit::default(), last, false).expect("table")
-    }
-
-    /// All of the client's pages are used.
-    fn entry_of_client_1() -> [u8; 20] {
-        let mut entry = [0; 20];
-        entry[0] = 1;
-        let crc = tidegate_wire::frame::checksum(&entry[..8]);
-        entry[8..12].copy_from_slice(&crc.to_le_bytes());
-        entry
-    }
-
-    #[test]
-    fn what_is_persisted_is_found_by_the_next_holder_and_nothing_else() {
-        let scratch = Scratch::new("written");
-        let first = table(&scratch, "lease.0.1", None);
-        first.store(0, &entry_of_client_1());
-        first.store(ENTRIES_BYTES, b"a row");
-        first.persist().expect("room");
-        first.store(ENTRIES_BYTES + 1024, b"lost with the node");
-        first.store_later(ENTRIES_BYTES + PAGE, b"later");
-        first.persist().expect("room");
-        first.store(ENTRIES_BYTES + 2 * PAGE, b"never persisted");
-        let next = table(&scratch, "lease.0.2", Some(&first.file));
-        let read = |at: usize, len: usize| {
-            let mut bytes = vec![0; len];
-            next.load(at, &mut bytes);
-            bytes
-        };
-        assert_eq!(read(ENTRIES_BYTES, 5), b"a row");
-        assert_eq!(read(ENTRIES_BYTES + 1024, 4), b"lost");
-        assert_eq!(read(ENTRIES_BYTES + PAGE, 5), [0; 5]);
-        assert_eq!(read(ENTRIES_BYTES + 2 * PAGE, 5), [0; 5]);
-        first.write(true).expect("room");
-        let third = table(&scratch, "lease.0.3", Some(&first.file));
-        let mut later = [0; 5];
-        third.load(ENTRIES_BYTES + PAGE, &mut later);
-        assert_eq!(&later, b"later");
-    }
-
-    #[test]
-    fn nothing_is_written_after_the_lease_or_the_release() {
-        let scratch = Scratch::new("written-late");
-        let fence = Fence::default();
-        let file = file(&scratch, "lease.0.1");
-        let late =
-            WrittenTable::take_over(file.clone(), fence.taken(0), None, false).expect("table");
-        late.store(0, &entry_of_client_1());
-        fence.opens_until(Time(0));
-        assert_eq!(late.persist(), Err(Errno::EIO));
-        assert_eq!(file.len().expect("stat"), 0);
-        fence.opens_until(Time(u64::MAX));
-        late.persist().expect("room");
-        late.close();
-        late.store(64, b"more");
-        assert_eq!(late.persist(), Err(Errno::EIO));
-    }
-
-    #[test]
-    fn what_took_longer_than_the_lease_to_write_is_not_persisted() {
-        let scratch = Scratch::new("written-slow");
-        let file = file(&scratch, "lease.0.1");
-        // Open when the writing begins, and closed when it has ended.
-        let fence = Fence::closing_after(1);
-        let slow = WrittenTable::take_over(file, fence.taken(0), None, false).expect("table");
-        slow.store(0, &entry_of_client_1());
-        assert_eq!(slow.persist(), Err(Errno::EIO));
-        assert!(!slow.is_held());
-    }
-
-    #[test]
-    fn a_lost_seat_is_closed_without_waiting_for_what_is_being_written() {
-        let scratch = Scratch::new("written-closed");
-        let fence = Fence::default();
-        let permit = fence.taken(3);
-        let table = WrittenTable::take_over(file(&scratch, "lease.3.1"), permit, None, false);
-        let table = table.expect("table");
-        let hangs = table.writing.lock().expect("whole");
-        table.close();
-        drop(hangs);
-        assert!(!table.is_held() && fence.is_closed_to(3) && !fence.is_closed_to(2));
-        // A later taking of this process has another table.
-        fence.taken(3);
-        assert!(!table.is_held() && !fence.is_closed_to(3));
-        table.close();
-        assert!(!fence.is_closed_to(3));
-    }
-
-    #[test]
-    fn a_table_that_has_grown_is_found_so() {
-        let scratch = Scratch::new("written-grown");
-        let first = table(&scratch, "lease.0.1", None);
-        assert!(first.grow() && first.grow());
-        first.persist().expect("room");
-        let next = table(&scratch, "lease.0.2", Some(&first.file));
-        assert_eq!(next.len(), 3 * SEGMENT_BYTES);
-        next.persist().expect("room");
-        let third = table(&scratch, "lease.0.3", Some(&next.file));
-        assert_eq!(third.len(), 3 * SEGMENT_BYTES);
-    }
-
-    #[test]
-    fn threads_that_persist_at_once_find_all_they_stored() {
-        let scratch = Scratch::new("written-together");
-        let shared = Arc::new(table(&scratch, "lease.0.1", None));
-        shared.store(0, &entry_of_client_1());
-        std::thread::scope(|scope| {
-            for thread in 0..4usize {
-                let shared = shared.clone();
-                scope.spawn(move || {
-                    for row in 0..16 {
-                        let at = ENTRIES_BYTES + (row * 4 + thread) * 1024;
-                        shared.store(at, &[thread as u8 + 1; 100]);
-                        shared.persist().expect("room");
-                        let mut page = [Page::ZERO];
-                        let file_at = TABLE_AT + (at / PAGE * PAGE) as u64;
-                        shared.file.read(file_at, &mut page).expect("read");
-                        assert_eq!(page[0].0[at % PAGE], thread as u8 + 1);
-                    }
-                });
-            }
-        });
-    }
-}
+mod tests;

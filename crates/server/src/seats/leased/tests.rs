@@ -1,12 +1,17 @@
 //! Leases over a real hidden folder: takings, losses, tables that go from hand to hand.
 
+use super::super::uncached::{Page, slow};
 use super::super::{HELD_BYTE, lock};
 use super::*;
 use crate::storage::ofd;
-use crate::storage::scratch::{Scratch, Tmpfs};
+use crate::storage::scratch::Scratch;
 use crate::storage::{ExportOptions, PosixFiles};
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_forward::{ENTRIES_BYTES, SEGMENT_BYTES, SEGMENT_CLIENTS, SeatTable};
 use tidegate_wire::Layout;
+
+mod full;
+mod pieces;
 
 const LAYOUT: Layout = Layout {
     seats: 4,
@@ -60,11 +65,52 @@ fn forwarder(scratch: &Scratch, own: u16) -> (LeasedSeats, Arc<Seats>, Arc<Atomi
 }
 
 fn taken(seats: &mut LeasedSeats, seat: u16) -> TakenSeat {
-    match seats.try_take(seat).expect("the back end works") {
+    match pieces(seats, seat).expect("the back end works") {
         Tried::Taken(taken, _) => taken,
+        Tried::GoesOn => unreachable!("it went on"),
         Tried::Busy => panic!("seat {seat} is busy"),
         Tried::Waits(name) => panic!("seat {seat} is waited for: {name}"),
     }
+}
+
+/// Tries until nothing is left to copy.
+fn pieces(seats: &mut LeasedSeats, seat: u16) -> Result<Tried, SeatsError> {
+    loop {
+        match seats.try_take(seat) {
+            Ok(Tried::GoesOn) => {}
+            other => return other,
+        }
+    }
+}
+
+fn entry(client: u64) -> [u8; 64] {
+    let mut entry = [0; 64];
+    entry[..8].copy_from_slice(&client.to_le_bytes());
+    let crc = tidegate_wire::frame::checksum(&entry[..8]);
+    entry[8..12].copy_from_slice(&crc.to_le_bytes());
+    // One of its pages is used.
+    entry[18..20].copy_from_slice(&0xfffe_u16.to_le_bytes());
+    entry
+}
+
+/// Where the rows of the client in a place are.
+fn rows_at(client: usize) -> usize {
+    let segment = client / SEGMENT_CLIENTS * SEGMENT_BYTES;
+    segment + ENTRIES_BYTES + client % SEGMENT_CLIENTS * (64 << 10)
+}
+
+/// Gives a seat so many clients, each with something in its rows.
+fn fill(table: &dyn SeatTable, clients: usize) {
+    for client in 0..clients {
+        let segment = client / SEGMENT_CLIENTS;
+        while table.len() <= segment * SEGMENT_BYTES {
+            assert!(table.grow());
+        }
+        let at = segment * SEGMENT_BYTES + client % SEGMENT_CLIENTS * 64;
+        table.store(at, &entry(client as u64 + 1));
+        table.store(rows_at(client), &(client as u64).to_le_bytes());
+    }
+    table.persist().expect("room");
 }
 
 fn waits(seats: &mut LeasedSeats, seat: u16) -> bool {
@@ -195,11 +241,7 @@ fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
     let scratch = Scratch::new("leased-table");
     let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
-    let mut entry = [0; 64];
-    entry[0] = 1;
-    let crc = tidegate_wire::frame::checksum(&entry[..8]);
-    entry[8..12].copy_from_slice(&crc.to_le_bytes());
-    first.table.store(0, &entry);
+    first.table.store(0, &entry(1));
     let row = tidegate_forward::ENTRIES_BYTES;
     first.table.store(row, b"an intent");
     first.table.persist().expect("room");
@@ -250,174 +292,4 @@ fn nothing_is_taken_before_what_was_lost_is_let_go() {
     taken(&mut a, 1);
     assert!(!a.options.fence.is_closed());
     taken(&mut a, 0);
-}
-
-/// A row that a holder has persisted for a client, with the client's entry.
-fn persist_row(table: &dyn tidegate_forward::SeatTable, row: &[u8]) {
-    let mut entry = [0; 64];
-    entry[0] = 1;
-    let crc = tidegate_wire::frame::checksum(&entry[..8]);
-    entry[8..12].copy_from_slice(&crc.to_le_bytes());
-    table.store(0, &entry);
-    table.store(tidegate_forward::ENTRIES_BYTES, row);
-    table.persist().expect("room");
-}
-
-fn row_of(taken: &TakenSeat) -> [u8; 9] {
-    let mut bytes = [0; 9];
-    taken
-        .table
-        .load(tidegate_forward::ENTRIES_BYTES, &mut bytes);
-    bytes
-}
-
-/// Renews until what had no room is written: that is not tried each time.
-fn renew_until_there_is_room(seats: &mut LeasedSeats, clock: &Clock) {
-    for _ in 0..10 {
-        let renewal = seats.renew();
-        assert!(renewal.until.is_some(), "the seat is kept meanwhile");
-        if renewal.trouble.is_none() {
-            return;
-        }
-        clock.pass(TTL / 2);
-    }
-    panic!("nothing is written");
-}
-
-/// Fills a file system to its last byte.
-fn fill(scratch: &Scratch) {
-    use std::io::Write;
-    let mut ballast =
-        std::fs::File::create(scratch.path().join("ballast")).expect("a name has room");
-    while ballast.write_all(&[1; 4096]).is_ok() {}
-}
-
-#[test]
-fn a_seat_changes_hands_where_there_is_no_room_for_another_file() {
-    let scratch = Scratch::new("leased-full");
-    let Some(_mount) = Tmpfs::mount(scratch.path(), "4m") else {
-        return;
-    };
-    let (mut a, mut b, clock) = two(&scratch);
-    let first = taken(&mut a, 0);
-    persist_row(&*first.table, b"an intent");
-    assert!(a.renew().until.is_some());
-    fill(&scratch);
-    assert!(a.renew().until.is_some(), "records need no more room");
-    clock.lose_lock(0, 0);
-    let second = wait_and_take(&mut b, 0, &clock);
-    assert_eq!(second.generation, first.generation + 1);
-    assert_eq!(&row_of(&second), b"an intent");
-    second
-        .table
-        .store(tidegate_forward::ENTRIES_BYTES, b"its own 2");
-    second.table.persist().expect("the room of that row is had");
-    assert!(b.renew().until.is_some());
-    // Nothing could be made ahead for the third one: it needs room.
-    std::fs::remove_file(scratch.path().join("ballast")).expect("it was made");
-    a.release(0).expect("it was lost");
-    clock.lose_lock(1, 0);
-    let third = wait_and_take(&mut a, 0, &clock);
-    assert_eq!(&row_of(&third), b"its own 2");
-}
-
-#[test]
-fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
-    use super::super::uncached::full::IS_FULL;
-    let scratch = Scratch::new("leased-no-bytes");
-    let (mut a, mut b, clock) = two(&scratch);
-    let first = taken(&mut a, 0);
-    persist_row(&*first.table, b"an intent");
-    IS_FULL.set(true);
-    for _ in 0..5 {
-        clock.pass(TTL / 2);
-        let renewal = a.renew();
-        assert!(renewal.until.is_some() && renewal.lost.is_empty());
-        assert!(busy(&mut b, 0));
-    }
-    clock.lose_lock(0, 0);
-    let second = wait_and_take(&mut b, 0, &clock);
-    assert_eq!(&row_of(&second), b"an intent");
-    assert!(second.table.persist().is_err(), "the copy is not made yet");
-    a.release(0).expect("it was lost");
-    clock.lose_lock(1, 0);
-    let third = wait_and_take(&mut a, 0, &clock);
-    assert_eq!(third.generation, first.generation + 2);
-    assert_eq!(&row_of(&third), b"an intent");
-    b.release(0).expect("it was lost");
-    IS_FULL.set(false);
-    renew_until_there_is_room(&mut a, &clock);
-    third.table.persist().expect("room");
-    assert!(a.renew().until.is_some());
-    let files = a.generations.list().expect("list");
-    assert_eq!(files[&0].leases, [third.generation], "the others are gone");
-    let mut spares = files[&0].spares.clone();
-    spares.sort_unstable();
-    assert_eq!(spares, [1, 2, 3].map(|ahead| third.generation + ahead));
-    clock.lose_lock(0, 0);
-    let fourth = wait_and_take(&mut b, 0, &clock);
-    assert_eq!(&row_of(&fourth), b"an intent");
-}
-
-#[test]
-fn who_holds_something_without_room_to_say_so_is_waited_for() {
-    use super::super::uncached::full::IS_FULL;
-    let scratch = Scratch::new("leased-holders");
-    let (mut a, mut b, clock) = two(&scratch);
-    let first = taken(&mut a, 0);
-    assert!(!first.table.may_lack_holders());
-    IS_FULL.set(true);
-    first.table.store(64, &[1; 64]);
-    assert!(first.table.persist_holders().is_err(), "no record says so");
-    assert!(a.renew().until.is_some());
-    assert_eq!(first.table.persist_holders(), Ok(()));
-    assert!(
-        first.table.persist().is_err(),
-        "an intent is another matter"
-    );
-    clock.lose_lock(0, 0);
-    let second = wait_and_take(&mut b, 0, &clock);
-    assert!(second.table.may_lack_holders());
-    // Nobody has come to it yet when it is lost, too.
-    a.release(0).expect("it was lost");
-    assert!(b.renew().until.is_some());
-    clock.lose_lock(1, 0);
-    let third = wait_and_take(&mut a, 0, &clock);
-    assert!(third.table.may_lack_holders());
-    a.settle(0).expect("the lock works");
-    IS_FULL.set(false);
-    b.release(0).expect("it was lost");
-    renew_until_there_is_room(&mut a, &clock);
-    clock.lose_lock(0, 0);
-    let fourth = wait_and_take(&mut b, 0, &clock);
-    assert!(
-        !fourth.table.may_lack_holders(),
-        "all that came are in the table"
-    );
-}
-
-#[test]
-fn of_two_that_take_a_generation_one_gets_it() {
-    let scratch = Scratch::new("leased-spare");
-    let (mut a, _b, _clock) = two(&scratch);
-    taken(&mut a, 1);
-    let table = a.held[&1].table.clone();
-    let dir = a.generations.folder();
-    let fit = |generation| Spare::default().fit(dir, (0, generation), &table, Way::Past);
-    for made in [false, true] {
-        let generation = 7 + u64::from(made);
-        if made {
-            fit(generation).expect("room");
-        }
-        let took = |made| spare::take(dir, 0, generation, made, Way::Past).expect("take");
-        assert!(took(made).is_some());
-        assert!(took(made).is_none(), "it has been seen before it was moved");
-        assert!(took(false).is_none(), "it has not been seen");
-        fit(generation).expect("it is too late, and no error");
-    }
-    let files = a.generations.list().expect("list");
-    assert_eq!(
-        (&*files[&0].leases, &*files[&0].spares),
-        (&[7, 8][..], &[][..])
-    );
 }

@@ -1,0 +1,209 @@
+//! Takes a seat in pieces: makes the file of a new generation, copies the table of the last one
+//! that is complete, and says in the record that it is held. Between two pieces the leases are
+//! renewed, this one too, so that a table may be as large as it likes.
+
+use super::{Held, LeasedSeats, Tried};
+use crate::seats::generations::{Last, SeatFiles, file_name};
+use crate::seats::record::{Record, Stage};
+use crate::seats::uncached::{UncachedFile, Way};
+use crate::seats::written::TakeOver;
+use crate::seats::{TakenSeat, recorded, spare};
+use std::io;
+use std::sync::Arc;
+use tidegate_forward::SeatTable;
+use tidegate_forward::lease::serves_until;
+use tidegate_sched::Time;
+
+/// A taking whose table is not all there yet.
+pub(super) struct Taking {
+    pub(super) seat: u16,
+    /// From when on its lease counts.
+    began: Time,
+    file: Arc<UncachedFile>,
+    pub(super) record: Record,
+    table: TakeOver,
+    /// The generation whose file has the last whole table.
+    table_of: Option<u64>,
+    /// What was there before.
+    files: SeatFiles,
+}
+
+/// The last table that is whole.
+struct Complete {
+    /// The generation whose file has it.
+    table_of: u64,
+    file: UncachedFile,
+    /// It may lack clients.
+    lacks: bool,
+}
+
+impl Taking {
+    pub(super) fn claim(&self) -> (u16, u64) {
+        (self.seat, self.record.generation)
+    }
+}
+
+impl LeasedSeats {
+    /// Makes the file of a generation, and looks for the last one that is complete.
+    pub(super) fn begin(&mut self, seat: u16, generation: u64, began: Time) -> io::Result<Tried> {
+        let (record_way, table_way) = self.ways();
+        // Before the file is made: each try would leave one.
+        let mut files = self.generations.of_seat(seat)?;
+        let mut last = self.complete(seat, &files.leases)?;
+        let dir = self.generations.folder();
+        let made = files.spares.contains(&generation);
+        let Some(file) = spare::take(dir, seat, generation, made, record_way)? else {
+            // Somebody is faster, whatever the keeper says.
+            return Ok(Tried::Busy);
+        };
+        let mut record = Record {
+            stage: Stage::Taking,
+            generation,
+            renewals: 0,
+            ttl_ns: self.options.ttl_ns,
+            holder: self.holder.clone(),
+            table_of: 0,
+            lacks_holders: false,
+        };
+        recorded::write(&file, &mut record)?;
+        // A listing from before may have been old, and the number of a file given that is gone.
+        let mut now = self.generations.of_seat(seat)?;
+        if now.newest().is_some_and(|newest| newest > generation) {
+            return Ok(Tried::Busy);
+        }
+        now.leases.retain(|number| *number < generation);
+        if now.leases != files.leases {
+            last = self.complete(seat, &now.leases)?;
+        }
+        files = now;
+        let gone = || io::Error::other("it is gone, and was made a moment ago");
+        let table = self.generations.open(seat, generation, table_way)?;
+        let table = Arc::new(table.ok_or_else(gone)?);
+        record.lacks_holders = last.as_ref().is_some_and(|last| last.lacks);
+        let table_of = last.as_ref().map(|last| last.table_of);
+        let last = last.map(|last| last.file);
+        self.taking = Some(Taking {
+            seat,
+            began,
+            file: Arc::new(file),
+            table: TakeOver::begin(table, last, record.lacks_holders)?,
+            record,
+            table_of,
+            files,
+        });
+        Ok(Tried::GoesOn)
+    }
+
+    /// The last table that is whole. A file that cannot be read may have it: what it says was done
+    /// would be done again.
+    fn complete(&self, seat: u16, leases: &[u64]) -> io::Result<Option<Complete>> {
+        for number in leases.iter().rev() {
+            let refused = |number: u64, why: &str| {
+                let name = file_name(seat, number);
+                let what = format!(
+                    "the last holder's file {name} cannot be read: {why}; if its table is to be \
+                     given up, stop all forwarders and remove it"
+                );
+                io::Error::new(io::ErrorKind::InvalidData, what)
+            };
+            let record = match self.generations.record(seat, *number)? {
+                Last::Record(record) if record.stage == Stage::Taking => continue,
+                Last::Unwritten(_) => continue,
+                Last::Gone(_) => return Err(refused(*number, "it is gone")),
+                Last::Unreadable(_, why) => return Err(refused(*number, &why)),
+                Last::Record(record) => record,
+            };
+            let table_of = match record.table_of {
+                0 => *number,
+                elsewhere => elsewhere,
+            };
+            // What another node wrote is not in this one's page cache.
+            let file = self.generations.open(seat, table_of, Way::Past)?;
+            return Ok(Some(Complete {
+                table_of,
+                file: file.ok_or_else(|| refused(table_of, "it is gone"))?,
+                lacks: record.lacks_holders,
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Copies a piece of the table; when it is all there, says so.
+    pub(super) fn go_on(&mut self, mut taking: Taking) -> io::Result<Tried> {
+        self.still_ours(&taking)?;
+        if !taking.table.go_on()? {
+            self.taking = Some(taking);
+            return Ok(Tried::GoesOn);
+        }
+        self.still_ours(&taking)?;
+        if taking.table.is_partial() {
+            taking.record.table_of = taking.table_of.unwrap_or(0);
+        }
+        taking.record.stage = Stage::Held;
+        recorded::write(&taking.file, &mut taking.record)?;
+        self.claims.confirm(taking.seat)?;
+        self.still_ours(&taking)?;
+        let (seat, generation) = taking.claim();
+        self.remove_older(seat, &taking.record, &taking.files);
+        let until = serves_until(taking.began, self.options.ttl_ns);
+        let fence = &self.options.fence;
+        fence.opens_until(match self.held.is_empty() {
+            true => until,
+            false => until.min(fence.until()),
+        });
+        if fence.is_closed() {
+            return Err(too_slow());
+        }
+        let table = Arc::new(taking.table.done(fence.taken(seat)));
+        let held = Held {
+            file: taking.file,
+            record: taking.record,
+            table: table.clone(),
+            spares: Default::default(),
+            in_grace: table.may_lack_holders(),
+            lost: false,
+        };
+        self.held.insert(seat, held);
+        let taken = TakenSeat {
+            seat,
+            generation,
+            table,
+        };
+        Ok(Tried::Taken(taken, self.options.fence.until()))
+    }
+
+    /// An error if the lease of a taking, or of what is held already, has run out.
+    fn still_ours(&self, taking: &Taking) -> io::Result<()> {
+        let until = serves_until(taking.began, self.options.ttl_ns);
+        match self.options.fence.now() >= until || self.lapsed() {
+            true => Err(too_slow()),
+            false => Ok(()),
+        }
+    }
+
+    /// Renews the lease of a taking, or gives it up, if somebody else has the seat.
+    pub(super) fn renew_taking(&mut self, began: Time, dropped: bool) -> io::Result<()> {
+        let Some(mut taking) = self.taking.take() else {
+            return Ok(());
+        };
+        let (seat, generation) = taking.claim();
+        let newest = self.seen.get(&seat).and_then(SeatFiles::newest);
+        if newest != Some(generation) || dropped {
+            self.unclaim(seat);
+            return Ok(());
+        }
+        let written = recorded::write(&taking.file, &mut taking.record);
+        if written.is_ok() && self.still_ours(&taking).is_ok() {
+            taking.began = began;
+        }
+        self.taking = Some(taking);
+        written
+    }
+}
+
+fn too_slow() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        "the back end is too slow: the lease ran out before the seat was taken; raise ttl_ms",
+    )
+}
