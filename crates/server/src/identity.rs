@@ -33,10 +33,7 @@ impl Place {
             });
         }
         let boot = boot_text();
-        let wanted = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
-        let stat = rustix::fs::statx(export, c"", AtFlags::EMPTY_PATH, wanted)?;
-        // A page cache is that of a kernel and a file system, however often it is mounted there.
-        let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+        let (device, stat) = device_text(export)?;
         // Through FUSE the mount's process holds bytes too, and they go with it. The next one may
         // get the same device number.
         let told = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
@@ -54,6 +51,21 @@ impl Place {
 /// This boot of the node.
 pub fn boot() -> u64 {
     hash(&boot_text())
+}
+
+/// What tells the page cache of a file of this file system here from those of other nodes, and of
+/// other mounts of this one.
+pub fn page_cache(file: impl AsFd) -> std::io::Result<u64> {
+    let (device, _) = device_text(file)?;
+    Ok(hash(&format!("{} {device}", boot_text())))
+}
+
+/// A page cache is that of a kernel and a file system, however often it is mounted there.
+fn device_text(file: impl AsFd) -> std::io::Result<(String, rustix::fs::Statx)> {
+    let wanted = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+    let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+    Ok((device, stat))
 }
 
 /// What tells this boot of this kernel from all others, also from those of copied images; where it

@@ -27,8 +27,12 @@ pub use etcd::EtcdError;
 pub use keeper::LeaseKeeper;
 pub use leased::{LeaseOptions, LeasedSeats, Renewal, Tried};
 
+use crate::identity;
 use crate::storage::ofd::{self, Kind};
-use crate::storage::posix::{PosixFiles, SETTLED_BYTE, open_hidden_file, read_or_record};
+use crate::storage::posix::{
+    PosixFiles, SETTLED_BYTE, open_hidden_file, open_hidden_with, read_or_record,
+};
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -50,6 +54,9 @@ const MAGIC: [u8; 8] = *b"tideseat";
 /// used. A table of version 2 reads as one of version 3.
 const VERSION: u32 = 3;
 const VERSION_MIN: u32 = 2;
+
+/// Where a seat's file says which page cache its holder uses.
+const CACHE_AT: u64 = 12;
 
 /// Why seats cannot be had on this export.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +106,17 @@ pub enum SeatsError {
         /// What was configured.
         ours: String,
     },
+    /// A forwarder elsewhere serves the export, and this one was told that all are here.
+    #[error(
+        "a forwarder that holds seat {seat} reaches the export by another mount, of this node or of \
+         another one, and locks alone keep the seats only where all use the same mount: remove \
+         one_node = true from [ownership] of all forwarders of this export, or start them all where \
+         one mount is"
+    )]
+    Elsewhere {
+        /// Its seat.
+        seat: u16,
+    },
     /// etcd, which keeps the seats, does not do what it must.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
@@ -126,6 +144,10 @@ pub struct Seats {
     path: PathBuf,
     locks_work: bool,
     own: u16,
+    /// Seats of the export.
+    count: u16,
+    /// What tells the page cache here from others; never 0.
+    page_cache: u32,
     held: Mutex<BTreeMap<u16, File>>,
     wanted: Mutex<BTreeMap<u16, File>>,
     /// Descriptions that never lock, to look at the locks of others.
@@ -142,11 +164,17 @@ impl Seats {
             path: path.clone(),
             source,
         })?;
+        let page_cache = identity::page_cache(&folder).map_err(|source| SeatsError::File {
+            path: path.clone(),
+            source,
+        })?;
         let seats = Seats {
             folder,
             path,
             locks_work: files.locks_work(),
             own,
+            count: layout.seats,
+            page_cache: page_cache as u32 | 1,
             held: Mutex::default(),
             wanted: Mutex::default(),
             watched: Mutex::default(),
@@ -189,6 +217,9 @@ impl Seats {
         }
         // From here on the lock goes with `file` if anything fails.
         let generation = self.raise_generation(seat, &file)?;
+        if seat == self.own {
+            self.refuse_others_elsewhere()?;
+        }
         let table = MappedTable::map(&file).map_err(|e| self.file_error(seat, e))?;
         held.insert(seat, file);
         drop(held);
@@ -198,6 +229,29 @@ impl Seats {
             generation,
             table: Arc::new(table),
         }))
+    }
+
+    /// An error if a live forwarder has another page cache than this one: what one writes the other
+    /// may not see. Of two that start at once the later one sees the other, or both do: each has
+    /// its lock and has said where it is before it looks.
+    fn refuse_others_elsewhere(&self) -> Result<(), SeatsError> {
+        for seat in (0..self.count).filter(|seat| *seat != self.own) {
+            let error = |e| self.file_error(seat, e);
+            let opened = open_hidden_with(self.folder.as_fd(), &file_name(seat), OFlags::RDONLY);
+            let file = match opened {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                opened => File::from(opened.map_err(error)?),
+            };
+            let mut cache = [0; 4];
+            let held = self.locks_work && self.look(seat, HELD_BYTE).map_err(error)?;
+            // A file of before, or one that is just being made, does not say.
+            let said = held && file.read_exact_at(&mut cache, CACHE_AT).is_ok();
+            let cache = u32::from_le_bytes(cache);
+            if said && cache != 0 && cache != self.page_cache {
+                return Err(SeatsError::Elsewhere { seat });
+            }
+        }
+        Ok(())
     }
 
     /// Says that the grace period of a seat held here is over: from now on this forwarder knows
@@ -318,6 +372,7 @@ impl Seats {
         let mut header = [0; 24];
         header[..8].copy_from_slice(&MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[CACHE_AT as usize..16].copy_from_slice(&self.page_cache.to_le_bytes());
         header[16..].copy_from_slice(&generation.to_le_bytes());
         file.write_all_at(&header, 0).map_err(error)?;
         file.sync_data().map_err(error)?;
@@ -359,8 +414,8 @@ impl Seats {
         })
     }
 
-    /// The same of how seats are kept, in words: who keeps them in one way does not see what is held
-    /// in the other.
+    /// The same of how seats are kept, in words: who keeps them in one way does not see what is
+    /// held in the other.
     pub fn agree_on_keeper(&self, ours: &str) -> Result<(), SeatsError> {
         let (path, theirs) = self.recorded("keeper", &format!("{ours}\n"))?;
         let theirs = theirs.trim().to_owned();

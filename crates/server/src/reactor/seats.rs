@@ -2,7 +2,7 @@
 //! away. On one node the reactor does so itself, by locks; on several a thread does, by leases.
 
 use super::Reactor;
-use crate::seats::{LeaseKeeper, Seats, TakenSeat, sweep_if_settled};
+use crate::seats::{LeaseKeeper, Seats, SeatsError, TakenSeat, sweep_if_settled};
 use crate::storage::{PosixFiles, dead};
 use std::collections::BTreeMap;
 use tidegate_forward::Input;
@@ -33,7 +33,7 @@ pub struct LockKeeper {
     /// Seats of others held here, and whether the core knows that the owner is back.
     foreign: BTreeMap<u16, bool>,
     turn_at: Option<Time>,
-    /// The mount of the back end is dead: why.
+    /// Why the forwarder cannot go on: the mount is dead, or it is not the only one.
     failure: Option<String>,
 }
 
@@ -139,7 +139,10 @@ impl LockKeeper {
             Ok(None) => {}
             Err(error) => {
                 warn!(seat, %error, "seat not taken");
-                self.failure = dead::proof(&self.files).map(|error| dead::words(&error));
+                self.failure = match error {
+                    SeatsError::Elsewhere { .. } => Some(error.to_string()),
+                    _ => dead::proof(&self.files).map(|error| dead::words(&error)),
+                };
             }
         }
         if seat != self.own {

@@ -208,6 +208,24 @@ fn an_export_whose_seats_are_kept_otherwise_is_refused_in_words() {
 }
 
 #[test]
+fn a_live_forwarder_with_another_page_cache_is_not_believed_to_be_here() {
+    let scratch = Scratch::new("seats");
+    let (a, mut b) = (seats_of(&scratch, 0), seats_of(&scratch, 1));
+    a.try_take(0).expect("take").expect("free");
+    b.try_take(1).expect("the same one").expect("free");
+    b.release(1);
+    // As if it were on another node.
+    b.page_cache ^= 2;
+    let refused = b.try_take(1).err().expect("the other one lives");
+    assert!(refused.to_string().contains("holds seat 0"), "{refused}");
+    assert!(b.held().is_empty());
+    // A dead one, or one that has stopped, is no matter.
+    a.release(0);
+    b.try_take(1).expect("nobody else").expect("free");
+    assert!(a.try_take(0).is_err(), "now it is the other one");
+}
+
+#[test]
 fn another_layout_is_refused_in_words() {
     let scratch = Scratch::new("seats");
     seats_of(&scratch, 0);
