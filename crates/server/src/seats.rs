@@ -108,10 +108,10 @@ pub enum SeatsError {
     },
     /// A forwarder elsewhere serves the export, and this one was told that all are here.
     #[error(
-        "a forwarder that holds seat {seat} reaches the export by another mount, of this node or of \
-         another one, and locks alone keep the seats only where all use the same mount: remove \
-         one_node = true from [ownership] of all forwarders of this export, or start them all where \
-         one mount is"
+        "a forwarder that holds seat {seat} reaches the export by another mount, of this node or \
+         of another one, and locks alone keep the seats only where all use the same mount: remove \
+         one_node = true from [ownership] of all forwarders of this export, or start them all \
+         where one mount is"
     )]
     Elsewhere {
         /// Its seat.
