@@ -110,15 +110,16 @@ impl EtcdClaims {
             wants: BTreeSet::new(),
             seen: None,
         };
-        let key = bytes(&claims.key(claims.own, Part::Held));
-        let answer = claims.etcd.call("kv/range", &json!({ "key": key }))?;
+        let key = claims.key(claims.own, Part::Held);
+        let body = json!({ "key": bytes(&key) });
+        let answer = claims.etcd.call("kv/range", &body)?;
+        let text = answer["header"]["cluster_id"].as_str().unwrap_or_default();
         // Beyond what a signed number holds.
-        let cluster = answer["header"]["cluster_id"].as_str();
-        let cluster = cluster.and_then(|text| text.parse::<u64>().ok());
-        let Some(cluster) = cluster else {
+        let Ok(cluster) = text.parse::<u64>() else {
             let what = format!("its answer names no cluster: {answer}");
             return Err(EtcdError::Silent(what).into());
         };
+        claims.etcd.stay_with(text, &key);
         claims.cluster = format!("{cluster:016x}");
         Ok(claims)
     }

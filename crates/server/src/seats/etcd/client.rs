@@ -14,8 +14,11 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 /// gRPC's code for a caller that has not proved who he is.
 const UNAUTHENTICATED: u64 = 16;
-/// Codes for what another member may be able to do: unavailable, deadline exceeded.
-const ELSEWHERE: [u64; 2] = [14, 4];
+/// Codes for what another member may be able to do: cancelled, unknown (which a member says that
+/// stops), deadline exceeded, internal, unavailable, data loss.
+const ELSEWHERE: [u64; 6] = [1, 2, 4, 13, 14, 15];
+/// What etcd says to a token that is older than the last change of its users and roles.
+const OLD_TOKEN: &str = "revision of auth store is old";
 
 /// Why etcd did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +71,10 @@ pub(super) struct Etcd {
     next: usize,
     login: Option<(String, String)>,
     token: Option<String>,
+    /// The cluster that all endpoints must be of, and a key to ask them for.
+    cluster: Option<(String, String)>,
+    /// The endpoint that is asked first has been seen to be of it.
+    known: bool,
     attempt: Duration,
     whole: Duration,
 }
@@ -99,9 +106,18 @@ impl Etcd {
             next: 0,
             login,
             token: None,
+            cluster: None,
+            known: false,
             attempt: ttl / 5 / options.endpoints.len().clamp(1, 2) as u32,
             whole: ttl / 5,
         })
+    }
+
+    /// From now on endpoints of other clusters than this one, by etcd's number, are not used; they
+    /// are asked for that key.
+    pub(super) fn stay_with(&mut self, cluster: &str, key: &str) {
+        self.cluster = Some((cluster.to_owned(), key.to_owned()));
+        self.known = true;
     }
 
     /// Calls a method, logging in first where that is needed. What was sent may have taken effect
@@ -122,6 +138,7 @@ impl Etcd {
                 Err(Asked::LoggedOut) => {}
                 Err(Asked::Elsewhere(why)) => {
                     self.next = (self.next + 1) % self.endpoints.len();
+                    self.known = false;
                     let text = format!("{endpoint}: {why}");
                     if !said.contains(&text) {
                         said.push(text);
@@ -142,21 +159,36 @@ impl Etcd {
         body: &Value,
         limit: Duration,
     ) -> Result<Value, Asked> {
+        let until = Instant::now() + limit;
+        let left = || until.saturating_duration_since(Instant::now());
         if let (Some((user, password)), None) = (&self.login, &self.token) {
             let login = json!({ "name": user, "password": password });
-            let answer = self.post(endpoint, "auth/authenticate", &login, limit)?;
+            let answer = self.post(endpoint, "auth/authenticate", &login, left())?;
             self.token = answer["token"].as_str().map(str::to_owned);
         }
-        let asked = self.post(endpoint, method, body, limit);
+        let asked = self.recognise(endpoint, left());
+        let asked = asked.and_then(|()| self.post(endpoint, method, body, left()));
         match &asked {
             // A token is forgotten by a member that starts anew, and after a while.
-            Err(Asked::Final(EtcdError::Refused { code, .. }))
-                if *code == UNAUTHENTICATED && self.token.take().is_some() =>
+            Err(Asked::Final(EtcdError::Refused { code, message, .. }))
+                if (*code == UNAUTHENTICATED || message.contains(OLD_TOKEN))
+                    && self.token.take().is_some() =>
             {
                 Err(Asked::LoggedOut)
             }
             _ => asked,
         }
+    }
+
+    /// Sees that an endpoint is of the cluster before it is asked to change anything: what another
+    /// one does or refuses says nothing of seats.
+    fn recognise(&mut self, endpoint: &str, limit: Duration) -> Result<(), Asked> {
+        if let Some((_, key)) = self.cluster.as_ref().filter(|_| !self.known) {
+            let body = json!({ "key": bytes(key), "serializable": true, "keys_only": true });
+            self.post(endpoint, "kv/range", &body, limit)?;
+        }
+        self.known = true;
+        Ok(())
     }
 
     fn post(
@@ -186,10 +218,17 @@ impl Etcd {
         };
         let error = &answer["error"];
         if status.is_success() && error.is_null() {
-            return Ok(match &answer["result"] {
+            let answer = match &answer["result"] {
                 Value::Null => answer,
                 result => result.clone(),
-            });
+            };
+            let found = &answer["header"]["cluster_id"];
+            return match (&self.cluster, found.as_str()) {
+                (Some((ours, _)), Some(found)) if ours != found => Err(Asked::Elsewhere(format!(
+                    "it is of another cluster, {found}"
+                ))),
+                _ => Ok(answer),
+            };
         }
         let code = [&answer["code"], &error["grpc_code"]].map(Value::as_u64);
         let code = code.into_iter().flatten().next().unwrap_or(0);

@@ -1,6 +1,7 @@
 //! Which server is asked, and how both ends prove who they are.
 
 use super::*;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -216,4 +217,76 @@ fn servers_and_forwarders_prove_themselves_by_certificates() {
         error.to_string().contains("holds no certificate (PEM)"),
         "{error}"
     );
+}
+
+#[test]
+fn another_cluster_at_one_of_the_endpoints_gives_no_seat_away() {
+    let (Some(mut server), Some(other)) = (Server::start(), Server::start()) else {
+        return;
+    };
+    let scratch = Scratch::new("etcd-two");
+    let mut etcd = server.options();
+    let mut a = forwarder(&scratch, &etcd, 0);
+    etcd.endpoints.extend(other.options().endpoints);
+    let mut b = forwarder(&scratch, &etcd, 1);
+    taken(&mut a, 0);
+    server.kill();
+    let Err(error) = b.try_take(0) else {
+        panic!("the other cluster knows nothing of the holder");
+    };
+    let error = error.to_string();
+    assert!(error.contains("another cluster"), "{error}");
+    server.again();
+    assert!(a.renew().until.is_some());
+}
+
+/// Answers requests with these, one after another.
+fn answers(all: Vec<(u16, &'static str)>) -> EtcdOptions {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for (status, body) in all {
+            let (mut stream, _) = listener.accept().expect("asked");
+            let mut asked = Vec::new();
+            let mut bytes = [0; 4096];
+            // All bodies asked with are objects.
+            while !asked.ends_with(b"}") {
+                let len = stream.read(&mut bytes).expect("asked");
+                asked.extend(&bytes[..len]);
+            }
+            let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\n", body.len());
+            let whole = format!("{head}Connection: close\r\n\r\n{body}");
+            stream.write_all(whole.as_bytes()).expect("asked");
+        }
+    });
+    EtcdOptions {
+        endpoints: vec![format!("http://{address}")],
+        ..EtcdOptions::default()
+    }
+}
+
+#[test]
+fn a_login_from_before_users_changed_is_renewed() {
+    let token = (200, r#"{"token":"t"}"#);
+    let old = r#"{"error":"etcdserver: revision of auth store is old","code":3}"#;
+    let all = vec![token, (400, old), token, (200, r#"{"done":"1"}"#)];
+    let scratch = Scratch::new("etcd-old-login");
+    let path = private(&scratch, "password", "right");
+    let options = EtcdOptions {
+        user: Some("io".to_owned()),
+        password_file: Some(path),
+        ..answers(all)
+    };
+    let answer = raw(&options, "kv/range", json!({})).expect("logged in again");
+    assert_eq!(answer["done"], "1");
+}
+
+#[test]
+fn a_member_that_cannot_go_on_is_left_for_another() {
+    let stopped = r#"{"error":"raft: stopped","code":2}"#;
+    let mut options = answers(vec![(500, stopped)]);
+    let other = answers(vec![(200, r#"{"done":"1"}"#)]);
+    options.endpoints.extend(other.endpoints);
+    let answer = raw(&options, "kv/range", json!({})).expect("the other one goes on");
+    assert_eq!(answer["done"], "1");
 }
