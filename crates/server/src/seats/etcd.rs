@@ -44,6 +44,9 @@ pub(super) struct EtcdClaims {
     lease: Option<Lease>,
     /// Seats claimed here, with the revision of the key.
     held: BTreeMap<u16, i64>,
+    /// Seats whose key may be this process's though it does not hold them, since an answer was
+    /// lost: their owners would wait as long as it renews its lease.
+    unsure: BTreeSet<u16>,
     /// Seats that this forwarder waits for.
     wants: BTreeSet<u16>,
     /// Who had the seat that was last tried.
@@ -107,6 +110,7 @@ impl EtcdClaims {
             ttl,
             lease: None,
             held: BTreeMap::new(),
+            unsure: BTreeSet::new(),
             wants: BTreeSet::new(),
             seen: None,
         };
@@ -224,16 +228,59 @@ impl EtcdClaims {
             false => compare.push(is(Part::Wanted, 0)),
         }
         let body = json!({ "compare": compare, "success": then });
+        // A call that was repeated also says that something has changed where it was the first
+        // that did it.
+        self.unsure.insert(seat);
         let answer = self.etcd.call("kv/txn", &body)?;
         let taken = answer["succeeded"].as_bool() == Some(true);
         if taken {
+            self.unsure.remove(&seat);
             self.held
                 .insert(seat, number(&answer["header"]["revision"]));
         }
         Ok(taken)
     }
 
+    /// Makes sure that one of the seats in doubt is not held in this process's name. A taking that
+    /// is still on its way finds then that something has changed.
+    fn settle_doubt(&mut self) -> Result<(), EtcdError> {
+        let Some(seat) = self.unsure.first().copied() else {
+            return Ok(());
+        };
+        let mut read = self
+            .read(&[(seat, Part::Held), (seat, Part::Generation)])?
+            .into_iter();
+        let (held, last) = (read.next().flatten(), read.next().flatten());
+        let by = held.as_ref().and_then(|key| holder(&key.value));
+        let ours = by.is_some_and(|by| by.id == self.holder.id);
+        let (part, found) = match ours {
+            true => (Part::Held, held),
+            false => (Part::Generation, last),
+        };
+        let key = bytes(&self.key(seat, part));
+        let revision = found.as_ref().map_or(0, |key| key.revision);
+        let change = match found {
+            Some(_) if ours => json!({ "request_delete_range": { "key": key } }),
+            // The same again: what changes is its revision.
+            last => {
+                let number = last.map_or_else(|| first_generation().to_string(), |key| key.value);
+                json!({ "request_put": { "key": key, "value": bytes(&number) } })
+            }
+        };
+        let revision = revision.to_string();
+        let body = json!({
+            "compare": [{ "key": key, "target": "MOD", "mod_revision": revision }],
+            "success": [change],
+        });
+        let answer = self.etcd.call("kv/txn", &body)?;
+        if answer["succeeded"].as_bool() == Some(true) {
+            self.unsure.remove(&seat);
+        }
+        Ok(())
+    }
+
     fn try_claim(&mut self, seat: u16, newest: Option<u64>) -> Result<Claim, EtcdError> {
+        self.settle_doubt()?;
         let lease = self.fresh_lease()?;
         let keys = [Part::Held, Part::Generation, Part::Wanted].map(|part| (seat, part));
         let mut read = self.read(&keys)?.into_iter();
@@ -348,7 +395,12 @@ impl Claims for EtcdClaims {
             let now = now.unwrap_or(0);
             Some(format!("{by} has taken it with generation {now}"))
         };
-        Ok(read.into_iter().zip(held).map(lost).collect())
+        let lost = read.into_iter().zip(held).map(lost).collect();
+        // What counts is said; the rest is tried again.
+        if let Err(error) = self.settle_doubt() {
+            tracing::debug!(%error, "a seat that is not held here may still be claimed");
+        }
+        Ok(lost)
     }
 
     fn release(&mut self, seat: u16) -> io::Result<()> {
@@ -361,6 +413,9 @@ impl Claims for EtcdClaims {
             "success": [{ "request_delete_range": { "key": key } }],
         });
         let released = self.etcd.call("kv/txn", &body);
+        if released.is_err() {
+            self.unsure.insert(seat);
+        }
         released.map(|_| ()).map_err(io::Error::other)
     }
 
@@ -394,9 +449,10 @@ impl Claims for EtcdClaims {
 }
 
 impl Drop for EtcdClaims {
-    /// All that is left of this process goes at once, if etcd answers in time.
+    /// What is left of this process goes at once, if etcd answers in time. A seat that was not let
+    /// go in order may have a call to the back end under way: it is free when the lease has ended.
     fn drop(&mut self) {
-        if let Some(lease) = self.lease {
+        if let Some(lease) = self.lease.filter(|_| self.held.is_empty()) {
             let body = json!({ "ID": lease.id.to_string() });
             let _ = self.etcd.call("lease/revoke", &body);
         }
