@@ -335,7 +335,7 @@ impl Opens {
     /// Whether a live forwarder holds the seat and has been told all opens.
     fn is_settled(&self, seat: u16) -> bool {
         if let Some(fence) = &self.apart {
-            return lock(&self.settled).contains(&seat) && !fence.is_closed();
+            return lock(&self.settled).contains(&seat) && !fence.is_closed_to(seat);
         }
         let mut seats = lock(&self.seats);
         let fd = match seats.entry(seat) {

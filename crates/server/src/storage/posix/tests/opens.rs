@@ -42,6 +42,17 @@ fn without_locks_a_name_taken_elsewhere_leaves_the_file_until_the_holder_sweeps(
 }
 
 #[test]
+fn without_locks_who_has_lost_a_seat_keeps_its_files_though_nobody_told_the_names() {
+    let (mut rig, _other, fence) = apart();
+    let file = rig.create("file");
+    let seat = LAYOUT.seat_of_file(file);
+    // Found out by a renewal, which is still busy with the other seats.
+    fence.taken(seat).close();
+    rig.files.unlink(None, rig.root, b"file").expect("unlink");
+    assert_eq!(rig.orphans(), 1, "it may be open at the next holder's");
+}
+
+#[test]
 fn without_locks_only_a_settled_holder_sweeps_and_not_a_file_that_still_has_its_name() {
     let (mut rig, mut other, fence) = apart();
     let root = other.root().expect("root").handle;
