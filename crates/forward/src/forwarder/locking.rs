@@ -21,7 +21,11 @@ impl Forwarder {
             } => self.set_lock(key, handle, lock, wait, reclaim),
             Op::TestLock { handle, lock } => {
                 let found = self.locks.test(handle, owner(lock.owner), lock);
-                self.answer(key, Ok(Outcome::Lock(found)));
+                let grace = self.seats[self.requests[key].seat].in_grace();
+                // Where none is found, its owner may not have told it yet.
+                let known = found.is_some() || !grace;
+                let result = known.then_some(Outcome::Lock(found));
+                self.answer(key, result.ok_or(Status::TryLater));
             }
             Op::DropLocks {
                 handle,

@@ -21,6 +21,13 @@ fn lock(handle: Handle, wait: bool, reclaim: bool) -> Op {
 }
 
 /// An operation on seat `seat` of two that changes nothing.
+fn test_lock(handle: Handle) -> Op {
+    let Op::SetLock { lock, .. } = lock(handle, false, false) else {
+        unreachable!()
+    };
+    Op::TestLock { handle, lock }
+}
+
 fn ask(world: &World, seat: u16) -> Op {
     let layout = world.config(0, 2).layout;
     let inode = (2..).find(|inode| {
@@ -167,6 +174,8 @@ fn locks_are_reclaimed_in_grace_in_which_no_new_ones_are_granted() {
     }
     let asked = other.call(&mut second, lock(file, false, false));
     assert_eq!(asked, Err(Status::TryLater));
+    let asked = other.call(&mut second, test_lock(file));
+    assert_eq!(asked, Err(Status::TryLater), "its holder has not told it");
     let waits = other.send(&mut second, lock(file, true, false), &[]);
     let reach = Op::Reach {
         handle: file,
@@ -178,6 +187,8 @@ fn locks_are_reclaimed_in_grace_in_which_no_new_ones_are_granted() {
     holder
         .call(&mut second, lock(file, false, true))
         .expect("reclaimed");
+    let found = other.call(&mut second, test_lock(file));
+    assert!(matches!(found, Ok(Outcome::Lock(Some(_)))), "{found:?}");
     holder.call(&mut second, Op::ReclaimDone).expect("told");
     assert_eq!(second.reclaimed, [0]);
     assert!(second.replies.is_empty(), "the holder has it");
