@@ -424,9 +424,11 @@ impl Claims for EtcdClaims {
         Ok(())
     }
 
-    /// Also put anew by each try, if it is gone.
+    /// Each try puts it anew if it is gone; to say it again would be a write of etcd each time.
     fn want(&mut self, seat: u16) -> Result<(), SeatsError> {
-        self.wants.insert(seat);
+        if !self.wants.insert(seat) {
+            return Ok(());
+        }
         let lease = self.fresh_lease()?;
         Ok(self.put_wanted(seat, lease)?)
     }

@@ -401,6 +401,17 @@ fn an_owner_that_waits_gets_its_seat_from_the_stand_in_and_nobody_else_does() {
     assert_eq!(stand_in.wanted(&[0]).expect("etcd runs"), [0; 0]);
     owner.want(0).expect("etcd runs");
     assert_eq!(stand_in.wanted(&[0]).expect("etcd runs"), [0]);
+    let revision = || {
+        let read = raw(&etcd, "kv/range", json!({ "key": key("wanted") })).expect("etcd runs");
+        number(&read["header"]["revision"])
+    };
+    let before = revision();
+    owner.want(0).expect("etcd runs");
+    assert_eq!(
+        revision(),
+        before,
+        "an owner says it again five times a second"
+    );
     // The word is lost with etcd's lease, and said again by the next try.
     raw(&etcd, "kv/deleterange", json!({ "key": key("wanted") })).expect("etcd runs");
     assert!(try_take(&mut owner, 0).is_none());
