@@ -29,6 +29,10 @@ pub(super) fn append(
     let Err(access) = files.write_at(handle, offset, payload) else {
         return Ok(Outcome::Appended { offset, len });
     };
+    // What is there by now may be the next holder's, who also finds out what became of ours.
+    if access == Access::NotHeld || !log.row.table.is_held() {
+        return Err(Access::NotHeld);
+    }
     let grown = files
         .attr(handle)
         .map_or(0, |attr| attr.size.saturating_sub(offset));

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::storage::{Fence, Permit};
-use tidegate_wire::{SetAttr, SetTime};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use tidegate_forward::{RowAddress, SEGMENT_BYTES, SeatTable, effect};
+use tidegate_wire::{Op, SetAttr, SetTime};
 
 /// Everything that is in a directory, with what can be changed of it.
 fn all_of(dir: &std::path::Path) -> Vec<String> {
@@ -120,4 +123,66 @@ fn a_hidden_name_stays_with_the_next_holder_when_the_seat_is_lost() {
     rig.files.permit = held;
     rig.files.closed(file).expect("closed");
     assert_eq!(rig.orphans(), 0);
+}
+
+/// A table whose seat is lost when an intent has been persisted; its next holder appends at once.
+struct LastOne {
+    bytes: Mutex<Vec<u8>>,
+    file: std::fs::File,
+    permit: Permit,
+}
+
+impl SeatTable for LastOne {
+    fn load(&self, at: usize, bytes: &mut [u8]) {
+        let all = self.bytes.lock().expect("no panic");
+        bytes.copy_from_slice(&all[at..][..bytes.len()]);
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        self.bytes.lock().expect("no panic")[at..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn must_persist(&self) -> bool {
+        true
+    }
+
+    fn persist(&self) -> Result<(), Errno> {
+        (&self.file).write_all(b"theirs").expect("room");
+        self.permit.close();
+        Ok(())
+    }
+
+    fn grow(&self) -> bool {
+        false
+    }
+
+    fn len(&self) -> usize {
+        SEGMENT_BYTES
+    }
+}
+
+#[test]
+fn bytes_that_the_next_holder_appends_are_not_taken_for_ours() {
+    let mut rig = rig("fenced-append");
+    let handle = rig.create("file");
+    let mut options = std::fs::OpenOptions::new();
+    let permit = Fence::default().taken(0);
+    rig.files.permit = permit.clone();
+    let table = LastOne {
+        bytes: Mutex::new(vec![0; SEGMENT_BYTES]),
+        file: options.append(true).open(rig.path("file")).expect("there"),
+        permit,
+    };
+    let row = RowAddress {
+        seat: 0,
+        table: Arc::new(table),
+        row: 0,
+        sequence: 1,
+        unresolved: Vec::new(),
+    };
+    let op = Op::Append { handle };
+    let done = effect::perform(&mut rig.files, None, &op, Some(&row), b"ours");
+    assert_eq!(done, Err(Access::NotHeld));
+    let bytes = std::fs::read(rig.path("file")).expect("there");
+    assert_eq!(bytes, b"theirs");
 }
