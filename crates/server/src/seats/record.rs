@@ -213,9 +213,15 @@ impl Record {
     }
 }
 
-/// The namespace that process numbers of this process belong to; 0 if the system does not say.
+/// The namespace that process numbers of this process belong to; 0 if the system does not say, or
+/// if `/proc` is that of another namespace, whose processes have other numbers.
 fn process_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
+    let own = std::fs::read_link("/proc/self").ok();
+    let shown = own.and_then(|own| own.to_str()?.parse().ok());
+    if shown != Some(std::process::id()) {
+        return 0;
+    }
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
 }
 
@@ -301,5 +307,45 @@ mod tests {
         assert!(!record.lease().free, "on another node nobody can know");
         record.stage = Stage::Free;
         assert!(record.lease().free);
+    }
+
+    /// Run by the next one.
+    #[test]
+    #[ignore = "means something only in a namespace of its own"]
+    fn processes_of_another_namespace_are_told_apart() {
+        assert_ne!(std::fs::read_link("/proc/self").expect("mounted"), {
+            std::path::PathBuf::from(std::process::id().to_string())
+        });
+        let holder = Holder::own(0).expect("random numbers");
+        assert!(
+            !Holder {
+                began: holder.began + 1,
+                ..holder
+            }
+            .is_dead()
+        );
+    }
+
+    #[test]
+    fn nobody_is_dead_where_proc_shows_the_processes_of_another_namespace() {
+        let inner = "seats::record::tests::processes_of_another_namespace_are_told_apart";
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork"]);
+        if !command
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success())
+        {
+            return println!("skipped: this system lets no user make namespaces");
+        }
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork"]);
+        command.arg(std::env::current_exe().expect("its path"));
+        let ran = command
+            .args(["--exact", inner, "--ignored"])
+            .output()
+            .expect("it is there");
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
     }
 }
