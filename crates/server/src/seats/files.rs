@@ -98,6 +98,8 @@ impl Claims for FileClaims {
 
     fn release(&mut self, seat: u16) -> io::Result<()> {
         self.locks.release(seat);
+        // An owner that could not take its seat leaves it to others until it asks again.
+        self.locks.stop_wanting(seat);
         Ok(())
     }
 

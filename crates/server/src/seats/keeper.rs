@@ -61,6 +61,10 @@ struct Rounds {
     said: Arc<Mutex<Said>>,
     waker: Arc<Waker>,
     awaits_own: bool,
+    /// When the own seat is tried again: after a failure stand-ins come first for a while.
+    own_again: Instant,
+    /// The last renewal did not come through, and those to come must not wait for other calls.
+    behind: bool,
     /// Since when another process of the own index is seen to hold the own seat.
     doubled_since: Option<Instant>,
     /// Seats of others held here, and whether the core knows that the owner is back.
@@ -115,6 +119,8 @@ impl LeaseKeeper {
             said: said.clone(),
             waker,
             awaits_own: false,
+            own_again: now,
+            behind: false,
             doubled_since: None,
             foreign: BTreeMap::new(),
             hoped: BTreeMap::new(),
@@ -279,6 +285,7 @@ impl Rounds {
         }
         let renewal = self.seats.renew();
         let renewed = renewal.until.is_some();
+        self.behind = !renewed && renewal.trouble.is_some();
         let mut inputs: Vec<Input> = Vec::new();
         for (seat, why) in renewal.lost {
             warn!(seat, "seat lost: {why}");
@@ -302,7 +309,10 @@ impl Rounds {
     }
 
     fn look(&mut self) {
-        if self.awaits_own {
+        if self.behind && self.seats.has_leases() {
+            return;
+        }
+        if self.awaits_own && Instant::now() >= self.own_again {
             self.take_own(false);
         }
         let mut back = Vec::new();
@@ -326,7 +336,11 @@ impl Rounds {
 
     fn take_own(&mut self, first: bool) {
         match self.try_take(self.own) {
-            Some(Tried::Taken(..)) | None => self.doubled_since = None,
+            Some(Tried::Taken(..)) => self.doubled_since = None,
+            None => {
+                self.doubled_since = None;
+                self.own_again = Instant::now() + self.ttl / 2;
+            }
             Some(Tried::Busy | Tried::GoesOn) => self.wait_for_own(first, None),
             Some(Tried::Waits(name)) => self.wait_for_own(first, Some(name)),
         }

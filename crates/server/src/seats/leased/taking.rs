@@ -8,6 +8,7 @@ use crate::seats::record::{Record, Stage};
 use crate::seats::uncached::{UncachedFile, Way};
 use crate::seats::written::TakeOver;
 use crate::seats::{TakenSeat, recorded, spare};
+use rustix::fs::AtFlags;
 use std::io;
 use std::sync::Arc;
 use tidegate_forward::SeatTable;
@@ -46,16 +47,32 @@ impl Taking {
 impl LeasedSeats {
     /// Makes the file of a generation, and looks for the last one that is complete.
     pub(super) fn begin(&mut self, seat: u16, generation: u64, began: Time) -> io::Result<Tried> {
-        let (record_way, table_way) = self.ways();
+        let (record_way, _) = self.ways();
         // Before the file is made: each try would leave one.
-        let mut files = self.generations.of_seat(seat)?;
-        let mut last = self.complete(seat, &files.leases)?;
+        let files = self.generations.of_seat(seat)?;
+        let last = self.complete(seat, &files.leases)?;
         let dir = self.generations.folder();
         let made = files.spares.contains(&generation);
         let Some(file) = spare::take(dir, seat, generation, made, record_way)? else {
             // Somebody is faster, whatever the keeper says.
             return Ok(Tried::Busy);
         };
+        let begun = self.begin_with(seat, (generation, began), file, (files, last));
+        if !matches!(begun, Ok(Tried::GoesOn)) {
+            self.give_up(seat, generation);
+        }
+        begun
+    }
+
+    /// The same, when the file is there.
+    fn begin_with(
+        &mut self,
+        seat: u16,
+        (generation, began): (u64, Time),
+        file: UncachedFile,
+        (files, mut last): (SeatFiles, Option<Complete>),
+    ) -> io::Result<Tried> {
+        let (_, table_way) = self.ways();
         let mut record = Record {
             stage: Stage::Taking,
             generation,
@@ -75,7 +92,6 @@ impl LeasedSeats {
         if now.leases != files.leases {
             last = self.complete(seat, &now.leases)?;
         }
-        files = now;
         let gone = || io::Error::other("it is gone, and was made a moment ago");
         let table = self.generations.open(seat, generation, table_way)?;
         let table = Arc::new(table.ok_or_else(gone)?);
@@ -89,7 +105,7 @@ impl LeasedSeats {
             table: TakeOver::begin(table, last, record.lacks_holders)?,
             record,
             table_of,
-            files,
+            files: now,
         });
         Ok(Tried::GoesOn)
     }
@@ -130,12 +146,21 @@ impl LeasedSeats {
 
     /// Copies a piece of the table; when it is all there, says so.
     pub(super) fn go_on(&mut self, mut taking: Taking) -> io::Result<Tried> {
-        self.still_ours(&taking)?;
-        if !taking.table.go_on()? {
-            self.taking = Some(taking);
-            return Ok(Tried::GoesOn);
+        let copied = self
+            .still_ours(&taking)
+            .and_then(|()| taking.table.go_on())
+            .and_then(|whole| self.still_ours(&taking).map(|()| whole));
+        match copied {
+            Ok(true) => {}
+            Ok(false) => {
+                self.taking = Some(taking);
+                return Ok(Tried::GoesOn);
+            }
+            Err(error) => {
+                self.give_up(taking.seat, taking.record.generation);
+                return Err(error);
+            }
         }
-        self.still_ours(&taking)?;
         if taking.table.is_partial() {
             taking.record.table_of = taking.table_of.unwrap_or(0);
         }
@@ -170,6 +195,13 @@ impl LeasedSeats {
             table,
         };
         Ok(Tried::Taken(taken, self.options.fence.until()))
+    }
+
+    /// Removes the file of a taking that came to nothing: others would wait for its lease. It says
+    /// nothing that anybody needs before it says that the seat is held.
+    fn give_up(&self, seat: u16, generation: u64) {
+        let name = file_name(seat, generation);
+        let _ = rustix::fs::unlinkat(self.generations.folder(), name, AtFlags::empty());
     }
 
     /// An error if the lease of a taking, or of what is held already, has run out.

@@ -60,6 +60,12 @@ fn a_taking_that_outlasts_its_lease_is_given_up() {
     assert!(error.to_string().contains("too slow"), "{error}");
     assert!(b.held().is_empty() && !b.has_leases());
     slow::each_call_takes(&[], 0);
+    let files = b.generations.of_seat(0).expect("list");
+    assert_eq!(
+        files.leases.len(),
+        1,
+        "nobody waits for what came to nothing"
+    );
     let mut bytes = [0; 8];
     taken(&mut b, 0).table.load(rows_at(3_999), &mut bytes);
     assert_eq!(
@@ -67,6 +73,20 @@ fn a_taking_that_outlasts_its_lease_is_given_up() {
         3_999,
         "what it began is passed over"
     );
+}
+
+#[test]
+fn an_owner_that_cannot_take_its_seat_leaves_it_to_others() {
+    let scratch = Scratch::new("leased-cannot");
+    let (mut a, mut b, clock) = two(&scratch);
+    fill(&*taken(&mut b, 0).table, 4_000);
+    a.want(0).expect("locks work");
+    b.release(0).expect("release");
+    assert!(busy(&mut b, 0), "the owner waits for it");
+    slow::each_call_takes(&clock.0, 20 * MS);
+    assert!(pieces(&mut a, 0).is_err(), "it is too slow");
+    slow::each_call_takes(&[], 0);
+    taken(&mut b, 0);
 }
 
 #[test]
