@@ -175,9 +175,10 @@ pub trait Files {
     fn removexattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8]) -> Done<()>;
     /// pread, short only at the end of the file; `len` is at most a payload's.
     fn read_at(&mut self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>>;
-    /// pwrite of all bytes at one offset (append); how many were written before an error is told by
-    /// the size.
-    fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()>;
+    /// pwrite of all bytes at one offset (append); returns how many were written, fewer where some
+    /// were before an error. [`Access::NotHeld`] is told whatever was written: the seat's next
+    /// holder finds out.
+    fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64>;
     /// Wall clock, ns since 1970, as file times are stamped (for telling our own creates).
     fn wall_ns(&mut self) -> i64;
 }

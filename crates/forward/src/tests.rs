@@ -315,7 +315,7 @@ impl Host {
                             let files: &mut dyn crate::Files = &mut self.files;
                             files
                                 .write_at(handle, part.offset, bytes)
-                                .map(|()| part.len)
+                                .map(|written| written as u32)
                         }
                     });
                 }

@@ -9,7 +9,10 @@ use tidegate_wire::{Attr, Caller, Handle, Outcome, SetAttr, SetTime};
 const PERMISSIONS: u32 = 0o7777;
 const XATTR_CREATE: u32 = 1;
 
-/// Writes at the end. A write that fails half way counts for what it wrote, as write(2) does.
+/// Writes at the end. A write that fails half way counts for what it wrote, as write(2) does: file
+/// systems that have no room for all take whole pages of it. How much that was is what the write
+/// itself says; the size does not tell, for others may have made the file longer meanwhile. It is
+/// not cut off again, because what others wrote behind it since would go with it.
 pub(super) fn append(
     files: &mut dyn Files,
     handle: Handle,
@@ -26,20 +29,8 @@ pub(super) fn append(
         len,
         checksum: checksum(payload),
     })?;
-    let Err(access) = files.write_at(handle, offset, payload) else {
-        return Ok(Outcome::Appended { offset, len });
-    };
-    // What is there by now may be the next holder's, who also finds out what became of ours.
-    if access == Access::NotHeld || !log.row.table.is_held() {
-        return Err(Access::NotHeld);
-    }
-    let grown = files
-        .attr(handle)
-        .map_or(0, |attr| attr.size.saturating_sub(offset));
-    match grown.min(len) {
-        0 => Err(access),
-        len => Ok(Outcome::Appended { offset, len }),
-    }
+    let len = files.write_at(handle, offset, payload)?;
+    Ok(Outcome::Appended { offset, len })
 }
 
 /// All bytes are there, ours by their checksum; a part of them is cut off again, if it is ours as
@@ -191,55 +182,4 @@ pub(super) fn was_xattr_removed(
 }
 
 #[cfg(all(test, feature = "model"))]
-mod tests {
-    use super::*;
-    use crate::model::{Disk, Switch};
-
-    /// A file of 10 bytes whose append of "record" at its end was begun by a process that died.
-    fn after(effect: impl Fn(&mut dyn Files, Handle)) -> (Option<Outcome>, std::vec::Vec<u8>) {
-        let disk = Disk::new();
-        let mut files = disk.files(&Switch::new());
-        let root = disk.root().handle;
-        let file = files.create(None, root, b"f", 0o644).expect("made").handle;
-        files.write_at(file, 0, b"0123456789").expect("written");
-        effect(&mut files, file);
-        let sum = checksum(b"record");
-        let told = was_appended(&mut files, file, (10, 6), sum, Some(b"record")).expect("told");
-        (told, disk.contents("f").expect("there"))
-    }
-
-    #[test]
-    fn an_append_is_done_where_its_own_bytes_are() {
-        let (told, bytes) = after(|files, file| {
-            files.write_at(file, 10, b"record").expect("written");
-            files.write_at(file, 30, b"others'").expect("written");
-        });
-        assert_eq!(told, Some(Outcome::Appended { offset: 10, len: 6 }));
-        assert_eq!(bytes.len(), 37);
-    }
-
-    #[test]
-    fn growth_by_others_is_no_append_and_stays() {
-        let (told, bytes) = after(|files, file| {
-            files.write_at(file, 30, b"others'").expect("written");
-        });
-        assert_eq!(told, None);
-        assert_eq!(&bytes[30..], b"others'");
-    }
-
-    #[test]
-    fn what_others_appended_after_a_loss_stays() {
-        let (told, bytes) = after(|files, file| {
-            files.write_at(file, 10, b"new").expect("written");
-        });
-        assert_eq!((told, &bytes[..]), (None, &b"0123456789new"[..]));
-    }
-
-    #[test]
-    fn a_part_is_cut_off() {
-        let (told, bytes) = after(|files, file| {
-            files.write_at(file, 10, b"rec").expect("written");
-        });
-        assert_eq!((told, &bytes[..]), (None, &b"0123456789"[..]));
-    }
-}
+mod tests;

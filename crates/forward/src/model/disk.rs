@@ -30,6 +30,8 @@ pub(super) struct Inodes {
     births: bool,
     /// Changes that took effect, for tests of "once".
     pub(super) effects: u64,
+    /// Bytes that may still be written.
+    pub(super) room: u64,
 }
 
 /// One file.
@@ -62,6 +64,7 @@ impl Disk {
             processes: 0,
             births: true,
             effects: 0,
+            room: u64::MAX,
         };
         inodes.add(None, DIRECTORY | 0o777);
         inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;
@@ -104,6 +107,11 @@ impl Disk {
     /// Sets the clock.
     pub fn set_wall_ns(&self, wall_ns: i64) {
         self.lock().wall_ns = wall_ns;
+    }
+
+    /// From now on so many bytes can be written, then it is full.
+    pub fn set_room(&self, bytes: u64) {
+        self.lock().room = bytes;
     }
 
     /// Changes that took effect so far.
@@ -150,6 +158,16 @@ impl Disk {
 }
 
 impl Inodes {
+    /// How many of so many bytes there is room for, which is taken.
+    pub(super) fn take_room(&mut self, wanted: usize) -> Result<usize, Errno> {
+        let taken = self.room.min(wanted as u64);
+        self.room -= taken;
+        match taken == 0 && wanted > 0 {
+            true => Err(Errno::ENOSPC),
+            false => Ok(taken as usize),
+        }
+    }
+
     /// A new inode without a name.
     pub(super) fn add(&mut self, caller: Option<&Caller>, mode: u32) -> u64 {
         let inode = match self.free.pop_first() {

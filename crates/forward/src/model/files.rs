@@ -572,7 +572,7 @@ impl Files for ModelFiles {
         }
     }
 
-    fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
+    fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
         if self.switch.is_killed() && self.switch.tears() {
             let half = &bytes[..bytes.len() / 2];
             let mut inodes = self.disk.lock();
@@ -584,12 +584,13 @@ impl Files for ModelFiles {
         if inodes.of(handle)?.attr.mode & KIND == DIRECTORY {
             return Err(Errno::EISDIR.into());
         }
+        let written = inodes.take_room(bytes.len())?;
         inodes.write(handle.inode, mount.as_ref());
-        inodes.of(handle)?.data.write(offset, bytes);
+        inodes.of(handle)?.data.write(offset, &bytes[..written]);
         touch(&mut inodes, handle)?;
         drop(inodes);
-        self.wrote(handle, offset + bytes.len() as u64);
-        Ok(())
+        self.wrote(handle, offset + written as u64);
+        Ok(written as u64)
     }
 
     fn wall_ns(&mut self) -> i64 {

@@ -80,6 +80,11 @@ pub(crate) fn proof(files: &PosixFiles) -> Option<io::Error> {
     error.raw_os_error().is_some_and(proves).then_some(error)
 }
 
+/// Whether a call that ended so shows, with what the root says, that the mount is dead.
+pub(super) fn is_proven(files: &PosixFiles, ended: Access) -> bool {
+    may_tell::<()>(&Err(ended)) && proof(files).is_some()
+}
+
 /// For the log and the last line of the forwarder.
 pub(crate) fn words(error: &io::Error) -> String {
     format!(

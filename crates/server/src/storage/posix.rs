@@ -400,7 +400,7 @@ impl Files for PosixFiles {
         self.read_whole(handle, offset, len)
     }
 
-    fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
+    fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
         self.write_whole(handle, offset, bytes)
     }
 

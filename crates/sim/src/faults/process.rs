@@ -454,8 +454,9 @@ impl Process {
                 Ok(read.len() as u32)
             }
             Direction::Write => {
-                tidegate_forward::Files::write_at(&mut self.files, handle, part.offset, bytes)?;
-                Ok(part.len)
+                let files: &mut dyn tidegate_forward::Files = &mut self.files;
+                let written = files.write_at(handle, part.offset, bytes)?;
+                Ok(written as u32)
             }
         }
     }

@@ -122,7 +122,7 @@ pub fn shared_files() -> Disk {
         .and_then(|folder| {
             files.create(None, folder.handle, JOURNAL.as_bytes(), 0o666)?;
             let counter = files.create(None, folder.handle, COUNTER.as_bytes(), 0o666)?;
-            files.write_at(counter.handle, 0, &[0; 8])
+            files.write_at(counter.handle, 0, &[0; 8]).map(drop)
         });
     made.expect("an empty disk takes three files");
     disk

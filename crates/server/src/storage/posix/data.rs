@@ -4,6 +4,7 @@ use super::PosixFiles;
 use super::sys::{self, Done, EXDEV, no};
 use super::table::Known;
 use crate::storage::Permit;
+use crate::storage::dead;
 use crate::storage::ends::Ends;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
@@ -145,13 +146,22 @@ impl PosixFiles {
         Ok(bytes)
     }
 
-    pub(super) fn write_whole(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<()> {
+    pub(super) fn write_whole(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
         let known = self.export.known(handle)?;
         let fd = self.writing_fd(&known)?;
         let _pass = self.export.buffered_pass(&known);
-        write_fully(&fd, offset, bytes, &self.permit)?;
+        let (written, ended) = write_fully(&fd, offset, bytes, &self.permit);
+        match ended {
+            // A dead mount tells nothing: another forwarder finds out what was written.
+            Err(error)
+                if written == 0 || error == Access::NotHeld || dead::is_proven(self, error) =>
+            {
+                return Err(error);
+            }
+            _ => {}
+        }
         self.export.faults.effect("append");
-        Ok(())
+        Ok(written)
     }
 }
 
@@ -198,32 +208,37 @@ impl Source<'_> {
             if read == 0 {
                 break;
             }
-            match write_fully(target, target_at, &buffer[..read], permit) {
+            let (written, ended) = write_fully(target, target_at, &buffer[..read], permit);
+            source_at += written;
+            target_at += written;
+            done += written;
+            match ended {
                 Ok(()) => {}
                 Err(error) if done == 0 || error == Access::NotHeld => return Err(error),
                 // As with the back end's own copies: the next call tells the error.
                 Err(_) => break,
             }
-            source_at += read as u64;
-            target_at += read as u64;
-            done += read as u64;
         }
         Ok(done)
     }
 }
 
-/// pwrite until all is written.
-fn write_fully(fd: &OwnedFd, mut offset: u64, mut bytes: &[u8], permit: &Permit) -> Done<()> {
-    while !bytes.is_empty() {
-        permit.begin()?;
-        let written = retry_on_intr(|| rustix::io::pwrite(fd, bytes, offset)).map_err(no)?;
-        if written == 0 {
-            return Err(Errno::EIO.into());
+/// pwrite until all is written; how much was, and why not all.
+fn write_fully(fd: &OwnedFd, offset: u64, bytes: &[u8], permit: &Permit) -> (u64, Done<()>) {
+    let mut done = 0;
+    let mut write_on = || {
+        while done < bytes.len() {
+            permit.begin()?;
+            let (rest, at) = (&bytes[done..], offset + done as u64);
+            match retry_on_intr(|| rustix::io::pwrite(fd, rest, at)).map_err(no)? {
+                0 => return Err(Errno::EIO.into()),
+                written => done += written,
+            }
         }
-        bytes = &bytes[written..];
-        offset += written as u64;
-    }
-    Ok(())
+        Ok(())
+    };
+    let ended = write_on();
+    (done as u64, ended)
 }
 
 #[cfg(test)]

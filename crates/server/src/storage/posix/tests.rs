@@ -7,6 +7,7 @@ mod fenced;
 mod moved;
 mod names;
 mod opens;
+mod short;
 
 use super::*;
 use crate::seats::Seats;
