@@ -7,7 +7,7 @@
 mod coalesce;
 
 use crate::api::{Client, Context, Data, Errno, OpenFile};
-use crate::wire::{Attr, Handle, Name, SetAttr};
+use crate::wire::{Attr, Extent, Handle, Name, SetAttr};
 use bytes::Bytes;
 use coalesce::Coalescer;
 use std::collections::VecDeque;
@@ -273,8 +273,9 @@ impl File {
         }
     }
 
-    /// Appends in one piece and returns where; at most [`Client::payload_max`] bytes.
-    pub fn append(&self, ctx: &Context, bytes: Bytes) -> Result<u64, Errno> {
+    /// Appends in one piece, at most [`Client::payload_max`] bytes; returns where, and how much: a
+    /// back end that has not room for all may have taken the first bytes.
+    pub fn append(&self, ctx: &Context, bytes: Bytes) -> Result<Extent, Errno> {
         self.flush(ctx)?;
         self.client().append(ctx, self.handle(), bytes)
     }

@@ -186,15 +186,15 @@ fn append(file: &Adopted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> 
     }
     let bytes = memory.gather(client);
     match client.append(&file.context, file.open.handle(), bytes) {
-        Ok(offset) => {
+        Ok(taken) => {
             file.wrote.store(true, Ordering::Relaxed);
             // pwrite appends too, in Linux, and leaves the offset alone.
             if at.is_none() {
-                let end = offset.saturating_add(memory.len as u64);
+                let end = taken.offset.saturating_add(taken.len);
                 // SAFETY: plain numbers.
                 unsafe { libc::lseek64(fd, end as off_t, libc::SEEK_SET) };
             }
-            Done::Moved(memory.len)
+            Done::Moved(taken.len as usize)
         }
         // It was not done: no forwarder has found the file.
         Err(Errno(libc::ESTALE)) => Done::NotOurs,

@@ -145,13 +145,16 @@ impl Client {
         written(self.call(ctx, op, bytes)?)
     }
 
-    /// Appends in one piece (at most `payload_max`); returns where.
-    pub fn append(&self, ctx: &Context, handle: Handle, bytes: Bytes) -> Result<u64, Errno> {
-        if bytes.is_empty() {
-            return self.getattr(ctx, handle).map(|attr| attr.size);
+    /// Appends in one piece (at most `payload_max`); returns where, and how much: a back end that
+    /// has not room for all may have taken the first bytes.
+    pub fn append(&self, ctx: &Context, handle: Handle, bytes: Bytes) -> Result<Extent, Errno> {
+        let asked = bytes.len() as u64;
+        if asked == 0 {
+            let offset = self.getattr(ctx, handle)?.size;
+            return Ok(Extent { offset, len: 0 });
         }
         match self.call(ctx, Op::Append { handle }, bytes)?.outcome {
-            Outcome::Appended { offset, .. } => Ok(offset),
+            Outcome::Appended { offset, len } if len <= asked => Ok(Extent { offset, len }),
             _ => Err(Errno::IO),
         }
     }

@@ -175,12 +175,12 @@ pub unsafe extern "C" fn tidegate_append(
         let len = len.min(opened.file.client().payload_max() as usize);
         // SAFETY: `buffer` is NULL or holds at least `len` bytes.
         let bytes = unsafe { copy(opened.file.client(), buffer, len) };
-        let at = opened.file.append(ctx, bytes)?;
+        let taken = opened.file.append(ctx, bytes)?;
         if !offset.is_null() {
             // SAFETY: not NULL, so it is a place for a number.
-            unsafe { offset.write(at) };
+            unsafe { offset.write(taken.offset) };
         }
-        Ok(len as i64)
+        Ok(taken.len as i64)
     })
 }
 

@@ -38,6 +38,7 @@ fn the_header_is_what_the_code_says() {
 #[test]
 fn a_c_program_can_use_all_of_it() {
     let fake = Fake::start("c");
+    fake.set_room(" world".len() + 3);
     let program = compile(fake.folder());
     let output = Command::new(program)
         .arg(fake.address())

@@ -2,7 +2,7 @@
 
 use crate::fake::{Fake, plain};
 use std::thread;
-use tidegate_client::wire::{Handle, Lock, LockFamily, LockKind, RenameMode, SetAttr};
+use tidegate_client::wire::{Extent, Handle, Lock, LockFamily, LockKind, RenameMode, SetAttr};
 use tidegate_client::{Bytes, Client, Context, Errno};
 
 /// An exclusive lock of the whole file.
@@ -51,7 +51,10 @@ fn what_was_written_is_read() {
     assert_eq!(beyond.len, 100);
     assert_eq!(
         client.append(&ctx, file, Bytes::from_static(b"end")),
-        Ok(5100)
+        Ok(Extent {
+            offset: 5100,
+            len: 3
+        })
     );
     assert_eq!(client.getattr(&ctx, file).expect("attributes").size, 5103);
     let set = SetAttr {

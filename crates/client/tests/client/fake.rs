@@ -115,6 +115,11 @@ impl Fake {
         format!("tcp:{address}")
     }
 
+    /// From now on so many bytes can be appended.
+    pub fn set_room(&self, bytes: usize) {
+        self.with(|state| state.files.room = bytes);
+    }
+
     /// The folder of its socket, which goes with it.
     pub fn folder(&self) -> &Path {
         &self.folder

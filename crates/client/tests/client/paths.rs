@@ -2,6 +2,7 @@
 
 use crate::fake::{Fake, plain};
 use tidegate_client::fs::OpenHow;
+use tidegate_client::wire::Extent;
 use tidegate_client::{Bytes, Context, Errno};
 
 #[test]
@@ -78,8 +79,13 @@ fn opening_follows_open_2() {
     let file = client
         .open_path(&ctx, b"new", &OpenHow::create())
         .expect("there");
-    assert_eq!(file.append(&ctx, Bytes::from_static(b"abc")), Ok(0));
-    assert_eq!(file.append(&ctx, Bytes::from_static(b"def")), Ok(3));
+    let append = |bytes| file.append(&ctx, Bytes::from_static(bytes));
+    assert_eq!(append(b"abc"), Ok(Extent { offset: 0, len: 3 }));
+    fake.set_room(2);
+    assert_eq!(append(b"def"), Ok(Extent { offset: 3, len: 2 }));
+    assert_eq!(append(b"def"), Err(Errno(libc::ENOSPC)));
+    fake.set_room(usize::MAX);
+    assert_eq!(append(b"f"), Ok(Extent { offset: 5, len: 1 }));
     let data = file.pread(&ctx, 2, 100).expect("readable");
     assert_eq!(data.into_bytes(), &b"cdef"[..]);
     let truncate = OpenHow {

@@ -37,6 +37,8 @@ static void files(tidegate_client *client)
     CHECK(tidegate_pread(file, NULL, 1, 0) == -EINVAL);
     CHECK(tidegate_pwrite(file, buffer, SIZE_MAX, 0) == -EINVAL);
     CHECK(tidegate_fsync(file, 0) == 0);
+    CHECK(tidegate_append(file, "again", 5, &at) == 3 && at == 11);
+    CHECK(tidegate_append(file, "in", 2, &at) == -ENOSPC);
     CHECK(tidegate_ftruncate(file, 5) == 0);
     tidegate_attr attr;
     CHECK(tidegate_fstat(file, &attr) == 0 && attr.size == 5 && attr.mode == 0100644);

@@ -7,6 +7,7 @@ use tidegate_client::wire::{Attr, Entry, Handle, Lens, Name, Op, Outcome, Status
 pub const ROOT: Handle = Handle { inode: 2, birth: 1 };
 
 const ENOENT: u16 = 2;
+const ENOSPC: u16 = 28;
 const EEXIST: u16 = 17;
 const ENOTEMPTY: u16 = 39;
 const ENOSYS: u16 = 38;
@@ -17,6 +18,8 @@ pub struct Files {
     names: BTreeMap<Name, u64>,
     files: BTreeMap<u64, Node>,
     inode_next: u64,
+    /// Bytes that may still be appended.
+    pub room: usize,
 }
 
 enum Node {
@@ -34,6 +37,7 @@ impl Default for Files {
             names: BTreeMap::new(),
             files,
             inode_next: 10,
+            room: usize::MAX,
         }
     }
 }
@@ -188,12 +192,17 @@ impl Files {
     }
 
     fn append(&mut self, inode: u64, payload: &[u8]) -> Result<Outcome, u16> {
+        let taken = payload.len().min(self.room);
+        if taken == 0 {
+            return Err(ENOSPC);
+        }
+        self.room -= taken;
         let bytes = self.bytes(inode)?;
         let offset = bytes.len() as u64;
-        bytes.extend_from_slice(payload);
+        bytes.extend_from_slice(&payload[..taken]);
         Ok(Outcome::Appended {
             offset,
-            len: payload.len() as u64,
+            len: taken as u64,
         })
     }
 
