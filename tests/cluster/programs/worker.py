@@ -18,10 +18,17 @@ BLOCK, BLOCKS = 64 << 10, 48
 # Of no effect by their nature; and those after which nobody knows.
 REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 UNKNOWN = {errno.ETIMEDOUT, errno.EIO}
+# How long a back end stays full at most.
+REST_MAX_S = 120
 
 
 class Wrong(Exception):
     pass
+
+
+def record(name, number):
+    """Its filling is the last letter of its writer's name: so a piece that is cut off shows whose it is."""
+    return f"{name} {number} {name[-1] * (number * 37 % 500)}\n".encode()
 
 
 class Worker:
@@ -53,18 +60,23 @@ class Worker:
         return os.path.exists(self.stop)
 
     def append(self):
-        """Records at the end of a file that both nodes append to. Returns sure and unknown numbers."""
+        """Records at the end of a file that both nodes append to. Where a full back end takes the
+        beginning of one only, the rest is appended as soon as it can be. Returns the pieces that are
+        surely there, in their order, and those of unknown fate, as [number, begin, end]."""
         path, sure, unknown, number = f"{self.folder}/log", [], [], 0
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         while not self.stopped():
-            text = f"{self.name} {number} {'.' * (number * 37 % 500)}\n".encode()
-            done, count = self.do("append", os.write, file, text)
-            if done and count != len(text):
-                raise Wrong(f"record {number}: {count} of {len(text)} bytes were taken")
-            if done:
-                sure.append(number)
-            elif done is None:
-                unknown.append(number)
+            text, begin, since = record(self.name, number), 0, time.monotonic()
+            while begin < len(text):
+                done, count = self.do("append", os.write, file, text[begin:])
+                end = begin + count if done else len(text)
+                if done is not False:
+                    (sure if done else unknown).append([number, begin, end])
+                elif begin > 0:
+                    if time.monotonic() - since > REST_MAX_S:
+                        raise Wrong(f"record {number}: no room for what is behind its {begin} bytes")
+                    continue
+                begin = end
             number += 1
             time.sleep(0.005)
         return {"sure": sure, "unknown": unknown}
@@ -79,11 +91,10 @@ class Worker:
         while not self.stopped():
             for block in chance.sample(range(BLOCKS), 3):
                 stamp += 1
-                done, count = self.do("pwrite", os.pwrite, file, stamp.to_bytes(8, "little") * (BLOCK // 8),
-                                      block * BLOCK)
+                done = self.write_block(file, block, stamp)
                 if done is not False:
                     may[block].append(stamp)
-                if done is None or (done and count != BLOCK):
+                if done is None:
                     told = False
             done, _ = self.do("fsync", os.fsync, file)
             if done and told:
@@ -94,8 +105,7 @@ class Worker:
             if not told:
                 for block, stamps in may.items():
                     stamp += 1
-                    again, _ = self.do("pwrite", os.pwrite, file, stamp.to_bytes(8, "little") * (BLOCK // 8),
-                                       block * BLOCK)
+                    again = self.write_block(file, block, stamp)
                     if again is not False:
                         stamps.append(stamp)
                     told = again if block == 0 else told and again
@@ -106,6 +116,12 @@ class Worker:
                 self.look(block, data, may[block])
             time.sleep(0.01)
         return {"may": may}
+
+    def write_block(self, file, block, stamp):
+        """As `do`; None also where there was room for a part of it."""
+        done, count = self.do("pwrite", os.pwrite, file, stamp.to_bytes(8, "little") * (BLOCK // 8),
+                              block * BLOCK)
+        return None if done and count != BLOCK else done
 
     def look(self, block, data, may):
         found = {int.from_bytes(data[at:at + 8], "little") for at in range(0, len(data), 8)} or {0}
@@ -152,27 +168,37 @@ def run(kind, folder, name, stop):
                    "refusals": worker.refused, "doubts": worker.unknown, **result}, file)
 
 
+def verify_log(data, writers):
+    """Takes the log apart from its beginning: pieces that are surely there come in the order of their
+    writer, others anywhere, each once, and nothing else is there. `writers`: what was kept, by name.
+    Where several pieces fit, the longest is tried first, and the others if that leads nowhere."""
+    def pieces(kind):
+        return [[record(name, number)[begin:end] for number, begin, end in kept[kind]] + [b""]
+                for name, kept in writers.items()]
+    sure, loose = pieces("sure"), [text for own in pieces("unknown") for text in own if text]
+    ways, farthest = [(0, (0,) * len(sure), frozenset(range(len(loose))))], (0, [])
+    while ways:
+        at, taken, left = ways.pop()
+        awaited = [own[count] for own, count in zip(sure, taken)]
+        if at == len(data) and not any(awaited):
+            return
+        farthest = max(farthest, (at, awaited))
+        fit = [(len(text), taken[:own] + (taken[own] + 1,) + taken[own + 1:], left)
+               for own, text in enumerate(awaited) if text and data.startswith(text, at)]
+        fit += [(len(loose[one]), taken, left - {one}) for one in left if data.startswith(loose[one], at)]
+        ways += [(at + length, *rest) for length, *rest in sorted(fit, key=lambda one: one[0])]
+    at, awaited = farthest
+    raise Wrong(f"at {at} of {len(data)} in the log is {data[at:at + 80]!r}; what surely comes: "
+                f"{[text[:40] for text in awaited]}")
+
+
 def verify(folder, name, kept):
     kind = kept["kind"]
-    if kind == "append":
-        seen = {}
-        for line in open(f"{folder}/log", "rb").read().splitlines():
-            words = line.decode(errors="replace").split(" ")
-            if len(words) != 3 or not words[1].isdigit() or words[2] != "." * (int(words[1]) * 37 % 500):
-                raise Wrong(f"not a record: {line[:80]!r}")
-            if words[0] == name:
-                seen[int(words[1])] = seen.get(int(words[1]), 0) + 1
-        wrong = [f"{number} is there {seen.get(number, 0)} times" for number in kept["sure"]
-                 if seen.get(number, 0) != 1]
-        wrong += [f"{number}, of unknown fate, is there {seen[number]} times" for number in kept["unknown"]
-                  if seen.get(number, 0) > 1]
-        if wrong:
-            raise Wrong(f"{len(wrong)} records wrong: {wrong[:5]}")
-    elif kind == "synced":
+    if kind == "synced":
         with open(f"{folder}/synced-{name}", "rb") as file:
             for block in range(BLOCKS):
                 Worker(folder, name, "").look(block, file.read(BLOCK), kept["may"][str(block)])
-    else:
+    elif kind == "names":
         there = set(os.listdir(f"{folder}/names-{name}"))
         for number, sure in kept["left"].items():
             mine = {entry for entry in there if entry.rstrip("dlr") == number}
@@ -181,10 +207,16 @@ def verify(folder, name, kept):
 
 
 if sys.argv[1] == "verify":
-    for stopped in sys.argv[3:]:
+    said = {stopped.rsplit(".", 1)[1]: json.load(open(stopped)) for stopped in sys.argv[3:]}
+    for worker, kept in said.items():
         try:
-            verify(sys.argv[2], stopped.rsplit(".", 1)[1], json.load(open(stopped)))
+            verify(sys.argv[2], worker, kept)
         except Wrong as wrong:
-            sys.exit(f"{stopped.rsplit('.', 1)[1]}: {wrong}")
+            sys.exit(f"{worker}: {wrong}")
+    try:
+        with open(f"{sys.argv[2]}/log", "rb") as log:
+            verify_log(log.read(), {worker: kept for worker, kept in said.items() if kept["kind"] == "append"})
+    except Wrong as wrong:
+        sys.exit(str(wrong))
 else:
     run(*sys.argv[1:])
