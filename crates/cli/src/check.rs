@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 ///
 /// Start it on each node, with the directory as forwarders would have it mounted (not a mount of
 /// Tidegate). Makes a folder `.tidegate-check` there and removes it. Exit code 0 if it is fit for
-/// several nodes (for one, if one took part), 1 if not, 2 for wrong use.
+/// several nodes (for one, if one took part), 1 if not or if all used one mount, 2 for wrong use.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Check {
@@ -169,7 +169,7 @@ fn page(checked: &Checked) -> String {
              locks are missing\n",
         );
     }
-    if checked.same_mount {
+    if checked.same_mount && checked.fit_several().is_some() {
         text.push_str(
             "Some instances work on one mount of one node: what they see of each other says \
              nothing of several nodes.\n",
@@ -185,6 +185,10 @@ fn verdict(name: &str, fit: Option<bool>, checked: &Checked, several: bool) -> S
     let missing = checked.missing(several);
     match (fit, missing) {
         (Some(true), _) => format!("{name}: fit\n"),
+        (None, _) if checked.one_mount => format!(
+            "{name}: not tried: all instances used one mount of one node, and saw its memory of \
+             files; start one on each node, on its own mount\n"
+        ),
         (None, _) => format!("{name}: not tried; start it on them with --nodes\n"),
         (Some(false), Some(one)) => format!(
             "{name}: not fit, for {}: {}; {}\n",
@@ -214,6 +218,7 @@ fn page_of_json(checked: &Checked) -> serde_json::Value {
         "mount_point": checked.backend.mount_point.display().to_string(),
         "nodes": checked.nodes,
         "same_mount": checked.same_mount,
+        "one_mount": checked.one_mount,
         "led": checked.led,
         "fit_one_node": checked.fit_one(),
         "fit_several_nodes": checked.fit_several(),

@@ -21,6 +21,7 @@ pub const FOLDER: &str = ".tidegate-check";
 /// Words at the end of a talk.
 const FIT: &str = "fit";
 const UNFIT: &str = "unfit";
+const ONE_MOUNT: &str = "one-mount";
 const FAILED: &str = "failed";
 const DIE: &str = "die";
 /// Between beats of an instance that waits.
@@ -65,9 +66,11 @@ pub struct Checked {
     pub nodes: Vec<String>,
     /// Two of them work on one mount, so what one has written the other remembers.
     pub same_mount: bool,
-    /// Whether this instance led; others learn only whether the pairs were in order.
+    /// All of them do: what they see of each other is the memory of one kernel.
+    pub one_mount: bool,
+    /// Whether this instance led; others learn only what it found of the pairs.
     pub led: bool,
-    /// Whether pairs were in order; None on one node.
+    /// Whether pairs were in order; None where none on two mounts was tried.
     pub pairs_fit: Option<bool>,
 }
 
@@ -86,15 +89,25 @@ impl Checked {
     pub fn fit_with_etcd(&self) -> bool {
         let others = self.findings.without_locks();
         let fit = others.missing(true, self.backend.reach).is_none();
-        fit && self.led && self.pairs_fit.is_some() && self.fit_several() == Some(false)
+        fit && self.led
+            && !self.one_mount
+            && self.pairs_fit.is_some()
+            && self.fit_several() == Some(false)
     }
 
-    /// Fit for forwarders on several; None if one instance alone cannot tell.
+    /// Fit for forwarders on several; None if one instance alone, or one mount, cannot tell.
     pub fn fit_several(&self) -> Option<bool> {
         match self.missing(true) {
             Some(_) => Some(false),
             None => self.pairs_fit,
         }
+    }
+
+    /// Takes in what came of the pairs, in the word that the instance that led says to all.
+    fn hear(&mut self, word: &str) {
+        self.one_mount |= word == ONE_MOUNT;
+        self.same_mount |= self.one_mount;
+        self.pairs_fit = (word != ONE_MOUNT).then_some(word == FIT);
     }
 }
 
@@ -113,6 +126,7 @@ pub fn check(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Checked, CheckError> {
         findings: alone,
         nodes: vec![rustix::system::uname().nodename().to_string_lossy().into()],
         same_mount: false,
+        one_mount: false,
         led: true,
         pairs_fit: None,
     };
@@ -129,7 +143,8 @@ pub fn check(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Checked, CheckError> {
         0 => lead(plan, until, &mut seat, &mut place, &mut checked, tell)?,
         _ => {
             checked.led = false;
-            checked.pairs_fit = Some(follow(plan, until, &mut seat, &mut place, tell)?);
+            let word = follow(plan, until, &mut seat, &mut place, tell)?;
+            checked.hear(word);
         }
     }
     Ok(checked)
@@ -164,6 +179,8 @@ fn lead(
     mounts.sort_unstable();
     mounts.dedup();
     checked.same_mount = mounts.len() < usize::from(plan.nodes);
+    checked.one_mount = mounts.len() == 1;
+    let reach = checked.backend.reach;
     let tried = pairs(plan, seat, place, tell).and_then(|mut findings| {
         if let Some(dies) = others.iter().find(|one| one.body == DIE) {
             dead_node(seat, place, dies.from, until, &mut findings, tell)?;
@@ -171,8 +188,9 @@ fn lead(
         Ok(findings)
     });
     let word = match &tried {
-        Ok(findings) if findings.missing(true, checked.backend.reach).is_none() => FIT,
-        Ok(_) => UNFIT,
+        Ok(findings) if findings.missing(true, reach).is_some() => UNFIT,
+        Ok(_) if checked.one_mount => ONE_MOUNT,
+        Ok(_) => FIT,
         Err(_) => FAILED,
     };
     for one in &others {
@@ -181,9 +199,8 @@ fn lead(
             let _ = remote.end(word);
         }
     }
-    let findings = tried?;
-    checked.pairs_fit = Some(findings.missing(true, checked.backend.reach).is_none());
-    checked.findings.add(findings);
+    checked.findings.add(tried?);
+    checked.hear(word);
     Ok(())
 }
 
@@ -297,14 +314,14 @@ fn dead_node(
     }
 }
 
-/// Does what the leading instance says; whether the pairs were in order.
+/// Does what the leading instance says; its word for what came of the pairs.
 fn follow(
     plan: &Plan,
     until: Instant,
     seat: &mut Seat,
     place: &mut Local,
     tell: &dyn Fn(&str),
-) -> Result<bool, CheckError> {
+) -> Result<&'static str, CheckError> {
     let (mut beat, mut heard) = (0, Instant::now());
     let mut dying = false;
     let word = if plan.dies { DIE } else { "" };
@@ -327,15 +344,19 @@ fn follow(
         }
         match seat.post.caller().map_err(system)? {
             Some(caller) => match serve(&mut seat.post, &caller, place).map_err(system)? {
-                Some(said) if said == FIT => return Ok(true),
-                Some(said) if said == UNFIT => return Ok(false),
                 Some(said) if said == FAILED => {
                     let what =
                         "the instance that leads has lost another one; its output says which";
                     return Err(CheckError::Nodes(what.to_owned()));
                 }
                 Some(said) if said == DIE => dying = true,
-                _ => {}
+                Some(said) => {
+                    let words = [FIT, UNFIT, ONE_MOUNT];
+                    if let Some(word) = words.into_iter().find(|word| said == *word) {
+                        return Ok(word);
+                    }
+                }
+                None => {}
             },
             None => seat.post.beat_with(word).map_err(system)?,
         }
@@ -343,5 +364,49 @@ fn follow(
             tell("this node has a lock: kill it now (power off, or the mount's daemon by SIGKILL)");
         }
         std::thread::sleep(BEAT / 4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Reach;
+
+    #[test]
+    fn what_is_told_of_pairs_is_the_verdict_unless_this_node_lacks_something() {
+        let judged = |word: &str, lacks: Option<&str>| {
+            let mut findings = Findings::new();
+            findings.tell("sizes", true, String::new);
+            if let Some(name) = lacks {
+                findings.tell(name, false, || "refused".to_owned());
+            }
+            let mut checked = Checked {
+                backend: Backend {
+                    kind: "nfs4".to_owned(),
+                    source: "server:/x".to_owned(),
+                    mount_point: "/mnt".into(),
+                    options: Vec::new(),
+                    reach: Reach::Cached,
+                },
+                findings,
+                nodes: Vec::new(),
+                same_mount: false,
+                one_mount: false,
+                led: true,
+                pairs_fit: None,
+            };
+            checked.hear(word);
+            (checked.fit_several(), checked.fit_with_etcd())
+        };
+        assert_eq!(judged(FIT, None), (Some(true), false));
+        assert_eq!(judged(UNFIT, None).0, Some(false));
+        assert_eq!(judged(FIT, Some("hard links")), (Some(false), false));
+        assert_eq!(
+            judged(FIT, Some("locks leave the node")),
+            (Some(false), true)
+        );
+        assert_eq!(judged(ONE_MOUNT, None), (None, false));
+        let lacks_locks = judged(ONE_MOUNT, Some("locks leave the node"));
+        assert_eq!(lacks_locks, (Some(false), false), "the rest was not tried");
     }
 }
