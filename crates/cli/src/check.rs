@@ -175,8 +175,9 @@ fn page(checked: &Checked) -> String {
              nothing of several nodes.\n",
         );
     }
-    if checked.fit_several() != Some(true) {
-        text.push_str(&format!("settings: {}\n", backend.settings().line()));
+    text.push_str(&format!("settings: {}\n", backend.settings().line()));
+    if let Some(line) = backend.settings().dead_node() {
+        text.push_str(&format!("a dead node: {line}\n"));
     }
     text
 }
@@ -225,6 +226,7 @@ fn page_of_json(checked: &Checked) -> serde_json::Value {
         "fit_several_nodes_with_etcd":
             checked.fit_several() == Some(true) || checked.fit_with_etcd(),
         "settings": checked.backend.settings().line(),
+        "dead_node": checked.backend.settings().dead_node(),
         "properties": rows,
     })
 }

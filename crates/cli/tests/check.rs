@@ -50,6 +50,7 @@ fn alone_it_judges_one_node_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("\none node: fit\n"), "{text}");
     assert!(text.contains("\nseveral nodes: not tried; start"), "{text}");
+    assert!(text.contains("\nsettings: "), "{text}");
     scratch.assert_empty();
 }
 

@@ -15,7 +15,9 @@ pub struct Settings {
     pub mount: &'static str,
     /// What is set at the servers; empty for nothing.
     pub servers: &'static str,
-    /// Properties whose lack has another cure than the two above.
+    /// How long a dead node's locks live, and what shortens it; empty where that is not known.
+    dead_node: &'static str,
+    /// Properties whose lack has another cure than those above.
     cures: &'static [(&'static str, &'static str)],
 }
 
@@ -23,6 +25,9 @@ const LOCKS: &str = "locks between nodes";
 const LOCAL: &str = "locks leave the node";
 const BYTE_LOCKS: &str = "byte locks";
 const GROUPS: &str = "groups of callers";
+
+const CEPH_DEAD: &str = "ceph fs set FS session_timeout 30; ceph fs set FS session_autoclose 30 \
+                         (300 s by default until a dead node is evicted)";
 
 const SETTINGS: &[Settings] = &[
     Settings {
@@ -33,6 +38,8 @@ const SETTINGS: &[Settings] = &[
         servers: "gluster volume set VOLUME network.remote-dio enable; for o in stat-prefetch \
                   quick-read io-cache read-ahead readdir-ahead write-behind open-behind \
                   nl-cache; do gluster volume set VOLUME performance.$o off; done",
+        dead_node: "gluster volume set VOLUME network.ping-timeout 10; gluster volume set VOLUME \
+                    server.tcp-user-timeout 10 (42 s each by default)",
         cures: &[(GROUPS, "mount it with gid-timeout=0")],
     },
     Settings {
@@ -40,6 +47,7 @@ const SETTINGS: &[Settings] = &[
         name: "CephFS (ceph-fuse)",
         mount: "as it is by default",
         servers: "",
+        dead_node: CEPH_DEAD,
         cures: &[(
             BYTE_LOCKS,
             "set fuse_default_permissions and locks as by default",
@@ -50,6 +58,7 @@ const SETTINGS: &[Settings] = &[
         name: "CephFS (kernel)",
         mount: "as it is by default, with a cephx user that may write",
         servers: "",
+        dead_node: CEPH_DEAD,
         cures: &[],
     },
     Settings {
@@ -57,6 +66,8 @@ const SETTINGS: &[Settings] = &[
         name: "NFS",
         mount: "vers=4.2,noac,lookupcache=none,hard, and neither nolock nor local_lock",
         servers: "",
+        dead_node: "lease-time=30 and grace-time=30 under [nfsd] in the server's nfs.conf (90 s by \
+                    default; those of other servers in their documentation)",
         cures: &[
             (
                 LOCKS,
@@ -77,6 +88,9 @@ const SETTINGS: &[Settings] = &[
         name: "Lustre",
         mount: "flock",
         servers: "",
+        dead_node: "servers evict it within some 1.5 times their obd_timeout (`lctl get_param \
+                    timeout`, 100 s by default): lower it as far as the network allows, or let \
+                    etcd keep the seats",
         cures: &[(LOCAL, "mount it with flock, not with localflock")],
     },
     Settings {
@@ -84,13 +98,19 @@ const SETTINGS: &[Settings] = &[
         name: "GPFS",
         mount: "as it is by default",
         servers: "",
+        dead_node: "its disk lease ends after some 35 s by default (failureDetectionTime in \
+                    mmlsconfig), then its log is recovered",
         cures: &[],
     },
     Settings {
         kinds: &["beegfs"],
         name: "BeeGFS",
         mount: "as it is by default",
-        servers: "in beegfs-client.conf tuneUseGlobalFileLocks = true, tuneFileCacheType = none",
+        servers: "in beegfs-client.conf tuneUseGlobalFileLocks = true, sysXAttrsEnabled = true, \
+                  sysCreateHardlinksAsSymlinks = false",
+        dead_node: "tuneClientAutoRemoveMins in beegfs-mgmtd.conf (half an hour or an hour by \
+                    default, never less than 5 min): longer than any client waits, so let etcd \
+                    keep the seats if nodes may die",
         cures: &[],
     },
     Settings {
@@ -98,6 +118,7 @@ const SETTINGS: &[Settings] = &[
         name: "OrangeFS",
         mount: "it has no byte locks between nodes: one node only",
         servers: "",
+        dead_node: "",
         cures: &[],
     },
     Settings {
@@ -105,6 +126,7 @@ const SETTINGS: &[Settings] = &[
         name: "sshfs",
         mount: "it has no locks and no common view of a file: one node only",
         servers: "",
+        dead_node: "",
         cures: &[],
     },
     Settings {
@@ -112,6 +134,7 @@ const SETTINGS: &[Settings] = &[
         name: "a folder of the host",
         mount: "cache=none",
         servers: "",
+        dead_node: "",
         cures: &[],
     },
     Settings {
@@ -120,6 +143,7 @@ const SETTINGS: &[Settings] = &[
         mount: "without caches of attributes, names and data (often attr_timeout=0,\
                 entry_timeout=0,negative_timeout=0,direct_io)",
         servers: "",
+        dead_node: "",
         cures: &[],
     },
 ];
@@ -130,6 +154,7 @@ const OF_ONE_NODE: Settings = Settings {
     name: "a file system of one node",
     mount: "none are needed, and its forwarders all run on this node",
     servers: "",
+    dead_node: "",
     cures: &[],
 };
 
@@ -139,6 +164,7 @@ const UNKNOWN: Settings = Settings {
     name: "a file system that is not known here",
     mount: "without caches of attributes, names and data, and with locks between nodes",
     servers: "",
+    dead_node: "",
     cures: &[],
 };
 
@@ -171,6 +197,17 @@ impl Backend {
 }
 
 impl Settings {
+    /// What to set so that programs outlast a dead node, in one line; None where there is nothing.
+    pub fn dead_node(&self) -> Option<String> {
+        let say = || {
+            format!(
+                "clients wait 60 s, so its locks must be free by then: {}",
+                self.dead_node
+            )
+        };
+        (!self.dead_node.is_empty()).then(say)
+    }
+
     /// Mount and servers in one line.
     pub fn line(&self) -> String {
         let mount = format!("mount options of {}: {}", self.name, self.mount);
@@ -211,6 +248,40 @@ mod tests {
             ..of("ext4")
         };
         assert_eq!(local.settings().name, "a file system of one node");
+    }
+
+    #[test]
+    fn each_type_that_nodes_share_has_its_time_limits_for_a_dead_one() {
+        for (kind, names) in [
+            (
+                "fuse.glusterfs",
+                ["server.tcp-user-timeout", "network.ping-timeout"],
+            ),
+            ("fuse.ceph-fuse", ["session_timeout", "session_autoclose"]),
+            ("ceph", ["session_timeout", "session_autoclose"]),
+            ("nfs4", ["lease-time", "grace-time"]),
+            ("lustre", ["obd_timeout", "evict"]),
+            ("gpfs", ["failureDetectionTime", "lease"]),
+            ("beegfs", ["tuneClientAutoRemoveMins", "etcd"]),
+        ] {
+            let told = of(kind).settings().dead_node().expect(kind);
+            assert!(names.iter().all(|name| told.contains(name)), "{told}");
+            assert!(told.contains("60 s"), "{told}");
+        }
+        assert_eq!(of("9p").settings().dead_node(), None);
+    }
+
+    #[test]
+    fn beegfs_is_told_no_setting_that_it_does_not_have() {
+        let line = of("beegfs").settings().line();
+        for name in [
+            "tuneUseGlobalFileLocks",
+            "sysXAttrsEnabled",
+            "sysCreateHardlinksAsSymlinks",
+        ] {
+            assert!(line.contains(name), "{line}");
+        }
+        assert!(!line.contains("tuneFileCacheType = none"), "{line}");
     }
 
     #[test]
