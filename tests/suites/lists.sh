@@ -60,6 +60,9 @@ check "one forwarder at two addresses" refused "$A and $T0 are one forwarder, 0 
 check "one address twice" refused "$A is named twice" "$A" "$A"
 check "a forwarder of another export" refused "$F serves another export .*; name forwarders of one" "$A" "$F"
 check "too many" refused "3 addresses are named, and the export has 2.*none.sock" "$A" "$B" "unix:$WORK/none.sock"
+warned() { agrees "$@" && [ "$(wc -l < "$ERR")" = 1 ] && grep -q 'none.sock is named and left out .*No such file.*correct the list' "$ERR"; }
+check "a wrong address beside a right one" warned 2 "$A" "unix:$WORK/none.sock"
+check "in the place of the other one" warned 2 "unix:$WORK/none.sock" "$A"
 check "no forwarder at all" refused "none.sock: No such file" "unix:$WORK/none.sock"
 printf '# both\n%s\n\n%s # the second\n' "$B" "$A" > "$WORK/list"
 check "a file, in any order" agrees 2 "@$WORK/list"

@@ -116,7 +116,7 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
     options.timeout = limit.unwrap_or(options.timeout);
     options.secret_file.clone_from(&found.secret_file);
     pipeline(&mut options, found)?;
-    Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
+    let client = Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
         (ConnectError::Refused(address, reason), Some(file))
             if !address.starts_with("unix:") && *reason == Errno::ACCES.to_string() =>
         {
@@ -125,6 +125,10 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
                 "forwarder {address} refused the session: {reason}; is {file} its secret?"
             ))
         }
-        _ => error.into(),
-    })
+        _ => Fail::from(error),
+    })?;
+    for line in client.left_out() {
+        eprintln!("tidegate: warning: {line}");
+    }
+    Ok(client)
 }

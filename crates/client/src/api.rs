@@ -95,6 +95,11 @@ impl Client {
         self.host.addresses()
     }
 
+    /// Which addresses of the list are no forwarder's and were left out, a line for people each.
+    pub fn left_out(&self) -> &[String] {
+        self.host.left_out()
+    }
+
     /// Bytes of small writes that one open file may hold back; 0: none.
     pub(crate) fn coalesce_bytes(&self) -> usize {
         self.coalesce_bytes

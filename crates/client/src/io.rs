@@ -82,6 +82,8 @@ pub(crate) struct Host {
     root: Attr,
     /// How others reach the same forwarders.
     reached: String,
+    /// Which addresses were named and are of no use, a line each.
+    left_out: Vec<String>,
     app: u64,
     timeout: Duration,
     open_next: AtomicU64,
@@ -93,7 +95,7 @@ impl Host {
         if options.forwarders.is_empty() {
             return Err(ConnectError::NoAddress);
         }
-        let options = roll::call(options)?;
+        let (options, left_out) = roll::call(options)?;
         let mut host = Host::set_up(&options, core_options(&options)?)?;
         host.name_application(Application {
             name: options.application.clone(),
@@ -105,6 +107,7 @@ impl Host {
             .shared
             .first_session(&options.forwarders, options.connect_timeout)?;
         host.reached = options.to_text();
+        host.left_out = left_out;
         Ok(host)
     }
 
@@ -145,6 +148,7 @@ impl Host {
             process: std::process::id(),
             root: Attr::default(),
             reached: String::new(),
+            left_out: Vec::new(),
             app: app_id(&options.application),
             timeout: options.timeout,
             open_next: AtomicU64::new(1),
@@ -154,6 +158,11 @@ impl Host {
     /// How another process of this machine reaches the same forwarders.
     pub(crate) fn reached(&self) -> &str {
         &self.reached
+    }
+
+    /// Which addresses were named and are of no use, a line each.
+    pub(crate) fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Their addresses, in the order of the layout.

@@ -36,7 +36,26 @@ pub(crate) struct Checked {
     /// Addresses that the forwarders tell of each other.
     listed: BTreeMap<u16, Vec<String>>,
     /// Those of the list that have told nothing and have no place yet.
-    left: Vec<String>,
+    left: Vec<Left>,
+}
+
+/// An address of the list that has told nothing, and where no forwarder tells that one listens.
+#[derive(Debug)]
+struct Left {
+    address: String,
+    /// Why nothing was told, in words.
+    trouble: String,
+    /// The place that it has by the order of the list.
+    place: Option<usize>,
+}
+
+/// A list that is whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    /// Addresses by index in the layout.
+    pub(crate) forwarders: Vec<String>,
+    /// What was named and is of no use, a line each.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// The addresses of a list whose parts may be `@FILE`, a file with one address a line.
@@ -179,12 +198,17 @@ pub(crate) fn nobody(asked: &[Asked]) -> ConnectError {
     if let Some(refused) = asked.iter().find(|asked| asked.refused) {
         return ConnectError::Refused(refused.address.clone(), refused.trouble.clone());
     }
-    let trouble = |asked: &Asked| match asked.trouble.is_empty() {
-        true => format!("{}: no answer", asked.address),
-        false => format!("{}: {}", asked.address, asked.trouble),
-    };
+    let trouble = |asked: &Asked| format!("{}: {}", asked.address, trouble_of(asked));
     let each: Vec<String> = asked.iter().map(trouble).collect();
     ConnectError::Unreachable(each.join(", "))
+}
+
+/// Why one has told nothing, in words.
+pub(crate) fn trouble_of(asked: &Asked) -> &str {
+    match asked.trouble.is_empty() {
+        true => "no answer",
+        false => &asked.trouble,
+    }
 }
 
 impl Checked {
@@ -207,9 +231,15 @@ impl Checked {
                 .find(|(_, listed)| listed.contains(address));
             let told = told.map(|(index, _)| usize::from(*index));
             let place = told.or_else(|| in_order.then_some(place));
+            // Where the others tell another address, that is asked first.
+            let doubted = told.is_none() && place.is_some_and(|place| self.is_listed(place));
             match place.and_then(|place| self.places.get_mut(place)) {
-                Some(free @ None) => *free = Some(address.clone()),
-                _ => self.left.push(address.clone()),
+                Some(free @ None) if !doubted => *free = Some(address.clone()),
+                _ => self.left.push(Left {
+                    address: address.clone(),
+                    trouble: trouble_of(asked).to_owned(),
+                    place: place.filter(|_| doubted),
+                }),
             }
         }
         let seats = self.places.len();
@@ -217,7 +247,7 @@ impl Checked {
             return Ok(());
         }
         let extra = match (self.left.first(), silent().next()) {
-            (Some(left), _) => left.as_str(),
+            (Some(left), _) => left.address.as_str(),
             (None, Some(silent)) => &silent.address,
             (None, None) => unreachable!("more addresses than seats, so one index came twice"),
         };
@@ -228,10 +258,18 @@ impl Checked {
         )))
     }
 
+    /// Whether others tell where the forwarder of a place listens.
+    fn is_listed(&self, place: usize) -> bool {
+        let index = u16::try_from(place).ok();
+        let listed = index.and_then(|index| self.listed.get(&index));
+        listed.is_some_and(|addresses| !addresses.is_empty())
+    }
+
     /// For each forwarder that has no place yet, where it may be asked: addresses of the kind of
     /// those that were named first. A path of another node means nothing on this one.
     pub(crate) fn missing(&self) -> Vec<(u16, Vec<String>)> {
-        let named = self.places.iter().flatten().chain(&self.left);
+        let left = self.left.iter().map(|left| &left.address);
+        let named = self.places.iter().flatten().chain(left);
         let kinds: Vec<&str> = named.filter_map(|it| it.split(':').next()).collect();
         let rank = |address: &String| {
             let kind = address.split(':').next().unwrap_or_default();
@@ -256,7 +294,8 @@ impl Checked {
 
     /// Takes in what was told at the addresses of those that were missing, and gives the whole
     /// list, in order.
-    pub(crate) fn complete(mut self, asked: &[Asked]) -> Result<Vec<String>, ConnectError> {
+    pub(crate) fn complete(mut self, asked: &[Asked]) -> Result<Whole, ConnectError> {
+        let mut learned = Vec::new();
         for (index, usable) in self.missing() {
             let proved = |address: &&String| {
                 let found = asked.iter().find(|asked| asked.address == **address);
@@ -264,13 +303,20 @@ impl Checked {
                     .and_then(here)
                     .is_some_and(|(_, told)| (told.export, told.forwarder) == (self.export, index))
             };
-            // One that is down is where it was last.
-            let chosen = usable.iter().find(proved).or(usable.first()).cloned();
-            self.places[usize::from(index)] = chosen;
+            let place = usize::from(index);
+            let by_order = self.left.iter().position(|left| left.place == Some(place));
+            let chosen = match (usable.iter().find(proved), by_order) {
+                (Some(address), _) => Some(address.clone()),
+                (None, Some(at)) => Some(self.left.remove(at).address),
+                // One that is down is where it was last.
+                (None, None) => usable.first().cloned(),
+            };
+            learned.extend(chosen.iter().map(|address| format!("{index} at {address}")));
+            self.places[place] = chosen;
         }
         let mut left = std::mem::take(&mut self.left).into_iter();
         for free in self.places.iter_mut().filter(|place| place.is_none()) {
-            *free = left.next();
+            *free = left.next().map(|left| left.address);
         }
         let seats = self.places.len();
         let unknown = (0..seats).filter(|index| self.places[*index].is_none());
@@ -284,7 +330,23 @@ impl Checked {
                 unknown.join(", ")
             )));
         }
-        Ok(self.places.into_iter().flatten().collect())
+        Ok(Whole {
+            forwarders: self.places.into_iter().flatten().collect(),
+            left_out: left.map(|left| left.line(seats, &learned)).collect(),
+        })
+    }
+}
+
+impl Left {
+    fn line(&self, seats: usize, learned: &[String]) -> String {
+        let Left {
+            address, trouble, ..
+        } = self;
+        let learned = learned.join(", ");
+        format!(
+            "{address} is named and left out ({trouble}): the export has {seats} forwarders, and \
+             they tell of each other without it (forwarder {learned}); correct the list"
+        )
     }
 }
 

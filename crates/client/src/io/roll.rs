@@ -4,7 +4,7 @@
 use super::{Host, core_options};
 use crate::api::{ConnectError, Options};
 use crate::core::{CoreOptions, Told};
-use crate::list::{self, Asked};
+use crate::list::{self, Asked, Whole};
 use crate::wire::ExportId;
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,12 @@ const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// started together learn of each other within a second or two.
 const LEARN_WAIT: Duration = Duration::from_millis(250);
 
-/// The options with all forwarders of the export, in the order of the layout.
-pub(super) fn call(options: Options) -> Result<Options, ConnectError> {
+/// The options with all forwarders of the export, in the order of the layout; and which of those
+/// that were named are left out, a line each.
+pub(super) fn call(options: Options) -> Result<(Options, Vec<String>), ConnectError> {
     if options.export.is_some() {
         // Who wrote the line has asked them.
-        return Ok(options);
+        return Ok((options, Vec::new()));
     }
     let named = list::read(&options.forwarders)?;
     let until = Instant::now() + options.connect_timeout.min(DAY);
@@ -32,12 +33,13 @@ pub(super) fn call(options: Options) -> Result<Options, ConnectError> {
                 std::thread::sleep(LEARN_WAIT);
             }
             Err(error) => return Err(error),
-            Ok((forwarders, export)) => {
-                return Ok(Options {
-                    forwarders,
+            Ok((whole, export)) => {
+                let options = Options {
+                    forwarders: whole.forwarders,
                     export: Some(export),
                     ..options
-                });
+                };
+                return Ok((options, whole.left_out));
             }
         }
     }
@@ -48,7 +50,7 @@ fn once(
     options: &Options,
     named: &[String],
     until: Instant,
-) -> Result<(Vec<String>, ExportId), ConnectError> {
+) -> Result<(Whole, ExportId), ConnectError> {
     let asked = ask(options, named.to_vec(), until)?;
     let checked = list::check(&asked)?;
     let export = checked.export;
@@ -59,24 +61,20 @@ fn once(
         true => Vec::new(),
         false => ask(options, learned, Instant::now() + SILENCE_MAX)?,
     };
-    let forwarders = checked.complete(&learned)?;
-    for (index, address) in forwarders.iter().enumerate() {
+    let whole = checked.complete(&learned)?;
+    for (index, address) in whole.forwarders.iter().enumerate() {
         let mut all = asked.iter().chain(&learned);
         let found = all.find(|asked| asked.address == *address);
         if let Some(asked) = found.filter(|asked| !matches!(asked.told, Told::Here(_))) {
-            let trouble = match asked.trouble.is_empty() {
-                true => "no answer",
-                false => &asked.trouble,
-            };
             tracing::warn!(
                 forwarder = index,
                 %address,
-                %trouble,
+                trouble = list::trouble_of(asked),
                 "a forwarder is down; it is checked when it comes"
             );
         }
     }
-    Ok((forwarders, export))
+    Ok((whole, export))
 }
 
 /// Asks all of them at once. Ends when all have told or refused, or one has told and the others

@@ -59,7 +59,7 @@ fn listing(of: &[(u16, &[&str])]) -> Box<[Listed]> {
 
 /// The whole list from what was asked, where nothing else answers.
 fn list(asked: &[Asked]) -> Result<Vec<String>, ConnectError> {
-    check(asked)?.complete(&[])
+    Ok(check(asked)?.complete(&[])?.forwarders)
 }
 
 fn refusal(asked: &[Asked]) -> String {
@@ -110,7 +110,11 @@ fn one_address_is_enough_where_the_others_are_told() {
     // One of them is down.
     let learned = [down("tcp:io0:4600"), tells("tcp:io2:4600", reply(2, 3))];
     let list = checked.complete(&learned).expect("it is whole");
-    assert_eq!(list, ["tcp:io0:4600", "tcp:10.0.0.2:4600", "tcp:io2:4600"]);
+    assert_eq!(list.left_out, [""; 0]);
+    assert_eq!(
+        list.forwarders,
+        ["tcp:io0:4600", "tcp:10.0.0.2:4600", "tcp:io2:4600"]
+    );
 }
 
 #[test]
@@ -129,9 +133,44 @@ fn of_several_addresses_the_one_that_answers_is_taken() {
         tells("tcp:new:1", reply(1, 2)),
     ];
     assert_eq!(
-        checked.complete(&learned).expect("whole"),
+        checked.complete(&learned).expect("whole").forwarders,
         ["tcp:a:1", "tcp:new:1"]
     );
+}
+
+#[test]
+fn a_wrong_address_is_told_and_takes_nobodys_place() {
+    let told = || HelloReply {
+        forwarders: listing(&[(0, &["tcp:a:1"]), (1, &["tcp:b:1"])]),
+        ..reply(0, 2)
+    };
+    // In the place of forwarder 1, and in that of forwarder 0.
+    for asked in [
+        [tells("tcp:a:1", told()), down("tcp:wrong:1")],
+        [down("tcp:wrong:1"), tells("tcp:a:1", told())],
+    ] {
+        let checked = check(&asked).expect("it fits");
+        assert_eq!(checked.missing(), [(1, vec!["tcp:b:1".to_string()])]);
+        let learned = [tells("tcp:b:1", reply(1, 2))];
+        let whole = checked.complete(&learned).expect("it is whole");
+        assert_eq!(whole.forwarders, ["tcp:a:1", "tcp:b:1"]);
+        let [line] = &whole.left_out[..] else {
+            panic!("one line: {whole:?}");
+        };
+        let words = [
+            "tcp:wrong:1 is named",
+            "Connection refused",
+            "1 at tcp:b:1",
+            "correct the",
+        ];
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
+    }
+    // Where forwarder 1 does not answer either, the address may be another name of it.
+    let asked = [tells("tcp:a:1", told()), down("tcp:alias:1")];
+    let whole = check(&asked).and_then(|it| it.complete(&[down("tcp:b:1")]));
+    let whole = whole.expect("it is whole");
+    assert_eq!(whole.forwarders, ["tcp:a:1", "tcp:alias:1"]);
+    assert_eq!(whole.left_out, [""; 0]);
 }
 
 #[test]
