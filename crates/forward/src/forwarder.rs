@@ -30,8 +30,8 @@ mod timers;
 mod turns;
 
 use crate::host::{
-    Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, PolicyId, Recorded,
-    RowAddress, StorageFacts,
+    Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts, PolicyId,
+    Recorded, RowAddress, StorageFacts,
 };
 use crate::locks::Locks;
 use alloc::boxed::Box;
@@ -98,7 +98,12 @@ pub struct Forwarder {
     recorded: Option<Recorded>,
     /// How the host's storage works, if it has said so.
     storage: Option<StorageFacts>,
+    ownership: Option<OwnershipFacts>,
+    /// Where another process listens that says it has this index.
+    doubled: Option<Box<str>>,
     lease: Lease,
+    /// When the lease was renewed last.
+    renewed_at: Option<Time>,
     /// Requests that were answered before their jobs have ended.
     answered_early: usize,
     back_end: BackEnd,
@@ -177,7 +182,10 @@ impl Forwarder {
             noted: Vec::new(),
             recorded: None,
             storage: None,
+            ownership: None,
+            doubled: None,
             lease: Lease::NotNeeded,
+            renewed_at: None,
             answered_early: 0,
             back_end: BackEnd::default(),
             timer: None,
@@ -283,6 +291,8 @@ impl Forwarder {
             Input::SeatLost { seat } => self.seat_lost(seat),
             Input::SeatRefused { seat } => self.seat_refused(seat),
             Input::SeatWanted { seat } => self.seat_wanted(seat),
+            Input::Ownership(facts) => self.ownership = Some(facts),
+            Input::Doubled(other) => self.doubled = other,
             Input::Storage(facts) => self.storage = Some(facts),
             Input::BackEnd(trouble) => self.back_end.told(trouble),
             Input::Recorded(recorded) => self.recorded = Some(recorded),

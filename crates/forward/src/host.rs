@@ -126,6 +126,20 @@ pub struct Served {
     pub finished: Option<Time>,
 }
 
+/// How the host keeps the seats apart from those of other forwarders, in the words of the
+/// configuration; as it is in force, not as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnershipFacts {
+    /// `files` or `etcd`.
+    pub keeper: &'static str,
+    /// How long a lease lives; None where seats are held by locks alone.
+    pub ttl_ms: Option<u32>,
+    /// What a seat's reply table outlives: `process` or `node`.
+    pub durability: &'static str,
+    /// No forwarder of the export is on another node.
+    pub one_node: bool,
+}
+
 /// How the host's storage works, in its words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageFacts {
@@ -280,6 +294,11 @@ pub enum Input {
         /// Which.
         seat: u16,
     },
+    /// How the host keeps the seats apart, for the status.
+    Ownership(OwnershipFacts),
+    /// Another process tells clients that it is the forwarder of this index, and listens there;
+    /// None: no longer.
+    Doubled(Option<Box<str>>),
     /// How the host's storage works, for the status.
     Storage(StorageFacts),
     /// What is wrong with the back end, in words; None: nothing any more. For the status.

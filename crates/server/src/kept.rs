@@ -24,6 +24,10 @@ const ROUND: Duration = Duration::from_secs(1);
 /// late that it has changed.
 const QUIET_ROUNDS: u32 = 10;
 
+/// Another process that tells that it has this one's index does so again within these rounds, for
+/// each corrects the other; after them it is gone.
+const DOUBLED_ROUNDS: u32 = 3 * QUIET_ROUNDS;
+
 /// What is kept as a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -89,6 +93,9 @@ pub enum News {
     },
     /// Where the forwarders listen has changed.
     Forwarders(Box<[Listed]>),
+    /// Another process tells that it has this forwarder's index, and listens there; None: it has
+    /// not for a while.
+    Doubled(Option<Box<str>>),
 }
 
 /// The texts that were found at the start.
@@ -239,7 +246,7 @@ impl Kept {
         let rounds = Rounds {
             folder,
             own,
-            overwritten: None,
+            doubled: None,
             texts,
             listed,
             changed: None,
@@ -271,8 +278,9 @@ impl Kept {
 struct Rounds {
     folder: OwnedFd,
     own: Advertised,
-    /// What another forwarder told that says it has the same index, once that was logged.
-    overwritten: Option<Vec<Box<str>>>,
+    /// Where another process listens that says it has the same index, and for how many rounds that
+    /// is believed.
+    doubled: Option<(Box<str>, u32)>,
     /// As they were in the files last.
     texts: Texts,
     listed: Box<[Listed]>,
@@ -320,6 +328,7 @@ impl Rounds {
     }
 
     fn look(&mut self) -> io::Result<()> {
+        self.forget_double();
         for what in What::ALL {
             let text = read_hidden_file(self.folder.as_fd(), what.file())?;
             if text != *self.texts.of(what) {
@@ -358,16 +367,33 @@ impl Rounds {
         {
             return;
         }
-        if self.overwritten.as_deref() != Some(others) && !others.is_empty() {
-            warn!(
-                file = format!(".tidegate/{}", forwarder_file(*index)),
-                addresses = others.join(" "),
-                "another process says that it is forwarder {index}; if it runs still, correct \
-                 `forwarder` in its configuration and start it again"
-            );
+        if !others.is_empty() {
+            let there = others.join(" ");
+            let known = self.doubled.as_ref().map(|(known, _)| &**known);
+            if known != Some(&*there) {
+                warn!(
+                    file = format!(".tidegate/{}", forwarder_file(*index)),
+                    addresses = there,
+                    "another process says that it is forwarder {index}; if it runs still, correct \
+                     `forwarder` in its configuration and start it again"
+                );
+                self.say(News::Doubled(Some(there.as_str().into())));
+            }
+            self.doubled = Some((there.into(), DOUBLED_ROUNDS));
         }
-        self.overwritten = Some(others.to_vec());
         self.own.tell(self.folder.as_fd());
+    }
+
+    /// Another round has begun in which no other process has told that it has this index, yet.
+    fn forget_double(&mut self) {
+        let Some((_, rounds)) = &mut self.doubled else {
+            return;
+        };
+        *rounds = rounds.saturating_sub(1);
+        if *rounds == 0 {
+            self.doubled = None;
+            self.say(News::Doubled(None));
+        }
     }
 
     fn say(&self, news: News) {

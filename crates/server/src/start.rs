@@ -185,6 +185,8 @@ impl Server {
         })?;
         forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
+        let ownership = seats::ownership(config, shared);
+        forwarder.handle(Time(0), Input::Ownership(ownership));
         let kept = found.keep(&hidden, waker.clone())?;
         let parts = Parts {
             listeners,

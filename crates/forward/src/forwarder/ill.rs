@@ -87,12 +87,21 @@ impl Forwarder {
             );
             return Some(text.into());
         }
-        let (seat, since) = self.hanging_take()?;
+        if let Some((seat, since)) = self.hanging_take() {
+            let text = format!(
+                "it has not answered for {} s: seat {seat} was asked for",
+                seconds(since)
+            );
+            return Some(text.into());
+        }
+        let holds = self.seats.iter().any(|(_, seat)| seat.is_held());
+        let since = self.late_since().filter(|_| holds)?;
         let text = format!(
-            "it has not answered for {} s: seat {seat} was asked for",
+            "the lease of the seats was renewed {} s ago last: what keeps it (the back end, or \
+             etcd) does not answer",
             seconds(since)
         );
-        Some(text.into())
+        (seconds(since) > 0).then(|| text.into())
     }
 
     /// Takes notice of what a job's end says of the back end: a failure something, a success only

@@ -37,6 +37,7 @@ impl Forwarder {
             return;
         }
         self.lease = Lease::Until(until);
+        self.renewed_at = Some(self.now);
         self.wake_by(until);
     }
 
@@ -47,6 +48,22 @@ impl Forwarder {
             Lease::Until(until) => Some(until),
             Lease::Lapsed(_) => Some(self.now),
         }
+    }
+
+    /// Since when a renewal is late: a holder renews several times in a lease, so where less than
+    /// half of it is left, what keeps the seats does not answer.
+    pub(super) fn late_since(&self) -> Option<Time> {
+        let renewed = self.renewed_at?;
+        let late = match self.lease {
+            Lease::Until(until) => until.since(self.now) < self.now.since(renewed),
+            Lease::NotNeeded | Lease::Lapsed(_) => false,
+        };
+        late.then_some(renewed)
+    }
+
+    /// When the lease was renewed last, as long as there are seats that it is needed for.
+    pub(super) fn last_renewal(&self) -> Option<Time> {
+        self.renewed_at.filter(|_| !self.seats.are_away())
     }
 
     /// Whether no seat may be served until the lease is renewed.

@@ -5,6 +5,7 @@
 //!   "forwarder": 0,                 index in the layout
 //!   "policy": "window",             the scheduler's policy
 //!   "epoch": 17,                    its current window, 0 without windows
+//!   "forwarders": 4,                how many the export has
 //!   "draining": false,              it takes no seats: it stops, or was told to (`tidegate drain`)
 //!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "cost_estimate": true,
 //!               "depth": 8, "merge": false, "queued_max": 65536,
@@ -12,6 +13,13 @@
 //!   "cost": {"read_random_base_ns": 8000000, ...},     the cost model in force, as in its file
 //!   "lease_ms": 5200,               how long the seats may still be served unless their lease is
 //!                                   renewed; only where seats are held, and by leases
+//!   "renewed_ms": 1200,             how long ago their lease was renewed last, which waits for the
+//!                                   back end or etcd; only where seats are wanted, and by leases
+//!   "ownership": {"keeper": "files", "ttl_ms": 8000, "durability": "node", "one_node": false},
+//!                                   in force; a ttl_ms of null: seats are held by locks alone.
+//!                                   Only of real hosts
+//!   "doubled": "tcp:io9:4600",      another process that listens there says it has this index;
+//!                                   only if one does
 //!   "trouble": "...",               what is wrong with the back end; only if something is
 //!   "seats": [{"seat": 0, "state": "serving", "generation": 3, "clients": 2}],
 //!                                   "grace": served too; "taking": asked for and not had;
@@ -165,8 +173,9 @@ impl Forwarder {
     fn write_status(&self, out: &mut String, trusted: bool, shown_max: usize) -> core::fmt::Result {
         write!(
             out,
-            "{{\"forwarder\":{},\"policy\":{},\"epoch\":{},\"draining\":{}",
+            "{{\"forwarder\":{},\"forwarders\":{},\"policy\":{},\"epoch\":{},\"draining\":{}",
             self.config.forwarder,
+            self.config.layout.seats,
             Quoted(self.scheduler.policy()),
             self.scheduler.epoch(self.now),
             self.draining || self.aside
@@ -246,6 +255,25 @@ impl Forwarder {
         if let Some(until) = self.leased_until().filter(|_| holds) {
             let left_ms = until.since(self.now) / 1_000_000;
             write!(out, ",\"lease_ms\":{left_ms}")?;
+        }
+        if let Some(renewed) = self.last_renewal() {
+            let ago_ms = self.now.since(renewed) / 1_000_000;
+            write!(out, ",\"renewed_ms\":{ago_ms}")?;
+        }
+        if let Some(facts) = self.ownership {
+            write!(out, ",\"ownership\":{{\"keeper\":{}", Quoted(facts.keeper))?;
+            match facts.ttl_ms {
+                Some(ttl_ms) => write!(out, ",\"ttl_ms\":{ttl_ms}")?,
+                None => out.write_str(",\"ttl_ms\":null")?,
+            }
+            let (durability, one_node) = (Quoted(facts.durability), facts.one_node);
+            write!(
+                out,
+                ",\"durability\":{durability},\"one_node\":{one_node}}}"
+            )?;
+        }
+        if let Some(other) = &self.doubled {
+            write!(out, ",\"doubled\":{}", Quoted(other))?;
         }
         match self.trouble() {
             Some(trouble) => write!(out, ",\"trouble\":{}", Quoted(&trouble)),

@@ -2,6 +2,7 @@
 //! time, and when the back end answers again it takes part again.
 
 use super::*;
+use alloc::format;
 
 const TTL: u64 = 4 * SECOND;
 
@@ -203,11 +204,55 @@ fn the_status_says_that_the_back_end_does_not_answer() {
     assert!(said.contains(hangs), "{said}");
     assert!(said.contains("{\"seat\":1,\"state\":\"taking\""), "{said}");
     host.tell(Input::SeatRefused { seat: 1 });
+    renew(&mut host);
     assert!(!text(&mut host).contains("trouble"));
-    host.advance(4 * SECOND);
+    host.advance(TTL + 3 * SECOND);
     let said = text(&mut host);
     let lapsed = "\"trouble\":\"the lease of the seats ran out 3 s ago and could not be renewed";
     assert!(said.contains(lapsed), "{said}");
     assert!(said.contains("{\"seat\":0,\"state\":\"taking\""), "{said}");
     assert!(!said.contains("lease_ms"), "{said}");
+}
+
+#[test]
+fn the_status_says_that_a_renewal_is_late_before_the_lease_has_run_out() {
+    let (_world, mut host, _tester) = leased();
+    let text = |host: &mut Host| String::from_utf8(host.forwarder_status()).expect("text");
+    renew(&mut host);
+    let said = text(&mut host);
+    assert!(said.contains("\"renewed_ms\":0"), "{said}");
+    host.advance(TTL / 5);
+    assert!(!text(&mut host).contains("trouble"), "the next one is due");
+    host.advance(TTL / 5 * 2);
+    let said = text(&mut host);
+    assert!(
+        said.contains("\"trouble\":\"the lease of the seats was renewed "),
+        "{said}"
+    );
+    let ago = format!("\"renewed_ms\":{}", TTL / 5 * 3 / MS);
+    assert!(said.contains(&ago), "{said}");
+    assert!(said.contains("\"state\":\"serving\""), "{said}");
+    renew(&mut host);
+    assert!(!text(&mut host).contains("trouble"));
+}
+
+#[test]
+fn the_status_names_who_keeps_the_seats_and_who_has_the_same_index() {
+    let (_world, mut host, _tester) = leased();
+    let text = |host: &mut Host| String::from_utf8(host.forwarder_status()).expect("text");
+    assert!(!text(&mut host).contains("ownership"));
+    host.tell(Input::Ownership(crate::OwnershipFacts {
+        keeper: "etcd",
+        ttl_ms: Some(8000),
+        durability: "node",
+        one_node: false,
+    }));
+    host.tell(Input::Doubled(Some("tcp:io9:4600".into())));
+    let said = text(&mut host);
+    let facts = "\"ownership\":{\"keeper\":\"etcd\",\"ttl_ms\":8000,\"durability\":\"node\",\
+                 \"one_node\":false}";
+    assert!(said.contains(facts), "{said}");
+    assert!(said.contains("\"doubled\":\"tcp:io9:4600\""), "{said}");
+    host.tell(Input::Doubled(None));
+    assert!(!text(&mut host).contains("doubled"));
 }

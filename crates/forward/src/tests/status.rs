@@ -49,7 +49,7 @@ fn the_status_is_json_and_counts_what_was_done() {
         r#","options":{"batch_bytes_max":8388608,"batch_requests_max":256,"cost_estimate":true,"#,
         r#","cost":{"read_random_base_ns":8000000,"read_random_ns_per_mib":10000000,"#,
         r#""merge":false,"queued_max":"#,
-        r#"{"forwarder":0,"policy":"fifo","epoch":0,"draining":false,"#,
+        r#"{"forwarder":0,"forwarders":1,"policy":"fifo","epoch":0,"draining":false,"#,
         r#""seats":[{"seat":0,"state":"serving","generation":1,"clients":1}]"#,
         r#"{"client":"0000000000000077","name":"node:1","uid":0,"connected":true,"#,
         r#""connections":1,"unanswered":0,"opens":0"#,

@@ -147,7 +147,13 @@ fn what_one_writes_another_finds() {
         panic!("no list of forwarders");
     };
     assert_eq!(listed.len(), 2);
-    // Another process under its index does not hide it for long.
+}
+
+#[test]
+fn another_process_of_the_same_index_hides_nobody_for_long_and_is_told() {
+    let scratch = Scratch::new("stranger");
+    let (one, _poll) = kept(&scratch);
+    let own = folder(&scratch);
     let stranger = ["unix:/run/stranger".parse().expect("an address")];
     Advertised::new(0, 3, &stranger).tell(own.as_fd());
     let path = scratch.path().join("forwarder.0");
@@ -156,4 +162,53 @@ fn what_one_writes_another_finds() {
         assert!(Instant::now() < until, "it does not tell again");
         std::thread::sleep(Duration::from_millis(20));
     }
+    let there = loop {
+        match next(&one) {
+            News::Doubled(there) => break there,
+            News::Forwarders(_) => {}
+            _ => panic!("nothing else was done"),
+        }
+    };
+    assert_eq!(there.as_deref(), Some("unix:/run/stranger"));
+}
+
+#[test]
+fn who_says_no_more_that_he_has_the_same_index_is_forgotten() {
+    let scratch = Scratch::new("doubled");
+    let poll = Poll::new().expect("epoll");
+    let (tell, news) = channel();
+    let mut rounds = Rounds {
+        folder: folder(&scratch),
+        own: told(0),
+        doubled: None,
+        texts: Texts::default(),
+        listed: Box::default(),
+        changed: None,
+        quiet: 0,
+        fails: false,
+        tell,
+        waker: Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker")),
+    };
+    rounds.own.tell(rounds.folder.as_fd());
+    let stranger = || {
+        let stranger = ["unix:/run/stranger".parse().expect("an address")];
+        Advertised::new(0, 3, &stranger).tell(folder(&scratch).as_fd());
+    };
+    let mut doubled = Vec::new();
+    for round in 0..2 * DOUBLED_ROUNDS {
+        // It corrects what this one wrote, as often as it sees it; then it is stopped.
+        if round < DOUBLED_ROUNDS && round % 3 == 0 {
+            stranger();
+        }
+        rounds.look().expect("the folder is there");
+        let told = news.try_iter().filter_map(|news| match news {
+            News::Doubled(there) => Some((round, there.is_some())),
+            _ => None,
+        });
+        doubled.extend(told);
+    }
+    let [(0, true), (end, false)] = doubled[..] else {
+        panic!("told once, and once that it is over: {doubled:?}");
+    };
+    assert!(end > DOUBLED_ROUNDS, "{end}");
 }

@@ -156,6 +156,10 @@ impl Reactor {
                     }
                 }
                 News::Found { what, text } => self.found(what, text.as_deref()),
+                News::Doubled(other) => {
+                    let input = Input::Doubled(other);
+                    self.core.forwarder.handle(self.core.now, input);
+                }
                 News::Forwarders(listed) => {
                     let input = Input::Forwarders(listed);
                     self.core.forwarder.handle(self.core.now, input);

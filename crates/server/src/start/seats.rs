@@ -8,7 +8,33 @@ use crate::storage::{Fence, PosixFiles};
 use mio::Waker;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_forward::OwnershipFacts;
 use tidegate_wire::ExportId;
+
+/// How seats are kept apart, as it is in force; `shared` says whether several nodes may have the
+/// export.
+pub(super) fn ownership(config: &Config, shared: bool) -> OwnershipFacts {
+    let ownership = &config.ownership;
+    let leases = by_leases(config, shared);
+    let outlives_node = leases && ownership.durability != Some(Durability::Process);
+    OwnershipFacts {
+        keeper: match ownership.etcd {
+            Some(_) => "etcd",
+            None => "files",
+        },
+        ttl_ms: leases.then_some(ownership.ttl_ms),
+        durability: match outlives_node {
+            true => "node",
+            false => "process",
+        },
+        one_node: !shared,
+    }
+}
+
+fn by_leases(config: &Config, shared: bool) -> bool {
+    let ownership = &config.ownership;
+    shared || ownership.durability == Some(Durability::Node) || ownership.etcd.is_some()
+}
 
 /// The seats' files, if they can be had as the configuration wants them.
 pub(super) fn locks(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
@@ -31,7 +57,7 @@ pub(super) fn keeper(
 ) -> Result<SeatKeeper, StartError> {
     let durability = config.ownership.durability;
     let etcd = config.ownership.etcd.as_ref();
-    if !shared && durability != Some(Durability::Node) && etcd.is_none() {
+    if !by_leases(config, shared) {
         seats.agree_on_keeper("locks of one node")?;
         let locks = LockKeeper::new(seats, files.clone(), config.forwarder);
         return Ok(SeatKeeper::Locks(locks));
