@@ -116,6 +116,9 @@ check "one that missed a change takes it" follows wfq 2
 policy set fifo --temporary > "$OUT"
 stop b; again b
 check "what is temporary is gone" follows wfq 1
+"$TIDEGATE" stat --check --secret-file "$SECRET" --forwarders "$A" > "$OUT" 2>&1 && code=0 || code=$?
+check "and stat --check tells that policies differ" \
+  sh -c "test $code = 1 && grep -q 'different policies: .*forwarder 0: fifo.*forwarder 1: wfq' $OUT"
 policy reset > "$OUT"
 check "reset goes back to the configurations" follows fifo 2
 check "and removes the file" test ! -e "$DATA/.tidegate/policy.toml"
@@ -129,5 +132,17 @@ stop b
 check "a kept policy that makes no sense is told at the start" \
   sh -c "test $code = 2 && grep -q 'policy.toml.*none such.*remove that file' $OUT"
 
-for name in a foreign; do stop $name; done
+rm "$DATA/.tidegate/policy.toml"
+again b
+
+note "two forwarders with one index"
+forwarder twin "$DATA" 1 2 "unix:$WORK/twin.sock"
+asked() { timeout 30 "$TIDEGATE" "$@" --secret-file "$SECRET" > "$OUT" 2>&1 && code=0 || code=$?; }
+told() { for _ in $(seq 50); do asked stat --check --forwarders "$A"; grep -qE "$1" "$OUT" && [ $code = 1 ] && return 0; sleep 0.2; done; cat "$OUT"; return 1; }
+check "stat --check tells it, from one address" told "forwarder 1 .*another process says that it is forwarder 1 too, at .*correct"
+asked drain 1 --forwarders "unix:$WORK/twin.sock"
+check "drain by the address of either is refused" sh -c "test $code = 1 && grep -q 'is not drained: another process' $OUT"
+stop twin
+
+for name in a b foreign; do stop $name; done
 verdict

@@ -1,7 +1,7 @@
 //! `tidegate drain`: sets a forwarder aside, to work on its node.
 
 use crate::fail::Fail;
-use crate::stat::health::name;
+use crate::stat::health::{double, name};
 use crate::stat::{ANSWER_MAX, states, why};
 use crate::target::Target;
 use serde_json::{Value, json};
@@ -113,6 +113,13 @@ fn check(states: &[Value], index: usize) -> Result<(), Fail> {
         let name = name(&states[index]);
         return Err(Fail::runtime(format!("{name}: {error}")));
     }
+    // The other one may have the seat, and would keep it.
+    if let Some(double) = double(&states[index]) {
+        return Err(Fail::runtime(format!(
+            "{} is not drained: {double}",
+            name(&states[index])
+        )));
+    }
     let takes = |state: &Value| state["error"].is_null() && state["draining"] == false;
     match others.into_iter().any(|(_, state)| takes(state)) {
         true => Ok(()),
@@ -153,6 +160,11 @@ mod tests {
             check(&[state(0, true), state(1, false)], 0).is_ok(),
             "it is aside already"
         );
+        let mut doubled = state(0, false);
+        doubled["doubled"] = "unix:b".into();
+        let fail = check(&[doubled, state(1, false)], 0).expect_err("which one is meant?");
+        let says = "is not drained: another process says that it is forwarder 0 too, at unix:b";
+        assert!(fail.message.contains(says), "{}", fail.message);
         for others in [state(1, true), away.clone()] {
             let fail = check(&[state(0, false), others], 0).expect_err("nobody else serves");
             assert!(

@@ -1,5 +1,6 @@
 //! `tidegate stat`: what the forwarders do now.
 
+mod alike;
 mod applications;
 pub mod health;
 
@@ -70,6 +71,8 @@ impl Stat {
     fn check(&self, states: &[Value]) -> ExitCode {
         let mut wrong = health::of_forwarders(states);
         wrong.extend(health::of_seats(states));
+        wrong.extend(health::of_number(states));
+        wrong.extend(alike::differences(states));
         let healthy = wrong.is_empty();
         let list: Vec<Value> = wrong.iter().map(health::Wrong::json).collect();
         let report = json!({"healthy": healthy, "forwarders": states.len(), "wrong": list});
@@ -163,6 +166,7 @@ fn lay_out(states: &[Value]) -> String {
         heading.push("lease");
     }
     let told = health::of_forwarders(states).into_iter();
+    let told = told.chain(alike::differences(states));
     let failures: String = told.map(|wrong| format!("{}\n", wrong.text)).collect();
     let rows = states.iter().map(|state| {
         let mut row = row(state);
@@ -176,7 +180,7 @@ fn lay_out(states: &[Value]) -> String {
         row
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    table::lay_out(&heading, &rows) + &failures
+    table::lay_out(&heading, &rows) + &alike::ownership(states) + &failures
 }
 
 /// What a forwarder's line always has.

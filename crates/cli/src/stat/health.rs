@@ -19,12 +19,31 @@ pub struct Wrong {
 }
 
 impl Wrong {
+    /// Of all forwarders together.
+    pub fn of_all(kind: &'static str, text: String) -> Wrong {
+        Wrong {
+            kind,
+            forwarder: None,
+            seat: None,
+            text,
+        }
+    }
+
     /// For `--json`.
     pub fn json(&self) -> Value {
         json!({
             "kind": self.kind, "forwarder": self.forwarder, "seat": self.seat, "text": self.text,
         })
     }
+}
+
+/// Where another process listens that says it has the index of this forwarder, if one does.
+pub fn double(state: &Value) -> Option<String> {
+    let (index, there) = (&state["forwarder"], state["doubled"].as_str()?);
+    Some(format!(
+        "another process says that it is forwarder {index} too, at {there}: correct `forwarder` in \
+         the configuration of one of them and start it again"
+    ))
 }
 
 /// How one names a forwarder in a line.
@@ -74,6 +93,9 @@ pub fn of_forwarders(states: &[Value]) -> Vec<Wrong> {
             let what = format!("{name}: back end: a call has not returned for {seconds} s");
             add("slow", what);
         }
+        if let Some(double) = double(state) {
+            add("double", format!("{name}: {double}"));
+        }
         if state["draining"] == Value::Bool(true) {
             let index = &state["forwarder"];
             let undo = format!("`tidegate drain {index} --undo` ends that, if it does not stop");
@@ -81,6 +103,22 @@ pub fn of_forwarders(states: &[Value]) -> Vec<Wrong> {
         }
     }
     all
+}
+
+/// Whether other forwarders are asked than the export has.
+pub fn of_number(states: &[Value]) -> Option<Wrong> {
+    let asked = states.len() as u64;
+    let mut has = states
+        .iter()
+        .filter_map(|state| state["forwarders"].as_u64());
+    let other = has.find(|has| *has != asked)?;
+    Some(Wrong::of_all(
+        "number",
+        format!(
+            "the list has {asked} forwarders, and the export {other}: name all of them, or one, \
+             and leave `export` out of client.toml"
+        ),
+    ))
 }
 
 /// Each seat that its owner does not serve.
@@ -151,10 +189,27 @@ mod tests {
     }
 
     #[test]
+    fn another_number_of_forwarders_than_the_export_has_is_told() {
+        let mut states = [state(0, &[]), state(1, &[])];
+        assert!(of_number(&states).is_none());
+        for state in &mut states {
+            state["forwarders"] = 2.into();
+        }
+        assert!(of_number(&states).is_none());
+        states[1]["forwarders"] = 3.into();
+        let told = of_number(&states).expect("one says 3").text;
+        assert!(
+            told.starts_with("the list has 2 forwarders, and the export 3"),
+            "{told}"
+        );
+    }
+
+    #[test]
     fn each_thing_that_is_wrong_is_a_line() {
         let mut ill = state(0, &[(0, "serving"), (1, "serving")]);
         ill["trouble"] = "Input/output error".into();
         ill["oldest_job_ms"] = 12_345.into();
+        ill["doubled"] = "unix:b".into();
         let mut aside = state(1, &[]);
         aside["draining"] = true.into();
         let away = json!({"forwarder": 2, "address": "unix:2", "error": "no answer within 2 s"});
@@ -166,6 +221,8 @@ mod tests {
             [
                 "forwarder 0 (unix:0): back end: Input/output error",
                 "forwarder 0 (unix:0): back end: a call has not returned for 12 s",
+                "forwarder 0 (unix:0): another process says that it is forwarder 0 too, at unix:b: \
+                 correct `forwarder` in the configuration of one of them and start it again",
                 "forwarder 1 (unix:1) is draining (`tidegate drain 1 --undo` ends that, if it \
                  does not stop)",
                 "forwarder 2 (unix:2) does not answer within 2 s",
