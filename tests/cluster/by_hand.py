@@ -1,4 +1,7 @@
-"""A cluster that a person drives: `bed up` takes commands from its input and from `bed do`."""
+"""A cluster that a person drives: `bed up` takes commands from its input and from `bed do`.
+
+Each `bed up` has a socket by its name in WHERE, so that several run side by side on one machine.
+"""
 import os
 import shlex
 import socket
@@ -7,7 +10,8 @@ import threading
 
 from nodes import Failed
 
-WHERE = "/run/tidegate-bed.sock"
+WHERE = "/run/tidegate-beds"
+ANSWER_S = 900      # a command on a node may take 600 s
 HELP = """commands, one a line; nodes are st0 io0 io1 .. cn0 cn1 ..
   at NODE COMMAND...       run a command on a node; Tidegate is at $TIDE on cn*, the volume at $VOLUME on io*
                            (with `bed do` put it in '...': the node's shell is to see $TIDE, not yours)
@@ -59,44 +63,85 @@ def safely(c, line):
         return f"failed: {error}"
 
 
-def serve(c):
+def connected(name):
+    """A connection to the bed of that name, or None; what a dead bed has left is removed."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(f"{WHERE}/{name}")
+        return connection
+    except FileNotFoundError:
+        return None
+    except ConnectionRefusedError:
+        os.unlink(f"{WHERE}/{name}")
+        return None
+
+
+def listening(name):
+    """The socket of that name, which shows up when it can answer."""
+    os.makedirs(WHERE, mode=0o700, exist_ok=True)
+    listener, path = socket.socket(socket.AF_UNIX), f"{WHERE}/.{name}.{os.urandom(4).hex()}"
+    listener.bind(path)
+    listener.listen(4)
+    if other := connected(name):
+        other.close()
+    try:
+        os.link(path, f"{WHERE}/{name}")
+    except FileExistsError:
+        raise Failed(f"a bed named {name} is up; give this one another --name") from None
+    finally:
+        os.unlink(path)
+    return listener
+
+
+def serve(c, name):
     """Takes commands until `end` or the end of input."""
     c.serve()
-    turn = threading.Lock()
-    # Each `bed up` replaces the last one's socket: `bed do` speaks to the last.
-    if os.path.exists(WHERE):
-        os.unlink(WHERE)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(WHERE)
-    own = os.stat(WHERE).st_ino
-    listener.listen(4)
+    turn, listener = threading.Lock(), listening(name)
 
     def answer():
         while True:
             connection, _ = listener.accept()
             with connection, turn:
                 line = connection.makefile().readline()
-                connection.sendall((safely(c, line) + "\n").encode())
+                # A connection that only asks who is there brings no line.
+                if line:
+                    connection.sendall((safely(c, line) + "\n").encode())
     threading.Thread(target=answer, daemon=True).start()
-    print(f"logs and configurations in {c.work}\n{HELP}", flush=True)
-    for line in sys.stdin:
-        if line.strip() == "end":
-            break
-        with turn:
-            print(safely(c, line), flush=True)
-    # A later `bed up` may have its own socket there by now, or have taken it away.
-    if os.path.exists(WHERE) and os.stat(WHERE).st_ino == own:
-        os.unlink(WHERE)
-
-
-def send(line):
-    """Gives a command to the last `bed up`; the exit code."""
-    connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(WHERE)
-    except OSError as error:
-        sys.exit(f"bed: no `bed up` answers at {WHERE}: {error}")
-    connection.sendall((line + "\n").encode())
-    answer = connection.makefile().read()
+        print(f"logs and configurations in {c.work}; from elsewhere: bed do --name {name} COMMAND...\n{HELP}",
+              flush=True)
+        for line in sys.stdin:
+            if line.strip() == "end":
+                break
+            with turn:
+                print(safely(c, line), flush=True)
+    finally:
+        os.unlink(f"{WHERE}/{name}")
+
+
+def last_first():
+    """The names of beds, that which came up last first."""
+    try:
+        names = [name for name in os.listdir(WHERE) if not name.startswith(".")]
+        return sorted(names, key=lambda name: -os.stat(f"{WHERE}/{name}").st_ctime_ns)
+    except FileNotFoundError:
+        return []   # none has ever been up, or one has just ended
+
+
+def send(words):
+    """Gives a command to the bed that is named, or to the last `bed up`; the exit code."""
+    names = last_first()
+    if words[:1] == ["--name"]:
+        names, words = words[1:2], words[2:]
+    connection = next(filter(None, map(connected, names)), None)
+    if not connection:
+        sys.exit(f"bed: no `bed up` answers{' to the name ' + names[0] if names else ''}; "
+                 f"up are: {' '.join(last_first()) or 'none'}")
+    connection.settimeout(ANSWER_S)
+    connection.sendall((" ".join(words) + "\n").encode())
+    try:
+        answer = connection.makefile().read()
+    except TimeoutError:
+        answer = f"failed: no answer within {ANSWER_S} s\n"
     print(answer, end="")
     return int(answer.startswith(("failed: ", "no command ")))

@@ -28,6 +28,33 @@ beds() {
   remember $pid
   wait $pid
 }
+# side_by_side: two beds of plain folders are up at once, and each does only what it is told itself.
+side_by_side() {
+  local name seen left=0 names=("$$-one" "$$-two")
+  for name in "${names[@]}"; do
+    mkfifo "$WORK/$name"
+    TIDEGATE=$TIDEGATE "$BED" up --name "$name" --backend plain --io 2 --compute 1 <> "$WORK/$name" \
+      > "$WORK/$name.out" 2>&1 &
+    remember $!
+  done
+  for name in "${names[@]}"; do
+    for _ in $(seq 600); do grep -q '^logs and' "$WORK/$name.out" && break; sleep 0.1; done
+    # shellcheck disable=SC2016 # the node's shell knows the folder
+    "$BED" do --name "$name" at cn0 "echo $name"' > $TIDE/mine' || left=1
+  done
+  for name in "${names[@]}"; do
+    # shellcheck disable=SC2016
+    seen=$("$BED" do --name "$name" at cn0 'cat $TIDE/mine; ls $TIDE')
+    [ "$seen" = "$name"$'\n'mine ] || { echo "$name: $seen"; left=1; }
+    echo end > "$WORK/$name"
+  done
+  wait
+  for name in "${names[@]}"; do [ ! -e "/run/tidegate-beds/$name" ] || left=1; done
+  [ $left = 0 ] || tail -n 5 "$WORK/$$"-*.out
+  return $left
+}
+[ "${#names[@]}" != 0 ] || check "two beds side by side" side_by_side
+
 for form in "${forms[@]}"; do
   check "every check of the cluster, Gluster volumes $form" beds --form "$form"
   rm -rf "$WORK/bed"
