@@ -122,6 +122,29 @@ def read_extended(c):
         same(f"turn {turn}: content", one.read_file(path), data)
 
 
+@check(DISTRIBUTED, quick=("ceph",))
+def read_hole(c):
+    """A file that was read here and grew there by a hole is read here through it, in large reads.
+
+    The forwarders of the hole wrote nothing when the file grew: their kernels may remember its old size.
+    """
+    one, other, before, after = c.agent(0), c.agent(1), 5_000_777, 8 << 20
+    for turn in range(4):
+        path, data = f"{c.tide}/hole{turn}", pattern(turn, before)
+        other.write_file(path, data)
+        file, there = one.open(path, 0), other.open(path, 2)
+        same("before", one.pread(file, after, 0), data)
+        if turn % 2:
+            other.ftruncate(there, after)
+            data = data.ljust(after, b"\0")
+        else:
+            other.pwrite(there, b"end", after - 3)
+            data = data.ljust(after - 3, b"\0") + b"end"
+        text = c.compute[0].run("sh", "-c", f"dd if={path} bs=1M status=none | wc -c")
+        same(f"turn {turn}: bytes that dd reads", int(text), after)
+        same(f"turn {turn}: content", one.pread(file, after, 0), data)
+
+
 @check(DISTRIBUTED)
 def mapped(c):
     """A program maps a file that it has just made longer, stores, and reads elsewhere what it stored."""
@@ -177,11 +200,11 @@ def locks(c):
     exclude(c, 4 if c.quick else 20)
 
 
-def exclude(c, seconds, kinds=("ofd", "posix", "flock")):
+def exclude(c, seconds, kinds=("ofd", "posix", "flock"), names=("lock",)):
     """A holder also takes a lock of this machine's kernel, outside Tidegate: that it must get at once."""
     programs = []
-    for kind in kinds:
-        path, witness = f"{c.tide}/lock-{kind}", f"{c.work}/witness-{c.exports}-{kind}"
+    for kind, name in ((kind, name) for kind in kinds for name in names):
+        path, witness = f"{c.tide}/{name}-{kind}", f"{c.work}/witness-{c.exports}-{name}-{kind}"
         c.agent(0).write_file(path, b"x" * 100)
         open(witness, "w").close()
         programs += [node.start("python3", "-B", c.program("holders.py"), kind, path, witness, str(seconds))
