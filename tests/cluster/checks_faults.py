@@ -58,34 +58,56 @@ def there_and_back(c, *flags):
     until("the owner is back", lambda: c.taken_by(0) == 0, 60)
 
 
-def once(c, op, at, dies, rounds=2):
-    """The forwarder of seat 0 is lost when its `at`-th `op` took effect and is not answered; a stand-in
-    on another node answers what is sent again: one effect, no error.
+ONCE = REPO + "/tests/programs/src/py/once.py"
 
-    The stand-in had the seat before, so that it has old pages of the reply table if it keeps any.
-    """
+
+def prepared(c, op, folders, flags=()):
+    """Forwarders and mounts with these folders to perform in; each seat has changed hands before, so
+    that a stand-in has old pages of the reply table if it keeps any."""
     c.serve_quick(clients=False)
-    program = REPO + "/tests/programs/src/py/once.py"
-    # Prepared behind Tidegate, so that only the operation under test counts.
-    c.io[1].run("python3", "-B", program, "prepare", op, c.export)
+    # Behind Tidegate, so that only the operation under test counts.
+    for folder in folders:
+        c.io[1].run("mkdir", "-p", f"{c.export}/{folder}")
+        c.io[1].run("python3", "-B", ONCE, "prepare", op, f"{c.export}/{folder}")
     for node in c.compute:
         c.mount_tide(node)
-    for turn in range(rounds):
-        last = turn == rounds - 1 and not dies
-        there_and_back(c, *(("--kill-after-effect", f"{op}:{at}") if last else ()))
-    if dies:
-        # It hears the client, and its answers are lost; then it is lost with its node.
-        c.cut("io0", "cn0", both=False)
-    performing = c.compute[0].start("python3", "-B", program, "perform", op, c.tide)
-    if dies:
-        settle(2, "an operation takes effect and is not answered")
-        c.die(0)
-    else:
-        until(f"{op}: the fault comes", lambda: not c.forwarders[0].running(), 60)
-    if performing.wait(150) != 0:
-        raise Failed(f"{op}, killed at number {at}: the program got an error: {performing.tail()}")
-    for node in (c.compute[1], c.compute[0]):
-        node.run("python3", "-B", program, "check", op, c.tide)
+    there_and_back(c)
+    there_and_back(c, *flags)
+
+
+def took_effect_once(c, op, folders, performing):
+    """The programs end without an error, and both nodes find what they must have done."""
+    for program in performing:
+        if program.wait(150) != 0:
+            raise Failed(f"{op}, not answered once: the program got an error: {program.tail()}")
+    for folder in folders:
+        for node in (c.compute[1], c.compute[0]):
+            node.run("python3", "-B", ONCE, "check", op, f"{c.tide}/{folder}", timeout=150)
+
+
+def once(c, op, at):
+    """The forwarder of seat 0 is killed when its `at`-th `op` took effect and is not answered; a stand-in
+    on another node answers what is sent again: one effect, no error."""
+    prepared(c, op, ["."], ("--kill-after-effect", f"{op}:{at}"))
+    performing = c.compute[0].start("python3", "-B", ONCE, "perform", op, c.tide)
+    until(f"{op}: the fault comes", lambda: not c.forwarders[0].running(), 60)
+    took_effect_once(c, op, ["."], [performing])
+
+
+def once_on_a_lost_node(c, op):
+    """Operations are under way at all times, so that some take effect and are not answered when the
+    owner's answers are lost; then it is lost with its node."""
+    folders = [f"of-program{number}" for number in range(8)]
+    prepared(c, op, folders)
+    performing = [c.compute[0].start("python3", "-B", ONCE, "perform", op, f"{c.tide}/{folder}")
+                  for folder in folders]
+    until("all programs have begun", lambda: all("begun" in program.tail() for program in performing), 30)
+    settle(0.3, "they are under way")
+    same(f"{op}: programs under way", all(program.running() for program in performing), True)
+    c.cut("io0", "cn0", both=False)
+    settle(2, "operations take effect and are not answered")
+    c.die(0)
+    took_effect_once(c, op, folders, performing)
 
 
 @check(ALL, quick=("ceph",), serve=False)
@@ -93,14 +115,14 @@ def effects_once(c):
     """An operation that took effect just before its forwarder was killed takes effect once."""
     for op in (os.environ.get("OPS", "").split() or (("rename",) if c.quick else OPS)):
         # Of 64 folders each forwarder of four has three, but for one run in 400,000.
-        once(c, op, 3, dies=False)
+        once(c, op, 3)
 
 
 @check(DISTRIBUTED, serve=False)
 def effects_once_node(c):
     """The same, with the forwarder's whole node lost at that moment."""
     for op in (os.environ.get("OPS", "").split() or (("mkdir", "append") if c.quick else OPS)):
-        once(c, op, 0, dies=True)
+        once_on_a_lost_node(c, op)
 
 
 @check(DISTRIBUTED, quick=("ceph",))

@@ -74,6 +74,8 @@ def found(path):
 def main():
     verb, op, root = sys.argv[1:]
     wrong = 0
+    if verb == "perform":
+        print("begun", flush=True)
     for index in range(FOLDERS):
         path = f"{root}/folder-{index}"
         try:
