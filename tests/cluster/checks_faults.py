@@ -267,6 +267,22 @@ def dead_mount(c):
     told_or_there(c, one, file, path, data)
 
 
+@check(DISTRIBUTED)
+def mount_replaced(c):
+    """A forwarder gets a new mount of the back end and is restarted: what was not synced is told or there."""
+    one, path, data = c.agent(0, 240), c.tide + "/unsynced", pattern(6, 8 << 20)
+    one.write_file(path, b"")
+    file = one.open(path, 2)
+    one.write_all(file, data, 0)
+    # The mount remembers what it has not sent; the forwarder cannot let go of anything in order.
+    c.pause(0)
+    c.kill_mount(0)
+    c.kill(0)
+    c.remount(0)
+    c.restart(0)
+    return told_or_there(c, one, file, path, data)
+
+
 def told_or_there(c, agent, file, path, data):
     """What was written and not synced is there, or fsync says EIO; then it is written again and there."""
     try:
@@ -278,7 +294,11 @@ def told_or_there(c, agent, file, path, data):
         agent.write_all(file, data, 0)
         agent.fsync(file)
     for index in range(len(c.compute)):
-        same(f"{what}; cn{index}", c.agent(index).read_file(path), data)
+        try:
+            got = c.agent(index, 240).read_file(path)
+        except OSError as error:
+            raise Failed(f"{what}; read at cn{index}: {error!r}") from None
+        same(f"{what}; cn{index}", got, data)
     return what
 
 
