@@ -33,7 +33,8 @@ need_fuse() {
 remember() { echo "$1 $(started_at "$1")" >> "$WORK/pids"; }
 # The start time of a process in clock ticks tells it from a later one with the same id.
 started_at() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
-alive() { [ -d "/proc/$1" ] && [ "$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -c1)" != Z ]; }
+# alive PID: neither gone nor a zombie. Looked at once: it may be reaped between two looks.
+alive() { case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in ''|Z*) return 1;; esac; }
 
 # up N [options]: N forwarders over $DATA, mounted at $MNT, their files in $RUN. The variable REACTORS
 # gives each that many threads for connections, so REACTORS=4 tests/run kill is the suite with four.
