@@ -18,6 +18,7 @@ class Backend:
     one_kernel = False
     options = []        # of a mount, where a check asks for no others
     lock_s = 0          # how long it keeps the locks of a node that it hears no more
+    filled = False      # whether it is without room now
 
     def __init__(self, world):
         self.world = world
@@ -219,12 +220,14 @@ class Ceph(Backend):
 
     def fill(self):
         """From now on so little counts as full that it is."""
+        self.filled = True
         self.ratios(0.00001)
         until("the OSDs are full", lambda: "OSD_FULL" in self.ceph("health", "detail"), 60, 0.5)
 
     def empty(self):
         self.ratios(0.97)
         until("the OSDs have room", lambda: "OSD_FULL" not in self.ceph("health", "detail"), 60, 0.5)
+        self.filled = False
 
 
 GLUSTER_FORMS = {
@@ -307,10 +310,12 @@ class Gluster(Backend):
 
     def fill(self):
         """The bricks keep so much free that there is no room."""
+        self.filled = True
         self.set("storage.reserve", 99)
 
     def empty(self):
         self.set("storage.reserve", 1)
+        self.filled = False
 
     def bricks(self):
         return sorted(self.store.pids_of("glusterfsd"))

@@ -152,6 +152,8 @@ class Cluster:
         """Heals every fault and ends forwarders and mounts, whatever state they are in."""
         self.world.heal()
         self.backend.go_on()
+        if self.backend.filled:
+            self.backend.empty()
         for node in self.compute:
             client = self.clients.pop(node.name, None)
             if client:
@@ -241,6 +243,8 @@ class Cluster:
         try:
             self.serve_quick(**named)
         except Failed as failed:
+            if " ended:\n" not in str(failed):
+                raise  # something else than a forwarder's refusal
             for forwarder in self.forwarders.values():
                 until(f"all forwarders end, as one does: {failed}", lambda one=forwarder: not one.running(), 20)
             said = [line for line in str(failed).splitlines() if self.export in line or "export" in line]
