@@ -67,6 +67,8 @@ pub trait Files {
     fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr>;
     /// fstat. A file kept only under its hidden name counts that name out of `nlink`.
     fn attr(&mut self, handle: Handle) -> Done<Attr>;
+    /// The size that [`Files::attr`] tells, as fresh, and nothing else is asked for.
+    fn size(&mut self, handle: Handle) -> Done<u64>;
     /// Creates a regular file; EEXIST if the name exists.
     fn create(
         &mut self,

@@ -19,7 +19,7 @@ pub(super) fn append(
     payload: &[u8],
     log: &mut Log<'_>,
 ) -> Result<Outcome, Access> {
-    let (offset, len) = (files.attr(handle)?.size, payload.len() as u64);
+    let (offset, len) = (files.size(handle)?, payload.len() as u64);
     if len == 0 {
         return Ok(Outcome::Appended { offset, len });
     }
@@ -43,16 +43,16 @@ pub(super) fn was_appended(
     sum: u32,
     payload: Option<&[u8]>,
 ) -> Result<Option<Outcome>, Access> {
-    let Some(attr) = remains(files.attr(handle), Errno::ENOENT)? else {
+    let Some(size) = remains(files.size(handle), Errno::ENOENT)? else {
         return Ok(None);
     };
-    if attr.size >= offset.saturating_add(len) {
+    if size >= offset.saturating_add(len) {
         let there = files.read_at(handle, offset, len)?;
         let ours = there.len() as u64 == len && checksum(&there) == sum;
         return Ok(ours.then_some(Outcome::Appended { offset, len }));
     }
-    if attr.size > offset {
-        let there = files.read_at(handle, offset, attr.size - offset)?;
+    if size > offset {
+        let there = files.read_at(handle, offset, size - offset)?;
         if payload.is_some_and(|payload| !payload.starts_with(&there)) {
             // Ours was lost with its node, and somebody else's is there.
             return Ok(None);
@@ -78,7 +78,7 @@ pub(super) fn set_attr(
     log: &mut Log<'_>,
 ) -> Result<Outcome, Access> {
     if set.size.is_some() {
-        let size = files.attr(handle)?.size;
+        let size = files.size(handle)?;
         log.begin(&Intent::SetAttr {
             handle,
             set: *set,

@@ -134,8 +134,7 @@ impl PosixFiles {
     /// The file's size.
     pub(crate) fn size_now(&self, handle: Handle) -> Done<u64> {
         let known = self.export.known(handle)?;
-        let stat = self.export.stat(&known.path).map_err(no)?;
-        Ok(stat.stx_size)
+        self.export.size(&known.path).map_err(no)
     }
 
     /// Asks the back end itself for the root, whatever the kernel remembers of it.
@@ -199,6 +198,10 @@ impl Files for PosixFiles {
 
     fn attr(&mut self, handle: Handle) -> Done<Attr> {
         self.attr_of_known(&*self.export.known(handle)?)
+    }
+
+    fn size(&mut self, handle: Handle) -> Done<u64> {
+        self.size_now(handle)
     }
 
     fn create(

@@ -184,6 +184,11 @@ impl Export {
         sys::stat_at(dir, name, self.asks())
     }
 
+    /// The size alone.
+    pub(super) fn size(&self, fd: impl AsFd) -> rustix::io::Result<u64> {
+        sys::size(fd, self.asks())
+    }
+
     /// Whom statx asks: what the node's kernel remembers may be old where other nodes change it.
     fn asks(&self) -> AtFlags {
         match self.trust.attributes {

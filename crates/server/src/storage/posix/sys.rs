@@ -45,8 +45,38 @@ pub(super) fn stat_at(
     name: impl rustix::path::Arg,
     flags: AtFlags,
 ) -> rustix::io::Result<Statx> {
+    ask(fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
+}
+
+/// The size of a descriptor's file: servers need not be asked for more than that.
+pub(super) fn size(fd: impl AsFd, flags: AtFlags) -> rustix::io::Result<u64> {
+    let stat = ask(fd, c"", flags | AtFlags::EMPTY_PATH, StatxFlags::SIZE)?;
+    Ok(stat.stx_size)
+}
+
+fn ask(
+    fd: impl AsFd,
+    name: impl rustix::path::Arg,
+    flags: AtFlags,
+    what: StatxFlags,
+) -> rustix::io::Result<Statx> {
+    #[cfg(test)]
+    ASKED.set(ASKED.get() + 1);
     let flags = flags | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    rustix::fs::statx(fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
+    rustix::fs::statx(fd, name, flags, what)
+}
+
+#[cfg(test)]
+thread_local! {
+    static ASKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread asks for attributes while it does that: each may be a trip to a server.
+#[cfg(test)]
+pub(super) fn asked<T>(act: impl FnOnce() -> T) -> (T, u32) {
+    let before = ASKED.get();
+    let result = act();
+    (result, ASKED.get() - before)
 }
 
 /// The file's identity.

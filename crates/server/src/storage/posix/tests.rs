@@ -1,5 +1,6 @@
 //! The export against a real file system, subject by subject.
 
+mod asked;
 mod callers;
 mod data;
 mod escapes;

@@ -1,0 +1,64 @@
+//! How often operations ask for attributes, and what stays open after them: over a network each
+//! question is a trip to a server, and what one forwarder has open costs the others trips.
+
+use super::sys::asked;
+use super::*;
+use tidegate_forward::{RowAddress, effect};
+use tidegate_wire::{Op, Outcome};
+
+/// Files that are asked through a seat's table, as by a storage thread.
+struct Asked {
+    rig: Rig,
+    row: RowAddress,
+}
+
+impl Asked {
+    fn new() -> Asked {
+        let rig = rig("asked");
+        // Any table will do, and the seats' own have been given away.
+        let other = Scratch::new("asked-table");
+        let files = PosixFiles::open(other.path(), &ExportOptions::new(LAYOUT)).expect("export");
+        let seats = Seats::open(&files, LAYOUT, 0).expect("seats");
+        let row = RowAddress {
+            seat: 0,
+            table: seats.try_take(0).expect("take").expect("free").table,
+            row: 0,
+            sequence: 0,
+            unresolved: Vec::new(),
+        };
+        Asked { rig, row }
+    }
+
+    /// How often an operation that succeeds asks.
+    fn by(&mut self, op: &Op, payload: &[u8]) -> u32 {
+        self.row.sequence += 1;
+        let act = || effect::perform(&mut self.rig.files, None, op, Some(&self.row), payload);
+        let (done, count) = asked(act);
+        done.expect("done");
+        count
+    }
+}
+
+#[test]
+fn an_append_asks_for_the_size_and_nothing_else() {
+    let mut asked = Asked::new();
+    let file = asked.rig.create("log");
+    asked
+        .rig
+        .files
+        .opened(None, file, false, true)
+        .expect("open");
+    for _ in 0..3 {
+        assert_eq!(asked.by(&Op::Append { handle: file }, b"record"), 1);
+    }
+    asked
+        .rig
+        .files
+        .write_at(file, 100, b"others'")
+        .expect("write");
+    let op = Op::Append { handle: file };
+    asked.row.sequence += 1;
+    let done = effect::perform(&mut asked.rig.files, None, &op, Some(&asked.row), b"record");
+    let offset = 100 + b"others'".len() as u64;
+    assert_eq!(done, Ok(Outcome::Appended { offset, len: 6 }));
+}
