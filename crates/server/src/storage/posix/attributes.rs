@@ -15,12 +15,17 @@ impl PosixFiles {
     /// fstat, the hidden name counted out.
     pub(super) fn attr_of_known(&self, known: &Known) -> Done<Attr> {
         let mut attr = attr_of(&self.export.stat(&known.path).map_err(no)?);
-        if known.is_open() && known.kind == sys::REGULAR {
-            self.count_out_hidden_name(&mut attr);
-        } else {
-            self.leave_out_hidden_name(&mut attr);
-        }
+        self.leave_out_hidden_name_of(known, &mut attr);
         Ok(attr)
+    }
+
+    /// What the back end says of a file that is known, the hidden name counted out.
+    pub(super) fn leave_out_hidden_name_of(&self, known: &Known, attr: &mut Attr) {
+        if known.is_open() && known.kind == sys::REGULAR {
+            self.count_out_hidden_name(attr);
+        } else {
+            self.leave_out_hidden_name(attr);
+        }
     }
 
     /// As [`Self::count_out_hidden_name`], where a single name is known to be an ordinary one.

@@ -266,8 +266,12 @@ impl Export {
 
     /// Makes the file behind an `O_PATH` descriptor known and tells its attributes.
     pub(super) fn adopt(&self, path: OwnedFd) -> Done<(Arc<Known>, Attr)> {
-        let stat = self.stat(&path).map_err(no)?;
-        let attr = sys::attr_of(&stat);
+        let attr = sys::attr_of(&self.stat(&path).map_err(no)?);
+        Ok((self.adopt_as(path, &attr)?, attr))
+    }
+
+    /// The same where its attributes have just been asked for.
+    pub(super) fn adopt_as(&self, path: OwnedFd, attr: &Attr) -> Done<Arc<Known>> {
         if attr.handle == self.hidden_handle {
             return Err(Errno::ENOENT.into());
         }
@@ -276,7 +280,7 @@ impl Export {
             // Registered as open while it was not in the table.
             known.set_open(true);
         }
-        Ok((known, attr))
+        Ok(known)
     }
 
     /// Whether statx saw a file of the exported file system, and not one mounted upon it.

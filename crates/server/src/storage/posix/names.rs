@@ -72,12 +72,13 @@ impl PosixFiles {
         let fd = self
             .export
             .open_at(&self.export.root.path, path, OFlags::PATH, 0)?;
-        let stat = sys::stat(&fd).map_err(no)?;
-        if handle_of(&stat) != handle {
+        let mut attr = attr_of(&self.export.stat(&fd).map_err(no)?);
+        if attr.handle != handle {
             return Err(Errno::ESTALE.into());
         }
-        let (known, _) = self.export.adopt(fd)?;
-        self.attr_of_known(&known)
+        let known = self.export.adopt_as(fd, &attr)?;
+        self.leave_out_hidden_name_of(&known, &mut attr);
+        Ok(attr)
     }
 
     /// Finds a file that has lost its last name but is open somewhere.

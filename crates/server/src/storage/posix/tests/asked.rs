@@ -62,3 +62,12 @@ fn an_append_asks_for_the_size_and_nothing_else() {
     let offset = 100 + b"others'".len() as u64;
     assert_eq!(done, Ok(Outcome::Appended { offset, len: 6 }));
 }
+
+#[test]
+fn a_file_that_becomes_known_by_its_path_is_asked_for_once() {
+    let mut rig = rig("asked");
+    let file = rig.create("file");
+    let mut other = rig.other_forwarder();
+    let (reached, count) = asked(|| other.reach(file, b"file"));
+    assert_eq!((reached.expect("there").handle, count), (file, 1));
+}
