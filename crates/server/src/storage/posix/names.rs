@@ -1,6 +1,7 @@
 //! Operations on names: each takes a directory by handle and one component.
 
 use super::PosixFiles;
+use super::opens::Removing;
 use super::sys::{self, Done, attr_of, check_name, handle_of, no};
 use super::table::Known;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
@@ -248,7 +249,7 @@ impl PosixFiles {
             self.permit.begin()?;
             rustix::fs::unlinkat(&parent.path, name, AtFlags::empty()).map_err(no)
         };
-        self.remove_name(caller, &parent, name, None, remove)?;
+        self.remove_name(caller, &parent, name, || None, remove)?;
         self.export.faults.effect("unlink");
         Ok(())
     }
@@ -295,8 +296,10 @@ impl PosixFiles {
             renamed.map_err(no)
         };
         if mode == RenameMode::Replace {
-            let moved = sys::stat_at(&from.path, name, AtFlags::empty()).ok();
-            let moved = moved.as_ref().map(handle_of);
+            let moved = || {
+                let stat = sys::stat_at(&from.path, name, AtFlags::empty());
+                stat.as_ref().map(handle_of).ok()
+            };
             self.remove_name(caller, &to, new_name, moved, rename)?;
         } else {
             let _acting = self.export.own.act_as(caller)?;
@@ -312,13 +315,14 @@ impl PosixFiles {
 
     /// Runs `remove`, which takes `name` away from a file, as the caller. A file that may be open
     /// keeps a hidden name; one that may not and has no other name is forgotten. Unless the name's
-    /// file is `spared`: a rename onto another name of the same file does nothing.
+    /// file is the one that `spared` tells: a rename onto another name of the same file does
+    /// nothing.
     fn remove_name(
         &self,
         caller: Option<&Caller>,
         parent: &Known,
         name: &[u8],
-        spared: Option<Handle>,
+        spared: impl FnOnce() -> Option<Handle>,
         remove: impl Fn() -> Done<()>,
     ) -> Done<()> {
         let file = match self.export.open_at(&parent.path, name, OFlags::PATH, 0) {
@@ -326,7 +330,7 @@ impl PosixFiles {
             Err(_) => None,
         };
         let file = file.filter(|(_, attr)| {
-            attr.mode & sys::KIND != sys::DIRECTORY && Some(attr.handle) != spared
+            attr.mode & sys::KIND != sys::DIRECTORY && Some(attr.handle) != spared()
         });
         let Some((fd, attr)) = file else {
             let _acting = self.export.own.act_as(caller)?;
@@ -343,14 +347,17 @@ impl PosixFiles {
         drop(fd);
         let acting = self.export.own.act_as(caller);
         let removed = acting.and_then(|_acting| remove());
+        let kept = removing.as_ref().is_some_and(Removing::is_kept);
         if let Some(mut removing) = removing {
             match removed {
                 Ok(()) => removing.done(attr.nlink),
                 Err(_) => removing.undo(),
             }
         }
-        if removed.is_ok() {
-            self.forget_if_gone(attr.handle);
+        match removed {
+            Ok(()) if attr.nlink == 1 && !kept => self.export.table.forget(attr.handle),
+            Ok(()) => self.forget_if_gone(attr.handle),
+            Err(_) => {}
         }
         removed
     }

@@ -356,6 +356,11 @@ impl Opens {
 }
 
 impl Removing<'_> {
+    /// Whether the file keeps a name for those who have it open.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
     /// The name was not taken away after all.
     pub(super) fn undo(&mut self) {
         if self.linked {

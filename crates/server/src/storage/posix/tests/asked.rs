@@ -37,6 +37,17 @@ impl Asked {
         done.expect("done");
         count
     }
+
+    fn by_rename(&mut self, name: &[u8], new_name: &[u8]) -> u32 {
+        let op = Op::Rename {
+            parent: self.rig.root,
+            name: name.into(),
+            new_parent: self.rig.root,
+            new_name: new_name.into(),
+            mode: RenameMode::Replace,
+        };
+        self.by(&op, &[])
+    }
 }
 
 #[test]
@@ -70,4 +81,31 @@ fn a_file_that_becomes_known_by_its_path_is_asked_for_once() {
     let mut other = rig.other_forwarder();
     let (reached, count) = asked(|| other.reach(file, b"file"));
     assert_eq!((reached.expect("there").handle, count), (file, 1));
+}
+
+#[test]
+fn removals_and_renames_ask_for_what_they_take_away_and_no_more() {
+    let mut asked = Asked::new();
+    let root = asked.rig.root;
+    let unlink = |name: &[u8]| Op::Unlink {
+        parent: root,
+        name: name.into(),
+    };
+    // The first of a seat finds out who vouches for its opens.
+    let names: Vec<String> = (0..64).map(|number| format!("first{number}")).collect();
+    for name in &names {
+        asked.rig.create(name);
+    }
+    for name in &names {
+        asked.by(&unlink(name.as_bytes()), &[]);
+    }
+    let [_, _, file] = ["b", "c", "d"].map(|name| asked.rig.create(name));
+    // What is moved and whether something is in the way, before; what was moved, after.
+    assert_eq!(asked.by_rename(b"b", b"f"), 3);
+    // Both names; what is replaced, and that it is another file; what was moved.
+    assert_eq!(asked.by_rename(b"f", b"c"), 5);
+    // What goes: for the intent, and whether it may be open.
+    assert_eq!(asked.by(&unlink(b"c"), &[]), 2);
+    assert_eq!(asked.by(&unlink(b"d"), &[]), 2);
+    assert_eq!(asked.rig.files.attr(file), Err(Access::UnknownHandle));
 }
