@@ -194,6 +194,11 @@ impl Permit {
         self.seat = seat;
     }
 
+    /// Whose jobs it is for, if it is for one seat's.
+    pub fn seat(&self) -> Option<u16> {
+        self.seat
+    }
+
     /// The fence.
     pub fn fence(&self) -> &Fence {
         &self.fence

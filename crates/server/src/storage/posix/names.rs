@@ -149,7 +149,9 @@ impl PosixFiles {
         let (known, attr) = path
             .and_then(|path| self.export.adopt(path))
             .map_err(made_and_lost)?;
-        self.export.keep_data_fd(&known, data)?;
+        if self.serves(known.handle) {
+            self.export.keep_data_fd(&known, data)?;
+        }
         Ok(attr)
     }
 
@@ -372,6 +374,14 @@ impl PosixFiles {
         {
             self.export.table.forget(handle);
         }
+    }
+
+    /// Whether the seat that the call is for is in charge of the file's beginning, too. Otherwise
+    /// another forwarder is about to write it; a descriptor that writes it here meanwhile would
+    /// take from that one what a back end lends to a single writer, so that its calls wait longer.
+    fn serves(&self, handle: Handle) -> bool {
+        let seat = self.permit.seat();
+        seat.is_none_or(|seat| seat == self.seat_of(handle))
     }
 
     /// The directory in which a name is to appear.

@@ -109,3 +109,23 @@ fn removals_and_renames_ask_for_what_they_take_away_and_no_more() {
     assert_eq!(asked.by(&unlink(b"d"), &[]), 2);
     assert_eq!(asked.rig.files.attr(file), Err(Access::UnknownHandle));
 }
+
+#[test]
+fn only_a_file_of_the_seat_itself_stays_open_for_data_where_it_was_created() {
+    let mut rig = rig("asked");
+    let seat = rig.files.seat_of(rig.root);
+    rig.files.permit.turn_to(Some(seat));
+    let mut seen = [false; 2];
+    for number in 0..64 {
+        let file = rig.create(&format!("f{number}"));
+        let ours = rig.files.seat_of(file) == seat;
+        assert_eq!(
+            rig.files.open_read_fd(file).is_some(),
+            ours,
+            "file {number}"
+        );
+        assert_eq!(rig.files.write_at(file, 0, b"data"), Ok(4));
+        seen[usize::from(ours)] = true;
+    }
+    assert_eq!(seen, [true; 2], "of 64 files");
+}
