@@ -248,6 +248,12 @@ pub(super) mod slow {
 
     thread_local! {
         static COST: RefCell<Option<(Vec<Arc<AtomicU64>>, u64)>> = const { RefCell::new(None) };
+        static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    /// While the next call of this thread is under way that happens.
+    pub(in crate::seats) fn meanwhile(what: impl FnOnce() + 'static) {
+        MEANWHILE.set(Some(Box::new(what)));
     }
 
     /// From now on each call of this thread takes so long by these clocks.
@@ -256,6 +262,9 @@ pub(super) mod slow {
     }
 
     pub(super) fn begin_call() {
+        if let Some(what) = MEANWHILE.take() {
+            what();
+        }
         COST.with(|cost| {
             let cost = cost.borrow();
             for (clocks, ns) in cost.iter() {

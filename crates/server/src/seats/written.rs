@@ -141,18 +141,18 @@ impl WrittenTable {
         let mut runs = self.runs(&mut places, all);
         self.check_held()?;
         if let Some(run) = runs.pop_front() {
-            self.write_run(&run)?;
+            self.write_run(&mut places, &run)?;
         }
         drop(places);
         for run in runs {
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(false);
             }
-            let _places = self.turn();
+            let mut places = self.turn();
             self.check_held()?;
             // Others may have written it meanwhile.
             if run.iter().any(|(_, page)| self.is_marked(*page)) {
-                self.write_run(&run)?;
+                self.write_run(&mut places, &run)?;
             }
         }
         // It may have taken so long that the next holder has not found it.
@@ -194,8 +194,24 @@ impl WrittenTable {
         runs
     }
 
-    /// Writes pages that lie side by side. What is stored meanwhile marks its page again.
-    fn write_run(&self, run: &[(usize, usize)]) -> io::Result<()> {
+    /// Writes pages that lie side by side. What is stored meanwhile marks its page again. Rows that
+    /// entries speak of by now come before them, also where they were not among those to write.
+    fn write_run(&self, places: &mut Places, run: &[(usize, usize)]) -> io::Result<()> {
+        let pages = self.load_run(run);
+        if has_entries(run[0].1) {
+            let marked = self.now.set_below(self.memory.len() / PAGE);
+            let rows: Vec<usize> = marked.filter(|page| !has_entries(*page)).collect();
+            for rows in side_by_side(places, &rows) {
+                let pages = self.load_run(&rows);
+                self.put_run(&rows, &pages)
+                    .inspect_err(|_| self.mark_run(run))?;
+            }
+        }
+        self.put_run(run, &pages)
+    }
+
+    /// The pages of a run as they are now.
+    fn load_run(&self, run: &[(usize, usize)]) -> Vec<Page> {
         let mut pages = vec![Page::ZERO; run.len()];
         for ((_, page), bytes) in run.iter().zip(&mut pages) {
             self.now.clear(*page);
@@ -205,11 +221,16 @@ impl WrittenTable {
             let number = *page as u32 + 1;
             bytes.0[SPARE_AT..SPARE_AT + 4].copy_from_slice(&number.to_le_bytes());
         }
-        let written = self.file.write(place_at(run[0].0), &pages);
-        if written.is_err() {
-            run.iter().for_each(|(_, page)| self.now.set(*page));
-        }
-        written
+        pages
+    }
+
+    fn put_run(&self, run: &[(usize, usize)], pages: &[Page]) -> io::Result<()> {
+        let written = self.file.write(place_at(run[0].0), pages);
+        written.inspect_err(|_| self.mark_run(run))
+    }
+
+    fn mark_run(&self, run: &[(usize, usize)]) {
+        run.iter().for_each(|(_, page)| self.now.set(*page));
     }
 
     /// Gives the room in the file back of what nobody uses, beginning no call after a time.
@@ -354,10 +375,11 @@ impl TakeOver {
         }
         // Nobody else has the table yet, and nobody reads its file before it is said to be held: it
         // needs no fence.
-        let mut runs = self.table.runs(&mut self.table.turn(), true);
+        let mut places = self.table.turn();
+        let mut runs = self.table.runs(&mut places, true);
         match runs
             .pop_front()
-            .map_or(Ok(()), |run| self.table.write_run(&run))
+            .map_or(Ok(()), |run| self.table.write_run(&mut places, &run))
         {
             // The last complete one stays where it is until there is room.
             Err(error) if recorded::is_full(&error) => {

@@ -1,6 +1,6 @@
 //! Tables and their files: what is written, when, and what the next holder finds.
 
-use super::super::uncached::Way;
+use super::super::uncached::{Way, slow};
 use super::*;
 use crate::storage::Fence;
 use crate::storage::scratch::Scratch;
@@ -274,4 +274,30 @@ fn a_table_with_a_page_twice_is_refused() {
     let refused = take_over(file(&scratch, "lease.0.2"), Permit::default(), Some(last));
     let kind = refused.err().expect("it is damaged").kind();
     assert_eq!(kind, io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn rows_that_come_into_use_while_others_are_written_come_before_their_entry() {
+    let scratch = Scratch::new("written-order");
+    let first = Arc::new(table(&scratch, "lease.0.1", None));
+    let used = [&entry_of_client_1()[..18], &[0xfe, 0xff]].concat();
+    first.store(0, &used);
+    for page in 0..2 {
+        first.store(ENTRIES_BYTES + page * PAGE, b"of a client that is gone");
+    }
+    first.persist().expect("room");
+    // The second page is given to the next client of that place while a row is written.
+    first.store(ENTRIES_BYTES, b"a row");
+    first.store(0, &used);
+    let reactor = first.clone();
+    slow::meanwhile(move || {
+        assert!(reactor.reserve(ENTRIES_BYTES + PAGE, PAGE));
+        reactor.store(ENTRIES_BYTES + PAGE, &[0; 24]);
+        reactor.store(18, &[0xfc, 0xff]);
+    });
+    first.persist().expect("room");
+    // The node is lost.
+    let next = table(&scratch, "lease.0.2", Some("lease.0.1"));
+    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a row");
+    assert_eq!(loaded(&next, ENTRIES_BYTES + PAGE, 24), [0; 24]);
 }
