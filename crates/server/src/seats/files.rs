@@ -5,7 +5,7 @@
 //! makes exclusively.
 
 use super::claims::{Claim, Claims};
-use super::generations::{Generations, Last, first_generation};
+use super::generations::{Generations, Last};
 use super::{HELD_BYTE, Seats, SeatsError, lock};
 use crate::storage::Fence;
 use std::collections::BTreeMap;
@@ -55,8 +55,10 @@ impl Claims for FileClaims {
         }
         // From here on the lock goes with `file` if anything fails.
         let error = |e| self.locks.file_error(seat, e);
-        let newest = self.generations.of_seat(seat).map_err(error)?.leases.pop();
-        let last = newest.map(|newest| self.generations.record(seat, newest));
+        let files = self.generations.of_seat(seat).map_err(error)?;
+        let last = files
+            .newest()
+            .map(|newest| self.generations.record(seat, newest));
         let last = last.transpose().map_err(error)?;
         let now = self.fence.now();
         let watch = self.watches.entry(seat).or_default();
@@ -72,7 +74,7 @@ impl Claims for FileClaims {
         self.watches.remove(&seat);
         lock(&self.locks.held).insert(seat, file);
         Ok(Claim::Ours {
-            generation: newest.map_or_else(first_generation, |newest| newest + 1),
+            generation: files.next(),
             // Whoever looks at the record counts from its first form, which is not written yet.
             began: self.fence.now(),
         })

@@ -82,6 +82,17 @@ impl SeatFiles {
     pub(super) fn newest(&self) -> Option<u64> {
         self.leases.last().copied()
     }
+
+    /// The number of the next taking. Where one that came to nothing has used up the file that was
+    /// made ahead for the next number, and a later one still has its file, it is the later one: the
+    /// back end may have no room for another file.
+    pub(super) fn next(&self) -> u64 {
+        let Some(newest) = self.newest() else {
+            return first_generation();
+        };
+        let ahead = self.spares.iter().filter(|number| **number > newest);
+        ahead.min().map_or(newest + 1, |number| *number)
+    }
 }
 
 /// What a lease's file says.

@@ -367,8 +367,18 @@ impl LeasedSeats {
         let mut said = Ok(());
         if !held.lost && !lapsed {
             held.record.stage = Stage::Free;
-            said = held.table.write(true);
-            held.record.table_of = 0;
+            said = match held.table.write(true) {
+                Ok(()) => {
+                    held.record.table_of = 0;
+                    Ok(())
+                }
+                // Waiting for the lease's end would not give the next holder more of it.
+                Err(error) if recorded::is_full(&error) => {
+                    held.record.lacks_holders = held.table.lacks_some() || held.in_grace;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
             said = said.and_then(|()| recorded::write(&held.file, &mut held.record));
         }
         held.table.close();

@@ -122,6 +122,55 @@ fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
 }
 
 #[test]
+fn a_taking_that_came_to_nothing_leaves_files_for_others_that_follow() {
+    let scratch = Scratch::new("leased-again");
+    let Some(_mount) = Tmpfs::mount(scratch.path(), "4m") else {
+        return;
+    };
+    let (mut a, mut b, clock) = two(&scratch);
+    let first = taken(&mut a, 0);
+    persist_row(&*first.table, b"an intent");
+    assert!(renew(&mut a).until.is_some());
+    fill_up(&scratch);
+    clock.lose_lock(0, 0);
+    assert!(waits(&mut b, 0));
+    clock.pass(2 * TTL);
+    slow::each_call_takes(&clock.0, TTL / 4);
+    assert!(pieces(&mut b, 0).is_err(), "it is too slow");
+    slow::each_call_takes(&[], 0);
+    // What it had is others' now.
+    fill_up(&scratch);
+    let second = wait_and_take(&mut b, 0, &clock);
+    assert_eq!(&row_of(&second), b"an intent");
+    second
+        .table
+        .store(tidegate_forward::ENTRIES_BYTES, b"its own 2");
+    second.table.persist().expect("the room of that row is had");
+}
+
+#[test]
+fn a_seat_that_is_let_go_without_room_for_its_table_is_free_at_once() {
+    let scratch = Scratch::new("leased-let-go");
+    let (mut a, mut b, _clock) = two(&scratch);
+    let first = taken(&mut a, 0);
+    persist_row(&*first.table, b"an intent");
+    IS_FULL.set(true);
+    let later = tidegate_forward::ENTRIES_BYTES + PAGE;
+    first.table.store_later(later, b"a result");
+    first.table.store(64, &[1; 64]);
+    assert!(first.table.persist_holders().is_err(), "no record says so");
+    a.release(0).expect("the record has room");
+    let second = taken(&mut b, 0);
+    assert_eq!(&row_of(&second), b"an intent");
+    assert!(second.table.may_lack_holders());
+    // Its table is where it was.
+    b.release(0).expect("the record has room");
+    let third = taken(&mut a, 0);
+    assert_eq!(&row_of(&third), b"an intent");
+    assert!(third.table.may_lack_holders());
+}
+
+#[test]
 fn who_holds_something_without_room_to_say_so_is_waited_for() {
     let scratch = Scratch::new("leased-holders");
     let (mut a, mut b, clock) = two(&scratch);
