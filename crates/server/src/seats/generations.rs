@@ -30,8 +30,8 @@ impl Generations {
                 found.entry(seat).or_default().leases.push(generation);
             } else if let Some((seat, generation)) = spare::parse_name(name) {
                 found.entry(seat).or_default().spares.push(generation);
-            } else if let Some((seat, generation)) = spare::parse_draft(name) {
-                found.entry(seat).or_default().drafts.push(generation);
+            } else if let Some((seat, draft)) = spare::parse_draft(name) {
+                found.entry(seat).or_default().drafts.push(draft);
             }
         }
         found
@@ -73,8 +73,8 @@ pub(super) struct SeatFiles {
     pub leases: Vec<u64>,
     /// Those that nobody has taken yet.
     pub spares: Vec<u64>,
-    /// Those whose files are not whole, or were not needed.
-    pub drafts: Vec<u64>,
+    /// Those whose files are not whole, or were not needed, with the generations of their makers.
+    pub drafts: Vec<(u64, u64)>,
 }
 
 impl SeatFiles {

@@ -242,9 +242,11 @@ impl LeasedSeats {
         for number in older.filter(|number| **number != record.table_of) {
             let _ = rustix::fs::unlinkat(dir, file_name(seat, *number), AtFlags::empty());
         }
-        let ahead = files.spares.iter().chain(&files.drafts);
-        for number in ahead.filter(|number| **number <= own) {
+        for number in files.spares.iter().filter(|number| **number <= own) {
             spare::remove(dir, seat, *number);
+        }
+        for draft in files.drafts.iter().filter(|(_, maker)| *maker < own) {
+            spare::remove_draft(dir, seat, *draft);
         }
     }
 

@@ -25,6 +25,9 @@ const MAY_LACK: usize = 8;
 /// What a holder has made ahead.
 #[derive(Default)]
 pub(super) struct Spare {
+    /// Its generation. The name of what it has not written whole yet says so: a holder that is late
+    /// must not give the spare file's name to what the next one is still writing.
+    maker: u64,
     /// Pages that have room.
     pages: usize,
     /// The next one, which is not whole yet.
@@ -39,6 +42,14 @@ struct Draft {
 }
 
 impl Spare {
+    /// Nothing yet, for the holder of that generation.
+    pub(super) fn by(maker: u64) -> Spare {
+        Spare {
+            maker,
+            ..Spare::default()
+        }
+    }
+
     /// Makes the file of that generation, or makes it anew, if it has too little room for as many
     /// pages as are needed now. No call begins after a time: the rest follows the next time.
     pub(super) fn fit(
@@ -49,7 +60,7 @@ impl Spare {
         way: Way,
         until: Instant,
     ) -> io::Result<()> {
-        let name = draft_name(seat, generation);
+        let name = draft_name(seat, (generation, self.maker));
         if self.draft.is_none() {
             if needed <= self.pages + self.pages / MAY_LACK || Instant::now() >= until {
                 return Ok(());
@@ -76,11 +87,13 @@ impl Spare {
     pub(super) fn begun(
         dir: BorrowedFd<'_>,
         (seat, generation): (u16, u64),
-        pages: usize,
+        maker: u64,
         way: Way,
     ) -> io::Result<Spare> {
-        let draft = Draft::begin(dir, &draft_name(seat, generation), pages, way)?;
+        let name = draft_name(seat, (generation, maker));
+        let draft = Draft::begin(dir, &name, 600, way)?;
         Ok(Spare {
+            maker,
             pages: 0,
             draft: Some(draft),
         })
@@ -94,7 +107,7 @@ impl Spare {
         pages: usize,
     ) -> io::Result<()> {
         if !UncachedFile::is_there(dir, &file_name(seat, generation))? {
-            let draft = draft_name(seat, generation);
+            let draft = draft_name(seat, (generation, self.maker));
             rustix::fs::renameat(dir, draft, dir, name(seat, generation))?;
             self.pages = pages;
         }
@@ -155,7 +168,14 @@ pub(super) fn take(
         moved => moved,
     };
     match moved {
-        Ok(()) => UncachedFile::open(dir, &lease, way),
+        Ok(()) => {
+            let opened = UncachedFile::open(dir, &lease, way);
+            if opened.is_err() {
+                // Others would wait for the lease.
+                let _ = rustix::fs::unlinkat(dir, &lease, AtFlags::empty());
+            }
+            opened
+        }
         Err(Errno::NOENT | Errno::EXIST) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -163,9 +183,12 @@ pub(super) fn take(
 
 /// Removes what was made for a generation that is over. What stays is removed another time.
 pub(super) fn remove(dir: BorrowedFd<'_>, seat: u16, generation: u64) {
-    for name in [name(seat, generation), draft_name(seat, generation)] {
-        let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-    }
+    let _ = rustix::fs::unlinkat(dir, name(seat, generation), AtFlags::empty());
+}
+
+/// The same of what was not written whole, by its generation and its maker's.
+pub(super) fn remove_draft(dir: BorrowedFd<'_>, seat: u16, draft: (u64, u64)) {
+    let _ = rustix::fs::unlinkat(dir, draft_name(seat, draft), AtFlags::empty());
 }
 
 /// Seat and generation of a spare file.
@@ -173,15 +196,18 @@ pub(super) fn parse_name(name: &[u8]) -> Option<(u16, u64)> {
     parse_after("spare.", name)
 }
 
-/// The same of one that has not got its name yet.
-pub(super) fn parse_draft(name: &[u8]) -> Option<(u16, u64)> {
-    parse_after("draft.", name)
+/// The same of one that has not got its name yet, and its maker's generation.
+pub(super) fn parse_draft(name: &[u8]) -> Option<(u16, (u64, u64))> {
+    let dot = name.iter().rposition(|byte| *byte == b'.')?;
+    let maker = std::str::from_utf8(&name[dot + 1..]).ok()?.parse().ok()?;
+    let (seat, generation) = parse_after("draft.", &name[..dot])?;
+    Some((seat, (generation, maker)))
 }
 
 fn name(seat: u16, generation: u64) -> String {
     format!("spare.{seat}.{generation}")
 }
 
-fn draft_name(seat: u16, generation: u64) -> String {
-    format!("draft.{seat}.{generation}")
+fn draft_name(seat: u16, (generation, maker): (u64, u64)) -> String {
+    format!("draft.{seat}.{generation}.{maker}")
 }

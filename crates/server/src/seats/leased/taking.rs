@@ -5,9 +5,10 @@
 use super::{Held, LeasedSeats, Tried};
 use crate::seats::generations::{Last, SeatFiles, file_name};
 use crate::seats::record::{Record, Stage};
+use crate::seats::spare::{self, Spare};
 use crate::seats::uncached::{UncachedFile, Way};
 use crate::seats::written::TakeOver;
-use crate::seats::{TakenSeat, recorded, spare};
+use crate::seats::{TakenSeat, recorded};
 use rustix::fs::AtFlags;
 use std::io;
 use std::sync::Arc;
@@ -184,7 +185,7 @@ impl LeasedSeats {
             file: taking.file,
             record: taking.record,
             table: table.clone(),
-            spares: Default::default(),
+            spares: std::array::from_fn(|_| Spare::by(generation)),
             in_grace: table.may_lack_holders(),
             lost: false,
         };

@@ -248,7 +248,7 @@ fn a_file_made_ahead_has_its_name_when_all_its_room_is_had() {
     assert_eq!(fit(600, 60), 600);
     assert_eq!(fit(610, 60), 600, "it is nearly enough");
     assert_eq!(fit(900, 60), 900);
-    let mut later = Spare::begun(dir, (0, 8), 600, Way::Past).expect("room");
+    let mut later = Spare::begun(dir, (0, 8), 7, Way::Past).expect("room");
     let mut fit = |secs| {
         let until = Instant::now() + Duration::from_secs(secs);
         let fitted = later.fit(dir, (0, 8), 600, Way::Past, until);
@@ -258,4 +258,19 @@ fn a_file_made_ahead_has_its_name_when_all_its_room_is_had() {
     };
     assert_eq!(fit(0), (1, 1), "it waits for the next time");
     assert_eq!(fit(60), (2, 0));
+}
+
+#[test]
+fn nobody_gives_a_name_to_what_another_is_still_writing() {
+    let scratch = Scratch::new("leased-drafts");
+    let (a, _b, _clock) = two(&scratch);
+    let dir = a.generations.folder();
+    let begun = |maker| Spare::begun(dir, (0, 8), maker, Way::Past).expect("room");
+    let (mut late, _next) = (begun(6), begun(7));
+    let until = Instant::now() + Duration::from_secs(60);
+    // It was held up while the next holder began.
+    let _ = late.fit(dir, (0, 8), 600, Way::Past, until);
+    let file = UncachedFile::open(dir, "spare.0.8", Way::Past).expect("open");
+    let pages = file.map(|file| file.len().expect("stat") / PAGE as u64);
+    assert!(pages.is_none_or(|pages| pages == 600), "{pages:?}");
 }

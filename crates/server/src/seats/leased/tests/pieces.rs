@@ -220,3 +220,18 @@ fn records_go_past_the_page_cache_whatever_tables_outlive() {
     taken(&mut a, 0);
     assert!(a.held[&0].file.is_past_cache());
 }
+
+#[test]
+fn a_file_that_cannot_be_opened_is_no_lease_that_others_wait_for() {
+    let scratch = Scratch::new("leased-unopened");
+    let (mut a, b, _clock) = two(&scratch);
+    let first = taken(&mut a, 0).generation;
+    a.release(0).expect("release");
+    let (dir, next) = (b.generations.folder(), first + 1);
+    let spare = format!("spare.0.{next}");
+    rustix::fs::symlinkat("elsewhere", dir, &spare).expect("a new name");
+    let took = spare::take(dir, 0, next, true, Way::Past);
+    assert!(took.is_err(), "it is a link");
+    let files = b.generations.of_seat(0).expect("list");
+    assert_eq!(files.leases, [first]);
+}
