@@ -24,6 +24,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const RENEWALS: u32 = 5;
 /// How long a process that stops may take to let the seat of its index go.
 const STOPS_MAX: Duration = Duration::from_secs(60);
+/// How long a seat that was asked for is looked at, in times to live.
+const HOPES: u32 = 3;
 /// How long tables are written between two looks at the leases, as a part of the time to live.
 const WRITES: u32 = 10;
 /// How long the last releases may take when the forwarder ends.
@@ -75,6 +77,9 @@ struct Rounds {
     look_at: Instant,
     /// The last trouble that was logged.
     trouble: String,
+    /// A seat that could not be taken, and when: it may have to be waited for before it is tried
+    /// again, and the trouble is not over meanwhile.
+    failed: Option<(u16, Instant)>,
 }
 
 /// A seat of another that could not be had.
@@ -127,6 +132,7 @@ impl LeaseKeeper {
             renew_at: now,
             look_at: now,
             trouble: String::new(),
+            failed: None,
         };
         let thread = std::thread::Builder::new().name("leases".to_owned());
         thread.spawn(move || {
@@ -250,8 +256,8 @@ impl Rounds {
             return;
         }
         match trouble {
-            Some(error) => warn!(%error, "the leases of the seats cannot be kept"),
-            None => info!("the leases of the seats are kept again"),
+            Some(error) => warn!(%error, "trouble with the leases of the seats"),
+            None => info!("the trouble with the leases of the seats is over"),
         }
         self.trouble = text;
         let text = Some(&*self.trouble).filter(|text| !text.is_empty());
@@ -303,9 +309,15 @@ impl Rounds {
             let until = Instant::now() + self.ttl / WRITES;
             trouble = trouble.or(self.seats.write_tables(until).err());
         }
-        if renewed || trouble.is_some() {
+        if trouble.is_some() || renewed && !self.has_failed() {
             self.note_trouble(trouble.as_ref());
         }
+    }
+
+    /// Whether a seat that is still asked for could not be taken.
+    fn has_failed(&self) -> bool {
+        self.failed
+            .is_some_and(|(_, when)| when.elapsed() < self.ttl * HOPES)
     }
 
     fn look(&mut self) {
@@ -327,7 +339,7 @@ impl Rounds {
         if !back.is_empty() {
             self.say(back);
         }
-        let old = self.ttl * 3;
+        let old = self.ttl * HOPES;
         self.hoped.retain(|_, hope| hope.asked.elapsed() < old);
         for seat in self.hoped.keys().copied().collect::<Vec<_>>() {
             self.seats.look(seat);
@@ -411,6 +423,7 @@ impl Rounds {
         let tried = match tried {
             Ok(tried) => tried,
             Err(error) => {
+                self.failed = Some((seat, Instant::now()));
                 self.note_trouble(Some(&io::Error::other(error.to_string())));
                 if let super::SeatsError::File { source, .. } = &error {
                     self.end_if_final(source);
@@ -418,8 +431,12 @@ impl Rounds {
                 return None;
             }
         };
+        if !matches!(tried, Tried::Waits(_)) {
+            self.failed = self.failed.filter(|(failed, _)| *failed != seat);
+        }
         // Where something is held, what renewals found is over when a renewal says so.
-        if self.seats.held().is_empty() || matches!(tried, Tried::Taken(..)) {
+        let of_tries = self.seats.held().is_empty() || matches!(tried, Tried::Taken(..));
+        if of_tries && !self.has_failed() {
             self.note_trouble(None);
         }
         if let Tried::Taken(taken, until) = &tried {
@@ -482,80 +499,4 @@ fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Seats;
-    use super::super::leased::LeaseOptions;
-    use super::*;
-    use crate::storage::scratch::Scratch;
-    use crate::storage::{ExportOptions, Fence};
-
-    /// A keeper over a hidden folder, and what wakes its reactor, which outlives the thread.
-    fn keeper(scratch: &Scratch, own: u16) -> (LeaseKeeper, (mio::Poll, Arc<Waker>)) {
-        let layout = tidegate_wire::Layout {
-            seats: 2,
-            stripe: 1 << 20,
-        };
-        let files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
-        let locks = Seats::open(&files, layout, own).expect("seats");
-        let ttl = Duration::from_secs(60);
-        let options = LeaseOptions {
-            ttl_ns: ttl.as_nanos() as u64,
-            outlives_node: true,
-            one_node: false,
-            fence: Fence::default(),
-        };
-        let seats = LeasedSeats::by_files(locks, options).expect("random numbers");
-        let poll = mio::Poll::new().expect("epoll");
-        let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("eventfd"));
-        let keeper = LeaseKeeper::start(seats, files, own, ttl, waker.clone()).expect("thread");
-        (keeper, (poll, waker))
-    }
-
-    /// Waits until the keeper has said something.
-    fn wait((poll, _): &mut (mio::Poll, Arc<Waker>)) {
-        let mut events = mio::Events::with_capacity(4);
-        let waited = poll.poll(&mut events, Some(Duration::from_secs(60)));
-        waited.expect("no signal comes");
-        assert!(!events.is_empty(), "nothing was said");
-    }
-
-    #[test]
-    fn a_seat_that_is_taken_when_the_forwarder_ends_is_free_at_once() {
-        let scratch = Scratch::new("keeper-end");
-        let (first, mut poll) = keeper(&scratch, 0);
-        first.take(0);
-        wait(&mut poll);
-        // Nobody has heard of it, so nobody lets it go.
-        drop(first);
-        let (second, mut poll) = keeper(&scratch, 1);
-        second.take(0);
-        wait(&mut poll);
-        let inputs = second.inputs();
-        let taken = |input: &Input| matches!(input, Input::SeatTaken { seat: 0, .. });
-        assert!(inputs.iter().any(taken), "its lease is waited for");
-    }
-
-    #[test]
-    fn a_panic_of_the_thread_ends_the_forwarder() {
-        let scratch = Scratch::new("keeper-panic");
-        let (keeper, mut poll) = keeper(&scratch, 0);
-        assert_eq!(keeper.failure(), None);
-        keeper.tell(Command::Panic);
-        wait(&mut poll);
-        assert!(keeper.failure().expect("told").contains("panicked"));
-    }
-
-    #[test]
-    fn a_seat_that_many_ask_for_is_tried_all_the_same() {
-        let began = Instant::now();
-        let mut hope = Hope {
-            asked: began,
-            tried: began,
-        };
-        // Asked for every 10 ms, which is more often than it may be tried.
-        let asks = (1..=100).map(|number| began + Duration::from_millis(10) * number);
-        let tries = asks.filter(|now| hope.ask(*now)).count();
-        assert_eq!(tries, 10);
-        assert_eq!(hope.asked, began + Duration::from_secs(1));
-    }
-}
+mod tests;
