@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use tidegate_forward::lease::LeaseWatch;
+use tidegate_forward::lease::{LeaseRecord, LeaseWatch, wait_ns};
+use tidegate_sched::Time;
 
 /// See the file's first line.
 pub(super) struct FileClaims {
@@ -23,6 +24,17 @@ pub(super) struct FileClaims {
     fence: Fence,
     ttl_ns: u64,
     watches: BTreeMap<u16, LeaseWatch>,
+    /// Who was given the own index too, and holds its seat.
+    double: Option<Double>,
+}
+
+/// Another holder of the own seat, as its record was seen.
+struct Double {
+    lease: LeaseRecord,
+    since: Time,
+    /// It has been renewed while it was looked at: a dead one's record is never, and the back end
+    /// may keep its lock for long.
+    renewed: bool,
 }
 
 impl FileClaims {
@@ -40,6 +52,7 @@ impl FileClaims {
             fence,
             ttl_ns,
             watches: BTreeMap::new(),
+            double: None,
         })
     }
 }
@@ -132,7 +145,22 @@ impl Claims for FileClaims {
             return None;
         };
         let lease = record.lease();
-        let other = record.holder.forwarder == seat && record.holder.id != self.id;
-        (other && !lease.free && lease.renewals > 0).then(|| record.holder.name())
+        if record.holder.forwarder != seat || lease.holder == self.id || lease.free {
+            self.double = None;
+            return None;
+        }
+        let (now, last) = (self.fence.now(), self.double.take());
+        let same = last.filter(|last| last.lease.generation == lease.generation);
+        let double = match same {
+            Some(same) if same.lease == lease => same,
+            same => Double {
+                renewed: same.is_some(),
+                since: now,
+                lease,
+            },
+        };
+        let lives = now < double.since + wait_ns(lease.ttl_ns.max(self.ttl_ns));
+        let double = self.double.insert(double);
+        (double.renewed && lives).then(|| record.holder.name())
     }
 }

@@ -293,3 +293,28 @@ fn nothing_is_taken_before_what_was_lost_is_let_go() {
     assert!(!a.options.fence.is_closed());
     taken(&mut a, 0);
 }
+
+#[test]
+fn who_has_the_same_index_is_told_while_he_renews_and_not_when_he_is_dead() {
+    let scratch = Scratch::new("leased-double");
+    let (mut a, locks_a, clock_a) = forwarder(&scratch, 0);
+    let (mut b, locks_b, clock_b) = forwarder(&scratch, 0);
+    let clock = Clock(vec![clock_a, clock_b], [locks_a, locks_b]);
+    taken(&mut a, 0);
+    assert!(a.renew().until.is_some());
+    // Nobody can see whether it lives, and the back end keeps its lock.
+    for _ in 0..10 {
+        assert!(busy(&mut b, 0));
+        assert_eq!(b.double(0), None);
+        clock.pass(TTL / 20);
+    }
+    for _ in 0..3 {
+        assert!(a.renew().until.is_some());
+        assert_eq!(b.double(0).as_deref(), Some("forwarder 0 on io0"));
+        clock.pass(TTL / 5);
+        assert!(b.double(0).is_some());
+    }
+    clock.pass(TTL * 2);
+    assert!(busy(&mut b, 0));
+    assert_eq!(b.double(0), None);
+}
