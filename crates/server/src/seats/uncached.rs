@@ -98,7 +98,8 @@ impl UncachedFile {
         assert!(bytes.len() <= NOTE_MAX, "a note is short");
         let how = rustix::fs::XattrFlags::empty();
         rustix::fs::fsetxattr(&self.fd, NOTE, bytes, how)?;
-        if self.way == Way::Stable {
+        // A client of a shared file system may keep attributes to itself for a while.
+        if self.way != Way::Cached {
             rustix::fs::fsync(&self.fd)?;
         }
         Ok(())
