@@ -1,7 +1,8 @@
 #!/bin/bash
 # Clients' lists of forwarders: what does not fit the export is told in one line; one address that is
 # alive is enough; one that is down keeps nobody from starting. Policy and rules that were set at run
-# time are kept for the export: over a restart, and for a forwarder that was away.
+# time are kept for the export: over a restart, and for a forwarder that was away. A list may be in DNS,
+# for which forwarders, clients and a name server have a network and an /etc/resolv.conf of their own.
 . "$(dirname "$0")/../lib.sh"
 need_fuse
 mkdir -p "$DATA" "$MNT" "$WORK/other" "$WORK/empty"
@@ -145,4 +146,52 @@ check "drain by the address of either is refused" sh -c "test $code = 1 && grep 
 stop twin
 
 for name in a b foreign; do stop $name; done
+
+note "a list in DNS"
+unable=
+unshare --net --mount true 2> /dev/null || unable="no right to make namespaces, so no list in DNS was tried"
+command -v ip > /dev/null || unable="ip is missing, so no list in DNS was tried: run tools/need test"
+[ -z "$unable" ] || { [ "$FAILURES" = 0 ] || verdict; skip "$unable"; }
+printf 'nameserver 127.0.0.1\nsearch test\noptions timeout:1 attempts:1\n' > "$WORK/resolv.conf"
+unshare --net --mount --propagation private sh -c '
+    ip link set lo up && { [ ! -e /etc/resolv.conf ] || mount --bind "$0/resolv.conf" /etc/resolv.conf; } && exec "$@"' \
+  "$WORK" "$REPO/tests/name_server.py" io0.test=127.0.0.1 io1.test=127.0.0.1 \
+  _tidegate._tcp.test=10,0,4600,io0.test _tidegate._tcp.test=0,5,4601,io1.test \
+  _long._tcp.test=0,5,4600,io0.test _long._tcp.test=0,5,4601,io1.test _none._tcp.test=0,0,0,. _bare._tcp.test=127.0.0.1 \
+  > "$WORK/names.out" 2>&1 < /dev/null &
+NAMES=$!; remember $NAMES
+for _ in $(seq 100); do grep -qx ready "$WORK/names.out" && break; alive $NAMES || break; sleep 0.05; done
+grep -qx ready "$WORK/names.out" || { cat "$WORK/names.out"; die "the name server does not serve"; }
+# within COMMAND...: beside the name server.
+within() { nsenter --target "$NAMES" --net --mount -- "$@"; }
+printf '#!/bin/sh\nexec nsenter --target %s --net --mount -- "%s" "$@"\n' "$NAMES" "$TIDEGATE" > "$WORK/within"
+chmod 755 "$WORK/within"; TIDEGATE=$WORK/within
+mkdir "$WORK/named"
+forwarder c "$WORK/named" 0 2 tcp:127.0.0.1:4600
+forwarder d "$WORK/named" 1 2 tcp:127.0.0.1:4601
+S=@_tidegate._tcp.test
+check "both by the records of a name" agrees 2 "$S"
+check "with a search domain" agrees 2 @_tidegate._tcp
+check "more than fits into UDP" agrees 2 @_long._tcp.test
+echo "$S # all" > "$WORK/list"
+check "from a file" agrees 2 "@$WORK/list"
+printf 'forwarders = ["%s"]\nsecret_file = "%s"\n' "$S" "$SECRET" > "$WORK/client.toml"
+both() { timeout 20 env "${@:2}" "$TIDEGATE" policy get $1 > "$OUT" 2>&1 && [ "$(grep -c '^forwarder [01]: fifo' "$OUT")" = 2 ] || { cat "$OUT"; return 1; }; }
+check "from client.toml" both "--client $WORK/client.toml"
+check "from the variable" both "--secret-file $SECRET" "TIDEGATE_FORWARDERS=$S"
+"$TIDEGATE" mount "$MNT" --foreground --secret-file "$SECRET" --forwarders "$S" > "$OUT" 2>&1 &
+MOUNT=$!; remember $MOUNT
+there() { for _ in $(seq 200); do within grep -q " $MNT fuse" /proc/self/mounts && return 0; alive $MOUNT || break; sleep 0.05; done; cat "$OUT"; return 1; }
+check "a mount" there
+check "and works" within sh -c "cp $WORK/sent $MNT/file && cmp $WORK/sent $MNT/file && cmp $WORK/sent $WORK/named/file"
+"$TIDEGATE" umount "$MNT"; wait $MOUNT || true
+check "no such name" refused '^tidegate: forwarders: @_other._tcp.test: DNS has no such name; publish' @_other._tcp.test
+check "a name without such records" refused '@_bare._tcp.test: the name has no SRV record in DNS; publish' @_bare._tcp.test
+check "a name that is there for nobody" refused '@_none._tcp.test: .* target "\."' @_none._tcp.test
+check "beside an address" refused "$S stands beside others" "$S" tcp:io0.test:4600
+check "a name server that keeps silent" refused '@_silent._tcp.test: no name server gives an answer .*timed out' @_silent._tcp.test
+kill -STOP "$NAMES"
+check "and one that hangs" refused "$S: no name server gives an answer .*timed out" "$S"
+kill -CONT "$NAMES"
+for name in c d; do stop $name; done
 verdict

@@ -12,7 +12,8 @@ pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ClientFile {
-    /// Addresses, and @FILE for a file with one a line; some of them are enough.
+    /// Addresses, and @FILE for a file with one a line; some of them are enough. Or one @_NAME, a
+    /// name of DNS with SRV records.
     pub forwarders: Vec<String>,
     /// File with the shared secret, for TCP.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ const NAMES: &str = "applications";
 #[derive(clap::Args, Clone, Debug)]
 pub struct Target {
     /// Addresses, such as tcp:io1:4600; one forwarder that is alive tells of the others. @FILE: a
-    /// file with one address a line
+    /// file with one address a line. @_tidegate._tcp.example.org alone: the SRV records of DNS
     #[arg(
         long,
         value_name = "ADDRESS,...",

@@ -1,12 +1,16 @@
 //! Lists of forwarders: read from where they are, checked against what the forwarders say, brought
 //! into the order of the layout, and completed.
 //!
-//! Pure: what was asked and answered comes in as [`Asked`]; who asks is `io::roll`.
+//! What forwarders were asked and answered comes in as [`Asked`]; who asks them is `io::roll`.
+
+mod resolver;
+mod srv;
 
 use crate::core::Told;
 use crate::options::ConnectError;
 use crate::wire::frame::VERSION;
 use crate::wire::{ExportId, HelloReply};
+use resolver::Silence;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -58,14 +62,33 @@ pub(crate) struct Whole {
     pub(crate) left_out: Vec<String>,
 }
 
-/// The addresses of a list whose parts may be `@FILE`, a file with one address a line.
+/// The addresses of a list: each part is one, or `@FILE`, a file with one a line. Instead of all of
+/// them, there or in the file, may stand `@_NAME`, a name of DNS whose SRV records are asked for.
 pub(crate) fn read(named: &[String]) -> Result<Vec<String>, ConnectError> {
+    read_asking(named, resolver::srv)
+}
+
+fn read_asking(
+    named: &[String],
+    ask: impl Fn(&str) -> Result<Vec<u8>, Silence>,
+) -> Result<Vec<String>, ConnectError> {
     let mut addresses = Vec::new();
-    for name in named {
-        match name.strip_prefix('@') {
-            None => addresses.push(name.clone()),
-            Some(path) => addresses.extend(read_file(Path::new(path))?),
+    for part in named {
+        match part.strip_prefix('@') {
+            Some(path) if srv::name(part).is_none() => {
+                addresses.extend(read_file(Path::new(path))?);
+            }
+            _ => addresses.push(part.clone()),
         }
+    }
+    if let Some(name) = addresses.iter().find_map(|it| srv::name(it)) {
+        if addresses.len() > 1 {
+            return Err(ConnectError::List(format!(
+                "@{name} stands beside others; name it alone, or addresses without it (a file of \
+                 this name is @./{name})"
+            )));
+        }
+        addresses = srv::addresses(name, ask)?;
     }
     for (at, address) in addresses.iter().enumerate() {
         if addresses[..at].contains(address) {

@@ -16,7 +16,8 @@ const CONNECTIONS_MAX: u16 = 64;
 pub struct Options {
     /// Addresses: `unix:/path/to.sock`, `tcp:host:port` or, with the feature `fabric`,
     /// `fabric:provider:host:port` (`fabric:shm:/path/to.sock`); and `@/path`, a file with one
-    /// address a line. All forwarders of an export, or some that tell where the others listen.
+    /// address a line. All forwarders of an export, or some that tell where the others listen. Or
+    /// only `@_tidegate._tcp.example.org`: DNS is asked for the SRV records of that name.
     pub forwarders: Vec<String>,
     /// Which export they serve. Where it is given, the list is taken for complete and in the order
     /// of the layout, as from [`Client::reached`](crate::Client::reached); otherwise all are asked
@@ -254,8 +255,8 @@ impl Options {
 pub enum ConnectError {
     /// An address makes no sense.
     #[error(
-        "forwarder address {0:?} is none of unix:PATH, tcp:HOST:PORT, fabric:PROVIDER:HOST:PORT \
-         and @FILE"
+        "forwarder address {0:?} is none of unix:PATH, tcp:HOST:PORT, fabric:PROVIDER:HOST:PORT, \
+         @FILE and @_NAME (SRV records of DNS)"
     )]
     Address(String),
     /// The options name no forwarder.
@@ -264,6 +265,9 @@ pub enum ConnectError {
     /// The list does not fit the export.
     #[error("forwarders: {0}")]
     List(String),
+    /// The list is in DNS, which gives no answer that can be read.
+    #[error("forwarders: {0}")]
+    Lookup(String),
     /// The list is not complete, and the forwarders do not know the rest of it.
     #[error("forwarders: {0}")]
     Unknown(String),

@@ -54,7 +54,7 @@ impl From<Errno> for Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Failure {
         let errno = match &error {
-            ConnectError::Unreachable(_) => Errno::NOTCONN,
+            ConnectError::Unreachable(_) | ConnectError::Lookup(_) => Errno::NOTCONN,
             ConnectError::Refused(..) => Errno::ACCES,
             ConnectError::Secret(_, cause) | ConnectError::Resources(cause) => {
                 cause.raw_os_error().map_or(Errno::INVAL, Errno)

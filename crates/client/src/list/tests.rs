@@ -280,3 +280,37 @@ fn a_file_has_one_address_a_line() {
     let said = read(&named[..1]).expect_err("it is gone").to_string();
     assert!(said.contains("No such file"), "{said}");
 }
+
+/// An answer of DNS with one SRV record: node `io`, port 4600.
+const IN_DNS: &[u8] =
+    b"\0\0\x85\x80\0\0\0\x01\0\0\0\0\0\0\x21\0\x01\0\0\0\0\0\x0a\0\0\0\0\x11\xf8\x02io\0";
+
+#[test]
+fn a_list_in_dns_stands_alone() {
+    let asked = |parts: &[&str]| {
+        let parts: Vec<String> = parts.iter().map(|it| it.to_string()).collect();
+        read_asking(&parts, |name| match name {
+            "_t._tcp.org" => Ok(IN_DNS.to_vec()),
+            _ => panic!("asked for {name}"),
+        })
+    };
+    let folder = std::env::temp_dir().join(format!("tidegate-list.{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    let file = folder.join("_list");
+    let listed = format!("@{}", file.display());
+    std::fs::write(&file, "# in DNS\n@_t._tcp.org\n").expect("written");
+    for parts in [&["@_t._tcp.org"][..], &[&listed]] {
+        assert_eq!(asked(parts).expect("one address"), ["tcp:io:4600"]);
+    }
+    let named = "forwarders: @_t._tcp.org stands beside others; name it alone, or";
+    for parts in [
+        &["@_t._tcp.org", "tcp:io:4600"][..],
+        &["tcp:io:4600", "@_t._tcp.org"],
+        &["@_t._tcp.org", "@_t._tcp.org"],
+        &["tcp:io:4600", &listed],
+    ] {
+        let said = asked(parts).expect_err("mixed").to_string();
+        assert!(said.starts_with(named), "{said}");
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
