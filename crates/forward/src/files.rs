@@ -68,7 +68,9 @@ pub trait Files {
     /// fstat. A file kept only under its hidden name counts that name out of `nlink`.
     fn attr(&mut self, handle: Handle) -> Done<Attr>;
     /// The size that [`Files::attr`] tells, as fresh, and nothing else is asked for.
-    fn size(&mut self, handle: Handle) -> Done<u64>;
+    fn size(&mut self, handle: Handle) -> Done<u64> {
+        Ok(self.attr(handle)?.size)
+    }
     /// Creates a regular file; EEXIST if the name exists.
     fn create(
         &mut self,

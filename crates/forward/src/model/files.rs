@@ -193,10 +193,6 @@ impl Files for ModelFiles {
         Ok(mount.map_or(attr, |mount| mount.believed_attr(attr, inodes.wall_ns)))
     }
 
-    fn size(&mut self, handle: Handle) -> Done<u64> {
-        Ok(self.attr(handle)?.size)
-    }
-
     fn create(
         &mut self,
         caller: Option<&Caller>,
