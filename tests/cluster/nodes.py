@@ -32,6 +32,15 @@ def enter_world(arguments):
         "--propagation", "private", sys.executable, "-B", *arguments])
 
 
+def leave_mounts():
+    """Lets go of the FUSE mounts that this world has copies of: they would live on when they are unmounted
+    outside, and their processes would wait for the copies."""
+    for line in open("/proc/self/mounts"):
+        at, kind = line.split(" ")[1:3]
+        if kind.split(".")[0] in ("fuse", "fuseblk"):
+            subprocess.run(["umount", "--lazy", at.encode().decode("unicode_escape")], check=False)
+
+
 def command(*words, timeout=60, check=True):
     """Runs a command in the world, and returns what it printed."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

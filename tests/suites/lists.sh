@@ -153,7 +153,9 @@ unshare --net --mount true 2> /dev/null || unable="no right to make namespaces, 
 command -v ip > /dev/null || unable="ip is missing, so no list in DNS was tried: run tools/need test"
 [ -z "$unable" ] || { [ "$FAILURES" = 0 ] || verdict; skip "$unable"; }
 printf 'nameserver 127.0.0.1\nsearch test\noptions timeout:1 attempts:1\n' > "$WORK/resolv.conf"
+# Copies of mounts of other suites would keep these alive after they are unmounted.
 unshare --net --mount --propagation private sh -c '
+    awk "\$3 ~ /^fuse/ { print \$2 }" /proc/mounts | xargs -r umount --lazy
     ip link set lo up && { [ ! -e /etc/resolv.conf ] || mount --bind "$0/resolv.conf" /etc/resolv.conf; } && exec "$@"' \
   "$WORK" "$REPO/tests/name_server.py" io0.test=127.0.0.1 io1.test=127.0.0.1 \
   _tidegate._tcp.test=10,0,4600,io0.test _tidegate._tcp.test=0,5,4601,io1.test \
