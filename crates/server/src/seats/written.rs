@@ -20,14 +20,16 @@ use crate::storage::posix::NOT_HELD;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 use tidegate_forward::{ENTRIES_BYTES, Errno, SEGMENT_BYTES, SPARE_AT, SeatTable, used_ranges};
 
 /// Bytes of the file before the table: the record's page.
 const TABLE_AT: u64 = PAGE as u64;
 /// Pages that one call reads or writes at most: 1 MiB.
 const TOGETHER: usize = 256;
+/// Between two looks at whether another thread still writes.
+const TRY_AGAIN: Duration = Duration::from_millis(2);
 /// Pages of the largest table.
 const PAGES_MAX: usize = MAPPED_BYTES / PAGE;
 
@@ -137,7 +139,9 @@ impl WrittenTable {
     /// The same, beginning no call after a time; whether nothing is left. Others who wait to write
     /// get their turn between two calls.
     pub(super) fn write_until(&self, all: bool, until: Option<Instant>) -> io::Result<bool> {
-        let mut places = self.turn();
+        let Some(mut places) = self.turn_until(until) else {
+            return Ok(false);
+        };
         let mut runs = self.runs(&mut places, all);
         self.check_held()?;
         if let Some(run) = runs.pop_front() {
@@ -148,7 +152,9 @@ impl WrittenTable {
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(false);
             }
-            let mut places = self.turn();
+            let Some(mut places) = self.turn_until(until) else {
+                return Ok(false);
+            };
             self.check_held()?;
             // Others may have written it meanwhile.
             if run.iter().any(|(_, page)| self.is_marked(*page)) {
@@ -171,6 +177,16 @@ impl WrittenTable {
     fn turn(&self) -> MutexGuard<'_, Places> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, waiting until a time at most: a full back end may take a second to refuse what
+    /// another thread writes, and leases are to be renewed meanwhile.
+    fn turn_until(&self, until: Option<Instant>) -> Option<MutexGuard<'_, Places>> {
+        let Some(until) = until else {
+            return Some(self.turn());
+        };
+        let _next = try_until(&self.next, until)?;
+        try_until(&self.places, until)
     }
 
     fn is_marked(&self, page: usize) -> bool {
@@ -236,7 +252,9 @@ impl WrittenTable {
     /// Gives the room in the file back of what nobody uses, beginning no call after a time.
     pub(super) fn punch_until(&self, until: Instant) {
         while Instant::now() < until {
-            let places = self.turn();
+            let Some(places) = self.turn_until(Some(until)) else {
+                return;
+            };
             if !self.is_held() {
                 return;
             }
@@ -272,6 +290,18 @@ impl WrittenTable {
     fn mark(&self, marks: &Marks, at: usize, len: usize) {
         for page in at / PAGE..(at + len).div_ceil(PAGE) {
             marks.set(page);
+        }
+    }
+}
+
+/// The lock, if it can be had before a time.
+fn try_until<T>(mutex: &Mutex<T>, until: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(TRY_AGAIN),
         }
     }
 }

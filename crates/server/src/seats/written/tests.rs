@@ -262,6 +262,27 @@ fn a_time_that_is_over_leaves_the_rest_for_the_next_one() {
 }
 
 #[test]
+fn what_is_to_be_written_by_a_time_waits_no_longer_for_another_thread() {
+    let scratch = Scratch::new("written-busy");
+    let first = Arc::new(table(&scratch, "lease.0.1", None));
+    first.store_later(ENTRIES_BYTES, b"a row");
+    // As if a write took long to be refused.
+    let busy = first.turn();
+    let (renewer, (said, heard)) = (first.clone(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let over = Instant::now() + Duration::from_millis(10);
+        let written = renewer.write_all(over).expect("it is held");
+        renewer.punch_until(over);
+        said.send(written)
+    });
+    let written = heard.recv_timeout(Duration::from_secs(20));
+    drop(busy);
+    assert_eq!(written, Ok(AllWritten::GoesOn));
+    let until = Instant::now() + Duration::from_secs(60);
+    assert_eq!(first.write_all(until).expect("room"), AllWritten::Yes);
+}
+
+#[test]
 fn a_table_with_a_page_twice_is_refused() {
     let scratch = Scratch::new("written-twice");
     let first = table(&scratch, "lease.0.1", None);
