@@ -18,6 +18,7 @@ mod marks;
 mod memory;
 mod record;
 mod recorded;
+mod room;
 mod spare;
 mod table;
 mod uncached;

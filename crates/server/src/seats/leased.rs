@@ -16,6 +16,7 @@ use super::files::FileClaims;
 use super::generations::{Generations, SeatFiles, file_name};
 use super::record::{Holder, Record, Stage};
 use super::recorded;
+use super::room::Room;
 use super::spare::{self, Spare};
 use super::uncached::{UncachedFile, Way};
 use super::written::{AllWritten, WrittenTable, pages_needed};
@@ -63,6 +64,8 @@ pub struct LeasedSeats {
     seen: BTreeMap<u16, SeatFiles>,
     /// The back end was full, and is not asked for more room until then.
     full_until: Time,
+    /// The same for what the tables are to have at once.
+    room: Room,
 }
 
 /// Generations of a seat for which files are made ahead: so often it changes hands where no new
@@ -153,6 +156,7 @@ impl LeasedSeats {
         holder: Holder,
         options: LeaseOptions,
     ) -> io::Result<LeasedSeats> {
+        let ttl_ns = options.ttl_ns;
         Ok(LeasedSeats {
             claims,
             generations: Generations::of(seats.folder.as_fd())?,
@@ -163,6 +167,7 @@ impl LeasedSeats {
             taking: None,
             seen: BTreeMap::new(),
             full_until: Time(0),
+            room: Room::asked_after(ttl_ns / 2),
         })
     }
 

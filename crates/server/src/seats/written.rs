@@ -14,6 +14,7 @@
 use super::marks::Marks;
 use super::memory::{MAPPED_BYTES, TableMemory};
 use super::recorded;
+use super::room::Room;
 use super::uncached::{PAGE, Page, UncachedFile};
 use crate::storage::Permit;
 use crate::storage::posix::NOT_HELD;
@@ -38,6 +39,8 @@ pub(super) struct WrittenTable {
     memory: TableMemory,
     file: Arc<UncachedFile>,
     permit: Permit,
+    /// Of all tables of this forwarder.
+    room: Room,
     /// Pages that are to be persisted, and those that can wait.
     now: Marks,
     later: Marks,
@@ -86,6 +89,7 @@ impl WrittenTable {
             memory: TableMemory::private(SEGMENT_BYTES)?,
             file,
             permit: Permit::default(),
+            room: Room::default(),
             now: Marks::new(PAGES_MAX),
             later: Marks::new(PAGES_MAX),
             unused: Marks::new(PAGES_MAX),
@@ -142,6 +146,9 @@ impl WrittenTable {
         let Some(mut places) = self.turn_until(until) else {
             return Ok(false);
         };
+        if !all && self.room.is_out(self.permit.fence().now()) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
         let mut runs = self.runs(&mut places, all);
         self.check_held()?;
         if let Some(run) = runs.pop_front() {
@@ -242,7 +249,12 @@ impl WrittenTable {
 
     fn put_run(&self, run: &[(usize, usize)], pages: &[Page]) -> io::Result<()> {
         let written = self.file.write(place_at(run[0].0), pages);
-        written.inspect_err(|_| self.mark_run(run))
+        written.inspect_err(|error| {
+            self.mark_run(run);
+            if recorded::is_full(error) {
+                self.room.refused(self.permit.fence().now());
+            }
+        })
     }
 
     fn mark_run(&self, run: &[(usize, usize)]) {
@@ -426,9 +438,10 @@ impl TakeOver {
     }
 
     /// The table, when all is done, for whoever may serve the seat now.
-    pub(super) fn done(self, permit: Permit) -> WrittenTable {
+    pub(super) fn done(self, permit: Permit, room: Room) -> WrittenTable {
         WrittenTable {
             permit,
+            room,
             ..self.table
         }
     }

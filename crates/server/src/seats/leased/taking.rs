@@ -180,7 +180,7 @@ impl LeasedSeats {
         if fence.is_closed() {
             return Err(too_slow());
         }
-        let table = Arc::new(taking.table.done(fence.taken(seat)));
+        let table = Arc::new(taking.table.done(fence.taken(seat), self.room.clone()));
         let held = Held {
             file: taking.file,
             record: taking.record,

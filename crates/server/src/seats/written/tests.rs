@@ -36,7 +36,7 @@ fn take_over(
 ) -> io::Result<WrittenTable> {
     let mut taking = TakeOver::begin(file, last, false)?;
     while !taking.go_on()? {}
-    Ok(taking.done(permit))
+    Ok(taking.done(permit, Room::default()))
 }
 
 fn loaded(table: &WrittenTable, at: usize, len: usize) -> Vec<u8> {

@@ -207,6 +207,24 @@ fn who_holds_something_without_room_to_say_so_is_waited_for() {
 }
 
 #[test]
+fn a_full_back_end_is_not_asked_again_for_a_while() {
+    let scratch = Scratch::new("leased-asked");
+    let (mut a, _b, clock) = two(&scratch);
+    let table = taken(&mut a, 0).table;
+    slow::each_call_takes(&clock.0, MS);
+    IS_FULL.set(true);
+    table.store(rows_at(0), b"an intent");
+    assert_eq!(table.persist(), Err(tidegate_forward::Errno::ENOSPC));
+    IS_FULL.set(false);
+    let now = || a.options.fence.now();
+    let before = now();
+    assert_eq!(table.persist(), Err(tidegate_forward::Errno::ENOSPC));
+    assert_eq!(now(), before, "no call is made");
+    clock.pass(TTL / 2);
+    table.persist().expect("there is room again");
+}
+
+#[test]
 fn of_two_that_take_a_generation_one_gets_it() {
     let scratch = Scratch::new("leased-spare");
     let (a, _b, _clock) = two(&scratch);
