@@ -175,6 +175,11 @@ fn page(checked: &Checked) -> String {
              nothing of several nodes.\n",
         );
     }
+    let turns = checked.findings.of("writes by turns");
+    if let Some(one) = turns.filter(|one| one.found == Found::No) {
+        let advice = checked.backend.advice(one);
+        text.push_str(&format!("several nodes: slow: {}; {advice}\n", one.seen));
+    }
     text.push_str(&format!("settings: {}\n", backend.settings().line()));
     if let Some(line) = backend.settings().dead_node() {
         text.push_str(&format!("a dead node: {line}\n"));

@@ -44,15 +44,21 @@ pub struct Trust {
 }
 
 /// Layers of GlusterFS's client that hold bytes, sizes or names back or remember them, each with
-/// the volume's option that takes it away.
+/// the setting of the volume that takes it away.
 const GLUSTER_CACHES: &[(&str, &str)] = &[
-    ("performance/write-behind", "performance.write-behind"),
-    ("performance/md-cache", "performance.stat-prefetch"),
-    ("performance/quick-read", "performance.quick-read"),
-    ("performance/io-cache", "performance.io-cache"),
-    ("performance/read-ahead", "performance.read-ahead"),
-    ("performance/nl-cache", "performance.nl-cache"),
+    ("performance/write-behind", "performance.write-behind off"),
+    ("performance/md-cache", "performance.stat-prefetch off"),
+    ("performance/quick-read", "performance.quick-read off"),
+    ("performance/io-cache", "performance.io-cache off"),
+    ("performance/read-ahead", "performance.read-ahead off"),
+    ("performance/nl-cache", "performance.nl-cache off"),
 ];
+
+/// The layer that writes each brick of a replicated volume, and how long after a write it tells the
+/// others that a brick has missed it. Until then a mount that finds the brick back reads it: sizes
+/// and bytes are those from before the brick went.
+const GLUSTER_REPLICATE: &str = "cluster/replicate";
+const GLUSTER_POST_OP: (&str, &str) = ("post-op-delay-secs", "cluster.post-op-delay-secs 0");
 
 impl Trust {
     /// All of it, as where no other node has the file system.
@@ -121,32 +127,39 @@ impl Backend {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
     }
 
-    /// Options of the GlusterFS volume that must be off where several nodes use it, and are on: the
-    /// mount's process has a cache of its own for each, which the kernel knows nothing of.
-    pub fn gluster_caches(&self) -> Vec<&'static str> {
+    /// Settings that the GlusterFS volume needs where several nodes use it, and does not have: for
+    /// most of them the mount's process has a cache of its own, which the kernel knows nothing of.
+    pub fn gluster_lacks(&self) -> Vec<&'static str> {
         if self.kind != "fuse.glusterfs" {
             return Vec::new();
         }
         // The mount shows its layers in a folder that no listing has.
         let layers = std::fs::read_dir(self.mount_point.join(".meta/graphs/active"));
-        let types = layers.into_iter().flatten().flatten();
-        let types =
-            types.filter_map(|layer| std::fs::read_to_string(layer.path().join("type")).ok());
-        let option = |kind: String| {
-            let mut known = GLUSTER_CACHES.iter();
-            known
-                .find(|(layer, _)| *layer == kind.trim())
-                .map(|(_, option)| *option)
-        };
-        let mut options: Vec<_> = types.filter_map(option).collect();
-        options.sort_unstable();
-        options
+        let layers = layers.into_iter().flatten().flatten();
+        let mut lacks: Vec<_> = layers.filter_map(|layer| lack_of(&layer.path())).collect();
+        lacks.sort_unstable();
+        lacks.dedup();
+        lacks
     }
 
     /// Whether the mount has this option, such as `nolock`.
     pub fn has_option(&self, option: &str) -> bool {
         self.options.iter().any(|one| one == option)
     }
+}
+
+/// What a layer of GlusterFS's client, shown as this folder, needs and does not have.
+fn lack_of(layer: &Path) -> Option<&'static str> {
+    let kind = std::fs::read_to_string(layer.join("type")).ok()?;
+    let kind = kind.trim();
+    if kind == GLUSTER_REPLICATE {
+        let (option, setting) = GLUSTER_POST_OP;
+        // An option that nobody has set is not shown.
+        let delay = std::fs::read_to_string(layer.join("options").join(option));
+        return (delay.ok().as_deref().map(str::trim) != Some("0")).then_some(setting);
+    }
+    let known = GLUSTER_CACHES.iter().find(|(cache, _)| *cache == kind);
+    known.map(|(_, setting)| *setting)
 }
 
 /// A line of mountinfo, if it is the mount of that number.
@@ -246,7 +259,7 @@ mod tests {
         let line = "7 1 0:9 / / rw - fuse.glusterfs s rw";
         let mut backend = parse(line, "7").expect("7");
         backend.mount_point = scratch.path().to_owned();
-        assert!(backend.gluster_caches().is_empty());
+        assert!(backend.gluster_lacks().is_empty());
         for (name, kind) in [
             ("v-write-behind", "performance/write-behind\n"),
             ("v-md-cache", "performance/md-cache\n"),
@@ -256,10 +269,30 @@ mod tests {
             std::fs::create_dir_all(&layer).expect("room");
             std::fs::write(layer.join("type"), kind).expect("room");
         }
-        let caches = ["performance.stat-prefetch", "performance.write-behind"];
-        assert_eq!(backend.gluster_caches(), caches);
+        let caches = [
+            "performance.stat-prefetch off",
+            "performance.write-behind off",
+        ];
+        assert_eq!(backend.gluster_lacks(), caches);
         backend.kind = "fuse.ceph-fuse".to_owned();
-        assert!(backend.gluster_caches().is_empty());
+        assert!(backend.gluster_lacks().is_empty());
+    }
+
+    #[test]
+    fn a_replicated_gluster_must_tell_at_once_what_a_brick_has_missed() {
+        let scratch = crate::storage::scratch::Scratch::new("replicated");
+        let mut backend = parse("7 1 0:9 / / rw - fuse.glusterfs s rw", "7").expect("7");
+        backend.mount_point = scratch.path().to_owned();
+        for name in ["v-replicate-0", "v-replicate-1"] {
+            let layer = scratch.path().join(".meta/graphs/active").join(name);
+            std::fs::create_dir_all(layer.join("options")).expect("room");
+            std::fs::write(layer.join("type"), "cluster/replicate\n").expect("room");
+            assert_eq!(backend.gluster_lacks(), ["cluster.post-op-delay-secs 0"]);
+            std::fs::write(layer.join("options/post-op-delay-secs"), "1\n").expect("room");
+            assert_eq!(backend.gluster_lacks(), ["cluster.post-op-delay-secs 0"]);
+            std::fs::write(layer.join("options/post-op-delay-secs"), "0\n").expect("room");
+            assert!(backend.gluster_lacks().is_empty());
+        }
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) enum Lie {
     NoLocks,
     /// A rename takes the old name away first.
     Rename,
+    /// A write waits a second where the other side wrote before.
+    Turns,
 }
 
 /// A mount with a lie.
@@ -49,6 +51,8 @@ pub(super) struct Liar {
     lie: Lie,
     known: BTreeMap<String, Answer>,
     direct: [bool; 16],
+    /// One after another, with nothing between.
+    writes: u64,
 }
 
 impl Liar {
@@ -58,6 +62,7 @@ impl Liar {
             lie,
             known: BTreeMap::new(),
             direct: [false; 16],
+            writes: 0,
         }
     }
 
@@ -90,6 +95,9 @@ impl Place for Liar {
             self.direct[slot] = op.at & OPEN_DIRECT != 0;
             self.known
                 .retain(|key, _| !key.contains(&format!(" {slot} ")));
+        }
+        if op.verb != Verb::Write {
+            self.writes = 0;
         }
         let looks = matches!(op.verb, Verb::Stat | Verb::StatOpen);
         match (self.lie, op.verb) {
@@ -124,6 +132,11 @@ impl Place for Liar {
             (Lie::Release, Verb::Lock) if op.at == 6 => {
                 let answer = self.first(op, "lock 6".to_owned())?;
                 Ok(Answer::number(answer.number & u64::from(op.len == 9)))
+            }
+            (Lie::Turns, Verb::Write) => {
+                self.local.run(op)?;
+                self.writes += 1;
+                Ok(Answer::number(1000 * (self.writes % 2)))
             }
             (Lie::NoLocks, Verb::Lock | Verb::Unlock | Verb::Locked) => Ok(Answer {
                 errno: libc::ENOLCK,
@@ -179,7 +192,7 @@ fn one_page_cache_tells_the_truth() {
             .skip_while(|one| one.name != "sizes")
             .count();
         // All but the lock of a dead node.
-        assert_eq!(tried, pairs - if short { 8 } else { 1 });
+        assert_eq!(tried, pairs - if short { 9 } else { 1 });
     }
 }
 
@@ -227,6 +240,14 @@ fn a_rename_that_is_not_atomic_is_named() {
         .missing(true, Reach::Cached)
         .expect("it is not fit");
     assert_eq!(missing.property.name, "atomic rename");
+}
+
+#[test]
+fn writes_that_wait_for_the_other_side_are_told_and_nobody_is_refused() {
+    let findings = with_lie(Some(Lie::Turns), false);
+    let turns = findings.of("writes by turns").expect("it is tried");
+    assert_eq!(turns.found, Found::No);
+    assert!(findings.missing(true, Reach::Cached).is_none());
 }
 
 #[test]

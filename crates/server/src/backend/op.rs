@@ -207,7 +207,7 @@ fn parse_name(word: &str, free: bool) -> Option<String> {
 pub(crate) struct Answer {
     /// 0, or why it failed.
     pub(crate) errno: i32,
-    /// A count, a size, or 1 for yes.
+    /// A count, a size, the milliseconds that a write took, or 1 for yes.
     pub(crate) number: u64,
     /// Links, a byte (256: not all the same), or a second count.
     pub(crate) other: u64,

@@ -75,7 +75,11 @@ impl Local {
                 self.slots.remove(&op.slot);
                 Ok(done)
             }
-            Verb::Write => write(self.file(op)?, op).map(|()| done),
+            Verb::Write => {
+                let (file, begun) = (self.file(op)?, Instant::now());
+                write(file, op)?;
+                Ok(Answer::number(begun.elapsed().as_millis() as u64))
+            }
             Verb::Read => read(self.file(op)?, op),
             Verb::Forget => {
                 let advice = rustix::fs::Advice::DontNeed;

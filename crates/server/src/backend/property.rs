@@ -80,6 +80,7 @@ pub static PROPERTIES: &[Property] = &[
     property("release of locks", Need::Tells, Need::Must),
     property("flock between nodes", Need::Tells, Need::Tells),
     property("appends from two nodes", Need::Tells, Need::Tells),
+    property("writes by turns", Need::Tells, Need::Wish),
     property("locks of a dead node", Need::Tells, Need::Wish),
 ];
 

@@ -25,6 +25,7 @@ const LOCKS: &str = "locks between nodes";
 const LOCAL: &str = "locks leave the node";
 const BYTE_LOCKS: &str = "byte locks";
 const GROUPS: &str = "groups of callers";
+const TURNS: &str = "writes by turns";
 
 const CEPH_DEAD: &str = "ceph fs set FS session_timeout 30; ceph fs set FS session_autoclose 30 \
                          (300 s by default until a dead node is evicted)";
@@ -37,10 +38,18 @@ const SETTINGS: &[Settings] = &[
                 gid-timeout=0",
         servers: "gluster volume set VOLUME network.remote-dio enable; for o in stat-prefetch \
                   quick-read io-cache read-ahead readdir-ahead write-behind open-behind \
-                  nl-cache; do gluster volume set VOLUME performance.$o off; done",
+                  nl-cache; do gluster volume set VOLUME performance.$o off; done; gluster \
+                  volume set VOLUME cluster.post-op-delay-secs 0",
         dead_node: "gluster volume set VOLUME network.ping-timeout 10; gluster volume set VOLUME \
                     server.tcp-user-timeout 10 (42 s each by default)",
-        cures: &[(GROUPS, "mount it with gid-timeout=0")],
+        cures: &[
+            (GROUPS, "mount it with gid-timeout=0"),
+            (
+                TURNS,
+                "gluster volume set VOLUME cluster.post-op-delay-secs 0 (replicated); \
+                 disperse.eager-lock off and disperse.other-eager-lock off (dispersed)",
+            ),
+        ],
     },
     Settings {
         kinds: &["fuse.ceph-fuse", "fuse.ceph"],

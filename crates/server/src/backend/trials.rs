@@ -3,6 +3,8 @@
 //! In each one side, the writer, changes something, and the other, the observer, which has looked
 //! just before and may remember, looks again.
 
+mod writes;
+
 use super::op::{Answer, OPEN_CREATE, OPEN_DIRECT, OPEN_PLAIN, Op, Verb};
 use super::place::{BLOCK, Gone, Place};
 use super::property::{Findings, Found, passing};
@@ -10,9 +12,6 @@ use std::cell::Cell;
 
 /// How long renames are watched.
 const WATCH_MS: u64 = 300;
-/// Records of each side in the trial of appends.
-const RECORDS: u64 = 1000;
-const RECORD_BYTES: u64 = 64;
 const PAGE: u64 = BLOCK as u64;
 
 /// Runs the series; `prefix` is of this series alone. The short one is what forwarders need.
@@ -50,6 +49,7 @@ pub(crate) fn series(
             trial.flock(writer, observer)?;
             trial.rename_atomic(writer, observer)?;
             trial.appends(writer, observer)?;
+            trial.turns(writer, observer)?;
         }
     }
     findings.observed(None);
@@ -558,30 +558,6 @@ impl Trial<'_> {
         for name in [&name, &fresh] {
             writer.run(&op(Verb::Unlink).name(name))?;
         }
-        Ok(())
-    }
-
-    fn appends(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
-        let name = self.name("append");
-        let property = "appends from two nodes";
-        if !self.set_up(property, writer, &[op(Verb::Make).name(&name)])? {
-            return Ok(());
-        }
-        let append = op(Verb::Append).name(&name).at(RECORDS).len(RECORD_BYTES);
-        writer.begin(&append.clone().fill(1))?;
-        let second = observer.run(&append.fill(2));
-        let first = writer.finish()?;
-        let second = second?;
-        let found = writer.run(&stat(&name))?;
-        let records = found.number / RECORD_BYTES;
-        let written = first.number + second.number;
-        let good = first.ok() && second.ok() && records == written;
-        self.findings
-            .tell(property, good, || match first.ok() && second.ok() {
-                true => format!("{records} of {written} records are there"),
-                false => why(if first.ok() { &second } else { &first }),
-            });
-        writer.run(&op(Verb::Unlink).name(&name))?;
         Ok(())
     }
 }

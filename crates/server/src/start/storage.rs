@@ -118,19 +118,21 @@ pub(super) fn check_groups(config: &Config, files: &PosixFiles) -> Result<(), St
     }
 }
 
-/// Refuses a mount whose process remembers for itself what other nodes may change.
+/// Refuses a mount whose process remembers for itself what other nodes may change, or reads a brick
+/// that has come back without what it missed.
 pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), StartError> {
-    let caches = backend.gluster_caches();
-    if caches.is_empty() {
+    let lacks = backend.gluster_lacks();
+    if lacks.is_empty() {
         return Ok(());
     }
     let (export, volume) = (config.export.display(), &backend.source);
     Err(StartError::Unshared(format!(
-        "export {export}: sizes and bytes of other nodes: GlusterFS's client holds writes back and \
-         remembers sizes and data, so forwarders on several nodes would be wrong; set off for \
-         volume {volume}: {}; if all forwarders run on this node, set one_node = true in \
+        "export {export}: sizes and bytes of other nodes: GlusterFS's client, as this volume is \
+         set, holds writes back, remembers sizes and data, or reads a brick that is back without \
+         what it missed, so forwarders on several nodes would be wrong; `gluster volume set \
+         {volume}` for each of: {}; if all forwarders run on this node, set one_node = true in \
          [ownership]",
-        caches.join(", ")
+        lacks.join(", ")
     )))
 }
 
