@@ -103,6 +103,32 @@ def fault_loop(c):
     return said
 
 
+@check(quick=("gluster",))
+def part_returns(c):
+    """A brick or OSD was away and is back: its old sizes are not believed, no append goes to an old end."""
+    folders, stops = [f"{c.tide}/part-{turn}" for turn in range(9)], []
+    workers = []
+    for turn, folder in enumerate(folders):
+        node = c.compute[turn % len(c.compute)]
+        c.agent(0).mkdir(folder)
+        stops.append(f"{c.work}/stop-part-{c.exports}-{turn}")
+        workers.append(node.start(sys.executable, "-B", c.program("worker.py"), "append", folder,
+                                  f"append-{node.name}", stops[-1]))
+    for _ in range(2 if c.quick else 6):
+        look(workers, 2)
+        for pause in part_killed(c, None):
+            look(workers, pause)
+        look(workers, 6)
+    for stop in stops:
+        open(stop, "w").close()
+    for worker in workers:
+        if worker.wait(150) != 0:
+            raise Failed(f"{worker.node.name}: {worker.tail()}")
+    for folder, stop in zip(folders, stops):
+        c.compute[0].run(sys.executable, "-B", c.program("worker.py"), "verify", folder, *glob.glob(stop + ".*"),
+                         timeout=120)
+
+
 def start_workers(c, folder, stop):
     """On each compute node programs that work in a new folder until the file `stop` is there."""
     c.agent(0).mkdir(folder)

@@ -18,6 +18,10 @@ BLOCK, BLOCKS = 64 << 10, 48
 # Of no effect by their nature; and those after which nobody knows.
 REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 UNKNOWN = {errno.ETIMEDOUT, errno.EIO}
+# A call that takes longer is told in the worker's log.
+SLOW_S = 0.5
+# So many files are made between two lists of their folder.
+LISTED_EACH = 50
 # How long a back end stays full at most.
 REST_MAX_S = 120
 
@@ -55,6 +59,8 @@ class Worker:
             self.calls += 1
             if spent > self.longest:
                 self.longest, self.at = spent, f"{what} at {time.strftime('%H:%M:%S')}"
+            if spent > SLOW_S:
+                print(f"{time.strftime('%H:%M:%S')} {what}: {spent:.3f} s", flush=True)
 
     def stopped(self):
         return os.path.exists(self.stop)
@@ -145,7 +151,7 @@ class Worker:
                      ("unlink", os.unlink, (base + "l",)), ("rmdir", os.rmdir, (base + "d",)))
             for what, function, arguments in steps:
                 for _ in range(1000):
-                    done, _ = self.do(what, function, *arguments)
+                    done, _ = self.do(f"{what} of {number - 1}", function, *arguments)
                     if done is not False or self.stopped():
                         break
                 if not done:
@@ -153,8 +159,23 @@ class Worker:
                     break
             else:
                 left[str(number - 1)] = "sure"
+            if number % LISTED_EACH == 0:
+                done, there = self.do("listdir", os.listdir, folder)
+                if done:
+                    look_at_names(there, left)
             time.sleep(0.01)
         return {"left": left}
+
+
+def look_at_names(there, left):
+    """Of each file whose steps were all answered there is one name, the last."""
+    found = {}
+    for entry in there:
+        found.setdefault(entry.rstrip("dlr"), []).append(entry)
+    for number, sure in left.items():
+        mine = sorted(found.get(number, []))
+        if sure == "sure" and mine != [number + "r"]:
+            raise Wrong(f"of {number} there is {mine}")
 
 
 def run(kind, folder, name, stop):
@@ -199,11 +220,7 @@ def verify(folder, name, kept):
             for block in range(BLOCKS):
                 Worker(folder, name, "").look(block, file.read(BLOCK), kept["may"][str(block)])
     elif kind == "names":
-        there = set(os.listdir(f"{folder}/names-{name}"))
-        for number, sure in kept["left"].items():
-            mine = {entry for entry in there if entry.rstrip("dlr") == number}
-            if sure == "sure" and mine != {number + "r"}:
-                raise Wrong(f"of {number} there is {sorted(mine)}")
+        look_at_names(os.listdir(f"{folder}/names-{name}"), kept["left"])
 
 
 if sys.argv[1] == "verify":
