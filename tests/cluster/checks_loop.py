@@ -114,7 +114,7 @@ def part_returns(c):
         stops.append(f"{c.work}/stop-part-{c.exports}-{turn}")
         workers.append(node.start(sys.executable, "-B", c.program("worker.py"), "append", folder,
                                   f"append-{node.name}", stops[-1]))
-    for _ in range(2 if c.quick else 6):
+    for _ in range(3 if c.quick else 8):
         look(workers, 2)
         for pause in part_killed(c, None):
             look(workers, pause)

@@ -125,7 +125,14 @@ pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), Sta
     if lacks.is_empty() {
         return Ok(());
     }
-    let (export, volume) = (config.export.display(), &backend.source);
+    let export = config.export.display();
+    // `server:volume` or `server:/volume/folder`.
+    let volume = backend.source.rsplit(':').next().unwrap_or_default();
+    let volume = volume
+        .trim_matches('/')
+        .split('/')
+        .next()
+        .unwrap_or_default();
     Err(StartError::Unshared(format!(
         "export {export}: sizes and bytes of other nodes: GlusterFS's client, as this volume is \
          set, holds writes back, remembers sizes and data, or reads a brick that is back without \
