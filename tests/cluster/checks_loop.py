@@ -105,20 +105,21 @@ def fault_loop(c):
 
 @check(quick=("gluster",))
 def part_returns(c):
-    """A brick or OSD was away and is back: its old sizes are not believed, no append goes to an old end."""
-    folders, stops = [f"{c.tide}/part-{turn}" for turn in range(9)], []
+    """A brick or OSD was away and is back: no append goes to an end of before, no removed name is back."""
+    folders, stops = [f"{c.tide}/part-{turn}" for turn in range(6)], []
     workers = []
     for turn, folder in enumerate(folders):
         node = c.compute[turn % len(c.compute)]
         c.agent(0).mkdir(folder)
         stops.append(f"{c.work}/stop-part-{c.exports}-{turn}")
-        workers.append(node.start(sys.executable, "-B", c.program("worker.py"), "append", folder,
-                                  f"append-{node.name}", stops[-1]))
+        workers += [node.start(sys.executable, "-B", c.program("worker.py"), kind, folder,
+                               f"{kind}-{node.name}", stops[-1]) for kind in ("append", "names")]
     for _ in range(3 if c.quick else 8):
         look(workers, 2)
         for pause in part_killed(c, None):
             look(workers, pause)
         look(workers, 6)
+    look(workers, 10)       # what was healed is read by the programs' lists, too
     for stop in stops:
         open(stop, "w").close()
     for worker in workers:

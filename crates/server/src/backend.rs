@@ -54,11 +54,33 @@ const GLUSTER_CACHES: &[(&str, &str)] = &[
     ("performance/nl-cache", "performance.nl-cache off"),
 ];
 
-/// The layer that writes each brick of a replicated volume, and how long after a write it tells the
-/// others that a brick has missed it. Until then a mount that finds the brick back reads it: sizes
-/// and bytes are those from before the brick went.
+/// The layer that writes each brick of a replicated volume.
 const GLUSTER_REPLICATE: &str = "cluster/replicate";
-const GLUSTER_POST_OP: (&str, &str) = ("post-op-delay-secs", "cluster.post-op-delay-secs 0");
+
+/// An option of that layer as a mount shows it, which is what it began with; whether it may be so;
+/// and the setting to use. One that nobody has set is not shown.
+struct Replicate {
+    option: &'static str,
+    fits: fn(Option<&str>) -> bool,
+    setting: &'static str,
+}
+
+const GLUSTER_REPLICATED: &[Replicate] = &[
+    // How long after a write the other bricks are told that one has missed it. Until then a mount
+    // that finds the brick back reads it: sizes and bytes are those from before the brick went.
+    Replicate {
+        option: "post-op-delay-secs",
+        fits: |value| value == Some("0"),
+        setting: "cluster.post-op-delay-secs 0",
+    },
+    // How a brick that is back loses a name: by a rename onto another name of the same file, which
+    // rename(2) leaves alone where both are one file. So of two removed names one stays for good.
+    Replicate {
+        option: "use-anonymous-inode",
+        fits: |value| matches!(value, None | Some("no" | "off" | "false" | "disable" | "0")),
+        setting: "cluster.use-anonymous-inode off",
+    },
+];
 
 impl Trust {
     /// All of it, as where no other node has the file system.
@@ -136,7 +158,7 @@ impl Backend {
         // The mount shows its layers in a folder that no listing has.
         let layers = std::fs::read_dir(self.mount_point.join(".meta/graphs/active"));
         let layers = layers.into_iter().flatten().flatten();
-        let mut lacks: Vec<_> = layers.filter_map(|layer| lack_of(&layer.path())).collect();
+        let mut lacks: Vec<_> = layers.flat_map(|layer| lacks_of(&layer.path())).collect();
         lacks.sort_unstable();
         lacks.dedup();
         lacks
@@ -149,17 +171,19 @@ impl Backend {
 }
 
 /// What a layer of GlusterFS's client, shown as this folder, needs and does not have.
-fn lack_of(layer: &Path) -> Option<&'static str> {
-    let kind = std::fs::read_to_string(layer.join("type")).ok()?;
+fn lacks_of(layer: &Path) -> Vec<&'static str> {
+    let read = |path: PathBuf| std::fs::read_to_string(path).ok();
+    let kind = read(layer.join("type")).unwrap_or_default();
     let kind = kind.trim();
-    if kind == GLUSTER_REPLICATE {
-        let (option, setting) = GLUSTER_POST_OP;
-        // An option that nobody has set is not shown.
-        let delay = std::fs::read_to_string(layer.join("options").join(option));
-        return (delay.ok().as_deref().map(str::trim) != Some("0")).then_some(setting);
+    if kind != GLUSTER_REPLICATE {
+        let known = GLUSTER_CACHES.iter().filter(|(cache, _)| *cache == kind);
+        return known.map(|(_, setting)| *setting).collect();
     }
-    let known = GLUSTER_CACHES.iter().find(|(cache, _)| *cache == kind);
-    known.map(|(_, setting)| *setting)
+    let lacks = GLUSTER_REPLICATED.iter().filter(|needed| {
+        let value = read(layer.join("options").join(needed.option));
+        !(needed.fits)(value.as_deref().map(str::trim))
+    });
+    lacks.map(|needed| needed.setting).collect()
 }
 
 /// A line of mountinfo, if it is the mount of that number.
@@ -279,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replicated_gluster_must_tell_at_once_what_a_brick_has_missed() {
+    fn a_replicated_gluster_must_be_set_for_bricks_that_come_back() {
         let scratch = crate::storage::scratch::Scratch::new("replicated");
         let mut backend = parse("7 1 0:9 / / rw - fuse.glusterfs s rw", "7").expect("7");
         backend.mount_point = scratch.path().to_owned();
@@ -291,6 +315,10 @@ mod tests {
             std::fs::write(layer.join("options/post-op-delay-secs"), "1\n").expect("room");
             assert_eq!(backend.gluster_lacks(), ["cluster.post-op-delay-secs 0"]);
             std::fs::write(layer.join("options/post-op-delay-secs"), "0\n").expect("room");
+            assert!(backend.gluster_lacks().is_empty());
+            std::fs::write(layer.join("options/use-anonymous-inode"), "yes\n").expect("room");
+            assert_eq!(backend.gluster_lacks(), ["cluster.use-anonymous-inode off"]);
+            std::fs::write(layer.join("options/use-anonymous-inode"), "off\n").expect("room");
             assert!(backend.gluster_lacks().is_empty());
         }
     }

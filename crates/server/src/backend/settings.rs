@@ -39,7 +39,8 @@ const SETTINGS: &[Settings] = &[
         servers: "gluster volume set VOLUME network.remote-dio enable; for o in stat-prefetch \
                   quick-read io-cache read-ahead readdir-ahead write-behind open-behind \
                   nl-cache; do gluster volume set VOLUME performance.$o off; done; gluster \
-                  volume set VOLUME cluster.post-op-delay-secs 0",
+                  volume set VOLUME cluster.post-op-delay-secs 0; gluster volume set VOLUME \
+                  cluster.use-anonymous-inode off",
         dead_node: "gluster volume set VOLUME network.ping-timeout 10; gluster volume set VOLUME \
                     server.tcp-user-timeout 10 (42 s each by default)",
         cures: &[

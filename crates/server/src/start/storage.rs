@@ -137,7 +137,8 @@ pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), Sta
         "export {export}: sizes and bytes of other nodes: GlusterFS's client, as this volume is \
          set, holds writes back, remembers sizes and data, or reads a brick that is back without \
          what it missed, so forwarders on several nodes would be wrong; `gluster volume set \
-         {volume}` for each of: {}; if all forwarders run on this node, set one_node = true in \
+         {volume}` for each of: {}; then mount it again, for a mount shows what it began with; \
+         if all forwarders run on this node, set one_node = true in \
          [ownership]",
         lacks.join(", ")
     )))
