@@ -246,9 +246,8 @@ class Gluster(Backend):
     AT_STATX_FORCE_SYNC. write-behind: sizes 17, direct reads 13. quick-read: direct and other reads of
     small files 20. io-cache: ordinary reads 20, direct ones none. The timeouts: names, link counts and
     modes 20. gid-timeout: groups of one caller for another. post-op-delay-secs: sizes from before a
-    brick's restart (27 in 8 restarts), and each write takes 1 s where another mount wrote before.
-    use-anonymous-inode: removed names that stay on a brick that was away (37 after 6 restarts).
-    read-ahead, readdir-ahead, open-behind: none.
+    brick's restart, and each write takes 1 s where another mount wrote before. use-anonymous-inode:
+    removed names that stay on a brick that was away (`part_returns` shows both). read-ahead, readdir-ahead, open-behind: none.
     """
     settings = {"network.remote-dio": "enable", "performance.stat-prefetch": "off",
                 "performance.write-behind": "off", "performance.quick-read": "off",

@@ -106,28 +106,17 @@ def fault_loop(c):
 @check(quick=("gluster",))
 def part_returns(c):
     """A brick or OSD was away and is back: no append goes to an end of before, no removed name is back."""
-    folders, stops = [f"{c.tide}/part-{turn}" for turn in range(6)], []
-    workers = []
-    for turn, folder in enumerate(folders):
-        node = c.compute[turn % len(c.compute)]
-        c.agent(0).mkdir(folder)
-        stops.append(f"{c.work}/stop-part-{c.exports}-{turn}")
-        workers += [node.start(sys.executable, "-B", c.program("worker.py"), kind, folder,
-                               f"{kind}-{node.name}", stops[-1]) for kind in ("append", "names")]
+    places = [(f"{c.tide}/part-{turn}", f"{c.work}/stop-part-{c.exports}-{turn}") for turn in range(3)]
+    works = [start_workers(c, *place) for place in places]
+    workers = sum(works, [])
     for _ in range(3 if c.quick else 8):
         look(workers, 2)
         for pause in part_killed(c, None):
             look(workers, pause)
         look(workers, 6)
-    look(workers, 10)       # what was healed is read by the programs' lists, too
-    for stop in stops:
-        open(stop, "w").close()
-    for worker in workers:
-        if worker.wait(150) != 0:
-            raise Failed(f"{worker.node.name}: {worker.tail()}")
-    for folder, stop in zip(folders, stops):
-        c.compute[0].run(sys.executable, "-B", c.program("worker.py"), "verify", folder, *glob.glob(stop + ".*"),
-                         timeout=120)
+    look(workers, 10)       # what was healed is listed and read by the programs, too
+    for own, place in zip(works, places):
+        end_workers(c, own, *place)
 
 
 def start_workers(c, folder, stop):
