@@ -149,10 +149,15 @@ impl Backend {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
     }
 
+    /// Whether it is a GlusterFS volume.
+    pub fn is_gluster(&self) -> bool {
+        self.kind == "fuse.glusterfs"
+    }
+
     /// Settings that the GlusterFS volume needs where several nodes use it, and does not have: for
     /// most of them the mount's process has a cache of its own, which the kernel knows nothing of.
     pub fn gluster_lacks(&self) -> Vec<&'static str> {
-        if self.kind != "fuse.glusterfs" {
+        if !self.is_gluster() {
             return Vec::new();
         }
         // The mount shows its layers in a folder that no listing has.

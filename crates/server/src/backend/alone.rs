@@ -98,6 +98,14 @@ impl Alone<'_> {
             .tell("locks leave the node", local.is_none(), || {
                 format!("mounted with {}", local.expect("there is one"))
             });
+        // What trials of two mounts cannot show: it is wrong only once a brick has been away.
+        if backend.is_gluster() {
+            let lacks = backend.gluster_lacks();
+            self.findings
+                .tell("settings of the volume", lacks.is_empty(), || {
+                    format!("it lacks {}", lacks.join(", "))
+                });
+        }
     }
 
     fn locks(&mut self) {
@@ -391,6 +399,28 @@ mod tests {
         let missing = findings.missing(true, Reach::Node).expect("it must be");
         assert_eq!(missing.property.name, "locks leave the node");
         assert_eq!(missing.seen, "mounted with local_lock=all");
+        assert_eq!(findings.missing(false, Reach::Cached), None);
+    }
+
+    #[test]
+    fn a_gluster_volume_is_told_by_the_settings_that_it_lacks() {
+        let scratch = Scratch::new("volume");
+        let folder = File::open(scratch.path()).expect("it is there");
+        let mut backend = Backend::of(&folder).expect("it lies somewhere");
+        let property = "settings of the volume";
+        assert_eq!(
+            trials(folder.as_fd(), &backend, "1", true).of(property),
+            None
+        );
+        backend.kind = "fuse.glusterfs".to_owned();
+        backend.mount_point = scratch.path().to_owned();
+        let layer = scratch.path().join(".meta/graphs/active/v-replicate-0");
+        std::fs::create_dir_all(&layer).expect("room");
+        std::fs::write(layer.join("type"), "cluster/replicate\n").expect("room");
+        let findings = trials(folder.as_fd(), &backend, "1", true);
+        let missing = findings.missing(true, Reach::Node).expect("it must be");
+        assert_eq!(missing.property.name, property);
+        assert_eq!(missing.seen, "it lacks cluster.post-op-delay-secs 0");
         assert_eq!(findings.missing(false, Reach::Cached), None);
     }
 }

@@ -45,6 +45,7 @@ const fn property(name: &'static str, one: Need, several: Need) -> Property {
 pub static PROPERTIES: &[Property] = &[
     property("byte locks", Need::Must, Need::Must),
     property("locks leave the node", Need::Tells, Need::Must),
+    property("settings of the volume", Need::Tells, Need::Must),
     property("hard links", Need::Must, Need::Must),
     property("groups of callers", Need::Must, Need::Must),
     property("case of names", Need::Must, Need::Must),
