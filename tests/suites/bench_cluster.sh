@@ -43,7 +43,8 @@ refused() {
   [ $code != 0 ] && grep -q "$words" "$WORK/out" || { cat "$WORK/out"; return 1; }
 }
 check "a folder that is not the export" refused "No such file" bench --bare "$WORK" "${small[@]}"
-check "a node that cannot be reached" refused "program-1 under .false.: has ended" \
+# Programs 1 and 3 are there; the one that ends first is named.
+check "a node that cannot be reached" refused "program-[13] under .false.: has ended" \
   bench --bare "$DATA" "${small[@]:0:8}" --node "env A=1" --node false
 check "sizes that do not fit" refused "multiple of --request" bench --bare "$DATA" --small 8KiB
 check "programs that cannot be halved" refused "must be even" bench --bare "$DATA" --programs 3
