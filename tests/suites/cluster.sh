@@ -46,7 +46,8 @@ side_by_side() {
     # shellcheck disable=SC2016
     seen=$("$BED" do --name "$name" at cn0 'cat $TIDE/mine; ls $TIDE')
     [ "$seen" = "$name"$'\n'mine ] || { echo "$name: $seen"; left=1; }
-    echo end > "$WORK/$name"
+    # Bounded: nobody reads where the bed did not come up.
+    timeout 10 bash -c 'echo end > "$0"' "$WORK/$name" || left=1
   done
   wait
   for name in "${names[@]}"; do [ ! -e "/run/tidegate-beds/$name" ] || left=1; done
