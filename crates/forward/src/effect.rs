@@ -352,7 +352,11 @@ fn look_up(
             offset,
             len,
             checksum,
-        } => contents::was_appended(files, *handle, (*offset, *len), *checksum, payload),
+            head,
+        } => {
+            let known = payload.unwrap_or(head);
+            contents::was_appended(files, *handle, (*offset, *len), *checksum, known)
+        }
         Intent::SetAttr { handle, set, size } => contents::was_set(files, *handle, set, *size),
         Intent::SetXattr {
             handle,

@@ -1,6 +1,6 @@
 //! Operations whose evidence is a size or a value: append, setattr, extended attributes.
 
-use super::intent::{Intent, hash};
+use super::intent::{HEAD_MAX, Intent, hash};
 use super::{Log, found, remains};
 use crate::files::{Access, Errno, Files};
 use tidegate_wire::frame::checksum;
@@ -28,20 +28,25 @@ pub(super) fn append(
         offset,
         len,
         checksum: checksum(payload),
+        head: head(payload),
     })?;
     let len = files.write_at(handle, offset, payload)?;
     Ok(Outcome::Appended { offset, len })
 }
 
+fn head(payload: &[u8]) -> &[u8] {
+    &payload[..payload.len().min(HEAD_MAX)]
+}
+
 /// All bytes are there, ours by their checksum; a part of them is cut off again, if it is ours as
-/// far as can be told. A file that has grown past the place through others' writes keeps what it
-/// has.
+/// far as can be told: by `known`, which is the payload, or its head where the request is not
+/// there. A file that has grown past the place through others' writes keeps what it has.
 pub(super) fn was_appended(
     files: &mut dyn Files,
     handle: Handle,
     (offset, len): (u64, u64),
     sum: u32,
-    payload: Option<&[u8]>,
+    known: &[u8],
 ) -> Result<Option<Outcome>, Access> {
     let Some(size) = remains(files.size(handle), Errno::ENOENT)? else {
         return Ok(None);
@@ -53,7 +58,8 @@ pub(super) fn was_appended(
     }
     if size > offset {
         let there = files.read_at(handle, offset, size - offset)?;
-        if payload.is_some_and(|payload| !payload.starts_with(&there)) {
+        let both = there.len().min(known.len());
+        if there[..both] != known[..both] {
             // Ours was lost with its node, and somebody else's is there.
             return Ok(None);
         }

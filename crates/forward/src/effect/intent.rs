@@ -3,6 +3,9 @@
 use crate::bytes::{Reader, Writer};
 use tidegate_wire::{Handle, RenameMode, SetAttr, SetTime};
 
+/// Most bytes of an append that its intent holds.
+pub(super) const HEAD_MAX: usize = 32;
+
 /// A begun operation and what was there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent<'a> {
@@ -38,6 +41,8 @@ pub(super) enum Intent<'a> {
         len: u64,
         /// Their checksum: others may make the file longer meanwhile.
         checksum: u32,
+        /// The first of them, at most [`HEAD_MAX`]: whether a part that is there is theirs.
+        head: &'a [u8],
     },
     /// Attributes and the size are being set.
     SetAttr {
@@ -151,7 +156,11 @@ impl<'a> Intent<'a> {
                 offset,
                 len,
                 checksum,
-            } => put_append(&mut out, *handle, (*offset, *len), *checksum),
+                head,
+            } => {
+                put_append(&mut out, *handle, (*offset, *len), *checksum);
+                out.string(head);
+            }
             Intent::SetAttr { handle, set, size } => {
                 out.u8(6);
                 out.handle(*handle);
@@ -215,6 +224,7 @@ impl<'a> Intent<'a> {
                 offset: from.u64()?,
                 len: from.u64()?,
                 checksum: from.u32()?,
+                head: from.string()?,
             },
             6 => Intent::SetAttr {
                 handle: from.handle()?,
@@ -383,6 +393,7 @@ mod tests {
                 offset: 1,
                 len: 2,
                 checksum: 3,
+                head: &[7; HEAD_MAX],
             },
             Intent::SetAttr {
                 handle: HANDLE,

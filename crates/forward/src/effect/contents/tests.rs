@@ -8,27 +8,41 @@ use crate::table::SeatTable;
 use std::sync::Arc;
 use tidegate_wire::Op;
 
-/// A file of 10 bytes whose append of "record" at its end was begun by a process that died.
+const RECORD: &[u8] = b"a record that is longer than the head in its intent";
+
+/// A file of 10 bytes whose append of a record at its end was begun by a process that died. What is
+/// told is the same with the record at hand and with its head alone, as where a seat is taken.
 fn after(effect: impl Fn(&mut dyn Files, Handle)) -> (Option<Outcome>, std::vec::Vec<u8>) {
+    assert!(RECORD.len() > HEAD_MAX);
+    let [whole, alone] = [RECORD, head(RECORD)].map(|known| after_with(&effect, known));
+    assert_eq!(whole, alone);
+    whole
+}
+
+fn after_with(
+    effect: &impl Fn(&mut dyn Files, Handle),
+    known: &[u8],
+) -> (Option<Outcome>, std::vec::Vec<u8>) {
     let disk = Disk::new();
     let mut files = disk.files(&Switch::new());
     let root = disk.root().handle;
     let file = files.create(None, root, b"f", 0o644).expect("made").handle;
     files.write_at(file, 0, b"0123456789").expect("written");
     effect(&mut files, file);
-    let sum = checksum(b"record");
-    let told = was_appended(&mut files, file, (10, 6), sum, Some(b"record")).expect("told");
+    let place = (10, RECORD.len() as u64);
+    let told = was_appended(&mut files, file, place, checksum(RECORD), known).expect("told");
     (told, disk.contents("f").expect("there"))
 }
 
 #[test]
 fn an_append_is_done_where_its_own_bytes_are() {
     let (told, bytes) = after(|files, file| {
-        files.write_at(file, 10, b"record").expect("written");
-        files.write_at(file, 30, b"others'").expect("written");
+        files.write_at(file, 10, RECORD).expect("written");
+        files.write_at(file, 90, b"others'").expect("written");
     });
-    assert_eq!(told, Some(Outcome::Appended { offset: 10, len: 6 }));
-    assert_eq!(bytes.len(), 37);
+    let len = RECORD.len() as u64;
+    assert_eq!(told, Some(Outcome::Appended { offset: 10, len }));
+    assert_eq!(bytes.len(), 97);
 }
 
 #[test]
@@ -51,7 +65,13 @@ fn what_others_appended_after_a_loss_stays() {
 #[test]
 fn a_part_is_cut_off() {
     let (told, bytes) = after(|files, file| {
-        files.write_at(file, 10, b"rec").expect("written");
+        files.write_at(file, 10, &RECORD[..3]).expect("written");
+    });
+    assert_eq!((told, &bytes[..]), (None, &b"0123456789"[..]));
+    let (told, bytes) = after(|files, file| {
+        files
+            .write_at(file, 10, &RECORD[..HEAD_MAX + 1])
+            .expect("written");
     });
     assert_eq!((told, &bytes[..]), (None, &b"0123456789"[..]));
 }
