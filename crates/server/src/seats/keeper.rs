@@ -251,6 +251,9 @@ impl Rounds {
 
     /// Logs what is wrong with the back end, once until it changes.
     fn note_trouble(&mut self, trouble: Option<&io::Error>) {
+        if let Some(error) = trouble {
+            self.end_if_final(error);
+        }
         let text = trouble.map_or_else(String::new, ToString::to_string);
         if text == self.trouble {
             return;
@@ -262,9 +265,6 @@ impl Rounds {
         self.trouble = text;
         let text = Some(&*self.trouble).filter(|text| !text.is_empty());
         self.say([Input::BackEnd(text.map(Into::into))]);
-        if let Some(error) = trouble {
-            self.end_if_final(error);
-        }
     }
 
     /// Ends the forwarder if the mount is dead: the call itself says so, or the root does.
@@ -484,13 +484,11 @@ impl Rounds {
     }
 }
 
-/// Errors after which a mount never works again: its daemon is gone, or its server has shut this
-/// client out.
+/// Errors after which a mount never works again, whatever file said so: its server has shut this
+/// client out. ENOTCONN is none: the lease of one seat may lie on a part of the back end that is out
+/// of reach (a brick without a replica), and a forwarder that is asked for that seat serves others.
 fn is_final(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ENOTCONN | libc::ESHUTDOWN | libc::ENODEV)
-    )
+    matches!(error.raw_os_error(), Some(libc::ESHUTDOWN | libc::ENODEV))
 }
 
 fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {

@@ -99,6 +99,13 @@ fn trouble_with_a_seat_lasts_while_it_is_waited_for_again() {
 }
 
 #[test]
+fn a_lease_out_of_reach_is_no_dead_mount() {
+    let is_final = |errno| is_final(&io::Error::from_raw_os_error(errno));
+    assert!(!is_final(libc::ENOTCONN), "one brick is away");
+    assert!(is_final(libc::ESHUTDOWN), "this client is blocklisted");
+}
+
+#[test]
 fn a_panic_of_the_thread_ends_the_forwarder() {
     let scratch = Scratch::new("keeper-panic");
     let (keeper, mut poll) = keeper(&scratch, 0);
