@@ -1,6 +1,7 @@
 //! The daemon around a [`Server`]: log, process id, signals.
 
 use crate::config::{Config, LogLevel};
+use crate::reactor::Stop;
 use crate::start::{Server, StartError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -8,29 +9,53 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use tracing::{Level, info, warn};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tracing::{Level, error, info, warn};
+
+/// How long a start may take. Trials with other forwarders have 90 s of it; the calls of a file
+/// system that does not answer have no end of their own.
+const START_MAX: Duration = Duration::from_secs(150);
 
 /// Serves until SIGTERM or SIGINT, then finishes what was accepted. True if that was done within
-/// its time; a second signal ends the process at once. (SIGPIPE is ignored by Rust's start-up.)
+/// its time; a second signal ends the process at once, and so does one before it serves. A start
+/// that takes longer than 150 s ends the process. (SIGPIPE is ignored by Rust's start-up.)
 pub fn serve(config: &Config) -> Result<bool, StartError> {
     log_to_stderr(config.log);
     // Before anything is bound, so that an early signal is not lost.
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("signal handlers"))?;
-    let server = Server::bind(config)?;
-    let stop = server.stop();
-    let spawned = std::thread::Builder::new()
-        .name("signals".to_string())
-        .spawn(move || {
-            for (count, _) in signals.forever().enumerate() {
-                if count > 0 {
-                    warn!("second signal: leaving with requests unfinished");
-                    std::process::exit(1);
-                }
-                stop.ask();
+    let serving = Arc::new(OnceLock::<Stop>::new());
+    let stop = serving.clone();
+    thread("signals", move || {
+        for (count, _) in signals.forever().enumerate() {
+            if count > 0 {
+                warn!("second signal: leaving with requests unfinished");
+                std::process::exit(1);
             }
+            let Some(stop) = stop.get() else {
+                info!("stopped before it served");
+                std::process::exit(0);
+            };
+            stop.ask();
+        }
+    })?;
+    let (started, starts) = channel();
+    let export = config.export.display().to_string();
+    thread("start", move || {
+        watch_start(&starts, START_MAX, || {
+            error!(
+                "export {export}: the start has not ended after {} s: the file system does not \
+                 answer; see that it works, then start this forwarder again",
+                START_MAX.as_secs()
+            );
+            std::process::exit(1);
         });
-    spawned.map_err(StartError::system("starting a thread"))?;
+    })?;
+    let server = Server::bind(config)?;
+    drop::<Sender<()>>(started);
+    let _ = serving.set(server.stop());
     if let Some(path) = &config.pid_file {
         write_pid_file(path).map_err(StartError::system("writing the pid file"))?;
     }
@@ -47,6 +72,20 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     let in_time = ended?;
     info!(in_time, "stopped");
     Ok(in_time)
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+    let builder = std::thread::Builder::new().name(name.to_string());
+    let spawned = builder.spawn(work);
+    spawned.map_err(StartError::system("starting a thread"))?;
+    Ok(())
+}
+
+/// Waits until the start has ended, with whatever result; calls `late` if that takes too long.
+fn watch_start(starts: &Receiver<()>, limit: Duration, late: impl FnOnce()) {
+    if starts.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+        late();
+    }
 }
 
 fn write_pid_file(path: &Path) -> io::Result<()> {
@@ -83,4 +122,19 @@ pub fn log_to_stderr(level: LogLevel) {
         .with_ansi(false)
         .with_writer(std::io::stderr)
         .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_late_only_if_it_has_not_ended() {
+        let (started, starts) = channel();
+        let mut late = false;
+        watch_start(&starts, Duration::from_millis(20), || late = true);
+        assert!(late);
+        drop(started);
+        watch_start(&starts, Duration::from_secs(60), || panic!("it has ended"));
+    }
 }
