@@ -19,6 +19,7 @@ mod trials;
 
 use crate::config::Config;
 pub(crate) use peers::Peers;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,8 @@ struct Replicate {
     option: &'static str,
     fits: fn(Option<&str>) -> bool,
     setting: &'static str,
+    /// Names or bytes are lost without it also where one mount alone uses the volume.
+    also_alone: bool,
 }
 
 const GLUSTER_REPLICATED: &[Replicate] = &[
@@ -72,6 +75,7 @@ const GLUSTER_REPLICATED: &[Replicate] = &[
         option: "post-op-delay-secs",
         fits: |value| value == Some("0"),
         setting: "cluster.post-op-delay-secs 0",
+        also_alone: false,
     },
     // How a brick that is back loses a name: by a rename onto another name of the same file, which
     // rename(2) leaves alone where both are one file. So of two removed names one stays for good.
@@ -79,8 +83,15 @@ const GLUSTER_REPLICATED: &[Replicate] = &[
         option: "use-anonymous-inode",
         fits: |value| matches!(value, None | Some("no" | "off" | "false" | "disable" | "0")),
         setting: "cluster.use-anonymous-inode off",
+        also_alone: true,
     },
 ];
+
+/// Whether a setting that [`Backend::gluster_lacks`] names is needed on one node, too.
+pub(crate) fn is_needed_alone(setting: &str) -> bool {
+    let mut known = GLUSTER_REPLICATED.iter();
+    known.any(|needed| needed.setting == setting && needed.also_alone)
+}
 
 impl Trust {
     /// All of it, as where no other node has the file system.
@@ -116,24 +127,25 @@ const COHERENT: &[&str] = &["ceph", "gfs2", "gpfs", "lustre", "ocfs2", "wekafs"]
 
 impl Backend {
     /// The file system that an open directory lies on.
-    pub fn of(directory: impl AsFd) -> std::io::Result<Backend> {
+    pub fn of(directory: impl AsFd) -> io::Result<Backend> {
         let number = directory.as_fd().as_raw_fd();
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
         let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         id.and_then(|id| mounts.lines().find_map(|line| parse(line, id.trim())))
-            .ok_or_else(|| std::io::Error::other("the kernel does not say where it is mounted"))
+            .ok_or_else(|| io::Error::other("the kernel does not say where it is mounted"))
     }
 
     /// The same by path.
-    pub fn of_path(directory: &Path) -> std::io::Result<Backend> {
+    pub fn of_path(directory: &Path) -> io::Result<Backend> {
         Backend::of(std::fs::File::open(directory)?)
     }
 
     /// Whether forwarders on several nodes may have this export, as far as type and configuration
-    /// tell.
+    /// tell. One forwarder alone is no exception: it may be started on another node while the first
+    /// one is only cut off, and goes on when it is back.
     pub fn is_shared(&self, config: &Config) -> bool {
-        config.layout.seats > 1 && !config.ownership.one_node && self.reach != Reach::Node
+        !config.ownership.one_node && self.reach != Reach::Node
     }
 
     /// What a forwarder with this configuration may believe of its node's memory.
@@ -156,17 +168,28 @@ impl Backend {
 
     /// Settings that the GlusterFS volume needs where several nodes use it, and does not have: for
     /// most of them the mount's process has a cache of its own, which the kernel knows nothing of.
-    pub fn gluster_lacks(&self) -> Vec<&'static str> {
+    /// An error where the mount does not show what it has, as a bind mount of a folder does not.
+    pub fn gluster_lacks(&self) -> io::Result<Vec<&'static str>> {
         if !self.is_gluster() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         // The mount shows its layers in a folder that no listing has.
-        let layers = std::fs::read_dir(self.mount_point.join(".meta/graphs/active"));
-        let layers = layers.into_iter().flatten().flatten();
-        let mut lacks: Vec<_> = layers.flat_map(|layer| lacks_of(&layer.path())).collect();
+        let layers = self.mount_point.join(".meta/graphs/active");
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", layers.display()))
+        };
+        let mut lacks = Vec::new();
+        let mut count = 0;
+        for layer in std::fs::read_dir(&layers).map_err(named)? {
+            lacks.extend(lacks_of(&layer.map_err(named)?.path())?);
+            count += 1;
+        }
+        if count == 0 {
+            return Err(named(io::ErrorKind::NotFound.into()));
+        }
         lacks.sort_unstable();
         lacks.dedup();
-        lacks
+        Ok(lacks)
     }
 
     /// Whether the mount has this option, such as `nolock`.
@@ -176,19 +199,28 @@ impl Backend {
 }
 
 /// What a layer of GlusterFS's client, shown as this folder, needs and does not have.
-fn lacks_of(layer: &Path) -> Vec<&'static str> {
-    let read = |path: PathBuf| std::fs::read_to_string(path).ok();
-    let kind = read(layer.join("type")).unwrap_or_default();
+fn lacks_of(layer: &Path) -> io::Result<Vec<&'static str>> {
+    let read = |path: PathBuf| {
+        let named = |error| io::Error::other(format!("{}: {error}", path.display()));
+        match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(named),
+        }
+    };
+    let kind = read(layer.join("type"))?.unwrap_or_default();
     let kind = kind.trim();
     if kind != GLUSTER_REPLICATE {
         let known = GLUSTER_CACHES.iter().filter(|(cache, _)| *cache == kind);
-        return known.map(|(_, setting)| *setting).collect();
+        return Ok(known.map(|(_, setting)| *setting).collect());
     }
-    let lacks = GLUSTER_REPLICATED.iter().filter(|needed| {
-        let value = read(layer.join("options").join(needed.option));
-        !(needed.fits)(value.as_deref().map(str::trim))
-    });
-    lacks.map(|needed| needed.setting).collect()
+    let mut lacks = Vec::new();
+    for needed in GLUSTER_REPLICATED {
+        let value = read(layer.join("options").join(needed.option))?;
+        if !(needed.fits)(value.as_deref().map(str::trim)) {
+            lacks.push(needed.setting);
+        }
+    }
+    Ok(lacks)
 }
 
 /// A line of mountinfo, if it is the mount of that number.
@@ -276,7 +308,7 @@ mod tests {
         for config in [&several, &alone, &one_node] {
             assert_eq!(on("ext4").trust(config), Trust::WHOLE);
             assert_eq!(on("lustre").trust(config), trust(false, true));
-            let pages = !std::ptr::eq(config, &several);
+            let pages = std::ptr::eq(config, &one_node);
             assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, pages));
             assert_eq!(on("nfs4").trust(config), trust(false, pages));
         }
@@ -288,7 +320,12 @@ mod tests {
         let line = "7 1 0:9 / / rw - fuse.glusterfs s rw";
         let mut backend = parse(line, "7").expect("7");
         backend.mount_point = scratch.path().to_owned();
-        assert!(backend.gluster_lacks().is_empty());
+        let lacks = |backend: &Backend| backend.gluster_lacks().expect("shown");
+        let unknown = backend.gluster_lacks().expect_err("a folder's bind mount");
+        assert!(
+            unknown.to_string().contains(".meta/graphs/active"),
+            "{unknown}"
+        );
         for (name, kind) in [
             ("v-write-behind", "performance/write-behind\n"),
             ("v-md-cache", "performance/md-cache\n"),
@@ -302,9 +339,9 @@ mod tests {
             "performance.stat-prefetch off",
             "performance.write-behind off",
         ];
-        assert_eq!(backend.gluster_lacks(), caches);
+        assert_eq!(lacks(&backend), caches);
         backend.kind = "fuse.ceph-fuse".to_owned();
-        assert!(backend.gluster_lacks().is_empty());
+        assert!(lacks(&backend).is_empty());
     }
 
     #[test]
@@ -312,19 +349,20 @@ mod tests {
         let scratch = crate::storage::scratch::Scratch::new("replicated");
         let mut backend = parse("7 1 0:9 / / rw - fuse.glusterfs s rw", "7").expect("7");
         backend.mount_point = scratch.path().to_owned();
+        let lacks = || backend.gluster_lacks().expect("shown");
         for name in ["v-replicate-0", "v-replicate-1"] {
             let layer = scratch.path().join(".meta/graphs/active").join(name);
             std::fs::create_dir_all(layer.join("options")).expect("room");
             std::fs::write(layer.join("type"), "cluster/replicate\n").expect("room");
-            assert_eq!(backend.gluster_lacks(), ["cluster.post-op-delay-secs 0"]);
+            assert_eq!(lacks(), ["cluster.post-op-delay-secs 0"]);
             std::fs::write(layer.join("options/post-op-delay-secs"), "1\n").expect("room");
-            assert_eq!(backend.gluster_lacks(), ["cluster.post-op-delay-secs 0"]);
+            assert_eq!(lacks(), ["cluster.post-op-delay-secs 0"]);
             std::fs::write(layer.join("options/post-op-delay-secs"), "0\n").expect("room");
-            assert!(backend.gluster_lacks().is_empty());
+            assert!(lacks().is_empty());
             std::fs::write(layer.join("options/use-anonymous-inode"), "yes\n").expect("room");
-            assert_eq!(backend.gluster_lacks(), ["cluster.use-anonymous-inode off"]);
+            assert_eq!(lacks(), ["cluster.use-anonymous-inode off"]);
             std::fs::write(layer.join("options/use-anonymous-inode"), "off\n").expect("room");
-            assert!(backend.gluster_lacks().is_empty());
+            assert!(lacks().is_empty());
         }
     }
 

@@ -376,6 +376,8 @@ fn export(
     }
     if !trust.pages {
         storage::check_layers(config, &backend)?;
+    } else {
+        storage::warn_of_layers(config, &backend);
     }
     let place = Place::of(&backend, trust, files.hidden()).map_err(unknown())?;
     Ok((options, files, place, backend.is_shared(config)))

@@ -101,9 +101,11 @@ impl Alone<'_> {
         // What trials of two mounts cannot show: it is wrong only once a brick has been away.
         if backend.is_gluster() {
             let lacks = backend.gluster_lacks();
+            let good = lacks.as_ref().is_ok_and(Vec::is_empty);
             self.findings
-                .tell("settings of the volume", lacks.is_empty(), || {
-                    format!("it lacks {}", lacks.join(", "))
+                .tell("settings of the volume", good, || match lacks {
+                    Ok(lacks) => format!("it lacks {}", lacks.join(", ")),
+                    Err(error) => format!("the mount does not show them: {error}"),
                 });
         }
     }

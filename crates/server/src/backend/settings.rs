@@ -25,6 +25,7 @@ const LOCKS: &str = "locks between nodes";
 const LOCAL: &str = "locks leave the node";
 const BYTE_LOCKS: &str = "byte locks";
 const GROUPS: &str = "groups of callers";
+const VOLUME: &str = "settings of the volume";
 const TURNS: &str = "writes by turns";
 
 const CEPH_DEAD: &str = "ceph fs set FS session_timeout 30; ceph fs set FS session_autoclose 30 \
@@ -45,6 +46,12 @@ const SETTINGS: &[Settings] = &[
                     server.tcp-user-timeout 10 (42 s each by default)",
         cures: &[
             (GROUPS, "mount it with gid-timeout=0"),
+            (
+                VOLUME,
+                "gluster volume set VOLUME each of them, then mount it again, for a mount shows \
+                 what it began with; the volume itself, not a folder of it by a bind mount, which \
+                 shows nothing",
+            ),
             (
                 TURNS,
                 "gluster volume set VOLUME cluster.post-op-delay-secs 0 (replicated); \

@@ -1,7 +1,7 @@
 //! The storage that a configuration asks for, and why it is that one.
 
 use super::StartError;
-use crate::backend::Backend;
+use crate::backend::{Backend, is_needed_alone};
 use crate::config::Config;
 use crate::config::{Engine, Io};
 use crate::storage::{
@@ -121,11 +121,18 @@ pub(super) fn check_groups(config: &Config, files: &PosixFiles) -> Result<(), St
 /// Refuses a mount whose process remembers for itself what other nodes may change, or reads a brick
 /// that has come back without what it missed.
 pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), StartError> {
+    let export = config.export.display();
     let lacks = backend.gluster_lacks();
+    let lacks = lacks.map_err(|error| {
+        StartError::Unshared(format!(
+            "export {export}: the settings of this GlusterFS volume cannot be read ({error}), and \
+             by its defaults forwarders on several nodes would be wrong; mount the volume itself, \
+             for a bind mount of a folder does not show them; {ONE_NODE}"
+        ))
+    })?;
     if lacks.is_empty() {
         return Ok(());
     }
-    let export = config.export.display();
     // `server:volume` or `server:/volume/folder`.
     let volume = backend.source.rsplit(':').next().unwrap_or_default();
     let volume = volume
@@ -137,11 +144,27 @@ pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), Sta
         "export {export}: sizes and bytes of other nodes: GlusterFS's client, as this volume is \
          set, holds writes back, remembers sizes and data, or reads a brick that is back without \
          what it missed, so forwarders on several nodes would be wrong; `gluster volume set \
-         {volume}` for each of: {}; then mount it again, for a mount shows what it began with; \
-         if all forwarders run on this node, set one_node = true in \
-         [ownership]",
-        lacks.join(", ")
+         {volume}` for each of: {}; then mount it again, for a mount shows what it began with{}",
+        lacks.join(", "),
+        match lacks.iter().any(|lack| is_needed_alone(lack)) {
+            true => String::new(),
+            false => format!("; {ONE_NODE}"),
+        }
     )))
+}
+
+const ONE_NODE: &str = "if all forwarders run on this node, set one_node = true in [ownership]";
+
+/// Warns of what such a mount loses even where forwarders of one node use it alone.
+pub(super) fn warn_of_layers(config: &Config, backend: &Backend) {
+    let export = config.export.display();
+    for lack in backend.gluster_lacks().unwrap_or_default() {
+        if is_needed_alone(lack) {
+            warn!(
+                "export {export}: files that were removed come back unless the volume has {lack}"
+            );
+        }
+    }
 }
 
 /// Tries what several nodes need whose page caches may be old.
