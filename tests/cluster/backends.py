@@ -22,6 +22,7 @@ class Backend:
 
     def __init__(self, world):
         self.world = world
+        world.one_kernel = self.one_kernel
         self.store = world.add("st0", STORE)
         self.stopped = []
 
@@ -46,9 +47,13 @@ class Backend:
                 process.signal(signal.SIGCONT)
         self.stopped = []
 
-    def kill_part(self):
-        """Kills one of the daemons that keep data; false where there is none to spare."""
+    def has_spare_part(self):
+        """Whether one of the daemons that keep data may be away."""
         return False
+
+    def kill_part(self):
+        """Kills one of the daemons that keep data."""
+        raise Failed("this back end has no part to spare")
 
     def restart_part(self):
         """Starts it again."""
@@ -205,11 +210,13 @@ class Ceph(Backend):
               lambda: f" {at} fuse" in node.run("cat", "/proc/mounts"), MOUNT_S, 0.1)
         return process
 
+    def has_spare_part(self):
+        return self.copies > 1
+
     def kill_part(self):
-        if self.copies < 2:
-            return False
+        if not self.has_spare_part():
+            super().kill_part()
         self.osds[1].kill()
-        return True
 
     def restart_part(self):
         self.start_osd(1)
@@ -323,21 +330,25 @@ class Gluster(Backend):
     def bricks(self):
         return sorted(self.store.pids_of("glusterfsd"))
 
+    def has_spare_part(self):
+        return self.form != "dist"
+
     def kill_part(self):
-        if self.form == "dist":
-            return False
+        if not self.has_spare_part():
+            super().kill_part()
         os.kill(self.bricks()[-1], signal.SIGKILL)
-        return True
 
     def restart_part(self):
         self.volume("start", "v", "force")
 
 
 # The names that commands and checks use. `-uncached`: no page cache for files on the nodes, and so no
-# shared mappings. `-nolocks`: byte locks hold on each node alone. `gluster-default`: a volume and mounts as one gets them by default.
+# shared mappings. `-nolocks`: byte locks hold on each node alone. `ceph-copies`: two OSDs, of which one
+# may be away. `gluster-default`: a volume and mounts as one gets them by default.
 BACKENDS = {
     "plain": Plain,
     "ceph": Ceph,
+    "ceph-copies": lambda world, **options: Ceph(world, **{**options, "copies": 2}),
     "ceph-uncached": lambda world, **options: Ceph(world, cached=False, **options),
     "ceph-nolocks": lambda world, **options: Ceph(world, locks=False, **options),
     "gluster": Gluster,

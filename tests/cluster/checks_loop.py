@@ -48,9 +48,9 @@ def store_stops(c, chance):
 
 
 def part_killed(c, chance):
-    if c.backend.kill_part():
-        yield 8
-        c.backend.restart_part()
+    c.backend.kill_part()
+    yield 8
+    c.backend.restart_part()
 
 
 def store_full(c, chance):
@@ -68,17 +68,31 @@ def mount_dies(c, chance):
     c.restart(index)
 
 
-KINDS = (process_kill, node_death, cut_store, cut_client, store_stops, part_killed, store_full, mount_dies)
+def mount_read_only(c, chance):
+    index = chance.randrange(len(c.io))
+    c.kill(index)
+    c.read_only(index)
+    c.start(index)
+    yield 8
+    c.forwarders[index].kill()
+    c.read_only(index, on=False)
+    c.restart(index)
+
+
+KINDS = (process_kill, node_death, cut_store, cut_client, store_stops, part_killed, store_full, mount_dies,
+         mount_read_only)
 WORKERS = ("append", "synced", "names")
 
 
-@check(("plain", *DISTRIBUTED))
+@check(("plain", "ceph-copies", "gluster"))
 def fault_loop(c):
     """Faults of each kind in turn, while two nodes append, sync, lock and rename: nothing wrong or lost."""
     chance, names = random.Random(c.seed), os.environ.get("FAULTS", "").split()
     kinds = [kind for kind in KINDS if not names or kind.__name__ in names]
     if c.backend.one_kernel:
         kinds = [kind for kind in kinds if kind in (process_kill, cut_client)]
+    elif not c.backend.has_spare_part():
+        kinds = [kind for kind in kinds if kind is not part_killed]
     seconds = min(LOOP_S, 60) if c.quick else LOOP_S
     folder, stop = c.tide + "/loop", f"{c.work}/stop-{c.exports}"
     workers = start_workers(c, folder, stop)
@@ -103,7 +117,7 @@ def fault_loop(c):
     return said
 
 
-@check(quick=("gluster",))
+@check(("ceph-copies", "gluster"))
 def part_returns(c):
     """A brick or OSD was away and is back: no append goes to an end of before, no removed name is back."""
     places = [(f"{c.tide}/part-{turn}", f"{c.work}/stop-part-{c.exports}-{turn}") for turn in range(3)]

@@ -80,6 +80,8 @@ class Cluster:
         if clients:
             for node in self.compute:
                 self.mount_tide(node)
+        for index in range(len(self.io)):
+            self.until_serving(index)
 
     def serve_quick(self, **named):
         """As `serve`; the short form with a short lease of seats, so that what waits for it is short."""

@@ -126,6 +126,9 @@ class Process:
             return log.read().decode(errors="replace")
 
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
 class Node:
     """One node: host name, machine id, network, mounts, clocks and processes of its own."""
 
@@ -146,7 +149,7 @@ class Node:
 
     def boot(self):
         """Starts the node anew: another boot id, other clocks, no process, no mount."""
-        self.write("boot-id", str(uuid.uuid4()))
+        self.write("boot-id", open(BOOT_ID).read().strip() if self.world.one_kernel else str(uuid.uuid4()))
         ahead = str(random.randrange(1, 10_000_000))
         # Monotonic clocks of two nodes have nothing in common; the kernel has one time of day.
         clocks = ["--time", "--monotonic", ahead, "--boottime", ahead] if HAS_CLOCKS else []
@@ -250,6 +253,8 @@ class World:
         os.makedirs(self.work, exist_ok=True)
         self.nodes = {}
         self.cuts = set()
+        # Whether all nodes are to show the boot id of this machine, whose page cache they share.
+        self.one_kernel = False
         command("ip", "link", "set", "lo", "up")
         command("ip", "link", "add", "name", "br0", "type", "bridge")
         command("ip", "address", "add", OPERATOR + "/16", "dev", "br0")
