@@ -27,11 +27,12 @@ test: ## everything that a change has to pass, as CI runs it
 	tests/run quick
 	tools/instructions --check
 
-test-long: ## the long runs of every end-to-end suite (an hour)
+test-long: ## the long runs of every end-to-end suite (five hours)
 	@tools/need test-long fsx pjdfstest
 	-@tools/need mpich-tests
 	cargo build --release -p tidegate-cli -p tidegate-preload
 	@$(MPI)
+	TIDEGATE_SEEDS=0..5000 cargo test --release -p tidegate-sim --test faults every_answer_is_right
 	tests/run long
 
 bench: ## write the tables of docs/performance.md and docs/overlap.md from this machine
