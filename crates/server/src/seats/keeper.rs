@@ -485,8 +485,8 @@ impl Rounds {
 }
 
 /// Errors after which a mount never works again, whatever file said so: its server has shut this
-/// client out. ENOTCONN is none: the lease of one seat may lie on a part of the back end that is out
-/// of reach (a brick without a replica), and a forwarder that is asked for that seat serves others.
+/// client out. ENOTCONN is none: the lease of one seat may lie on a part of the back end that is
+/// out of reach (a brick without a replica), and other seats do not.
 fn is_final(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESHUTDOWN | libc::ENODEV))
 }
