@@ -5,6 +5,8 @@
 . "$(dirname "$0")/../lib.sh"
 need_fuse
 BED=$REPO/tests/cluster/bed
+# Programs of users work below it.
+chmod 755 "$WORK"
 [ "$(id -u)" = 0 ] || skip "nodes are namespaces with networks and mounts, which need root"
 for wanted in ip:iproute2 nsenter:util-linux setpriv:util-linux ceph-mon:ceph-mon ceph-osd:ceph-osd \
     ceph-mds:ceph-mds ceph-fuse:ceph-fuse ceph:ceph-common etcd:etcd-server etcdctl:etcd-client; do
