@@ -27,7 +27,7 @@ test: ## everything that a change has to pass, as CI runs it
 	tests/run quick
 	tools/instructions --check
 
-test-long: ## the long runs of every end-to-end suite (five hours)
+test-long: ## 5,000 seeds of the fault test, and the long runs of every end-to-end suite (hours)
 	@tools/need test-long fsx pjdfstest
 	-@tools/need mpich-tests
 	cargo build --release -p tidegate-cli -p tidegate-preload
