@@ -121,6 +121,7 @@ paxos min wait = 0.02
 osd heartbeat grace = 20
 mds beacon grace = 60
 [client]
+client dirsize rbytes = false
 admin socket = /run/$name.$pid.asok
 log file = /run/ceph.client.$pid.log
 """
