@@ -181,7 +181,12 @@ impl Backend {
         let mut lacks = Vec::new();
         let mut count = 0;
         for layer in std::fs::read_dir(&layers).map_err(named)? {
-            lacks.extend(lacks_of(&layer.map_err(named)?.path())?);
+            let layer = layer.map_err(named)?;
+            // Beside the layers lies a plain file, the graph's text.
+            if layer.file_type().map_err(named)?.is_file() {
+                continue;
+            }
+            lacks.extend(lacks_of(&layer.path())?);
             count += 1;
         }
         if count == 0 {
@@ -335,6 +340,8 @@ mod tests {
             std::fs::create_dir_all(&layer).expect("room");
             std::fs::write(layer.join("type"), kind).expect("room");
         }
+        let text = scratch.path().join(".meta/graphs/active/volfile");
+        std::fs::write(text, "volume v-client-0\n").expect("room");
         let caches = [
             "performance.stat-prefetch off",
             "performance.write-behind off",
