@@ -183,6 +183,12 @@ pub trait Files {
     /// were before an error. [`Access::NotHeld`] is told whatever was written: the seat's next
     /// holder finds out.
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64>;
+    /// Has all copies that the back end keeps of a file be as one of them was found: with these
+    /// bytes at this offset, or without any, with its end there. Needed where clients write each
+    /// copy (GlusterFS): a node that is cut off may have written one and not the others.
+    fn settle(&mut self, _handle: Handle, _offset: u64, _found: &[u8]) -> Done<()> {
+        Ok(())
+    }
     /// Wall clock, ns since 1970, as file times are stamped (for telling our own creates).
     fn wall_ns(&mut self) -> i64;
 }

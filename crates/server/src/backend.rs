@@ -35,13 +35,18 @@ pub enum Reach {
     Cached,
 }
 
-/// What a forwarder believes of what its node's kernel remembers of files.
+/// What a forwarder believes of one look at a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// Sizes, link counts and times; else they are asked of the back end each time.
+    /// Sizes, link counts and times that the node's kernel remembers; else they are asked of the
+    /// back end each time.
     pub attributes: bool,
-    /// Data; else it goes past the page cache, at any place and length.
+    /// Data that the node's kernel remembers; else it goes past the page cache, at any place and
+    /// length.
     pub pages: bool,
+    /// That what one copy of a file holds all copies hold that the back end keeps; else clients
+    /// write each of them, and one that was cut off may have written a part of them.
+    pub copies: bool,
 }
 
 /// Layers of GlusterFS's client that hold bytes, sizes or names back or remember them, each with
@@ -98,6 +103,7 @@ impl Trust {
     pub const WHOLE: Trust = Trust {
         attributes: true,
         pages: true,
+        copies: true,
     };
 }
 
@@ -148,11 +154,12 @@ impl Backend {
         !config.ownership.one_node && self.reach != Reach::Node
     }
 
-    /// What a forwarder with this configuration may believe of its node's memory.
+    /// What a forwarder with this configuration may believe of one look at a file.
     pub fn trust(&self, config: &Config) -> Trust {
         Trust {
             attributes: self.reach == Reach::Node,
             pages: self.reach != Reach::Cached || !self.is_shared(config),
+            copies: !(self.is_gluster() && self.is_shared(config)),
         }
     }
 
@@ -309,13 +316,18 @@ mod tests {
         let several = config("seats = 2\n");
         let alone = config("seats = 1\n");
         let one_node = config("seats = 2\n[ownership]\none_node = true\n");
-        let trust = |attributes, pages| Trust { attributes, pages };
+        let trust = |attributes, pages| Trust {
+            attributes,
+            pages,
+            copies: true,
+        };
         for config in [&several, &alone, &one_node] {
             assert_eq!(on("ext4").trust(config), Trust::WHOLE);
             assert_eq!(on("lustre").trust(config), trust(false, true));
-            let pages = std::ptr::eq(config, &one_node);
-            assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, pages));
-            assert_eq!(on("nfs4").trust(config), trust(false, pages));
+            let here = std::ptr::eq(config, &one_node);
+            assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, here));
+            assert_eq!(on("nfs4").trust(config), trust(false, here));
+            assert_eq!(on("fuse.glusterfs").trust(config).copies, here);
         }
     }
 

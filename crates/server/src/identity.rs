@@ -150,8 +150,8 @@ mod tests {
         let scratch = Scratch::new("place");
         let of = |path: &std::path::Path, pages| {
             let trust = Trust {
-                attributes: true,
                 pages,
+                ..Trust::WHOLE
             };
             let backend = Backend::of_path(path).expect("it is mounted");
             let directory = File::open(path).expect("it is there");

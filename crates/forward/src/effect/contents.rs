@@ -53,8 +53,11 @@ pub(super) fn was_appended(
     };
     if size >= offset.saturating_add(len) {
         let there = files.read_at(handle, offset, len)?;
-        let ours = there.len() as u64 == len && checksum(&there) == sum;
-        return Ok(ours.then_some(Outcome::Appended { offset, len }));
+        if there.len() as u64 != len || checksum(&there) != sum {
+            return Ok(None);
+        }
+        files.settle(handle, offset, &there)?;
+        return Ok(Some(Outcome::Appended { offset, len }));
     }
     if size > offset {
         let there = files.read_at(handle, offset, size - offset)?;
@@ -71,6 +74,9 @@ pub(super) fn was_appended(
                 ..SetAttr::default()
             },
         )?;
+    } else if size == offset {
+        // Another copy may have it: whoever appends here next is to be followed by nothing.
+        files.settle(handle, offset, &[])?;
     }
     Ok(None)
 }
@@ -103,10 +109,26 @@ pub(super) fn was_set(
     size: u64,
 ) -> Result<Option<Outcome>, Access> {
     let attr = remains(files.attr(handle), Errno::ENOENT)?;
-    let changed = set.size.is_some_and(|wanted| wanted != size);
-    Ok(attr
-        .filter(|attr| changed && shows(attr, set))
-        .map(Outcome::Attr))
+    let Some(wanted) = set.size.filter(|wanted| *wanted != size) else {
+        return Ok(None);
+    };
+    let Some(attr) = attr.filter(|attr| shows(attr, set)) else {
+        return Ok(None);
+    };
+    files.settle(handle, wanted, &[])?;
+    if set.atime.is_none() && set.mtime.is_none() {
+        return Ok(Some(Outcome::Attr(attr)));
+    }
+    // Settling stamps times of its own.
+    let times = SetAttr {
+        atime: set.atime,
+        mtime: set.mtime,
+        ..SetAttr::default()
+    };
+    files
+        .set_attr(None, handle, &times)
+        .map(Outcome::Attr)
+        .map(Some)
 }
 
 fn shows(attr: &Attr, set: &SetAttr) -> bool {

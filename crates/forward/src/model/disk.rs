@@ -32,6 +32,8 @@ pub(super) struct Inodes {
     pub(super) effects: u64,
     /// Bytes that may still be written.
     pub(super) room: u64,
+    /// What [`Files::settle`](crate::Files::settle) was asked for: file, offset, bytes.
+    pub(super) settled: Vec<(Handle, u64, Box<[u8]>)>,
 }
 
 /// One file.
@@ -65,6 +67,7 @@ impl Disk {
             births: true,
             effects: 0,
             room: u64::MAX,
+            settled: Vec::new(),
         };
         inodes.add(None, DIRECTORY | 0o777);
         inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;
@@ -112,6 +115,11 @@ impl Disk {
     /// From now on so many bytes can be written, then it is full.
     pub fn set_room(&self, bytes: u64) {
         self.lock().room = bytes;
+    }
+
+    /// What was to be alike in all copies of files, in order: file, offset, bytes.
+    pub fn settled(&self) -> Vec<(Handle, u64, Box<[u8]>)> {
+        self.lock().settled.clone()
     }
 
     /// Changes that took effect so far.
@@ -211,12 +219,31 @@ impl Inodes {
     }
 
     /// Lets an inode go that has neither names nor opens.
-    pub(super) fn settle(&mut self, inode: u64) {
+    pub(super) fn let_go(&mut self, inode: u64) {
         let gone = |it: &Inode| it.attr.nlink == 0 && it.open.is_empty();
         if self.inodes.get(&inode).is_some_and(gone) {
             self.inodes.remove(&inode);
             self.free.insert(inode);
         }
+    }
+
+    /// Bytes that a process writes, which its mount or the others' hold back as they do.
+    pub(super) fn put(
+        &mut self,
+        handle: Handle,
+        offset: u64,
+        bytes: &[u8],
+        mount: Option<&Mount>,
+    ) -> Result<(), Errno> {
+        self.write(handle.inode, mount);
+        self.of(handle)?.data.write(offset, bytes);
+        Ok(())
+    }
+
+    /// All copies of a file are written anew, as far as [`Disk::settled`] tells then.
+    pub(super) fn settle(&mut self, handle: Handle, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.settled.push((handle, at, bytes.into()));
+        touch(self, handle)
     }
 
     /// The inode of a handle, ESTALE if it is another file's or nobody's by now.
@@ -336,7 +363,7 @@ pub(super) fn lose_name(inodes: &mut Inodes, parent: Handle, inode: u64) -> Resu
     } else {
         attr.nlink -= 1;
     }
-    inodes.settle(inode);
+    inodes.let_go(inode);
     Ok(())
 }
 

@@ -55,7 +55,7 @@ impl ModelFiles {
         for handle in handles {
             let inode = inodes.of(handle).expect("listed above");
             inode.open.retain(|open| *open == process);
-            inodes.settle(handle.inode);
+            inodes.let_go(handle.inode);
         }
     }
 
@@ -432,7 +432,7 @@ impl Files for ModelFiles {
         let process = self.process;
         let mut inodes = self.with(handle)?;
         inodes.of(handle)?.open.remove(&process);
-        inodes.settle(handle.inode);
+        inodes.let_go(handle.inode);
         Ok(())
     }
 
@@ -573,24 +573,25 @@ impl Files for ModelFiles {
     }
 
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
+        let mount = self.mount.clone();
         if self.switch.is_killed() && self.switch.tears() {
             let half = &bytes[..bytes.len() / 2];
-            let mut inodes = self.disk.lock();
-            inodes.write(handle.inode, self.mount.as_ref());
-            inodes.of(handle)?.data.write(offset, half);
+            self.disk.lock().put(handle, offset, half, mount.as_ref())?;
         }
-        let mount = self.mount.clone();
         let mut inodes = self.with(handle)?;
         if inodes.of(handle)?.attr.mode & KIND == DIRECTORY {
             return Err(Errno::EISDIR.into());
         }
         let written = inodes.take_room(bytes.len())?;
-        inodes.write(handle.inode, mount.as_ref());
-        inodes.of(handle)?.data.write(offset, &bytes[..written]);
+        inodes.put(handle, offset, &bytes[..written], mount.as_ref())?;
         touch(&mut inodes, handle)?;
         drop(inodes);
         self.wrote(handle, offset + written as u64);
         Ok(written as u64)
+    }
+
+    fn settle(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
+        Ok(self.with(handle)?.settle(handle, offset, found)?)
     }
 
     fn wall_ns(&mut self) -> i64 {

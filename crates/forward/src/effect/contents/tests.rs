@@ -5,6 +5,7 @@ use crate::effect::perform;
 use crate::host::RowAddress;
 use crate::model::{Disk, ModelTable, Switch};
 use crate::table::SeatTable;
+use std::boxed::Box;
 use std::sync::Arc;
 use tidegate_wire::Op;
 
@@ -23,6 +24,11 @@ fn after_with(
     effect: &impl Fn(&mut dyn Files, Handle),
     known: &[u8],
 ) -> (Option<Outcome>, std::vec::Vec<u8>) {
+    let (told, disk) = looked_up(effect, known);
+    (told, disk.contents("f").expect("there"))
+}
+
+fn looked_up(effect: &impl Fn(&mut dyn Files, Handle), known: &[u8]) -> (Option<Outcome>, Disk) {
     let disk = Disk::new();
     let mut files = disk.files(&Switch::new());
     let root = disk.root().handle;
@@ -31,7 +37,49 @@ fn after_with(
     effect(&mut files, file);
     let place = (10, RECORD.len() as u64);
     let told = was_appended(&mut files, file, place, checksum(RECORD), known).expect("told");
-    (told, disk.contents("f").expect("there"))
+    (told, disk)
+}
+
+/// What all copies of the file were made to hold.
+fn settled(effect: impl Fn(&mut dyn Files, Handle)) -> std::vec::Vec<(u64, Box<[u8]>)> {
+    let (_, disk) = looked_up(&effect, head(RECORD));
+    let settled = disk.settled().into_iter();
+    settled.map(|(_, offset, bytes)| (offset, bytes)).collect()
+}
+
+#[test]
+fn all_copies_get_an_append_that_one_has_and_none_keeps_what_one_has_not() {
+    let found = settled(|files, file| {
+        files.write_at(file, 10, RECORD).expect("written");
+    });
+    assert_eq!(found, [(10, RECORD.into())]);
+    assert_eq!(settled(|_, _| ()), [(10, [].into())]);
+    let others = settled(|files, file| {
+        files.write_at(file, 10, b"new").expect("written");
+    });
+    assert_eq!(others, []);
+}
+
+#[test]
+fn all_copies_get_a_size_that_one_has_and_the_times_that_were_asked() {
+    let disk = Disk::new();
+    let mut files = disk.files(&Switch::new());
+    let root = disk.root().handle;
+    let file = files.create(None, root, b"f", 0o644).expect("made").handle;
+    let set = SetAttr {
+        size: Some(5),
+        mtime: Some(SetTime::At(77)),
+        ..SetAttr::default()
+    };
+    assert_eq!(was_set(&mut files, file, &set, 0), Ok(None));
+    assert_eq!(disk.settled(), []);
+    files.set_attr(None, file, &set).expect("set");
+    let told = was_set(&mut files, file, &set, 0).expect("told");
+    let Some(Outcome::Attr(attr)) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!((attr.size, attr.mtime_ns), (5, 77));
+    assert_eq!(disk.settled(), [(file, 5, [].into())]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl PosixFiles {
         self.attr_of_known(&known)
     }
 
-    fn truncate(&self, caller: Option<&Caller>, known: &Known, size: u64) -> Done<()> {
+    pub(super) fn truncate(&self, caller: Option<&Caller>, known: &Known, size: u64) -> Done<()> {
         if i64::try_from(size).is_err() {
             return Err(EFBIG.into());
         }

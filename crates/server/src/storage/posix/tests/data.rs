@@ -1,6 +1,7 @@
 //! Data, sizes, holes, copies, extended attributes, and a file system without room.
 
 use super::*;
+use crate::backend::Trust;
 use crate::storage::scratch::Tmpfs;
 
 #[test]
@@ -50,6 +51,26 @@ fn sizes_holes_and_allocation() {
         ..SetAttr::default()
     };
     assert_eq!(files.set_attr(None, rig.root, &set), Err(errno(21)));
+}
+
+#[test]
+fn copies_that_may_differ_are_written_as_one_was_found() {
+    let apart = Trust {
+        copies: false,
+        ..Trust::WHOLE
+    };
+    for (trust, expected) in [(Trust::WHOLE, &b"0123"[..]), (apart, b"0ab")] {
+        let options = ExportOptions {
+            trust,
+            ..ExportOptions::new(LAYOUT)
+        };
+        let mut rig = rig_with("copies", &options);
+        let file = rig.create("file");
+        rig.files.write_at(file, 0, b"0123").expect("write");
+        rig.files.settle(file, 1, b"ab").expect("bytes");
+        rig.files.settle(file, 3, b"").expect("end");
+        assert_eq!(rig.files.read_at(file, 0, 9).expect("read"), expected);
+    }
 }
 
 #[test]
