@@ -35,7 +35,7 @@ pub enum Reach {
     Cached,
 }
 
-/// What a forwarder believes of one look at a file.
+/// What a forwarder believes of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
     /// Sizes, link counts and times that the node's kernel remembers; else they are asked of the
@@ -47,6 +47,9 @@ pub struct Trust {
     /// That what one copy of a file holds all copies hold that the back end keeps; else clients
     /// write each of them, and one that was cut off may have written a part of them.
     pub copies: bool,
+    /// That it zeroes a range where that is asked; a FUSE file system may take it for a range to
+    /// allocate and leave the bytes (GlusterFS).
+    pub zero_range: bool,
 }
 
 /// Layers of GlusterFS's client that hold bytes, sizes or names back or remember them, each with
@@ -104,6 +107,7 @@ impl Trust {
         attributes: true,
         pages: true,
         copies: true,
+        zero_range: true,
     };
 }
 
@@ -154,12 +158,13 @@ impl Backend {
         !config.ownership.one_node && self.reach != Reach::Node
     }
 
-    /// What a forwarder with this configuration may believe of one look at a file.
+    /// What a forwarder with this configuration may believe of this back end.
     pub fn trust(&self, config: &Config) -> Trust {
         Trust {
             attributes: self.reach == Reach::Node,
             pages: self.reach != Reach::Cached || !self.is_shared(config),
             copies: !(self.is_gluster() && self.is_shared(config)),
+            zero_range: !self.is_fuse(),
         }
     }
 
@@ -316,17 +321,21 @@ mod tests {
         let several = config("seats = 2\n");
         let alone = config("seats = 1\n");
         let one_node = config("seats = 2\n[ownership]\none_node = true\n");
-        let trust = |attributes, pages| Trust {
+        let trust = |attributes, pages, zero_range| Trust {
             attributes,
             pages,
-            copies: true,
+            zero_range,
+            ..Trust::WHOLE
         };
         for config in [&several, &alone, &one_node] {
             assert_eq!(on("ext4").trust(config), Trust::WHOLE);
-            assert_eq!(on("lustre").trust(config), trust(false, true));
+            assert_eq!(on("lustre").trust(config), trust(false, true, true));
             let here = std::ptr::eq(config, &one_node);
-            assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, here));
-            assert_eq!(on("nfs4").trust(config), trust(false, here));
+            assert_eq!(
+                on("fuse.ceph-fuse").trust(config),
+                trust(false, here, false)
+            );
+            assert_eq!(on("nfs4").trust(config), trust(false, here, true));
             assert_eq!(on("fuse.glusterfs").trust(config).copies, here);
         }
     }

@@ -59,8 +59,18 @@ impl PosixFiles {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let fd = self.writing_fd(&*self.export.known(handle)?)?;
-        self.permit.begin()?;
-        retry_on_intr(|| rustix::fs::fallocate(&fd, flags, offset, len)).map_err(no)
+        let allocate = |flags| {
+            self.permit.begin()?;
+            retry_on_intr(|| rustix::fs::fallocate(&fd, flags, offset, len)).map_err(no)
+        };
+        if !flags.contains(FallocateFlags::ZERO_RANGE) || self.export.trust.zero_range {
+            return allocate(flags);
+        }
+        // Allocated first: a back end without room, or without means, leaves the bytes.
+        let allocated = flags.difference(FallocateFlags::ZERO_RANGE);
+        allocate(allocated)?;
+        allocate(keep | FallocateFlags::PUNCH_HOLE)?;
+        allocate(allocated)
     }
 
     pub(super) fn copy(
