@@ -186,7 +186,7 @@ pub trait Files {
     /// Has all copies that the back end keeps of a file be as one of them was found: with these
     /// bytes at this offset, or without any, with its end there. Needed where clients write each
     /// copy (GlusterFS): a node that is cut off may have written one and not the others.
-    fn settle(&mut self, _handle: Handle, _offset: u64, _found: &[u8]) -> Done<()> {
+    fn align_copies(&mut self, _handle: Handle, _offset: u64, _found: &[u8]) -> Done<()> {
         Ok(())
     }
     /// Wall clock, ns since 1970, as file times are stamped (for telling our own creates).

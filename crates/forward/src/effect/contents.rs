@@ -56,7 +56,7 @@ pub(super) fn was_appended(
         if there.len() as u64 != len || checksum(&there) != sum {
             return Ok(None);
         }
-        files.settle(handle, offset, &there)?;
+        files.align_copies(handle, offset, &there)?;
         return Ok(Some(Outcome::Appended { offset, len }));
     }
     if size > offset {
@@ -76,7 +76,7 @@ pub(super) fn was_appended(
         )?;
     } else if size == offset {
         // Another copy may have it: whoever appends here next is to be followed by nothing.
-        files.settle(handle, offset, &[])?;
+        files.align_copies(handle, offset, &[])?;
     }
     Ok(None)
 }
@@ -115,11 +115,11 @@ pub(super) fn was_set(
     let Some(attr) = attr.filter(|attr| shows(attr, set)) else {
         return Ok(None);
     };
-    files.settle(handle, wanted, &[])?;
+    files.align_copies(handle, wanted, &[])?;
     if set.atime.is_none() && set.mtime.is_none() {
         return Ok(Some(Outcome::Attr(attr)));
     }
-    // Settling stamps times of its own.
+    // Aligning the copies stamps times of its own.
     let times = SetAttr {
         atime: set.atime,
         mtime: set.mtime,

@@ -32,8 +32,8 @@ pub(super) struct Inodes {
     pub(super) effects: u64,
     /// Bytes that may still be written.
     pub(super) room: u64,
-    /// What [`Files::settle`](crate::Files::settle) was asked for: file, offset, bytes.
-    pub(super) settled: Vec<(Handle, u64, Box<[u8]>)>,
+    /// What [`Files::align_copies`](crate::Files::align_copies) was asked for: file, offset, bytes.
+    pub(super) aligned: Vec<(Handle, u64, Box<[u8]>)>,
 }
 
 /// One file.
@@ -67,7 +67,7 @@ impl Disk {
             births: true,
             effects: 0,
             room: u64::MAX,
-            settled: Vec::new(),
+            aligned: Vec::new(),
         };
         inodes.add(None, DIRECTORY | 0o777);
         inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;
@@ -118,8 +118,8 @@ impl Disk {
     }
 
     /// What was to be alike in all copies of files, in order: file, offset, bytes.
-    pub fn settled(&self) -> Vec<(Handle, u64, Box<[u8]>)> {
-        self.lock().settled.clone()
+    pub fn aligned(&self) -> Vec<(Handle, u64, Box<[u8]>)> {
+        self.lock().aligned.clone()
     }
 
     /// Changes that took effect so far.
@@ -240,9 +240,9 @@ impl Inodes {
         Ok(())
     }
 
-    /// All copies of a file are written anew, as far as [`Disk::settled`] tells then.
-    pub(super) fn settle(&mut self, handle: Handle, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-        self.settled.push((handle, at, bytes.into()));
+    /// All copies of a file are written anew, as far as [`Disk::aligned`] tells then.
+    pub(super) fn align(&mut self, handle: Handle, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.aligned.push((handle, at, bytes.into()));
         touch(self, handle)
     }
 

@@ -590,8 +590,8 @@ impl Files for ModelFiles {
         Ok(written as u64)
     }
 
-    fn settle(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
-        Ok(self.with(handle)?.settle(handle, offset, found)?)
+    fn align_copies(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
+        Ok(self.with(handle)?.align(handle, offset, found)?)
     }
 
     fn wall_ns(&mut self) -> i64 {

@@ -407,8 +407,8 @@ impl Files for PosixFiles {
         self.write_whole(handle, offset, bytes)
     }
 
-    fn settle(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
-        self.settle_copies(handle, offset, found)
+    fn align_copies(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
+        self.write_copies_alike(handle, offset, found)
     }
 
     fn wall_ns(&mut self) -> i64 {

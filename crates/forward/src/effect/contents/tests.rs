@@ -41,20 +41,20 @@ fn looked_up(effect: &impl Fn(&mut dyn Files, Handle), known: &[u8]) -> (Option<
 }
 
 /// What all copies of the file were made to hold.
-fn settled(effect: impl Fn(&mut dyn Files, Handle)) -> std::vec::Vec<(u64, Box<[u8]>)> {
+fn aligned(effect: impl Fn(&mut dyn Files, Handle)) -> std::vec::Vec<(u64, Box<[u8]>)> {
     let (_, disk) = looked_up(&effect, head(RECORD));
-    let settled = disk.settled().into_iter();
-    settled.map(|(_, offset, bytes)| (offset, bytes)).collect()
+    let aligned = disk.aligned().into_iter();
+    aligned.map(|(_, offset, bytes)| (offset, bytes)).collect()
 }
 
 #[test]
 fn all_copies_get_an_append_that_one_has_and_none_keeps_what_one_has_not() {
-    let found = settled(|files, file| {
+    let found = aligned(|files, file| {
         files.write_at(file, 10, RECORD).expect("written");
     });
     assert_eq!(found, [(10, RECORD.into())]);
-    assert_eq!(settled(|_, _| ()), [(10, [].into())]);
-    let others = settled(|files, file| {
+    assert_eq!(aligned(|_, _| ()), [(10, [].into())]);
+    let others = aligned(|files, file| {
         files.write_at(file, 10, b"new").expect("written");
     });
     assert_eq!(others, []);
@@ -72,14 +72,14 @@ fn all_copies_get_a_size_that_one_has_and_the_times_that_were_asked() {
         ..SetAttr::default()
     };
     assert_eq!(was_set(&mut files, file, &set, 0), Ok(None));
-    assert_eq!(disk.settled(), []);
+    assert_eq!(disk.aligned(), []);
     files.set_attr(None, file, &set).expect("set");
     let told = was_set(&mut files, file, &set, 0).expect("told");
     let Some(Outcome::Attr(attr)) = told else {
         panic!("{told:?}");
     };
     assert_eq!((attr.size, attr.mtime_ns), (5, 77));
-    assert_eq!(disk.settled(), [(file, 5, [].into())]);
+    assert_eq!(disk.aligned(), [(file, 5, [].into())]);
 }
 
 #[test]

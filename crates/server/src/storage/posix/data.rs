@@ -174,7 +174,7 @@ impl PosixFiles {
         Ok(written)
     }
 
-    pub(super) fn settle_copies(&self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
+    pub(super) fn write_copies_alike(&self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
         if self.export.trust.copies {
             return Ok(());
         }

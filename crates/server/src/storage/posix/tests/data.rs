@@ -93,8 +93,8 @@ fn copies_that_may_differ_are_written_as_one_was_found() {
         let mut rig = rig_with("copies", &options);
         let file = rig.create("file");
         rig.files.write_at(file, 0, b"0123").expect("write");
-        rig.files.settle(file, 1, b"ab").expect("bytes");
-        rig.files.settle(file, 3, b"").expect("end");
+        rig.files.align_copies(file, 1, b"ab").expect("bytes");
+        rig.files.align_copies(file, 3, b"").expect("end");
         assert_eq!(rig.files.read_at(file, 0, 9).expect("read"), expected);
     }
 }
