@@ -52,8 +52,8 @@ def fio(c):
 
 # Cases for which a back end has no means: they do on Tidegate what they do on the bare back end.
 UNLIKE_PLAIN = {
-    "ceph": {"holes"},          # ceph-fuse finds no holes and reserves no room
-    "gluster": {"unlinked"},    # in a removed folder a name is ESTALE, and not ENOENT
+    "ceph": {"holes"},              # ceph-fuse finds no holes and reserves no room
+    "gluster": {"removed-folder"},  # a name in it is ESTALE, and not ENOENT
 }
 CASES = {name[:-3] for name in os.listdir(f"{REPO}/tests/programs/cases") if name.endswith(".sh")}
 
