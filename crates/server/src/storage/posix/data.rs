@@ -63,14 +63,13 @@ impl PosixFiles {
             self.permit.begin()?;
             retry_on_intr(|| rustix::fs::fallocate(&fd, flags, offset, len)).map_err(no)
         };
+        // Where it does not zero, it refuses that, or allocates the range, or has no room for it.
+        allocate(flags)?;
         if !flags.contains(FallocateFlags::ZERO_RANGE) || self.export.trust.zero_range {
-            return allocate(flags);
+            return Ok(());
         }
-        // Allocated first: a back end without room, or without means, leaves the bytes.
-        let allocated = flags.difference(FallocateFlags::ZERO_RANGE);
-        allocate(allocated)?;
         allocate(keep | FallocateFlags::PUNCH_HOLE)?;
-        allocate(allocated)
+        allocate(flags.difference(FallocateFlags::ZERO_RANGE))
     }
 
     pub(super) fn copy(
