@@ -72,7 +72,8 @@ def programs(c):
             node.run("mkdir", "-p", first, tested)
             # Two nodes at once, each name a trip to the bricks: 120 s are few for 2,000 files.
             return node.start("env", "CASE_TIME_LIMIT_S=600", sys.executable, "-B",
-                              f"{REPO}/tests/programs/compare", *flags, "--name", f"{node.name}/", first, tested, *sorted(cases))
+                              f"{REPO}/tests/programs/compare", *flags, "--name", f"{node.name}/",
+                              first, tested, *sorted(cases))
         if cases:
             each_node(c, start, 3600)
     comparing(lambda node: f"{node.dir}/plain", wanted - unlike)

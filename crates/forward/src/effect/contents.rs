@@ -75,7 +75,7 @@ pub(super) fn was_appended(
             },
         )?;
     } else if size == offset {
-        // Another copy may have it: whoever appends here next is to be followed by nothing.
+        // Another copy may hold bytes behind this end: a later, shorter append would leave some.
         files.align_copies(handle, offset, &[])?;
     }
     Ok(None)

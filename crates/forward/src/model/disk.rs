@@ -227,7 +227,7 @@ impl Inodes {
         }
     }
 
-    /// Bytes that a process writes, which its mount or the others' hold back as they do.
+    /// Writes bytes as a process does that has this mount, or none.
     pub(super) fn put(
         &mut self,
         handle: Handle,

@@ -59,17 +59,14 @@ impl PosixFiles {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let fd = self.writing_fd(&*self.export.known(handle)?)?;
-        let allocate = |flags| {
+        let call = |flags| {
             self.permit.begin()?;
             retry_on_intr(|| rustix::fs::fallocate(&fd, flags, offset, len)).map_err(no)
         };
-        // Where it does not zero, it refuses that, or allocates the range, or has no room for it.
-        allocate(flags)?;
-        if !flags.contains(FallocateFlags::ZERO_RANGE) || self.export.trust.zero_range {
-            return Ok(());
+        match flags.contains(FallocateFlags::ZERO_RANGE) && !self.export.trust.zero_range {
+            true => zero_surely(flags, call),
+            false => call(flags),
         }
-        allocate(keep | FallocateFlags::PUNCH_HOLE)?;
-        allocate(flags.difference(FallocateFlags::ZERO_RANGE))
     }
 
     pub(super) fn copy(
@@ -173,6 +170,7 @@ impl PosixFiles {
         Ok(written)
     }
 
+    /// Writes what was found of a file, or sets its end, so that the back end does so to each copy.
     pub(super) fn write_copies_alike(&self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
         if self.export.trust.copies {
             return Ok(());
@@ -247,6 +245,19 @@ impl Source<'_> {
     }
 }
 
+/// Zeroes a range by fallocate calls with several modes, the asked one first: a back end that has
+/// no means or no room refuses that one, and the bytes stay. One that says that it zeroed the range
+/// may have allocated it only.
+fn zero_surely(
+    flags: FallocateFlags,
+    mut call: impl FnMut(FallocateFlags) -> Done<()>,
+) -> Done<()> {
+    call(flags)?;
+    call(FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE)?;
+    // A hole is zeros without room: what is written there later is to have its room.
+    call(flags.difference(FallocateFlags::ZERO_RANGE))
+}
+
 /// pwrite until all is written; how much was, and why not all.
 fn write_fully(fd: &OwnedFd, offset: u64, bytes: &[u8], permit: &Permit) -> (u64, Done<()>) {
     let mut done = 0;
@@ -270,6 +281,43 @@ mod tests {
     use super::*;
     use crate::storage::Fence;
     use crate::storage::scratch::Scratch;
+
+    /// A file of 20,000 bytes of which 20,000 from 10,000 on are zeroed in two ways, the latter of
+    /// which makes it longer, by a back end that does `instead`.
+    fn zeroed(
+        instead: impl Fn(FallocateFlags) -> Option<FallocateFlags>,
+    ) -> (Vec<Done<()>>, Vec<u8>) {
+        let scratch = Scratch::new("zeroed");
+        let path = scratch.path().join("file");
+        std::fs::write(&path, [7; 20_000]).expect("room");
+        let file = std::fs::File::options().write(true).open(&path);
+        let file = file.expect("just made");
+        let call = |flags| {
+            let flags = instead(flags).ok_or(Access::from(Errno::EOPNOTSUPP))?;
+            rustix::fs::fallocate(&file, flags, 10_000, 20_000).map_err(no)
+        };
+        let keep = FallocateFlags::KEEP_SIZE;
+        let told = [keep, FallocateFlags::empty()];
+        let told = told.map(|flags| zero_surely(flags | FallocateFlags::ZERO_RANGE, call));
+        (told.into(), std::fs::read(&path).expect("there"))
+    }
+
+    #[test]
+    fn a_range_is_zeroed_by_a_back_end_that_only_allocates_it() {
+        let (told, bytes) = zeroed(|flags| Some(flags.difference(FallocateFlags::ZERO_RANGE)));
+        assert_eq!(told, [Ok(()), Ok(())]);
+        assert_eq!(bytes.len(), 30_000);
+        assert!(bytes[..10_000].iter().all(|byte| *byte == 7));
+        assert!(bytes[10_000..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_back_end_that_zeroes_no_range_leaves_the_bytes() {
+        let allowed = |flags: FallocateFlags| !flags.contains(FallocateFlags::ZERO_RANGE);
+        let (told, bytes) = zeroed(|flags| allowed(flags).then_some(flags));
+        assert_eq!(told, [Err(Errno::EOPNOTSUPP.into()); 2]);
+        assert_eq!(bytes, [7; 20_000]);
+    }
 
     #[test]
     fn a_copy_by_hand_ends_with_the_call_under_which_the_seat_was_lost() {

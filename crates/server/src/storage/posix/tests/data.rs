@@ -54,33 +54,6 @@ fn sizes_holes_and_allocation() {
 }
 
 #[test]
-fn a_range_is_zeroed_with_a_back_end_that_only_allocates_it() {
-    let options = ExportOptions {
-        trust: Trust {
-            zero_range: false,
-            ..Trust::WHOLE
-        },
-        ..ExportOptions::new(LAYOUT)
-    };
-    let mut rig = rig_with("zeroed", &options);
-    let file = rig.create("file");
-    rig.files.write_at(file, 0, &[7; 20_000]).expect("write");
-    match rig.files.fallocate(file, 0x11, 10_000, 20_000) {
-        Err(error) if error == errno(95) => return println!("the back end has no zero range"),
-        zeroed => zeroed.expect("kept size"),
-    }
-    assert_eq!(rig.files.attr(file).expect("attr").size, 20_000);
-    rig.files
-        .fallocate(file, 0x10, 5_000, 20_000)
-        .expect("zeroed");
-    let mut expected = vec![0; 25_000];
-    expected[..5_000].fill(7);
-    assert_eq!(rig.files.read_at(file, 0, 30_000).expect("read"), expected);
-    let attr = rig.files.attr(file).expect("attr");
-    assert!(attr.blocks * 512 >= 25_000, "{} blocks", attr.blocks);
-}
-
-#[test]
 fn copies_that_may_differ_are_written_as_one_was_found() {
     let apart = Trust {
         copies: false,
