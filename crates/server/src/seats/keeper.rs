@@ -4,7 +4,7 @@
 //! a lease that this thread cannot renew in time runs out there by the clock. What it has to say
 //! comes as inputs for the forwarder's core, in order.
 
-use super::leased::{LeasedSeats, Tried};
+use super::leased::{LeasedSeats, RENEWALS, Tried};
 use crate::storage::{PosixFiles, dead};
 use mio::Waker;
 use std::collections::BTreeMap;
@@ -20,8 +20,6 @@ use tracing::{error, info, warn};
 const LOOK: Duration = Duration::from_millis(200);
 /// A seat that could not be had is not tried again sooner.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// Renewals in a time to live.
-const RENEWALS: u32 = 5;
 /// How long a process that stops may take to let the seat of its index go.
 const STOPS_MAX: Duration = Duration::from_secs(60);
 /// How long a seat that was asked for is looked at, in times to live.

@@ -71,6 +71,8 @@ pub struct LeasedSeats {
 /// Generations of a seat for which files are made ahead: so often it changes hands where no new
 /// files are made.
 const SPARES: usize = 3;
+/// Renewals in a time to live.
+pub(super) const RENEWALS: u32 = 5;
 /// Times to live between two tries to write what a full back end had no room for.
 const FULL_TTLS: u64 = 2;
 
@@ -82,6 +84,8 @@ struct Held {
     spares: [Spare; SPARES],
     /// Clients that the table may have lacked have time to come: until then it may lack them still.
     in_grace: bool,
+    /// Until when it may be served by what its own record says.
+    until: Time,
     /// It is known to be lost, and waits to be let go.
     lost: bool,
 }
@@ -267,9 +271,8 @@ impl LeasedSeats {
             return renewal;
         }
         let began = self.options.fence.now();
-        match self.renew_all(began, &mut renewal.lost) {
-            Ok(until) => renewal.until = until,
-            Err(error) => renewal.trouble = Some(error),
+        if let Err(error) = self.renew_all(began, &mut renewal) {
+            renewal.trouble = Some(error);
         }
         renewal
     }
@@ -318,11 +321,9 @@ impl LeasedSeats {
         Ok(())
     }
 
-    fn renew_all(
-        &mut self,
-        began: Time,
-        lost: &mut Vec<(u16, String)>,
-    ) -> io::Result<Option<Time>> {
+    /// A seat whose own record cannot be written, while others can, is lost alone, at the last try
+    /// before its time is over: until then nothing is served for longer than it.
+    fn renew_all(&mut self, began: Time, renewal: &mut Renewal) -> io::Result<()> {
         self.seen = self.generations.list()?;
         let mut ours = Vec::new();
         for (seat, held) in self.held.iter_mut().filter(|(_, held)| !held.lost) {
@@ -338,31 +339,56 @@ impl LeasedSeats {
                 format!("{name} has taken it with generation {newest}")
             });
             held.lose();
-            lost.push((*seat, by));
+            renewal.lost.push((*seat, by));
         }
         let taking = self.taking.as_ref().map(Taking::claim);
         let claims: Vec<_> = ours.iter().copied().chain(taking).collect();
         let mut dropped = self.claims.renew(&claims)?;
         let taking_dropped = dropped.split_off(ours.len());
+        let (until, mut failed) = (serves_until(began, self.options.ttl_ns), Vec::new());
         for ((seat, _), why) in ours.iter().zip(dropped) {
             let held = self.held.get_mut(seat).expect("it is held");
-            let why = match why {
-                Some(why) => Some(why),
-                None => held.renew(self.generations.folder(), *seat)?,
+            let renewed = match why {
+                Some(why) => Ok(Some(why)),
+                None => held.renew(self.generations.folder(), *seat),
             };
-            if let Some(why) = why {
-                held.lose();
-                lost.push((*seat, why));
+            match renewed {
+                Ok(None) => held.until = until,
+                Ok(Some(why)) => {
+                    held.lose();
+                    renewal.lost.push((*seat, why));
+                }
+                Err(error) => failed.push((*seat, error)),
             }
         }
-        self.renew_taking(began, taking_dropped.iter().any(Option::is_some))?;
-        // Else it came too late: the core has given the seats up by now.
-        if self.held.values().all(|held| held.lost) || self.options.fence.is_closed() {
-            return Ok(None);
+        let renewed = |held: &Held| !held.lost && held.until == until;
+        let last_try = began + self.options.ttl_ns / u64::from(RENEWALS);
+        if self.held.values().any(renewed) {
+            for (seat, error) in failed {
+                let held = self.held.get_mut(&seat).expect("it is held");
+                if last_try >= held.until {
+                    held.lose();
+                    let why = format!("its lease cannot be written: {error}");
+                    renewal.lost.push((seat, why));
+                }
+                renewal.trouble = Some(error);
+            }
+        } else if let Some((_, error)) = failed.into_iter().next() {
+            return Err(error);
         }
-        let until = serves_until(began, self.options.ttl_ns);
-        self.options.fence.opens_until(until);
-        Ok(Some(until))
+        if let Err(error) = self.renew_taking(began, taking_dropped.iter().any(Option::is_some)) {
+            renewal.trouble = Some(error);
+        }
+        let held = self.held.values().filter(|held| !held.lost);
+        let Some(until) = held.map(|held| held.until).min() else {
+            return Ok(());
+        };
+        // Else it came too late: the core has given the seats up by now.
+        if !self.options.fence.is_closed() {
+            self.options.fence.opens_until(until);
+            renewal.until = Some(until);
+        }
+        Ok(())
     }
 
     /// Lets a seat go: at once where that is still ours to say, else without a word.

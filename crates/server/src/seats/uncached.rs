@@ -64,6 +64,19 @@ impl UncachedFile {
         }
     }
 
+    /// A file that never has room.
+    #[cfg(test)]
+    pub(super) fn full() -> Self {
+        let full = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/full");
+        UncachedFile {
+            fd: full.expect("every Linux has it").into(),
+            way: Way::Cached,
+        }
+    }
+
     /// Opens a file; None if it is not there.
     pub(super) fn open(dir: BorrowedFd<'_>, name: &str, way: Way) -> io::Result<Option<Self>> {
         match open(dir, name, way, OFlags::empty()) {

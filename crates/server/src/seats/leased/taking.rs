@@ -187,6 +187,7 @@ impl LeasedSeats {
             table: table.clone(),
             spares: std::array::from_fn(|_| Spare::by(generation)),
             in_grace: table.may_lack_holders(),
+            until,
             lost: false,
         };
         self.held.insert(seat, held);
