@@ -47,8 +47,8 @@ pub struct Trust {
     /// That what one copy of a file holds all copies hold that the back end keeps; else clients
     /// write each of them, and one that was cut off may have written a part of them.
     pub copies: bool,
-    /// That it zeroes a range where that is asked; a FUSE file system may take it for a range to
-    /// allocate and leave the bytes (GlusterFS).
+    /// That it zeroes a range where that is asked; GlusterFS takes it for a range to allocate and
+    /// leaves the bytes.
     pub zero_range: bool,
 }
 
@@ -164,7 +164,7 @@ impl Backend {
             attributes: self.reach == Reach::Node,
             pages: self.reach != Reach::Cached || !self.is_shared(config),
             copies: !(self.is_gluster() && self.is_shared(config)),
-            zero_range: !self.is_fuse(),
+            zero_range: !self.is_gluster(),
         }
     }
 
@@ -224,7 +224,10 @@ fn lacks_of(layer: &Path) -> io::Result<Vec<&'static str>> {
             read => read.map(Some).map_err(named),
         }
     };
-    let kind = read(layer.join("type"))?.unwrap_or_default();
+    let at = layer.join("type");
+    let Some(kind) = read(at.clone())? else {
+        return Err(io::Error::other(format!("{}: not there", at.display())));
+    };
     let kind = kind.trim();
     if kind != GLUSTER_REPLICATE {
         let known = GLUSTER_CACHES.iter().filter(|(cache, _)| *cache == kind);
@@ -321,22 +324,23 @@ mod tests {
         let several = config("seats = 2\n");
         let alone = config("seats = 1\n");
         let one_node = config("seats = 2\n[ownership]\none_node = true\n");
-        let trust = |attributes, pages, zero_range| Trust {
+        let trust = |attributes, pages| Trust {
             attributes,
             pages,
-            zero_range,
             ..Trust::WHOLE
         };
         for config in [&several, &alone, &one_node] {
             assert_eq!(on("ext4").trust(config), Trust::WHOLE);
-            assert_eq!(on("lustre").trust(config), trust(false, true, true));
+            assert_eq!(on("lustre").trust(config), trust(false, true));
             let here = std::ptr::eq(config, &one_node);
-            assert_eq!(
-                on("fuse.ceph-fuse").trust(config),
-                trust(false, here, false)
-            );
-            assert_eq!(on("nfs4").trust(config), trust(false, here, true));
-            assert_eq!(on("fuse.glusterfs").trust(config).copies, here);
+            assert_eq!(on("fuse.ceph-fuse").trust(config), trust(false, here));
+            assert_eq!(on("nfs4").trust(config), trust(false, here));
+            let gluster = Trust {
+                copies: here,
+                zero_range: false,
+                ..trust(false, here)
+            };
+            assert_eq!(on("fuse.glusterfs").trust(config), gluster);
         }
     }
 
@@ -363,6 +367,13 @@ mod tests {
         }
         let text = scratch.path().join(".meta/graphs/active/volfile");
         std::fs::write(text, "volume v-client-0\n").expect("room");
+        let unnamed = scratch.path().join(".meta/graphs/active/v-unnamed");
+        std::fs::create_dir(&unnamed).expect("room");
+        let unknown = backend
+            .gluster_lacks()
+            .expect_err("a layer that shows no type");
+        assert!(unknown.to_string().contains("v-unnamed"), "{unknown}");
+        std::fs::remove_dir(unnamed).expect("it is empty");
         let caches = [
             "performance.stat-prefetch off",
             "performance.write-behind off",
