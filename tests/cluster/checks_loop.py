@@ -59,6 +59,16 @@ def store_full(c, chance):
     c.backend.empty()
 
 
+def killed_when_full(c, chance):
+    index = chance.randrange(len(c.io))
+    c.backend.fill()
+    yield 2
+    c.kill(index)
+    yield 5
+    c.backend.empty()
+    c.restart(index)
+
+
 def mount_dies(c, chance):
     index = chance.randrange(len(c.io))
     c.kill_mount(index)
@@ -79,8 +89,8 @@ def mount_read_only(c, chance):
     c.restart(index)
 
 
-KINDS = (process_kill, node_death, cut_store, cut_client, store_stops, part_killed, store_full, mount_dies,
-         mount_read_only)
+KINDS = (process_kill, node_death, cut_store, cut_client, store_stops, part_killed, store_full, killed_when_full,
+         mount_dies, mount_read_only)
 WORKERS = ("append", "synced", "names")
 
 

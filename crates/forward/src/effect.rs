@@ -21,8 +21,9 @@ use tidegate_wire::{Caller, Handle, Op, Outcome, Status};
 /// row already holds an intent of this request (from a holder of the seat that died), its outcome
 /// is looked up first; if it holds the result, that is returned. An error of kind
 /// [`Access::UnknownHandle`] leaves no result, because nothing was tried, and so does
-/// [`Access::NotHeld`], because the next holder of the seat finds out what was. `payload` is the
-/// bytes of an append, else empty.
+/// [`Access::NotHeld`], because the next holder of the seat finds out what was. With
+/// [`Access::Unsettled`] the intent stays, and is looked up before the next change at that seat.
+/// `payload` is the bytes of an append, else empty.
 pub fn perform(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -44,9 +45,16 @@ pub fn perform(
         begun: false,
         refused: false,
     };
-    let result = change(files, caller, op, payload, &mut log);
+    let mut result = change(files, caller, op, payload, &mut log);
     if log.refused {
         return result;
+    }
+    if log.begun
+        && let Err(Access::Errno(errno)) = result
+        && may_be_done_in_part(errno)
+        && files.copies_may_differ()
+    {
+        result = failed(files, row, payload, errno);
     }
     if let Some(result) = recordable(&result) {
         if log.begun {
@@ -56,12 +64,47 @@ pub fn perform(
         } else {
             table::record(&*row.table, row.row, row.sequence, &result);
         }
-    } else if log.begun {
+    } else if log.begun && result != Err(Access::Unsettled) {
         // An unknown handle was found out after the intent: the effect was refused as a whole. Or
         // the seat was lost since: what the back end has of the intent stays as it is.
         table::clear(&*row.table, row.row);
     }
     result
+}
+
+/// The result of an operation that was begun and failed where copies of a file may differ: what is
+/// seen of it afterwards is in all of them, and took effect. Nothing of what is not seen is left.
+fn failed(
+    files: &mut dyn Files,
+    row: &RowAddress,
+    payload: &[u8],
+    errno: Errno,
+) -> Result<Outcome, Access> {
+    let record = table::read(&*row.table, row.row);
+    let intent = Intent::decode(&record.intent).expect("it was stored for this operation");
+    let seen = look_up(files, &intent, Some(payload)).map_err(unsettled)?;
+    seen.ok_or(errno.into())
+}
+
+/// Errors of a back end, not of what was asked of it.
+fn may_be_done_in_part(errno: Errno) -> bool {
+    let errors = [
+        Errno::EIO,
+        Errno::ENOSPC,
+        Errno::EROFS,
+        Errno::ENOTCONN,
+        Errno::ETIMEDOUT,
+        Errno::EDQUOT,
+    ];
+    errors.contains(&errno)
+}
+
+/// The error of a look-up as one of the operation that it was for, of which it says nothing.
+fn unsettled(access: Access) -> Access {
+    match access {
+        Access::Errno(_) => Access::Unsettled,
+        access => access,
+    }
 }
 
 /// Looks up whether the intent that the row holds took effect, and stores its result if so;
@@ -84,7 +127,7 @@ fn settle(files: &mut dyn Files, row: &RowAddress, payload: Option<&[u8]>) -> Re
     // Where the bytes make no sense their checksum is right all the same, so another version wrote
     // them: nothing can be looked up, and the row is emptied.
     let outcome = match Intent::decode(&record.intent) {
-        Some(intent) => look_up(files, &intent, payload)?,
+        Some(intent) => look_up(files, &intent, payload).map_err(unsettled)?,
         None => None,
     };
     match outcome {
@@ -156,6 +199,13 @@ fn earlier(
     payload: &[u8],
 ) -> Result<Option<Result<Outcome, Access>>, Access> {
     let (state, sequence) = table::peek(&*row.table, row.row);
+    if state == RowState::Intent && sequence != row.sequence {
+        // The client has given that one up, but not what it may have left on the back end.
+        match settle(files, row, None) {
+            Ok(()) | Err(Access::UnknownHandle) => return Ok(None),
+            Err(access) => return Err(access),
+        }
+    }
     if state == RowState::Empty || sequence != row.sequence {
         return Ok(None);
     }
@@ -172,7 +222,7 @@ fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status
     match result {
         Ok(outcome) => Some(Ok(outcome.clone())),
         Err(Access::Errno(errno)) => Some(Err(Status::Errno(errno.0))),
-        Err(Access::UnknownHandle | Access::NotHeld) => None,
+        Err(Access::UnknownHandle | Access::NotHeld | Access::Unsettled) => None,
     }
 }
 
@@ -207,9 +257,8 @@ impl Log<'_> {
             return Err(Access::NotHeld);
         }
         // A full back end must not keep anybody from making room on it.
-        let full = |errno: &Errno| [Errno::ENOSPC, Errno::EDQUOT].contains(errno);
         if let Err(errno) = persisted
-            && !(full(&errno) && intent.frees_room())
+            && !(is_full(errno.into()) && intent.frees_room())
         {
             table::clear(&*self.row.table, self.row.row);
             self.refused = true;
@@ -377,10 +426,25 @@ fn found<T>(result: Result<T, Access>, missing: Errno) -> Result<Option<T>, Acce
     }
 }
 
-/// The same after the fact, when the file or directory itself may be gone.
-fn remains<T>(result: Result<T, Access>, missing: Errno) -> Result<Option<T>, Access> {
+/// The same after the fact, when the file or directory itself may be gone. A mount that has died
+/// may call everything stale: then its root cannot be looked at either.
+fn remains<T>(
+    files: &mut dyn Files,
+    result: Result<T, Access>,
+    missing: Errno,
+) -> Result<Option<T>, Access> {
     match found(result, missing) {
-        Err(Access::Errno(Errno::ESTALE)) => Ok(None),
+        Err(Access::Errno(Errno::ESTALE)) => match files.root() {
+            Ok(_) => Ok(None),
+            Err(_) => Err(Access::NotHeld),
+        },
         result => result,
     }
+}
+
+/// Whether there is no room, or none for us.
+fn is_full(access: Access) -> bool {
+    [Errno::ENOSPC, Errno::EDQUOT]
+        .map(Access::Errno)
+        .contains(&access)
 }

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs};
+use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs, Status};
 
 /// A Linux errno, x86-64 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +46,20 @@ pub enum Access {
     UnknownHandle,
     /// Nothing was tried, or not all: the seat that the call was for is not held here any more.
     NotHeld,
+    /// What came of an operation cannot be looked up now: nothing is told, and when the request
+    /// comes again, it is looked up again.
+    Unsettled,
+}
+
+impl From<Access> for Status {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Errno(errno) => Status::Errno(errno.0),
+            Access::UnknownHandle => Status::UnknownHandle,
+            Access::NotHeld => Status::NotMySeat,
+            Access::Unsettled => Status::TryLater,
+        }
+    }
 }
 
 impl From<Errno> for Access {
@@ -183,9 +197,15 @@ pub trait Files {
     /// were before an error. [`Access::NotHeld`] is told whatever was written: the seat's next
     /// holder finds out.
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64>;
+    /// Whether clients write each of the copies that the back end keeps of a file (GlusterFS). Then
+    /// a change that failed may be in some of them: that of a node that was cut off, or one for
+    /// which too few copies had room.
+    fn copies_may_differ(&self) -> bool {
+        false
+    }
     /// Has all copies that the back end keeps of a file be as one of them was found: with these
-    /// bytes at this offset, or without any, with its end there. Needed where clients write each
-    /// copy (GlusterFS): a node that is cut off may have written one and not the others.
+    /// bytes at this offset, or without any, with its end there. Does nothing unless
+    /// [`Files::copies_may_differ`].
     fn align_copies(&mut self, _handle: Handle, _offset: u64, _found: &[u8]) -> Done<()> {
         Ok(())
     }

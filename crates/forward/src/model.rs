@@ -9,9 +9,10 @@ mod data;
 mod disk;
 mod files;
 mod mount;
+mod names;
 mod persisted;
 
-pub use disk::Disk;
+pub use disk::{Copies, Disk};
 pub use files::ModelFiles;
 pub use mount::{BackEnd, Mount, Way};
 pub use persisted::{PersistedTable, TableFence, TableFile};

@@ -1,18 +1,20 @@
 //! Operations whose evidence is a size or a value: append, setattr, extended attributes.
 
 use super::intent::{HEAD_MAX, Intent, hash};
-use super::{Log, found, remains};
+use super::{Log, found, is_full, remains};
 use crate::files::{Access, Errno, Files};
+use alloc::vec::Vec;
 use tidegate_wire::frame::checksum;
 use tidegate_wire::{Attr, Caller, Handle, Outcome, SetAttr, SetTime};
 
 const PERMISSIONS: u32 = 0o7777;
 const XATTR_CREATE: u32 = 1;
 
-/// Writes at the end. A write that fails half way counts for what it wrote, as write(2) does: file
-/// systems that have no room for all take whole pages of it. How much that was is what the write
-/// itself says; the size does not tell, for others may have made the file longer meanwhile. It is
-/// not cut off again, because what others wrote behind it since would go with it.
+/// Writes at the end. Where the table outlives the process as it is, a write that fails half way
+/// counts for what it wrote, as write(2) does: file systems that have no room for all take whole
+/// pages of it. On several nodes a short count could be lost with the node after it was told, and
+/// the next holder would take what was written for a part of the whole: so there the error is told,
+/// and the part is cut off again, unless others have written behind it since.
 pub(super) fn append(
     files: &mut dyn Files,
     handle: Handle,
@@ -23,15 +25,38 @@ pub(super) fn append(
     if len == 0 {
         return Ok(Outcome::Appended { offset, len });
     }
+    let (sum, head) = (checksum(payload), head(payload));
     log.begin(&Intent::Append {
         handle,
         offset,
         len,
-        checksum: checksum(payload),
-        head: head(payload),
+        checksum: sum,
+        head,
     })?;
-    let len = files.write_at(handle, offset, payload)?;
-    Ok(Outcome::Appended { offset, len })
+    let counts_parts = !log.row.table.must_persist() && !files.copies_may_differ();
+    let mut done = 0;
+    let error = loop {
+        match files.write_at(handle, offset + done, &payload[done as usize..]) {
+            Ok(0) => break Errno::EIO,
+            Ok(written) => done += written,
+            Err(Access::Errno(errno)) => break errno,
+            Err(access) => return Err(access),
+        }
+        if done == len || counts_parts {
+            return Ok(Outcome::Appended { offset, len: done });
+        }
+    };
+    if done == 0 && !files.copies_may_differ() {
+        return Err(error.into());
+    }
+    if let Some(outcome) = was_appended(files, handle, (offset, len), sum, payload)? {
+        return Ok(outcome);
+    }
+    if done > 0 && files.size(handle)? > offset {
+        // What others wrote behind it would go with it.
+        return Ok(Outcome::Appended { offset, len: done });
+    }
+    Err(error.into())
 }
 
 fn head(payload: &[u8]) -> &[u8] {
@@ -40,7 +65,8 @@ fn head(payload: &[u8]) -> &[u8] {
 
 /// All bytes are there, ours by their checksum; a part of them is cut off again, if it is ours as
 /// far as can be told: by `known`, which is the payload, or its head where the request is not
-/// there. A file that has grown past the place through others' writes keeps what it has.
+/// there. A file that has grown past the place through others' writes keeps what it has. Whatever
+/// it is, all copies of the file hold it afterwards.
 pub(super) fn was_appended(
     files: &mut dyn Files,
     handle: Handle,
@@ -48,37 +74,53 @@ pub(super) fn was_appended(
     sum: u32,
     known: &[u8],
 ) -> Result<Option<Outcome>, Access> {
-    let Some(size) = remains(files.size(handle), Errno::ENOENT)? else {
+    let size = files.size(handle);
+    let Some(size) = remains(files, size, Errno::ENOENT)? else {
         return Ok(None);
     };
-    if size >= offset.saturating_add(len) {
-        let there = files.read_at(handle, offset, len)?;
-        if there.len() as u64 != len || checksum(&there) != sum {
-            return Ok(None);
-        }
-        files.align_copies(handle, offset, &there)?;
-        return Ok(Some(Outcome::Appended { offset, len }));
+    let end = offset.saturating_add(len);
+    let Some(part) = size.min(end).checked_sub(offset) else {
+        // Others have made it shorter since.
+        return Ok(None);
+    };
+    let there = match part {
+        0 => Vec::new(),
+        part => files.read_at(handle, offset, part)?,
+    };
+    if there.len() as u64 != part {
+        // It ends elsewhere by now, or in the copy that was read.
+        return Err(Access::Unsettled);
     }
-    if size > offset {
-        let there = files.read_at(handle, offset, size - offset)?;
-        let both = there.len().min(known.len());
-        if there[..both] != known[..both] {
-            // Ours was lost with its node, and somebody else's is there.
-            return Ok(None);
-        }
-        files.set_attr(
-            None,
-            handle,
-            &SetAttr {
-                size: Some(offset),
-                ..SetAttr::default()
-            },
-        )?;
-    } else if size == offset {
-        // Another copy may hold bytes behind this end: a later, shorter append would leave some.
-        files.align_copies(handle, offset, &[])?;
+    if part == len && checksum(&there) == sum {
+        return match files.align_copies(handle, offset, &there) {
+            Err(access) if is_full(access) && size == end => {
+                end_at(files, handle, size, offset)?;
+                Ok(None)
+            }
+            aligned => aligned.map(|()| Some(Outcome::Appended { offset, len })),
+        };
+    }
+    let both = there.len().min(known.len());
+    if part < len && there[..both] == known[..both] {
+        end_at(files, handle, size, offset)?;
+    } else {
+        // Ours was lost with its node, and somebody else's is there.
+        files.align_copies(handle, offset, &there)?;
     }
     Ok(None)
+}
+
+/// Cuts a file of that size to `end`, in all copies: one may be longer than the one that was seen,
+/// and a later, shorter append would leave some of that.
+fn end_at(files: &mut dyn Files, handle: Handle, size: u64, end: u64) -> Result<(), Access> {
+    if size == end {
+        return files.align_copies(handle, end, &[]);
+    }
+    let set = SetAttr {
+        size: Some(end),
+        ..SetAttr::default()
+    };
+    files.set_attr(None, handle, &set).map(drop)
 }
 
 /// Attributes. Only a change of size needs evidence; the others may be set again.
@@ -108,13 +150,18 @@ pub(super) fn was_set(
     set: &SetAttr,
     size: u64,
 ) -> Result<Option<Outcome>, Access> {
-    let attr = remains(files.attr(handle), Errno::ENOENT)?;
-    let Some(wanted) = set.size.filter(|wanted| *wanted != size) else {
+    let attr = files.attr(handle);
+    let attr = remains(files, attr, Errno::ENOENT)?;
+    let (Some(wanted), Some(attr)) = (set.size.filter(|wanted| *wanted != size), attr) else {
         return Ok(None);
     };
-    let Some(attr) = attr.filter(|attr| shows(attr, set)) else {
+    if !shows(&attr, set) {
+        if attr.size == size {
+            // Another copy may have the new one.
+            files.align_copies(handle, size, &[])?;
+        }
         return Ok(None);
-    };
+    }
     files.align_copies(handle, wanted, &[])?;
     if set.atime.is_none() && set.mtime.is_none() {
         return Ok(Some(Outcome::Attr(attr)));
@@ -179,7 +226,8 @@ pub(super) fn was_xattr_set(
     len: u32,
     wanted: u64,
 ) -> Result<Option<Outcome>, Access> {
-    let Some(value) = remains(files.getxattr(None, handle, name), Errno::ENODATA)? else {
+    let value = files.getxattr(None, handle, name);
+    let Some(value) = remains(files, value, Errno::ENODATA)? else {
         return Ok(None);
     };
     Ok(((value.len() as u32, hash(&value)) == (len, wanted)).then_some(Outcome::Done))
@@ -205,7 +253,8 @@ pub(super) fn was_xattr_removed(
     handle: Handle,
     name: &[u8],
 ) -> Result<Option<Outcome>, Access> {
-    let value = remains(files.getxattr(None, handle, name), Errno::ENODATA)?;
+    let value = files.getxattr(None, handle, name);
+    let value = remains(files, value, Errno::ENODATA)?;
     Ok(value.is_none().then_some(Outcome::Done))
 }
 

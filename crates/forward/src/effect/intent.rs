@@ -4,7 +4,7 @@ use crate::bytes::{Reader, Writer};
 use tidegate_wire::{Handle, RenameMode, SetAttr, SetTime};
 
 /// Most bytes of an append that its intent holds.
-pub(super) const HEAD_MAX: usize = 32;
+pub(super) const HEAD_MAX: usize = 256;
 
 /// A begun operation and what was there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

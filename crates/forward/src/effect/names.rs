@@ -12,6 +12,10 @@ type At<'a> = (Handle, &'a [u8]);
 /// stamp with a clock that moves in ticks, on another node perhaps with an offset that NTP leaves.
 const BIRTH_SLACK_NS: i64 = 2_000_000_000;
 
+/// The same of its last change, where there are no births: what happens to stamp it may be a server
+/// whose clock nobody has compared with ours.
+const CHANGE_SLACK_NS: i64 = 60_000_000_000;
+
 const KIND_MASK: u32 = 0o170000;
 const DIRECTORY: u32 = 0o040000;
 const REGULAR: u32 = 0o100000;
@@ -85,14 +89,18 @@ fn existing(attr: Attr, exclusive: bool) -> Result<Outcome, Access> {
 
 /// The name is there, of our kind, and not older than our intent.
 pub(super) fn was_made(files: &mut dyn Files, made: &Make<'_>) -> Result<Option<Outcome>, Access> {
-    let attr = remains(files.lookup(None, made.parent, made.name), Errno::ENOENT)?;
+    let attr = files.lookup(None, made.parent, made.name);
+    let attr = remains(files, attr, Errno::ENOENT)?;
     let Some(attr) = attr.filter(|attr| attr.mode & KIND_MASK == made.kind) else {
         return Ok(None);
     };
-    // Without births the name itself must do: it was not there, and names of a directory change at
-    // its seat only, or by a rename from elsewhere.
-    let born = i64::try_from(attr.handle.birth).unwrap_or(i64::MAX);
-    if born != 0 && born < made.wall_ns.saturating_sub(BIRTH_SLACK_NS) {
+    // Without births a change from before our intent must do to tell a file that was renamed here
+    // from elsewhere: all other changes of a directory's names are made at its seat.
+    let (since, slack) = match i64::try_from(attr.handle.birth) {
+        Ok(0) => (attr.mtime_ns, CHANGE_SLACK_NS),
+        birth => (birth.unwrap_or(i64::MAX), BIRTH_SLACK_NS),
+    };
+    if since < made.wall_ns.saturating_sub(slack) {
         return Ok(None);
     }
     if made.kind == LINK {
@@ -130,7 +138,8 @@ pub(super) fn was_linked(
     parent: Handle,
     name: &[u8],
 ) -> Result<Option<Outcome>, Access> {
-    let attr = remains(files.lookup(None, parent, name), Errno::ENOENT)?;
+    let attr = files.lookup(None, parent, name);
+    let attr = remains(files, attr, Errno::ENOENT)?;
     Ok(attr.filter(|attr| attr.handle == handle).map(Outcome::Attr))
 }
 
@@ -163,7 +172,8 @@ pub(super) fn was_removed(
     name: &[u8],
     victim: Handle,
 ) -> Result<Option<Outcome>, Access> {
-    let now = remains(files.lookup(None, parent, name), Errno::ENOENT)?;
+    let now = files.lookup(None, parent, name);
+    let now = remains(files, now, Errno::ENOENT)?;
     let still_there = now.is_some_and(|attr| attr.handle == victim);
     Ok((!still_there).then_some(Outcome::Removed(Some(victim))))
 }
@@ -210,10 +220,65 @@ pub(super) fn was_renamed(
     files: &mut dyn Files,
     rename: &Rename<'_>,
 ) -> Result<Option<Outcome>, Access> {
-    let old = remains(
-        files.lookup(None, rename.from.0, rename.from.1),
-        Errno::ENOENT,
-    )?;
+    let old = files.lookup(None, rename.from.0, rename.from.1);
+    let old = remains(files, old, Errno::ENOENT)?;
     let still_there = old.is_some_and(|attr| attr.handle == rename.source);
     Ok((!still_there).then(|| moved(rename)))
+}
+
+#[cfg(all(test, feature = "model"))]
+mod tests {
+    use super::*;
+    use crate::effect::perform;
+    use crate::host::RowAddress;
+    use crate::model::{Copies, Disk, ModelTable, Switch};
+    use std::sync::Arc;
+
+    const NAME: &[u8] = b"f";
+
+    #[test]
+    fn a_file_that_is_there_after_its_creation_failed_was_created() {
+        let disk = Disk::new();
+        let mut files = disk.files(&Switch::new());
+        disk.keep_copies(Copies::Seen);
+        disk.set_room(0);
+        let row = RowAddress {
+            seat: 0,
+            table: Arc::new(ModelTable::new(&Switch::new())),
+            row: 3,
+            sequence: 7,
+            unresolved: std::vec::Vec::new(),
+        };
+        let parent = disk.root().handle;
+        let op = Op::Create {
+            parent,
+            name: NAME.into(),
+            mode: 0o644,
+            exclusive: true,
+        };
+        let told = perform(&mut files, None, &op, Some(&row), &[]);
+        let attr = files.lookup(None, parent, NAME).expect("there");
+        assert_eq!(told, Ok(Outcome::Attr(attr)));
+    }
+
+    #[test]
+    fn without_births_a_file_that_has_not_changed_for_long_was_not_made_now() {
+        let disk = Disk::new().without_births();
+        let mut files = disk.files(&Switch::new());
+        let parent = disk.root().handle;
+        let made = files.create(None, parent, NAME, 0o644).expect("made");
+        let look = |files: &mut dyn Files, wall_ns| {
+            let made = Make {
+                parent,
+                name: NAME,
+                kind: REGULAR,
+                wall_ns,
+                target: (0, 0),
+            };
+            was_made(files, &made).expect("told")
+        };
+        let soon = made.mtime_ns + CHANGE_SLACK_NS;
+        assert_eq!(look(&mut files, soon), Some(Outcome::Attr(made)));
+        assert_eq!(look(&mut files, soon + 1), None);
+    }
 }

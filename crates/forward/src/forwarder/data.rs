@@ -287,11 +287,10 @@ impl Forwarder {
                         _ => pending.done_rest[index - 1] = done,
                     }
                 }
-                Err(Access::UnknownHandle) => pending.failure = Some(Status::UnknownHandle),
-                Err(Access::NotHeld) => pending.failure = Some(Status::NotMySeat),
                 Err(Access::Errno(errno)) => {
                     pending.failure.get_or_insert(Status::Errno(errno.0));
                 }
+                Err(access) => pending.failure = Some(access.into()),
             }
             pending.parts_left -= 1;
             let left = pending.parts_left;

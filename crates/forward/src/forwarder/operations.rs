@@ -89,10 +89,8 @@ impl Forwarder {
         let result = result.map_err(|access| match access {
             // The back end did not say that the path leads elsewhere: it could not be asked.
             Access::Errno(_) if reaches && self.has_lapsed() => Status::NotMySeat,
-            Access::Errno(errno) => Status::Errno(errno.0),
-            Access::UnknownHandle => Status::UnknownHandle,
-            // The storage thread saw it sooner than this forwarder was told.
-            Access::NotHeld => Status::NotMySeat,
+            // Also "not held": the storage thread saw it sooner than this forwarder was told.
+            access => access.into(),
         });
         match self.requests[key].path {
             Path::Whole => {

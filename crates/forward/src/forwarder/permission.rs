@@ -100,9 +100,7 @@ impl Forwarder {
                 self.permit(key);
             }
             Err(Access::Errno(Errno::EACCES)) if !owner => self.ask_permission(key, need, true),
-            Err(Access::Errno(errno)) => self.answer(key, Err(Status::Errno(errno.0))),
-            Err(Access::UnknownHandle) => self.answer(key, Err(Status::UnknownHandle)),
-            Err(Access::NotHeld) => self.answer(key, Err(Status::NotMySeat)),
+            Err(access) => self.answer(key, Err(access.into())),
         }
     }
 

@@ -7,11 +7,14 @@ use std::vec::Vec;
 
 const PAGE: u64 = 4096;
 
-/// Contents and size of a regular file.
+/// Contents and size of a regular file, as they are read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
     pages: BTreeMap<u64, Box<[u8]>>,
     pub(super) size: u64,
+    /// Another copy that the back end keeps, once a write was in one of them only. It has all later
+    /// changes, and is not read.
+    other: Option<Box<Data>>,
 }
 
 impl Data {
@@ -28,7 +31,25 @@ impl Data {
         bytes
     }
 
+    /// Writes in one copy only: in that which is read, or in the other.
+    pub(super) fn write_one(&mut self, seen: bool, offset: u64, bytes: &[u8]) {
+        let mut other = self.other.take().unwrap_or_else(|| Box::new(self.clone()));
+        match seen {
+            true => self.write(offset, bytes),
+            false => other.write(offset, bytes),
+        }
+        self.other = Some(other);
+    }
+
+    /// The copy that is not read, if they may differ.
+    pub(super) fn other(&self) -> Option<&Data> {
+        self.other.as_deref()
+    }
+
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        if let Some(other) = &mut self.other {
+            other.write(offset, bytes);
+        }
         let end = offset + bytes.len() as u64;
         for (page, from, to) in pieces(offset, end) {
             let at = (page * PAGE + from as u64 - offset) as usize;
@@ -40,6 +61,9 @@ impl Data {
     }
 
     pub(super) fn truncate(&mut self, size: u64) {
+        if let Some(other) = &mut self.other {
+            other.truncate(size);
+        }
         if size < self.size {
             let kept = size.div_ceil(PAGE);
             self.pages.split_off(&kept);

@@ -32,8 +32,19 @@ pub(super) struct Inodes {
     pub(super) effects: u64,
     /// Bytes that may still be written.
     pub(super) room: u64,
-    /// What [`Files::align_copies`](crate::Files::align_copies) was asked for: file, offset, bytes.
-    pub(super) aligned: Vec<(Handle, u64, Box<[u8]>)>,
+    /// What fails or is torn is in one copy of two all the same.
+    pub(super) copies: Option<Copies>,
+}
+
+/// In which of a file's two copies is what failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// In that which is read.
+    Seen,
+    /// In the other.
+    Unseen,
+    /// By turns.
+    Either,
 }
 
 /// One file.
@@ -67,7 +78,7 @@ impl Disk {
             births: true,
             effects: 0,
             room: u64::MAX,
-            aligned: Vec::new(),
+            copies: None,
         };
         inodes.add(None, DIRECTORY | 0o777);
         inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;
@@ -117,9 +128,17 @@ impl Disk {
         self.lock().room = bytes;
     }
 
-    /// What was to be alike in all copies of files, in order: file, offset, bytes.
-    pub fn aligned(&self) -> Vec<(Handle, u64, Box<[u8]>)> {
-        self.lock().aligned.clone()
+    /// From now on there are two copies of each file, and an append or a new name for which there
+    /// is no room, or under which the process dies, is in one of them.
+    pub fn keep_copies(&self, failed_in: Copies) {
+        self.lock().copies = Some(failed_in);
+    }
+
+    /// What the copy of a file holds that is not read.
+    pub fn other_copy(&self, path: &str) -> Option<Vec<u8>> {
+        let inodes = self.lock();
+        let data = &inodes.inodes[&inodes.walk(path.as_bytes()).ok()?].data;
+        Some(data.other().unwrap_or(data).read(0, u64::MAX))
     }
 
     /// Changes that took effect so far.
@@ -166,14 +185,38 @@ impl Disk {
 }
 
 impl Inodes {
-    /// How many of so many bytes there is room for, which is taken.
-    pub(super) fn take_room(&mut self, wanted: usize) -> Result<usize, Errno> {
-        let taken = self.room.min(wanted as u64);
+    /// How many of these bytes there is room for, which is taken. Where there is none, one copy of
+    /// the file may have them all the same.
+    pub(super) fn take_room(
+        &mut self,
+        handle: Handle,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize, Errno> {
+        let taken = self.room.min(bytes.len() as u64);
         self.room -= taken;
-        match taken == 0 && wanted > 0 {
-            true => Err(Errno::ENOSPC),
-            false => Ok(taken as usize),
+        if taken == 0 && !bytes.is_empty() {
+            self.put_in_one(handle, offset, bytes)?;
+            return Err(Errno::ENOSPC);
         }
+        Ok(taken as usize)
+    }
+
+    /// Writes in one copy of a file, if there are two.
+    pub(super) fn put_in_one(
+        &mut self,
+        handle: Handle,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        let seen = match self.copies {
+            None => return Ok(()),
+            Some(Copies::Seen) => true,
+            Some(Copies::Unseen) => false,
+            Some(Copies::Either) => self.tick() / 1000 % 2 == 0,
+        };
+        self.of(handle)?.data.write_one(seen, offset, bytes);
+        Ok(())
     }
 
     /// A new inode without a name.
@@ -240,9 +283,34 @@ impl Inodes {
         Ok(())
     }
 
-    /// All copies of a file are written anew, as far as [`Disk::aligned`] tells then.
+    /// What a process leaves that dies while it writes: a half, or one of two copies.
+    pub(super) fn tear(
+        &mut self,
+        handle: Handle,
+        offset: u64,
+        bytes: &[u8],
+        mount: Option<&Mount>,
+    ) -> Result<(), Errno> {
+        match self.copies {
+            Some(_) => self.put_in_one(handle, offset, bytes),
+            None => self.put(handle, offset, &bytes[..bytes.len() / 2], mount),
+        }
+    }
+
+    /// Writes to all copies of a file what was found in one, or sets their end.
     pub(super) fn align(&mut self, handle: Handle, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-        self.aligned.push((handle, at, bytes.into()));
+        if self.copies.is_none() {
+            return Ok(());
+        }
+        let room = self.room;
+        let data = &mut self.of(handle)?.data;
+        let other = data.other().unwrap_or(data);
+        let lacks = (at + bytes.len() as u64).saturating_sub(other.size);
+        match bytes {
+            [] => data.truncate(at),
+            _ if lacks > room => return Err(Errno::ENOSPC),
+            bytes => data.write(at, bytes),
+        }
         touch(self, handle)
     }
 

@@ -11,11 +11,11 @@ use std::sync::MutexGuard;
 use std::vec::Vec;
 use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, SetTime, Statfs};
 
-type Done<T> = Result<T, Access>;
+pub(super) type Done<T> = Result<T, Access>;
 
-const R: u32 = 4;
-const W: u32 = 2;
-const X: u32 = 1;
+pub(super) const R: u32 = 4;
+pub(super) const W: u32 = 2;
+pub(super) const X: u32 = 1;
 
 /// One process's view of a [`Disk`].
 pub struct ModelFiles {
@@ -81,7 +81,7 @@ impl ModelFiles {
     }
 
     /// Counts a call for a handle that must be known.
-    fn with(&mut self, handle: Handle) -> Done<MutexGuard<'_, Inodes>> {
+    pub(super) fn with(&mut self, handle: Handle) -> Done<MutexGuard<'_, Inodes>> {
         if !self.switch.call() {
             return Err(KILLED);
         }
@@ -95,61 +95,11 @@ impl ModelFiles {
     }
 
     /// Remembers the handle of an answer.
-    fn meet(&mut self, result: Done<Attr>) -> Done<Attr> {
+    pub(super) fn meet(&mut self, result: Done<Attr>) -> Done<Attr> {
         if let Ok(attr) = &result {
             self.known.insert(attr.handle);
         }
         result
-    }
-
-    /// Makes a new file of a kind under a new name.
-    fn make(
-        &mut self,
-        caller: Option<&Caller>,
-        parent: Handle,
-        name: &[u8],
-        mode: u32,
-        finish: impl FnOnce(&mut super::disk::Inode),
-    ) -> Done<Attr> {
-        let mut inodes = self.with(parent)?;
-        directory(&mut inodes, caller, parent, W | X)?;
-        if inodes.of(parent)?.entries.contains_key(name) {
-            return Err(Errno::EEXIST.into());
-        }
-        let inode = inodes.add(caller, mode);
-        finish(inodes.inodes.get_mut(&inode).expect("just made"));
-        inodes.of(parent)?.entries.insert(name.into(), inode);
-        if mode & KIND == DIRECTORY {
-            inodes.inodes.get_mut(&inode).expect("just made").attr.nlink = 2;
-            inodes.of(parent)?.attr.nlink += 1;
-        }
-        touch(&mut inodes, parent)?;
-        let attr = inodes.attr(inode);
-        drop(inodes);
-        self.meet(Ok(attr))
-    }
-
-    fn remove(
-        &mut self,
-        caller: Option<&Caller>,
-        parent: Handle,
-        name: &[u8],
-        wants_directory: bool,
-    ) -> Done<()> {
-        let mut inodes = self.with(parent)?;
-        directory(&mut inodes, caller, parent, W | X)?;
-        let inode = child(&mut inodes, parent, name)?;
-        let victim = &inodes.inodes[&inode];
-        match (victim.attr.mode & KIND == DIRECTORY, wants_directory) {
-            (true, false) => return Err(Errno::EISDIR.into()),
-            (false, true) => return Err(Errno::ENOTDIR.into()),
-            (true, true) if !victim.entries.is_empty() => return Err(Errno::ENOTEMPTY.into()),
-            _ => {}
-        }
-        inodes.of(parent)?.entries.remove(name);
-        lose_name(&mut inodes, parent, inode)?;
-        touch(&mut inodes, parent)?;
-        Ok(())
     }
 }
 
@@ -575,19 +525,23 @@ impl Files for ModelFiles {
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
         let mount = self.mount.clone();
         if self.switch.is_killed() && self.switch.tears() {
-            let half = &bytes[..bytes.len() / 2];
-            self.disk.lock().put(handle, offset, half, mount.as_ref())?;
+            let mut inodes = self.disk.lock();
+            inodes.tear(handle, offset, bytes, mount.as_ref())?;
         }
         let mut inodes = self.with(handle)?;
         if inodes.of(handle)?.attr.mode & KIND == DIRECTORY {
             return Err(Errno::EISDIR.into());
         }
-        let written = inodes.take_room(bytes.len())?;
+        let written = inodes.take_room(handle, offset, bytes)?;
         inodes.put(handle, offset, &bytes[..written], mount.as_ref())?;
         touch(&mut inodes, handle)?;
         drop(inodes);
         self.wrote(handle, offset + written as u64);
         Ok(written as u64)
+    }
+
+    fn copies_may_differ(&self) -> bool {
+        self.disk.lock().copies.is_some()
     }
 
     fn align_copies(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {

@@ -180,6 +180,7 @@ fn as_io_error(access: tidegate_forward::Access) -> std::io::Error {
         }
         tidegate_forward::Access::UnknownHandle => std::io::ErrorKind::NotFound.into(),
         tidegate_forward::Access::NotHeld => std::io::Error::other(NOT_HELD),
+        tidegate_forward::Access::Unsettled => std::io::ErrorKind::WouldBlock.into(),
     }
 }
 
@@ -405,6 +406,10 @@ impl Files for PosixFiles {
 
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
         self.write_whole(handle, offset, bytes)
+    }
+
+    fn copies_may_differ(&self) -> bool {
+        !self.export.trust.copies
     }
 
     fn align_copies(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {

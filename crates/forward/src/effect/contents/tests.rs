@@ -3,18 +3,21 @@
 use super::*;
 use crate::effect::perform;
 use crate::host::RowAddress;
-use crate::model::{Disk, ModelTable, Switch};
+use crate::model::{Copies, Disk, ModelTable, Switch};
 use crate::table::SeatTable;
-use std::boxed::Box;
 use std::sync::Arc;
 use tidegate_wire::Op;
 
-const RECORD: &[u8] = b"a record that is longer than the head in its intent";
+/// A record that is longer than the head in its intent.
+const RECORD: &[u8] = &{
+    let mut record = [b'r'; HEAD_MAX + 20];
+    record[0] = b'a';
+    record
+};
 
 /// A file of 10 bytes whose append of a record at its end was begun by a process that died. What is
 /// told is the same with the record at hand and with its head alone, as where a seat is taken.
 fn after(effect: impl Fn(&mut dyn Files, Handle)) -> (Option<Outcome>, std::vec::Vec<u8>) {
-    assert!(RECORD.len() > HEAD_MAX);
     let [whole, alone] = [RECORD, head(RECORD)].map(|known| after_with(&effect, known));
     assert_eq!(whole, alone);
     whole
@@ -40,30 +43,80 @@ fn looked_up(effect: &impl Fn(&mut dyn Files, Handle), known: &[u8]) -> (Option<
     (told, disk)
 }
 
-/// What all copies of the file were made to hold.
-fn aligned(effect: impl Fn(&mut dyn Files, Handle)) -> std::vec::Vec<(u64, Box<[u8]>)> {
-    let (_, disk) = looked_up(&effect, head(RECORD));
-    let aligned = disk.aligned().into_iter();
-    aligned.map(|(_, offset, bytes)| (offset, bytes)).collect()
-}
-
-#[test]
-fn all_copies_get_an_append_that_one_has_and_none_keeps_what_one_has_not() {
-    let found = aligned(|files, file| {
-        files.write_at(file, 10, RECORD).expect("written");
-    });
-    assert_eq!(found, [(10, RECORD.into())]);
-    assert_eq!(aligned(|_, _| ()), [(10, [].into())]);
-    let others = aligned(|files, file| {
-        files.write_at(file, 10, b"new").expect("written");
-    });
-    assert_eq!(others, []);
-}
-
-#[test]
-fn all_copies_get_a_size_that_one_has_and_the_times_that_were_asked() {
+/// A file of 10 bytes of which `effect` was found in one of two copies by a taker of the seat that
+/// has so much room: what it is told, and what both copies hold then.
+fn in_one_copy(
+    copies: Copies,
+    room: u64,
+    effect: &[u8],
+) -> (
+    Result<Option<Outcome>, Access>,
+    [Option<std::vec::Vec<u8>>; 2],
+) {
     let disk = Disk::new();
     let mut files = disk.files(&Switch::new());
+    let root = disk.root().handle;
+    let file = files.create(None, root, b"f", 0o644).expect("made").handle;
+    files.write_at(file, 0, b"0123456789").expect("written");
+    disk.keep_copies(copies);
+    disk.set_room(0);
+    let failed = files.write_at(file, 10, effect);
+    assert_eq!(failed, Err(Errno::ENOSPC.into()));
+    disk.set_room(room);
+    let place = (10, RECORD.len() as u64);
+    let told = was_appended(&mut files, file, place, checksum(RECORD), head(RECORD));
+    (told, [disk.contents("f"), disk.other_copy("f")])
+}
+
+#[test]
+fn all_copies_get_an_append_that_one_shows_and_none_keeps_what_it_does_not() {
+    let len = RECORD.len() as u64;
+    let without = Some(b"0123456789".to_vec());
+    let with = Some([b"0123456789", RECORD].concat());
+    let none = (Ok(None), [without.clone(), without]);
+    let done = Ok(Some(Outcome::Appended { offset: 10, len }));
+    let seen = in_one_copy(Copies::Seen, u64::MAX, RECORD);
+    assert_eq!(seen, (done, [with.clone(), with]));
+    assert_eq!(in_one_copy(Copies::Unseen, u64::MAX, RECORD), none);
+    assert_eq!(in_one_copy(Copies::Seen, u64::MAX, &RECORD[..1]), none);
+    assert_eq!(in_one_copy(Copies::Seen, 0, RECORD), none, "no room");
+}
+
+#[test]
+fn what_others_wrote_in_the_place_of_an_append_is_in_all_copies() {
+    let theirs = Some(b"0123456789theirs".to_vec());
+    let found = in_one_copy(Copies::Seen, u64::MAX, b"theirs");
+    assert_eq!(found, (Ok(None), [theirs.clone(), theirs]));
+}
+
+/// An append without room, which is in one of two copies; then another, with room.
+#[test]
+fn an_append_that_failed_leaves_nothing_in_any_copy() {
+    for copies in [Copies::Seen, Copies::Unseen] {
+        let (told, disk) = appended_on(true, move |disk, _| {
+            disk.keep_copies(copies);
+            disk.set_room(0);
+        });
+        assert_eq!(told, Err(Errno::ENOSPC.into()), "{copies:?}");
+        disk.set_room(u64::MAX);
+        let mut files = disk.files(&Switch::new());
+        let root = disk.root().handle;
+        let file = files.lookup(None, root, b"f").expect("there").handle;
+        let end = files.size(file).expect("there");
+        files.write_at(file, end, b"next").expect("room");
+        let whole = Some(b"0123456789next".to_vec());
+        assert_eq!(
+            [disk.contents("f"), disk.other_copy("f")],
+            [whole.clone(), whole]
+        );
+    }
+}
+
+#[test]
+fn a_change_of_size_that_was_looked_up_keeps_the_times_that_were_asked() {
+    let disk = Disk::new();
+    let mut files = disk.files(&Switch::new());
+    disk.keep_copies(Copies::Unseen);
     let root = disk.root().handle;
     let file = files.create(None, root, b"f", 0o644).expect("made").handle;
     let set = SetAttr {
@@ -72,25 +125,42 @@ fn all_copies_get_a_size_that_one_has_and_the_times_that_were_asked() {
         ..SetAttr::default()
     };
     assert_eq!(was_set(&mut files, file, &set, 0), Ok(None));
-    assert_eq!(disk.aligned(), []);
     files.set_attr(None, file, &set).expect("set");
     let told = was_set(&mut files, file, &set, 0).expect("told");
     let Some(Outcome::Attr(attr)) = told else {
         panic!("{told:?}");
     };
     assert_eq!((attr.size, attr.mtime_ns), (5, 77));
-    assert_eq!(disk.aligned(), [(file, 5, [].into())]);
+}
+
+#[test]
+fn a_change_of_size_that_does_not_show_is_in_no_copy() {
+    let disk = Disk::new();
+    let mut files = disk.files(&Switch::new());
+    let root = disk.root().handle;
+    let file = files.create(None, root, b"f", 0o644).expect("made").handle;
+    disk.keep_copies(Copies::Unseen);
+    disk.set_room(0);
+    let failed = files.write_at(file, 0, b"12345");
+    assert_eq!(failed, Err(Errno::ENOSPC.into()));
+    let set = SetAttr {
+        size: Some(5),
+        ..SetAttr::default()
+    };
+    assert_eq!(disk.other_copy("f"), Some(b"12345".to_vec()));
+    assert_eq!(was_set(&mut files, file, &set, 0), Ok(None));
+    assert_eq!(disk.other_copy("f"), Some(std::vec::Vec::new()));
 }
 
 #[test]
 fn an_append_is_done_where_its_own_bytes_are() {
     let (told, bytes) = after(|files, file| {
         files.write_at(file, 10, RECORD).expect("written");
-        files.write_at(file, 90, b"others'").expect("written");
+        files.write_at(file, 490, b"others'").expect("written");
     });
     let len = RECORD.len() as u64;
     assert_eq!(told, Some(Outcome::Appended { offset: 10, len }));
-    assert_eq!(bytes.len(), 97);
+    assert_eq!(bytes.len(), 497);
 }
 
 #[test]
@@ -126,44 +196,67 @@ fn a_part_is_cut_off() {
 
 /// A table during whose first persisting, which comes between an operation's look at a file and its
 /// effect, others do something.
-struct Meanwhile<F: Fn() + Send + Sync>(ModelTable, F);
+struct Meanwhile<F: Fn() + Send + Sync> {
+    table: ModelTable,
+    /// Persisting outlives a node.
+    persists: bool,
+    others: F,
+}
 
 impl<F: Fn() + Send + Sync> SeatTable for Meanwhile<F> {
     fn load(&self, at: usize, bytes: &mut [u8]) {
-        self.0.load(at, bytes);
+        self.table.load(at, bytes);
     }
     fn store(&self, at: usize, bytes: &[u8]) {
-        self.0.store(at, bytes);
+        self.table.store(at, bytes);
     }
     fn must_persist(&self) -> bool {
-        true
+        self.persists
     }
     fn persist(&self) -> Result<(), Errno> {
-        (self.1)();
+        (self.others)();
         Ok(())
     }
+    // Asked after the intent where nothing is persisted.
+    fn is_held(&self) -> bool {
+        if !self.persists {
+            (self.others)();
+        }
+        true
+    }
     fn grow(&self) -> bool {
-        self.0.grow()
+        self.table.grow()
     }
     fn len(&self) -> usize {
-        self.0.len()
+        self.table.len()
     }
 }
 
 /// What an append of "record" to a file of 10 bytes says, which is told again when it is asked for
 /// again, and what the file holds then.
 fn appended(
+    persists: bool,
     meanwhile: impl Fn(&Disk, Handle) + Send + Sync + 'static,
 ) -> (Result<Outcome, Access>, std::vec::Vec<u8>) {
+    let (told, disk) = appended_on(persists, meanwhile);
+    (told, disk.contents("f").expect("there"))
+}
+
+fn appended_on(
+    persists: bool,
+    meanwhile: impl Fn(&Disk, Handle) + Send + Sync + 'static,
+) -> (Result<Outcome, Access>, Disk) {
     let disk = Disk::new();
     let mut files = disk.files(&Switch::new());
     let root = disk.root().handle;
     let file = files.create(None, root, b"f", 0o644).expect("made").handle;
     files.write_at(file, 0, b"0123456789").expect("written");
     let others = disk.clone();
-    let table = Meanwhile(ModelTable::new(&Switch::new()), move || {
-        meanwhile(&others, file);
-    });
+    let table = Meanwhile {
+        table: ModelTable::new(&Switch::new()),
+        persists,
+        others: move || meanwhile(&others, file),
+    };
     let row = RowAddress {
         seat: 0,
         table: Arc::new(table),
@@ -175,24 +268,44 @@ fn appended(
     let mut append = || perform(&mut files, None, &op, Some(&row), b"record");
     let told = append();
     assert_eq!(append(), told, "asked for again");
-    (told, disk.contents("f").expect("there"))
+    (told, disk)
 }
 
 #[test]
-fn an_append_that_has_room_for_a_part_says_so() {
-    let (told, bytes) = appended(|disk, _| disk.set_room(4));
+fn an_append_that_has_room_for_a_part_says_so_where_that_outlives_the_process() {
+    let (told, bytes) = appended(false, |disk, _| disk.set_room(4));
     assert_eq!(told, Ok(Outcome::Appended { offset: 10, len: 4 }));
     assert_eq!(&bytes[..], b"0123456789reco");
 }
 
 #[test]
+fn an_append_that_has_room_for_a_part_is_taken_back_where_its_count_could_be_lost() {
+    let (told, bytes) = appended(true, |disk, _| disk.set_room(4));
+    assert_eq!(told, Err(Errno::ENOSPC.into()));
+    assert_eq!(&bytes[..], b"0123456789");
+}
+
+#[test]
+fn a_part_of_an_append_stays_where_others_wrote_behind_it() {
+    let (told, bytes) = appended(true, |disk, file| {
+        write_theirs(disk, file);
+        disk.set_room(4);
+    });
+    assert_eq!(told, Ok(Outcome::Appended { offset: 10, len: 4 }));
+    assert_eq!((bytes.len(), &bytes[..14]), (37, &b"0123456789reco"[..]));
+}
+
+fn write_theirs(disk: &Disk, file: Handle) {
+    let mut theirs = disk.files(&Switch::new());
+    let found = theirs.lookup(None, disk.root().handle, b"f");
+    found.expect("there");
+    theirs.write_at(file, 30, b"others'").expect("written");
+}
+
+#[test]
 fn an_append_without_room_took_nothing_whatever_others_wrote() {
-    let (told, bytes) = appended(|disk, file| {
-        let mut theirs = disk.files(&Switch::new());
-        theirs
-            .lookup(None, disk.root().handle, b"f")
-            .expect("there");
-        theirs.write_at(file, 30, b"others'").expect("written");
+    let (told, bytes) = appended(true, |disk, file| {
+        write_theirs(disk, file);
         disk.set_room(0);
     });
     assert_eq!(told, Err(Errno::ENOSPC.into()));
