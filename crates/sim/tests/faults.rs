@@ -98,6 +98,7 @@ fn without_any_guarantee_some_seed_fails() {
         Mutant::CachedSize,
         Mutant::CachedData,
         Mutant::NoWait,
+        Mutant::CopiesTrusted,
     ];
     for mutant in mutants {
         let fails = |seed: &u64| {

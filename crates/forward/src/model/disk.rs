@@ -34,6 +34,11 @@ pub(super) struct Inodes {
     pub(super) room: u64,
     /// What fails or is torn is in one copy of two all the same.
     pub(super) copies: Option<Copies>,
+    /// Forwarders do not know that.
+    copies_trusted: bool,
+    /// Of so many appends one is refused for want of room in one of the copies; 0: none.
+    refused_one_in: u64,
+    appends: u64,
 }
 
 /// In which of a file's two copies is what failed.
@@ -79,6 +84,9 @@ impl Disk {
             effects: 0,
             room: u64::MAX,
             copies: None,
+            copies_trusted: false,
+            refused_one_in: 0,
+            appends: 0,
         };
         inodes.add(None, DIRECTORY | 0o777);
         inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;
@@ -132,6 +140,16 @@ impl Disk {
     /// is no room, or under which the process dies, is in one of them.
     pub fn keep_copies(&self, failed_in: Copies) {
         self.lock().copies = Some(failed_in);
+    }
+
+    /// From now on one append of so many is refused, because a copy has no room for it.
+    pub fn refuse_one_in(&self, appends: u64) {
+        self.lock().refused_one_in = appends;
+    }
+
+    /// Forwarders believe that all copies are alike, which is wrong.
+    pub fn trust_copies(&self) {
+        self.lock().copies_trusted = true;
     }
 
     /// What the copy of a file holds that is not read.
@@ -189,11 +207,17 @@ impl Inodes {
     /// the file may have them all the same.
     pub(super) fn take_room(
         &mut self,
-        handle: Handle,
-        offset: u64,
+        (handle, offset): (Handle, u64),
         bytes: &[u8],
+        appends: bool,
     ) -> Result<usize, Errno> {
-        let taken = self.room.min(bytes.len() as u64);
+        self.appends += u64::from(appends);
+        let due = self.refused_one_in > 0 && self.appends.is_multiple_of(self.refused_one_in);
+        let refused = appends && due;
+        let taken = match refused {
+            true => 0,
+            false => self.room.min(bytes.len() as u64),
+        };
         self.room -= taken;
         if taken == 0 && !bytes.is_empty() {
             self.put_in_one(handle, offset, bytes)?;
@@ -283,6 +307,11 @@ impl Inodes {
         Ok(())
     }
 
+    /// What [`Files::copies_may_differ`](crate::Files::copies_may_differ) says.
+    pub(super) fn copies_may_differ(&self) -> bool {
+        self.copies.is_some() && !self.copies_trusted
+    }
+
     /// What a process leaves that dies while it writes: a half, or one of two copies.
     pub(super) fn tear(
         &mut self,
@@ -299,7 +328,7 @@ impl Inodes {
 
     /// Writes to all copies of a file what was found in one, or sets their end.
     pub(super) fn align(&mut self, handle: Handle, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-        if self.copies.is_none() {
+        if !self.copies_may_differ() {
             return Ok(());
         }
         let room = self.room;

@@ -24,6 +24,8 @@ pub struct ModelFiles {
     process: u64,
     known: BTreeSet<Handle>,
     mount: Option<Mount>,
+    /// The file whose size was asked for last, and what it is: a write there is an append.
+    end: Option<(Handle, u64)>,
 }
 
 impl ModelFiles {
@@ -36,6 +38,7 @@ impl ModelFiles {
     ) -> ModelFiles {
         ModelFiles {
             mount,
+            end: None,
             disk,
             switch,
             process,
@@ -528,11 +531,12 @@ impl Files for ModelFiles {
             let mut inodes = self.disk.lock();
             inodes.tear(handle, offset, bytes, mount.as_ref())?;
         }
+        let appends = self.end.take() == Some((handle, offset));
         let mut inodes = self.with(handle)?;
         if inodes.of(handle)?.attr.mode & KIND == DIRECTORY {
             return Err(Errno::EISDIR.into());
         }
-        let written = inodes.take_room(handle, offset, bytes)?;
+        let written = inodes.take_room((handle, offset), bytes, appends)?;
         inodes.put(handle, offset, &bytes[..written], mount.as_ref())?;
         touch(&mut inodes, handle)?;
         drop(inodes);
@@ -540,8 +544,14 @@ impl Files for ModelFiles {
         Ok(written as u64)
     }
 
+    fn size(&mut self, handle: Handle) -> Done<u64> {
+        let size = self.attr(handle)?.size;
+        self.end = Some((handle, size));
+        Ok(size)
+    }
+
     fn copies_may_differ(&self) -> bool {
-        self.disk.lock().copies.is_some()
+        self.disk.lock().copies_may_differ()
     }
 
     fn align_copies(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {

@@ -6,7 +6,7 @@ use super::plan::{Cluster, Mutant};
 use super::seats::Life;
 use std::collections::BTreeMap;
 use tidegate_forward::lease::LeaseRecord;
-use tidegate_forward::model::{BackEnd, Disk, Mount, TableFile, Way};
+use tidegate_forward::model::{BackEnd, Copies, Disk, Mount, TableFile, Way};
 use tidegate_wire::Handle;
 
 /// A generation's file: the lease's record, and the reply table behind it.
@@ -61,6 +61,19 @@ pub struct Shared {
     mounts: u64,
     /// What must never be, and was.
     pub faults: Vec<String>,
+}
+
+impl Cluster {
+    /// Where clients write each copy of a file, one that dies may have written one of them.
+    pub fn keep_copies(&self, disk: &Disk) {
+        if self.back_end == BackEnd::Gluster {
+            disk.keep_copies(Copies::Either);
+            disk.refuse_one_in(7);
+        }
+        if self.mutant == Some(Mutant::CopiesTrusted) {
+            disk.trust_copies();
+        }
+    }
 }
 
 impl Shared {

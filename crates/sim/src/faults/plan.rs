@@ -65,6 +65,8 @@ pub enum Mutant {
     CachedData,
     /// A stand-in takes a seat as soon as it has its lock.
     NoWait,
+    /// What one copy of a file shows of an append is believed of all (GlusterFS).
+    CopiesTrusted,
 }
 
 /// Forwarders on nodes of their own, over a back end that is not of any of them.

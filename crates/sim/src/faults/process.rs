@@ -198,7 +198,7 @@ impl Process {
         }
         for (job, work) in std::mem::take(&mut self.jobs) {
             let torn = self.rng.one_in(2);
-            self.switch.fail_after(self.rng.below(8), torn);
+            self.switch.fail_after(self.rng.below(24), torn);
             let hangs = self.hanging.contains(&job);
             let kept_out = if hangs { refused } else { late };
             if !given_up && !kept_out {

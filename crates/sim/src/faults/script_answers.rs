@@ -5,6 +5,7 @@ use tidegate_wire::{Attr, Entry, Outcome};
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+pub(super) const ENOSPC: i32 = 28;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
@@ -91,13 +92,7 @@ impl Script {
                     Err(errno) => Err(format!("errno {errno}")),
                 }
             }
-            Step::Append { file, bytes } => {
-                let model = &mut self.files[*file].bytes;
-                let (offset, len) = (model.len() as u64, bytes.len() as u64);
-                let want = Outcome::Appended { offset, len };
-                model.extend_from_slice(bytes);
-                expect(answer, |o| *o == want, "appended at the end")
-            }
+            Step::Append { file, bytes } => self.appended(*file, bytes, answer),
             Step::Truncate { file, size } => {
                 self.files[*file].bytes.resize(*size as usize, 0);
                 expect_attr(answer, |a| a.size == *size, "the new size")
@@ -126,6 +121,18 @@ impl Script {
             Step::Fsync { .. } => expect(answer, |_| true, "stable"),
             xattr => self.answered_xattr(xattr, answer),
         }
+    }
+
+    fn appended(&mut self, file: usize, bytes: &[u8], answer: &Answered) -> Result<(), String> {
+        if self.lossy && *answer == Err(ENOSPC) {
+            // There is nothing of it.
+            return Ok(());
+        }
+        let model = &mut self.files[file].bytes;
+        let (offset, len) = (model.len() as u64, bytes.len() as u64);
+        let want = Outcome::Appended { offset, len };
+        model.extend_from_slice(bytes);
+        expect(answer, |o| *o == want, "appended at the end")
     }
 
     fn answered_xattr(&mut self, step: &Step, answer: &Answered) -> Result<(), String> {
@@ -159,6 +166,7 @@ impl Script {
                     }
                     Ok(())
                 }
+                Err(ENOSPC) if self.lossy => Ok(()),
                 other => Err(format!("{other:?}")),
             },
             Step::JournalSync => self.journal_synced(answer),

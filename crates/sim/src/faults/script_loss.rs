@@ -2,6 +2,7 @@
 //! the next fsync, and nothing less than what was synced.
 
 use super::script::{Answered, Own, Script, Step};
+use super::script_answers::ENOSPC;
 use super::script_answers::difference;
 use tidegate_wire::{Handle, Outcome};
 
@@ -103,6 +104,10 @@ impl Script {
             }
             (Step::Append { .. }, Ok((Outcome::Appended { offset, len }, _))) if *len == whole => {
                 *offset
+            }
+            (Step::Append { .. }, Err(ENOSPC)) => {
+                self.unknown = Some(self.files[file].handle);
+                return Ok(());
             }
             (_, other) => return Err(format!("{other:?} instead of all bytes")),
         };

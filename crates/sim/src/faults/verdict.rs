@@ -33,10 +33,12 @@ fn check_folder(disk: &Disk, script: &Script) -> Result<(), String> {
     }
     for name in want {
         if let Some(own) = script.file_of(&name) {
-            let got = contents(disk, &format!("{folder}/{name}"))?;
-            if got != own.bytes {
-                let (got, want) = (got.len(), own.bytes.len());
-                return Err(format!("{folder}/{name} differs ({got} and {want} bytes)"));
+            let path = format!("{folder}/{name}");
+            for got in [contents(disk, &path)?, other_copy(disk, &path)?] {
+                if got != own.bytes {
+                    let (got, want) = (got.len(), own.bytes.len());
+                    return Err(format!("{path} differs ({got} and {want} bytes)"));
+                }
             }
         }
     }
@@ -44,9 +46,15 @@ fn check_folder(disk: &Disk, script: &Script) -> Result<(), String> {
 }
 
 fn check_journal(disk: &Disk, scripts: &[&Script]) -> Result<(), String> {
-    let journal = contents(disk, &format!("{SHARED}/{JOURNAL}"))?;
+    let path = format!("{SHARED}/{JOURNAL}");
+    check_copy(&contents(disk, &path)?, scripts)?;
+    check_copy(&other_copy(disk, &path)?, scripts)
+        .map_err(|what| format!("in another copy of the journal: {what}"))
+}
+
+fn check_copy(journal: &[u8], scripts: &[&Script]) -> Result<(), String> {
     if scripts.iter().any(|script| script.is_lossy()) {
-        return check_lossy_journal(&journal, scripts);
+        return check_lossy_journal(journal, scripts);
     }
     let mut told = BTreeMap::new();
     for (record, offset) in scripts.iter().flat_map(|s| &s.journal) {
@@ -130,6 +138,12 @@ pub fn shared_files() -> Disk {
 
 fn contents(disk: &Disk, path: &str) -> Result<Vec<u8>, String> {
     disk.contents(path)
+        .ok_or_else(|| format!("{path} is not there"))
+}
+
+/// Of the file's copies that which is not read.
+fn other_copy(disk: &Disk, path: &str) -> Result<Vec<u8>, String> {
+    disk.other_copy(path)
         .ok_or_else(|| format!("{path} is not there"))
 }
 

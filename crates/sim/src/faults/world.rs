@@ -113,6 +113,9 @@ impl World {
     fn new(plan: Plan) -> World {
         let mut rng = Rng::new(plan.seed ^ 0xfa17);
         let disk = verdict::shared_files();
+        if let Some(cluster) = &plan.cluster {
+            cluster.keep_copies(&disk);
+        }
         let root = disk.root();
         let programs = plan.programs;
         let clients = (0..plan.clients)

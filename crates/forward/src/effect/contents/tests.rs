@@ -43,16 +43,15 @@ fn looked_up(effect: &impl Fn(&mut dyn Files, Handle), known: &[u8]) -> (Option<
     (told, disk)
 }
 
-/// A file of 10 bytes of which `effect` was found in one of two copies by a taker of the seat that
-/// has so much room: what it is told, and what both copies hold then.
-fn in_one_copy(
-    copies: Copies,
-    room: u64,
-    effect: &[u8],
-) -> (
+/// What a taker is told, and what both copies of the file hold then.
+type Found = (
     Result<Option<Outcome>, Access>,
     [Option<std::vec::Vec<u8>>; 2],
-) {
+);
+
+/// A file of 10 bytes of which `effect` was found in one of two copies by a taker of the seat that
+/// has so much room.
+fn in_one_copy(copies: Copies, room: u64, effect: &[u8]) -> Found {
     let disk = Disk::new();
     let mut files = disk.files(&Switch::new());
     let root = disk.root().handle;
