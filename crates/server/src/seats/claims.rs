@@ -32,8 +32,8 @@ pub(super) trait Claims: Send {
     fn confirm(&mut self, seat: u16) -> io::Result<()>;
 
     /// Says that these seats, with these generations, are still held here; for each, why it is
-    /// lost, if it is.
-    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<Option<String>>>;
+    /// lost, if it is, or why that cannot be told. An error is one of all.
+    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<io::Result<Option<String>>>>;
 
     /// Lets a seat go that was claimed.
     fn release(&mut self, seat: u16) -> io::Result<()>;

@@ -370,14 +370,14 @@ impl Claims for EtcdClaims {
         Ok(())
     }
 
-    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<Option<String>>> {
+    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<io::Result<Option<String>>>> {
         let ended = || Some("its lease in etcd has ended".to_owned());
         let kept = match self.lease {
             Some(lease) => self.keep_alive(lease).map_err(io::Error::other)?,
             None => None,
         };
         let Some(lease) = kept else {
-            return Ok(held.iter().map(|_| ended()).collect());
+            return Ok(held.iter().map(|_| Ok(ended())).collect());
         };
         let keys: Vec<_> = held.iter().map(|(seat, _)| (*seat, Part::Held)).collect();
         let read = self.read(&keys).map_err(io::Error::other)?;
@@ -395,7 +395,7 @@ impl Claims for EtcdClaims {
             let now = now.unwrap_or(0);
             Some(format!("{by} has taken it with generation {now}"))
         };
-        let lost = read.into_iter().zip(held).map(lost).collect();
+        let lost = read.into_iter().zip(held).map(lost).map(Ok).collect();
         // What counts is said; the rest is tried again.
         if let Err(error) = self.settle_doubt() {
             tracing::debug!(%error, "a seat that is not held here may still be claimed");

@@ -103,12 +103,12 @@ impl Claims for FileClaims {
         Ok(())
     }
 
-    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<Option<String>>> {
+    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<io::Result<Option<String>>>> {
         let dropped = |(seat, _): &(u16, u64)| {
             let there = !self.locks.locks_work || self.locks.is_held(*seat)?;
             Ok((!there).then(|| "the back end has dropped its lock".to_owned()))
         };
-        held.iter().map(dropped).collect()
+        Ok(held.iter().map(dropped).collect())
     }
 
     fn release(&mut self, seat: u16) -> io::Result<()> {

@@ -321,8 +321,8 @@ impl LeasedSeats {
         Ok(())
     }
 
-    /// A seat whose own record cannot be written, while others can, is lost alone, at the last try
-    /// before its time is over: until then nothing is served for longer than it.
+    /// A seat that cannot be renewed while another is served for longer is lost alone, a try before
+    /// its time is over: until then nothing is served for longer than it.
     fn renew_all(&mut self, began: Time, renewal: &mut Renewal) -> io::Result<()> {
         self.seen = self.generations.list()?;
         let mut ours = Vec::new();
@@ -343,14 +343,15 @@ impl LeasedSeats {
         }
         let taking = self.taking.as_ref().map(Taking::claim);
         let claims: Vec<_> = ours.iter().copied().chain(taking).collect();
-        let mut dropped = self.claims.renew(&claims)?;
-        let taking_dropped = dropped.split_off(ours.len());
-        let (until, mut failed) = (serves_until(began, self.options.ttl_ns), Vec::new());
-        for ((seat, _), why) in ours.iter().zip(dropped) {
+        let mut claimed = self.claims.renew(&claims)?;
+        let taking_claimed = claimed.split_off(ours.len()).pop();
+        let until = serves_until(began, self.options.ttl_ns);
+        let mut failed = Vec::new();
+        for ((seat, _), claimed) in ours.iter().zip(claimed) {
             let held = self.held.get_mut(seat).expect("it is held");
-            let renewed = match why {
-                Some(why) => Ok(Some(why)),
-                None => held.renew(self.generations.folder(), *seat),
+            let renewed = match claimed {
+                Ok(None) => held.renew(self.generations.folder(), *seat),
+                claimed => claimed,
             };
             match renewed {
                 Ok(None) => held.until = until,
@@ -361,34 +362,38 @@ impl LeasedSeats {
                 Err(error) => failed.push((*seat, error)),
             }
         }
-        let renewed = |held: &Held| !held.lost && held.until == until;
-        let last_try = began + self.options.ttl_ns / u64::from(RENEWALS);
-        if self.held.values().any(renewed) {
-            for (seat, error) in failed {
-                let held = self.held.get_mut(&seat).expect("it is held");
-                if last_try >= held.until {
-                    held.lose();
-                    let why = format!("its lease cannot be written: {error}");
-                    renewal.lost.push((seat, why));
-                }
-                renewal.trouble = Some(error);
-            }
-        } else if let Some((_, error)) = failed.into_iter().next() {
-            return Err(error);
-        }
-        if let Err(error) = self.renew_taking(began, taking_dropped.iter().any(Option::is_some)) {
+        self.lose_late(began, failed, renewal);
+        if let Err(error) = self.renew_taking(began, taking_claimed) {
             renewal.trouble = Some(error);
         }
-        let held = self.held.values().filter(|held| !held.lost);
-        let Some(until) = held.map(|held| held.until).min() else {
+        let held = || self.held.values().filter(|held| !held.lost);
+        let fence = &self.options.fence;
+        let Some(ends) = held().map(|held| held.until).min() else {
             return Ok(());
         };
+        let goes_on = held().any(|held| held.until == until) || ends > fence.until();
         // Else it came too late: the core has given the seats up by now.
-        if !self.options.fence.is_closed() {
-            self.options.fence.opens_until(until);
-            renewal.until = Some(until);
+        if goes_on && !fence.is_closed() {
+            fence.opens_until(ends);
+            renewal.until = Some(ends);
         }
         Ok(())
+    }
+
+    /// Loses those of the seats that could not be renewed which keep others from going on.
+    fn lose_late(&mut self, began: Time, failed: Vec<(u16, io::Error)>, renewal: &mut Renewal) {
+        // The next try may be late, or fail.
+        let last_try = began + self.options.ttl_ns / u64::from(RENEWALS) * 2;
+        for (seat, error) in failed {
+            let until = self.held[&seat].until;
+            let mut others = self.held.values().filter(|held| !held.lost);
+            if last_try >= until && others.any(|held| held.until > until) {
+                self.held.get_mut(&seat).expect("it is held").lose();
+                let why = format!("its lease cannot be renewed: {error}");
+                renewal.lost.push((seat, why));
+            }
+            renewal.trouble = Some(error);
+        }
     }
 
     /// Lets a seat go: at once where that is still ours to say, else without a word.

@@ -216,7 +216,12 @@ impl LeasedSeats {
     }
 
     /// Renews the lease of a taking, or gives it up, if somebody else has the seat.
-    pub(super) fn renew_taking(&mut self, began: Time, dropped: bool) -> io::Result<()> {
+    pub(super) fn renew_taking(
+        &mut self,
+        began: Time,
+        claimed: Option<io::Result<Option<String>>>,
+    ) -> io::Result<()> {
+        let dropped = claimed.transpose()?.flatten().is_some();
         let Some(mut taking) = self.taking.take() else {
             return Ok(());
         };

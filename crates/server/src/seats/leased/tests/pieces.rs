@@ -160,8 +160,8 @@ impl Claims for Stale {
         Ok(())
     }
 
-    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<Option<String>>> {
-        Ok(held.iter().map(|_| None).collect())
+    fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<io::Result<Option<String>>>> {
+        Ok(held.iter().map(|_| Ok(None)).collect())
     }
 
     fn release(&mut self, _seat: u16) -> io::Result<()> {
