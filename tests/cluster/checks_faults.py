@@ -428,3 +428,29 @@ def read_only_mount(c):
     finally:
         c.forwarders[0].kill()
         c.read_only(0, on=False)
+
+
+@check(("gluster",))
+def turns_read_only(c):
+    """The volume turns read-only under forwarders that serve: a change is refused, or waits; then it goes on."""
+    one, other, path = c.agent(0), c.agent(1), c.tide + "/kept"
+    one.write_file(path, b"kept")
+    c.backend.set("features.read-only", "on")
+    try:
+        told = None
+        until("a change is refused", lambda: not try_write(one, c.tide + "/more"), 30, 0.5)
+        try:
+            one.unlink(path)
+        except OSError as error:
+            told = error
+        if told is None or told.errno not in (errno.EROFS, errno.ETIMEDOUT):
+            raise Failed(f"unlink on a volume that is read-only: {told!r}")
+        settle(2 * float(TTL_MS or 8000) / 1000, "leases that cannot be renewed are over")
+        seats = [index for index in range(len(c.io)) if "is lost" in open(c.log_of(index)).read()]
+        same("forwarders that gave their seats up", seats, list(range(len(c.io))))
+    finally:
+        c.backend.set("features.read-only", "off")
+    until("changes go on", lambda: try_write(other, c.tide + "/after"), 60, 1)
+    same("what was not removed", other.read_file(path), b"kept")
+    one.unlink(path)
+    return repr(told)

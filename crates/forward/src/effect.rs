@@ -21,9 +21,8 @@ use tidegate_wire::{Caller, Handle, Op, Outcome, Status};
 /// row already holds an intent of this request (from a holder of the seat that died), its outcome
 /// is looked up first; if it holds the result, that is returned. An error of kind
 /// [`Access::UnknownHandle`] leaves no result, because nothing was tried, and so does
-/// [`Access::NotHeld`], because the next holder of the seat finds out what was. With
-/// [`Access::Unsettled`] the intent stays, and is looked up before the next change at that seat.
-/// `payload` is the bytes of an append, else empty.
+/// [`Access::NotHeld`], because the next holder of the seat finds out what was. `payload` is the
+/// bytes of an append, else empty.
 pub fn perform(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -50,11 +49,12 @@ pub fn perform(
         return result;
     }
     if log.begun
+        && !matches!(op, Op::Append { .. })
         && let Err(Access::Errno(errno)) = result
         && may_be_done_in_part(errno)
         && files.copies_may_differ()
     {
-        result = failed(files, row, payload, errno);
+        result = failed(files, row, errno);
     }
     if let Some(result) = recordable(&result) {
         if log.begun {
@@ -64,7 +64,7 @@ pub fn perform(
         } else {
             table::record(&*row.table, row.row, row.sequence, &result);
         }
-    } else if log.begun && result != Err(Access::Unsettled) {
+    } else if log.begun {
         // An unknown handle was found out after the intent: the effect was refused as a whole. Or
         // the seat was lost since: what the back end has of the intent stays as it is.
         table::clear(&*row.table, row.row);
@@ -72,17 +72,14 @@ pub fn perform(
     result
 }
 
-/// The result of an operation that was begun and failed where copies of a file may differ: what is
-/// seen of it afterwards is in all of them, and took effect. Nothing of what is not seen is left.
-fn failed(
-    files: &mut dyn Files,
-    row: &RowAddress,
-    payload: &[u8],
-    errno: Errno,
-) -> Result<Outcome, Access> {
+/// The result of an operation that was begun and failed where copies of what it changes may differ:
+/// what is seen of it afterwards took effect.
+fn failed(files: &mut dyn Files, row: &RowAddress, errno: Errno) -> Result<Outcome, Access> {
     let record = table::read(&*row.table, row.row);
-    let intent = Intent::decode(&record.intent).expect("it was stored for this operation");
-    let seen = look_up(files, &intent, Some(payload)).map_err(unsettled)?;
+    let Some(intent) = Intent::decode(&record.intent) else {
+        return Err(errno.into());
+    };
+    let seen = look_up(files, &intent, None).map_err(unknown)?;
     seen.ok_or(errno.into())
 }
 
@@ -99,10 +96,10 @@ fn may_be_done_in_part(errno: Errno) -> bool {
     errors.contains(&errno)
 }
 
-/// The error of a look-up as one of the operation that it was for, of which it says nothing.
-fn unsettled(access: Access) -> Access {
+/// The error of a look-up as one of the operation that it was for: nobody knows what came of it.
+fn unknown(access: Access) -> Access {
     match access {
-        Access::Errno(_) => Access::Unsettled,
+        Access::Errno(_) => Errno::EIO.into(),
         access => access,
     }
 }
@@ -127,7 +124,7 @@ fn settle(files: &mut dyn Files, row: &RowAddress, payload: Option<&[u8]>) -> Re
     // Where the bytes make no sense their checksum is right all the same, so another version wrote
     // them: nothing can be looked up, and the row is emptied.
     let outcome = match Intent::decode(&record.intent) {
-        Some(intent) => look_up(files, &intent, payload).map_err(unsettled)?,
+        Some(intent) => look_up(files, &intent, payload)?,
         None => None,
     };
     match outcome {
@@ -199,13 +196,6 @@ fn earlier(
     payload: &[u8],
 ) -> Result<Option<Result<Outcome, Access>>, Access> {
     let (state, sequence) = table::peek(&*row.table, row.row);
-    if state == RowState::Intent && sequence != row.sequence {
-        // The client has given that one up, but not what it may have left on the back end.
-        match settle(files, row, None) {
-            Ok(()) | Err(Access::UnknownHandle) => return Ok(None),
-            Err(access) => return Err(access),
-        }
-    }
     if state == RowState::Empty || sequence != row.sequence {
         return Ok(None);
     }
@@ -222,7 +212,7 @@ fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status
     match result {
         Ok(outcome) => Some(Ok(outcome.clone())),
         Err(Access::Errno(errno)) => Some(Err(Status::Errno(errno.0))),
-        Err(Access::UnknownHandle | Access::NotHeld | Access::Unsettled) => None,
+        Err(Access::UnknownHandle | Access::NotHeld) => None,
     }
 }
 

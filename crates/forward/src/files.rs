@@ -46,9 +46,6 @@ pub enum Access {
     UnknownHandle,
     /// Nothing was tried, or not all: the seat that the call was for is not held here any more.
     NotHeld,
-    /// What came of an operation cannot be looked up now: nothing is told, and when the request
-    /// comes again, it is looked up again.
-    Unsettled,
 }
 
 impl From<Access> for Status {
@@ -57,7 +54,6 @@ impl From<Access> for Status {
             Access::Errno(errno) => Status::Errno(errno.0),
             Access::UnknownHandle => Status::UnknownHandle,
             Access::NotHeld => Status::NotMySeat,
-            Access::Unsettled => Status::TryLater,
         }
     }
 }
@@ -202,6 +198,11 @@ pub trait Files {
     /// which too few copies had room.
     fn copies_may_differ(&self) -> bool {
         false
+    }
+    /// An append at `offset` of `len` bytes failed, and what the copies of the file hold of it
+    /// could not be looked up: they are made alike before [`Files::size`] tells the end again.
+    fn doubt_end(&mut self, handle: Handle, (offset, len): (u64, u64)) {
+        let _ = (handle, offset, len);
     }
     /// Has all copies that the back end keeps of a file be as one of them was found: with these
     /// bytes at this offset, or without any, with its end there. Does nothing unless

@@ -408,9 +408,7 @@ fn root(files: &mut PosixFiles) -> Result<Attr, StartError> {
     files.root().map_err(|access| {
         let error = match access {
             Access::Errno(errno) => io::Error::from_raw_os_error(errno.0.into()),
-            Access::UnknownHandle | Access::NotHeld | Access::Unsettled => {
-                io::ErrorKind::NotFound.into()
-            }
+            Access::UnknownHandle | Access::NotHeld => io::ErrorKind::NotFound.into(),
         };
         StartError::System {
             what: "the export's root",

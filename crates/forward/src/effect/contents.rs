@@ -1,7 +1,7 @@
 //! Operations whose evidence is a size or a value: append, setattr, extended attributes.
 
 use super::intent::{HEAD_MAX, Intent, hash};
-use super::{Log, found, is_full, remains};
+use super::{Log, found, is_full, remains, unknown};
 use crate::files::{Access, Errno, Files};
 use alloc::vec::Vec;
 use tidegate_wire::frame::checksum;
@@ -49,14 +49,16 @@ pub(super) fn append(
     if done == 0 && !files.copies_may_differ() {
         return Err(error.into());
     }
-    if let Some(outcome) = was_appended(files, handle, (offset, len), sum, payload)? {
-        return Ok(outcome);
-    }
-    if done > 0 && files.size(handle)? > offset {
+    match look_for_append(files, handle, (offset, len), sum, payload) {
+        Ok(Found::Whole) => Ok(Outcome::Appended { offset, len }),
         // What others wrote behind it would go with it.
-        return Ok(Outcome::Appended { offset, len: done });
+        Ok(Found::Others) if done > 0 => Ok(Outcome::Appended { offset, len: done }),
+        Ok(Found::Others | Found::Nothing) => Err(error.into()),
+        Err(access) => {
+            files.doubt_end(handle, (offset, len));
+            Err(unknown(access))
+        }
     }
-    Err(error.into())
 }
 
 fn head(payload: &[u8]) -> &[u8] {
@@ -65,8 +67,7 @@ fn head(payload: &[u8]) -> &[u8] {
 
 /// All bytes are there, ours by their checksum; a part of them is cut off again, if it is ours as
 /// far as can be told: by `known`, which is the payload, or its head where the request is not
-/// there. A file that has grown past the place through others' writes keeps what it has. Whatever
-/// it is, all copies of the file hold it afterwards.
+/// there. A file that has grown past the place through others' writes keeps what it has.
 pub(super) fn was_appended(
     files: &mut dyn Files,
     handle: Handle,
@@ -74,14 +75,36 @@ pub(super) fn was_appended(
     sum: u32,
     known: &[u8],
 ) -> Result<Option<Outcome>, Access> {
+    let found = look_for_append(files, handle, (offset, len), sum, known)?;
+    Ok((found == Found::Whole).then_some(Outcome::Appended { offset, len }))
+}
+
+/// What there is of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// All of it.
+    Whole,
+    /// Nothing, in no copy of the file.
+    Nothing,
+    /// Others' bytes in its place, the same ones in all copies.
+    Others,
+}
+
+fn look_for_append(
+    files: &mut dyn Files,
+    handle: Handle,
+    (offset, len): (u64, u64),
+    sum: u32,
+    known: &[u8],
+) -> Result<Found, Access> {
     let size = files.size(handle);
     let Some(size) = remains(files, size, Errno::ENOENT)? else {
-        return Ok(None);
+        return Ok(Found::Nothing);
     };
     let end = offset.saturating_add(len);
     let Some(part) = size.min(end).checked_sub(offset) else {
         // Others have made it shorter since.
-        return Ok(None);
+        return Ok(Found::Nothing);
     };
     let there = match part {
         0 => Vec::new(),
@@ -89,25 +112,28 @@ pub(super) fn was_appended(
     };
     if there.len() as u64 != part {
         // It ends elsewhere by now, or in the copy that was read.
-        return Err(Access::Unsettled);
+        return Err(Errno::EIO.into());
     }
     if part == len && checksum(&there) == sum {
         return match files.align_copies(handle, offset, &there) {
             Err(access) if is_full(access) && size == end => {
                 end_at(files, handle, size, offset)?;
-                Ok(None)
+                Ok(Found::Nothing)
             }
-            aligned => aligned.map(|()| Some(Outcome::Appended { offset, len })),
+            aligned => aligned.map(|()| Found::Whole),
         };
     }
     let both = there.len().min(known.len());
     if part < len && there[..both] == known[..both] {
         end_at(files, handle, size, offset)?;
-    } else {
-        // Ours was lost with its node, and somebody else's is there.
-        files.align_copies(handle, offset, &there)?;
+        return Ok(Found::Nothing);
     }
-    Ok(None)
+    // Ours was lost with its node, and somebody else's is there.
+    files.align_copies(handle, offset, &there)?;
+    if size < end {
+        files.align_copies(handle, size, &[])?;
+    }
+    Ok(Found::Others)
 }
 
 /// Cuts a file of that size to `end`, in all copies: one may be longer than the one that was seen,
@@ -152,16 +178,12 @@ pub(super) fn was_set(
 ) -> Result<Option<Outcome>, Access> {
     let attr = files.attr(handle);
     let attr = remains(files, attr, Errno::ENOENT)?;
-    let (Some(wanted), Some(attr)) = (set.size.filter(|wanted| *wanted != size), attr) else {
+    let Some(wanted) = set.size.filter(|wanted| *wanted != size) else {
         return Ok(None);
     };
-    if !shows(&attr, set) {
-        if attr.size == size {
-            // Another copy may have the new one.
-            files.align_copies(handle, size, &[])?;
-        }
+    let Some(attr) = attr.filter(|attr| shows(attr, set)) else {
         return Ok(None);
-    }
+    };
     files.align_copies(handle, wanted, &[])?;
     if set.atime.is_none() && set.mtime.is_none() {
         return Ok(Some(Outcome::Attr(attr)));

@@ -323,8 +323,9 @@ impl Seat {
         seated.rows_busy &= !(1 << row.index);
         seated.rows_ended |= 1 << row.index;
         let table = self.table.as_ref().expect("a held seat has a table");
-        let stays = [Status::UnknownHandle, Status::TryLater].map(Some);
-        if stays.contains(&pending.failure) && table::peek(&**table, number).0 == RowState::Intent {
+        if pending.failure == Some(Status::UnknownHandle)
+            && table::peek(&**table, number).0 == RowState::Intent
+        {
             self.unresolved.push(number);
         }
     }

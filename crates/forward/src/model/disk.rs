@@ -39,6 +39,10 @@ pub(super) struct Inodes {
     /// Of so many appends one is refused for want of room in one of the copies; 0: none.
     refused_one_in: u64,
     appends: u64,
+    /// So many times a size cannot be asked for after a refusal.
+    blind: u32,
+    /// Files whose copies are made alike from an offset on before their size is told.
+    pub(super) doubted: BTreeMap<Handle, u64>,
 }
 
 /// In which of a file's two copies is what failed.
@@ -87,6 +91,8 @@ impl Disk {
             copies_trusted: false,
             refused_one_in: 0,
             appends: 0,
+            blind: 0,
+            doubted: BTreeMap::new(),
         };
         inodes.add(None, DIRECTORY | 0o777);
         inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;
@@ -145,6 +151,11 @@ impl Disk {
     /// From now on one append of so many is refused, because a copy has no room for it.
     pub fn refuse_one_in(&self, appends: u64) {
         self.lock().refused_one_in = appends;
+    }
+
+    /// So many sizes are EIO.
+    pub fn blind(&self, times: u32) {
+        self.lock().blind = times;
     }
 
     /// Forwarders believe that all copies are alike, which is wrong.
@@ -305,6 +316,17 @@ impl Inodes {
         self.write(handle.inode, mount);
         self.of(handle)?.data.write(offset, bytes);
         Ok(())
+    }
+
+    /// An error instead of a size.
+    pub(super) fn see(&mut self) -> Result<(), Errno> {
+        match self.blind {
+            0 => Ok(()),
+            _ => {
+                self.blind -= 1;
+                Err(Errno::EIO)
+            }
+        }
     }
 
     /// What [`Files::copies_may_differ`](crate::Files::copies_may_differ) says.

@@ -545,9 +545,20 @@ impl Files for ModelFiles {
     }
 
     fn size(&mut self, handle: Handle) -> Done<u64> {
+        self.disk.lock().see()?;
         let size = self.attr(handle)?.size;
         self.end = Some((handle, size));
+        let mut inodes = self.disk.lock();
+        if let Some(offset) = inodes.doubted.remove(&handle) {
+            let found = inodes.of(handle)?.data.read(offset, size);
+            inodes.align(handle, offset, &found)?;
+            inodes.align(handle, size, &[])?;
+        }
         Ok(size)
+    }
+
+    fn doubt_end(&mut self, handle: Handle, (offset, _): (u64, u64)) {
+        self.disk.lock().doubted.insert(handle, offset);
     }
 
     fn copies_may_differ(&self) -> bool {

@@ -11,6 +11,7 @@ mod bypass;
 mod caller;
 mod data;
 mod direct;
+mod doubts;
 mod export;
 mod groups;
 mod listing;
@@ -180,7 +181,6 @@ fn as_io_error(access: tidegate_forward::Access) -> std::io::Error {
         }
         tidegate_forward::Access::UnknownHandle => std::io::ErrorKind::NotFound.into(),
         tidegate_forward::Access::NotHeld => std::io::Error::other(NOT_HELD),
-        tidegate_forward::Access::Unsettled => std::io::ErrorKind::WouldBlock.into(),
     }
 }
 
@@ -202,7 +202,12 @@ impl Files for PosixFiles {
     }
 
     fn size(&mut self, handle: Handle) -> Done<u64> {
-        self.size_now(handle)
+        let size = self.size_now(handle)?;
+        if let Some(range) = self.export.doubts.of(handle) {
+            self.end_copies_alike(handle, size, range)?;
+            self.export.doubts.settle(handle);
+        }
+        Ok(size)
     }
 
     fn create(
@@ -410,6 +415,19 @@ impl Files for PosixFiles {
 
     fn copies_may_differ(&self) -> bool {
         !self.export.trust.copies
+    }
+
+    fn doubt_end(&mut self, handle: Handle, range: (u64, u64)) {
+        if !self.copies_may_differ() {
+            return;
+        }
+        let inode = handle.inode;
+        let what = "copies of a file may differ at its end: an append failed, and so did the look \
+                    at what came of it";
+        match self.export.doubts.add(handle, range) {
+            true => tracing::warn!(inode, "{what}; they are made alike before the next one"),
+            false => tracing::error!(inode, "{what}; there are too many to remember this one"),
+        }
     }
 
     fn align_copies(&mut self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {

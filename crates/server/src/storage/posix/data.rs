@@ -170,6 +170,29 @@ impl PosixFiles {
         Ok(written)
     }
 
+    /// Has all copies of a file hold what one shows of a range at its end, which is at `size`.
+    pub(super) fn end_copies_alike(
+        &self,
+        handle: Handle,
+        size: u64,
+        (offset, len): (u64, u64),
+    ) -> Done<()> {
+        let end = size.min(offset.saturating_add(len));
+        if end > offset {
+            let found = self.read_whole(handle, offset, end - offset)?;
+            if found.len() as u64 != end - offset {
+                // The copy that was read ends elsewhere.
+                return Err(Errno::EIO.into());
+            }
+            self.write_copies_alike(handle, offset, &found)?;
+        }
+        match end == size {
+            true => self.write_copies_alike(handle, size, &[]),
+            // Others have written behind it since.
+            false => Ok(()),
+        }
+    }
+
     /// Writes what was found of a file, or sets its end, so that the back end does so to each copy.
     pub(super) fn write_copies_alike(&self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
         if self.export.trust.copies {

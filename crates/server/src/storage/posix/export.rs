@@ -10,6 +10,7 @@ pub(crate) use hidden::{
 use super::bypass::Bypass;
 use super::caller::Own;
 use super::direct::DirectState;
+use super::doubts::Doubts;
 use super::opens::Opens;
 use super::stamps::Stamps;
 use super::sys::{self, Done, no};
@@ -117,6 +118,7 @@ pub(super) struct Export {
     pub(super) bypass: Bypass,
     pub(super) trust: Trust,
     pub(super) stamps: Stamps,
+    pub(super) doubts: Doubts,
     /// Held while a mode is widened for a moment, so that two threads do not restore each other's.
     widening: Mutex<()>,
 }
@@ -165,6 +167,7 @@ impl Export {
             bypass: Bypass::new(options.trust),
             trust: options.trust,
             stamps,
+            doubts: Doubts::default(),
             widening: Mutex::new(()),
             hidden_path,
         })

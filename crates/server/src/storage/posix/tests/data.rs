@@ -70,6 +70,12 @@ fn copies_that_may_differ_are_written_as_one_was_found() {
         rig.files.align_copies(file, 1, b"ab").expect("bytes");
         rig.files.align_copies(file, 3, b"").expect("end");
         assert_eq!(rig.files.read_at(file, 0, 9).expect("read"), expected);
+        rig.files.doubt_end(file, (1, 2));
+        let doubted = |rig: &Rig| rig.files.export.doubts.of(file).is_some();
+        assert_eq!(doubted(&rig), !trust.copies);
+        assert_eq!(rig.files.size(file), Ok(expected.len() as u64));
+        assert!(!doubted(&rig));
+        assert_eq!(rig.files.read_at(file, 0, 9).expect("read"), expected);
     }
 }
 

@@ -1,0 +1,71 @@
+//! Files whose copies may differ at their ends (GlusterFS): an append failed, and what came of it
+//! could not be looked up. They are made alike before the size of such a file is told again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tidegate_wire::Handle;
+
+/// Most files that are remembered.
+const FILES_MAX: usize = 65_536;
+
+/// Which files are in doubt, and the range of the append: offset and length.
+#[derive(Default)]
+pub(super) struct Doubts {
+    /// So that nothing is locked while there are none.
+    any: AtomicBool,
+    ranges: Mutex<BTreeMap<Handle, (u64, u64)>>,
+}
+
+impl Doubts {
+    /// A range is in doubt from now on, unless an earlier one of the file is; false if there is no
+    /// room to remember it.
+    pub(super) fn add(&self, handle: Handle, range: (u64, u64)) -> bool {
+        let mut ranges = self.lock();
+        if ranges.len() >= FILES_MAX && !ranges.contains_key(&handle) {
+            return false;
+        }
+        ranges.entry(handle).or_insert(range);
+        self.any.store(true, Ordering::Release);
+        true
+    }
+
+    /// The range of a file that is in doubt.
+    pub(super) fn of(&self, handle: Handle) -> Option<(u64, u64)> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.lock().get(&handle).copied()
+    }
+
+    /// All copies of a file are alike.
+    pub(super) fn settle(&self, handle: Handle) {
+        let mut ranges = self.lock();
+        ranges.remove(&handle);
+        self.any.store(!ranges.is_empty(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Handle, (u64, u64)>> {
+        // Nothing here is left half done by a panic.
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_doubt_of_a_file_stays_until_it_is_settled() {
+        let doubts = Doubts::default();
+        let file = |inode| Handle { inode, birth: 0 };
+        assert!(doubts.add(file(1), (10, 5)) && doubts.add(file(1), (20, 5)));
+        assert_eq!(doubts.of(file(1)), Some((10, 5)));
+        assert_eq!(doubts.of(file(2)), None);
+        doubts.settle(file(1));
+        assert_eq!(doubts.of(file(1)), None);
+        assert!(!doubts.any.load(Ordering::Acquire));
+        assert!((0..FILES_MAX as u64).all(|inode| doubts.add(file(inode), (0, 1))));
+        assert!(!doubts.add(file(u64::MAX), (0, 1)) && doubts.add(file(0), (0, 1)));
+    }
+}
