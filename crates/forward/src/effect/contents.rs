@@ -55,7 +55,9 @@ pub(super) fn append(
         Ok(Found::Others) if done > 0 => Ok(Outcome::Appended { offset, len: done }),
         Ok(Found::Others | Found::Nothing) => Err(error.into()),
         Err(access) => {
-            files.doubt_end(handle, (offset, len));
+            if matches!(access, Access::Errno(_)) {
+                files.doubt_end(handle, (offset, len));
+            }
             Err(unknown(access))
         }
     }

@@ -41,8 +41,6 @@ pub(super) struct Inodes {
     appends: u64,
     /// So many times a size cannot be asked for after a refusal.
     blind: u32,
-    /// Files whose copies are made alike from an offset on before their size is told.
-    pub(super) doubted: BTreeMap<Handle, u64>,
 }
 
 /// In which of a file's two copies is what failed.
@@ -92,7 +90,6 @@ impl Disk {
             refused_one_in: 0,
             appends: 0,
             blind: 0,
-            doubted: BTreeMap::new(),
         };
         inodes.add(None, DIRECTORY | 0o777);
         inodes.inodes.get_mut(&ROOT).expect("just made").attr.nlink = 2;

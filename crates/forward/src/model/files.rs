@@ -6,7 +6,7 @@ use super::disk::{
 use super::{KILLED, Mount, Switch};
 use crate::files::{Access, Errno, Files};
 use std::boxed::Box;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::MutexGuard;
 use std::vec::Vec;
 use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, SetTime, Statfs};
@@ -26,6 +26,8 @@ pub struct ModelFiles {
     mount: Option<Mount>,
     /// The file whose size was asked for last, and what it is: a write there is an append.
     end: Option<(Handle, u64)>,
+    /// Files whose copies are made alike from an offset on before their size is told.
+    doubted: BTreeMap<Handle, u64>,
 }
 
 impl ModelFiles {
@@ -39,6 +41,7 @@ impl ModelFiles {
         ModelFiles {
             mount,
             end: None,
+            doubted: BTreeMap::new(),
             disk,
             switch,
             process,
@@ -548,17 +551,18 @@ impl Files for ModelFiles {
         self.disk.lock().see()?;
         let size = self.attr(handle)?.size;
         self.end = Some((handle, size));
-        let mut inodes = self.disk.lock();
-        if let Some(offset) = inodes.doubted.remove(&handle) {
-            let found = inodes.of(handle)?.data.read(offset, size);
-            inodes.align(handle, offset, &found)?;
+        if let Some(offset) = self.doubted.get(&handle) {
+            let mut inodes = self.disk.lock();
+            let found = inodes.of(handle)?.data.read(*offset, size);
+            inodes.align(handle, *offset, &found)?;
             inodes.align(handle, size, &[])?;
+            self.doubted.remove(&handle);
         }
         Ok(size)
     }
 
     fn doubt_end(&mut self, handle: Handle, (offset, _): (u64, u64)) {
-        self.disk.lock().doubted.insert(handle, offset);
+        self.doubted.insert(handle, offset);
     }
 
     fn copies_may_differ(&self) -> bool {

@@ -382,12 +382,13 @@ impl LeasedSeats {
 
     /// Loses those of the seats that could not be renewed which keep others from going on.
     fn lose_late(&mut self, began: Time, failed: Vec<(u16, io::Error)>, renewal: &mut Renewal) {
+        let between_ns = self.options.ttl_ns / u64::from(RENEWALS);
         // The next try may be late, or fail.
-        let last_try = began + self.options.ttl_ns / u64::from(RENEWALS) * 2;
+        let last_try = began + 2 * between_ns;
         for (seat, error) in failed {
             let until = self.held[&seat].until;
             let mut others = self.held.values().filter(|held| !held.lost);
-            if last_try >= until && others.any(|held| held.until > until) {
+            if last_try >= until && others.any(|held| held.until >= until + between_ns) {
                 self.held.get_mut(&seat).expect("it is held").lose();
                 let why = format!("its lease cannot be renewed: {error}");
                 renewal.lost.push((seat, why));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::effect::perform;
 use crate::host::RowAddress;
-use crate::model::{Copies, Disk, ModelTable, Switch};
+use crate::model::{Copies, Disk, ModelFiles, ModelTable, Switch};
 use crate::table::SeatTable;
 use std::sync::Arc;
 use tidegate_wire::Op;
@@ -91,14 +91,13 @@ fn what_others_wrote_in_the_place_of_an_append_is_in_all_copies() {
 /// Appends to a file of 10 bytes of which one copy of two took an append that was refused.
 fn after_a_refusal(refused: Access, before: impl Fn(&Disk) + Send + Sync + Copy + 'static) {
     for copies in [Copies::Seen, Copies::Unseen] {
-        let (told, disk) = appended_on(true, move |disk, _| {
+        let (told, disk, mut files) = appended_on(true, move |disk, _| {
             disk.keep_copies(copies);
             disk.set_room(0);
             before(disk);
         });
         assert_eq!(told, Err(refused), "{copies:?}");
         disk.set_room(u64::MAX);
-        let mut files = disk.files(&Switch::new());
         let root = disk.root().handle;
         let file = files.lookup(None, root, b"f").expect("there").handle;
         let end = files.size(file).expect("there");
@@ -227,14 +226,14 @@ fn appended(
     persists: bool,
     meanwhile: impl Fn(&Disk, Handle) + Send + Sync + 'static,
 ) -> (Result<Outcome, Access>, std::vec::Vec<u8>) {
-    let (told, disk) = appended_on(persists, meanwhile);
+    let (told, disk, _) = appended_on(persists, meanwhile);
     (told, disk.contents("f").expect("there"))
 }
 
 fn appended_on(
     persists: bool,
     meanwhile: impl Fn(&Disk, Handle) + Send + Sync + 'static,
-) -> (Result<Outcome, Access>, Disk) {
+) -> (Result<Outcome, Access>, Disk, ModelFiles) {
     let disk = Disk::new();
     let mut files = disk.files(&Switch::new());
     let root = disk.root().handle;
@@ -257,7 +256,7 @@ fn appended_on(
     let mut append = || perform(&mut files, None, &op, Some(&row), b"record");
     let told = append();
     assert_eq!(append(), told, "asked for again");
-    (told, disk)
+    (told, disk, files)
 }
 
 #[test]

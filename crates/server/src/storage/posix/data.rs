@@ -184,7 +184,12 @@ impl PosixFiles {
                 // The copy that was read ends elsewhere.
                 return Err(Errno::EIO.into());
             }
-            self.write_copies_alike(handle, offset, &found)?;
+            match self.write_copies_alike(handle, offset, &found) {
+                Err(Access::Errno(Errno::ENOSPC | Errno::EDQUOT)) if end == size => {
+                    return self.write_copies_alike(handle, offset, &[]);
+                }
+                written => written?,
+            }
         }
         match end == size {
             true => self.write_copies_alike(handle, size, &[]),
