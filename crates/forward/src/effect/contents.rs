@@ -92,6 +92,7 @@ enum Found {
     Others,
 }
 
+/// Looks what there is of an append: all copies of the file have it whole afterwards, or none has.
 fn look_for_append(
     files: &mut dyn Files,
     handle: Handle,
