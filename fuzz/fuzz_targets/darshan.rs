@@ -1,6 +1,6 @@
 //! A Darshan log from anywhere: importing must not panic, and what is imported must be a trace.
 //!
-//! Run with `cargo +nightly fuzz run darshan`.
+//! Run with `tools/fuzz run 60 darshan`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

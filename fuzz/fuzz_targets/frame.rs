@@ -1,7 +1,7 @@
 //! Bytes from a hostile peer: decoding must not panic, and what decodes must encode to itself.
 //!
 //! The checksums are made right first, or the fuzzer would never get past them.
-//! Run with `cargo +nightly fuzz run frame`.
+//! Run with `tools/fuzz run 60 frame`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

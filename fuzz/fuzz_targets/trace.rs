@@ -1,7 +1,7 @@
 //! A trace from anywhere: reading must not panic, and what decodes must encode to itself.
 //!
 //! The checksums are made right first, or the fuzzer would never get past them.
-//! Run with `cargo +nightly fuzz run trace`.
+//! Run with `tools/fuzz run 60 trace`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

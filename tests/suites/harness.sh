@@ -1,5 +1,6 @@
 #!/bin/bash
-# The comparison of programs itself: two plain directories agree, and every planted difference is found.
+# What judges: two plain directories agree and every planted difference is found; `make check` goes on
+# after a part that failed, and names it.
 . "$(dirname "$0")/../lib.sh"
 compare=$REPO/tests/programs/compare planted=$REPO/tests/programs/selftest
 mkdir -p "$WORK/first" "$WORK/second"
@@ -22,4 +23,21 @@ mkdir -p "$WORK/behind" "$WORK/one" "$WORK/two"
 mkdir "$WORK/behind/links"
 check "the exported directory is compared too" not "$compare" --backend "$WORK/behind" \
   "$WORK/one" "$WORK/two" links
+
+note "a check of which two parts fail"
+mkdir "$WORK/bin"
+cat > "$WORK/bin/cargo" <<'END'
+#!/bin/bash
+case $1 in
+  clippy) echo 'error: could not compile `tidegate-wire`'; exit 101;;
+  test) printf '\nfailures:\n    frame::tests::planted\n\n'; exit 101;;
+esac
+END
+chmod +x "$WORK/bin/cargo"
+code=0
+PATH=$WORK/bin:$PATH CARGO_TARGET_DIR=$WORK/target "$REPO/tools/parts" check > "$WORK/out" || code=$?
+check "it fails" test $code = 1
+check "it goes on after the first" grep -qx "make check: 2 of 3 parts failed; .*" "$WORK/out"
+check "it names the test at its end" grep -qx "      test frame::tests::planted" <(tail -n 4 "$WORK/out")
+check "and what was not compiled" grep -q "tidegate-wire" <(tail -n 4 "$WORK/out")
 verdict

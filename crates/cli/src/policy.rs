@@ -32,7 +32,7 @@ enum Action {
         /// The policy's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// Its options, as in the configuration's [scheduler] section
+        /// Its options, as in the configuration's `[scheduler]` section
         #[arg(value_name = "KEY=VALUE")]
         options: Vec<String>,
     },

@@ -45,7 +45,7 @@ pub struct Up {
     /// Scheduling policy of the forwarders; `tidegate policy list` lists them [default: fifo]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// File with rules of shares, [[app]] and [[group]], for all forwarders [default: none]
+    /// File with rules of shares, `[[app]]` and `[[group]]`, for all forwarders [default: none]
     #[arg(long, value_name = "FILE")]
     shares: Option<PathBuf>,
     /// How data reaches DIR: buffered (through the page cache) or direct (past it)

@@ -13,7 +13,7 @@ pub enum Op {
     Bye,
     /// Renews the lease.
     Ping,
-    /// State of the forwarder as JSON ([`Outcome::Text`]).
+    /// State of the forwarder as JSON ([`Outcome::Text`](super::Outcome::Text)).
     Status,
     /// Changes the policy at run time: TOML text as under `[scheduler]` in the configuration.
     SetPolicy {
@@ -305,7 +305,7 @@ pub enum Op {
         /// Held before the seat changed hands.
         reclaim: bool,
     },
-    /// Finds a lock in the way ([`Outcome::Lock`]). Seat: file.
+    /// Finds a lock in the way ([`Outcome::Lock`](super::Outcome::Lock)). Seat: file.
     TestLock {
         /// The file.
         handle: Handle,
