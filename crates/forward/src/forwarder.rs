@@ -93,7 +93,7 @@ pub struct Forwarder {
     shares: InForce,
     capacity: Capacity,
     counters: Counters,
-    /// What is noted of requests in hand, by their number; empty unless it is recorded.
+    /// What is noted of outstanding requests, by their number; empty unless it is recorded.
     noted: Vec<Noted>,
     recorded: Option<Recorded>,
     /// How the host's storage works, if it has said so.
@@ -345,7 +345,7 @@ impl Forwarder {
         self.outputs.push_back(Output::Start { job, work });
     }
 
-    /// A job is done; what does not come from a job in hand is not believed.
+    /// A job is done; what does not come from an outstanding job is not believed.
     fn finished(&mut self, job: JobId, result: JobResult) {
         let (serial, place) = ((job.0 >> 32) as u32, job.0 as u32);
         if self.jobs.get(place).is_none_or(|(its, _)| *its != serial) {

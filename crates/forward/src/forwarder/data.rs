@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
 use tidegate_wire::{Lens, Op, Outcome, Status};
 
-/// The scheduler's name for extent number `index` of a request in hand.
+/// The scheduler's name for extent number `index` of an outstanding request.
 fn request_id(key: Key, index: usize) -> RequestId {
     RequestId(u64::from(key) << 16 | index as u64)
 }
@@ -114,7 +114,7 @@ impl Forwarder {
 
     fn arrived(&mut self, request: Request) {
         let accepted = self.scheduler.handle(self.now, Input::Arrived(request));
-        accepted.expect("there is room, and the id is that of a request in hand");
+        accepted.expect("there is room, and the id is that of an outstanding request");
     }
 
     /// What the client says of a request, for the policies.

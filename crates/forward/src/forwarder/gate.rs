@@ -142,8 +142,8 @@ impl Forwarder {
             .clients
             .get_mut(&pending.client)
             .expect("its client has state");
-        let place = client.place_of(pending.id).expect("it is in hand");
-        client.in_hand.remove(place);
+        let place = client.place_of(pending.id).expect("it is outstanding");
+        client.outstanding.remove(place);
         let (conn, ended) = (client.replies_on(pending.conn), client.ended);
         let payload_len = match &result {
             Ok(Outcome::Data { lens }) => {

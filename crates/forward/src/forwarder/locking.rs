@@ -90,7 +90,7 @@ impl Forwarder {
     pub(super) fn cancel_lock(&mut self, key: Key, request: u64) {
         let client = &self.clients[&self.requests[key].client];
         if let Ok(place) = client.place_of(request) {
-            let (_, waits) = client.in_hand[place];
+            let (_, waits) = client.outstanding[place];
             let handle = match self.requests[waits].op {
                 Some(Op::SetLock { handle, .. }) => Some(handle),
                 _ => None,

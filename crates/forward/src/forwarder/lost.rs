@@ -127,8 +127,8 @@ impl Forwarder {
         }
         let client = self.clients.get_mut(&pending.client);
         let client = client.expect("its client has state");
-        let place = client.place_of(pending.id).expect("it is in hand");
-        client.in_hand.remove(place);
+        let place = client.place_of(pending.id).expect("it is outstanding");
+        client.outstanding.remove(place);
         client.answered_early += 1;
         self.answered_early += 1;
         let reply = Reply {

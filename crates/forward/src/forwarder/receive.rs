@@ -1,4 +1,4 @@
-//! A request comes in: what the peer must not do, and what is already in hand.
+//! A request comes in: what the peer must not do, and what is already outstanding.
 
 use super::Forwarder;
 use super::request::{Key, Path, Pending, whole_file};
@@ -40,15 +40,15 @@ impl Forwarder {
         let id = request.id;
         let place = match state.place_of(id) {
             Err(place) => place,
-            // It is in hand.
+            // It is outstanding.
             Ok(place) => {
-                let (_, key) = state.in_hand[place];
+                let (_, key) = state.outstanding[place];
                 self.requests[key].conn = conn;
                 return self.free(slot);
             }
         };
         let credits = self.config.credits;
-        if state.in_hand.len() >= credits as usize {
+        if state.outstanding.len() >= credits as usize {
             let reason = format!("more than {credits} unanswered requests");
             return self.refuse_request(conn, slot, reason);
         }
@@ -59,7 +59,7 @@ impl Forwarder {
         pending.hints.app = state.app_of(pending.hints.app);
         pending.takes_turns = takes_turns(&pending, state.pipelining);
         let key = self.requests.insert(pending);
-        state.in_hand.insert(place, (id, key));
+        state.outstanding.insert(place, (id, key));
         if self.config.record {
             self.note_arrival(key);
         }

@@ -15,7 +15,8 @@ struct Times {
     finished: Option<Time>,
 }
 
-/// What is noted of a request in hand. The place of an answered one is used again, with its memory.
+/// What is noted of an outstanding request. An answered one leaves its place, and the memory of it,
+/// to another.
 #[derive(Default)]
 pub(super) struct Noted {
     arrived: Time,

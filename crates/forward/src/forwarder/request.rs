@@ -1,11 +1,11 @@
-//! One request in hand: from its arrival until its reply.
+//! One outstanding request: from its arrival until its reply.
 
 use crate::host::{ConnId, SlotId};
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::{Caller, Extent, Handle, Hints, Op, Request, Row, SetAttr, Status, frame};
 
-/// Number of a request in hand.
+/// Number of an outstanding request.
 pub(super) type Key = u32;
 
 /// How a request is carried out.

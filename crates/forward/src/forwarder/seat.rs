@@ -23,7 +23,7 @@ pub(super) enum State {
     Serving,
     /// The owner wants it, or the forwarder stops.
     Draining,
-    /// It is somebody else's by now, or may be: what is in hand of it ends.
+    /// It is somebody else's by now, or may be: its outstanding requests end.
     Lost,
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Client {
     /// When it was last heard.
     pub(super) seen: Time,
     /// Unanswered requests: id and number, by id.
-    pub(super) in_hand: Vec<(u64, Key)>,
+    pub(super) outstanding: Vec<(u64, Key)>,
     /// Requests that were answered while their jobs went on.
     pub(super) answered_early: usize,
     /// What the kernel said, once, to fsyncs that nobody waited for any more.
@@ -64,11 +64,14 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Where a request with this id is among those in hand, or would be. New ids are the largest.
+    /// Where a request with this id is among the outstanding ones, or would be. New ids are the
+    /// largest.
     pub(super) fn place_of(&self, id: u64) -> Result<usize, usize> {
-        match self.in_hand.last() {
-            Some((last, _)) if *last >= id => self.in_hand.binary_search_by_key(&id, |(id, _)| *id),
-            _ => Err(self.in_hand.len()),
+        match self.outstanding.last() {
+            Some((last, _)) if *last >= id => {
+                self.outstanding.binary_search_by_key(&id, |(id, _)| *id)
+            }
+            _ => Err(self.outstanding.len()),
         }
     }
 }
@@ -196,7 +199,7 @@ impl Forwarder {
             trusted,
             pipelining: Pipelining::default(),
             seen: Time(0),
-            in_hand: Vec::new(),
+            outstanding: Vec::new(),
             answered_early: 0,
             unsynced: Vec::new(),
             allowed: BTreeSet::new(),
@@ -398,22 +401,22 @@ impl Forwarder {
 
     /// Requests of an ended client that have not begun will never be.
     fn end_waiting(&mut self, client: u64) {
-        let in_hand: Vec<Key> = self.clients[&client]
-            .in_hand
+        let outstanding: Vec<Key> = self.clients[&client]
+            .outstanding
             .iter()
             .map(|(_, key)| *key)
             .collect();
-        for key in in_hand {
+        for key in outstanding {
             if self.stop_waiting(key) {
                 self.answer(key, Err(Status::Errno(Errno::EINTR.0)));
             }
         }
     }
 
-    /// Lets an ended client's rows and name go once nothing of it is in hand.
+    /// Lets an ended client's rows and name go once nothing of it is outstanding.
     pub(super) fn forget_if_ended(&mut self, client: u64) {
         let done = |it: &Client| {
-            let idle = it.in_hand.is_empty() && it.answered_early == 0;
+            let idle = it.outstanding.is_empty() && it.answered_early == 0;
             it.ended && idle && it.conn.is_none()
         };
         if !self.clients.get(&client).is_some_and(done) {

@@ -311,7 +311,7 @@ impl Forwarder {
                 client.uid,
                 client.conn.is_some(),
                 client.connections(),
-                client.in_hand.len(),
+                client.outstanding.len(),
                 self.opens.count(client.id),
                 self.locks.count(client.id)
             )

@@ -103,7 +103,7 @@ fn a_newer_connection_closes_the_older_and_gets_its_replies() {
     let request = tester.send(&mut host, create(tester.root(), "file", true), &[]);
     tester.connect(&mut host, peer(0));
     assert!(was_closed(&host, older));
-    // The same request again is in hand already: one job, one reply, to the present connection.
+    // The request is outstanding already: one job, one reply, to the present connection.
     let repeated = Request {
         replay: true,
         ..request.clone()
