@@ -10,8 +10,8 @@ use tidegate_wire::{LockKind, Op, Outcome, Reply, Status, frame};
 const EPROTO: u16 = 71;
 
 impl Forwarder {
-    /// The request's seat is served here: generation, row, then on.
-    pub(super) fn gate(&mut self, key: Key) {
+    /// Passes a request into its seat, which is served here: checks its generation and takes its row.
+    pub(super) fn enter_seat_gate(&mut self, key: Key) {
         let pending = &self.requests[key];
         let (client, generation) = (pending.client, pending.generation);
         let has_row = pending.row.is_some();
@@ -39,7 +39,7 @@ impl Forwarder {
         pending.active = true;
         self.seats.near(pending.seat).count_active(true);
         match pending.path {
-            Path::Here => self.keep(key),
+            Path::Here => self.run_local(key),
             _ => self.permit(key),
         }
     }
@@ -91,8 +91,8 @@ impl Forwarder {
         true
     }
 
-    /// Operations on what the forwarder itself keeps.
-    fn keep(&mut self, key: Key) {
+    /// Carries out an operation on what the forwarder itself keeps.
+    fn run_local(&mut self, key: Key) {
         match self.requests[key].op() {
             Op::Close { handle, open } => {
                 let (handle, open) = (*handle, *open);
@@ -169,7 +169,7 @@ impl Forwarder {
             self.tell_served(key, &pending, &reply);
         }
         self.send(conn, &pending, reply);
-        self.leave_gate(&pending);
+        self.leave_seat_gate(&pending);
         if pending.has_turn {
             self.end_turn(&pending);
         }

@@ -153,7 +153,7 @@ impl Forwarder {
     /// The job of a request that was answered early has ended.
     pub(super) fn end_early(&mut self, pending: &Pending) {
         self.free(pending.slot);
-        self.leave_gate(pending);
+        self.leave_seat_gate(pending);
         if pending.has_turn {
             self.end_turn(pending);
         }

@@ -33,7 +33,7 @@ impl Forwarder {
         let seat = self.requests[key].seat;
         let own = seat == self.config.forwarder;
         match self.seats[seat].state {
-            State::Serving => return self.gate(key),
+            State::Serving => return self.enter_seat_gate(key),
             State::Draining | State::Lost => return self.answer(key, Err(Status::NotMySeat)),
             _ if self.aside => return self.answer(key, Err(Status::NotMySeat)),
             State::Away if !own && !self.config.fail_over => {
@@ -202,7 +202,7 @@ impl Forwarder {
             let Some(key) = self.seat_mut(number).waiting.pop_front() else {
                 return;
             };
-            self.gate(key);
+            self.enter_seat_gate(key);
         }
     }
 
@@ -290,8 +290,8 @@ impl Forwarder {
         }
     }
 
-    /// A request of the seat is done.
-    pub(super) fn leave_gate(&mut self, pending: &Pending) {
+    /// Takes an answered request out of its seat.
+    pub(super) fn leave_seat_gate(&mut self, pending: &Pending) {
         if pending.row_number.is_none() && !pending.active {
             return;
         }
