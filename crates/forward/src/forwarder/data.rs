@@ -1,6 +1,6 @@
 //! Reads and writes: extents through the scheduler, batches to the host, results to their requests.
 
-use super::request::{Key, Path, whole_file};
+use super::request::{Dispatch, Key, whole_file};
 use super::{Forwarder, IoPart, Running};
 use crate::files::Access;
 use crate::host::Job;
@@ -23,7 +23,7 @@ impl Forwarder {
     pub(super) fn begin_data(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         let (Op::Read { extents, .. } | Op::Write { extents, .. }) = pending.op() else {
-            unreachable!("its path says that it has extents");
+            unreachable!("its dispatch says that it has extents");
         };
         let extents_len = 1 + extents.rest.len();
         let busy = extents.iter().filter(|extent| extent.len > 0).count() as u32;
@@ -63,8 +63,8 @@ impl Forwarder {
             let request = Request {
                 id: request_id(key, index),
                 file: FileId(handle.inode),
-                direction: match self.requests[key].path {
-                    Path::Data(direction) => direction,
+                direction: match self.requests[key].dispatch {
+                    Dispatch::Data(direction) => direction,
                     _ => unreachable!("only data requests have extents"),
                 },
                 offset: extent.offset,
@@ -98,7 +98,7 @@ impl Forwarder {
     }
 
     fn schedule_whole(&mut self, key: Key) {
-        let handle = whole_file(self.requests[key].op()).expect("its path says so");
+        let handle = whole_file(self.requests[key].op()).expect("its dispatch says so");
         self.requests[key].parts_left = 1;
         let request = Request {
             id: request_id(key, 0),
@@ -189,7 +189,7 @@ impl Forwarder {
     fn start_batch(&mut self, batch: &mut [Request]) {
         self.counters.batches += 1;
         let (first, _) = parts_of(batch[0].id.0);
-        if self.requests[first].path == Path::Whole {
+        if self.requests[first].dispatch == Dispatch::WholeFile {
             assert!(batch.len() == 1, "a whole-file operation shares no batch");
             self.note_dispatch(first, 0);
             return self.begin_operation(first);
@@ -356,8 +356,8 @@ impl Forwarder {
             ended |= u64::from(*done) < pending.extent(index + 1).1.len;
             sum += u64::from(*done);
         }
-        match pending.path {
-            Path::Data(Direction::Write) => Outcome::Written { len: sum },
+        match pending.dispatch {
+            Dispatch::Data(Direction::Write) => Outcome::Written { len: sum },
             _ => Outcome::Data {
                 lens: Lens { first, rest },
             },

@@ -1,7 +1,7 @@
 //! Where a request passes into a seat that is served, and where every reply leaves.
 
 use super::Forwarder;
-use super::request::{Key, Path, Pending};
+use super::request::{Dispatch, Key, Pending};
 use super::seat::State;
 use crate::host::Output;
 use crate::table::{self, RowState};
@@ -38,8 +38,8 @@ impl Forwarder {
         let pending = &mut self.requests[key];
         pending.active = true;
         self.seats.near(pending.seat).count_active(true);
-        match pending.path {
-            Path::Here => self.run_local(key),
+        match pending.dispatch {
+            Dispatch::Local => self.run_local(key),
             _ => self.permit(key),
         }
     }
@@ -110,12 +110,12 @@ impl Forwarder {
 
     /// Carries a request out that may be.
     pub(super) fn begin(&mut self, key: Key) {
-        match self.requests[key].path {
-            Path::Data(_) => self.begin_data(key),
-            Path::Whole => self.begin_whole(key),
-            Path::Names => self.begin_names(key),
-            Path::Open => self.begin_open(key),
-            Path::Plain | Path::Reach | Path::Here => self.begin_operation(key),
+        match self.requests[key].dispatch {
+            Dispatch::Data(_) => self.begin_data(key),
+            Dispatch::WholeFile => self.begin_whole(key),
+            Dispatch::Names => self.begin_names(key),
+            Dispatch::Open => self.begin_open(key),
+            Dispatch::BackEnd | Dispatch::Reach | Dispatch::Local => self.begin_operation(key),
         }
     }
 

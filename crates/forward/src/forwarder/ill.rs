@@ -1,7 +1,7 @@
 //! What is wrong with the back end, for the status: what the host says of it, and what calls to it
 //! say.
 
-use super::request::{Key, Path};
+use super::request::{Dispatch, Key};
 use super::{Forwarder, Running};
 use crate::files::{Access, Errno};
 use crate::host::JobResult;
@@ -121,7 +121,7 @@ impl Forwarder {
         key.is_some_and(|key| {
             let pending = &self.requests[key];
             // Changes of names and attributes have a row.
-            pending.row.is_some() || pending.path == Path::Data(Direction::Write)
+            pending.row.is_some() || pending.dispatch == Dispatch::Data(Direction::Write)
         })
     }
 }

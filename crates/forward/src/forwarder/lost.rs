@@ -6,7 +6,7 @@
 //! finds in the table what was begun. The seat is let go when its jobs have ended.
 
 use super::ill::is_away;
-use super::request::{Key, Path, Pending};
+use super::request::{Dispatch, Key, Pending};
 use super::seat::State;
 use super::seats::TAKING_NS;
 use super::{Forwarder, Running};
@@ -184,8 +184,8 @@ impl Forwarder {
             self.requests[key].wait_until = Some(until);
             self.wake_by(until);
         }
-        match self.requests[key].path {
-            Path::Reach => self.begin(key),
+        match self.requests[key].dispatch {
+            Dispatch::Reach => self.begin(key),
             _ => self.permit(key),
         }
     }
@@ -340,6 +340,6 @@ impl Forwarder {
 
 /// These ask the back end and no seat.
 fn is_of_no_seat(pending: &Pending) -> bool {
-    let asks = pending.code == frame::FSYNC || pending.path == Path::Reach;
+    let asks = pending.code == frame::FSYNC || pending.dispatch == Dispatch::Reach;
     asks && !pending.active
 }

@@ -59,7 +59,7 @@ impl Forwarder {
     pub(super) fn begin_open(&mut self, key: Key) {
         let pending = &self.requests[key];
         let Op::Open { handle, .. } = *pending.op() else {
-            unreachable!("its path says so");
+            unreachable!("its dispatch says so");
         };
         if self.opens.count(pending.client) >= OPENS_MAX {
             return self.answer(key, Err(Status::Errno(ENFILE)));
@@ -82,7 +82,7 @@ impl Forwarder {
             write,
         } = *pending.op()
         else {
-            unreachable!("its path says so");
+            unreachable!("its dispatch says so");
         };
         let file = self
             .opens

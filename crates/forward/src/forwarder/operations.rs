@@ -1,6 +1,6 @@
 //! Operations that the host carries out as jobs, and the order of those that change names.
 
-use super::request::{Key, Path, directories};
+use super::request::{Dispatch, Key, directories};
 use super::{Forwarder, Running};
 use crate::files::Access;
 use crate::host::Job;
@@ -52,7 +52,7 @@ impl NameQueues {
 
 impl Forwarder {
     pub(super) fn begin_names(&mut self, key: Key) {
-        let directories = directories(self.requests[key].op()).expect("its path says so");
+        let directories = directories(self.requests[key].op()).expect("its dispatch says so");
         if self.names.enter(key, directories) {
             self.begin_operation(key);
         }
@@ -66,9 +66,9 @@ impl Forwarder {
         }
         let pending = &mut self.requests[key];
         let caller = pending.caller.take();
-        let op = match pending.path {
+        let op = match pending.dispatch {
             // What names, opens or syncs is read again when the job is done.
-            Path::Names | Path::Open => pending.op.clone(),
+            Dispatch::Names | Dispatch::Open => pending.op.clone(),
             _ if pending.code == frame::FSYNC => pending.op.clone(),
             _ => pending.op.take(),
         };
@@ -85,25 +85,26 @@ impl Forwarder {
     }
 
     pub(super) fn operation_finished(&mut self, key: Key, result: Result<Outcome, Access>) {
-        let reaches = self.requests[key].path == Path::Reach;
+        let reaches = self.requests[key].dispatch == Dispatch::Reach;
         let result = result.map_err(|access| match access {
             // The back end did not say that the path leads elsewhere: it could not be asked.
             Access::Errno(_) if reaches && self.has_lapsed() => Status::NotMySeat,
             // Also "not held": the storage thread saw it sooner than this forwarder was told.
             access => access.into(),
         });
-        match self.requests[key].path {
-            Path::Whole => {
+        match self.requests[key].dispatch {
+            Dispatch::WholeFile => {
                 self.whole_finished(key);
                 self.answer(key, result);
             }
-            Path::Names => {
-                let directories = directories(self.requests[key].op()).expect("its path says so");
+            Dispatch::Names => {
+                let directories =
+                    directories(self.requests[key].op()).expect("its dispatch says so");
                 let next = self.names.leave(key, directories);
                 self.answer(key, result);
                 self.begin_next_names(next);
             }
-            Path::Open => self.open_finished(key, result),
+            Dispatch::Open => self.open_finished(key, result),
             _ => self.answer(key, result),
         }
     }
@@ -113,7 +114,7 @@ impl Forwarder {
             .into_iter()
             .flatten()
         {
-            let directories = directories(self.requests[key].op()).expect("its path says so");
+            let directories = directories(self.requests[key].op()).expect("its dispatch says so");
             if self.names.is_first(key, directories) {
                 self.begin_operation(key);
             }

@@ -1,7 +1,7 @@
 //! A request comes in: what the peer must not do, and what is already outstanding.
 
 use super::Forwarder;
-use super::request::{Key, Path, Pending, whole_file};
+use super::request::{Dispatch, Key, Pending, whole_file};
 use super::turns::takes_turns;
 use crate::files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
@@ -128,7 +128,7 @@ impl Forwarder {
         if pending.takes_turns && self.turns.cancel(pending) {
             return true;
         }
-        pending.path == Path::Here && self.locks.cancel(key)
+        pending.dispatch == Dispatch::Local && self.locks.cancel(key)
     }
 }
 

@@ -2,7 +2,7 @@
 //! [`crate::Config::record`] nothing is noted.
 
 use super::Forwarder;
-use super::request::{Key, Path, Pending};
+use super::request::{Dispatch, Key, Pending};
 use crate::host::{Output, Served};
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
@@ -116,7 +116,7 @@ impl Forwarder {
             dispatched: noted.first.dispatched,
             finished: noted.first.finished,
         };
-        if let Path::Data(direction) = pending.path {
+        if let Dispatch::Data(direction) = pending.dispatch {
             return self.tell_extents(
                 key,
                 pending,
@@ -146,7 +146,7 @@ impl Forwarder {
     /// One fact for each extent. Bytes count up to the first extent that is short.
     fn tell_extents(&mut self, key: Key, pending: &Pending, reply: &Reply, served: Served) {
         let (Op::Read { handle, extents } | Op::Write { handle, extents }) = pending.op() else {
-            unreachable!("its path says that it has extents");
+            unreachable!("its dispatch says that it has extents");
         };
         let mut left = match &reply.result {
             Ok(Outcome::Written { len }) => *len,

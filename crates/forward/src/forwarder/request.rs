@@ -10,21 +10,21 @@ pub(super) type Key = u32;
 
 /// How a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    /// Its extents go through the scheduler.
+pub(super) enum Dispatch {
+    /// The scheduler orders its extents.
     Data(Direction),
-    /// It goes through the scheduler as a write of the whole file.
-    Whole,
-    /// It waits for its turn in one or two directories.
+    /// The scheduler orders it as a write of the whole file.
+    WholeFile,
+    /// It waits until it is the first in the queues of one or two directories.
     Names,
-    /// It opens a file.
+    /// It opens a file: the host checks the right to it.
     Open,
-    /// It makes a file known here, whatever seats are held: straight to the host.
+    /// It makes a file known here, whatever seats are held. The host carries it out at once.
     Reach,
-    /// It goes straight to the host.
-    Plain,
-    /// It concerns the forwarder's own state only.
-    Here,
+    /// The host carries it out at once.
+    BackEnd,
+    /// The forwarder answers it from its own state.
+    Local,
 }
 
 /// See the file's first line.
@@ -44,7 +44,7 @@ pub(super) struct Pending {
     pub(super) hints: Hints,
     /// None while a job has it.
     pub(super) op: Option<Op>,
-    pub(super) path: Path,
+    pub(super) dispatch: Dispatch,
     /// It asks for a name or an attribute; that there is none is an ordinary answer.
     pub(super) looks_up: bool,
     pub(super) slot: Option<SlotId>,
@@ -93,7 +93,7 @@ impl Pending {
             row: request.row,
             caller: request.caller,
             hints: request.hints.unwrap_or_default(),
-            path: path(&request.op),
+            dispatch: dispatch(&request.op),
             looks_up: matches!(request.op, Op::Lookup { .. } | Op::Getxattr { .. }),
             op: Some(request.op),
             slot,
@@ -173,11 +173,11 @@ pub(super) fn directories(op: &Op) -> Option<(Handle, Option<Handle>)> {
     }
 }
 
-fn path(op: &Op) -> Path {
+fn dispatch(op: &Op) -> Dispatch {
     match op {
-        Op::Read { .. } => Path::Data(Direction::Read),
-        Op::Write { .. } => Path::Data(Direction::Write),
-        Op::Open { .. } => Path::Open,
+        Op::Read { .. } => Dispatch::Data(Direction::Read),
+        Op::Write { .. } => Dispatch::Data(Direction::Write),
+        Op::Open { .. } => Dispatch::Open,
         Op::Close { .. }
         | Op::SetLock { .. }
         | Op::TestLock { .. }
@@ -193,10 +193,10 @@ fn path(op: &Op) -> Path {
         | Op::Drain { .. }
         | Op::Application { .. }
         | Op::ShareMemory { .. }
-        | Op::RegisterMemory { .. } => Path::Here,
-        Op::Reach { .. } => Path::Reach,
-        _ if whole_file(op).is_some() => Path::Whole,
-        _ if directories(op).is_some() => Path::Names,
-        _ => Path::Plain,
+        | Op::RegisterMemory { .. } => Dispatch::Local,
+        Op::Reach { .. } => Dispatch::Reach,
+        _ if whole_file(op).is_some() => Dispatch::WholeFile,
+        _ if directories(op).is_some() => Dispatch::Names,
+        _ => Dispatch::BackEnd,
     }
 }

@@ -69,7 +69,7 @@
 //! Keys may be added; those that are here keep their names and meaning.
 
 use super::Forwarder;
-use super::request::{Path, Pending};
+use super::request::{Dispatch, Pending};
 use crate::files::Errno;
 use crate::host::HostCounts;
 use alloc::boxed::Box;
@@ -141,8 +141,8 @@ impl Forwarder {
                 return;
             }
         };
-        let direction = match (pending.path, &reply.result) {
-            (Path::Data(direction), _) => direction,
+        let direction = match (pending.dispatch, &reply.result) {
+            (Dispatch::Data(direction), _) => direction,
             (_, Ok(Outcome::Appended { .. })) => Direction::Write,
             _ => return,
         };
