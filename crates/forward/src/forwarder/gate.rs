@@ -16,7 +16,7 @@ impl Forwarder {
         let (client, generation) = (pending.client, pending.generation);
         let has_row = pending.row.is_some();
         let seat = self.seats.near(pending.seat);
-        if seat.is_news_to(client, generation) {
+        if seat.client_is_stale(client, generation) {
             return self.answer(key, Err(Status::NewGeneration));
         }
         let leaves_state = match pending.op() {

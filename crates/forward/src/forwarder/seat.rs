@@ -45,8 +45,8 @@ pub(super) struct Seat {
     pub(super) grace_until: Option<Time>,
     /// It ends when its time has come: nobody knows who may want to reclaim something.
     pub(super) whole_grace: bool,
-    /// When clients of the last holder that have not come here lose their rows.
-    pub(super) strangers_until: Option<Time>,
+    /// When clients that the last holder knew, and that have not come here, lose their rows.
+    pub(super) unseen_clients_expire_at: Option<Time>,
     /// Rows whose intents could not be looked up so far.
     pub(super) unresolved: Vec<u32>,
     pub(super) resolving: u32,
@@ -164,7 +164,7 @@ impl Seat {
             waiting: VecDeque::new(),
             grace_until: None,
             whole_grace: false,
-            strangers_until: None,
+            unseen_clients_expire_at: None,
             unresolved: Vec::new(),
             resolving: 0,
             active: 0,
@@ -211,7 +211,7 @@ impl Seat {
 
     /// This process was stopped: clients have so much longer.
     pub(super) fn pause(&mut self, gap: u64) {
-        for until in [&mut self.grace_until, &mut self.strangers_until] {
+        for until in [&mut self.grace_until, &mut self.unseen_clients_expire_at] {
             *until = until.map(|until| until + gap);
         }
     }
@@ -223,8 +223,8 @@ impl Seat {
         (table, number)
     }
 
-    /// Whether the client must first learn that the seat changed hands.
-    pub(super) fn is_news_to(&mut self, client: u64, generation: u64) -> bool {
+    /// Whether the client knows an older generation of the seat, or none: it must recover first.
+    pub(super) fn client_is_stale(&mut self, client: u64, generation: u64) -> bool {
         let seated = self.clients.get_mut(&client);
         if generation == self.generation {
             if let Some(seated) = seated {

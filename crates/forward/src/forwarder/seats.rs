@@ -142,9 +142,9 @@ impl Forwarder {
         seat.whole_grace = table.may_lack_holders();
         let reclaiming = reclaiming || seat.whole_grace;
         seat.grace_until = reclaiming.then_some(now + grace);
-        seat.strangers_until = (!seat.clients.is_empty()).then_some(now + lease);
+        seat.unseen_clients_expire_at = (!seat.clients.is_empty()).then_some(now + lease);
         seat.table = Some(table);
-        for until in [seat.grace_until, seat.strangers_until] {
+        for until in [seat.grace_until, seat.unseen_clients_expire_at] {
             until.into_iter().for_each(|until| self.wake_by(until));
         }
         if damaged > 0 {
@@ -374,12 +374,12 @@ impl Forwarder {
         if due(self.seats[number].grace_until) {
             self.end_grace(number);
         }
-        if due(self.seats[number].strangers_until) {
-            self.seat_mut(number).strangers_until = None;
+        if due(self.seats[number].unseen_clients_expire_at) {
+            self.seat_mut(number).unseen_clients_expire_at = None;
             let seat = &self.seats[number];
             let all = seat.clients.keys().copied();
-            let strangers: Vec<u64> = all.filter(|it| !self.clients.contains_key(it)).collect();
-            for client in strangers {
+            let unseen: Vec<u64> = all.filter(|it| !self.clients.contains_key(it)).collect();
+            for client in unseen {
                 self.leave_seat(number, client);
             }
         }
@@ -389,7 +389,7 @@ impl Forwarder {
             .iter()
             .filter_map(|key| self.requests[*key].wait_until);
         let next = waits.filter(|_| taking).min();
-        for until in [next, seat.grace_until, seat.strangers_until]
+        for until in [next, seat.grace_until, seat.unseen_clients_expire_at]
             .into_iter()
             .flatten()
         {
