@@ -379,7 +379,7 @@ impl Forwarder {
     }
 
     fn nothing_left(&self) -> bool {
-        self.requests.len() == 0 && self.jobs.len() == 0 && self.seats.are_away()
+        self.requests.len() == 0 && self.jobs.len() == 0 && self.seats.all_released()
     }
 
     fn log(&mut self, text: impl Into<Box<str>>) {

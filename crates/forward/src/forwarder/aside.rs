@@ -47,7 +47,7 @@ impl Forwarder {
         self.log("this forwarder is set aside no longer: it takes its own seat again");
         let own = self.config.forwarder;
         // One that still drains is asked for when it has been released.
-        if self.seats[own].is_away() {
+        if self.seats[own].is_released() {
             self.take_seat(own);
         }
     }

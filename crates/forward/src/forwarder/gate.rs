@@ -15,7 +15,7 @@ impl Forwarder {
         let pending = &self.requests[key];
         let (client, generation) = (pending.client, pending.generation);
         let has_row = pending.row.is_some();
-        let seat = self.seats.near(pending.seat);
+        let seat = self.seats.entry(pending.seat);
         if seat.client_is_stale(client, generation) {
             return self.answer(key, Err(Status::NewGeneration));
         }
@@ -37,7 +37,7 @@ impl Forwarder {
         }
         let pending = &mut self.requests[key];
         pending.active = true;
-        self.seats.near(pending.seat).count_active(true);
+        self.seats.entry(pending.seat).count_active(true);
         match pending.dispatch {
             Dispatch::Local => self.run_local(key),
             _ => self.permit(key),
@@ -48,7 +48,7 @@ impl Forwarder {
     fn enter_row(&mut self, key: Key) -> bool {
         let pending = &mut self.requests[key];
         let row = pending.row.expect("asked for rows only");
-        let seat = self.seats.near(pending.seat);
+        let seat = self.seats.entry(pending.seat);
         let (table, number) = seat.row(pending.client, row.index);
         let (mut state, stored) = table::peek(table, number);
         let again = state == RowState::Done && stored == row.sequence;
@@ -153,7 +153,7 @@ impl Forwarder {
             _ => 0,
         };
         let seat = &self.seats[pending.seat];
-        let ours = seat.is_held() && seat.state != State::Lost;
+        let ours = seat.has_lock() && seat.state != State::Lost;
         let held = ours && !matches!(result, Err(Status::NotMySeat));
         let reply = Reply {
             id: pending.id,

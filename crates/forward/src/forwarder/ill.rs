@@ -76,7 +76,7 @@ impl Forwarder {
             return Some(told.into());
         }
         let seconds = |since: Time| self.now.since(since) / 1_000_000_000;
-        let wants_seats = !self.seats.are_away();
+        let wants_seats = !self.seats.all_released();
         if let Some(since) = self.lapsed_at().filter(|_| wants_seats)
             && seconds(since) > 0
         {
@@ -94,7 +94,7 @@ impl Forwarder {
             );
             return Some(text.into());
         }
-        let holds = self.seats.iter().any(|(_, seat)| seat.is_held());
+        let holds = self.seats.iter().any(|(_, seat)| seat.has_lock());
         let since = self.late_since().filter(|_| holds)?;
         let text = format!(
             "the lease of the seats was renewed {} s ago last: what keeps it (the back end, or \

@@ -82,7 +82,7 @@ impl Forwarder {
     fn wait_for_lock(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         if core::mem::replace(&mut pending.active, false) {
-            self.seats.near(pending.seat).count_active(false);
+            self.seats.entry(pending.seat).count_active(false);
         }
     }
 

@@ -63,7 +63,7 @@ impl Forwarder {
 
     /// When the lease was renewed last, as long as there are seats that it is needed for.
     pub(super) fn last_renewal(&self) -> Option<Time> {
-        self.renewed_at.filter(|_| !self.seats.are_away())
+        self.renewed_at.filter(|_| !self.seats.all_released())
     }
 
     /// Whether no seat may be served until the lease is renewed.
@@ -90,7 +90,7 @@ impl Forwarder {
             }
         }
         for number in self.seats.numbers() {
-            if self.seats[number].is_held() {
+            if self.seats[number].has_lock() {
                 self.log(format!(
                     "seat {number} is lost: its lease could not be renewed in time"
                 ));
@@ -101,7 +101,7 @@ impl Forwarder {
 
     pub(super) fn seat_lost(&mut self, number: u16) {
         let state = self.seats[number].state;
-        if !matches!(state, State::Serving | State::Resolving | State::Draining) {
+        if !matches!(state, State::Held | State::Resolving | State::Draining) {
             return;
         }
         self.seats.lose(number);
@@ -285,7 +285,7 @@ impl Forwarder {
     pub(super) fn answer_holding(&mut self, key: Key, result: Result<Outcome, Status>) {
         let pending = &mut self.requests[key];
         let number = pending.seat;
-        let seat = self.seats.near(number);
+        let seat = self.seats.entry(number);
         // What is on its way may be the mark that this answer relies on.
         let told = !seat.marks_changed && !seat.persisting && seat.answers.is_empty();
         if result.is_err() || told {
@@ -300,7 +300,7 @@ impl Forwarder {
 
     /// Has the table persisted for the answers that wait for it, unless that is under way.
     fn persist_marks(&mut self, number: u16) {
-        let seat = self.seats.near(number);
+        let seat = self.seats.entry(number);
         if seat.persisting || seat.answers.is_empty() {
             return;
         }
@@ -324,7 +324,7 @@ impl Forwarder {
         answers: Vec<(Key, Result<Outcome, Status>)>,
         done: bool,
     ) {
-        let seat = self.seats.near(number);
+        let seat = self.seats.entry(number);
         seat.persisting = false;
         seat.marks_changed |= !done;
         // The seat is not let go between two answers.
@@ -333,7 +333,7 @@ impl Forwarder {
             self.answer(key, if done { result } else { Err(Status::TryLater) });
         }
         self.persist_marks(number);
-        self.seats.near(number).count_active(false);
+        self.seats.entry(number).count_active(false);
         self.release_if_idle(number);
     }
 }

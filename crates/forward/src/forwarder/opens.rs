@@ -99,7 +99,7 @@ impl Forwarder {
         if result.is_ok() && lives {
             if file.opens.insert((client, open)) {
                 self.opens.note(client, handle, open);
-                self.seats.near(seat).hold(client, true);
+                self.seats.entry(seat).hold(client, true);
             }
             for (wanted, direction) in [(read, false), (write, true)] {
                 if wanted {
@@ -125,7 +125,7 @@ impl Forwarder {
         if file.opens.remove(&(client, open)) {
             self.opens.forget(client, handle, open);
             let seat = self.config.layout.seat_of_file(handle);
-            self.seats.near(seat).hold(client, false);
+            self.seats.entry(seat).hold(client, false);
         }
     }
 
@@ -143,7 +143,7 @@ impl Forwarder {
         }
         file.closing = true;
         let seat = self.config.layout.seat_of_file(handle);
-        self.seats.near(seat).count_active(true);
+        self.seats.entry(seat).count_active(true);
         self.start(Running::Closed { handle }, Job::Closed { handle });
     }
 
@@ -158,7 +158,7 @@ impl Forwarder {
             self.begin_open(key);
         }
         let seat = self.config.layout.seat_of_file(handle);
-        self.seats.near(seat).count_active(false);
+        self.seats.entry(seat).count_active(false);
         self.release_if_idle(seat);
     }
 

@@ -14,16 +14,17 @@ const GIVEN_BACK_MIN: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Somebody else's, or nobody's.
-    Away,
+    /// Another forwarder holds it, or none does.
+    Released,
     /// The host was asked for the lock, at that time.
     Taking(Time),
     /// The lock is held; intents in the table are being looked up.
     Resolving,
-    Serving,
-    /// The owner wants it, or the forwarder stops.
+    /// The lock is held, and requests are served.
+    Held,
+    /// Its owner wants it, or the forwarder stops: what was accepted is finished.
     Draining,
-    /// It is somebody else's by now, or may be: its outstanding requests end.
+    /// Another forwarder may hold it by now: its outstanding requests end.
     Lost,
 }
 
@@ -60,43 +61,43 @@ pub(super) struct Seat {
     pub(super) answers: Vec<(Key, Result<Outcome, Status>)>,
 }
 
-/// The seats of the layout that are not away, which are few, however many there are.
+/// The seats of the layout that are not released, which are few, however many there are.
 pub(super) struct Seats {
-    near: BTreeMap<u16, Seat>,
-    away: Seat,
+    seats: BTreeMap<u16, Seat>,
+    released: Seat,
     /// How many of them are lost.
     lost: usize,
 }
 
 impl Seats {
-    /// All are away.
+    /// All are released.
     pub(super) fn new() -> Seats {
         Seats {
-            near: BTreeMap::new(),
-            away: Seat::away(),
+            seats: BTreeMap::new(),
+            released: Seat::released(),
             lost: 0,
         }
     }
 
-    /// A seat that may be away, and then has nothing to change.
+    /// A seat, unless it is released and so has nothing to change.
     pub(super) fn get_mut(&mut self, seat: u16) -> Option<&mut Seat> {
-        self.near.get_mut(&seat)
+        self.seats.get_mut(&seat)
     }
 
     /// A seat that is taken or held, or will be.
-    pub(super) fn near(&mut self, seat: u16) -> &mut Seat {
-        self.near.entry(seat).or_insert_with(Seat::away)
+    pub(super) fn entry(&mut self, seat: u16) -> &mut Seat {
+        self.seats.entry(seat).or_insert_with(Seat::released)
     }
 
-    /// The seat is away again.
+    /// The seat is released again.
     pub(super) fn remove(&mut self, seat: u16) {
-        let seat = self.near.remove(&seat);
+        let seat = self.seats.remove(&seat);
         self.lost -= usize::from(seat.is_some_and(|seat| seat.state == State::Lost));
     }
 
-    /// A seat that is held is lost, until it is away.
+    /// Marks a seat as lost, which it stays until it is released.
     pub(super) fn lose(&mut self, seat: u16) {
-        self.near(seat).state = State::Lost;
+        self.entry(seat).state = State::Lost;
         self.lost += 1;
     }
 
@@ -105,23 +106,23 @@ impl Seats {
         self.lost > 0
     }
 
-    /// Those that are not away, by number.
+    /// Those that are not released, by number.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Seat)> {
-        self.near.iter().map(|(number, seat)| (*number, seat))
+        self.seats.iter().map(|(number, seat)| (*number, seat))
     }
 
     /// The same, to be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
-        self.near.values_mut()
+        self.seats.values_mut()
     }
 
     /// Their numbers.
     pub(super) fn numbers(&self) -> Vec<u16> {
-        self.near.keys().copied().collect()
+        self.seats.keys().copied().collect()
     }
 
-    pub(super) fn are_away(&self) -> bool {
-        self.near.is_empty()
+    pub(super) fn all_released(&self) -> bool {
+        self.seats.is_empty()
     }
 }
 
@@ -129,7 +130,7 @@ impl core::ops::Index<u16> for Seats {
     type Output = Seat;
 
     fn index(&self, seat: u16) -> &Seat {
-        self.near.get(&seat).unwrap_or(&self.away)
+        self.seats.get(&seat).unwrap_or(&self.released)
     }
 }
 
@@ -152,9 +153,9 @@ pub(super) struct Seated {
 }
 
 impl Seat {
-    pub(super) fn away() -> Seat {
+    pub(super) fn released() -> Seat {
         Seat {
-            state: State::Away,
+            state: State::Released,
             generation: 0,
             table: None,
             clients: BTreeMap::new(),
@@ -174,13 +175,13 @@ impl Seat {
         }
     }
 
-    pub(super) fn is_away(&self) -> bool {
-        self.state == State::Away
+    pub(super) fn is_released(&self) -> bool {
+        self.state == State::Released
     }
 
     /// The lock is held.
-    pub(super) fn is_held(&self) -> bool {
-        !matches!(self.state, State::Away | State::Taking(_))
+    pub(super) fn has_lock(&self) -> bool {
+        !matches!(self.state, State::Released | State::Taking(_))
     }
 
     /// When the host was asked for its lock, unless it has answered.
@@ -198,11 +199,11 @@ impl Seat {
     /// For the status: a word for the state, and the clients with rows.
     pub(super) fn describe(&self) -> (&'static str, usize) {
         let word = match self.state {
-            State::Away => "away",
+            State::Released => "away",
             State::Taking(_) => "taking",
             State::Resolving => "resolving",
-            State::Serving if self.in_grace() => "grace",
-            State::Serving => "serving",
+            State::Held if self.in_grace() => "grace",
+            State::Held => "serving",
             State::Draining => "draining",
             State::Lost => "lost",
         };

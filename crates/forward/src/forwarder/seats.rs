@@ -19,7 +19,7 @@ pub(super) const TAKING_NS: u64 = 1_000_000_000;
 
 impl Forwarder {
     fn seat_mut(&mut self, seat: u16) -> &mut Seat {
-        self.seats.near(seat)
+        self.seats.entry(seat)
     }
 
     /// Asks the host for a seat's lock.
@@ -33,17 +33,17 @@ impl Forwarder {
         let seat = self.requests[key].seat;
         let own = seat == self.config.forwarder;
         match self.seats[seat].state {
-            State::Serving => return self.enter_seat_gate(key),
+            State::Held => return self.enter_seat_gate(key),
             State::Draining | State::Lost => return self.answer(key, Err(Status::NotMySeat)),
             _ if self.aside => return self.answer(key, Err(Status::NotMySeat)),
-            State::Away if !own && !self.config.fail_over => {
+            State::Released if !own && !self.config.fail_over => {
                 return self.answer(key, Err(Status::NotMySeat));
             }
             // The host takes one seat after another.
-            State::Away if self.hanging_take().is_some() => {
+            State::Released if self.hanging_take().is_some() => {
                 return self.answer(key, Err(Status::NotMySeat));
             }
-            State::Away => self.take_seat(seat),
+            State::Released => self.take_seat(seat),
             // For the own seat the host may wait for a stand-in, and each request waits a little.
             State::Taking(since) => {
                 let late = match own {
@@ -82,11 +82,11 @@ impl Forwarder {
         if seat == self.config.forwarder || self.seats[seat].asked_at().is_none() {
             return;
         }
-        self.seat_mut(seat).state = State::Away;
+        self.seat_mut(seat).state = State::Released;
         self.turn_away(seat);
     }
 
-    /// Sends what waits for a seat elsewhere; one that is away is forgotten then.
+    /// Sends what waits for a seat elsewhere; a released one is forgotten then.
     pub(super) fn turn_away(&mut self, seat: u16) {
         while let Some(key) = self
             .seats
@@ -95,7 +95,7 @@ impl Forwarder {
         {
             self.answer(key, Err(Status::NotMySeat));
         }
-        if self.seats[seat].is_away() {
+        if self.seats[seat].is_released() {
             self.seats.remove(seat);
         }
     }
@@ -105,9 +105,9 @@ impl Forwarder {
         let late = self.has_lapsed();
         let leaves = self.draining || self.aside;
         let seat = self.seat_mut(number);
-        assert!(!seat.is_held(), "a seat is taken while it is held");
+        assert!(!seat.has_lock(), "a seat is taken while it is held");
         if late || leaves || seat.asked_at().is_none() {
-            seat.state = State::Away;
+            seat.state = State::Released;
             self.outputs.push_back(Output::ReleaseSeat { seat: number });
             self.turn_away(number);
             if late && number == self.config.forwarder && !leaves {
@@ -197,8 +197,8 @@ impl Forwarder {
     }
 
     fn serve(&mut self, number: u16) {
-        self.seat_mut(number).state = State::Serving;
-        while self.seats[number].state == State::Serving {
+        self.seat_mut(number).state = State::Held;
+        while self.seats[number].state == State::Held {
             let Some(key) = self.seat_mut(number).waiting.pop_front() else {
                 return;
             };
@@ -225,7 +225,7 @@ impl Forwarder {
     /// The owner is back.
     pub(super) fn seat_wanted(&mut self, number: u16) {
         let state = self.seats[number].state;
-        if !matches!(state, State::Serving | State::Resolving) {
+        if !matches!(state, State::Held | State::Resolving) {
             return;
         }
         self.seat_mut(number).state = State::Draining;
@@ -238,7 +238,7 @@ impl Forwarder {
         self.draining = true;
         for number in self.seats.numbers() {
             if self.seats[number].asked_at().is_some() {
-                self.seat_mut(number).state = State::Away;
+                self.seat_mut(number).state = State::Released;
                 self.turn_away(number);
             }
             self.seat_wanted(number);
@@ -295,7 +295,7 @@ impl Forwarder {
         if pending.row_number.is_none() && !pending.active {
             return;
         }
-        let seat = self.seats.near(pending.seat);
+        let seat = self.seats.entry(pending.seat);
         seat.row_done(pending);
         if pending.active {
             seat.count_active(false);

@@ -307,7 +307,7 @@ impl Forwarder {
         pipeline: Pipeline,
         fresh: bool,
     ) -> HelloReply {
-        let held = self.seats.iter().filter(|(_, seat)| seat.is_held());
+        let held = self.seats.iter().filter(|(_, seat)| seat.has_lock());
         HelloReply {
             version: hello.version.min(frame::VERSION),
             forwarder: self.config.forwarder,

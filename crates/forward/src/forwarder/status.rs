@@ -251,7 +251,7 @@ impl Forwarder {
 
     /// How long the seats are held for sure, and what is wrong.
     fn write_ownership(&self, out: &mut String) -> core::fmt::Result {
-        let holds = self.seats.iter().any(|(_, seat)| seat.is_held());
+        let holds = self.seats.iter().any(|(_, seat)| seat.has_lock());
         if let Some(until) = self.leased_until().filter(|_| holds) {
             let left_ms = until.since(self.now) / 1_000_000;
             write!(out, ",\"lease_ms\":{left_ms}")?;
