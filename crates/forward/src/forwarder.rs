@@ -22,12 +22,12 @@ mod record;
 mod request;
 mod seat;
 mod seats;
+mod serial_transfers;
 mod sessions;
 mod shares;
 mod slab;
 mod status;
 mod timers;
-mod turns;
 
 use crate::host::{
     Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts, PolicyId,
@@ -48,13 +48,13 @@ use pool::Pool;
 use record::Noted;
 use request::{Key, Pending};
 use seat::Seats;
+use serial_transfers::SerialTransfers;
 use sessions::{Client, Connection};
 use shares::InForce;
 use slab::Slab;
 use status::Counters;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};
-use turns::Turns;
 
 /// One forwarder.
 pub struct Forwarder {
@@ -81,7 +81,7 @@ pub struct Forwarder {
     io_finished_at: Time,
     /// Data requests for which the scheduler had no room, in order of arrival.
     parked: VecDeque<Key>,
-    turns: Turns,
+    serial_transfers: SerialTransfers,
     batch: Vec<tidegate_sched::Request>,
     spare_ids: Vec<Vec<u64>>,
     /// Requests that wait for the host to read a policy's text.
@@ -169,7 +169,7 @@ impl Forwarder {
             scheduler_wakes: None,
             io_finished_at: Time(0),
             parked: VecDeque::new(),
-            turns: Turns::default(),
+            serial_transfers: SerialTransfers::default(),
             batch: Vec::new(),
             spare_ids: Vec::new(),
             policies: BTreeMap::new(),

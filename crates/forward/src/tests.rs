@@ -16,10 +16,10 @@ mod names;
 mod opens;
 mod record;
 mod seats;
+mod serial_tests;
 mod sessions;
 mod shares;
 mod status;
-mod turns;
 
 use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};

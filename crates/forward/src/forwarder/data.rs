@@ -19,7 +19,7 @@ fn parts_of(id: u64) -> (Key, usize) {
 }
 
 impl Forwarder {
-    /// Carries out a data request, when it is its turn.
+    /// Carries out a data request, once its transfer lets it run.
     pub(super) fn begin_data(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         let (Op::Read { extents, .. } | Op::Write { extents, .. }) = pending.op() else {
@@ -34,7 +34,7 @@ impl Forwarder {
         if busy == 0 {
             return self.data_done(key);
         }
-        if !pending.takes_turns || self.enter_turn(key) {
+        if !pending.serial_chunk || self.enter_transfer(key) {
             self.queue_extents(key, extents_len, busy);
         }
     }

@@ -170,8 +170,8 @@ impl Forwarder {
         }
         self.send(conn, &pending, reply);
         self.leave_seat_gate(&pending);
-        if pending.has_turn {
-            self.end_turn(&pending);
+        if pending.chunk_runs {
+            self.end_chunk(&pending);
         }
         if ended {
             self.forget_if_ended(pending.client);

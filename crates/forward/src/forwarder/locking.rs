@@ -106,7 +106,7 @@ impl Forwarder {
         self.answer(key, Ok(Outcome::Done));
     }
 
-    /// Locks of a file changed: the table is told, and those that wait may have their turn.
+    /// Locks of a file changed: the table is told, and waiting ones may be granted.
     fn locks_changed(&mut self, handle: Handle) {
         let seat = self.config.layout.seat_of_file(handle);
         let granted = match self.seats[seat].in_grace() {

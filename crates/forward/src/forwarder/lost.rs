@@ -154,8 +154,8 @@ impl Forwarder {
     pub(super) fn end_early(&mut self, pending: &Pending) {
         self.free(pending.slot);
         self.leave_seat_gate(pending);
-        if pending.has_turn {
-            self.end_turn(pending);
+        if pending.chunk_runs {
+            self.end_chunk(pending);
         }
         let client = self.clients.get_mut(&pending.client);
         let client = client.expect("its client has state");

@@ -2,7 +2,7 @@
 
 use super::Forwarder;
 use super::request::{Dispatch, Key, Pending, whole_file};
-use super::turns::takes_turns;
+use super::serial_transfers::is_serial_chunk;
 use crate::files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;
@@ -57,7 +57,7 @@ impl Forwarder {
         }
         let mut pending = Pending::new(client, state.trusted, conn, request, slot);
         pending.hints.app = state.app_of(pending.hints.app);
-        pending.takes_turns = takes_turns(&pending, state.pipelining);
+        pending.serial_chunk = is_serial_chunk(&pending, state.pipelining);
         let key = self.requests.insert(pending);
         state.outstanding.insert(place, (id, key));
         if self.config.record {
@@ -125,7 +125,7 @@ impl Forwarder {
             self.parked.remove(at);
             return true;
         }
-        if pending.takes_turns && self.turns.cancel(pending) {
+        if pending.serial_chunk && self.serial_transfers.cancel(pending) {
             return true;
         }
         pending.dispatch == Dispatch::Local && self.locks.cancel(key)

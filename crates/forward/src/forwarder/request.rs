@@ -67,9 +67,9 @@ pub(super) struct Pending {
     pub(super) done_rest: Vec<u32>,
     pub(super) failure: Option<Status>,
     /// Chunks of its transfer are carried out one after another.
-    pub(super) takes_turns: bool,
+    pub(super) serial_chunk: bool,
     /// Of those it is the one under way.
-    pub(super) has_turn: bool,
+    pub(super) chunk_runs: bool,
     pub(super) charged_ns: u64,
 }
 
@@ -107,8 +107,8 @@ impl Pending {
             done_first: 0,
             done_rest: Vec::new(),
             failure: None,
-            takes_turns: false,
-            has_turn: false,
+            serial_chunk: false,
+            chunk_runs: false,
             charged_ns: 0,
         }
     }

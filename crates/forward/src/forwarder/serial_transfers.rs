@@ -1,4 +1,4 @@
-//! Transfers whose chunks take turns: one after another, in the order of their numbers.
+//! Transfers with `pipelining = "serial"`: their chunks run one at a time, the lowest request id first.
 //!
 //! A chunk that waits here is unknown to the scheduler. It waits only for one that has come before
 //! it, has its slot, and is under way; so nothing waits for what may never come, and the device has
@@ -14,12 +14,12 @@ type Transfer = (u64, u64);
 
 /// See the file's first line.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct SerialTransfers {
     /// By transfer, while a chunk of it is under way: those that wait, by the request's number.
     waiting: BTreeMap<Transfer, BTreeMap<u64, Key>>,
 }
 
-impl Turns {
+impl SerialTransfers {
     /// A chunk has come. False if it waits.
     fn enter(&mut self, transfer: Transfer, id: u64, key: Key) -> bool {
         match self.waiting.get_mut(&transfer) {
@@ -55,7 +55,7 @@ fn transfer(pending: &Pending) -> Transfer {
 }
 
 /// Whether a request is one of several chunks, of which one is carried out at a time.
-pub(super) fn takes_turns(pending: &Pending, mode: Pipelining) -> bool {
+pub(super) fn is_serial_chunk(pending: &Pending, mode: Pipelining) -> bool {
     let (Op::Read { extents, .. } | Op::Write { extents, .. }) = pending.op() else {
         return false;
     };
@@ -63,17 +63,19 @@ pub(super) fn takes_turns(pending: &Pending, mode: Pipelining) -> bool {
 }
 
 impl Forwarder {
-    /// Whether a data request may be carried out now; otherwise it waits for its turn.
-    pub(super) fn enter_turn(&mut self, key: Key) -> bool {
+    /// Whether a chunk may be carried out now; otherwise it waits for the one that runs.
+    pub(super) fn enter_transfer(&mut self, key: Key) -> bool {
         let pending = &mut self.requests[key];
-        pending.has_turn = self.turns.enter(transfer(pending), pending.id, key);
-        pending.has_turn
+        pending.chunk_runs = self
+            .serial_transfers
+            .enter(transfer(pending), pending.id, key);
+        pending.chunk_runs
     }
 
-    /// A request that had its turn was answered.
-    pub(super) fn end_turn(&mut self, answered: &Pending) {
-        if let Some(key) = self.turns.leave(transfer(answered)) {
-            self.requests[key].has_turn = true;
+    /// The chunk that ran was answered: the next one of its transfer runs.
+    pub(super) fn end_chunk(&mut self, answered: &Pending) {
+        if let Some(key) = self.serial_transfers.leave(transfer(answered)) {
+            self.requests[key].chunk_runs = true;
             self.queue_data(key);
         }
     }
@@ -85,19 +87,19 @@ mod tests {
 
     #[test]
     fn the_lowest_number_that_waits_is_next_and_transfers_do_not_meet() {
-        let mut turns = Turns::default();
+        let mut transfers = SerialTransfers::default();
         let (one, other) = ((7, 1), (7, 2));
-        assert!(turns.enter(one, 10, 0));
-        assert!(!turns.enter(one, 13, 3));
-        assert!(!turns.enter(one, 12, 2));
-        assert!(turns.enter(other, 20, 4));
-        assert_eq!(turns.leave(one), Some(2));
-        assert!(!turns.enter(one, 11, 1), "another one is under way");
-        assert_eq!(turns.leave(one), Some(1));
-        assert_eq!(turns.leave(one), Some(3));
-        assert_eq!(turns.leave(one), None);
-        assert_eq!(turns.leave(other), None);
-        assert!(turns.waiting.is_empty());
-        assert!(turns.enter(one, 14, 5));
+        assert!(transfers.enter(one, 10, 0));
+        assert!(!transfers.enter(one, 13, 3));
+        assert!(!transfers.enter(one, 12, 2));
+        assert!(transfers.enter(other, 20, 4));
+        assert_eq!(transfers.leave(one), Some(2));
+        assert!(!transfers.enter(one, 11, 1), "another one is under way");
+        assert_eq!(transfers.leave(one), Some(1));
+        assert_eq!(transfers.leave(one), Some(3));
+        assert_eq!(transfers.leave(one), None);
+        assert_eq!(transfers.leave(other), None);
+        assert!(transfers.waiting.is_empty());
+        assert!(transfers.enter(one, 14, 5));
     }
 }
