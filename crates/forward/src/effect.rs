@@ -4,13 +4,13 @@
 //! `names` (a name appeared, went or moved) and `contents` (a size, a value). Operations that
 //! may simply be repeated (writes, chmods, fallocate, copies) record their result only.
 
-mod contents;
+mod content_effects;
 mod intent;
-mod names;
+mod name_effects;
 
-use crate::files::{Access, Errno, Files};
+use crate::back_end_files::{Access, Errno, Files};
 use crate::host::RowAddress;
-use crate::table::{self, RowState};
+use crate::reply_table::{self, RowState};
 use alloc::vec::Vec;
 use intent::Intent;
 use tidegate_wire::{Caller, Handle, Op, Outcome, Status};
@@ -58,16 +58,16 @@ pub fn perform(
     }
     if let Some(result) = recordable(&result) {
         if log.begun {
-            table::finish(&*row.table, row.row, row.sequence, &result);
+            reply_table::finish(&*row.table, row.row, row.sequence, &result);
         } else if matches!(op, Op::CopyRange { .. }) {
-            table::record_here(&*row.table, row.row, row.sequence, &result);
+            reply_table::record_here(&*row.table, row.row, row.sequence, &result);
         } else {
-            table::record(&*row.table, row.row, row.sequence, &result);
+            reply_table::record(&*row.table, row.row, row.sequence, &result);
         }
     } else if log.begun {
         // An unknown handle was found out after the intent: the effect was refused as a whole. Or
         // the seat was lost since: what the back end has of the intent stays as it is.
-        table::clear(&*row.table, row.row);
+        reply_table::clear(&*row.table, row.row);
     }
     result
 }
@@ -75,7 +75,7 @@ pub fn perform(
 /// The result of an operation that was begun and failed where copies of what it changes may differ:
 /// what is seen of it afterwards took effect.
 fn failed(files: &mut dyn Files, row: &RowAddress, errno: Errno) -> Result<Outcome, Access> {
-    let record = table::read(&*row.table, row.row);
+    let record = reply_table::read(&*row.table, row.row);
     let Some(intent) = Intent::decode(&record.intent) else {
         return Err(errno.into());
     };
@@ -117,7 +117,7 @@ pub fn resolve(files: &mut dyn Files, row: &RowAddress) {
 
 /// `payload` is that of the request, if it is there.
 fn settle(files: &mut dyn Files, row: &RowAddress, payload: Option<&[u8]>) -> Result<(), Access> {
-    let record = table::read(&*row.table, row.row);
+    let record = reply_table::read(&*row.table, row.row);
     if record.state != RowState::Intent {
         return Ok(());
     }
@@ -128,8 +128,8 @@ fn settle(files: &mut dyn Files, row: &RowAddress, payload: Option<&[u8]>) -> Re
         None => None,
     };
     match outcome {
-        Some(outcome) => table::finish(&*row.table, row.row, record.sequence, &Ok(outcome)),
-        None => table::clear(&*row.table, row.row),
+        Some(outcome) => reply_table::finish(&*row.table, row.row, record.sequence, &Ok(outcome)),
+        None => reply_table::clear(&*row.table, row.row),
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ fn settle_others(files: &mut dyn Files, op: &Op, row: &RowAddress) -> Result<(),
             unresolved: Vec::new(),
             ..row.clone()
         };
-        let record = table::read(&*address.table, *other);
+        let record = reply_table::read(&*address.table, *other);
         let concerns = |intent: Intent<'_>| {
             let mut theirs = intent.files().into_iter().flatten();
             theirs.any(|handle| touched.contains(&Some(handle)))
@@ -195,12 +195,12 @@ fn earlier(
     row: &RowAddress,
     payload: &[u8],
 ) -> Result<Option<Result<Outcome, Access>>, Access> {
-    let (state, sequence) = table::peek(&*row.table, row.row);
+    let (state, sequence) = reply_table::peek(&*row.table, row.row);
     if state == RowState::Empty || sequence != row.sequence {
         return Ok(None);
     }
     settle(files, row, Some(payload))?;
-    Ok(match table::read(&*row.table, row.row).result {
+    Ok(match reply_table::read(&*row.table, row.row).result {
         Some(Ok(outcome)) => Some(Ok(outcome)),
         Some(Err(Status::Errno(errno))) => Some(Err(Access::Errno(Errno(errno)))),
         _ => None,
@@ -227,9 +227,9 @@ struct Log<'a> {
 impl Log<'_> {
     /// Nothing has taken effect when this fails.
     fn begin(&mut self, intent: &Intent<'_>) -> Result<(), Access> {
-        let mut bytes = [0; table::INTENT_MAX];
+        let mut bytes = [0; reply_table::INTENT_MAX];
         let len = intent.encode(&mut bytes);
-        table::begin(
+        reply_table::begin(
             &*self.row.table,
             self.row.row,
             self.row.sequence,
@@ -242,7 +242,7 @@ impl Log<'_> {
         // Persisting may have taken so long that the seat is another's by now: what that one does
         // must not be undone.
         if !self.row.table.is_held() {
-            table::clear(&*self.row.table, self.row.row);
+            reply_table::clear(&*self.row.table, self.row.row);
             self.refused = true;
             return Err(Access::NotHeld);
         }
@@ -250,7 +250,7 @@ impl Log<'_> {
         if let Err(errno) = persisted
             && !(is_full(errno.into()) && intent.frees_room())
         {
-            table::clear(&*self.row.table, self.row.row);
+            reply_table::clear(&*self.row.table, self.row.row);
             self.refused = true;
             return Err(errno.into());
         }
@@ -309,22 +309,26 @@ fn change(
 ) -> Result<Outcome, Access> {
     match op {
         Op::Create { .. } | Op::Mkdir { .. } | Op::Mknod { .. } | Op::Symlink { .. } => {
-            names::make(files, caller, op, log)
+            name_effects::make(files, caller, op, log)
         }
         Op::Link {
             handle,
             parent,
             name,
-        } => names::link(files, caller, *handle, (*parent, name), log),
-        Op::Unlink { parent, name } => names::remove(files, caller, (*parent, name), false, log),
-        Op::Rmdir { parent, name } => names::remove(files, caller, (*parent, name), true, log),
+        } => name_effects::link(files, caller, *handle, (*parent, name), log),
+        Op::Unlink { parent, name } => {
+            name_effects::remove(files, caller, (*parent, name), false, log)
+        }
+        Op::Rmdir { parent, name } => {
+            name_effects::remove(files, caller, (*parent, name), true, log)
+        }
         Op::Rename {
             parent,
             name,
             new_parent,
             new_name,
             mode,
-        } => names::rename(
+        } => name_effects::rename(
             files,
             caller,
             (*parent, name),
@@ -332,16 +336,16 @@ fn change(
             *mode,
             log,
         ),
-        Op::Append { handle } => contents::append(files, *handle, payload, log),
-        Op::Setattr { handle, set } => contents::set_attr(files, caller, *handle, set, log),
+        Op::Append { handle } => content_effects::append(files, *handle, payload, log),
+        Op::Setattr { handle, set } => content_effects::set_attr(files, caller, *handle, set, log),
         Op::Setxattr {
             handle,
             name,
             value,
             flags,
-        } => contents::setxattr(files, caller, (*handle, name), value, *flags, log),
+        } => content_effects::setxattr(files, caller, (*handle, name), value, *flags, log),
         Op::Removexattr { handle, name } => {
-            contents::removexattr(files, caller, (*handle, name), log)
+            content_effects::removexattr(files, caller, (*handle, name), log)
         }
         Op::Fallocate {
             handle,
@@ -374,18 +378,18 @@ fn look_up(
     payload: Option<&[u8]>,
 ) -> Result<Option<Outcome>, Access> {
     match intent {
-        Intent::Make(made) => names::was_made(files, made),
+        Intent::Make(made) => name_effects::was_made(files, made),
         Intent::Link {
             handle,
             parent,
             name,
-        } => names::was_linked(files, *handle, *parent, name),
+        } => name_effects::was_linked(files, *handle, *parent, name),
         Intent::Remove {
             parent,
             name,
             victim,
-        } => names::was_removed(files, *parent, name, *victim),
-        Intent::Rename(rename) => names::was_renamed(files, rename),
+        } => name_effects::was_removed(files, *parent, name, *victim),
+        Intent::Rename(rename) => name_effects::was_renamed(files, rename),
         Intent::Append {
             handle,
             offset,
@@ -394,16 +398,20 @@ fn look_up(
             head,
         } => {
             let known = payload.unwrap_or(head);
-            contents::was_appended(files, *handle, (*offset, *len), *checksum, known)
+            content_effects::was_appended(files, *handle, (*offset, *len), *checksum, known)
         }
-        Intent::SetAttr { handle, set, size } => contents::was_set(files, *handle, set, *size),
+        Intent::SetAttr { handle, set, size } => {
+            content_effects::was_set(files, *handle, set, *size)
+        }
         Intent::SetXattr {
             handle,
             name,
             len,
             hash,
-        } => contents::was_xattr_set(files, *handle, name, *len, *hash),
-        Intent::RemoveXattr { handle, name } => contents::was_xattr_removed(files, *handle, name),
+        } => content_effects::was_xattr_set(files, *handle, name, *len, *hash),
+        Intent::RemoveXattr { handle, name } => {
+            content_effects::was_xattr_removed(files, *handle, name)
+        }
     }
 }
 

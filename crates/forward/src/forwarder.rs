@@ -1,57 +1,58 @@
-//! The forwarder's state and the verbs that its host uses; what they lead to is in the folder.
+//! The forwarder's state and the verbs that its host calls; the files of the folder carry them out.
 //!
-//! A request passes, in this order: the session ([`sessions`]), its seat and row ([`seats`],
-//! [`gate`]), permission ([`permission`]), and then one of the ways to be carried out: through the
-//! scheduler ([`data`]), as a job ([`operations`]), or against the tables kept here ([`opens`],
-//! [`locking`]). [`gate`] sends every reply, in one place.
+//! A request passes, in this order: its session ([`receive`], [`sessions`]), its seat and reply
+//! slot ([`seat_holding`], [`seat_gate`]), the check of its peer's rights ([`permission`]). Then
+//! the scheduler orders it ([`data_requests`]), the host's storage carries it out as a job
+//! ([`operation_jobs`]), or the forwarder answers it from its own tables ([`open_files`],
+//! [`seat_locks`]). [`seat_gate`] sends every reply.
 
 mod applications;
 mod aside;
 mod capacity;
-mod data;
-mod gate;
+mod data_requests;
+mod effective_shares;
 mod ill;
-mod locking;
-mod lost;
-mod opens;
-mod operations;
+mod open_files;
+mod operation_jobs;
+mod pending_request;
 mod permission;
-mod pool;
 mod receive;
-mod record;
-mod request;
-mod seat;
-mod seats;
+mod seat_gate;
+mod seat_holding;
+mod seat_locks;
+mod seat_loss;
+mod seat_state;
 mod serial_transfers;
+mod served_facts;
 mod sessions;
-mod shares;
 mod slab;
+mod slot_pool;
 mod status;
 mod timers;
 
+use crate::advisory_locks::Locks;
 use crate::host::{
     Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts, PolicyId,
     Recorded, RowAddress, StorageFacts,
 };
-use crate::locks::Locks;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use applications::Applications;
 use capacity::Capacity;
+use effective_shares::InForce;
 use ill::BackEnd;
-use lost::Lease;
-use opens::OpenFiles;
-use operations::NameQueues;
-use pool::Pool;
-use record::Noted;
-use request::{Key, Pending};
-use seat::Seats;
+use open_files::OpenFiles;
+use operation_jobs::NameQueues;
+use pending_request::{Key, Pending};
+use seat_loss::Lease;
+use seat_state::Seats;
 use serial_transfers::SerialTransfers;
+use served_facts::Noted;
 use sessions::{Client, Connection};
-use shares::InForce;
 use slab::Slab;
+use slot_pool::Pool;
 use status::Counters;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};

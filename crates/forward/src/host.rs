@@ -1,8 +1,8 @@
 //! What the host and the forwarder say to each other.
 
-use crate::files::{Access, Errno};
-use crate::shares::Rules;
-use crate::table::SeatTable;
+use crate::back_end_files::{Access, Errno};
+use crate::reply_table::SeatTable;
+use crate::share_rules::Rules;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -11,25 +11,25 @@ extern crate alloc;
 #[cfg(any(test, feature = "model"))]
 extern crate std;
 
+mod advisory_locks;
+mod back_end_files;
 mod bytes;
 pub mod effect;
-mod files;
 mod forwarder;
 mod host;
 pub mod lease;
-mod locks;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod reply_table;
 mod result;
-pub mod shares;
-mod table;
+pub mod share_rules;
 #[cfg(test)]
 mod tests;
 
-pub use files::{Access, Errno, Files};
+pub use back_end_files::{Access, Errno, Files};
 pub use forwarder::Forwarder;
 pub use host::*;
-pub use table::{
+pub use reply_table::{
     CLIENTS_MAX, ENTRIES_BYTES, ROWS, RowRecord, RowState, SEGMENT_BYTES, SEGMENT_CLIENTS,
     SEGMENTS_MAX, SPARE_AT, SeatTable, table_bytes, used_ranges,
 };

@@ -5,20 +5,20 @@
 //! hang on the process's [`Switch`]: from the n-th call on, nothing that the process does has an
 //! effect any more. A process killed at every n in turn is one killed between any two of its steps.
 
-mod data;
 mod disk;
-mod files;
+mod model_data;
+mod model_files;
+mod model_names;
 mod mount;
-mod names;
 mod persisted;
 
 pub use disk::{Copies, Disk};
-pub use files::ModelFiles;
+pub use model_files::ModelFiles;
 pub use mount::{BackEnd, Mount, Way};
 pub use persisted::{PersistedTable, TableFence, TableFile};
 
-use crate::files::{Access, Errno};
-use crate::table::{SEGMENT_BYTES, SEGMENTS_MAX, SeatTable};
+use crate::back_end_files::{Access, Errno};
+use crate::reply_table::{SEGMENT_BYTES, SEGMENTS_MAX, SeatTable};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -6,24 +6,24 @@
 
 mod aside;
 mod cutoff;
-mod data;
+mod data_tests;
 mod exactly_once;
 mod hostile;
 mod joined;
-mod locks;
-mod lost;
-mod names;
-mod opens;
-mod record;
-mod seats;
+mod lock_tests;
+mod loss_tests;
+mod name_tests;
+mod open_tests;
+mod record_tests;
+mod seat_tests;
 mod serial_tests;
 mod sessions;
-mod shares;
+mod share_tests;
 mod status;
 
 use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};
-use crate::shares::Rules;
+use crate::share_rules::Rules;
 use crate::{
     Admission, Config, ConnId, Forwarder, Input, Job, JobId, JobResult, Output, Peer, SlotId,
     effect,

@@ -14,14 +14,14 @@ pub use read::{check_scheduler, scheduler_options, scheduler_options_on};
 pub use shares::{rules, rules_file, same_match};
 pub use source::{Source, Value};
 pub use storage::{Engine, Io, StorageOptions};
-pub use tidegate_forward::shares as rule;
+pub use tidegate_forward::share_rules as rule;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tidegate_device::DeviceOptions;
 use tidegate_fabric::{FabricAddress, Place};
-use tidegate_forward::shares::Rules;
+use tidegate_forward::share_rules::Rules;
 use tidegate_wire::{Layout, Pipelining};
 
 /// A forwarder's configuration.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tidegate_forward::shares::Rules;
+use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
 use tidegate_sched::{OptionsError, Time};
 use tidegate_trace::{Header, Origin};

@@ -350,7 +350,7 @@ fn take_set(from: &mut Reader<'_>) -> Option<SetAttr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::INTENT_MAX;
+    use crate::reply_table::INTENT_MAX;
 
     const HANDLE: Handle = Handle { inode: 3, birth: 5 };
 

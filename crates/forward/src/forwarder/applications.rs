@@ -1,8 +1,8 @@
 //! Who the applications are: the names, users and jobs that clients have told.
 
 use super::Forwarder;
-use super::request::Key;
-use crate::files::Errno;
+use super::pending_request::Key;
+use crate::back_end_files::Errno;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;

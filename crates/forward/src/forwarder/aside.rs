@@ -6,8 +6,8 @@
 //! is had. The order ends with the process.
 
 use super::Forwarder;
-use super::request::Key;
-use crate::files::Errno;
+use super::pending_request::Key;
+use crate::back_end_files::Errno;
 use tidegate_wire::{Outcome, Status};
 
 impl Forwarder {

@@ -1,9 +1,9 @@
 //! What is wrong with the back end, for the status: what the host says of it, and what calls to it
 //! say.
 
-use super::request::{Dispatch, Key};
+use super::pending_request::{Dispatch, Key};
 use super::{Forwarder, Running};
-use crate::files::{Access, Errno};
+use crate::back_end_files::{Access, Errno};
 use crate::host::JobResult;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;

@@ -6,9 +6,9 @@
 //! user once for each file and direction; the file's owner may always, as with open(2) of a created
 //! file.
 
-use super::request::Key;
+use super::pending_request::Key;
 use super::{Forwarder, Running};
-use crate::files::{Access, Errno};
+use crate::back_end_files::{Access, Errno};
 use crate::host::Job;
 use tidegate_wire::{Handle, Op, Outcome, Status};
 

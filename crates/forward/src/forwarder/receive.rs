@@ -1,9 +1,9 @@
 //! A request comes in: what the peer must not do, and what is already outstanding.
 
 use super::Forwarder;
-use super::request::{Dispatch, Key, Pending, whole_file};
+use super::pending_request::{Dispatch, Key, Pending, whole_file};
 use super::serial_transfers::is_serial_chunk;
-use crate::files::Errno;
+use crate::back_end_files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;
 use alloc::format;
@@ -150,7 +150,7 @@ fn check(config: &Config, request: &Request, slot: Option<SlotId>) -> Result<(),
         return Err("a row where none belongs, or none where one does");
     }
     if let Some(row) = request.row
-        && (usize::from(row.index) >= crate::table::ROWS || row.sequence == 0)
+        && (usize::from(row.index) >= crate::reply_table::ROWS || row.sequence == 0)
     {
         return Err("a row that does not exist");
     }

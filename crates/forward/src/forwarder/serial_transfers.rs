@@ -1,11 +1,11 @@
-//! Transfers with `pipelining = "serial"`: their chunks run one at a time, the lowest request id first.
+//! Transfers in `serial` mode: their chunks run one at a time, the lowest request id first.
 //!
 //! A chunk that waits here is unknown to the scheduler. It waits only for one that has come before
 //! it, has its slot, and is under way; so nothing waits for what may never come, and the device has
 //! whatever else there is to do.
 
 use super::Forwarder;
-use super::request::{Key, Pending};
+use super::pending_request::{Key, Pending};
 use alloc::collections::BTreeMap;
 use tidegate_wire::{Op, Pipelining};
 

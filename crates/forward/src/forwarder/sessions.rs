@@ -2,10 +2,10 @@
 
 use super::Forwarder;
 use super::applications::Introduced;
-use super::request::Key;
-use crate::files::Errno;
+use super::pending_request::Key;
+use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
-use crate::table::{CLIENTS_MAX, ROWS};
+use crate::reply_table::{CLIENTS_MAX, ROWS};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;

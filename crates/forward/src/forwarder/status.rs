@@ -69,8 +69,8 @@
 //! Keys may be added; those that are here keep their names and meaning.
 
 use super::Forwarder;
-use super::request::{Dispatch, Pending};
-use crate::files::Errno;
+use super::pending_request::{Dispatch, Pending};
+use crate::back_end_files::Errno;
 use crate::host::HostCounts;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Time: the forwarder's own pauses, leases, grace, and waiting for the own seat.
 
 use super::Forwarder;
-use super::lost::Lease;
+use super::seat_loss::Lease;
 use tidegate_sched::Time;
 
 impl Forwarder {

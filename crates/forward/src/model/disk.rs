@@ -1,8 +1,8 @@
 //! The shared file system: inodes, names, and which process has what open.
 
-use super::data::Data;
-use super::{Mount, Switch, files::ModelFiles, lock};
-use crate::files::Errno;
+use super::model_data::Data;
+use super::{Mount, Switch, lock, model_files::ModelFiles};
+use crate::back_end_files::Errno;
 use std::boxed::Box;
 use std::collections::{BTreeMap, BTreeSet};
 use std::string::String;

@@ -10,9 +10,9 @@
 //!
 //! Only calls that go the cached way meet stale attributes and bytes: a forwarder asks past them.
 
-use super::data::Data;
 use super::disk::{Disk, Inodes};
 use super::lock;
+use super::model_data::Data;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;

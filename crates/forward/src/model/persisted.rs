@@ -2,8 +2,8 @@
 //! of its generation that receives what is persisted.
 
 use super::{ModelTable, PAGE, Switch, lock};
-use crate::files::Errno;
-use crate::table::SeatTable;
+use crate::back_end_files::Errno;
+use crate::reply_table::SeatTable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

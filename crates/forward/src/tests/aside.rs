@@ -1,7 +1,7 @@
 //! A forwarder that an operator has set aside.
 
 use super::*;
-use crate::files::Errno;
+use crate::back_end_files::Errno;
 
 /// A file of `seat`, of two: its attributes, asked for.
 fn ask(world: &World, seat: u16) -> Op {

@@ -1,8 +1,8 @@
 //! Each changing operation, killed between any two of its steps, and replayed at the next process.
 
 use super::*;
-use crate::files::Errno;
-use crate::table::{self, ROWS, RowState, SEGMENT_CLIENTS};
+use crate::back_end_files::Errno;
+use crate::reply_table::{self, ROWS, RowState, SEGMENT_CLIENTS};
 use std::format;
 use tidegate_wire::{RenameMode, SetAttr};
 
@@ -279,8 +279,8 @@ fn trial(case: &Case, calls: u64, torn: bool, table: Table, births: bool) -> Tri
     if table == Table::IntentsLost {
         let seen = world.tables[&0].seen_by(&Switch::new());
         for row in 0..(SEGMENT_CLIENTS * ROWS) as u32 {
-            if table::peek(&seen, row).0 == RowState::Intent {
-                table::clear(&seen, row);
+            if reply_table::peek(&seen, row).0 == RowState::Intent {
+                reply_table::clear(&seen, row);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Hello, lease, reconnection, goodbye, and who may do what.
 
 use super::*;
-use crate::files::Errno;
-use crate::table::{SEGMENT_CLIENTS, SeatTable};
+use crate::back_end_files::Errno;
+use crate::reply_table::{SEGMENT_CLIENTS, SeatTable};
 use tidegate_wire::{Caller, SetAttr};
 
 fn greet(host: &mut Host, peer: Peer, hello: Hello) -> (ConnId, Result<Outcome, Status>) {
@@ -315,7 +315,7 @@ fn a_seat_has_rows_for_many_clients_and_the_next_holder_finds_them_all() {
     let table = world.tables[&0].seen_by(&Switch::new());
     assert_eq!(table.len(), 3 * crate::SEGMENT_BYTES);
     drop(host);
-    let (found, damaged) = crate::table::clients(&table);
+    let (found, damaged) = crate::reply_table::clients(&table);
     assert_eq!((found.len(), damaged), (CLIENTS, 0));
     // The next holder knows each of them, and what they did last.
     let mut host = Host::new(&world, config);
@@ -326,7 +326,7 @@ fn a_seat_has_rows_for_many_clients_and_the_next_holder_finds_them_all() {
         let again = tester.call(&mut host, Op::Getattr { handle: root });
         assert_eq!(again, Err(Status::NewGeneration));
     }
-    assert_eq!(crate::table::clients(&table).0.len(), CLIENTS);
+    assert_eq!(crate::reply_table::clients(&table).0.len(), CLIENTS);
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_client_that_changes_nothing_takes_no_place_and_those_that_ended_give_theirs
     let mut host = Host::new(&world, config);
     host.give_seat(&mut world, 0);
     let table = world.tables[&0].seen_by(&Switch::new());
-    let entries = || crate::table::clients(&table).0.len();
+    let entries = || crate::reply_table::clients(&table).0.len();
     let mut testers = std::vec::Vec::new();
     for client in 1..=300 {
         let mut tester = Tester::new(&mut host, client);

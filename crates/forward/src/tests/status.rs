@@ -1,7 +1,7 @@
 //! Status text and changes of policy.
 
 use super::*;
-use crate::files::Errno;
+use crate::back_end_files::Errno;
 
 impl Host {
     /// What a trusted client reads.

@@ -3,7 +3,7 @@
 use super::source::{Entry, Section, Source, written};
 use super::{ConfigError, Value, units};
 use std::path::Path;
-use tidegate_forward::shares::{AppRule, GroupRule, RULES_MAX, Rules, User, View};
+use tidegate_forward::share_rules::{AppRule, GroupRule, RULES_MAX, Rules, User, View};
 use tidegate_sched::{Latency, Rate, Share};
 use tidegate_wire::NAME_MAX;
 

@@ -5,7 +5,7 @@ use super::Reactor;
 use crate::config::{self, scheduler_options_on};
 use crate::kept::{Kept, News, Order, What};
 use std::collections::BTreeMap;
-use tidegate_forward::shares::Rules;
+use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Errno, Input, PolicyId};
 use tidegate_sched::Options;
 use tidegate_wire::Keep;

@@ -3,7 +3,7 @@
 //! The back end is told of each open (it checks the right to it) and once of the last close. While
 //! that is on its way, new opens of the file wait for it, and an open on its way counts as one.
 
-use super::request::Key;
+use super::pending_request::Key;
 use super::{Forwarder, Running};
 use crate::host::Job;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -6,11 +6,11 @@
 //! finds in the table what was begun. The seat is let go when its jobs have ended.
 
 use super::ill::is_away;
-use super::request::{Dispatch, Key, Pending};
-use super::seat::State;
-use super::seats::TAKING_NS;
+use super::pending_request::{Dispatch, Key, Pending};
+use super::seat_holding::TAKING_NS;
+use super::seat_state::State;
 use super::{Forwarder, Running};
-use crate::files::Errno;
+use crate::back_end_files::Errno;
 use crate::host::{Job, Output};
 use alloc::format;
 use alloc::vec::Vec;

@@ -4,7 +4,7 @@ use super::disk::{
     DIRECTORY, Disk, Inodes, KIND, LINK, REGULAR, child, directory, lies_in, lose_name, may, touch,
 };
 use super::{KILLED, Mount, Switch};
-use crate::files::{Access, Errno, Files};
+use crate::back_end_files::{Access, Errno, Files};
 use std::boxed::Box;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::MutexGuard;

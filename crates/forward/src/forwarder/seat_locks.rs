@@ -1,9 +1,9 @@
 //! Advisory locks of the seats held here: grace, waiting, and what the seat's table says of them.
 
 use super::Forwarder;
-use super::request::Key;
-use crate::files::Errno;
-use crate::locks::{Asked, Owner};
+use super::pending_request::Key;
+use crate::advisory_locks::{Asked, Owner};
+use crate::back_end_files::Errno;
 use alloc::vec::Vec;
 use tidegate_wire::{Handle, Lock, LockKind, Op, Outcome, Status};
 

@@ -1,8 +1,8 @@
 //! Names of applications, their rules, and the policy in force.
 
 use super::*;
-use crate::files::Errno;
-use crate::shares::{AppRule, GroupRule, User};
+use crate::back_end_files::Errno;
+use crate::share_rules::{AppRule, GroupRule, User};
 use std::string::ToString;
 use tidegate_sched::{AppId, Rate, Share};
 use tidegate_wire::{Hints, Keep};

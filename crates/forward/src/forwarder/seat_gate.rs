@@ -1,16 +1,16 @@
 //! Where a request passes into a seat that is served, and where every reply leaves.
 
 use super::Forwarder;
-use super::request::{Dispatch, Key, Pending};
-use super::seat::State;
+use super::pending_request::{Dispatch, Key, Pending};
+use super::seat_state::State;
 use crate::host::Output;
-use crate::table::{self, RowState};
+use crate::reply_table::{self, RowState};
 use tidegate_wire::{LockKind, Op, Outcome, Reply, Status, frame};
 
 const EPROTO: u16 = 71;
 
 impl Forwarder {
-    /// Passes a request into its seat, which is served here: checks its generation and takes its row.
+    /// Passes a request into its seat, which is served here: checks generation and row.
     pub(super) fn enter_seat_gate(&mut self, key: Key) {
         let pending = &self.requests[key];
         let (client, generation) = (pending.client, pending.generation);
@@ -50,19 +50,19 @@ impl Forwarder {
         let row = pending.row.expect("asked for rows only");
         let seat = self.seats.entry(pending.seat);
         let (table, number) = seat.row(pending.client, row.index);
-        let (mut state, stored) = table::peek(table, number);
+        let (mut state, stored) = reply_table::peek(table, number);
         let again = state == RowState::Done && stored == row.sequence;
         if again && table.must_persist() && !seat.ended_here(pending.client, row.index) {
             // The last holder's node may be gone, with the bytes that this result speaks of.
             match pending.op() {
-                Op::Append { .. } => table::doubt(table, number),
-                Op::Write { .. } | Op::CopyRange { .. } => table::clear(table, number),
+                Op::Append { .. } => reply_table::doubt(table, number),
+                Op::Write { .. } | Op::CopyRange { .. } => reply_table::clear(table, number),
                 _ => {}
             }
-            state = table::peek(table, number).0;
+            state = reply_table::peek(table, number).0;
         }
         if state == RowState::Done && stored == row.sequence {
-            if let Some(result) = table::read(table, number).result {
+            if let Some(result) = reply_table::read(table, number).result {
                 self.counters.replays += 1;
                 self.note_replay(key);
                 self.answer(key, result);
@@ -70,7 +70,7 @@ impl Forwarder {
             }
         } else if state != RowState::Empty
             && stored > row.sequence
-            && table::read(table, number).state != RowState::Empty
+            && reply_table::read(table, number).state != RowState::Empty
         {
             let conn = self.clients[&pending.client].conn;
             self.answer(key, Err(Status::Errno(EPROTO)));

@@ -1,10 +1,10 @@
 //! Seats: taking, resolving what the last holder left, serving, grace, draining, releasing.
 
-use super::request::{Key, Pending};
-use super::seat::{Seat, Seated, State};
+use super::pending_request::{Key, Pending};
+use super::seat_state::{Seat, Seated, State};
 use super::{Forwarder, Running};
 use crate::host::{Job, Output, RowAddress};
-use crate::table::{self, ROWS, RowState, SeatTable};
+use crate::reply_table::{self, ROWS, RowState, SeatTable};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -115,13 +115,13 @@ impl Forwarder {
             }
             return;
         }
-        let (entries, damaged) = table::clients(&*table);
+        let (entries, damaged) = reply_table::clients(&*table);
         seat.generation = generation;
         seat.begin_table(&*table);
         let mut rows = Vec::new();
         for entry in entries {
             if seat.clients.contains_key(&entry.client) {
-                table::leave(&*table, entry.block);
+                reply_table::leave(&*table, entry.block);
                 continue;
             }
             seat.take_block(entry.block);
@@ -133,10 +133,10 @@ impl Forwarder {
                 ..Seated::new(entry.block)
             };
             seat.clients.insert(entry.client, seated);
-            let used = |index: &u16| entry.vacant & table::page_bit(*index) == 0;
+            let used = |index: &u16| entry.vacant & reply_table::page_bit(*index) == 0;
             let all = (0..ROWS as u16).filter(used);
-            let all = all.map(|index| table::row_number(entry.block, index));
-            rows.extend(all.filter(|row| table::peek(&*table, *row).0 == RowState::Intent));
+            let all = all.map(|index| reply_table::row_number(entry.block, index));
+            rows.extend(all.filter(|row| reply_table::peek(&*table, *row).0 == RowState::Intent));
         }
         let reclaiming = seat.clients.values().any(|seated| seated.reclaiming);
         seat.whole_grace = table.may_lack_holders();
@@ -170,7 +170,7 @@ impl Forwarder {
                 seat: number,
                 table: table.clone(),
                 row: *row,
-                sequence: table::peek(&*table, *row).1,
+                sequence: reply_table::peek(&*table, *row).1,
             };
             let job = Job::Resolve { row: address };
             self.start(Running::Resolve { seat: number }, job);
@@ -189,7 +189,7 @@ impl Forwarder {
         }
         let table = seat.table.clone().expect("a held seat has a table");
         seat.unresolved
-            .retain(|row| table::peek(&*table, *row).0 == RowState::Intent);
+            .retain(|row| reply_table::peek(&*table, *row).0 == RowState::Intent);
         match seat.state {
             State::Draining | State::Lost => self.release_if_idle(number),
             _ => self.serve(number),
@@ -331,7 +331,7 @@ impl Forwarder {
             seated.reclaiming = false;
             if seated.marked && seated.holdings == 0 {
                 seated.marked = false;
-                table::set_held(&*table, seated.block, false);
+                reply_table::set_held(&*table, seated.block, false);
             }
         }
         self.outputs.push_back(Output::Reclaimed { seat: number });
@@ -347,9 +347,9 @@ impl Forwarder {
             return;
         };
         let table = seat.table.as_ref().expect("a held seat has a table");
-        table::leave(&**table, seated.block);
+        reply_table::leave(&**table, seated.block);
         seat.free_block(seated.block);
-        let first = table::row_number(seated.block, 0);
+        let first = reply_table::row_number(seated.block, 0);
         seat.unresolved
             .retain(|row| !(first..first + ROWS as u32).contains(row));
         self.end_grace_if_all_came(number);

@@ -2,7 +2,7 @@
 //! [`crate::Config::record`] nothing is noted.
 
 use super::Forwarder;
-use super::request::{Dispatch, Key, Pending};
+use super::pending_request::{Dispatch, Key, Pending};
 use crate::host::{Output, Served};
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::SeatTable;
-use crate::files::{Access, Errno};
+use crate::back_end_files::{Access, Errno};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidegate_wire::{Lock, LockFamily, LockKind, Row, SetAttr};
 

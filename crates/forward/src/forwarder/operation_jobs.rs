@@ -1,8 +1,8 @@
 //! Operations that the host carries out as jobs, and the order of those that change names.
 
-use super::request::{Dispatch, Key, directories};
+use super::pending_request::{Dispatch, Key, directories};
 use super::{Forwarder, Running};
-use crate::files::Access;
+use crate::back_end_files::Access;
 use crate::host::Job;
 use alloc::collections::{BTreeMap, VecDeque};
 use tidegate_wire::{Handle, Outcome, Status, frame};

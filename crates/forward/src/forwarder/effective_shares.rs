@@ -5,10 +5,10 @@
 
 use super::Forwarder;
 use super::applications::Application;
-use super::request::Key;
-use crate::files::Errno;
+use super::pending_request::Key;
+use crate::back_end_files::Errno;
 use crate::host::{Config, Output, PolicyId};
-use crate::shares::{Identity, Rules};
+use crate::share_rules::{Identity, Rules};
 use alloc::boxed::Box;
 use alloc::format;
 use tidegate_sched::{AppId, Options, Shares};

@@ -1,10 +1,10 @@
 //! Reads and writes: extents through the scheduler, batches to the host, results to their requests.
 
-use super::request::{Dispatch, Key, whole_file};
+use super::pending_request::{Dispatch, Key, whole_file};
 use super::{Forwarder, IoPart, Running};
-use crate::files::Access;
+use crate::back_end_files::Access;
 use crate::host::Job;
-use crate::table;
+use crate::reply_table;
 use alloc::vec::Vec;
 use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
 use tidegate_wire::{Lens, Op, Outcome, Status};
@@ -336,7 +336,7 @@ impl Forwarder {
         {
             let table = self.seats[pending.seat].table.as_deref();
             let table = table.expect("a held seat has a table");
-            table::record_here(table, number, row.sequence, &result);
+            reply_table::record_here(table, number, row.sequence, &result);
         }
         self.answer(key, result);
     }

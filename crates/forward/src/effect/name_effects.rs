@@ -2,7 +2,7 @@
 
 use super::intent::{Intent, Make, Rename, hash};
 use super::{Log, found, remains};
-use crate::files::{Access, Errno, Files};
+use crate::back_end_files::{Access, Errno, Files};
 use tidegate_wire::{Attr, Caller, Handle, Op, Outcome, RenameMode};
 
 /// A directory and a name in it.

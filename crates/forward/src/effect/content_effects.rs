@@ -2,7 +2,7 @@
 
 use super::intent::{HEAD_MAX, Intent, hash};
 use super::{Log, found, is_full, remains, unknown};
-use crate::files::{Access, Errno, Files};
+use crate::back_end_files::{Access, Errno, Files};
 use alloc::vec::Vec;
 use tidegate_wire::frame::checksum;
 use tidegate_wire::{Attr, Caller, Handle, Outcome, SetAttr, SetTime};

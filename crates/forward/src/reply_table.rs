@@ -43,7 +43,7 @@
 //! stores leaves the old record, an empty row or the new record. Whatever fails its checksum counts
 //! as not written: an unreadable result leaves the intent, an unreadable intent an empty row.
 
-use crate::files::Errno;
+use crate::back_end_files::Errno;
 use crate::result::{decode_result, encode_result};
 use alloc::boxed::Box;
 use tidegate_wire::{Outcome, Status};

@@ -1,6 +1,6 @@
 //! What is told of answered requests: each once, with its times.
 
-use super::data::list;
+use super::data_tests::list;
 use super::*;
 use crate::{Recorded, Served};
 use tidegate_wire::Hints;

@@ -1,8 +1,8 @@
 //! Names of the model file system: how they are made and removed.
 
 use super::disk::{DIRECTORY, KIND, child, directory, lose_name, touch};
-use super::files::{Done, ModelFiles, W, X};
-use crate::files::Errno;
+use super::model_files::{Done, ModelFiles, W, X};
+use crate::back_end_files::Errno;
 use tidegate_wire::{Attr, Caller, Handle};
 
 impl ModelFiles {

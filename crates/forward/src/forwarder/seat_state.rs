@@ -1,7 +1,7 @@
 //! One seat of the layout as this forwarder sees it: its state, its table, and the clients in it.
 
-use super::request::{Key, Pending};
-use crate::table::{self, ALL_VACANT, CLIENTS_MAX, RowState, SeatTable};
+use super::pending_request::{Key, Pending};
+use crate::reply_table::{self, ALL_VACANT, CLIENTS_MAX, RowState, SeatTable};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -220,7 +220,7 @@ impl Seat {
     /// Table and number of the row of a client that has a block.
     pub(super) fn row(&self, client: u64, index: u16) -> (&dyn SeatTable, u32) {
         let table = self.table.as_deref().expect("a held seat has a table");
-        let number = table::row_number(self.clients[&client].block, index);
+        let number = reply_table::row_number(self.clients[&client].block, index);
         (table, number)
     }
 
@@ -245,7 +245,7 @@ impl Seat {
         let free = behind.iter().position(|taken| !taken);
         let block = free.map_or(self.blocks.len(), |free| self.free_from + free);
         let table = self.table.as_ref().expect("a held seat has a table");
-        if block >= CLIENTS_MAX || !table::enter(&**table, block as u16, client) {
+        if block >= CLIENTS_MAX || !reply_table::enter(&**table, block as u16, client) {
             return false;
         }
         self.take_block(block as u16);
@@ -259,8 +259,8 @@ impl Seat {
         let seated = self.clients.get_mut(&client);
         let seated = seated.expect("the client has a block");
         let table = self.table.as_deref().expect("a held seat has a table");
-        seated.vacant & table::page_bit(index) == 0
-            || table::open_page(table, seated.block, index, &mut seated.vacant)
+        seated.vacant & reply_table::page_bit(index) == 0
+            || reply_table::open_page(table, seated.block, index, &mut seated.vacant)
     }
 
     /// Begins with a table: no block is known to be taken.
@@ -268,7 +268,7 @@ impl Seat {
         self.blocks.clear();
         self.free_from = 0;
         // Whoever held the seat before may have left rows anywhere.
-        self.used_end = table::room(table);
+        self.used_end = reply_table::room(table);
     }
 
     /// Notes that a block of the table is a client's.
@@ -291,7 +291,7 @@ impl Seat {
         }
         if self.used_end - self.blocks.len() >= GIVEN_BACK_MIN {
             let table = self.table.as_deref().expect("a held seat has a table");
-            table::give_back(table, self.blocks.len()..self.used_end);
+            reply_table::give_back(table, self.blocks.len()..self.used_end);
             self.used_end = self.blocks.len();
         }
     }
@@ -325,7 +325,7 @@ impl Seat {
         seated.rows_ended |= 1 << row.index;
         let table = self.table.as_ref().expect("a held seat has a table");
         if pending.failure == Some(Status::UnknownHandle)
-            && table::peek(&**table, number).0 == RowState::Intent
+            && reply_table::peek(&**table, number).0 == RowState::Intent
         {
             self.unresolved.push(number);
         }
@@ -349,7 +349,7 @@ impl Seat {
         if held != seated.marked {
             seated.marked = held;
             let table = self.table.as_ref().expect("a held seat has a table");
-            table::set_held(&**table, seated.block, held);
+            reply_table::set_held(&**table, seated.block, held);
             self.marks_changed |= held && table.must_persist();
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::effect::perform;
 use crate::host::RowAddress;
 use crate::model::{Copies, Disk, ModelFiles, ModelTable, Switch};
-use crate::table::SeatTable;
+use crate::reply_table::SeatTable;
 use std::sync::Arc;
 use tidegate_wire::Op;
 

@@ -1,7 +1,7 @@
 //! Advisory locks through sessions: waiting, cancelling, losing.
 
 use super::*;
-use crate::files::Errno;
+use crate::back_end_files::Errno;
 use tidegate_wire::{Lock, LockFamily, LockKind};
 
 fn set(handle: Handle, owner: u64, kind: LockKind, wait: bool) -> Op {
