@@ -32,7 +32,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use tidegate_sched::{mix64, policy};
+use tidegate_sched::{mix64, policies};
 
 /// A scheduler.
 pub struct tg_sched {
@@ -110,7 +110,7 @@ pub extern "C" fn tg_sched_policy_name(index: usize) -> *const c_char {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
         let named = |name: &&str| CString::new(*name).expect("names have no NUL in them");
-        policy::NAMES.iter().map(named).collect()
+        policies::NAMES.iter().map(named).collect()
     });
     names
         .get(index)

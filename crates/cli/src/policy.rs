@@ -51,8 +51,8 @@ impl Policy {
             Some(Action::Reset) => self.send("", Keep::Configured, "", ""),
             Some(Action::List) => {
                 match self.json {
-                    true => println!("{}", json!(tidegate_sched::policy::NAMES)),
-                    false => println!("{}", tidegate_sched::policy::NAMES.join("\n")),
+                    true => println!("{}", json!(tidegate_sched::policies::NAMES)),
+                    false => println!("{}", tidegate_sched::policies::NAMES.join("\n")),
                 }
                 Ok(ExitCode::SUCCESS)
             }

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tidegate_sched::policies;
 use tidegate_server::config::{Config, Source};
 use tidegate_sim::result::Metric;
 use tidegate_sim::scenario::Scenario;
@@ -44,10 +45,22 @@ fn known(settings: &str) -> Vec<String> {
     list.split(", ").map(str::to_string).collect()
 }
 
+/// The keys of `[scheduler]` that every policy has.
+fn known_of_all_policies() -> BTreeSet<String> {
+    let keys = |policy: &&str| -> BTreeSet<String> {
+        let settings = format!("[scheduler]\npolicy = \"{policy}\"\n{MISTAKE} = 1\n");
+        known(&settings).into_iter().collect()
+    };
+    let all = policies::NAMES.iter().map(keys);
+    all.reduce(|one, other| &one & &other)
+        .expect("there are policies")
+}
+
 /// The keys of a section, whatever the value of the key that decides which there are.
 fn keys(section: &str) -> BTreeSet<String> {
     let choose = match section {
-        "[scheduler]" => "policy",
+        // What policies have of their own is in docs/policies.md, which a test of `sched` compares.
+        "[scheduler]" => return known_of_all_policies(),
         "[device]" => "model",
         "[[app]]" | "[[group]]" | "[[view]]" => {
             let given = "name = \"a\"\n";

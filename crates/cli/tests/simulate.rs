@@ -155,7 +155,7 @@ fn traces_are_replayed_without_a_scenario() {
     scratch.run(&["sim", "two.toml", "--record", "traces"]);
     let trace = "traces/two-fifo.trace";
     let text = scratch.run(&["sim", "--trace", trace, "--pace", "closed"]);
-    for policy in tidegate_sched::policy::NAMES {
+    for policy in tidegate_sched::policies::NAMES {
         assert!(text.contains(policy), "{text}");
     }
     let other = "traces/two-window.trace";

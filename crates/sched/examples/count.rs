@@ -3,17 +3,22 @@
 //!
 //! `valgrind --tool=callgrind target/release/examples/count window 20000`
 //!
+//! `count --list` prints the names of the policies.
+//!
 //! `hio-tails` is `hio` with collective reads: each application's next four records are one, with
 //! a tail for each.
 
 use tidegate_sched::{
-    AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time,
+    AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time, policies,
 };
 
 const QUEUED: u64 = 64;
 
 fn main() {
     let mut args = std::env::args().skip(1);
+    if std::env::args().any(|arg| arg == "--list") {
+        return println!("{}", policies::NAMES.join("\n"));
+    }
     let (Some(policy), Some(count)) = (args.next(), args.next()) else {
         eprintln!("usage: count POLICY N");
         std::process::exit(2);

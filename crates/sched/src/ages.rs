@@ -4,18 +4,22 @@
 //! A shared block of the policies. A request that has waited `age_ms_max` goes before everything
 //! that the policy would rather run.
 
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
 use crate::policy::Bound;
+use crate::policy_options::OptionSpec;
 use crate::requests::{Requests, Slot};
 use crate::types::Time;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The policy's option.
-pub(crate) const OPTION: &str = "age_ms_max";
-
-/// Milliseconds unless configured: longer than a busy disk makes anybody wait who is not starved.
-const DEFAULT_MS: u64 = 5000;
+/// The policy's option. The default is longer than a busy disk makes anybody wait who is not
+/// starved.
+pub(crate) const AGE_MS_MAX: OptionSpec = OptionSpec::integer(
+    "age_ms_max",
+    5000,
+    [1, 3_600_000],
+    "a request that has waited so many milliseconds goes before all that the policy prefers",
+);
 
 /// What a policy holds, in the order in which it got it.
 ///
@@ -33,15 +37,14 @@ pub(crate) struct Ages {
 
 impl Ages {
     /// The limit is the option `age_ms_max`, in milliseconds.
-    pub(crate) fn new(options: &Options) -> Result<Ages, OptionsError> {
-        let ms = options.table.integer(OPTION, DEFAULT_MS, 1, 3_600_000)?;
-        Ok(Ages {
-            max_ns: ms * 1_000_000,
+    pub(crate) fn new(options: &Options) -> Ages {
+        Ages {
+            max_ns: options.table.integer(&AGE_MS_MAX) * 1_000_000,
             order: VecDeque::new(),
             numbers: Vec::new(),
             number: 0,
             held: 0,
-        })
+        }
     }
 
     /// Takes a request that the policy got.
@@ -80,11 +83,6 @@ impl Ages {
             self.order.pop_front();
         }
         None
-    }
-
-    /// Writes its option.
-    pub(crate) fn in_force(&self, options: &mut Options) {
-        options.table.set(OPTION, self.max_ns / 1_000_000);
     }
 
     /// What a policy with this guard promises.

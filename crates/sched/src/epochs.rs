@@ -3,15 +3,36 @@
 //!
 //! A shared block of the policies `window` and `hio`.
 
-use crate::options::{Options, OptionsError, PolicyOptions};
+use crate::options::Options;
 use crate::policy::Bound;
+use crate::policy_options::{OptionKind, OptionSpec};
 use crate::types::{AppId, Request, Time, mix64};
 
-/// The paper's width for disks; it recommends 250 for SSDs.
-const WINDOW_MS: u64 = 1000;
+/// How the applications of one window are ranked.
+pub(crate) const ORDER: OptionSpec = OptionSpec::new(
+    "order",
+    OptionKind::Word(&["rotated", "id"]),
+    "order of the applications in a window: by a hash of application and window number, so that \
+     nobody is always first, or by ascending application id, as printed in the paper",
+);
 
-/// How the applications of one window are ranked; the first is the default.
-const ORDERS: &[&str] = &["rotated", "id"];
+/// What the hash of the order begins with.
+pub(crate) const ROTATION_SEED: OptionSpec = OptionSpec::integer(
+    "rotation_seed",
+    0,
+    [0, u64::MAX],
+    "shifts the rotation; must be the same on all forwarders",
+);
+
+/// The paper's width for disks.
+pub(crate) const WINDOW_MS: OptionSpec = OptionSpec::integer(
+    "window_ms",
+    1000,
+    [1, 3_600_000],
+    "width of a window in milliseconds; the paper recommends 1000 for disks and 250 for SSDs, \
+     which is the default with an emulated SSD (`[device]` `model` `ssd-*`): name it where the \
+     back end is made of SSDs",
+);
 
 /// How far a client's clock may run ahead before its stamps are cut.
 const AHEAD_NS_MAX: u64 = 5_000_000;
@@ -27,18 +48,16 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    /// The names of the options that are read here.
-    pub(crate) const OPTIONS: [&str; 3] = ["order", "rotation_seed", "window_ms"];
-
-    pub(crate) fn new(options: &Options) -> Result<Epochs, OptionsError> {
+    /// Windows by the options [`ORDER`], [`ROTATION_SEED`] and [`WINDOW_MS`].
+    pub(crate) fn new(options: &Options) -> Epochs {
         let table = &options.table;
-        Ok(Epochs {
-            width_ns: table.integer("window_ms", WINDOW_MS, 1, 3_600_000)? * 1_000_000,
+        Epochs {
+            width_ns: table.integer(&WINDOW_MS) * 1_000_000,
             wall_offset_ns: options.wall_offset_ns,
-            rotated: table.word("order", ORDERS)? == 0,
-            rotation_seed: table.integer("rotation_seed", 0, 0, u64::MAX)?,
+            rotated: table.is(&ORDER, "rotated"),
+            rotation_seed: table.integer(&ROTATION_SEED),
             current: 0,
-        })
+        }
     }
 
     fn wall_ns(&self, now: Time) -> u64 {
@@ -82,13 +101,6 @@ impl Epochs {
     /// The window of now.
     pub(crate) fn at(&self, now: Time) -> u64 {
         self.wall_ns(now) / self.width_ns
-    }
-
-    /// Writes the options in force, defaults too.
-    pub(crate) fn in_force(&self, table: &mut PolicyOptions) {
-        table.set("window_ms", self.width_ns / 1_000_000);
-        table.set("order", ORDERS[usize::from(!self.rotated)]);
-        table.set("rotation_seed", self.rotation_seed);
     }
 
     /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one

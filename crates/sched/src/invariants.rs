@@ -1,7 +1,7 @@
 //! The suite that every policy passes: random inputs from a seed, and a model that knows only
 //! what must hold (exactly once, overlap, bound, work conserving, same outputs, memory).
 //!
-//! A policy is tested as soon as it stands in `policy::NAMES`. A failure names policy and seed;
+//! A policy is tested as soon as it stands in `policies::NAMES`. A failure names policy and seed;
 //! `TIDEGATE_SEED=17 cargo test -p tidegate-sched invariants` runs that seed alone. The suite is
 //! tested as well: against policies that are each broken in one way.
 
@@ -11,7 +11,8 @@ mod model;
 use crate::test::Random;
 use crate::types::{AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
 use crate::{
-    AccessCost, Bound, CostModel, Observed, Options, PolicyOptions, Prediction, Scheduler, policy,
+    AccessCost, Bound, CostModel, Observed, OptionKind, OptionValue, Options, PolicyOptions,
+    PolicySpec, Prediction, Scheduler, policies,
 };
 use alloc::sync::Arc;
 use model::Model;
@@ -22,6 +23,9 @@ use std::vec::Vec;
 
 const SEEDS: u64 = 300;
 const STEPS: u64 = 600;
+/// Names of applications.
+const APPS: [&str; 6] = ["0", "1", "2", "3", "4", "5"];
+
 const WALL: u64 = 1_700_000_000_000_000_000;
 
 /// What the suite drives: a scheduler, or something broken around one.
@@ -63,53 +67,37 @@ struct Shape {
 }
 
 impl Shape {
-    /// Options of a policy, within their bounds.
-    fn table(name: &str, random: &mut Random) -> PolicyOptions {
+    /// Options of a policy: each at its default, at a limit, or anywhere between, mostly small.
+    fn table(policy: &PolicySpec, random: &mut Random) -> PolicyOptions {
         let mut table = PolicyOptions::default();
-        match name {
-            "round-robin" if random.chance(50) => table.set("quantum", 1 + random.below(9)),
-            "window" => {
-                table.set("window_ms", random.pick(&[1u64, 10, 1000]));
-                table.set("order", random.pick(&["rotated", "id"]));
-                table.set("rotation_seed", random.below(9));
+        for spec in policy.options {
+            let kind = spec.kind_beside(&table);
+            if random.chance(25) {
+                table.set(spec.name, kind.default());
+                continue;
             }
-            "hio" => {
-                table.set("window_ms", random.pick(&[1u64, 10, 1000]));
-                table.set("order", random.pick(&["rotated", "id"]));
-                table.set("printed", random.chance(30));
-                table.set("slack_percent", random.pick(&[0u64, 50, 100]));
-            }
-            "sjf" => table.set("age_ms_max", random.pick(&[1u64, 50, 5000])),
-            "aioli" | "mlf" => {
-                table.set("age_ms_max", random.pick(&[1u64, 50, 5000]));
-                table.set("quantum_bytes", random.pick(&[1u64, 4096, 1 << 20]));
-                if name == "aioli" {
-                    table.set("quantum", random.pick(&["fixed", "adaptive"]));
-                    table.set("prediction", random.pick(&["off", "online", "recorded"]));
-                    table.set("idle_percent_max", random.pick(&[2u64, 100]));
+            match kind {
+                OptionKind::Integer { min, max, .. } => {
+                    table.set(spec.name, number(min, max, random));
+                }
+                OptionKind::Below(bound) => {
+                    let Some(&OptionValue::Integer(end)) = table.get(bound) else {
+                        unreachable!("{bound} stands before {}", spec.name);
+                    };
+                    table.set(spec.name, random.below(end));
+                }
+                OptionKind::Bool => table.set(spec.name, random.chance(50)),
+                OptionKind::Word(texts) | OptionKind::Text(texts) => {
+                    table.set(spec.name, random.pick(texts));
                 }
             }
-            "dsfq" | "two-level" => {
-                table.set("sync", random.pick(&["total", "local", "layout"]));
-                table.set("local_min_percent", random.pick(&[1u64, 5, 100]));
-                table.set("credit_ms", random.pick(&[1u64, 500]));
-                table.set("tell_ms", random.pick(&[1u64, 20]));
-            }
-            "twins" => {
-                table.set("age_ms_max", random.pick(&[1u64, 50, 5000]));
-                table.set("servers", 1 + random.below(5));
-                table.set("window_us", random.pick(&[1u64, 500, 2000]));
-                if random.chance(30) {
-                    table.set("stripe_bytes", 8192u64);
-                }
-            }
-            _ => {}
         }
         table
     }
 
     fn new(name: &str, random: &mut Random) -> Shape {
-        let table = Shape::table(name, random);
+        let policy = policies::find(name).expect("it is in the list");
+        let table = Shape::table(policy, random);
         let options = Options {
             policy: name.to_owned(),
             queued_max: 4 + random.below(150) as u32,
@@ -136,17 +124,14 @@ impl Shape {
             arrive_percent: 35 + random.below(35),
             write_percent: random.pick(&[0, 10, 50, 100]),
             cancel_percent: random.pick(&[0, 0, 10]),
-            tails_percent: 0,
+            tails_percent: random.pick(&[0, 50, 90]),
             files: 1 + random.below(4),
             apps: 1 + random.below(6),
             blocks: random.pick(&[8, 64, 1024]),
             blocks_len_max: random.pick(&[1, 8, 64]),
             step_ns: random.pick(&[1000, 300_000, 20_000_000]),
         };
-        if name == "hio" {
-            shape.tails_percent = random.pick(&[0, 50, 90]);
-        }
-        if name == "aioli" {
+        if shape.options.table.get("prediction").is_some() {
             shape.options.prediction = Some(Arc::new(shape.foretold(random)));
         }
         shape
@@ -180,7 +165,8 @@ impl Shape {
     }
 
     fn request(&self, id: u64, now: Time, random: &mut Random) -> Request {
-        let app = AppId(random.below(self.apps));
+        // Their names are numbers, as those of queues, so that one text of weights does for both.
+        let app = AppId::from_name(APPS[random.below(self.apps) as usize]);
         let file = FileId(random.below(self.files));
         let write = random.chance(self.write_percent);
         let direction = if write {
@@ -208,6 +194,18 @@ impl Shape {
             (request.offset, request.len, request.mergeable) = (0, u64::MAX, false);
         }
         request
+    }
+}
+
+/// A number within its limits: one of them, or one of any number of bits, mostly few.
+fn number(min: u64, max: u64, random: &mut Random) -> u64 {
+    let span = max - min;
+    let bits = u64::from(u64::BITS - span.leading_zeros()).min(53);
+    let most_bits = random.below(bits + 1);
+    let up_to = 1 << random.below(most_bits + 1);
+    match random.below(16) {
+        0 => max,
+        _ => min + random.below(up_to).min(span),
     }
 }
 
@@ -284,7 +282,7 @@ fn every_policy_keeps_them() {
     let make = |options: &Options| -> std::boxed::Box<dyn Subject> {
         std::boxed::Box::new(Scheduler::new(options).unwrap())
     };
-    for name in policy::NAMES {
+    for name in policies::NAMES {
         for seed in seeds() {
             if let Err(text) = check(name, seed, &make) {
                 panic!(
@@ -324,7 +322,7 @@ fn a_change_of_policy_loses_nothing_and_keeps_the_order_of_arrival() {
             let request = shape.request(id, now, &mut random);
             model.arrived(now, request, &mut scheduler).unwrap();
             if random.chance(5) {
-                let policy = random.pick(policy::NAMES).to_owned();
+                let policy = random.pick(policies::NAMES).to_owned();
                 let options = Options {
                     policy,
                     ..shape.options.clone()

@@ -63,10 +63,10 @@ impl Stripes {
 }
 
 impl Merge {
-    /// Limits from the options; `default` is the policy's own choice of whether to merge.
-    pub(crate) fn new(options: &Options, default: bool) -> Merge {
+    /// Limits, and whether to merge at all, from the effective options.
+    pub(crate) fn new(options: &Options) -> Merge {
         Merge {
-            on: options.merge.unwrap_or(default),
+            on: options.merge.unwrap_or(false),
             bytes_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max as usize,
             stripes: Stripes::new(options),
@@ -75,11 +75,6 @@ impl Merge {
             last: (0, 0),
             bytes: 0,
         }
-    }
-
-    /// Whether touching requests are looked for.
-    pub(crate) fn is_on(&self) -> bool {
-        self.on
     }
 
     /// Remembers a request that the policy took. Only those of one `group` are merged; the request

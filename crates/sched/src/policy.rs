@@ -1,20 +1,10 @@
-//! The policies, by name, and the trait that each of them implements. One policy is one file.
-
-mod aioli;
-mod dsfq;
-mod edf;
-mod fifo;
-mod hio;
-mod mlf;
-mod round_robin;
-mod sjf;
-mod time_order;
-mod twins;
-mod wfq;
-mod window;
+//! The trait that every policy implements, what it promises, and what is said of it in the list of
+//! policies.
 
 use crate::cost::CostModel;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::options_error::OptionsError;
+use crate::policy_options::OptionSpec;
 use crate::requests::{Requests, Slot};
 use crate::share::Shares;
 use crate::tags::Tags;
@@ -22,40 +12,18 @@ use crate::types::{Given, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The names of all policies.
-pub const NAMES: &[&str] = &[
-    "aioli",
-    "dsfq",
-    "edf",
-    "fifo",
-    "hio",
-    "mlf",
-    "round-robin",
-    "sjf",
-    "time-order",
-    "twins",
-    "two-level",
-    "wfq",
-    "window",
-];
-
-/// Makes the policy that `options` name.
-pub(crate) fn build(options: &Options) -> Result<Box<dyn Policy>, OptionsError> {
-    match options.policy.as_str() {
-        "aioli" => Ok(Box::new(aioli::Aioli::new(options)?)),
-        "dsfq" | "two-level" => Ok(Box::new(dsfq::Dsfq::new(options)?)),
-        "edf" => Ok(Box::new(edf::Edf::new(options)?)),
-        "fifo" => Ok(Box::new(fifo::Fifo::new(options)?)),
-        "hio" => Ok(Box::new(hio::Hio::new(options)?)),
-        "mlf" => Ok(Box::new(mlf::Mlf::new(options)?)),
-        "round-robin" => Ok(Box::new(round_robin::RoundRobin::new(options)?)),
-        "sjf" => Ok(Box::new(sjf::Sjf::new(options)?)),
-        "time-order" => Ok(Box::new(time_order::TimeOrder::new(options)?)),
-        "twins" => Ok(Box::new(twins::Twins::new(options)?)),
-        "wfq" => Ok(Box::new(wfq::Wfq::new(options)?)),
-        "window" => Ok(Box::new(window::Window::new(options)?)),
-        _ => Err(OptionsError::UnknownPolicy(options.policy.clone())),
-    }
+/// A policy as it stands in the list of all.
+pub struct PolicySpec {
+    /// What configurations call it.
+    pub name: &'static str,
+    /// The options that it has of its own, in order of their names.
+    pub options: &'static [OptionSpec],
+    /// Whether it joins touching requests into one batch unless told otherwise.
+    pub merges: bool,
+    /// Whether it keeps what applications are promised by [`Shares`].
+    pub keeps_shares: bool,
+    /// Makes it from complete options.
+    pub(crate) make: fn(&Options) -> Result<Box<dyn Policy>, OptionsError>,
 }
 
 /// Chooses the order of the requests it was given. Holds them until it picks them.
@@ -124,9 +92,6 @@ pub(crate) trait Policy: Send {
 
     /// Another forwarder told what it served.
     fn heard(&mut self, _served: &Given, _now: Time) {}
-
-    /// Writes what it follows into `options`, defaults too: `merge`, and all of its own table.
-    fn in_force(&self, options: &mut Options);
 
     /// The number of the current window, for policies that have windows.
     fn epoch(&self, _now: Time) -> u64 {

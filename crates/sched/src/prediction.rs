@@ -15,7 +15,9 @@ mod trust;
 pub use recorded::{Observed, Prediction};
 
 use crate::cost::CostModel;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::options_error::OptionsError;
+use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Requests, Slot};
 use crate::runs::Runs;
 use crate::types::Time;
@@ -25,16 +27,31 @@ use online::Online;
 use recorded::Recorded;
 use trust::Trust;
 
-/// The policy's options.
-pub(crate) const OPTIONS: [&str; 3] = ["idle_percent_max", "prediction", "wait_us_max"];
+/// How much waits may cost where nothing foretells them.
+pub(crate) const IDLE_PERCENT_MAX: OptionSpec = OptionSpec::integer(
+    "idle_percent_max",
+    2,
+    [0, 100],
+    "with `prediction = \"online\"`: the device idles for waits at most so many percent of the \
+     time that it works",
+);
 
-const KINDS: &[&str] = &["off", "recorded", "online"];
+/// Which predictor.
+pub(crate) const PREDICTION: OptionSpec = OptionSpec::new(
+    "prediction",
+    OptionKind::Word(&["off", "recorded", "online"]),
+    "a run of touching requests may wait for more of it. `recorded`: as traces of earlier runs \
+     foretell, for the simulator and the C library; `online`: as was learned from the load; see \
+     [prediction.md](prediction.md)",
+);
 
 /// The paper's trace tells how long; this only keeps a wrong one from stopping the device.
-const WAIT_US_MAX: u64 = 100_000;
-
-/// Percent of the time that the device works.
-const IDLE_PERCENT_MAX: u64 = 2;
+pub(crate) const WAIT_US_MAX: OptionSpec = OptionSpec::integer(
+    "wait_us_max",
+    100_000,
+    [1, 10_000_000],
+    "the longest such wait, in microseconds",
+);
 
 /// However much other work hides, a wait is not longer than so many times the gain: what comes
 /// later than that comes from a program that waits for answers, those of this run among them.
@@ -82,9 +99,9 @@ impl Predictor {
     /// The options `prediction`, `wait_us_max` and `idle_percent_max`.
     pub(crate) fn new(options: &Options) -> Result<Predictor, OptionsError> {
         let table = &options.table;
-        let kind = match table.word("prediction", KINDS)? {
-            0 => None,
-            1 => {
+        let kind = match table.text(&PREDICTION).as_str() {
+            "off" => None,
+            "recorded" => {
                 let prediction = options.prediction.clone();
                 let prediction = prediction.ok_or(OptionsError::NoPrediction)?;
                 Some(Kind::Recorded(Recorded::new(prediction)))
@@ -94,8 +111,8 @@ impl Predictor {
         Ok(Predictor {
             kind,
             cost: options.cost,
-            wait_ns_max: table.integer("wait_us_max", WAIT_US_MAX, 1, 10_000_000)? * 1000,
-            idle_percent_max: table.integer("idle_percent_max", IDLE_PERCENT_MAX, 0, 100)?,
+            wait_ns_max: table.integer(&WAIT_US_MAX) * 1000,
+            idle_percent_max: table.integer(&IDLE_PERCENT_MAX),
             busy_ns: 0,
             idle_ns: 0,
             running: 0,
@@ -105,19 +122,6 @@ impl Predictor {
             trust: Trust::new(),
             hidden: 0,
         })
-    }
-
-    /// Writes its options.
-    pub(crate) fn in_force(&self, options: &mut Options) {
-        let table = &mut options.table;
-        let kind = match &self.kind {
-            None => 0,
-            Some(Kind::Recorded(_)) => 1,
-            Some(Kind::Online(_)) => 2,
-        };
-        table.set("prediction", KINDS[kind]);
-        table.set("wait_us_max", self.wait_ns_max / 1000);
-        table.set("idle_percent_max", self.idle_percent_max);
     }
 
     /// What accesses cost from now on.

@@ -126,6 +126,7 @@ pub(crate) struct Queue {
 pub(crate) struct Runs {
     growth: Growth,
     order: Order,
+    quantum_bytes: u64,
     quantum_ns: u64,
     cost: CostModel,
     on: bool,
@@ -151,15 +152,21 @@ pub(crate) struct Runs {
     turns: Heap<u64>,
 }
 
+/// What a read of a step's quantum costs.
+fn quantum_ns(cost: &CostModel, bytes: u64) -> u64 {
+    cost.access(Direction::Read, false).ns(bytes)
+}
+
 impl Runs {
-    /// No runs. `quantum_ns`: what a step adds to a request's quantum, at least 1.
-    pub(crate) fn new(options: &Options, growth: Growth, order: Order, quantum_ns: u64) -> Runs {
+    /// No runs. A step adds to a request's quantum what a read of `quantum_bytes` costs.
+    pub(crate) fn new(options: &Options, growth: Growth, order: Order, quantum_bytes: u64) -> Runs {
         Runs {
             growth,
             order,
-            quantum_ns,
+            quantum_bytes,
+            quantum_ns: quantum_ns(&options.cost, quantum_bytes),
             cost: options.cost,
-            on: options.merge.unwrap_or(true),
+            on: options.merge.unwrap_or(false),
             bytes_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max,
             step: 0,
@@ -178,14 +185,14 @@ impl Runs {
         }
     }
 
-    /// What accesses cost from now on, and the quantum; who waits for a step keeps it.
-    pub(crate) fn costs(&mut self, cost: &CostModel, quantum_ns: u64) {
-        (self.cost, self.quantum_ns) = (*cost, quantum_ns);
+    /// What accesses cost from now on, and with them the quantum; who waits for a step keeps it.
+    pub(crate) fn costs(&mut self, cost: &CostModel) {
+        (self.cost, self.quantum_ns) = (*cost, quantum_ns(cost, self.quantum_bytes));
     }
 
-    /// Whether touching requests join.
-    pub(crate) fn is_on(&self) -> bool {
-        self.on
+    /// What a step adds to a request's quantum, in nanoseconds of device time; at least 1.
+    pub(crate) fn quantum_ns(&self) -> u64 {
+        self.quantum_ns
     }
 
     /// A run, by the number that requests carry as their tag.

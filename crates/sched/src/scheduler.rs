@@ -6,9 +6,11 @@
 use crate::cost::CostModel;
 use crate::estimate::Estimate;
 use crate::index::NONE;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::options_error::OptionsError;
 use crate::overlap::Overlap;
-use crate::policy::{self, Bound, Pick, Policy};
+use crate::policies;
+use crate::policy::{Bound, Pick, Policy};
 use crate::requests::{Requests, Slot, Stage};
 use crate::share::Shares;
 use crate::types::{Input, Output, Rejected, Request, RequestId, Time};
@@ -67,13 +69,14 @@ impl Scheduler {
     /// A scheduler with nothing queued.
     pub fn new(options: &Options) -> Result<Scheduler, OptionsError> {
         options.check()?;
-        Ok(Scheduler::with_policy(options, policy::build(options)?))
+        let (options, policy) = policies::build(options)?;
+        Ok(Scheduler::with_policy(options, policy))
     }
 
-    pub(crate) fn with_policy(options: &Options, policy: Box<dyn Policy>) -> Scheduler {
+    pub(crate) fn with_policy(options: Options, policy: Box<dyn Policy>) -> Scheduler {
         Scheduler {
-            options: in_force(options, &*policy),
-            estimate: Estimate::new(options, policy.prices()),
+            estimate: Estimate::new(&options, policy.prices()),
+            options,
             policy,
             requests: Requests::new(),
             overlap: Overlap::new(),
@@ -159,13 +162,13 @@ impl Scheduler {
     pub fn set_policy(&mut self, now: Time, options: &Options) -> Result<(), OptionsError> {
         options.check()?;
         let now = self.latest(now);
-        let mut policy = policy::build(options)?;
-        self.estimate.configure(options, policy.prices());
+        let (options, mut policy) = policies::build(options)?;
+        self.estimate.configure(&options, policy.prices());
         policy.costs(self.estimate.in_force());
         let waiting = self.requests.at_stage(Stage::Queued);
         let tags = self.policy.leave_tags();
         policy.takes_over(tags, &mut self.requests, &waiting, now);
-        self.options = in_force(options, &*policy);
+        self.options = options;
         self.policy = policy;
         Ok(())
     }
@@ -364,12 +367,6 @@ impl Scheduler {
     }
 }
 
-fn in_force(options: &Options, policy: &dyn Policy) -> Options {
-    let mut options = options.clone();
-    policy.in_force(&mut options);
-    options
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,7 +380,7 @@ mod tests {
 
     #[test]
     fn the_options_in_force_are_all_there_and_make_the_same_policy() {
-        for name in policy::NAMES {
+        for name in policies::NAMES {
             let mut scheduler = Scheduler::new(&Options::for_policy(name)).unwrap();
             let told = scheduler.options().clone();
             // The policy's names of its own, by a mistake that it answers with them.

@@ -9,7 +9,7 @@ mod rate;
 
 pub use rate::RateError;
 
-use crate::options::OptionsError;
+use crate::options_error::{OptionsError, check_range};
 use crate::types::AppId;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -119,11 +119,11 @@ impl Shares {
 
     /// Refuses what makes no sense. That all of it can be met together is not asked for.
     pub(crate) fn check(&self) -> Result<(), OptionsError> {
-        range("forwarders", self.forwarders.into(), 1, 1 << 16)?;
+        check_range("forwarders", self.forwarders.into(), 1, 1 << 16)?;
         for app in self.apps.values().chain([&self.others]) {
             if let Some(group) = app.group {
                 let groups = self.groups.len() as u64;
-                range("group", group.into(), 0, groups.saturating_sub(1))?;
+                check_range("group", group.into(), 0, groups.saturating_sub(1))?;
                 if groups == 0 {
                     return Err(OptionsError::OutOfRange {
                         option: "group",
@@ -140,11 +140,13 @@ impl Shares {
 
 impl Share {
     fn check(&self) -> Result<(), OptionsError> {
-        range("weight", self.weight.into(), 1, WEIGHT_MAX.into())?;
+        check_range("weight", self.weight.into(), 1, WEIGHT_MAX.into())?;
         for (name, rate) in [("min", self.min), ("max", self.max)] {
             match rate {
-                Some(Rate::Bytes(rate) | Rate::Operations(rate)) => range(name, rate, 1, RATE_MAX)?,
-                Some(Rate::Device(part)) => range(name, part, 1, DEVICE_WHOLE)?,
+                Some(Rate::Bytes(rate) | Rate::Operations(rate)) => {
+                    check_range(name, rate, 1, RATE_MAX)?
+                }
+                Some(Rate::Device(part)) => check_range(name, part, 1, DEVICE_WHOLE)?,
                 None => {}
             }
         }
@@ -155,25 +157,13 @@ impl Share {
             _ => None,
         };
         if let Some((min, max)) = least {
-            range("max", max, min, RATE_MAX)?;
+            check_range("max", max, min, RATE_MAX)?;
         }
         if let Some(latency) = self.latency {
-            range("latency", latency.ns, 1000, LATENCY_NS_MAX)?;
-            range("percentile", latency.percentile.into(), 1, 100)?;
+            check_range("latency", latency.ns, 1000, LATENCY_NS_MAX)?;
+            check_range("percentile", latency.percentile.into(), 1, 100)?;
         }
         Ok(())
-    }
-}
-
-fn range(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), OptionsError> {
-    match (min..=max).contains(&value) {
-        true => Ok(()),
-        false => Err(OptionsError::OutOfRange {
-            option,
-            value,
-            min,
-            max,
-        }),
     }
 }
 

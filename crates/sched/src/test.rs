@@ -1,7 +1,7 @@
 //! What several tests of this crate need: short requests, and a host that runs a queue empty.
 
-use crate::Scheduler;
 use crate::types::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
+use crate::{AccessCost, CostModel, Options, PolicyOptions, Scheduler};
 use std::vec::Vec;
 
 /// A read of `file`.
@@ -21,6 +21,24 @@ pub(crate) fn write(file: u64, offset: u64, len: u64) -> Request {
     Request {
         direction: Direction::Write,
         ..read(file, offset, len)
+    }
+}
+
+/// Options of a policy with quanta of 1000 bytes, on a device that takes a nanosecond for a byte
+/// and nothing else.
+pub(crate) fn quantum_counts_bytes(policy: &str) -> Options {
+    let free = AccessCost {
+        base_ns: 0,
+        ns_per_mib: 1 << 20,
+    };
+    Options {
+        cost: CostModel {
+            read_random: free,
+            write_random: free,
+            ..CostModel::default()
+        },
+        table: PolicyOptions::default().with("quantum_bytes", 1000),
+        ..Options::for_policy(policy)
     }
 }
 

@@ -153,7 +153,7 @@ fn a_request_can_wait_for_many_doublings() {
 /// AGIOS's queue grows without bound under a producer that does not wait.
 #[test]
 fn a_full_queue_says_so() {
-    for policy in tidegate_sched::policy::NAMES {
+    for policy in tidegate_sched::policies::NAMES {
         let mut options = Options::for_policy(policy);
         options.queued_max = 10;
         let mut scheduler = Scheduler::new(&options).unwrap();

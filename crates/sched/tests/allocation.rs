@@ -71,7 +71,7 @@ fn allocations(options: &Options, writes: bool, count: u64) -> u64 {
 
 #[test]
 fn no_policy_allocates_for_a_request() {
-    for policy in tidegate_sched::policy::NAMES {
+    for policy in tidegate_sched::policies::NAMES {
         let options = Options::for_policy(policy);
         assert_eq!(allocations(&options, false, 100_000), 0, "{policy}");
         // With those that wait for each other queues have their longest late.

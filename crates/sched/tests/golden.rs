@@ -19,7 +19,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 use tidegate_sched::{
-    AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time, policy,
+    AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time, policies,
 };
 
 fn folder() -> PathBuf {
@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
 #[test]
 fn every_trace_replays_byte_for_byte() {
     let write = std::env::var("TIDEGATE_GOLDEN").is_ok_and(|word| word == "write");
-    let mut policies: Vec<&str> = policy::NAMES.to_vec();
+    let mut policies: Vec<&str> = policies::NAMES.to_vec();
     let mut paths: Vec<_> = std::fs::read_dir(folder())
         .expect("the traces lie beside this file")
         .map(|entry| entry.expect("a readable folder").path())

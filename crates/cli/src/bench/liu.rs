@@ -242,7 +242,7 @@ fn measure(
 
 /// Those of the policies that this program has.
 fn known_policies() -> Vec<(&'static str, &'static str)> {
-    let known = |name: &str| tidegate_sched::policy::NAMES.contains(&name);
+    let known = |name: &str| tidegate_sched::policies::NAMES.contains(&name);
     POLICIES
         .into_iter()
         .filter(|(name, _)| known(name))

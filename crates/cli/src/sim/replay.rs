@@ -2,7 +2,7 @@
 
 use crate::fail::Fail;
 use std::path::{Path, PathBuf};
-use tidegate_sched::policy;
+use tidegate_sched::policies;
 use tidegate_trace::{Header, Merged};
 use toml::{Table, Value};
 
@@ -79,7 +79,7 @@ impl Replay {
             forwarders.push(("stripe", Value::Integer(stripe as i64)));
         }
         let policies: Vec<Value> = match self.policies.is_empty() {
-            true => policy::NAMES
+            true => policies::NAMES
                 .iter()
                 .map(|name| Value::from(*name))
                 .collect(),

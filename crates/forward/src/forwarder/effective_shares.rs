@@ -11,13 +11,10 @@ use crate::host::{Config, Output, PolicyId};
 use crate::share_rules::{Identity, Rules};
 use alloc::boxed::Box;
 use alloc::format;
-use tidegate_sched::{AppId, Options, Shares};
+use tidegate_sched::{AppId, Options, Shares, policies};
 use tidegate_wire::{EXTENTS_MAX, Op, Outcome, Status};
 
-/// Policies that keep shares themselves.
-const KEEPS_SHARES: &[&str] = &["dsfq", "two-level", "edf"];
-
-/// The policy in their place that keeps shares.
+/// The policy that keeps shares in the place of one that does not.
 const SHARING: &str = "two-level";
 
 /// What was asked for, and what follows.
@@ -76,7 +73,8 @@ impl InForce {
 
 fn in_force(plain: &Options, rules: &Rules, shares: &Shares) -> Options {
     let mut options = plain.clone();
-    if !rules.is_empty() && !KEEPS_SHARES.contains(&options.policy.as_str()) {
+    let keeps_shares = policies::find(&options.policy).is_some_and(|policy| policy.keeps_shares);
+    if !rules.is_empty() && !keeps_shares {
         options.policy = SHARING.into();
         // What is the other policy's own means nothing to this one.
         options.table = Default::default();

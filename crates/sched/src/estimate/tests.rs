@@ -233,7 +233,7 @@ fn what_was_learned_outlives_a_change_of_policy_but_not_of_the_model() {
     device.mix(1000);
     let learned = device.scheduler.cost();
     assert_ne!(learned, CostModel::default());
-    for name in crate::policy::NAMES {
+    for name in crate::policies::NAMES {
         let options = Options::for_policy(name);
         device.scheduler.set_policy(Time(0), &options).unwrap();
         assert_eq!(device.scheduler.cost(), learned, "{name}");

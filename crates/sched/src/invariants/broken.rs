@@ -99,7 +99,7 @@ fn policy(options: &Options, fault: Fault) -> Box<dyn Subject> {
         arrivals: 0,
         fault,
     };
-    Box::new(Scheduler::with_policy(options, Box::new(broken)))
+    Box::new(Scheduler::with_policy(options.clone(), Box::new(broken)))
 }
 
 /// First in, first out, but for the fault.
@@ -115,8 +115,6 @@ std::thread_local! {
 }
 
 impl Policy for Broken {
-    fn in_force(&self, _options: &mut Options) {}
-
     fn arrived(&mut self, _requests: &mut Requests, slot: Slot) {
         self.arrivals += 1;
         if self.fault != Fault::Loses || !self.arrivals.is_multiple_of(7) {

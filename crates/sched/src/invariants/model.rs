@@ -3,7 +3,7 @@
 
 use super::Subject;
 use crate::types::{Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
-use crate::{Bound, CostModel, Options, Scheduler};
+use crate::{AppId, Bound, OptionValue, Options, Scheduler};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::format;
@@ -29,6 +29,49 @@ struct Ready {
     at: Time,
 }
 
+/// What a nanosecond of device time counts at weight 1.
+const SCALE: u128 = 1 << 16;
+
+/// Who has shares by weight: applications or queues, all alike unless the policy has weights of its
+/// own.
+struct Flows {
+    by_queue: bool,
+    weights: BTreeMap<u64, u64>,
+}
+
+impl Flows {
+    fn new(options: &Options) -> Flows {
+        let by_queue = options.table.get("by") == Some(&"queue".into());
+        let text = match options.table.get("weights") {
+            Some(OptionValue::Text(text)) => text.as_str(),
+            _ => "",
+        };
+        let pairs = text.split(", ").filter_map(|pair| pair.split_once('='));
+        let weights = pairs.map(|(name, weight)| {
+            let flow = match by_queue {
+                true => name.parse().expect("queues are numbers"),
+                false => AppId::from_name(name).0,
+            };
+            (flow, weight.parse().expect("weights are numbers"))
+        });
+        Flows {
+            by_queue,
+            weights: weights.collect(),
+        }
+    }
+
+    fn of(&self, request: &Request) -> u64 {
+        match self.by_queue {
+            true => request.queue.into(),
+            false => request.app.0,
+        }
+    }
+
+    fn weight(&self, flow: u64) -> u64 {
+        self.weights.get(&flow).copied().unwrap_or(1)
+    }
+}
+
 /// See the file's first sentence.
 pub(super) struct Model {
     options: Options,
@@ -40,7 +83,7 @@ pub(super) struct Model {
     /// For each file and direction that waits: turns of each other one since its own.
     turns: BTreeMap<Turn, BTreeMap<Turn, u64>>,
     batches: u64,
-    /// Device time of each application since it waits, all weights being equal.
+    /// Device time of each application or queue since it waits, divided by its weight.
     served: BTreeMap<u64, u128>,
     /// The most device time of a batch.
     cost_max: u64,
@@ -384,37 +427,41 @@ impl Model {
                     None => Ok(()),
                 }
             }
-            Bound::Weighted => self.check_shares(batch, &inner.cost()),
+            Bound::Weighted => self.check_shares(batch, inner),
             _ => Ok(()),
         }
     }
 
-    /// The applications' device time while they wait, and the order of an application's own.
-    fn check_shares(&mut self, batch: &[Request], cost: &CostModel) -> Result<(), String> {
+    /// The device time of applications or queues while they wait, and the order of each one's own.
+    fn check_shares(&mut self, batch: &[Request], inner: &Scheduler) -> Result<(), String> {
+        let flows = Flows::new(inner.options());
+        let flow = flows.of(&batch[0]);
         let first = self.ready.iter().find(|&&id| {
             let item = self.items.iter().find(|item| item.request.id == id);
-            item.is_some_and(|item| item.request.app == batch[0].app)
+            item.is_some_and(|item| flows.of(&item.request) == flow)
         });
         if !batch.iter().any(|request| Some(&request.id) == first) {
             return Err(format!("bound: {} passes its own", batch[0].id.0));
         }
-        let cost = |request: &Request| cost.request_ns(request);
+        let model = inner.cost();
+        let cost = |request: &Request| model.request_ns(request);
         let charged: u64 = batch.iter().map(cost).fold(0, u64::saturating_add);
         self.cost_max = self.cost_max.max(charged);
         let ids: Vec<RequestId> = batch.iter().map(|request| request.id).collect();
         let mut waiting: Vec<u64> = Vec::new();
         for id in self.ready.iter().filter(|id| !ids.contains(id)) {
             let item = self.items.iter().find(|item| item.request.id == *id);
-            waiting.extend(item.map(|item| item.request.app.0));
+            waiting.extend(item.map(|item| flows.of(&item.request)));
         }
         // Whoever waits now is compared since the last time that it did not.
         self.served
-            .retain(|app, _| waiting.contains(app) || *app == batch[0].app.0);
+            .retain(|other, _| waiting.contains(other) || *other == flow);
         let low = self.served.values().min().copied().unwrap_or(0);
-        for app in waiting {
-            self.served.entry(app).or_insert(low);
+        for other in waiting {
+            self.served.entry(other).or_insert(low);
         }
-        *self.served.entry(batch[0].app.0).or_insert(low) += u128::from(charged);
+        let by_weight = u128::from(charged) * SCALE / u128::from(flows.weight(flow));
+        *self.served.entry(flow).or_insert(low) += by_weight;
         let (low, high) = (self.served.values().min(), self.served.values().max());
         let spread = high.expect("just added") - low.expect("just added");
         // Two may differ by the largest cost, each way. Who joins begins here with what the last
@@ -422,7 +469,7 @@ impl Model {
         // and more where prices rise.
         let joined = self.served.len() as u128;
         let most = 4 + joined + if self.options.estimate { 2 } else { 0 };
-        if spread > most * u128::from(self.cost_max) {
+        if spread > most * u128::from(self.cost_max) * SCALE {
             return Err(format!("bound: served {:?}", self.served));
         }
         Ok(())

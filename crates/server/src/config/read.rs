@@ -11,7 +11,9 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use tidegate_device::{Device, DeviceOptions, OptionsError as DeviceError, PRESETS};
 use tidegate_forward::CLIENTS_MAX;
-use tidegate_sched::{CostModel, Options, OptionsError, PolicyOptions, Scheduler};
+use tidegate_sched::{
+    CostModel, Options, OptionsError, PolicyOptions, PolicySpec, Scheduler, policies,
+};
 use tidegate_wire::{ADDRESS_MAX, ADDRESSES_MAX, Layout, PAYLOAD_LIMIT, Pipelining};
 
 /// Width of a window on solid-state devices where the configuration names none, as in Song et al.
@@ -393,8 +395,7 @@ fn cost(section: &mut Section, default: CostModel) -> Result<CostModel, ConfigEr
     }
 }
 
-/// The scheduler's options; `window_ms` stands where the policies `window` and `hio` are given no
-/// width.
+/// The scheduler's options; `window_ms` stands where a policy that has windows is given no width.
 fn options(
     mut section: Section,
     defaults: Options,
@@ -432,7 +433,9 @@ fn options(
     };
     let own = section.rest();
     options.table = policy_options(&own)?;
-    if ["hio", "window"].contains(&options.policy.as_str())
+    let has_windows =
+        |policy: &PolicySpec| policy.options.iter().any(|one| one.name == "window_ms");
+    if policies::find(&options.policy).is_some_and(has_windows)
         && !own.contains_key("window_ms")
         && let Some(width) = window_ms
     {
@@ -485,7 +488,7 @@ fn refused(
             known: of_policy,
             ..
         } => {
-            let all = [known, of_policy].concat().join(", ");
+            let all = [known, of_policy.as_slice()].concat().join(", ");
             unknown("scheduler", option, place_of(option), &all)
         }
         OptionsError::UnknownWord { option, .. }

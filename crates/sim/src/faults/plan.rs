@@ -122,7 +122,7 @@ impl Plan {
     pub fn from_seed(seed: u64) -> Plan {
         let mut rng = Rng::new(seed);
         let forwarders = rng.between(1, 4) as usize;
-        let policies = tidegate_sched::policy::NAMES;
+        let policies = tidegate_sched::policies::NAMES;
         let mut plan = Plan {
             seed,
             forwarders,

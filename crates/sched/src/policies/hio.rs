@@ -22,13 +22,15 @@
 mod operations;
 mod printed;
 
-use super::{Bound, Pick, Policy};
 use crate::cost::CostModel;
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Requests, Slot};
 use crate::types::{Direction, Request, Time};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use operations::{Key, Operations};
 use printed::Printed;
@@ -41,7 +43,30 @@ const LOOK_MAX: usize = 64;
 /// everybody behind ends later, and it gains one operation the difference at most.
 const SEEKS_ALIKE: u64 = 64;
 
-pub(super) struct Hio {
+/// Algorithm 1 of the paper.
+const PRINTED: OptionSpec = OptionSpec::new(
+    "printed",
+    OptionKind::Bool,
+    "the paper's algorithm 1 instead; it can be 1.5 times as slow as `window`",
+);
+
+/// Of the slack of an operation.
+const SLACK_PERCENT: OptionSpec = OptionSpec::integer(
+    "slack_percent",
+    100,
+    [0, 100],
+    "how much of its slack an operation lends; 0: operations keep the base order",
+);
+
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "hio",
+    options: &[ORDER, PRINTED, ROTATION_SEED, SLACK_PERCENT, WINDOW_MS],
+    merges: false,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Hio::new(options))),
+};
+
+struct Hio {
     epochs: Epochs,
     slack_percent: u64,
     printed: Option<Printed>,
@@ -57,28 +82,20 @@ pub(super) struct Hio {
 }
 
 impl Hio {
-    pub(super) fn new(options: &Options) -> Result<Hio, OptionsError> {
+    fn new(options: &Options) -> Hio {
         let table = &options.table;
-        let known = &[
-            "order",
-            "printed",
-            "rotation_seed",
-            "slack_percent",
-            "window_ms",
-        ];
-        table.only("hio", known)?;
         let base = |sequential| options.cost.access(Direction::Read, sequential).base_ns;
-        Ok(Hio {
-            epochs: Epochs::new(options)?,
-            slack_percent: table.integer("slack_percent", 100, 0, 100)?,
-            printed: table.truth("printed", false)?.then(Printed::new),
-            merge: Merge::new(options, false),
+        Hio {
+            epochs: Epochs::new(options),
+            slack_percent: table.integer(&SLACK_PERCENT),
+            printed: table.truth(&PRINTED).then(Printed::new),
+            merge: Merge::new(options),
             cost: options.cost,
             alike_ns: (base(false).saturating_sub(base(true)) * SEEKS_ALIKE).max(1),
             operations: Operations::new(),
             passed: Vec::with_capacity(LOOK_MAX),
             looked: Vec::with_capacity(LOOK_MAX),
-        })
+        }
     }
 
     fn key(&mut self, request: &Request, arrived: Time) -> Key {
@@ -193,14 +210,6 @@ impl Policy for Hio {
 
     fn epoch(&self, now: Time) -> u64 {
         self.epochs.at(now)
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        let table = &mut options.table;
-        self.epochs.in_force(table);
-        table.set("printed", self.printed.is_some());
-        table.set("slack_percent", self.slack_percent);
     }
 
     /// Only operations of one window are exchanged.

@@ -16,33 +16,71 @@
 //! weights decide, so no device idles for a promise (the credits of the original, which come back
 //! at idleness). How many run at once follows from latency targets, see `depth`.
 
-use super::edf::{self, FEEDBACK, LATENCY};
-use super::{Bound, Pick, Policy};
+use super::edf;
 use crate::cost::CostModel;
 use crate::depth::Feedback;
 use crate::index::NONE;
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{List, Requests, Slot};
 use crate::share::{Latency, Service, Shares};
 use crate::tags::{HOLD_NS_MAX, Next, Tags, Told};
 use crate::types::{AppId, Given, Request, Time};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-const SYNC: &[&str] = &["total", "local", "layout", "threshold"];
-const TELL: &str = "tell_ms";
-
-/// What is told at once under `threshold`, unless another number is named.
-const TELL_MS: u64 = 50;
-const SYNC_OPTION: &str = "sync";
-const LOCAL_MIN: &str = "local_min_percent";
-const CREDIT: &str = "credit_ms";
+/// The window of the original's figures.
+pub(super) const CREDIT_MS: OptionSpec = OptionSpec::integer(
+    "credit_ms",
+    500,
+    [1, 60_000],
+    "for how many milliseconds of the past a minimum that was not asked for can be asked for",
+);
 
 /// Keeps somebody who is served elsewhere at a hundredth of its share here.
-const LOCAL_MIN_PERCENT: u64 = 1;
+pub(super) const LOCAL_MIN_PERCENT: OptionSpec = OptionSpec::integer(
+    "local_min_percent",
+    1,
+    [1, 100],
+    "so much of its share an application keeps on each forwarder, whatever others serve it",
+);
 
-/// The window of the original's figures.
-const CREDIT_MS: u64 = 500;
+pub(super) const SYNC: OptionSpec = OptionSpec::new(
+    "sync",
+    OptionKind::Word(&["total", "local", "layout", "threshold"]),
+    "what counts of other forwarders' service: `total`, as clients report it; `local`, nothing; \
+     `layout`, as operations are spread; `threshold`, as forwarders report it to each other",
+);
+
+pub(super) const TELL_MS: OptionSpec = OptionSpec::integer(
+    "tell_ms",
+    0,
+    [0, TELL_MS_MAX],
+    "device time of an application, in milliseconds, after which a forwarder reports it to the \
+     others, through the hidden folder, five times a second; 0: never. With `sync = \"total\"` it \
+     checks what clients report: the larger one counts",
+)
+.except(
+    SYNC.name,
+    "threshold",
+    OptionKind::Integer {
+        default: 50,
+        min: 1,
+        max: TELL_MS_MAX,
+    },
+);
+
+const TELL_MS_MAX: u64 = 60_000;
+
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "dsfq",
+    options: &[CREDIT_MS, LOCAL_MIN_PERCENT, SYNC, TELL_MS],
+    merges: false,
+    keeps_shares: true,
+    make: |options| Ok(Box::new(Dsfq::new(options, None))),
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sync {
@@ -55,7 +93,6 @@ enum Sync {
 pub(super) struct Dsfq {
     sync: Sync,
     local_min_percent: u64,
-    credit_ms: u64,
     /// Device time after which others are told; 0: never.
     tell_ms: u64,
     /// By number of an application: what others were not told yet; and who is to be told of.
@@ -78,54 +115,37 @@ pub(super) struct Dsfq {
 }
 
 /// What only `two-level` has.
-struct Below {
-    default: Latency,
-    feedback: Option<Feedback>,
+pub(super) struct Below {
+    pub(super) default: Latency,
+    pub(super) feedback: Option<Feedback>,
 }
 
 impl Dsfq {
-    pub(super) fn new(options: &Options) -> Result<Dsfq, OptionsError> {
-        let two_levels = options.policy == "two-level";
+    /// Shares alone, or with deadlines below.
+    pub(super) fn new(options: &Options, below: Option<Below>) -> Dsfq {
         let table = &options.table;
-        let below = match two_levels {
-            false => {
-                table.only("dsfq", &[CREDIT, LOCAL_MIN, SYNC_OPTION, TELL])?;
-                None
-            }
-            true => {
-                table.only(
-                    "two-level",
-                    &[CREDIT, FEEDBACK, LATENCY, LOCAL_MIN, SYNC_OPTION, TELL],
-                )?;
-                let default = edf::default_latency(options)?;
-                let feedback = edf::feedback(options, default)?;
-                Some(Below { default, feedback })
-            }
-        };
-        let credit_ms = table.integer(CREDIT, CREDIT_MS, 1, 60_000)?;
-        let (sync, tell_ms) = match table.word(SYNC_OPTION, SYNC)? {
-            0 => (Sync::Total, 0),
-            1 => (Sync::Local, 0),
-            2 => (Sync::Layout, 0),
-            _ => (Sync::Threshold, TELL_MS),
-        };
-        Ok(Dsfq {
-            sync,
-            tell_ms: table.integer(TELL, tell_ms, tell_ms.min(1), 60_000)?,
+        let credit_ns = table.integer(&CREDIT_MS) * 1_000_000;
+        Dsfq {
+            sync: match table.text(&SYNC).as_str() {
+                "total" => Sync::Total,
+                "local" => Sync::Local,
+                "layout" => Sync::Layout,
+                _ => Sync::Threshold,
+            },
+            tell_ms: table.integer(&TELL_MS),
             untold: Vec::new(),
             to_tell: Vec::new(),
-            local_min_percent: table.integer(LOCAL_MIN, LOCAL_MIN_PERCENT, 1, 100)?,
-            credit_ms,
+            local_min_percent: table.integer(&LOCAL_MIN_PERCENT),
             cost: options.cost,
-            merge: Merge::new(options, false),
-            tags: Tags::new(&options.shares, credit_ms * 1_000_000, two_levels),
+            merge: Merge::new(options),
+            tags: Tags::new(&options.shares, credit_ns, below.is_some()),
             queues: Vec::new(),
             below,
             now: Time(0),
             takes_over: false,
             running: Vec::new(),
             finished_at: Time(0),
-        })
+        }
     }
 
     fn target(&self, request: &Request) -> Latency {
@@ -387,26 +407,6 @@ impl Policy for Dsfq {
     fn depth(&self) -> Option<u32> {
         let feedback = self.below.as_ref()?.feedback.as_ref()?;
         Some(feedback.depth())
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        let table = &mut options.table;
-        table.set(SYNC_OPTION, SYNC[self.sync as usize]);
-        table.set(LOCAL_MIN, self.local_min_percent);
-        table.set(CREDIT, self.credit_ms);
-        table.set(TELL, self.tell_ms);
-        if let Some(below) = &self.below {
-            table.set(LATENCY, below.default.ns / 1_000_000);
-            table.set(
-                FEEDBACK,
-                if below.feedback.is_some() {
-                    "on"
-                } else {
-                    "off"
-                },
-            );
-        }
     }
 
     fn bound(&self) -> Bound {

@@ -4,17 +4,26 @@
 //! keep their order of arrival. A request that has waited `age_ms_max` goes before shorter ones,
 //! without which large ones would starve. Touching requests join only when told to.
 
-use super::{Bound, Pick, Policy};
-use crate::ages::{self, Ages};
+use crate::ages::{AGE_MS_MAX, Ages};
 use crate::cost::CostModel;
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{Requests, Slot};
 use crate::sorted::Sorted;
 use crate::types::Time;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-pub(super) struct Sjf {
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "sjf",
+    options: &[AGE_MS_MAX],
+    merges: false,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Sjf::new(options))),
+};
+
+struct Sjf {
     cost: CostModel,
     ages: Ages,
     merge: Merge,
@@ -25,15 +34,14 @@ pub(super) struct Sjf {
 }
 
 impl Sjf {
-    pub(super) fn new(options: &Options) -> Result<Sjf, OptionsError> {
-        options.table.only("sjf", &[ages::OPTION])?;
-        Ok(Sjf {
+    fn new(options: &Options) -> Sjf {
+        Sjf {
             cost: options.cost,
-            ages: Ages::new(options)?,
-            merge: Merge::new(options, false),
+            ages: Ages::new(options),
+            merge: Merge::new(options),
             costs_ns: Vec::new(),
             queue: Sorted::new(),
-        })
+        }
     }
 
     fn key(&self, requests: &Requests, slot: Slot) -> u128 {
@@ -86,11 +94,6 @@ impl Policy for Sjf {
 
     fn costs(&mut self, cost: &CostModel) {
         self.cost = *cost;
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        self.ages.in_force(options);
     }
 
     fn bound(&self) -> Bound {

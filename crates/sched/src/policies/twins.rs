@@ -10,19 +10,51 @@
 //! The data server is `queue` of the request, or, with `stripe_bytes`, follows from file and
 //! offset as files are striped round robin. Requests of one server run in order of arrival.
 
-use super::{Bound, Pick, Policy};
-use crate::ages::{self, Ages};
+use crate::ages::{AGE_MS_MAX, Ages};
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{List, Requests, Slot};
 use crate::sorted::Sorted;
 use crate::types::{Request, Time};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The paper's window.
-const WINDOW_US: u64 = 2000;
+const SERVERS: OptionSpec =
+    OptionSpec::integer("servers", 4, [1, 65_536], "data servers of the back end");
 
-pub(super) struct Twins {
+const START: OptionSpec = OptionSpec::new(
+    "start",
+    OptionKind::Below(SERVERS.name),
+    "the server of the first window; give each forwarder another one",
+);
+
+const STRIPE_BYTES: OptionSpec = OptionSpec::integer(
+    "stripe_bytes",
+    0,
+    [0, u64::MAX],
+    "bytes of a file's stripe on a data server: the server of a request is (file + offset / \
+     `stripe_bytes`) mod `servers`; 0: it is the queue that the host names (the C library)",
+);
+
+/// The paper's window.
+const WINDOW_US: OptionSpec = OptionSpec::integer(
+    "window_us",
+    2000,
+    [1, 60_000_000],
+    "how long it is one server's turn, in microseconds",
+);
+
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "twins",
+    options: &[AGE_MS_MAX, SERVERS, START, STRIPE_BYTES, WINDOW_US],
+    merges: true,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Twins::new(options))),
+};
+
+struct Twins {
     window_ns: u64,
     wall_offset_ns: u64,
     servers: u32,
@@ -36,28 +68,20 @@ pub(super) struct Twins {
 }
 
 impl Twins {
-    pub(super) fn new(options: &Options) -> Result<Twins, OptionsError> {
+    fn new(options: &Options) -> Twins {
         let table = &options.table;
-        const KNOWN: &[&str] = &[
-            ages::OPTION,
-            "servers",
-            "start",
-            "stripe_bytes",
-            "window_us",
-        ];
-        table.only("twins", KNOWN)?;
-        let servers = table.integer("servers", 4, 1, 65_536)? as u32;
-        Ok(Twins {
-            window_ns: table.integer("window_us", WINDOW_US, 1, 60_000_000)? * 1000,
+        let servers = table.integer(&SERVERS) as u32;
+        Twins {
+            window_ns: table.integer(&WINDOW_US) * 1000,
             wall_offset_ns: options.wall_offset_ns,
             servers,
-            start: table.integer("start", 0, 0, u64::from(servers) - 1)?,
-            stripe_bytes: table.integer("stripe_bytes", 0, 0, u64::MAX)?,
-            ages: Ages::new(options)?,
-            merge: Merge::new(options, true),
+            start: table.integer(&START),
+            stripe_bytes: table.integer(&STRIPE_BYTES),
+            ages: Ages::new(options),
+            merge: Merge::new(options),
             queues: (0..servers).map(|_| List::new()).collect(),
             busy: Sorted::new(),
-        })
+        }
     }
 
     /// The data server of a request. A number beyond the last one counts round.
@@ -123,16 +147,6 @@ impl Policy for Twins {
         let server = requests[slot].tag;
         self.left(requests, server, slot);
         self.merge.cancelled(requests, slot);
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        self.ages.in_force(options);
-        let table = &mut options.table;
-        table.set("servers", u64::from(self.servers));
-        table.set("start", self.start);
-        table.set("stripe_bytes", self.stripe_bytes);
-        table.set("window_us", self.window_ns / 1000);
     }
 
     fn bound(&self) -> Bound {

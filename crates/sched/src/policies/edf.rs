@@ -5,29 +5,46 @@
 //! target, or what its client asked for if that is sooner. How many run at once is decided by
 //! feedback, see `depth`, up to the scheduler's own depth.
 
-use super::{Bound, Pick, Policy};
 use crate::depth::Feedback;
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Requests, Slot};
 use crate::share::{Latency, Shares};
 use crate::sorted::Sorted;
 use crate::types::{Request, Time};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+/// Whether the depth follows from the targets.
+pub(super) const FEEDBACK: OptionSpec = OptionSpec::new(
+    "feedback",
+    OptionKind::Word(&["on", "off"]),
+    "whether the number of batches that run at once follows from the latency targets; `off`: the \
+     scheduler's `depth`",
+);
+
 /// The target of who has none.
-pub(super) const LATENCY_MS: u64 = 1000;
+pub(super) const LATENCY_MS: OptionSpec = OptionSpec::integer(
+    "latency_ms",
+    1000,
+    [1, 60_000],
+    "target, in milliseconds, of an application that no rule gives another one",
+);
 
-/// The longest that can be chosen for them.
-pub(super) const LATENCY_MS_MAX: u64 = 60_000;
-
-pub(super) const LATENCY: &str = "latency_ms";
-pub(super) const FEEDBACK: &str = "feedback";
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "edf",
+    options: &[FEEDBACK, LATENCY_MS],
+    merges: false,
+    keeps_shares: true,
+    make: |options| Ok(Box::new(Edf::new(options))),
+};
 
 /// The most that depends on the percentile of a target that was not said.
 const PERCENTILE: u8 = 95;
 
-pub(super) struct Edf {
+struct Edf {
     shares: Shares,
     default: Latency,
     merge: Merge,
@@ -39,37 +56,30 @@ pub(super) struct Edf {
 }
 
 /// The option `latency_ms`.
-pub(super) fn default_latency(options: &Options) -> Result<Latency, OptionsError> {
-    let ms = options
-        .table
-        .integer(LATENCY, LATENCY_MS, 1, LATENCY_MS_MAX)?;
-    Ok(Latency {
-        ns: ms * 1_000_000,
+pub(super) fn default_latency(options: &Options) -> Latency {
+    Latency {
+        ns: options.table.integer(&LATENCY_MS) * 1_000_000,
         percentile: PERCENTILE,
-    })
+    }
 }
 
-/// The option `feedback`: on unless said otherwise.
-pub(super) fn feedback(
-    options: &Options,
-    default: Latency,
-) -> Result<Option<Feedback>, OptionsError> {
-    let off = options.table.word(FEEDBACK, &["on", "off"])? == 1;
-    Ok((!off).then(|| Feedback::new(&options.shares, default, options.depth)))
+/// The option `feedback`.
+pub(super) fn feedback(options: &Options, default: Latency) -> Option<Feedback> {
+    let on = options.table.is(&FEEDBACK, "on");
+    on.then(|| Feedback::new(&options.shares, default, options.depth))
 }
 
 impl Edf {
-    pub(super) fn new(options: &Options) -> Result<Edf, OptionsError> {
-        options.table.only("edf", &[FEEDBACK, LATENCY])?;
-        let default = default_latency(options)?;
-        Ok(Edf {
+    fn new(options: &Options) -> Edf {
+        let default = default_latency(options);
+        Edf {
             shares: options.shares.clone(),
             default,
-            merge: Merge::new(options, false),
-            feedback: feedback(options, default)?,
+            merge: Merge::new(options),
+            feedback: feedback(options, default),
             by_deadline: Sorted::new(),
             deadlines: Vec::new(),
-        })
+        }
     }
 
     fn target(&self, request: &Request) -> Latency {
@@ -155,13 +165,6 @@ impl Policy for Edf {
 
     fn depth(&self) -> Option<u32> {
         self.feedback.as_ref().map(Feedback::depth)
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        let table = &mut options.table;
-        table.set(LATENCY, self.default.ns / 1_000_000);
-        table.set(FEEDBACK, if self.feedback.is_some() { "on" } else { "off" });
     }
 
     /// Who comes later by more than the longest target cannot have an earlier deadline.

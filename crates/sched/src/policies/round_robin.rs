@@ -6,18 +6,33 @@
 //! quantum over a round, its code over an entry; this follows the code, because a turn that moves
 //! on to the next file cannot be one call.
 
-use super::{Bound, Pick, Policy};
 use crate::index::{Index, NONE};
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::OptionSpec;
 use crate::requests::{List, Requests, Slot};
 use crate::types::{Direction, Time};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Ranges in a turn, unless configured: IOFSL's default.
-const QUANTUM: u64 = 8;
+/// IOFSL's default.
+const QUANTUM: OptionSpec = OptionSpec::integer(
+    "quantum",
+    8,
+    [1, 4096],
+    "ranges of one file and direction in one turn",
+);
 
-pub(super) struct RoundRobin {
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "round-robin",
+    options: &[QUANTUM],
+    merges: true,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(RoundRobin::new(options))),
+};
+
+struct RoundRobin {
     quantum: u64,
     merge: Merge,
     entries: Vec<Entry>,
@@ -37,17 +52,16 @@ struct Entry {
 }
 
 impl RoundRobin {
-    pub(super) fn new(options: &Options) -> Result<RoundRobin, OptionsError> {
-        options.table.only("round-robin", &["quantum"])?;
-        Ok(RoundRobin {
-            quantum: options.table.integer("quantum", QUANTUM, 1, 4096)?,
-            merge: Merge::new(options, true),
+    fn new(options: &Options) -> RoundRobin {
+        RoundRobin {
+            quantum: options.table.integer(&QUANTUM),
+            merge: Merge::new(options),
             entries: Vec::new(),
             entries_free: Vec::new(),
             by_file: [Index::new(), Index::new()],
             head: NONE,
             tail: NONE,
-        })
+        }
     }
 
     fn entry_for(&mut self, file: u64, direction: Direction) -> u32 {
@@ -152,11 +166,6 @@ impl Policy for RoundRobin {
             self.unlink(number);
             self.release(number);
         }
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        options.table.set("quantum", self.quantum);
     }
 
     fn bound(&self) -> Bound {

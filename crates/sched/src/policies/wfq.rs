@@ -7,23 +7,44 @@
 //! Options: `by` (`app` or `queue`), and `weights`, such as `render=3, climate=1` with names of
 //! applications or `1=3, 2=1` with numbers of queues. Who is not listed has weight 1.
 
-use super::{Bound, Pick, Policy};
 use crate::cost::CostModel;
 use crate::fair::{Fair, WEIGHT_MAX};
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::options_error::OptionsError;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{List, Requests, Slot};
 use crate::types::{AppId, Request, Time};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 /// What a share belongs to.
-const BY: &[&str] = &["app", "queue"];
+const BY: OptionSpec = OptionSpec::new(
+    "by",
+    OptionKind::Word(&["app", "queue"]),
+    "who has a share: an application, or a queue of the host (in the C library)",
+);
 
-pub(super) struct Wfq {
+const WEIGHTS: OptionSpec = OptionSpec::new(
+    "weights",
+    OptionKind::Text(&["", "1=3", "1=3, 2=5"]),
+    "such as `\"render=3, climate=1\"`; with `by = \"queue\"` numbers, `\"1=3, 2=1\"`. Weights are \
+     from 1 to 65536; who is not listed has 1",
+);
+
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "wfq",
+    options: &[BY, WEIGHTS],
+    merges: false,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Wfq::new(options)?)),
+};
+
+struct Wfq {
     by_queue: bool,
-    weights_text: String,
     weights: BTreeMap<u64, u64>,
     cost: CostModel,
     merge: Merge,
@@ -33,16 +54,13 @@ pub(super) struct Wfq {
 }
 
 impl Wfq {
-    pub(super) fn new(options: &Options) -> Result<Wfq, OptionsError> {
-        let table = &options.table;
-        table.only("wfq", &["by", "weights"])?;
-        let by_queue = table.word("by", BY)? == 1;
+    fn new(options: &Options) -> Result<Wfq, OptionsError> {
+        let by_queue = options.table.is(&BY, "queue");
         Ok(Wfq {
             by_queue,
-            weights_text: table.text("weights")?.to_string(),
-            weights: weights(table.text("weights")?, by_queue)?,
+            weights: weights(&options.table.text(&WEIGHTS), by_queue)?,
             cost: options.cost,
-            merge: Merge::new(options, false),
+            merge: Merge::new(options),
             fair: Fair::new(),
             queues: Vec::new(),
         })
@@ -75,7 +93,7 @@ fn weights(text: &str, by_queue: bool) -> Result<BTreeMap<u64, u64>, OptionsErro
         .filter(|part| !part.is_empty())
     {
         let malformed = || OptionsError::Malformed {
-            option: "weights",
+            option: WEIGHTS.name,
             part: part.to_string(),
             expected: match by_queue {
                 true => "of the form QUEUE=WEIGHT, a number and a weight from 1 to 65536",
@@ -140,12 +158,6 @@ impl Policy for Wfq {
 
     fn costs(&mut self, cost: &CostModel) {
         self.cost = *cost;
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        options.table.set("by", BY[usize::from(self.by_queue)]);
-        options.table.set("weights", &*self.weights_text);
     }
 
     fn bound(&self) -> Bound {

@@ -6,12 +6,13 @@
 //! the arrival, so that a wrong clock moves its owner by no more. Touching requests join unless
 //! told otherwise.
 
-use super::{Bound, Pick, Policy};
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{Requests, Slot};
 use crate::sorted::Sorted;
 use crate::types::Time;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// How far before its arrival a stamp may lie.
@@ -20,7 +21,15 @@ const BEFORE_NS_MAX: u64 = 1_000_000_000;
 /// How far a client's clock may run ahead before its stamps are cut.
 const AHEAD_NS_MAX: u64 = 5_000_000;
 
-pub(super) struct TimeOrder {
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "time-order",
+    options: &[],
+    merges: true,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(TimeOrder::new(options))),
+};
+
+struct TimeOrder {
     wall_offset_ns: u64,
     merge: Merge,
     /// By time and arrival, in one number.
@@ -28,13 +37,12 @@ pub(super) struct TimeOrder {
 }
 
 impl TimeOrder {
-    pub(super) fn new(options: &Options) -> Result<TimeOrder, OptionsError> {
-        options.table.only("time-order", &[])?;
-        Ok(TimeOrder {
+    fn new(options: &Options) -> TimeOrder {
+        TimeOrder {
             wall_offset_ns: options.wall_offset_ns,
-            merge: Merge::new(options, true),
+            merge: Merge::new(options),
             queue: Sorted::new(),
-        })
+        }
     }
 
     fn key(&self, requests: &Requests, slot: Slot) -> u128 {
@@ -81,10 +89,6 @@ impl Policy for TimeOrder {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.queue.remove(&self.key(requests, slot));
         self.merge.cancelled(requests, slot);
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
     }
 
     /// The latest that runs before a request arrived `BEFORE_NS_MAX` after its time, and that is

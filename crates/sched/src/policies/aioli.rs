@@ -9,38 +9,56 @@
 //! that by use; `quantum = "adaptive"` does so here. With `prediction` a run may wait for more of
 //! it; see `prediction`.
 
-use super::{Bound, Pick, Policy};
-use crate::ages::{self, Ages};
+use crate::ages::{AGE_MS_MAX, Ages};
 use crate::cost::CostModel;
-use crate::options::{Options, OptionsError};
-use crate::prediction::{self, Predictor};
+use crate::options::Options;
+use crate::options_error::OptionsError;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::{OptionKind, OptionSpec};
+use crate::prediction::{IDLE_PERCENT_MAX, PREDICTION, Predictor, WAIT_US_MAX};
 use crate::requests::{Requests, Slot};
 use crate::runs::{Growth, Order, Runs};
-use crate::types::{Direction, Time};
+use crate::types::Time;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// AGIOS's: what a request of this length costs is the quantum of a step.
-const QUANTUM_BYTES: u64 = 65_536;
-
 /// The paper's rule, and that of the public code.
-const QUANTUM: &[&str] = &["fixed", "adaptive"];
-
-const KNOWN: &[&str] = &[
-    ages::OPTION,
-    prediction::OPTIONS[0],
-    prediction::OPTIONS[1],
-    prediction::OPTIONS[2],
+const QUANTUM: OptionSpec = OptionSpec::new(
     "quantum",
+    OptionKind::Word(&["fixed", "adaptive"]),
+    "`adaptive`: goes on with a queue while its own quantum lasts, and adapts that by use, as \
+     AGIOS's public code",
+);
+
+/// AGIOS's default.
+const QUANTUM_BYTES: OptionSpec = OptionSpec::integer(
     "quantum_bytes",
-];
+    65_536,
+    [1, 1 << 40],
+    "what a request of so many bytes costs is the quantum of a step",
+);
+
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "aioli",
+    options: &[
+        AGE_MS_MAX,
+        IDLE_PERCENT_MAX,
+        PREDICTION,
+        QUANTUM,
+        QUANTUM_BYTES,
+        WAIT_US_MAX,
+    ],
+    merges: true,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Aioli::new(options)?)),
+};
 
 /// An adaptive quantum grows to so many times the first one.
 const QUANTUM_GROWTH_MAX: u64 = 64;
 
-pub(super) struct Aioli {
+struct Aioli {
     runs: Runs,
     ages: Ages,
-    quantum_bytes: u64,
     predictor: Predictor,
     adaptive: Option<Adaptive>,
 }
@@ -91,28 +109,21 @@ impl Adaptive {
     }
 }
 
-/// What a read of a step's quantum costs.
-fn quantum_ns(cost: &CostModel, bytes: u64) -> u64 {
-    cost.access(Direction::Read, false).ns(bytes)
-}
-
 impl Aioli {
-    pub(super) fn new(options: &Options) -> Result<Aioli, OptionsError> {
+    fn new(options: &Options) -> Result<Aioli, OptionsError> {
         let table = &options.table;
-        table.only("aioli", KNOWN)?;
-        let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
-        let quantum_ns = quantum_ns(&options.cost, bytes);
-        let adaptive = table.word("quantum", QUANTUM)? == 1;
+        let quantum_bytes = table.integer(&QUANTUM_BYTES);
+        let runs = Runs::new(options, Growth::Linear, Order::Oldest, quantum_bytes);
+        let adaptive = table.is(&QUANTUM, "adaptive").then(|| Adaptive {
+            first_ns: runs.quantum_ns(),
+            quanta_ns: Vec::new(),
+            turn: None,
+        });
         Ok(Aioli {
-            runs: Runs::new(options, Growth::Linear, Order::Oldest, quantum_ns),
-            ages: Ages::new(options)?,
-            quantum_bytes: bytes,
+            runs,
+            ages: Ages::new(options),
             predictor: Predictor::new(options)?,
-            adaptive: adaptive.then(|| Adaptive {
-                first_ns: quantum_ns,
-                quanta_ns: Vec::new(),
-                turn: None,
-            }),
+            adaptive,
         })
     }
 }
@@ -192,22 +203,11 @@ impl Policy for Aioli {
     }
 
     fn costs(&mut self, cost: &CostModel) {
-        let quantum_ns = quantum_ns(cost, self.quantum_bytes);
-        self.runs.costs(cost, quantum_ns);
+        self.runs.costs(cost);
         self.predictor.costs(cost);
         if let Some(adaptive) = &mut self.adaptive {
-            adaptive.first_ns = quantum_ns;
+            adaptive.first_ns = self.runs.quantum_ns();
         }
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.runs.is_on());
-        self.ages.in_force(options);
-        self.predictor.in_force(options);
-        options
-            .table
-            .set("quantum", QUANTUM[usize::from(self.adaptive.is_some())]);
-        options.table.set("quantum_bytes", self.quantum_bytes);
     }
 
     fn bound(&self) -> Bound {
@@ -217,30 +217,13 @@ impl Policy for Aioli {
 
 #[cfg(test)]
 mod tests {
-    use crate::test::{drain, read, write};
-    use crate::{AccessCost, CostModel, Options, PolicyOptions, Scheduler};
+    use crate::Scheduler;
+    use crate::test::{drain, quantum_counts_bytes, read, write};
     use std::vec;
-
-    fn options() -> Options {
-        // A nanosecond for a byte and nothing else, so that quanta count bytes.
-        let free = AccessCost {
-            base_ns: 0,
-            ns_per_mib: 1 << 20,
-        };
-        Options {
-            cost: CostModel {
-                read_random: free,
-                write_random: free,
-                ..CostModel::default()
-            },
-            table: PolicyOptions::default().with("quantum_bytes", 1000),
-            ..Options::for_policy("aioli")
-        }
-    }
 
     #[test]
     fn offsets_inside_a_queue_and_age_between_queues() {
-        let mut scheduler = Scheduler::new(&options()).unwrap();
+        let mut scheduler = Scheduler::new(&quantum_counts_bytes("aioli")).unwrap();
         let input = [
             read(1, 9000, 1000),
             write(2, 5000, 1000),
@@ -255,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_run_needs_a_quantum_for_its_cost_and_its_requests_earn_together() {
-        let mut scheduler = Scheduler::new(&options()).unwrap();
+        let mut scheduler = Scheduler::new(&quantum_counts_bytes("aioli")).unwrap();
         // Alone 4000 bytes need four steps; four requests of 1000 that touch need one.
         let input = [
             read(1, 0, 4000),
@@ -272,7 +255,7 @@ mod tests {
 
     #[test]
     fn an_adaptive_quantum_stays_with_a_queue_that_uses_it() {
-        let mut options = options();
+        let mut options = quantum_counts_bytes("aioli");
         options.table.set("quantum", "adaptive");
         let mut scheduler = Scheduler::new(&options).unwrap();
         // Two files, interleaved: the turns of each take 1, then 2, then 4 requests.

@@ -6,41 +6,46 @@
 //! it came, and doubles at each further one. See `runs` for what a step is. Touching requests join
 //! as they arrive, unless told otherwise.
 
-use super::{Bound, Pick, Policy};
-use crate::ages::{self, Ages};
+use crate::ages::{AGE_MS_MAX, Ages};
 use crate::cost::CostModel;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
+use crate::policy_options::OptionSpec;
 use crate::requests::{Requests, Slot};
 use crate::runs::{Growth, Order, Runs};
-use crate::types::{Direction, Time};
+use crate::types::Time;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// AGIOS's: what a request of this length costs is the first quantum.
-const QUANTUM_BYTES: u64 = 8192;
+/// AGIOS's default.
+const QUANTUM_BYTES: OptionSpec = OptionSpec::integer(
+    "quantum_bytes",
+    8192,
+    [1, 1 << 40],
+    "what a request of so many bytes costs is the quantum of a request's first step",
+);
 
-pub(super) struct Mlf {
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "mlf",
+    options: &[AGE_MS_MAX, QUANTUM_BYTES],
+    merges: true,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Mlf::new(options))),
+};
+
+struct Mlf {
     runs: Runs,
     ages: Ages,
-    quantum_bytes: u64,
 }
 
 impl Mlf {
-    pub(super) fn new(options: &Options) -> Result<Mlf, OptionsError> {
-        let table = &options.table;
-        table.only("mlf", &[ages::OPTION, "quantum_bytes"])?;
-        let bytes = table.integer("quantum_bytes", QUANTUM_BYTES, 1, 1 << 40)?;
-        let quantum_ns = quantum_ns(&options.cost, bytes);
-        Ok(Mlf {
-            runs: Runs::new(options, Growth::Doubling, Order::Turns, quantum_ns),
-            ages: Ages::new(options)?,
-            quantum_bytes: bytes,
-        })
+    fn new(options: &Options) -> Mlf {
+        let quantum_bytes = options.table.integer(&QUANTUM_BYTES);
+        Mlf {
+            runs: Runs::new(options, Growth::Doubling, Order::Turns, quantum_bytes),
+            ages: Ages::new(options),
+        }
     }
-}
-
-/// What a read of the first quantum costs.
-fn quantum_ns(cost: &CostModel, bytes: u64) -> u64 {
-    cost.access(Direction::Read, false).ns(bytes)
 }
 
 impl Policy for Mlf {
@@ -74,13 +79,7 @@ impl Policy for Mlf {
     }
 
     fn costs(&mut self, cost: &CostModel) {
-        self.runs.costs(cost, quantum_ns(cost, self.quantum_bytes));
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.runs.is_on());
-        self.ages.in_force(options);
-        options.table.set("quantum_bytes", self.quantum_bytes);
+        self.runs.costs(cost);
     }
 
     fn bound(&self) -> Bound {
@@ -90,31 +89,14 @@ impl Policy for Mlf {
 
 #[cfg(test)]
 mod tests {
-    use crate::test::{drain, read, write};
-    use crate::{AccessCost, CostModel, Options, PolicyOptions, Scheduler};
+    use crate::Scheduler;
+    use crate::test::{drain, quantum_counts_bytes, read, write};
     use std::vec;
     use std::vec::Vec;
 
-    fn options() -> Options {
-        // A nanosecond for a byte and nothing else, so that quanta count bytes.
-        let free = AccessCost {
-            base_ns: 0,
-            ns_per_mib: 1 << 20,
-        };
-        Options {
-            cost: CostModel {
-                read_random: free,
-                write_random: free,
-                ..CostModel::default()
-            },
-            table: PolicyOptions::default().with("quantum_bytes", 1000),
-            ..Options::for_policy("mlf")
-        }
-    }
-
     #[test]
     fn queues_take_turns_and_long_requests_wait_for_their_quantum() {
-        let mut scheduler = Scheduler::new(&options()).unwrap();
+        let mut scheduler = Scheduler::new(&quantum_counts_bytes("mlf")).unwrap();
         // 8000 bytes need quanta of 1000, 2000, 4000 and 8000: the fourth step.
         let input = [
             read(1, 0, 8000),
@@ -129,7 +111,7 @@ mod tests {
 
     #[test]
     fn touching_requests_are_one_in_whatever_order_they_come() {
-        let mut scheduler = Scheduler::new(&options()).unwrap();
+        let mut scheduler = Scheduler::new(&quantum_counts_bytes("mlf")).unwrap();
         let mut input: Vec<_> = (0..8).map(|i| read(1, i * 1000, 1000)).collect();
         input.swap(1, 6);
         input.swap(2, 7);

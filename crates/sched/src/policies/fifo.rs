@@ -2,25 +2,33 @@
 //!
 //! It never merges unless told to, so that what another policy gains by merging can be seen.
 
-use super::{Bound, Pick, Policy};
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{List, Requests, Slot};
 use crate::types::Time;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-pub(super) struct Fifo {
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "fifo",
+    options: &[],
+    merges: false,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Fifo::new(options))),
+};
+
+struct Fifo {
     queue: List,
     merge: Merge,
 }
 
 impl Fifo {
-    pub(super) fn new(options: &Options) -> Result<Fifo, OptionsError> {
-        options.table.only("fifo", &[])?;
-        Ok(Fifo {
+    fn new(options: &Options) -> Fifo {
+        Fifo {
             queue: List::new(),
-            merge: Merge::new(options, false),
-        })
+            merge: Merge::new(options),
+        }
     }
 }
 
@@ -48,10 +56,6 @@ impl Policy for Fifo {
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         requests.unlink(&mut self.queue, slot);
         self.merge.cancelled(requests, slot);
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
     }
 
     fn bound(&self) -> Bound {

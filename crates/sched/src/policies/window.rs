@@ -12,14 +12,15 @@
 //! different times. Here they go by their place, sweeping upwards through files and offsets and
 //! then from the lowest again; places are the same everywhere, and neighbours cost no seek.
 
-use super::{Bound, Pick, Policy};
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
 use crate::merge::Merge;
-use crate::options::{Options, OptionsError};
+use crate::options::Options;
+use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{Requests, Slot};
 use crate::sorted::Sorted;
 use crate::types::Time;
 use crate::upwards::Upwards;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Turns of the last arrivals that are found without a search.
@@ -28,7 +29,15 @@ const RECENT: usize = 16;
 /// Epoch, rank, application. The application decides where two ranks are equal.
 type Key = (u64, u64, u64);
 
-pub(super) struct Window {
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "window",
+    options: &[ORDER, ROTATION_SEED, WINDOW_MS],
+    merges: false,
+    keeps_shares: false,
+    make: |options| Ok(Box::new(Window::new(options))),
+};
+
+struct Window {
     epochs: Epochs,
     merge: Merge,
     by_key: Sorted<Key, u32>,
@@ -46,16 +55,15 @@ struct Turn {
 }
 
 impl Window {
-    pub(super) fn new(options: &Options) -> Result<Window, OptionsError> {
-        options.table.only("window", &Epochs::OPTIONS)?;
-        Ok(Window {
-            epochs: Epochs::new(options)?,
-            merge: Merge::new(options, false),
+    fn new(options: &Options) -> Window {
+        Window {
+            epochs: Epochs::new(options),
+            merge: Merge::new(options),
             by_key: Sorted::new(),
             turns: Vec::new(),
             turns_free: Vec::new(),
             recent: [0; RECENT],
-        })
+        }
     }
 
     fn turn_for(&mut self, key: Key) -> u32 {
@@ -131,11 +139,6 @@ impl Policy for Window {
 
     fn epoch(&self, now: Time) -> u64 {
         self.epochs.at(now)
-    }
-
-    fn in_force(&self, options: &mut Options) {
-        options.merge = Some(self.merge.is_on());
-        self.epochs.in_force(&mut options.table);
     }
 
     fn bound(&self) -> Bound {

@@ -1,0 +1,34 @@
+//! The two-level scheduler of the position paper of vPFS: shares above, as in `dsfq`, and deadlines
+//! below, as in `edf`.
+//!
+//! Of the applications that have not had their minimum, the one whose first request is due first
+//! goes. When none is owed anything the weights decide, so no device idles for a promise (the
+//! credits of the original, which come back at idleness). How many batches run at once follows from
+//! latency targets, see `depth`.
+
+use super::dsfq::{Below, CREDIT_MS, Dsfq, LOCAL_MIN_PERCENT, SYNC, TELL_MS};
+use super::edf::{self, FEEDBACK, LATENCY_MS};
+use crate::policy::PolicySpec;
+use alloc::boxed::Box;
+
+pub(super) const SPEC: PolicySpec = PolicySpec {
+    name: "two-level",
+    options: &[
+        CREDIT_MS,
+        FEEDBACK,
+        LATENCY_MS,
+        LOCAL_MIN_PERCENT,
+        SYNC,
+        TELL_MS,
+    ],
+    merges: false,
+    keeps_shares: true,
+    make: |options| {
+        let default = edf::default_latency(options);
+        let feedback = edf::feedback(options, default);
+        Ok(Box::new(Dsfq::new(
+            options,
+            Some(Below { default, feedback }),
+        )))
+    },
+};
