@@ -3,7 +3,7 @@
 use crate::cost::CostModel;
 use crate::options_error::{OptionsError, check_range};
 use crate::policy_options::PolicyOptions;
-use crate::prediction::Prediction;
+use crate::predicted_runs::Prediction;
 use crate::share::Shares;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;

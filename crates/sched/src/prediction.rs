@@ -8,16 +8,16 @@
 //! idles because of waits stays below `idle_percent_max` of the time that it works; `recorded` has
 //! no such limit, as in the paper.
 
+mod expected;
 mod online;
 mod recorded;
 mod trust;
-
-pub use recorded::{Observed, Prediction};
 
 use crate::cost::CostModel;
 use crate::options::Options;
 use crate::options_error::OptionsError;
 use crate::policy_options::{OptionKind, OptionSpec};
+use crate::predicted_runs::HIDDEN_MOST;
 use crate::requests::{Requests, Slot};
 use crate::runs::Runs;
 use crate::types::Time;
@@ -53,21 +53,8 @@ pub(crate) const WAIT_US_MAX: OptionSpec = OptionSpec::integer(
     "the longest such wait, in microseconds",
 );
 
-/// However much other work hides, a wait is not longer than so many times the gain: what comes
-/// later than that comes from a program that waits for answers, those of this run among them.
-const HIDDEN_MOST: u64 = 2;
-
 /// Of a run for which nothing was waited for.
 const NO_GOAL: (u64, u64) = (0, u64::MAX);
-
-/// What a predictor expects of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expected {
-    /// Bytes that it will have.
-    pub(crate) len: u64,
-    /// Nanoseconds from now until then.
-    pub(crate) wait_ns: u64,
-}
 
 enum Kind {
     Recorded(Recorded),
@@ -272,11 +259,12 @@ impl Predictor {
 
 #[cfg(test)]
 mod tests {
-    use super::{Observed, Prediction, Predictor};
+    use super::Predictor;
     use crate::{
         CostModel, FileId, Input, Options, Output, PolicyOptions, Request, RequestId, Scheduler,
         Time,
     };
+    use crate::{Observed, Prediction};
     use alloc::sync::Arc;
     use std::string::ToString;
     use std::vec;

@@ -7,35 +7,20 @@
 
 mod rate;
 
-pub use rate::RateError;
+pub(crate) use rate::Service;
+pub use rate::{RATE_MAX, Rate, RateError};
 
 use crate::options_error::{OptionsError, check_range};
 use crate::types::AppId;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use rate::DEVICE_WHOLE;
 
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 1 << 16;
 
-/// The largest rate, per second: far above any device, and safe to multiply.
-pub const RATE_MAX: u64 = 1 << 50;
-
 /// The longest latency target.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-
-/// Thousandths that make a whole device.
-const DEVICE_WHOLE: u64 = 1000;
-
-/// How much of the system, each second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
-    /// Bytes.
-    Bytes(u64),
-    /// Requests.
-    Operations(u64),
-    /// Device time, in thousandths of what all forwarders have together.
-    Device(u64),
-}
 
 /// How soon requests should be done, from arrival to completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,30 +152,6 @@ impl Share {
     }
 }
 
-/// What a request takes, in every unit that a rate has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Service {
-    pub(crate) device_ns: u64,
-    pub(crate) bytes: u64,
-    pub(crate) operations: u64,
-}
-
-impl Rate {
-    /// How long it takes at this rate to be given so much, in nanoseconds.
-    pub(crate) fn ns(self, service: &Service, forwarders: u32) -> u64 {
-        let (amount, each_second) = match self {
-            Rate::Bytes(rate) => (service.bytes, u128::from(rate)),
-            Rate::Operations(rate) => (service.operations, u128::from(rate)),
-            Rate::Device(part) => {
-                let all = u128::from(part) * u128::from(forwarders) * 1_000_000;
-                (service.device_ns, all)
-            }
-        };
-        let ns = u128::from(amount) * 1_000_000_000 / each_second;
-        u64::try_from(ns).unwrap_or(u64::MAX)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,28 +205,5 @@ mod tests {
             percentile: 95,
         };
         assert!(refused(|it| app(it).share.latency = Some(soon)).starts_with("latency = 5 is"));
-    }
-
-    #[test]
-    fn rates_are_those_of_all_forwarders() {
-        let service = Service {
-            device_ns: 1_000_000,
-            bytes: 1 << 20,
-            operations: 1,
-        };
-        assert_eq!(Rate::Bytes(1 << 30).ns(&service, 4), 976_562);
-        assert_eq!(Rate::Operations(100).ns(&service, 4), 10_000_000);
-        // A quarter of four devices is one: a millisecond of it each millisecond.
-        assert_eq!(Rate::Device(250).ns(&service, 4), 1_000_000);
-        assert_eq!(
-            Rate::Bytes(1).ns(
-                &Service {
-                    bytes: u64::MAX,
-                    ..service
-                },
-                1
-            ),
-            u64::MAX
-        );
     }
 }

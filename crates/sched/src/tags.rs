@@ -24,6 +24,7 @@ use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+pub(crate) use node::Next;
 use node::{Claim, HALF_NS, Level, Node, Recent, Stands, TOLD_NS_MAX, level_of, scaled};
 
 /// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
@@ -57,17 +58,6 @@ pub(crate) struct Told {
     pub(crate) here_ns: u64,
     /// How long that time was, milliseconds.
     pub(crate) away_ms: u16,
-}
-
-/// What is known of an application's first request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Next {
-    /// What it takes here.
-    pub(crate) cost_ns: u64,
-    /// By how much device time of others it is delayed at most.
-    pub(crate) delay_ns_max: u64,
-    /// When it should be done.
-    pub(crate) deadline: u64,
 }
 
 /// All applications that wait or did lately.

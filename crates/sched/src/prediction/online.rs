@@ -10,7 +10,7 @@
 //! a file, tell also where a chain begins and ends: the stride detector; it decides when it is
 //! sure, else the sizes do.
 
-use super::Expected;
+use super::expected::Expected;
 use crate::borders::{Borders, Side};
 use crate::index::Index;
 use crate::index::NONE;

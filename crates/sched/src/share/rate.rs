@@ -1,9 +1,50 @@
-//! Rates as people write them: "25 MB/s", "1000 op/s", "20 %".
+//! Rates: how much of the system an application gets each second, and how people write it:
+//! "25 MB/s", "1000 op/s", "20 %".
 
-use super::{DEVICE_WHOLE, RATE_MAX, Rate};
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::str::FromStr;
+
+/// The largest rate, per second: far above any device, and safe to multiply.
+pub const RATE_MAX: u64 = 1 << 50;
+
+/// Thousandths that make a whole device.
+pub(super) const DEVICE_WHOLE: u64 = 1000;
+
+/// How much of the system, each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// Bytes.
+    Bytes(u64),
+    /// Requests.
+    Operations(u64),
+    /// Device time, in thousandths of what all forwarders have together.
+    Device(u64),
+}
+
+/// What a request takes, in every unit that a rate has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Service {
+    pub(crate) device_ns: u64,
+    pub(crate) bytes: u64,
+    pub(crate) operations: u64,
+}
+
+impl Rate {
+    /// How long it takes at this rate to be given so much, in nanoseconds.
+    pub(crate) fn ns(self, service: &Service, forwarders: u32) -> u64 {
+        let (amount, each_second) = match self {
+            Rate::Bytes(rate) => (service.bytes, u128::from(rate)),
+            Rate::Operations(rate) => (service.operations, u128::from(rate)),
+            Rate::Device(part) => {
+                let all = u128::from(part) * u128::from(forwarders) * 1_000_000;
+                (service.device_ns, all)
+            }
+        };
+        let ns = u128::from(amount) * 1_000_000_000 / each_second;
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
 
 /// Bytes a second, smaller ones first, decimal ones before binary ones.
 const BYTES: &[(&str, u64)] = &[
@@ -196,6 +237,29 @@ mod tests {
         assert!(
             said.starts_with("\"5 MB\" is no rate; write \"25 MB/s\""),
             "{said}"
+        );
+    }
+
+    #[test]
+    fn rates_are_those_of_all_forwarders() {
+        let service = Service {
+            device_ns: 1_000_000,
+            bytes: 1 << 20,
+            operations: 1,
+        };
+        assert_eq!(Rate::Bytes(1 << 30).ns(&service, 4), 976_562);
+        assert_eq!(Rate::Operations(100).ns(&service, 4), 10_000_000);
+        // A quarter of four devices is one: a millisecond of it each millisecond.
+        assert_eq!(Rate::Device(250).ns(&service, 4), 1_000_000);
+        assert_eq!(
+            Rate::Bytes(1).ns(
+                &Service {
+                    bytes: u64::MAX,
+                    ..service
+                },
+                1
+            ),
+            u64::MAX
         );
     }
 }

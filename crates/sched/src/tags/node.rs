@@ -1,7 +1,6 @@
 //! What is kept of each application and group that shares count, and of the levels at which they
 //! stand beside each other.
 
-use super::Next;
 use crate::share::Share;
 use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
@@ -38,6 +37,17 @@ const AWAY_NS: u64 = 1_000_000 << 16;
 /// So much of what an application was given here can be told later: by clients that stay away as
 /// long as they can say.
 const UNTOLD_NS_MAX: u64 = 66_000_000_000;
+
+/// What is known of an application's first request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Next {
+    /// What it takes here.
+    pub(crate) cost_ns: u64,
+    /// By how much device time of others it is delayed at most.
+    pub(crate) delay_ns_max: u64,
+    /// When it should be done.
+    pub(crate) deadline: u64,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stands {
