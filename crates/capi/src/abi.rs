@@ -7,6 +7,16 @@ use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use tidegate_sched::{AppId, Direction, FileId, Request, RequestId, Stats, Time};
 
+/// A scheduler.
+pub struct tg_sched {
+    _private: [u8; 0],
+}
+
+/// Options of a scheduler.
+pub struct tg_sched_options {
+    _private: [u8; 0],
+}
+
 /// `tg_sched_poll`: perform the batch.
 pub const TG_SCHED_DISPATCH: c_int = 1;
 /// `tg_sched_poll`: nothing before `wake_ns`, unless something happens first.

@@ -11,13 +11,14 @@ mod table;
 mod trace;
 
 use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN, tg_sched_entry};
+use crate::call::{answer, caught, text_of};
 use crate::failure::{self, Failure, fail};
 use crate::instance::Instance;
 use crate::lock::{Guard, Lock};
-use crate::{answer, caught, slots, text_of, worker};
+use crate::{handles, worker};
 use config::{ALGORITHMS, Config};
-pub(crate) use session::Session;
-use session::{HANDLE, add, end, key, with};
+use session::{HANDLE, Session, add, end, key, not_initialised, session, with};
+use std::any::Any;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -51,10 +52,6 @@ pub static config_agios_default_algorithm: AtomicI32 = AtomicI32::new(2);
 
 fn state() -> Guard<'static, Option<Agios>> {
     STATE.lock()
-}
-
-fn not_initialised() -> Failure {
-    Failure::State("agios_init was not called, or failed, or agios_exit was called since")
 }
 
 /// Whether the call succeeded; if not, why is kept for `agios_error`.
@@ -121,10 +118,10 @@ fn init(program: Program, config: Config, queues: u32) -> Result<(), Box<Failure
         true => Some(Trace::create(&config).map_err(Failure::System)?),
         false => None,
     };
-    instance.session = Some(Box::new(Session::new(queues, trace)));
-    let handle = slots::insert(instance, false)?;
+    instance.adapter = Some(Box::new(Session::new(queues, trace)));
+    let handle = handles::insert(instance, false)?;
     if let Err(failure) = worker::start(handle, Box::new(program)) {
-        slots::remove(handle)?;
+        handles::remove(handle)?;
         return Err(failure);
     }
     show_algorithm(config.default_algorithm);
@@ -255,11 +252,12 @@ pub extern "C" fn agios_exit() {
         let mut state = state();
         *state = None;
         HANDLE.store(0, Ordering::Release);
-        let session = slots::with_poisoned(handle, |instance| Ok(instance.session.take()))?;
-        if let Some(session) = session {
+        let adapter = handles::with_poisoned(handle, |instance| Ok(instance.adapter.take()))?;
+        let session = adapter.map(|adapter| (adapter as Box<dyn Any>).downcast::<Session>());
+        if let Some(Ok(session)) = session {
             session.finish();
         }
-        slots::remove(handle)
+        handles::remove(handle)
     });
     if !ended {
         complain();
@@ -268,8 +266,8 @@ pub extern "C" fn agios_exit() {
 
 /// Whether no request is taken any more.
 fn set_ends(handle: usize, ends: bool) -> Result<(), Box<Failure>> {
-    slots::with_poisoned(handle, |instance| {
-        if let Some(session) = &mut instance.session {
+    handles::with_poisoned(handle, |instance| {
+        if let Ok(session) = session(instance) {
             session.set_ends(ends);
         }
         Ok(())
@@ -290,7 +288,7 @@ pub unsafe extern "C" fn agios_set_algorithm(name: *const c_char) -> bool {
         let agios = state.as_mut().ok_or_else(not_initialised)?;
         let prediction = agios.prediction.as_ref();
         let mut options = mapping::options(name, &agios.config, agios.queues, prediction);
-        slots::with(agios.handle, |instance| {
+        handles::with(agios.handle, |instance| {
             options.wall_offset_ns = instance.options().wall_offset_ns;
             instance.set_policy(0, options)
         })?;

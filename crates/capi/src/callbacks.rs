@@ -1,8 +1,10 @@
 //! Starting and stopping the library's own thread from C, and the C functions that it calls.
 
+use crate::abi::tg_sched;
 use crate::abi::{read_sized, tg_sched_callbacks, tg_sched_entry};
+use crate::call::caught;
 use crate::failure::Failure;
-use crate::{caught, tg_sched, worker};
+use crate::worker;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 

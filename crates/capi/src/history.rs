@@ -55,7 +55,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash;
+    use crate::hash::hash;
 
     #[test]
     fn a_line_is_a_request() {

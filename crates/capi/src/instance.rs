@@ -1,10 +1,21 @@
 //! One scheduler behind a handle: the scheduler itself, and what the C ABI needs around it.
 
 use crate::abi::tg_sched_entry;
-use crate::agios::Session;
+use crate::clock::clock_ns;
 use crate::failure::{Failure, fail};
-use crate::worker::Thread;
+use crate::thread::Thread;
+use std::any::Any;
 use tidegate_sched::{Input, Options, Output, Request, RequestId, Scheduler, Stats, Time};
+
+/// Another interface over a scheduler, with names of its own for requests. It lies under the
+/// scheduler's lock, so that a call takes one lock for both.
+pub(crate) trait Adapter: Any + Send {
+    /// These requests go to the host; from here on they bear the names of the interface.
+    fn dispatched(&mut self, batch: &mut [tg_sched_entry]);
+
+    /// These requests were cancelled by `stop`.
+    fn cancelled(&mut self, requests: &[tg_sched_entry]);
+}
 
 /// A scheduler and its surroundings.
 pub(crate) struct Instance {
@@ -22,8 +33,8 @@ pub(crate) struct Instance {
     thread: Option<Thread>,
     /// The thread waits for something that has just happened.
     pub(crate) poke: bool,
-    /// What the interface of AGIOS knows of the requests, if they come through it.
-    pub(crate) session: Option<Box<Session>>,
+    /// The other interface that the requests come through, if they do.
+    pub(crate) adapter: Option<Box<dyn Adapter>>,
 }
 
 /// What `poll` says; `Batch` leaves the requests in [`Instance::batch`].
@@ -47,7 +58,7 @@ impl Instance {
             poison: None,
             thread: None,
             poke: false,
-            session: None,
+            adapter: None,
         })
     }
 
@@ -101,7 +112,7 @@ impl Instance {
     fn at(&mut self, now_ns: u64) -> Time {
         let now_ns = match self.thread() {
             None => now_ns,
-            Some(_) => crate::worker::clock_ns(),
+            Some(_) => clock_ns(),
         };
         self.now = self.now.max(Time(now_ns));
         self.now

@@ -8,90 +8,36 @@
 
 pub mod abi;
 pub mod agios;
+mod call;
 mod callbacks;
+mod clock;
 mod failure;
 mod files;
+mod handles;
+mod hash;
 mod history;
 mod instance;
 mod lock;
 mod options;
-mod slots;
+mod thread;
 mod worker;
 
 pub use abi::{
     TG_SCHED_ALONE, TG_SCHED_CANCEL, TG_SCHED_DISPATCH, TG_SCHED_DRAIN, TG_SCHED_IDLE,
-    TG_SCHED_READ, TG_SCHED_WAIT, TG_SCHED_WRITE, tg_sched_callbacks, tg_sched_entry,
-    tg_sched_request, tg_sched_statistics,
+    TG_SCHED_READ, TG_SCHED_WAIT, TG_SCHED_WRITE, tg_sched, tg_sched_callbacks, tg_sched_entry,
+    tg_sched_options, tg_sched_request, tg_sched_statistics,
 };
 use abi::{read_sized, same_size, write_sized};
+use call::{answer, caught, put, text_of};
 pub use callbacks::{tg_sched_start, tg_sched_stop};
 use failure::{Failure, fail};
+use hash::hash;
 use instance::{Instance, Next};
 use options::Settings;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::offset_of;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use tidegate_sched::{mix64, policies};
-
-/// A scheduler.
-pub struct tg_sched {
-    _private: [u8; 0],
-}
-
-/// Options of a scheduler.
-pub struct tg_sched_options {
-    _private: [u8; 0],
-}
-
-/// The answer of a call: its number, or the code of its failure, whose text is kept.
-#[inline]
-fn answer(call: &'static str, handle: usize, result: Result<c_int, Box<Failure>>) -> c_int {
-    match result {
-        Ok(value) => value,
-        Err(failure) => failure::keep(call, handle, failure),
-    }
-}
-
-/// As `answer`, for calls that are not on a scheduler, whose panics stop there.
-fn caught(
-    call: &'static str,
-    handle: usize,
-    run: impl FnOnce() -> Result<c_int, Box<Failure>>,
-) -> c_int {
-    let result = catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|panic| fail(Failure::Poisoned(slots::panic_text(&*panic))));
-    answer(call, handle, result)
-}
-
-/// # Safety
-/// `text` is NULL or a string.
-unsafe fn text_of<'a>(what: &'static str, text: *const c_char) -> Result<&'a str, Box<Failure>> {
-    if text.is_null() {
-        return fail(Failure::Null(what));
-    }
-    // SAFETY: the caller's word.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str()
-        .or_else(|_| fail(Failure::Argument(format!("{what} is not UTF-8"))))
-}
-
-/// Writes a new handle where the caller wants it, which is NULL until then.
-unsafe fn put<T>(
-    what: &'static str,
-    into: *mut *mut T,
-    make: impl FnOnce() -> Result<usize, Box<Failure>>,
-) -> Result<c_int, Box<Failure>> {
-    if into.is_null() {
-        return fail(Failure::Null(what));
-    }
-    // SAFETY: the caller's word: a place for a pointer.
-    unsafe {
-        into.write(std::ptr::null_mut());
-        into.write(make()? as *mut T);
-    }
-    Ok(0)
-}
+use tidegate_sched::policies;
 
 /// Version of the library, such as "0.1.0".
 #[unsafe(no_mangle)]
@@ -127,14 +73,6 @@ pub unsafe extern "C" fn tg_sched_hash(name: *const c_void, len: usize) -> u64 {
     hash(unsafe { std::slice::from_raw_parts(name.cast::<u8>(), len) })
 }
 
-/// The hash of the scheduler's `AppId::from_name`, of any bytes.
-pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    mix64(fnv)
-}
-
 /// Why the last failed call of this thread failed, if it was on `handle` or `handle` is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn tg_sched_error(handle: *const tg_sched) -> *const c_char {
@@ -144,13 +82,13 @@ pub extern "C" fn tg_sched_error(handle: *const tg_sched) -> *const c_char {
 /// CLOCK_MONOTONIC in nanoseconds.
 #[unsafe(no_mangle)]
 pub extern "C" fn tg_sched_clock_ns() -> u64 {
-    worker::clock_ns()
+    clock::clock_ns()
 }
 
 /// CLOCK_REALTIME minus CLOCK_MONOTONIC in nanoseconds.
 #[unsafe(no_mangle)]
 pub extern "C" fn tg_sched_wall_offset_ns() -> u64 {
-    worker::wall_offset_ns()
+    clock::wall_offset_ns()
 }
 
 /// Makes options for `policy`, with everything else at its default.
@@ -220,7 +158,7 @@ pub unsafe extern "C" fn tg_sched_new(
             put("handle", handle, || {
                 let settings = options::copy(options as usize)?;
                 let single = settings.single_thread;
-                slots::insert(Instance::new(settings.finish())?, single)
+                handles::insert(Instance::new(settings.finish())?, single)
             })
         }
     })
@@ -229,7 +167,7 @@ pub unsafe extern "C" fn tg_sched_new(
 /// Ends a scheduler and forgets its requests.
 #[unsafe(no_mangle)]
 pub extern "C" fn tg_sched_free(handle: *mut tg_sched) -> c_int {
-    let removed = slots::remove(handle as usize);
+    let removed = handles::remove(handle as usize);
     answer("free", handle as usize, removed.map(|()| 0))
 }
 
@@ -245,7 +183,7 @@ pub unsafe extern "C" fn tg_sched_submit(
         // SAFETY: as above.
         return unsafe { submit_other_size(handle, now_ns, request) };
     };
-    let result = slots::with(handle as usize, |instance| {
+    let result = handles::with(handle as usize, |instance| {
         request.check()?;
         instance.submit(now_ns, || request.request())
     });
@@ -278,7 +216,7 @@ unsafe fn submit_other_size(
 /// Tells that nobody waits for a request any more. 1: it will not run; 0: it runs already.
 #[unsafe(no_mangle)]
 pub extern "C" fn tg_sched_cancel(handle: *mut tg_sched, now_ns: u64, id: u64) -> c_int {
-    let result = slots::with(handle as usize, |instance| instance.cancel(now_ns, id));
+    let result = handles::with(handle as usize, |instance| instance.cancel(now_ns, id));
     answer("cancel", handle as usize, result.map(c_int::from))
 }
 
@@ -297,7 +235,7 @@ pub unsafe extern "C" fn tg_sched_poll(
         return answer("poll", handle as usize, fail(Failure::Null(what)));
     }
     let mut what = TG_SCHED_IDLE;
-    let result = slots::with(handle as usize, |instance| {
+    let result = handles::with(handle as usize, |instance| {
         if instance.thread().is_some() {
             return fail(Failure::State("the scheduler's own thread polls it"));
         }
@@ -355,7 +293,7 @@ unsafe fn poll(
 /// Tells that a dispatched request is done, whether or not it succeeded.
 #[unsafe(no_mangle)]
 pub extern "C" fn tg_sched_complete(handle: *mut tg_sched, now_ns: u64, id: u64) -> c_int {
-    let result = slots::with(handle as usize, |instance| instance.complete(now_ns, id));
+    let result = handles::with(handle as usize, |instance| instance.complete(now_ns, id));
     answer("complete", handle as usize, result.map(|()| 0))
 }
 
@@ -367,7 +305,7 @@ pub extern "C" fn tg_sched_set_policy(
     options: *const tg_sched_options,
 ) -> c_int {
     let result = options::copy(options as usize).and_then(|settings| {
-        slots::with(handle as usize, |instance| {
+        handles::with(handle as usize, |instance| {
             // Unlike for a new scheduler: NULL would make it fifo without a word.
             if options.is_null() {
                 return fail(Failure::Null("options"));
@@ -389,7 +327,7 @@ pub unsafe extern "C" fn tg_sched_policy(
     buffer: *mut c_char,
     len: usize,
 ) -> c_int {
-    let result = slots::with(handle as usize, |instance| {
+    let result = handles::with(handle as usize, |instance| {
         if buffer.is_null() && len > 0 {
             return fail(Failure::Null("buffer"));
         }
@@ -413,7 +351,7 @@ pub unsafe extern "C" fn tg_sched_stats(
     handle: *mut tg_sched,
     statistics: *mut tg_sched_statistics,
 ) -> c_int {
-    let result = slots::with(handle as usize, |instance| {
+    let result = handles::with(handle as usize, |instance| {
         let counted = tg_sched_statistics::from(instance.stats());
         // SAFETY: the header's word on the structure.
         unsafe { write_sized("statistics", statistics, &counted) }
@@ -428,7 +366,7 @@ pub unsafe extern "C" fn tg_sched_epoch(
     now_ns: u64,
     epoch: *mut u64,
 ) -> c_int {
-    let result = slots::with(handle as usize, |instance| {
+    let result = handles::with(handle as usize, |instance| {
         if epoch.is_null() {
             return fail(Failure::Null("epoch"));
         }

@@ -110,7 +110,7 @@ impl Settings {
             "merge" if value == "auto" => options.merge = None,
             "merge" => options.merge = Some(flag(name, value, ", or auto")?),
             "trace_file" => {
-                let trace = history::read(value, crate::hash);
+                let trace = history::read(value, crate::hash::hash);
                 let trace = trace.or_else(|text| fail(Failure::Options(text)))?;
                 self.traces.push(trace);
             }

@@ -1,12 +1,14 @@
 //! The library's own thread, for hosts without a loop: it polls, and calls the host back.
 //!
-//! All that it shares with callers is the scheduler of its slot, under that slot's lock. The lock
+//! All that it shares with callers is the scheduler of its entry, under that entry's lock. The lock
 //! is free while it waits and while the host's callbacks run.
 
 use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN, tg_sched_entry};
+use crate::clock::{clock_ns, wall_offset_ns};
 use crate::failure::{Failure, fail};
+use crate::handles::{self, HandleEntry};
 use crate::instance::{Instance, Next};
-use crate::slots::{self, Slot};
+use crate::thread::{Stop, Thread};
 use std::ffi::c_int;
 use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,55 +22,10 @@ pub(crate) trait Host: Send {
     fn cancelled(&mut self, requests: &[tg_sched_entry]);
 }
 
-/// How a thread shall end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    Drain,
-    Cancel,
-}
-
-/// The thread as its instance knows it.
-pub(crate) struct Thread {
-    /// It waits, so what happens must wake it.
-    pub(crate) waits: bool,
-    stop: Option<Stop>,
-    ended: bool,
-    joined: JoinHandle<()>,
-}
-
-impl Thread {
-    /// Whether no request is taken any more.
-    pub(crate) fn stops(&self) -> bool {
-        self.stop.is_some()
-    }
-}
-
-/// The time of CLOCK_MONOTONIC in nanoseconds.
-#[inline]
-pub(crate) fn clock_ns() -> u64 {
-    read_clock(libc::CLOCK_MONOTONIC)
-}
-
-/// CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.
-pub(crate) fn wall_offset_ns() -> u64 {
-    read_clock(libc::CLOCK_REALTIME).saturating_sub(clock_ns())
-}
-
-#[inline]
-fn read_clock(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is ours. The call cannot fail: both clocks exist on every Linux.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// Gives a scheduler a thread.
 pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Box<Failure>> {
-    let slot = slots::shared(handle)?;
-    slots::with(handle, |instance| {
+    let entry = handles::shared(handle)?;
+    handles::with(handle, |instance| {
         if instance.thread().is_some() {
             return fail(Failure::State("the scheduler was started already"));
         }
@@ -84,7 +41,7 @@ pub(crate) fn start(handle: usize, host: Box<dyn Host>) -> Result<(), Box<Failur
         }
         let joined = without_signals(|| {
             let named = thread::Builder::new().name("tidegate-sched".to_string());
-            named.spawn(move || work(slot, host))
+            named.spawn(move || work(entry, host))
         });
         let joined = joined.map_err(|error| {
             Failure::System(format!("the thread could not be started: {error}"))
@@ -110,8 +67,8 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Box
             )));
         }
     };
-    let slot = slots::shared(handle)?;
-    slots::with_poisoned(handle, |instance| {
+    let entry = handles::shared(handle)?;
+    handles::with_poisoned(handle, |instance| {
         let Some(thread) = instance.thread_mut() else {
             return fail(Failure::State("the scheduler was not started"));
         };
@@ -129,25 +86,25 @@ pub(crate) fn stop(handle: usize, how: c_int, timeout_ns: u64) -> Result<(), Box
         Ok(())
     })?;
     let deadline_ns = clock_ns().checked_add(timeout_ns);
-    let joined = wait_for_end(slot, handle, deadline_ns)?;
+    let joined = wait_for_end(entry, handle, deadline_ns)?;
     // It has ended but for its last few instructions.
     joined.map_or(Ok(()), |joined| {
         joined
             .join()
-            .or_else(|panic| fail(Failure::Poisoned(slots::panic_text(&*panic))))
+            .or_else(|panic| fail(Failure::Poisoned(handles::panic_text(&*panic))))
     })
 }
 
 /// The thread to join, unless another call has done so.
 fn wait_for_end(
-    slot: &'static Slot,
+    entry: &'static HandleEntry,
     handle: usize,
     deadline_ns: Option<u64>,
 ) -> Result<Option<JoinHandle<()>>, Box<Failure>> {
-    let mut shared = slot.lock();
+    let mut shared = entry.lock();
     loop {
         // Somebody else may have stopped it, and even have freed the handle.
-        if slots::shared(handle).is_err() {
+        if handles::shared(handle).is_err() {
             return Ok(None);
         }
         let Some(instance) = shared.as_mut() else {
@@ -169,7 +126,7 @@ fn wait_for_end(
                 stats.queued, stats.running
             )));
         }
-        slot.ended.wait(&mut shared, deadline_ns);
+        entry.ended.wait(&mut shared, deadline_ns);
     }
 }
 
@@ -180,12 +137,12 @@ enum Work {
     End,
 }
 
-fn work(slot: &'static Slot, mut host: Box<dyn Host>) {
+fn work(entry: &'static HandleEntry, mut host: Box<dyn Host>) {
     let mut batch = Vec::new();
     let called = catch_unwind(AssertUnwindSafe(|| {
         loop {
             batch.clear();
-            match next_work(slot, &mut batch) {
+            match next_work(entry, &mut batch) {
                 Work::Run => host.run(&batch),
                 Work::TellCancelled => host.cancelled(&batch),
                 Work::End => break,
@@ -193,20 +150,20 @@ fn work(slot: &'static Slot, mut host: Box<dyn Host>) {
         }
     }));
     drop(host);
-    if let Some(instance) = slot.lock().as_mut() {
+    if let Some(instance) = entry.lock().as_mut() {
         if let Err(panic) = called {
-            instance.spoil(slots::panic_text(&*panic));
+            instance.spoil(handles::panic_text(&*panic));
         }
         if let Some(thread) = instance.thread_mut() {
             thread.ended = true;
         }
     }
-    slot.ended.tell_all();
+    entry.ended.tell_all();
 }
 
 /// Waits for something to do. The requests of it are put in `batch`.
-fn next_work(slot: &'static Slot, batch: &mut Vec<tg_sched_entry>) -> Work {
-    let mut shared = slot.lock();
+fn next_work(entry: &'static HandleEntry, batch: &mut Vec<tg_sched_entry>) -> Work {
+    let mut shared = entry.lock();
     loop {
         // The instance cannot be freed before the thread has ended.
         let Some(instance) = shared.as_mut() else {
@@ -217,7 +174,7 @@ fn next_work(slot: &'static Slot, batch: &mut Vec<tg_sched_entry>) -> Work {
             Err(until_ns) => until_ns,
         };
         set_waits(instance, true);
-        slot.wake.wait(&mut shared, until_ns);
+        entry.wake.wait(&mut shared, until_ns);
         if let Some(instance) = shared.as_mut() {
             set_waits(instance, false);
         }
@@ -233,11 +190,11 @@ fn set_waits(instance: &mut Instance, waits: bool) {
 /// What there is to do now, or until when there is nothing.
 fn look(instance: &mut Instance, batch: &mut Vec<tg_sched_entry>) -> Result<Work, Option<u64>> {
     let stop = instance.thread().and_then(|thread| thread.stop);
-    let found = slots::guarded(instance, |instance| {
+    let found = handles::guarded(instance, |instance| {
         if stop == Some(Stop::Cancel) {
             instance.cancel_all(batch);
-            if let Some(session) = &mut instance.session {
-                session.cancelled(batch);
+            if let Some(adapter) = &mut instance.adapter {
+                adapter.cancelled(batch);
             }
             let work = if batch.is_empty() {
                 Work::End
@@ -249,8 +206,8 @@ fn look(instance: &mut Instance, batch: &mut Vec<tg_sched_entry>) -> Result<Work
         Ok(match instance.next(0) {
             Next::Batch => {
                 batch.extend(instance.batch().iter().map(tg_sched_entry::from));
-                if let Some(session) = &mut instance.session {
-                    session.dispatched(batch);
+                if let Some(adapter) = &mut instance.adapter {
+                    adapter.dispatched(batch);
                 }
                 Ok(Work::Run)
             }

@@ -2,16 +2,16 @@
 //!
 //! All of it happens under the lock of the scheduler, one lock for each call, and no other.
 
-use super::not_initialised;
-use super::table::{Key, Table};
+use super::table::{Key, Table, file_number};
 use super::trace::Trace;
 use crate::abi::tg_sched_entry;
 use crate::failure::{Failure, fail};
-use crate::instance::Instance;
-use crate::slots;
+use crate::handles;
+use crate::instance::{Adapter, Instance};
+use std::any::Any;
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tidegate_sched::{AppId, Direction, FileId, Request, RequestId, mix64};
+use tidegate_sched::{AppId, Direction, FileId, Request, RequestId};
 
 /// The scheduler's handle, for requests; 0 if there is none.
 pub(super) static HANDLE: AtomicUsize = AtomicUsize::new(0);
@@ -49,20 +49,27 @@ impl Session {
             trace.finish();
         }
     }
+}
 
+impl Adapter for Session {
     /// These requests go to the program; from here on they bear its identifiers.
-    pub(crate) fn dispatched(&mut self, batch: &mut [tg_sched_entry]) {
+    fn dispatched(&mut self, batch: &mut [tg_sched_entry]) {
         for entry in batch {
             entry.id = self.table.dispatched(entry.id as u32) as u64;
         }
     }
 
     /// These requests were cancelled by `agios_exit`.
-    pub(crate) fn cancelled(&mut self, requests: &[tg_sched_entry]) {
+    fn cancelled(&mut self, requests: &[tg_sched_entry]) {
         for entry in requests {
             self.table.remove_number(entry.id as u32);
         }
     }
+}
+
+/// Why a call before `agios_init`, or after `agios_exit`, fails.
+pub(super) fn not_initialised() -> Failure {
+    Failure::State("agios_init was not called, or failed, or agios_exit was called since")
 }
 
 /// Runs a call of a request under the lock of the scheduler, which no panic leaves.
@@ -70,7 +77,7 @@ impl Session {
 pub(super) fn with(
     call: impl FnOnce(&mut Instance) -> Result<(), Box<Failure>>,
 ) -> Result<(), Box<Failure>> {
-    let result = slots::with(HANDLE.load(Ordering::Acquire), call);
+    let result = handles::with(HANDLE.load(Ordering::Acquire), call);
     result.map_err(|failure| match *failure {
         // Not begun, or just ended.
         Failure::Handle(_) => Box::new(not_initialised()),
@@ -78,11 +85,11 @@ pub(super) fn with(
     })
 }
 
-fn session(instance: &mut Instance) -> Result<&mut Session, Box<Failure>> {
-    instance
-        .session
-        .as_deref_mut()
-        .ok_or_else(|| Box::new(not_initialised()))
+/// The session of a scheduler that was made by `agios_init`.
+pub(super) fn session(instance: &mut Instance) -> Result<&mut Session, Box<Failure>> {
+    let adapter = instance.adapter.as_deref_mut();
+    let adapter = adapter.and_then(|adapter| (adapter as &mut dyn Any).downcast_mut());
+    adapter.ok_or_else(|| Box::new(not_initialised()))
 }
 
 /// What a program names a request by.
@@ -117,28 +124,6 @@ pub(super) unsafe fn key<'a>(
         write: kind == 1,
     };
     Ok((key, name))
-}
-
-/// The number of a file by its name: eight bytes at a time, because every call does it.
-#[inline]
-pub(crate) fn file_number(name: &[u8]) -> u64 {
-    fn step(number: u64, bytes: u64) -> u64 {
-        let product = u128::from(number ^ bytes) * 0xff51_afd7_ed55_8ccd_u128;
-        product as u64 ^ (product >> 64) as u64
-    }
-    let mut number = 0x9e37_79b9_7f4a_7c15u64 ^ name.len() as u64;
-    let (words, rest) = name.as_chunks::<8>();
-    for word in words {
-        number = step(number, u64::from_le_bytes(*word));
-    }
-    // The last eight bytes once more, or what is there of a short name.
-    let last = match name.last_chunk::<8>() {
-        Some(last) => u64::from_le_bytes(*last),
-        None => rest
-            .iter()
-            .fold(0, |last, &byte| last << 8 | u64::from(byte)),
-    };
-    mix64(step(number, last))
 }
 
 /// Adds a request.
@@ -216,38 +201,4 @@ pub(super) unsafe fn end(
         session(instance)?.table.remove(found);
         Ok(())
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn names_that_differ_anywhere_have_different_numbers() {
-        let long = *b"/scratch/job/file.00";
-        let mut numbers = BTreeSet::new();
-        for len in 0..=long.len() {
-            numbers.insert(file_number(&long[..len]));
-        }
-        for at in 0..long.len() {
-            for bit in 0..8 {
-                let mut other = long;
-                other[at] ^= 1 << bit;
-                numbers.insert(file_number(&other));
-                numbers.insert(file_number(&other[..7.min(at + 1)]));
-            }
-        }
-        // Short names with the same beginning are the same name.
-        let short: BTreeSet<Vec<u8>> = (0..long.len())
-            .flat_map(|at| (0..8).map(move |bit| (at, bit)))
-            .map(|(at, bit)| {
-                let mut other = long;
-                other[at] ^= 1 << bit;
-                other[..7.min(at + 1)].to_vec()
-            })
-            .filter(|name| !long.starts_with(name))
-            .collect();
-        assert_eq!(numbers.len(), 21 + 160 + short.len());
-    }
 }

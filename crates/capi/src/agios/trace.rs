@@ -2,6 +2,7 @@
 //! start, the file, R or W, offset and length, between tabs.
 
 use super::config::Config;
+use super::table::file_number;
 use crate::history;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -23,7 +24,7 @@ pub(super) fn earlier(config: &Config) -> Result<Vec<Vec<Observed>>, String> {
     let paths = (1..=TRACES_MAX).map(|number| path_of(config, number));
     let there = paths.take_while(|path| Path::new(path).exists());
     there
-        .map(|path| history::read(&path, super::session::file_number))
+        .map(|path| history::read(&path, file_number))
         .collect()
 }
 

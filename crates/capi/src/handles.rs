@@ -1,10 +1,10 @@
-//! Handles: numbers in the shape of pointers, looked up in a table of slots that is never freed.
+//! Handles: numbers in the shape of pointers, looked up in a table of entries that is never freed.
 //!
-//! A handle is never followed, so a wild or stale one is an error and not a crash. It names a slot
+//! A handle is never followed, so a wild or stale one is an error and not a crash. It names a entry
 //! and the generation of what lives there; generations are never used twice. Looking it up takes
 //! no lock of all: an index, a comparison, and then the lock of that one scheduler, which a call
-//! needs anyway. The slots lie in static memory, so that a call which races with `free` finds a
-//! slot, takes its lock, sees another generation, and leaves.
+//! needs anyway. The entries lie in static memory, so that a call which races with `free` finds a
+//! entry, takes its lock, sees another generation, and leaves.
 
 use crate::failure::{Failure, fail};
 use crate::instance::Instance;
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Schedulers that a process can have at a time.
-pub(crate) const SLOTS: usize = 4096;
+pub(crate) const HANDLES_MAX: usize = 4096;
 const INDEX_BITS: u32 = 12;
 /// The low bits of every handle. Pointers to objects are aligned, so none of them ends like this.
 const MARK: usize = 0xb;
@@ -23,7 +23,7 @@ const KIND: &str = "a scheduler";
 
 /// A place for one scheduler, apart from its neighbours in the processor's caches.
 #[repr(align(64))]
-pub(crate) struct Slot {
+pub(crate) struct HandleEntry {
     /// Of what lives here; 0 if nothing does, which ends unlike every handle.
     handle: AtomicU64,
     /// Whether it is for one thread, and `busy` stands for the lock.
@@ -37,14 +37,14 @@ pub(crate) struct Slot {
     pub(crate) ended: Condition,
 }
 
-static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
+static TABLE: [HandleEntry; HANDLES_MAX] = [const { HandleEntry::new() }; HANDLES_MAX];
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-/// The first slot that was never used, and those that are free again.
+/// The first entry that was never used, and those that are free again.
 static FREE: Lock<(usize, Vec<usize>)> = Lock::new((0, Vec::new()));
 
-impl Slot {
-    const fn new() -> Slot {
-        Slot {
+impl HandleEntry {
+    const fn new() -> HandleEntry {
+        HandleEntry {
             handle: AtomicU64::new(0),
             single: AtomicBool::new(false),
             busy: AtomicBool::new(false),
@@ -65,9 +65,9 @@ impl Slot {
     }
 }
 
-/// The use of what lives in a slot, until it is dropped: `busy` is set, or the lock is held.
+/// The use of what lives in a entry, until it is dropped: `busy` is set, or the lock is held.
 struct Use {
-    slot: &'static Slot,
+    entry: &'static HandleEntry,
     single: bool,
 }
 
@@ -76,7 +76,7 @@ impl Use {
     fn place(&mut self) -> &mut Option<Box<Instance>> {
         // SAFETY: nobody else uses it: by the lock, or because `busy` was free and is ours, by the
         // host's promise of `single_thread`.
-        unsafe { &mut *self.slot.live.place() }
+        unsafe { &mut *self.entry.live.place() }
     }
 }
 
@@ -84,16 +84,16 @@ impl Drop for Use {
     #[inline(always)]
     fn drop(&mut self) {
         if self.single {
-            self.slot.busy.store(false, Ordering::Release);
+            self.entry.busy.store(false, Ordering::Release);
             return;
         }
         let live = self.place().as_mut();
         let poke = live.is_some_and(|instance| std::mem::take(&mut instance.poke));
         // Waking before the lock is free would let the thread run into it.
         // SAFETY: this thread has locked it, and left no guard.
-        unsafe { self.slot.live.unlock() };
+        unsafe { self.entry.live.unlock() };
         if poke {
-            self.slot.wake.tell_one();
+            self.entry.wake.tell_one();
         }
     }
 }
@@ -101,28 +101,28 @@ impl Drop for Use {
 /// Where a scheduler of this handle would live.
 #[inline(always)]
 fn place_of(handle: usize) -> usize {
-    (handle >> MARK_BITS) % SLOTS
+    (handle >> MARK_BITS) % HANDLES_MAX
 }
 
-/// The slot of a live scheduler, unless another call ends it at this moment.
+/// The entry of a live scheduler, unless another call ends it at this moment.
 #[inline(always)]
-fn locate(handle: usize) -> Result<&'static Slot, Box<Failure>> {
-    let slot = &TABLE[place_of(handle)];
-    if handle % (1 << MARK_BITS) != MARK || slot.is_not(handle) {
+fn locate(handle: usize) -> Result<&'static HandleEntry, Box<Failure>> {
+    let entry = &TABLE[place_of(handle)];
+    if handle % (1 << MARK_BITS) != MARK || entry.is_not(handle) {
         return fail(Failure::Handle(KIND));
     }
-    Ok(slot)
+    Ok(entry)
 }
 
-/// The slot of a live scheduler that many threads share.
-pub(crate) fn shared(handle: usize) -> Result<&'static Slot, Box<Failure>> {
-    let slot = locate(handle)?;
-    if slot.single.load(Ordering::Relaxed) {
+/// The entry of a live scheduler that many threads share.
+pub(crate) fn shared(handle: usize) -> Result<&'static HandleEntry, Box<Failure>> {
+    let entry = locate(handle)?;
+    if entry.single.load(Ordering::Relaxed) {
         return fail(Failure::State(
             "the handle was made with single_thread=true, so it cannot have a thread of its own",
         ));
     }
-    Ok(slot)
+    Ok(entry)
 }
 
 /// Makes a scheduler live. Many threads may use it at a time unless it is for a `single` one.
@@ -130,36 +130,36 @@ pub(crate) fn insert(instance: Instance, single: bool) -> Result<usize, Box<Fail
     let mut free = FREE.lock();
     let index = match free.1.pop() {
         Some(index) => index,
-        None if free.0 < SLOTS => {
+        None if free.0 < HANDLES_MAX => {
             free.0 += 1;
-            let slot = &TABLE[free.0 - 1];
-            slot.wake.use_monotonic_clock();
-            slot.ended.use_monotonic_clock();
+            let entry = &TABLE[free.0 - 1];
+            entry.wake.use_monotonic_clock();
+            entry.ended.use_monotonic_clock();
             free.0 - 1
         }
         None => {
             return fail(Failure::System(format!(
-                "{SLOTS} schedulers are alive; free some first"
+                "{HANDLES_MAX} schedulers are alive; free some first"
             )));
         }
     };
-    let slot = &TABLE[index];
+    let entry = &TABLE[index];
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
     let handle = (generation << INDEX_BITS | index as u64) << MARK_BITS | MARK as u64;
-    slot.single.store(single, Ordering::Relaxed);
+    entry.single.store(single, Ordering::Relaxed);
     if single {
         // A call with a stale handle may still be about to see that it is stale.
-        while slot.busy.swap(true, Ordering::Acquire) {
+        while entry.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
         let single = true;
-        let mut used = Use { slot, single };
+        let mut used = Use { entry, single };
         *used.place() = Some(Box::new(instance));
-        slot.handle.store(handle, Ordering::Release);
+        entry.handle.store(handle, Ordering::Release);
     } else {
-        let mut live = slot.lock();
+        let mut live = entry.lock();
         *live = Some(Box::new(instance));
-        slot.handle.store(handle, Ordering::Release);
+        entry.handle.store(handle, Ordering::Release);
     }
     Ok(handle as usize)
 }
@@ -189,14 +189,14 @@ pub(crate) fn with_poisoned<R>(
 
 /// Ends the scheduler that `handle` names.
 pub(crate) fn remove(handle: usize) -> Result<(), Box<Failure>> {
-    let slot = locate(handle)?;
+    let entry = locate(handle)?;
     let instance = with_place(handle, |place| {
         if place.as_ref().is_some_and(|live| live.thread().is_some()) {
             return fail(Failure::State(
                 "the scheduler was started: call tg_sched_stop first, and not from a callback",
             ));
         }
-        slot.handle.store(0, Ordering::Release);
+        entry.handle.store(0, Ordering::Release);
         Ok(place.take())
     })?;
     // Dropping what a panic left half done may panic again.
@@ -213,22 +213,22 @@ fn with_place<R>(
     handle: usize,
     call: impl FnOnce(&mut Option<Box<Instance>>) -> Result<R, Box<Failure>>,
 ) -> Result<R, Box<Failure>> {
-    let slot = locate(handle)?;
-    let single = slot.single.load(Ordering::Relaxed);
+    let entry = locate(handle)?;
+    let single = entry.single.load(Ordering::Relaxed);
     if single {
         // Not one atomic exchange: it would cost as much as the rest of the call. Two threads that
         // break the host's promise at the very same moment are not noticed.
-        if slot.busy.load(Ordering::Acquire) {
+        if entry.busy.load(Ordering::Acquire) {
             return fail(Failure::Busy);
         }
-        slot.busy.store(true, Ordering::Relaxed);
+        entry.busy.store(true, Ordering::Relaxed);
     } else {
         // Unlocked by the end of `used`.
-        std::mem::forget(slot.live.lock());
+        std::mem::forget(entry.live.lock());
     }
-    let mut used = Use { slot, single };
+    let mut used = Use { entry, single };
     // It may have been freed before the lock was ours.
-    if !single && slot.is_not(handle) {
+    if !single && entry.is_not(handle) {
         return fail(Failure::Handle(KIND));
     }
     call(used.place())
