@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Ends a thread's sleep, if it sleeps.
+///
+/// `asleep` is only swapped, never stored: each swap sees what was done before the one before it.
+/// So where `ring` comes too early for a sleep, `doze` sees what was handed over before `ring`.
 pub struct Bell {
     waker: Arc<Waker>,
     asleep: AtomicBool,
@@ -22,7 +25,7 @@ impl Bell {
 
     /// Called after a hand-over.
     pub fn ring(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst) {
+        if self.asleep.swap(false, Ordering::AcqRel) {
             // The thread has ended when this fails.
             let _ = self.waker.wake();
         }
@@ -31,12 +34,12 @@ impl Bell {
     /// The thread is about to sleep. It looks at its boxes once more before it does: what was
     /// handed over before this did not ring.
     pub fn doze(&self) {
-        self.asleep.store(true, Ordering::SeqCst);
+        self.asleep.swap(true, Ordering::AcqRel);
     }
 
     /// The thread sleeps no longer.
     pub fn woke(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+        self.asleep.swap(false, Ordering::AcqRel);
     }
 }
 
@@ -97,7 +100,7 @@ impl<T> Outgoing<T> {
         }
         let mut letters = self.shared.lock();
         letters.append(&mut self.collected);
-        self.shared.any.store(true, Ordering::SeqCst);
+        self.shared.any.store(true, Ordering::Release);
         drop(letters);
         self.bell.ring();
     }
@@ -107,8 +110,8 @@ impl<T> Drop for Outgoing<T> {
     fn drop(&mut self) {
         self.hand_over();
         let letters = self.shared.lock();
-        self.shared.ended.store(true, Ordering::SeqCst);
-        self.shared.any.store(true, Ordering::SeqCst);
+        self.shared.ended.store(true, Ordering::Release);
+        self.shared.any.store(true, Ordering::Release);
         drop(letters);
         self.bell.ring();
     }
@@ -117,12 +120,12 @@ impl<T> Drop for Outgoing<T> {
 impl<T> Incoming<T> {
     /// Whether [`Incoming::take`] would find something, or the writer has ended.
     pub fn is_any(&self) -> bool {
-        self.shared.any.load(Ordering::SeqCst)
+        self.shared.any.load(Ordering::Acquire)
     }
 
     /// Whether the writer has ended.
     pub fn is_ended(&self) -> bool {
-        self.shared.ended.load(Ordering::SeqCst)
+        self.shared.ended.load(Ordering::Acquire)
     }
 
     /// Takes what was handed over. `into`, which must be empty, is the room of the next letters.
@@ -134,7 +137,7 @@ impl<T> Incoming<T> {
         let mut letters = self.shared.lock();
         // What an ended writer has left is all there will be: `any` stays, so that nobody sleeps
         // before that is noticed.
-        self.shared.any.store(self.is_ended(), Ordering::SeqCst);
+        self.shared.any.store(self.is_ended(), Ordering::Release);
         std::mem::swap(&mut *letters, into);
     }
 }

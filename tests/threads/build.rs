@@ -1,0 +1,70 @@
+//! Copies the product's files on what threads share, with loom's locks and atomics in place of the
+//! standard library's. The files are otherwise as they are, without their own tests.
+
+use std::path::Path;
+use std::{env, fs};
+
+/// What a file says of itself and what the copy says instead. All of it must be there.
+type Replaced = &'static [(&'static str, &'static str)];
+
+/// The copy's name, the product's file, what is replaced.
+const COPIES: &[(&str, &str, Replaced)] = &[
+    (
+        "mail.rs",
+        "crates/server/src/reactor/mail.rs",
+        &[
+            ("std::sync", "crate::sync"),
+            ("mio::Waker", "crate::sync::Waker"),
+        ],
+    ),
+    (
+        "ring.rs",
+        "crates/trace/src/ring.rs",
+        &[("std::sync", "crate::sync")],
+    ),
+    (
+        "slot.rs",
+        "crates/client/src/io/slot.rs",
+        &[
+            ("std::sync", "crate::sync"),
+            ("std::time", "crate::time"),
+            ("mio::Waker", "crate::sync::Waker"),
+            ("rustix::thread::futex", "crate::futex"),
+        ],
+    ),
+    (
+        "lead.rs",
+        "crates/client/src/io/lead.rs",
+        &[
+            ("std::sync", "crate::sync"),
+            ("std::time", "crate::time"),
+            ("Mutex<Reactor>", "crate::sync::TryMutex<Reactor>"),
+            ("Mutex::new(reactor)", "crate::sync::TryMutex::new(reactor)"),
+            (
+                "MutexGuard<'_, Reactor>",
+                "crate::sync::TryGuard<'_, Reactor>",
+            ),
+        ],
+    ),
+];
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let out = env::var("OUT_DIR").expect("cargo sets it");
+    for (copy, path, replaced) in COPIES {
+        let path = root.join(path);
+        println!("cargo::rerun-if-changed={}", path.display());
+        let text = fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}; name the file anew", path.display()));
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        // Inner comments may not stand in the middle of a file, where the copy is included.
+        let lines = code.lines().filter(|line| !line.starts_with("//!"));
+        let code: String = lines.flat_map(|line| [line, "\n"]).collect();
+        let mut code = code.replace("use crate::", "use super::");
+        for (from, to) in *replaced {
+            assert!(code.contains(from), "{} has no {from}", path.display());
+            code = code.replace(from, to);
+        }
+        fs::write(Path::new(&out).join(copy), code).expect("cargo's folder can be written to");
+    }
+}
