@@ -66,9 +66,6 @@ impl Target {
         if self.pipelining.is_some() {
             found.pipelining.clone_from(&self.pipelining);
         }
-        if let Some(path) = &found.secret_file {
-            tidegate_server::check_secret(path).map_err(Fail::usage)?;
-        }
         Ok(found)
     }
 

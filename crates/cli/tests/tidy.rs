@@ -14,7 +14,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fabric", &[]),
     ("forward", &["sched", "wire"]),
     ("trace", &["sched", "wire"]),
-    ("client", &["wire", "fabric"]),
+    ("net", &["wire", "fabric"]),
+    ("client", &["wire", "fabric", "net"]),
     ("mount", &["client"]),
     ("preload", &["client"]),
     (
@@ -23,7 +24,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "server",
-        &["forward", "sched", "wire", "trace", "device", "fabric"],
+        &[
+            "forward", "sched", "wire", "trace", "device", "fabric", "net",
+        ],
     ),
     ("capi", &["sched"]),
     (

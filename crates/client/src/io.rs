@@ -5,20 +5,17 @@
 //! replies until its own has come, or waits on its [`slot`] while another thread does. What was
 //! decided under the lock is carried out after it: [`Work`].
 
-mod address;
 mod arena;
 mod budget;
 mod connection;
 mod joined;
 mod lead;
 mod links;
-mod proof;
 mod reactor;
 mod receiver;
 mod roll;
 mod shared;
 pub(crate) mod slot;
-mod spin;
 mod undisturbed;
 mod wire;
 
@@ -26,13 +23,11 @@ use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
 use crate::cancel::Attached;
 use crate::core::{Application, Call, CallId, CoreOptions, Input, Operation, Served};
 use crate::wire::{Attr, Extent, Handle, LockFamily, NAME_MAX, Op};
-use address::Address;
 use arena::Arena;
 pub(crate) use arena::Piece;
 use budget::Permit;
 use bytes::Bytes;
 use lead::Lead;
-use proof::Secret;
 use reactor::Reactor;
 use shared::{Shared, State, wall_ns};
 use slot::{Slot, Woken};
@@ -42,6 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tidegate_net::{Address, Dialer, Secret};
 pub(crate) use undisturbed::Calm;
 
 /// What is asked of forwarders.
@@ -113,11 +109,7 @@ impl Host {
 
     /// Starts the thread.
     fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
-        let addresses: Result<Vec<Address>, _> = options
-            .forwarders
-            .iter()
-            .map(|text| Address::parse(text))
-            .collect();
+        let dialers: Result<Vec<Dialer>, _> = options.forwarders.iter().map(dialer).collect();
         let secret = match &options.secret_file {
             None => None,
             Some(path) => match Secret::read(path) {
@@ -125,11 +117,12 @@ impl Host {
                 Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
             },
         };
-        let addresses = addresses?;
-        prepare_fabric(options, &addresses)?;
+        let dialers = dialers?;
+        prepare_fabric(options, &dialers)?;
         let arena = arena(options);
-        let shares_arena = arena.is_some() && addresses.iter().any(Address::reaches_memory);
-        let (reactor, waker) = Reactor::new(addresses, secret, &core, options.guest)?;
+        let reaches_memory = |dialer: &Dialer| dialer.address().reaches_memory();
+        let shares_arena = arena.is_some() && dialers.iter().any(reaches_memory);
+        let (reactor, waker) = Reactor::new(dialers, secret, &core, options.guest)?;
         let in_flight_bytes_max = options.in_flight_bytes_max;
         let names = options.forwarders.clone();
         let shared = Arc::new(Shared::new(
@@ -527,16 +520,25 @@ impl Drop for Host {
 }
 
 /// What addresses of libfabric need before the time to connect begins.
-fn prepare_fabric(options: &Options, addresses: &[Address]) -> Result<(), ConnectError> {
-    let mut fabric = addresses.iter().filter(|it| it.provider().is_some());
-    let Some(Address { text, .. }) = fabric.next() else {
+fn prepare_fabric(options: &Options, dialers: &[Dialer]) -> Result<(), ConnectError> {
+    let mut addresses = dialers.iter().map(Dialer::address);
+    let Some(address) = addresses.find(|address| address.provider.is_some()) else {
         return Ok(());
     };
+    let unreachable = |why: String| ConnectError::Unreachable(format!("{address}: {why}"));
     if options.guest.place.is_some() {
         let why = "libfabric has descriptors of its own, which the program may close";
-        return Err(ConnectError::Unreachable(format!("{text}: {why}")));
+        return Err(unreachable(why.to_string()));
     }
-    tidegate_fabric::load().map_err(|error| ConnectError::Unreachable(format!("{text}: {error}")))
+    tidegate_fabric::load().map_err(|error| unreachable(error.to_string()))
+}
+
+/// What connects to the forwarder of this address.
+fn dialer(text: &String) -> Result<Dialer, ConnectError> {
+    let address: Address = text
+        .parse()
+        .map_err(|_| ConnectError::Address(text.clone()))?;
+    Dialer::new(address).map_err(|error| ConnectError::Unreachable(format!("{text}: {error}")))
 }
 
 /// Memory for payload, for forwarders on this node, or through libfabric, to work on; all payload

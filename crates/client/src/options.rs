@@ -7,6 +7,7 @@ use rustix::fd::OwnedFd;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use tidegate_net::SecretError;
 
 /// Connections of one session that are of use on any machine, and that a forwarder has threads for.
 const CONNECTIONS_MAX: u16 = 64;
@@ -279,9 +280,9 @@ pub enum ConnectError {
          name and application"
     )]
     Setting(String),
-    /// The secret cannot be read.
-    #[error("secret file {0}: {1}")]
-    Secret(PathBuf, std::io::Error),
+    /// The secret cannot be used.
+    #[error("secret file {0} {1}")]
+    Secret(PathBuf, SecretError),
     /// Nobody answers.
     #[error(
         "no forwarder answers ({0}); is it running? \

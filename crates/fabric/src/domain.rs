@@ -1,8 +1,8 @@
 //! A provider of libfabric on one network of this node, and memory that is registered with it.
 
-use crate::address::Provider;
 use crate::endpoint::Endpoint;
 use crate::ffi;
+use crate::provider::Provider;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::{CStr, CString, c_char, c_int};

@@ -8,14 +8,14 @@
 //!
 //! Without the feature `libfabric` everything is here but [`Domain::shared`], which says so.
 
-mod address;
 mod domain;
 mod endpoint;
 mod ffi;
 mod greeting;
 mod link;
 mod memory;
+mod provider;
 
-pub use address::{FabricAddress, Place, Provider};
 pub use domain::{Domain, Error, Registration, load};
 pub use link::{Link, Local, Remote, Wait};
+pub use provider::Provider;

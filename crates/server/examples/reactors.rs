@@ -25,7 +25,7 @@ fn main() {
     let shared = is_said("shared");
     let dir = std::env::temp_dir().join(format!("tidegate-reactors-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("the temporary directory is ours");
-    let socket = Address::Unix(dir.with_extension("socket"));
+    let socket = Address::unix(dir.with_extension("socket"));
     let mut config = Config::local(&dir, socket.clone());
     config.reactors = reactors as u32;
     let running = Server::bind(&config).expect("it starts").spawn();

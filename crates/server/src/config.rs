@@ -15,12 +15,10 @@ pub use shares::{rules, rules_file, same_match};
 pub use source::{Source, Value};
 pub use storage::{Engine, Io, StorageOptions};
 pub use tidegate_forward::share_rules as rule;
+pub use tidegate_net::{Address, Place};
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use tidegate_device::DeviceOptions;
-use tidegate_fabric::{FabricAddress, Place};
 use tidegate_forward::share_rules::Rules;
 use tidegate_wire::{Layout, Pipelining};
 
@@ -144,61 +142,6 @@ impl LogLevel {
         use LogLevel::*;
         let at = LogLevel::NAMES.iter().position(|known| *known == name)?;
         Some([Error, Warn, Info, Debug, Trace][at])
-    }
-}
-
-/// Where a forwarder listens or is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// Host and port.
-    Tcp(String),
-    /// Through libfabric.
-    Fabric(FabricAddress),
-}
-
-impl Address {
-    /// Whether peers may come from other nodes, and have to prove the secret.
-    pub fn is_remote(&self) -> bool {
-        match self {
-            Address::Unix(_) => false,
-            Address::Tcp(_) => true,
-            Address::Fabric(fabric) => matches!(fabric.place, Place::Tcp(_)),
-        }
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Address, String> {
-        let advice = || {
-            format!(
-                "address \"{text}\" must be unix:/PATH, tcp:HOST:PORT or fabric:PROVIDER:HOST:PORT"
-            )
-        };
-        match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
-            Some(("tcp", host)) => match host.rsplit_once(':') {
-                Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok() => {
-                    Ok(Address::Tcp(host.to_string()))
-                }
-                _ => Err(advice()),
-            },
-            Some(("fabric", fabric)) => fabric.parse().map(Address::Fabric),
-            _ => Err(advice()),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Tcp(host) => write!(f, "tcp:{host}"),
-            Address::Fabric(fabric) => write!(f, "{fabric}"),
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! A thread writes, and looks once a second whether another forwarder has: so one that missed a
 //! change takes it, and all come to what is in the files. The reactor never waits for it.
 
-use crate::config::Address;
+use crate::config::{Address, Place};
 use crate::storage::posix::{read_hidden_file, read_or_record, replace_hidden_file};
 use mio::Waker;
 use rustix::fs::AtFlags;
@@ -153,13 +153,12 @@ pub fn advertised(listening: &[Address]) -> Vec<Address> {
         Some(("0.0.0.0" | "[::]" | "::" | "*", port)) => format!("{host}:{port}"),
         _ => place.to_string(),
     };
-    let one = |address: &Address| match address {
-        Address::Unix(path) => Address::Unix(std::path::absolute(path).unwrap_or(path.clone())),
-        Address::Tcp(place) => Address::Tcp(named(place)),
-        Address::Fabric(_) => {
-            let text = address.to_string();
-            named(&text).parse().unwrap_or_else(|_| address.clone())
-        }
+    let one = |address: &Address| Address {
+        provider: address.provider,
+        place: match &address.place {
+            Place::Unix(path) => Place::Unix(std::path::absolute(path).unwrap_or(path.clone())),
+            Place::Tcp(place) => Place::Tcp(named(place)),
+        },
     };
     listening.iter().map(one).collect()
 }

@@ -12,16 +12,14 @@ mod descriptors;
 mod gossip;
 mod identity;
 mod kept;
-mod private;
 pub mod reactor;
 pub mod seats;
 mod serve;
-mod spin;
 mod start;
 pub mod storage;
 
 pub use identity::user_of;
 pub use serve::{log_to_stderr, serve};
-pub use start::{Running, Server, StartError, check_secret};
+pub use start::{Running, Server, StartError};
 /// The emulated devices' models, for programs that configure them.
 pub use tidegate_device as device;

@@ -6,7 +6,6 @@
 //! of a pass waits for the next one; a connection for which the pool has no slot is not read.
 
 mod admit;
-pub mod auth;
 mod conn;
 mod fabric;
 mod input;
@@ -28,7 +27,6 @@ pub mod transport;
 
 use crate::clock::Zero;
 use crate::gossip::Gossip;
-use crate::reactor::auth::Secret;
 use crate::reactor::conn::Conn;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::memory::Memory;
@@ -50,6 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidegate_forward::{ConnId, Forwarder, Input, Peer, SlotId};
+use tidegate_net::Secret;
 use tidegate_sched::Time;
 use tidegate_wire::Challenge;
 use tracing::{info, warn};
@@ -434,7 +433,7 @@ impl Reactor {
         if remote {
             let mut challenge = Challenge::default();
             if self.core.door.secret.is_some() {
-                challenge = auth::challenge().map_err(io::Error::other)?;
+                challenge = tidegate_net::challenge().map_err(io::Error::other)?;
                 conn.challenge = Some(challenge);
                 peer.challenged = true;
             }

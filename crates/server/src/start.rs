@@ -10,7 +10,6 @@ use crate::descriptors::Descriptors;
 use crate::gossip::Gossip;
 use crate::identity::{self, Place};
 use crate::kept::{self, Advertised, Kept, Texts, What};
-use crate::reactor::auth::Secret;
 use crate::reactor::jitter::Jitter;
 use crate::reactor::record::Trace;
 use crate::reactor::shares::Keeper;
@@ -30,6 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
+use tidegate_net::{Secret, SecretError};
 use tidegate_sched::{OptionsError, Time};
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::{Attr, ExportId, Listed};
@@ -89,12 +89,12 @@ pub enum StartError {
         advice: String,
     },
     /// The shared secret cannot be used.
-    #[error("secret file {} {what}", path.display())]
+    #[error("secret file {} {error}", path.display())]
     Secret {
         /// The file.
         path: PathBuf,
         /// Why, and what to do.
-        what: String,
+        error: SecretError,
     },
     /// The policy or the rules of shares that are kept for the export cannot be used.
     #[error("{0}; correct or remove that file")]
@@ -151,8 +151,7 @@ impl Server {
     /// because modes come from clients that have applied their own.
     pub fn bind(config: &Config) -> Result<Server, StartError> {
         check_directory(&config.export)?;
-        let secret = config.secret_file.as_deref().map(Secret::read);
-        let secret = secret.transpose()?;
+        let secret = secret(config)?;
         let listeners = listeners(config)?;
         prepare_process();
         let descriptors = descriptors(config);
@@ -317,9 +316,13 @@ impl Drop for Running {
     }
 }
 
-/// Whether a file can serve as shared secret; the words for the user if not.
-pub fn check_secret(path: &Path) -> Result<(), StartError> {
-    Secret::read(path).map(|_| ())
+fn secret(config: &Config) -> Result<Option<Secret>, StartError> {
+    let Some(path) = &config.secret_file else {
+        return Ok(None);
+    };
+    let path = path.clone();
+    let secret = Secret::read(&path).map_err(|error| StartError::Secret { path, error })?;
+    Ok(Some(secret))
 }
 
 fn listeners(config: &Config) -> Result<Vec<Listener>, StartError> {

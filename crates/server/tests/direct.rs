@@ -156,7 +156,7 @@ fn an_export_without_direct_io_is_served_through_the_page_cache_or_refused() {
     let Some(_mounted) = Ramfs::mount(&export) else {
         return;
     };
-    let mut config = Config::local(&export, Address::Unix(scratch.socket()));
+    let mut config = Config::local(&export, Address::unix(scratch.socket()));
     config.storage.io = Io::Direct;
     config.storage.engine = Engine::Uring;
     let refusal = Server::bind(&config).err().expect("it is refused");

@@ -100,7 +100,7 @@ fn with_secret(scratch: &Scratch, config: &mut Config) {
     let path = scratch.0.join("secret");
     std::fs::write(&path, "a secret of some length\n").expect("the directory is ours");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("the file is ours");
-    config.listen.push(Address::Tcp("127.0.0.1:0".to_string()));
+    config.listen.push(Address::tcp("127.0.0.1:0"));
     config.secret_file = Some(path);
 }
 
@@ -136,7 +136,7 @@ fn tcp_needs_the_secret() {
 fn insecure_tcp_takes_anybody() {
     let scratch = Scratch::new("insecure");
     let running = start(&scratch, |config| {
-        config.listen.push(Address::Tcp("127.0.0.1:0".to_string()));
+        config.listen.push(Address::tcp("127.0.0.1:0"));
     });
     let (peer, challenge) = Peer::tcp(&running);
     assert_eq!(challenge, [0; 32]);
@@ -150,7 +150,7 @@ fn what_is_wrong_at_the_start_is_said() {
         Ok(_) => panic!("it starts"),
         Err(error) => error.to_string(),
     };
-    let good = Config::local(&scratch.export(), Address::Unix(scratch.socket()));
+    let good = Config::local(&scratch.export(), Address::unix(scratch.socket()));
     let missing = Config {
         export: scratch.0.join("missing"),
         ..good.clone()
@@ -161,7 +161,7 @@ fn what_is_wrong_at_the_start_is_said() {
         refusal(&missing)
     );
     let mut nowhere = good.clone();
-    nowhere.listen = vec![Address::Unix(scratch.0.join("no/where"))];
+    nowhere.listen = vec![Address::unix(scratch.0.join("no/where"))];
     assert!(
         refusal(&nowhere).contains("create the directory"),
         "{}",
@@ -201,7 +201,7 @@ fn what_is_wrong_at_the_start_is_said() {
     Peer::unix(&scratch.socket()).greet(&[]).check_alive();
 
     let mut other_layout = good.clone();
-    other_layout.listen = vec![Address::Unix(scratch.0.join("other"))];
+    other_layout.listen = vec![Address::unix(scratch.0.join("other"))];
     other_layout.layout.stripe = 8192;
     assert!(
         refusal(&other_layout).contains("stripe = 8192"),

@@ -226,7 +226,7 @@ fn a_trace_that_cannot_be_begun_is_refused_at_the_start() {
         (Path::new("/dev/full"), "No space left"),
     ];
     for (file, expected) in cases {
-        let mut config = Config::local(&scratch.export(), Address::Unix(scratch.socket()));
+        let mut config = Config::local(&scratch.export(), Address::unix(scratch.socket()));
         record_into(&mut config, file, 16);
         match Server::bind(&config) {
             Err(error @ StartError::Trace { .. }) => {

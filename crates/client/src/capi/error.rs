@@ -5,6 +5,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tidegate_net::SecretError;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
@@ -56,7 +57,8 @@ impl From<ConnectError> for Failure {
         let errno = match &error {
             ConnectError::Unreachable(_) | ConnectError::Lookup(_) => Errno::NOTCONN,
             ConnectError::Refused(..) => Errno::ACCES,
-            ConnectError::Secret(_, cause) | ConnectError::Resources(cause) => {
+            ConnectError::Secret(_, SecretError::Exposed) => Errno::ACCES,
+            ConnectError::Secret(_, SecretError::Read(cause)) | ConnectError::Resources(cause) => {
                 cause.raw_os_error().map_or(Errno::INVAL, Errno)
             }
             _ => Errno::INVAL,

@@ -4,21 +4,21 @@
 //! They carry data only. All connections of a session end together, so there is one way in which
 //! a session is lost; one that has not come about is done without.
 
-use super::address::Address;
 use super::connection::JOIN;
 use super::reactor::{Link, Reactor, Ready};
 use super::shared::Shared;
 use crate::wire::{Outcome, Reply};
 use std::sync::Arc;
+use tidegate_net::Address;
 
 impl Reactor {
     /// The forwarder that a link is a connection to.
     pub(super) fn forwarder(&self, link: usize) -> usize {
-        link % self.addresses.len()
+        link % self.dialers.len()
     }
 
     pub(super) fn address(&self, link: usize) -> &Address {
-        &self.addresses[self.forwarder(link)]
+        self.dialers[self.forwarder(link)].address()
     }
 
     /// Begins to make further connections, so that there are so many of this generation in all.
@@ -32,15 +32,15 @@ impl Reactor {
         let present = matches!(&self.links[forwarder], Link::Present(live)
             if live.generation == generation);
         // With libfabric there is one pair of endpoints, each with memory of its own.
-        if !present || self.addresses[forwarder].provider().is_some() {
+        if !present || self.address(forwarder).provider.is_some() {
             return;
         }
         for number in 1..usize::from(connections) {
-            let link = forwarder + number * self.addresses.len();
+            let link = forwarder + number * self.dialers.len();
             while self.links.len() <= link {
                 self.links.push(Link::Absent);
             }
-            self.addresses[forwarder].again();
+            self.dialers[forwarder].again();
             self.connect(shared, link, generation);
         }
     }
@@ -53,7 +53,7 @@ impl Reactor {
             closed: true,
         };
         let first = self.forwarder(ended);
-        for link in (first..self.links.len()).step_by(self.addresses.len()) {
+        for link in (first..self.links.len()).step_by(self.dialers.len()) {
             if link != ended {
                 // That it has ended as well is no news.
                 let _ = self.receive(shared, link, rest);
@@ -106,7 +106,7 @@ impl Reactor {
 
     /// Lets go of all connections to a forwarder.
     pub(super) fn release_all(&mut self, forwarder: usize) {
-        for link in (forwarder..self.links.len()).step_by(self.addresses.len()) {
+        for link in (forwarder..self.links.len()).step_by(self.dialers.len()) {
             self.release(link);
         }
     }

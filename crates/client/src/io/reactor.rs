@@ -1,11 +1,8 @@
 //! Waiting for all connections of a client, and taking in what comes, in whichever thread leads.
 
-use super::address::Address;
 use super::connection::{Connection, JOIN, OFFER};
-use super::proof::Secret;
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Peer, Shared, State};
-use super::spin::Spin;
 use super::wire::Wire;
 use crate::core::{CoreOptions, Input, Lost};
 use crate::options::Guest;
@@ -20,6 +17,7 @@ use rustix::net::sockopt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidegate_net::{Dialer, Secret, Spin};
 
 /// When to try again at a forwarder whose queue of new connections is full.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
@@ -30,7 +28,7 @@ const WAKER: Token = Token(usize::MAX);
 /// See the module.
 pub(crate) struct Reactor {
     poll: Poll,
-    pub(super) addresses: Vec<Address>,
+    pub(super) dialers: Vec<Dialer>,
     secret: Option<Secret>,
     client: u64,
     payload_max: u32,
@@ -106,19 +104,19 @@ pub(super) enum Gone {
 impl Reactor {
     /// The thread's things, and what wakes it.
     pub(crate) fn new(
-        addresses: Vec<Address>,
+        dialers: Vec<Dialer>,
         secret: Option<Secret>,
         core: &CoreOptions,
         guest: Guest,
     ) -> io::Result<(Reactor, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let links = addresses.iter().map(|_| Link::Absent).collect();
+        let links = dialers.iter().map(|_| Link::Absent).collect();
         let (client, payload_max) = (core.client, core.payload_max);
         let received = Vec::new();
         let reactor = Reactor {
             poll,
-            addresses,
+            dialers,
             secret,
             client,
             payload_max,
@@ -273,7 +271,7 @@ impl Reactor {
     pub(super) fn connect(&mut self, shared: &Shared, link: usize, generation: u64) {
         self.release(link);
         let forwarder = self.forwarder(link);
-        let socket = match self.addresses[forwarder].connect() {
+        let socket = match self.dialers[forwarder].connect() {
             Ok(socket) => match self.guest.place {
                 Some(place) => place(socket),
                 None => socket,
@@ -293,8 +291,8 @@ impl Reactor {
             true => shared.arena.clone(),
             false => None,
         };
-        let challenges = address.challenges();
-        let wire = Wire::new(socket, address.provider());
+        let challenges = address.is_remote();
+        let wire = Wire::new(socket, address.provider);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let mut source = SourceFd(&wire.as_raw_fd());
         if self
@@ -372,7 +370,7 @@ impl Reactor {
                 .register(&mut SourceFd(&queue), token, interest);
             registered.map_err(|_| Gone::Connecting(Errno::NOMEM))?;
         }
-        if !self.address(link).challenges() {
+        if !self.address(link).is_remote() {
             self.usable(shared, link, Box::default());
         }
         Ok(())
@@ -517,7 +515,7 @@ impl Reactor {
     fn prove(&self, challenge: &Challenge) -> Result<Box<[u8]>, Gone> {
         match &self.secret {
             _ if *challenge == [0; 32] => Ok(Box::default()),
-            Some(secret) => Ok(secret.prove(challenge, self.client)),
+            Some(secret) => Ok(Box::new(secret.prove(challenge, self.client))),
             None => Err(Gone::NoSecret),
         }
     }
@@ -541,7 +539,7 @@ impl Reactor {
                 (Lost::Broken, true, text.to_string())
             }
         };
-        let address = &self.address(link).text;
+        let address = self.address(link);
         if why == Lost::Broken {
             tracing::warn!(%address, %text, "connection dropped");
         } else {

@@ -2,6 +2,8 @@
 
 use crate::calls::{create, exclusive, pattern};
 use crate::fake::{Fake, STRIPE, plain};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_client::wire::{Handle, Lock, LockKind};
@@ -16,6 +18,14 @@ fn cancellable() -> (Context, CancelToken) {
         },
         token,
     )
+}
+
+const SECRET: &[u8] = b"open sesame, please";
+
+fn write_secret(path: &Path, secret: &[u8], mode: u32) {
+    std::fs::write(path, secret).expect("the folder is ours");
+    let mode = PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(path, mode).expect("the file is ours");
 }
 
 #[test]
@@ -116,9 +126,9 @@ fn many_threads(client: &Client, file: Handle, times: usize) {
 #[test]
 fn a_session_whose_further_connection_is_cut_begins_anew() {
     let fake = Fake::start("joined");
-    let address = fake.start_tcp(b"secret");
+    let address = fake.start_tcp(SECRET);
     let secret = fake.folder().join("secret");
-    std::fs::write(&secret, "secret").expect("the folder is ours");
+    write_secret(&secret, SECRET, 0o600);
     fake.with(|state| state.further = 2);
     for address in [fake.address(), address] {
         fake.with(|state| state.joined = 0);
@@ -272,17 +282,17 @@ fn a_refused_session_says_why() {
 #[test]
 fn over_tcp_the_secret_decides() {
     let fake = Fake::start("secret");
-    let address = fake.start_tcp(b"open sesame");
-    let connect = |secret: Option<&str>| {
+    let address = fake.start_tcp(SECRET);
+    let connect = |secret: Option<&str>, mode: u32| {
         let mut options = Options::new([address.clone()]);
         options.secret_file = secret.map(|secret| {
             let path = fake.folder().join("secret");
-            std::fs::write(&path, secret).expect("the file can be written");
+            write_secret(&path, secret.as_bytes(), mode);
             path
         });
         Client::connect(options)
     };
-    let client = connect(Some("open sesame\n")).expect("the secret is right");
+    let client = connect(Some("open sesame, please\n"), 0o600).expect("the secret is right");
     let file = create(&client, b"file");
     assert_eq!(
         client.write(&plain(), file, 0, pattern(100_000, 1)),
@@ -294,15 +304,23 @@ fn over_tcp_the_secret_decides() {
         100_000
     );
 
-    let error = connect(Some("open barley"))
+    let error = connect(Some("open barley, please"), 0o600)
         .err()
         .expect("the secret is wrong");
     assert!(matches!(error, ConnectError::Refused(..)), "{error}");
-    let error = connect(None).err().expect("there is no secret");
+    let error = connect(None, 0o600).err().expect("there is no secret");
     assert!(
         error.to_string().contains("asks for the shared secret"),
         "{error}"
     );
-    let error = connect(Some("\n")).err().expect("an empty secret is none");
-    assert!(matches!(error, ConnectError::Secret(..)), "{error}");
+    for (secret, mode, said) in [
+        ("\n", 0o600, "holds 0 bytes"),
+        ("open sesame", 0o600, "holds 11 bytes"),
+        ("open sesame, please\n", 0o644, "can be read by others"),
+        ("open sesame, please\n", 0o640, "can be read by others"),
+    ] {
+        let error = connect(Some(secret), mode).err().expect(said);
+        assert!(matches!(error, ConnectError::Secret(..)), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
 }

@@ -3,10 +3,10 @@
 use super::messages::Messages;
 use super::moves::Moves;
 use super::{Local, Remote, Wait};
-use crate::address::Provider;
 use crate::domain::{Domain, Error, Registration, SHM_NAME};
 use crate::endpoint::{Done, Endpoint};
 use crate::greeting::{GREETING_MAX, Greeting};
+use crate::provider::Provider;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io::{self, IoSlice, IoSliceMut};

@@ -2,8 +2,8 @@
 
 use super::source::{Entry, Section, unknown};
 use super::{
-    Address, Config, ConfigError, Emulation, Engine, Faults, Io, LogLevel, Source, TraceOptions,
-    Value,
+    Address, Config, ConfigError, Emulation, Engine, Faults, Io, LogLevel, Place, Source,
+    TraceOptions, Value,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -159,11 +159,12 @@ fn advertise(top: &mut Section) -> Result<Vec<Address>, ConfigError> {
     let parse = |text: &String| {
         let unfit = text.contains([' ', ',', ';', '#']) || text.len() > ADDRESS_MAX;
         match text.parse() {
-            Ok(Address::Tcp(host)) if host.starts_with("0.0.0.0:") || host.starts_with("[::]:") => {
-                Err(wrong(format!(
-                    "advertise: nobody can connect to \"{text}\"; name the node"
-                )))
-            }
+            Ok(Address {
+                provider: None,
+                place: Place::Tcp(host),
+            }) if host.starts_with("0.0.0.0:") || host.starts_with("[::]:") => Err(wrong(format!(
+                "advertise: nobody can connect to \"{text}\"; name the node"
+            ))),
             _ if unfit => Err(wrong(format!(
                 "advertise: \"{text}\" is longer than {ADDRESS_MAX} bytes or holds a space, \
                  comma, semicolon or #"

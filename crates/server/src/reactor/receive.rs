@@ -1,7 +1,6 @@
 //! From bytes that came to requests that are handed in: what is done beside the sockets, whichever
 //! thread has them.
 
-use super::auth::Secret;
 use super::conn::{Conn, Fill, Stage};
 use super::fabric::memory_registered;
 use super::input::Step;
@@ -10,6 +9,7 @@ use crate::storage::SharedMemory;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use tidegate_forward::Errno;
+use tidegate_net::Secret;
 use tidegate_wire::frame::{encode_reply, op_code};
 use tidegate_wire::{Op, Outcome, Reply, Request, Status};
 use tracing::info;
@@ -97,7 +97,7 @@ fn request_came(
         };
         conn.greeted = true;
         if let (Some(challenge), Some(secret)) = (conn.challenge.take(), &desk.door().secret)
-            && !secret.proves(&challenge, hello)
+            && !secret.is_proved(&challenge, hello.client, &hello.proof)
         {
             info!(peer = conn.peer, "hello refused: wrong secret");
             refuse(conn, request.id, op_code(&request.op), Errno::EACCES);

@@ -1,7 +1,7 @@
 //! Listeners and streams over TCP, Unix sockets and libfabric, and who is at the other end.
 
 use super::output::Sink;
-use crate::config::Address;
+use crate::config::{Address, Place};
 use crate::start::StartError;
 use crate::storage::pages::Pages;
 use mio::event::Source;
@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_fabric::{Domain, FabricAddress, Link, Place, Provider};
+use tidegate_fabric::{Domain, Link, Provider};
 use tidegate_forward::Peer;
 use tracing::warn;
 
@@ -28,8 +28,6 @@ const CONNECTING_MAX: i32 = 16_384;
 pub struct Listener {
     socket: ListenerSocket,
     address: Address,
-    /// What carries the bytes, if that is not the socket.
-    provider: Option<Provider>,
 }
 
 enum ListenerSocket {
@@ -45,20 +43,16 @@ impl Listener {
             advice: listen_advice(&error, address),
             error,
         };
-        match address {
-            Address::Tcp(host) => {
+        let (socket, place) = match &address.place {
+            Place::Tcp(host) => {
                 let socket = std::net::TcpListener::bind(host).map_err(listen)?;
                 socket.set_nonblocking(true).map_err(listen)?;
                 lengthen_queue(&socket);
                 let bound = socket.local_addr().map_err(listen)?;
-                let address = Address::Tcp(bound.to_string());
-                Ok(Listener {
-                    socket: ListenerSocket::Tcp(TcpListener::from_std(socket)),
-                    address,
-                    provider: None,
-                })
+                let socket = ListenerSocket::Tcp(TcpListener::from_std(socket));
+                (socket, Place::Tcp(bound.to_string()))
             }
-            Address::Unix(path) => {
+            Place::Unix(path) => {
                 remove_stale(path).map_err(listen)?;
                 let socket = UnixListener::bind(path).map_err(listen)?;
                 // A user's forwarder serves that user; root's serves all, who prove who they are.
@@ -66,42 +60,23 @@ impl Listener {
                 let mode = if root { 0o666 } else { 0o600 };
                 lengthen_queue(&socket);
                 std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(listen)?;
-                Ok(Listener {
-                    socket: ListenerSocket::Unix(socket),
-                    address: address.clone(),
-                    provider: None,
-                })
+                (ListenerSocket::Unix(socket), address.place.clone())
             }
-            Address::Fabric(fabric) => Listener::bind_fabric(fabric, address),
-        }
-    }
-
-    /// Binds the socket over which endpoints of libfabric are brought together.
-    fn bind_fabric(fabric: &FabricAddress, address: &Address) -> Result<Listener, StartError> {
-        let socket = match &fabric.place {
-            Place::Tcp(host) => Address::Tcp(host.clone()),
-            Place::Unix(path) => Address::Unix(path.clone()),
         };
-        let mut listener = Listener::bind(&socket)?;
-        let provider = fabric.provider;
-        let local = match &listener.socket {
-            ListenerSocket::Tcp(socket) => socket.local_addr().ok().map(|at| at.ip()),
-            ListenerSocket::Unix(_) => None,
+        let provider = address.provider;
+        let listener = Listener {
+            socket,
+            address: Address { provider, place },
         };
-        let local = local.filter(|local| !local.is_unspecified());
-        // Now rather than when the first client comes.
-        Domain::shared(provider, local).map_err(|error| StartError::Listen {
-            address: address.to_string(),
-            advice: "choose another address in listen".to_string(),
-            error: io::Error::other(error),
-        })?;
-        if let Address::Tcp(host) = &listener.address {
-            let place = Place::Tcp(host.clone());
-            listener.address = Address::Fabric(FabricAddress { provider, place });
-        } else {
-            listener.address = address.clone();
+        if let Some(provider) = provider {
+            let local = match &listener.socket {
+                ListenerSocket::Tcp(socket) => socket.local_addr().ok().map(|at| at.ip()),
+                ListenerSocket::Unix(_) => None,
+            };
+            let local = local.filter(|local| !local.is_unspecified());
+            // Now rather than when the first client comes.
+            Domain::shared(provider, local).map_err(|error| listen(io::Error::other(error)))?;
         }
-        listener.provider = Some(provider);
         Ok(listener)
     }
 
@@ -120,7 +95,7 @@ impl Listener {
 
     /// The next connection and who made it, without the `challenged` mark.
     pub fn accept(&self) -> io::Result<(Stream, Peer)> {
-        let through = |transport: &str| match self.provider {
+        let through = |transport: &str| match self.address.provider {
             Some(provider) => format!("fabric:{}", provider.name()),
             None => transport.to_string(),
         };
@@ -134,7 +109,7 @@ impl Listener {
                     address,
                     challenged: false,
                 };
-                let stream = match self.provider {
+                let stream = match self.address.provider {
                     None => Stream::Tcp(stream),
                     Some(provider) => {
                         let local = Some(stream.local_addr()?.ip());
@@ -154,7 +129,7 @@ impl Listener {
                     address,
                     challenged: false,
                 };
-                let stream = match self.provider {
+                let stream = match self.address.provider {
                     None => Stream::Unix(stream, Beside::default()),
                     Some(provider) => {
                         let socket = OwnedFd::from(std::os::unix::net::UnixStream::from(stream));
@@ -184,15 +159,9 @@ fn linked(provider: Provider, local: Option<IpAddr>, socket: OwnedFd) -> io::Res
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let path = match &self.address {
-            Address::Unix(path) => path,
-            Address::Fabric(FabricAddress {
-                place: Place::Unix(path),
-                ..
-            }) => path,
-            _ => return,
-        };
-        let _ = std::fs::remove_file(path);
+        if let Place::Unix(path) = &self.address.place {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -218,17 +187,17 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 fn listen_advice(error: &io::Error, address: &Address) -> String {
     let parent = |path: &PathBuf| path.parent().map(Path::to_path_buf).unwrap_or_default();
-    match (error.kind(), address) {
-        (ErrorKind::AddrInUse, Address::Unix(path)) if !is_socket(path) => {
+    match (error.kind(), &address.place) {
+        (ErrorKind::AddrInUse, Place::Unix(path)) if !is_socket(path) => {
             "there is a file of that name that is no socket; move it away".to_string()
         }
         (ErrorKind::AddrInUse, _) => {
             "another process listens there; stop it or choose another address".to_string()
         }
-        (ErrorKind::NotFound, Address::Unix(path)) => {
+        (ErrorKind::NotFound, Place::Unix(path)) => {
             format!("create the directory {} first", parent(path).display())
         }
-        (ErrorKind::PermissionDenied, Address::Unix(path)) => {
+        (ErrorKind::PermissionDenied, Place::Unix(path)) => {
             format!(
                 "choose a directory that you may write to, not {}",
                 parent(path).display()

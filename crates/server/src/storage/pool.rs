@@ -9,7 +9,6 @@ use super::pages;
 use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
-use crate::spin::Spin;
 use near::Near;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
+use tidegate_net::Spin;
 use tidegate_sched::Direction;
 use tidegate_wire::{Handle, Op, Outcome};
 

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidegate_server::config::{Address, Config};
+use tidegate_server::config::{Address, Config, Place};
 use tidegate_server::{Running, Server};
 use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_request};
 use tidegate_wire::{
@@ -50,7 +50,7 @@ impl Drop for Scratch {
 /// A forwarder on a Unix socket (and what `edit` adds), one seat, with as many reactors as the test
 /// program says.
 pub fn start(scratch: &Scratch, edit: impl FnOnce(&mut Config)) -> Running {
-    let mut config = Config::local(&scratch.export(), Address::Unix(scratch.socket()));
+    let mut config = Config::local(&scratch.export(), Address::unix(scratch.socket()));
     config.reactors = crate::REACTORS;
     edit(&mut config);
     let server = Server::bind(&config).expect("the configuration is right");
@@ -101,9 +101,9 @@ impl Peer {
         let address = running
             .addresses()
             .iter()
-            .find_map(|address| match address {
-                Address::Tcp(host) => Some(host.clone()),
-                Address::Unix(_) | Address::Fabric(_) => None,
+            .find_map(|address| match &address.place {
+                Place::Tcp(host) if address.provider.is_none() => Some(host.clone()),
+                _ => None,
             });
         let stream = TcpStream::connect(address.expect("it listens on TCP")).expect("it listens");
         stream

@@ -1,12 +1,12 @@
 //! Calls of etcd's JSON gateway (`/v3/...`), each with a time limit, at one endpoint after another.
 
 use crate::config::EtcdOptions;
-use crate::private::read_private;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tidegate_net::read_private;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 

@@ -15,7 +15,7 @@ const ASLEEP_MAX: u32 = 256;
 
 /// What one thread, or those that take turns, has learnt.
 #[derive(Debug, Default)]
-pub(crate) struct Spin {
+pub struct Spin {
     /// Waits that still begin asleep.
     asleep: u32,
     /// How many will after the next that is in vain.
@@ -24,7 +24,7 @@ pub(crate) struct Spin {
 
 impl Spin {
     /// Looks for at most `wait`, unless that seems in vain; `look` says whether something has come.
-    pub(crate) fn look(&mut self, wait: Duration, mut look: impl FnMut() -> bool) -> bool {
+    pub fn look(&mut self, wait: Duration, mut look: impl FnMut() -> bool) -> bool {
         if self.asleep > 0 {
             self.asleep -= 1;
             return false;
