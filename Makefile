@@ -3,6 +3,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 PREFIX ?= /usr/local
 
+# What is built for users: the command, the laboratory, and what is loaded into programs.
+RELEASE := cargo build --release -p tidegate-cli -p tidegate-lab -p tidegate-preload
+
 # The MPI shim, for the families of MPI that have a compiler here.
 MPI := $(MAKE) --no-print-directory -C mpi CARGO_TARGET_DIR=$(abspath $(TARGET))
 
@@ -12,7 +15,7 @@ help: ## list the commands
 
 demo: ## two competing jobs, in arrival order and then coordinated (some minutes)
 	@tools/need demo
-	cargo build --release -p tidegate-cli -p tidegate-preload
+	$(RELEASE)
 	@$(MPI)
 	@tools/demo
 
@@ -31,17 +34,17 @@ test-long: ## 5,000 seeds of the fault test, the long runs of every end-to-end s
 
 bench: ## write the tables of docs/performance.md and docs/overlap.md from this machine
 	@tools/need demo
-	cargo build --release -p tidegate-cli -p tidegate-preload
+	$(RELEASE)
 	@$(MPI)
 	$(TARGET)/release/tidegate bench performance --write docs/performance.md
 	$(TARGET)/release/tidegate bench overlap --write docs/overlap.md
 
 figures: ## write docs/figures.md: all scenarios beside their papers
-	cargo build --release -p tidegate-cli -p tidegate-preload
+	$(RELEASE)
 	$(TARGET)/release/tidegate report --all --markdown docs/figures.md
 
-build: ## the release build of the command `tidegate` and of what it loads into programs
-	cargo build --release -p tidegate-cli -p tidegate-preload
+build: ## the release build of `tidegate`, of `tidegate-lab` and of what is loaded into programs
+	$(RELEASE)
 	@$(MPI)
 
 mpi:

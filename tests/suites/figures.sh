@@ -3,7 +3,7 @@
 # seeds); the same bytes on one thread and on two, from the development build and from the release;
 # and an imported Darshan log replayed under every policy.
 . "$(dirname "$0")/../lib.sh"
-[ -x "$TIDEGATE" ] || die "$TIDEGATE is missing: cargo build --release -p tidegate-cli"
+[ -x "$TIDEGATE" ] || die "$TIDEGATE is missing: make build"
 seeds=(--repetitions 1)
 [ "$MODE" = quick ] || seeds=()
 
@@ -44,7 +44,7 @@ TOML
 "$TIDEGATE" sim "$WORK/small.toml" --json --threads 1 > "$WORK/one.json"
 "$TIDEGATE" sim "$WORK/small.toml" --json --threads 2 > "$WORK/two.json"
 check "one thread and two give the same bytes" cmp "$WORK/one.json" "$WORK/two.json"
-development=${CARGO_TARGET_DIR:-$REPO/target}/debug/tidegate
+development=${CARGO_TARGET_DIR:-$REPO/target}/debug/tidegate-lab
 if [ -x "$development" ]; then
   developed() { "$development" sim "$WORK/small.toml" --json | cmp "$WORK/one.json"; }
   check "the development build gives the same bytes as the release" developed

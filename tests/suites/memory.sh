@@ -2,7 +2,7 @@
 # A forwarder stays within its pool and 64 MiB while clients have far more in flight (long: 256 of
 # them, 64 MiB each).
 . "$(dirname "$0")/../lib.sh"
-[ -x "$TIDEGATE" ] || die "$TIDEGATE is missing: cargo build --release -p tidegate-cli"
+[ -x "$TIDEGATE" ] || die "$TIDEGATE is missing: make build"
 quick=(--quick)
 [ "$MODE" = quick ] || quick=()
 mkdir -p "$WORK/bench"

@@ -1,6 +1,7 @@
 //! `tidegate mount` and `tidegate umount`: the forwarders' files on this node.
 
 use crate::fail::Fail;
+use crate::installed;
 use crate::processes;
 use crate::target::Target;
 use crate::view;
@@ -95,7 +96,7 @@ impl Mount {
         let mut arguments: Vec<String> = std::env::args().skip(1).collect();
         arguments.extend(["--foreground", "--log-file"].map(String::from));
         arguments.push(log.display().to_string());
-        let mut child = processes::start(&arguments, &log)?;
+        let mut child = processes::start(&installed::own()?, &arguments, &log)?;
         let point = self
             .point
             .canonicalize()
@@ -130,7 +131,7 @@ impl Umount {
                 point.display()
             )));
         }
-        if !crate::up::detach(&point) {
+        if !processes::detach(&point) {
             return Err(Fail::runtime(format!(
                 "{} cannot be unmounted",
                 point.display()

@@ -11,22 +11,21 @@ use std::time::{Duration, Instant};
 /// Between two looks at whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Starts this program again with other arguments, in a process group of its own (so that a
-/// Ctrl-C meant for us is not also theirs), with its output in a log.
-pub fn start(arguments: &[String], log: &Path) -> Result<Child, Fail> {
+/// Starts a program in a process group of its own (so that a Ctrl-C meant for us is not also
+/// theirs), with its output in a log.
+pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Child, Fail> {
     let failed = |what: &Path, error| Fail::runtime(format!("{}: {error}", what.display()));
-    let program = std::env::current_exe().map_err(|error| failed(Path::new("tidegate"), error))?;
     let output = File::options().create(true).append(true).open(log);
     let output = output.map_err(|error| failed(log, error))?;
     let errors = output.try_clone().map_err(|error| failed(log, error))?;
-    Command::new(&program)
+    Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors)
         .process_group(0)
         .spawn()
-        .map_err(|error| failed(&program, error))
+        .map_err(|error| failed(program, error))
 }
 
 /// The live process of a pid file, if its command line mentions `mark`: a pid file may be older
@@ -102,6 +101,25 @@ pub fn is_mounted(path: &Path) -> bool {
         let mut fields = line.split(' ').skip(1);
         fields.next() == Some(wanted.as_str())
             && fields.next().is_some_and(|kind| kind.starts_with("fuse"))
+    })
+}
+
+/// Takes a mount away whose process is gone.
+pub fn detach(point: &Path) -> bool {
+    let commands: [(&str, &[&str]); 3] = [
+        ("fusermount3", &["-uz"]),
+        ("fusermount", &["-uz"]),
+        ("umount", &["-l"]),
+    ];
+    commands.iter().any(|(program, flags)| {
+        let quiet = Command::new(program)
+            .args(*flags)
+            .arg(point)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        quiet.is_ok_and(|status| status.success())
     })
 }
 

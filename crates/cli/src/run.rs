@@ -3,6 +3,7 @@
 mod launcher;
 
 use crate::fail::Fail;
+use crate::installed::{self, SHORTCUT};
 use crate::mount;
 use crate::names;
 use crate::processes;
@@ -21,9 +22,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_server::config::rule::View;
-
-/// File name of the library that `crates/preload` makes.
-pub const SHORTCUT: &str = "libtidegate_preload.so";
 
 /// Run a program through the forwarders.
 ///
@@ -147,7 +145,7 @@ impl Run {
         if self.no_shortcut {
             return None;
         }
-        let Some(library) = shortcut() else {
+        let Some(library) = installed::shortcut() else {
             eprintln!(
                 "tidegate: {SHORTCUT} is neither beside this program nor in ../lib, or its path \
                  has a space or colon, which LD_PRELOAD cannot hold: all data goes through the \
@@ -167,7 +165,7 @@ impl Run {
         if self.no_mpi {
             return None;
         }
-        let Some(library) = library(SHIM) else {
+        let Some(library) = installed::library(SHIM) else {
             if launcher.is_some() {
                 eprintln!(
                     "tidegate: {SHIM} is neither beside this program nor in ../lib, or its path \
@@ -221,21 +219,6 @@ impl Run {
         }
         child.wait().map_err(Fail::runtime)
     }
-}
-
-/// The short-cut's library: beside this program, as built, or in `lib`, as installed.
-pub fn shortcut() -> Option<PathBuf> {
-    library(SHORTCUT)
-}
-
-fn library(name: &str) -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let folder = program.parent()?;
-    let installed = folder.parent().map(|prefix| prefix.join("lib"));
-    let folders = [Some(folder.to_path_buf()), installed];
-    let mut libraries = folders.into_iter().flatten().map(|dir| dir.join(name));
-    // A colon or space ends a name in LD_PRELOAD.
-    libraries.find(|path| path.is_file() && !path.to_string_lossy().contains([':', ' ']))
 }
 
 fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Fail> {

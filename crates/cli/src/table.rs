@@ -1,5 +1,28 @@
 //! Columns of text, the first to the left and the others to the right.
 
+/// A table of text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Stands above it; may be empty.
+    pub caption: String,
+    /// The heads of its columns.
+    pub columns: Vec<String>,
+    /// Its rows. Cells beyond the columns are left out, missing ones are empty.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The table below its caption.
+    pub fn text(&self) -> String {
+        let heading: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        let rows = lay_out(&heading, &self.rows);
+        match self.caption.as_str() {
+            "" => rows,
+            caption => format!("{caption}\n{rows}"),
+        }
+    }
+}
+
 /// Lays rows out under a heading.
 pub fn lay_out(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heading.iter().map(|title| title.len()).collect();

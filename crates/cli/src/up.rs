@@ -4,9 +4,10 @@ mod plan;
 mod seats;
 mod stop;
 
-pub use stop::{Busy, cut_off, detach, stop, take_killed};
+pub use stop::{Busy, cut_off, stop, take_killed};
 
 use crate::fail::Fail;
+use crate::installed;
 use crate::processes;
 use crate::state::StateDir;
 use plan::Plan;
@@ -130,7 +131,7 @@ fn background(plan: &Plan) -> Result<ExitCode, Fail> {
     let _ = std::fs::remove_file(&log);
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     arguments.push("--foreground".to_string());
-    let mut child = processes::start(&arguments, &log)?;
+    let mut child = processes::start(&installed::own()?, &arguments, &log)?;
     let mut ended = None;
     processes::wait_until(2 * PATIENCE, || {
         ended = child.try_wait().ok().flatten();
@@ -195,9 +196,11 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
     };
     for index in 0..plan.forwarders {
         let log = plan.state.forwarder(index, "log");
-        started
-            .forwarders
-            .push(processes::start(&plan.serve_arguments(index), &log)?);
+        started.forwarders.push(processes::start(
+            &installed::own()?,
+            &plan.serve_arguments(index),
+            &log,
+        )?);
     }
     for index in 0..plan.forwarders {
         wait_for_forwarder(plan, index, &mut started.forwarders[index])?;
@@ -205,7 +208,7 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
     seats::wait(plan)?;
     if let Some(point) = &plan.mount {
         let log = plan.state.file("mount.log");
-        let mut child = processes::start(&plan.mount_arguments(point), &log)?;
+        let mut child = processes::start(&installed::own()?, &plan.mount_arguments(point), &log)?;
         let mut ended = None;
         let up = processes::wait_until(PATIENCE, || {
             ended = child.try_wait().ok().flatten();

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidegate_sched::policies;
 use tidegate_server::config::{Config, Source};
-use tidegate_sim::result::Metric;
-use tidegate_sim::scenario::Scenario;
 
 const MISTAKE: &str = "no_such_thing";
 const BASE: &str = "export = \"/tmp\"\nlisten = [\"unix:/tmp/x.sock\"]\n";
@@ -203,59 +201,6 @@ fn the_example_is_valid() {
     let example = example.split("```").next().expect("its end");
     let source = Source::parse(example, "docs/configuration.md").expect("it is TOML");
     Config::from_source(source).expect("it is accepted");
-}
-
-/// The keys that a scenario's parser names when it does not know one, here.
-fn scenario_keys(settings: &str) -> Vec<String> {
-    let good = "policies = [\"fifo\"]\nnetwork = { preset = \"ideal\" }\n\
-        forwarders = { count = 1 }\ndevice = { model = \"ideal\" }\n\
-        application = [{ workload = \"ior\", request = 4096, requests = 1 }]\n";
-    let mut table: toml::Table = good.parse().expect("it is TOML");
-    // The mistake goes where the settings have it, the rest stands for itself.
-    for (key, value) in settings.parse::<toml::Table>().expect("it is TOML") {
-        table.insert(key, value);
-    }
-    let error = Scenario::parse(&table.to_string(), "x.toml", "x").expect_err(settings);
-    let reason = error.reason;
-    let (_, list) = reason
-        .split_once("expected one of ")
-        .unwrap_or_else(|| panic!("{reason} does not say what is known"));
-    list.split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_string)
-        .collect()
-}
-
-#[test]
-fn every_key_and_metric_of_a_scenario_is_documented() {
-    let document = read("docs/scenarios.md");
-    let parts = [
-        "no_such_thing = 1",
-        "figure = { no_such_thing = 1 }",
-        "network = { no_such_thing = 1 }",
-        "forwarders = { no_such_thing = 1 }",
-        "fault = [{ no_such_thing = 1 }]",
-        "claim = [{ no_such_thing = 1 }]",
-    ];
-    let metrics = Metric::ALL.iter().map(|metric| metric.name());
-    let keys = parts.iter().flat_map(|part| scenario_keys(part));
-    let names: Vec<String> = keys.chain(metrics).collect();
-    assert!(names.len() > 50, "{names:?}");
-    let mut missing: Vec<_> = names
-        .into_iter()
-        .filter(|name| {
-            let mentions =
-                ["`{}`", "`{} = ", "`[{}]`", "`[[{}]]`"].map(|mention| mention.replace("{}", name));
-            !mentions.iter().any(|text| document.contains(text))
-        })
-        .collect();
-    missing.dedup();
-    assert!(
-        missing.is_empty(),
-        "docs/scenarios.md: add {}",
-        missing.join(", ")
-    );
 }
 
 /// The names in the dependency tables of a manifest, our own crates left out.

@@ -29,10 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("capi", &["sched"]),
-    (
-        "cli",
-        &["server", "client", "mount", "sim", "trace", "sched"],
-    ),
+    ("cli", &["server", "client", "mount", "trace", "sched"]),
+    ("lab", &["cli", "server", "client", "sim", "trace", "sched"]),
     ("python", &["client", "sim", "trace"]),
 ];
 const FILE_LINES_MAX: usize = 600;

@@ -3,21 +3,17 @@
 //!
 //! [`world`] runs loads through forwarders, over a network, to devices; [`metrics`] says what came
 //! of it, [`bounds`] what could have come of it at best, and [`song`] what a paper's formulas say.
-//! [`findings`] are what came of a scenario, [`chart`] and [`page`] show them.
 //! [`faults`] is the fault test: clients do random operations through forwarders that die, pause
 //! and return, over connections that delay, stall and cut, and every answer and the resulting tree
 //! are checked against what must be.
 #![forbid(unsafe_code)]
 
 pub mod bounds;
-pub mod chart;
 pub mod cost;
 pub mod events;
 pub mod faults;
-pub mod findings;
 pub mod library;
 pub mod metrics;
-pub mod page;
 pub mod replay;
 pub mod result;
 pub mod rng;

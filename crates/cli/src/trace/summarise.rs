@@ -1,13 +1,11 @@
 //! `tidegate trace summarise`: what each application did, and how long it waited.
 
 use crate::fail::Fail;
-use crate::sim::text::lay;
-use crate::table;
+use crate::table::{self, Table};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tidegate_sim::page::Table;
 use tidegate_trace::{AppId, Merged, Part, Spread, Summary, summarise};
 
 const EXAMPLES: &str = "\
@@ -89,7 +87,7 @@ fn as_text(summary: &Summary, files: usize) -> String {
     let mut text = format!("{}\n", headline(summary, files));
     for table in tables(summary) {
         text.push('\n');
-        text.push_str(&lay(&table));
+        text.push_str(&table.text());
     }
     text
 }

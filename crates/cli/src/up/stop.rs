@@ -4,8 +4,7 @@
 use crate::holders::{self, Holder};
 use crate::processes;
 use crate::state::{ClientFile, StateDir};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// For the mount to end by itself.
@@ -86,7 +85,7 @@ pub fn stop(state: &StateDir) -> Vec<String> {
     if let Some(point) = client.as_ref().and_then(|client| client.mount.as_ref())
         && processes::is_mounted(point)
     {
-        detach(point);
+        processes::detach(point);
     }
     let configs = client.map_or(0, |client| client.forwarders.len());
     killed.extend(stop_forwarders(state, configs));
@@ -141,24 +140,5 @@ fn stop_forwarders(state: &StateDir, configs: usize) -> Vec<String> {
             (!gently).then(|| format!("forwarder {index}, after {seconds} s"))
         });
         killed.collect()
-    })
-}
-
-/// Takes a mount away whose process is gone.
-pub fn detach(point: &Path) -> bool {
-    let commands: [(&str, &[&str]); 3] = [
-        ("fusermount3", &["-uz"]),
-        ("fusermount", &["-uz"]),
-        ("umount", &["-l"]),
-    ];
-    commands.iter().any(|(program, flags)| {
-        let quiet = Command::new(program)
-            .args(*flags)
-            .arg(point)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        quiet.is_ok_and(|status| status.success())
     })
 }

@@ -1,0 +1,147 @@
+//! The `tidegate` command: forwarders, mounts, programs run through them, and what they do now. It
+//! is a library for `tidegate-lab`, which shares its tables, messages and way to the forwarders.
+
+mod calibrate;
+mod check;
+mod down;
+mod drain;
+pub mod fail;
+mod holders;
+pub mod installed;
+mod lab;
+mod mount;
+mod names;
+mod policy;
+pub mod processes;
+mod run;
+mod serve;
+mod share;
+pub mod stat;
+pub mod state;
+pub mod table;
+pub mod target;
+pub mod trace;
+mod up;
+mod view;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use fail::Fail;
+use std::process::ExitCode;
+
+/// File I/O of unmodified programs through coordinated forwarders.
+#[derive(Parser)]
+#[command(name = "tidegate", version, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Up(up::Up),
+    Down(down::Down),
+    Serve(serve::Serve),
+    Mount(mount::Mount),
+    Umount(mount::Umount),
+    Run(run::Run),
+    Stat(stat::Stat),
+    Drain(drain::Drain),
+    Policy(policy::Policy),
+    Share(share::Share),
+    View(view::View),
+    Calibrate(calibrate::Calibrate),
+    Check(check::Check),
+    Trace(trace::Trace),
+    /// Run a scenario in virtual time and compare policies (tidegate-lab)
+    Sim(lab::Lab),
+    /// Write a page of figures and tables: scenarios beside their papers, or what traces hold
+    /// (tidegate-lab)
+    Report(lab::Lab),
+    /// Drive real forwarders with a paper's workload, and compare policies in one run
+    /// (tidegate-lab)
+    Bench(lab::Lab),
+    /// Show two competing jobs, in the order of arrival and then coordinated (tidegate-lab)
+    Demo(lab::Lab),
+}
+
+/// Reads the command line and performs it. What fails is one line on standard error.
+pub fn main<A: Parser>(perform: impl FnOnce(A) -> Result<ExitCode, Fail>) -> ExitCode {
+    let result = match A::try_parse() {
+        Ok(arguments) => perform(arguments),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // A closed pipe is the reader's choice.
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            _ => Err(Fail::usage(one_line(&error))),
+        },
+    };
+    match result {
+        Ok(code) => code,
+        Err(fail) => {
+            eprintln!("tidegate: {}", fail.message.trim_end().replace('\n', " "));
+            ExitCode::from(fail.code)
+        }
+    }
+}
+
+/// Does what the command line says.
+pub fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
+    match arguments.command {
+        Command::Up(up) => up.perform(),
+        Command::Down(down) => down.perform(),
+        Command::Serve(serve) => serve.perform(),
+        Command::Mount(mount) => mount.perform(),
+        Command::Umount(umount) => umount.perform(),
+        Command::Run(run) => run.perform(),
+        Command::Stat(stat) => stat.perform(),
+        Command::Drain(drain) => drain.perform(),
+        Command::Policy(policy) => policy.perform(),
+        Command::Share(share) => share.perform(),
+        Command::View(view) => view.perform(),
+        Command::Sim(lab) => lab.perform("sim"),
+        Command::Report(lab) => lab.perform("report"),
+        Command::Calibrate(calibrate) => calibrate.perform(),
+        Command::Check(check) => check.perform(),
+        Command::Trace(trace) => trace.perform(),
+        Command::Bench(lab) => lab.perform("bench"),
+        Command::Demo(lab) => lab.perform("demo"),
+    }
+}
+
+/// What clap says, without its page of usage.
+fn one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "say what to do; `tidegate --help` lists the commands".to_string();
+    }
+    let text = error.render().to_string();
+    let said = text.split("\n\nUsage:").next().unwrap_or_default();
+    let said = said.split("\n\nFor more").next().unwrap_or_default();
+    let said = said.strip_prefix("error: ").unwrap_or(said);
+    let words: Vec<_> = said.split_whitespace().collect();
+    format!("{}; see --help", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_usage_is_told_in_one_line() {
+        for arguments in [&["tidegate", "no-such-command"][..], &["tidegate", "up"]] {
+            let error = Arguments::try_parse_from(arguments)
+                .err()
+                .expect("it is wrong");
+            let line = one_line(&error);
+            assert!(!line.contains('\n') && line.len() < 200, "{line}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What it costs to know which pending ranges a new one overlaps and touches, against a scan of a
+//! list (Ohta et al. 2010 have a list and a tree).
+
+mod load;
+mod scan;
+
+use super::cluster::at;
+use super::performance::Machine;
+use super::statistics::median;
+use super::{Claim, Common, claims_json, judge, processor};
+use load::{Load, Offsets, Side};
+use scan::Scan;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tidegate_cli::fail::Fail;
+use tidegate_cli::table::lay_out;
+use tidegate_sched::Ranges;
+
+/// Ranges that are pending.
+const PENDING: [u64; 6] = [8, 64, 512, 4096, 32_768, 100_000];
+/// Operations after which both sides must have given the same answers.
+const COMPARED: u64 = 500;
+/// What ours may cost at the most ranges, in units of what the list costs there.
+const PART_MAX: f64 = 0.02;
+
+/// Which pending ranges a new one overlaps and touches: ours against a scan of a list (Ohta et al.
+/// 2010), from 8 to 100,000 pending.
+///
+/// So many ranges of one file are pending, half of them writes. An operation takes away the range
+/// that has been free the longest, and tells who need no longer wait for it; and adds a new one,
+/// and tells whether it must wait for another (common bytes, and one of the two writes) and which
+/// range of its direction it touches at either end. Ours is the block that keeps the order of
+/// overlapping requests and the table of borders that joins touching ones, as the scheduler uses
+/// them; the other is a list of 32 bytes for each range, scanned from end to end, once for each
+/// range that comes and once for each that goes. Both do the same operations and must give the
+/// same answers. Processor time of one operation, in turns, medians.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Overlap {
+    /// Turns of each side; medians are reported
+    #[arg(long, value_name = "N", default_value_t = 7,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Also write a page of documentation
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Exit with 1 if a claim does not hold
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What one operation took with so many ranges.
+struct Row {
+    offsets: Offsets,
+    pending: u64,
+    ours_ns: f64,
+    scan_ns: f64,
+    waited: f64,
+    same: bool,
+}
+
+impl Overlap {
+    /// Measures, and prints the table.
+    pub fn perform(mut self) -> Result<ExitCode, Fail> {
+        let pending: &[u64] = match self.common.quick {
+            true => &PENDING[..3],
+            false => &PENDING,
+        };
+        if self.common.quick {
+            self.repetitions = 1;
+        }
+        let mut rows = Vec::new();
+        for offsets in [Offsets::Random, Offsets::Sequential] {
+            for pending in pending {
+                rows.push(self.row(offsets, *pending));
+            }
+        }
+        let claims = self.claims(&rows);
+        let machine = Machine::find(&self.common.dir);
+        match self.common.json {
+            true => println!("{}", self.json(&machine, &rows, &claims)),
+            false => print!("{}\n\n{}", machine.words(), text(&rows)),
+        }
+        if let Some(file) = &self.write {
+            std::fs::write(file, self.page(&machine, &rows)).map_err(at(file))?;
+        }
+        Ok(judge(&claims, self.check, self.common.json))
+    }
+
+    fn row(&self, offsets: Offsets, pending: u64) -> Row {
+        let mut ours = Load::new(Side::Ours(Box::new(Ranges::new())), offsets, pending);
+        let mut scan = Load::new(Side::Scan(Scan::default()), offsets, pending);
+        for side in [&mut ours, &mut scan] {
+            side.work(COMPARED);
+        }
+        let same = ours.digest() == scan.digest();
+        // What ranges leave behind in ours is what it is when it has seen them come and go; the
+        // list has nothing of the kind.
+        ours.work(2 * pending);
+        let operations = match self.common.quick {
+            true => [1000, 1000],
+            false => [40_000, (20_000_000 / pending).clamp(200, 40_000)],
+        };
+        let mut samples = [Vec::new(), Vec::new()];
+        for _ in 0..self.repetitions {
+            let sides = [&mut ours, &mut scan].into_iter().zip(operations);
+            for ((side, operations), into) in sides.zip(&mut samples) {
+                let before = processor::own_ns();
+                side.work(operations);
+                into.push((processor::own_ns() - before) as f64 / operations as f64);
+            }
+        }
+        let [ours_ns, scan_ns] = samples.map(median);
+        Row {
+            offsets,
+            pending,
+            ours_ns,
+            scan_ns,
+            waited: ours.waited(),
+            same,
+        }
+    }
+
+    fn claims(&self, rows: &[Row]) -> Vec<Claim> {
+        let mut claims = vec![Claim::new(
+            "both give the same answers".to_string(),
+            rows.iter().all(|row| row.same),
+        )];
+        let last = rows
+            .iter()
+            .filter(|row| Some(&row.pending) == PENDING.last());
+        claims.extend(last.map(|row| {
+            let part = row.ours_ns / row.scan_ns;
+            let text = format!(
+                "{} ranges, {}: {:.2} % of what the list costs, at most {:.0} %",
+                row.pending,
+                row.offsets.name(),
+                part * 100.0,
+                PART_MAX * 100.0
+            );
+            Claim::new(text, part <= PART_MAX)
+        }));
+        claims
+    }
+
+    fn json(&self, machine: &Machine, rows: &[Row], claims: &[Claim]) -> serde_json::Value {
+        let row = |row: &Row| {
+            json!({
+                "offsets": row.offsets.name(),
+                "pending": row.pending,
+                "ours_ns": row.ours_ns,
+                "list_ns": row.scan_ns,
+                "waited": row.waited,
+                "same_answers": row.same,
+            })
+        };
+        json!({
+            "bench": "overlap",
+            "machine": machine.words(),
+            "repetitions": self.repetitions,
+            "rows": rows.iter().map(row).collect::<Vec<_>>(),
+            "claims": claims_json(claims),
+        })
+    }
+
+    fn page(&self, machine: &Machine, rows: &[Row]) -> String {
+        let mut text = format!(
+            "# Ranges that overlap and touch\n\n\
+             Written by `tidegate bench overlap --write docs/overlap.md`, which `make bench` runs \
+             too; do not edit it.\n\
+             Medians of {} turns, on\n{}.\n\n\
+             Ohta et al. (2010) have two structures for pending ranges, a list that is scanned and \
+             a tree. Here there is one, whatever the\nnumber: the order of overlapping requests \
+             (`crates/sched/src/overlap.rs`) with the table of borders\n\
+             (`crates/sched/src/borders.rs`). So many ranges of one file are pending, half of them \
+             writes. An operation takes away the\nrange that has been free the longest, and tells \
+             who need no longer wait for it; and adds a new one, and tells whether it\n\
+             must wait, and which range it touches at either end. The list (32 bytes for each \
+             range) is scanned once for what comes and\nonce for what goes. Both give the same \
+             answers, which the benchmark compares.\n\n\
+             Processor time of one operation, in nanoseconds.\n",
+            self.repetitions,
+            machine.words(),
+        );
+        text += "\n| offsets | pending | must wait | ours | list | list / ours |\n";
+        text += "|---|--:|--:|--:|--:|--:|\n";
+        for cells in cells(rows) {
+            text += &format!("| {} |\n", cells.join(" | "));
+        }
+        for offsets in [Offsets::Random, Offsets::Sequential] {
+            text += &format!("\n{}\n", crossing(rows, offsets));
+        }
+        text
+    }
+}
+
+fn cells(rows: &[Row]) -> Vec<Vec<String>> {
+    let cells = |row: &Row| {
+        vec![
+            row.offsets.name().to_string(),
+            row.pending.to_string(),
+            format!("{:.0} %", row.waited * 100.0),
+            format!("{:.0}", row.ours_ns),
+            format!("{:.0}", row.scan_ns),
+            format!("{:.2}", row.scan_ns / row.ours_ns),
+        ]
+    };
+    rows.iter().map(cells).collect()
+}
+
+fn text(rows: &[Row]) -> String {
+    let heading = [
+        "offsets",
+        "pending",
+        "must wait",
+        "ours, ns",
+        "list, ns",
+        "list / ours",
+    ];
+    format!(
+        "{}{}\n{}\n",
+        lay_out(&heading, &cells(rows)),
+        crossing(rows, Offsets::Random),
+        crossing(rows, Offsets::Sequential)
+    )
+}
+
+/// Where ours becomes the cheaper one, in words; between two rows both costs are taken to be
+/// powers of the number of ranges.
+fn crossing(rows: &[Row], offsets: Offsets) -> String {
+    let rows = rows.iter().filter(|row| row.offsets == offsets);
+    let points: Vec<(f64, f64)> = rows
+        .map(|row| ((row.pending as f64).ln(), (row.scan_ns / row.ours_ns).ln()))
+        .collect();
+    let name = offsets.name();
+    let pair = points
+        .windows(2)
+        .find(|pair| pair[0].1 < 0.0 && pair[1].1 >= 0.0);
+    match (points.first(), pair) {
+        (Some((_, ratio)), None) if *ratio >= 0.0 => {
+            format!("Offsets {name}: ours is the cheaper one at every number of ranges.")
+        }
+        (_, Some(pair)) => {
+            let part = -pair[0].1 / (pair[1].1 - pair[0].1);
+            let pending = (pair[0].0 + part * (pair[1].0 - pair[0].0)).exp();
+            format!(
+                "Offsets {name}: the list is cheaper below about {pending:.0} ranges, ours above."
+            )
+        }
+        _ => format!("Offsets {name}: the list is the cheaper one at every number of ranges."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(pending: u64, ours_ns: f64, scan_ns: f64) -> Row {
+        Row {
+            offsets: Offsets::Random,
+            pending,
+            ours_ns,
+            scan_ns,
+            waited: 0.0,
+            same: true,
+        }
+    }
+
+    #[test]
+    fn the_crossing_lies_where_both_cost_the_same() {
+        let rows = [row(10, 200.0, 100.0), row(1000, 200.0, 10_000.0)];
+        let found = crossing(&rows, Offsets::Random);
+        assert!(found.contains("below about 20 ranges"), "{found}");
+        let always = [row(10, 50.0, 100.0), row(1000, 50.0, 10_000.0)];
+        let found = crossing(&always, Offsets::Random);
+        assert!(found.contains("ours is the cheaper"), "{found}");
+        let never = [row(10, 500.0, 100.0)];
+        let found = crossing(&never, Offsets::Random);
+        assert!(found.contains("the list is the cheaper"), "{found}");
+    }
+}

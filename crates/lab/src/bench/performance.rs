@@ -1,0 +1,345 @@
+//! What forwarding costs: small and large accesses, directly and on every way through forwarders,
+//! in one run.
+
+mod claims;
+pub mod column;
+mod diod;
+pub mod load;
+pub mod machine;
+mod page;
+pub mod workload;
+
+use super::cluster::{Cluster, Shape, at};
+use super::workplace::Workplace;
+use super::{Claim, Common, claims_json, judge, statistics};
+use column::{Column, Way};
+pub use machine::Machine;
+use rustix::stdio::stderr;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tidegate_cli::fail::Fail;
+use tidegate_cli::installed;
+use workload::{Access, LARGE, Measured, SMALL, Workload};
+
+/// 4 KiB and 1 MiB reads and writes, directly and on every way through forwarders.
+///
+/// 1 and 8 clients read and write their own files, waiting for each access, and one client with 32
+/// (4 KiB) or 8 (1 MiB) in flight: in a plain directory; through the client library over shared
+/// memory, a Unix socket and TCP; and as programs do it, through the short-cut and through a mount.
+/// All of it is measured in one run, in turns, each way in a process of its own; the medians of the
+/// turns are reported, with the processor time of all processes that took part. Data stays in the
+/// page cache, so the table shows what forwarding costs, not what a disk does; a second table is
+/// measured on an emulated device of 1 GB/s.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Performance {
+    /// Also write a page of documentation
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Table of instruction counts, to be put on the page
+    #[arg(long, value_name = "FILE", default_value = "docs/instructions.txt")]
+    instructions: PathBuf,
+    /// Measure beside diod (Debian's package) instead; PROGRAM makes the load on it, called as
+    /// `PROGRAM PORT EXPORT FILE r|w BYTES MIB IN_FLIGHT CONNECTIONS`, and ends with `RATE op/s`;
+    /// before that, `p99 US` if it knows
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
+    diod: Option<PathBuf>,
+    /// Exit with 1 if a claim does not hold
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// How thorough a run is.
+struct Effort {
+    turns: usize,
+    /// Of one measurement.
+    time: Duration,
+    /// Of the files of all clients together: more than the caches of processors hold.
+    files_bytes: u64,
+}
+
+const FULL: Effort = Effort {
+    turns: 5,
+    time: Duration::from_millis(400),
+    files_bytes: 256 << 20,
+};
+const QUICK: Effort = Effort {
+    turns: 1,
+    time: Duration::from_millis(20),
+    files_bytes: 16 << 20,
+};
+
+/// What the emulated device moves at most.
+const DEVICE_BYTES_PER_SECOND: f64 = 1e9;
+/// It does one thing at a time, and has the next when it is done with one.
+const DEVICE: &str = "[device]\nmodel = \"ideal\"\ndepth = 1\nservice_us = 0\nns_per_kib = 1024\n\
+                      [scheduler]\ndepth = 2\n";
+
+/// The medians of one workload, by column; None where there is none.
+struct Row {
+    workload: Workload,
+    columns: Vec<Option<Measured>>,
+}
+
+/// All that is compared in turns.
+struct Table {
+    columns: Vec<&'static str>,
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// What was measured, if it was.
+    fn at(&self, workload: &Workload, column: &str) -> Option<&Measured> {
+        let column = self.columns.iter().position(|name| *name == column)?;
+        let row = self.rows.iter().find(|row| row.workload == *workload)?;
+        row.columns.get(column)?.as_ref()
+    }
+}
+
+impl Performance {
+    /// Measures, prints the tables and writes the page.
+    pub fn perform(self) -> Result<ExitCode, Fail> {
+        let effort = if self.common.quick { QUICK } else { FULL };
+        if let Some(driver) = &self.diod {
+            return self.beside_diod(driver, &effort);
+        }
+        let place = Workplace::make(&self.common.dir, "bench")?;
+        let paths = self.paths(&place, &effort)?;
+        let single = self.single_pages(&place, &effort)?;
+        let device = self.device(&place, &effort)?;
+        let mut claims = Vec::new();
+        if !self.common.quick {
+            claims.extend(claims::of_paths(&paths));
+            claims.extend(claims::of_single_pages(&single));
+            claims.extend(claims::of_device(&device));
+        }
+        let machine = Machine::find(place.dir());
+        match self.common.json {
+            true => println!("{}", json_of(&machine, [&paths, &single, &device], &claims)),
+            false => print!("{}", page::tables(&machine, &paths, &single, &device)),
+        }
+        if let Some(file) = &self.write {
+            let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
+            let text = page::page(&page::Parts {
+                machine: &machine,
+                paths: &paths,
+                single: &single,
+                device: &device,
+                claims: &claims,
+                instructions: &instructions,
+                effort: &effort,
+            });
+            std::fs::write(file, text).map_err(at(file))?;
+        }
+        Ok(judge(&claims, self.check, self.common.json))
+    }
+
+    /// All ways to files in the page cache.
+    fn paths(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
+        let sections = |_| "[log]\nlevel = \"warn\"\n".to_string();
+        let shape = |name, forwarders| Shape {
+            name,
+            forwarders,
+            stripe: 1 << 20,
+            nice: 0,
+            tcp: forwarders == 1,
+            sections: &sections,
+        };
+        let mut one = Cluster::start(place, &shape("one", 1))?;
+        let mut four = Cluster::start(place, &shape("four", 4))?;
+        let mounts = match crate::bench::cluster::no_fuse() {
+            None => Some((one.mount()?, four.mount()?)),
+            Some(why) => {
+                eprintln!("tidegate: mount and short-cut are left out: {why}");
+                None
+            }
+        };
+        let library = installed::shortcut();
+        if library.is_none() {
+            eprintln!(
+                "tidegate: the short-cut is left out: {} is not there; `make build` builds it",
+                installed::SHORTCUT
+            );
+        }
+        for cluster in [&one, &four] {
+            column::fill_together(cluster.export(), effort.files_bytes)?;
+        }
+        let by_socket = format!("{};shared_memory_bytes=0", one.text());
+        let direct = one.export().to_path_buf();
+        let mut ways = vec![
+            ("direct", Way::Directory(&direct), None),
+            ("client", Way::Client(one.text()), Some(&one)),
+            ("in place", Way::InPlace(one.text()), Some(&one)),
+            ("socket", Way::Client(by_socket), Some(&one)),
+            ("TCP", Way::Client(one.tcp_text()), Some(&one)),
+        ];
+        if let Some((point, _)) = &mounts {
+            if let Some(library) = &library {
+                ways.push(("short-cut", Way::ShortCut(point, library), Some(&one)));
+            }
+            ways.push(("mount", Way::Directory(point), Some(&one)));
+        }
+        ways.push(("client, 4", Way::Client(four.text()), Some(&four)));
+        if let Some((_, point)) = &mounts {
+            ways.push(("mount, 4", Way::Directory(point), Some(&four)));
+        }
+        let column = |(name, way, cluster): &(&'static str, Way<'_>, _)| {
+            Column::start(place, name, way, *cluster)
+        };
+        let columns: Result<Vec<_>, Fail> = ways.iter().map(column).collect();
+        let workloads = [SMALL, LARGE].into_iter().flat_map(Workload::of_size);
+        self.measure(&columns?, workloads.collect(), effort)
+    }
+
+    /// Large accesses of one client to a file whose pages are as small as those of older kernels.
+    fn single_pages(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
+        let cluster = one_forwarder(place, "single", "")?;
+        column::fill_alone(cluster.export(), effort.files_bytes, SMALL)?;
+        let direct = Way::Directory(cluster.export());
+        let ways = [
+            ("direct", direct, None),
+            ("client", Way::Client(cluster.text()), Some(&cluster)),
+            ("TCP", Way::Client(cluster.tcp_text()), Some(&cluster)),
+        ];
+        let start = |(name, way, cluster)| Column::start(place, name, &way, cluster);
+        let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();
+        let alone = Workload::waiting(LARGE).into_iter();
+        let alone = alone.filter(|workload| workload.clients == 1);
+        self.measure(&columns?, alone.collect(), effort)
+    }
+
+    /// Large accesses where a device is the bound.
+    fn device(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
+        let cluster = one_forwarder(place, "device", DEVICE)?;
+        column::fill_together(cluster.export(), effort.files_bytes)?;
+        let start = |(name, text)| Column::start(place, name, &Way::Client(text), Some(&cluster));
+        let ways = [("client", cluster.text()), ("TCP", cluster.tcp_text())];
+        let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();
+        self.measure(&columns?, Workload::of_size(LARGE).collect(), effort)
+    }
+
+    /// Every workload on every column, again and again; the medians.
+    fn measure(
+        &self,
+        columns: &[Column<'_>],
+        workloads: Vec<Workload>,
+        effort: &Effort,
+    ) -> Result<Table, Fail> {
+        let mut samples = vec![vec![Vec::new(); columns.len()]; workloads.len()];
+        for turn in 0..effort.turns {
+            for (workload, samples) in workloads.iter().zip(&mut samples) {
+                self.progress(turn, effort.turns, workload);
+                let bytes = effort.files_bytes / workload.clients as u64;
+                for (column, into) in columns.iter().zip(samples) {
+                    into.push(column.measure(workload, effort.time, bytes)?);
+                }
+            }
+        }
+        let rows = workloads.into_iter().zip(samples);
+        let rows = rows.map(|(workload, samples)| Row {
+            workload,
+            columns: samples.iter().map(|samples| middle(samples)).collect(),
+        });
+        Ok(Table {
+            columns: columns.iter().map(Column::name).collect(),
+            rows: rows.collect(),
+        })
+    }
+
+    fn progress(&self, turn: usize, of: usize, workload: &Workload) {
+        if !self.common.json && rustix::termios::isatty(stderr()) {
+            eprint!("\rturn {} of {of}: {:<32}\r", turn + 1, workload.words());
+            // A terminal that is gone sees no progress.
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+/// One forwarder, which is reached by TCP too; `sections` of its configuration.
+fn one_forwarder<'a>(
+    place: &'a Workplace,
+    name: &str,
+    sections: &str,
+) -> Result<Cluster<'a>, Fail> {
+    let sections = |_| format!("{sections}[log]\nlevel = \"warn\"\n");
+    let shape = Shape {
+        name,
+        forwarders: 1,
+        stripe: 1 << 20,
+        nice: 0,
+        tcp: true,
+        sections: &sections,
+    };
+    Cluster::start(place, &shape)
+}
+
+/// The medians of several measurements.
+fn middle(samples: &[Measured]) -> Option<Measured> {
+    let value = |value: fn(&Measured) -> f64| statistics::median(samples.iter().map(value));
+    (!samples.is_empty()).then(|| Measured {
+        per_second: value(|sample| sample.per_second),
+        processor_us: value(|sample| sample.processor_us),
+        forwarder_cores: value(|sample| sample.forwarder_cores),
+        p50_us: value(|sample| sample.p50_us),
+        p99_us: value(|sample| sample.p99_us),
+    })
+}
+
+fn json_of(machine: &Machine, tables: [&Table; 3], claims: &[Claim]) -> Value {
+    let cell = |measured: &Measured| {
+        json!({
+            "operations_per_second": measured.per_second,
+            "processor_us_per_operation": measured.processor_us,
+            "forwarder_cores": measured.forwarder_cores,
+            "p50_us": measured.p50_us,
+            "p99_us": measured.p99_us,
+        })
+    };
+    let row = |table: &Table, row: &Row| {
+        let columns = table.columns.iter().zip(&row.columns);
+        let columns = columns.filter_map(|(column, measured)| {
+            let measured = measured.as_ref()?;
+            Some((column.to_string(), cell(measured)))
+        });
+        json!({
+            "write": row.workload.access == Access::Write,
+            "bytes": row.workload.len,
+            "clients": row.workload.clients,
+            "in_flight": row.workload.in_flight,
+            "measured": columns.collect::<serde_json::Map<String, Value>>(),
+        })
+    };
+    let [paths, single, device] = tables.map(|table| {
+        let rows = table.rows.iter().map(|it| row(table, it));
+        rows.collect::<Value>()
+    });
+    json!({
+        "bench": "performance",
+        "machine": machine.words(),
+        "rows": paths,
+        "single_page_rows": single,
+        "device_rows": device,
+        "claims": claims_json(claims),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_taken_of_each_figure() {
+        let sample = |per_second, processor_us| Measured {
+            per_second,
+            processor_us,
+            ..Measured::default()
+        };
+        let found = middle(&[sample(1.0, 9.0), sample(3.0, 7.0), sample(2.0, 8.0)]).unwrap();
+        assert_eq!((found.per_second, found.processor_us), (2.0, 8.0));
+        assert!(middle(&[]).is_none());
+    }
+}

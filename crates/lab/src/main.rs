@@ -1,0 +1,59 @@
+//! `tidegate-lab` performs `tidegate bench`, `sim`, `report` and `demo`: it measures Tidegate, on
+//! real forwarders and in virtual time, and draws what came of it.
+
+mod bench;
+mod chart;
+mod demo;
+mod findings;
+mod page;
+mod report;
+mod sim;
+
+use clap::Parser;
+use std::process::ExitCode;
+use tidegate_cli::fail::Fail;
+
+/// Measurements of Tidegate: benchmarks, scenarios in virtual time, reports.
+#[derive(Parser)]
+#[command(
+    name = "tidegate-lab",
+    bin_name = "tidegate",
+    version,
+    max_term_width = 100
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Sim(sim::Sim),
+    Report(report::Report),
+    Bench(bench::Bench),
+    Demo(demo::Demo),
+}
+
+fn main() -> ExitCode {
+    tidegate_cli::main(perform)
+}
+
+fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
+    match arguments.command {
+        Command::Sim(sim) => sim.perform(),
+        Command::Report(report) => report.perform(),
+        Command::Bench(bench) => bench.perform(),
+        Command::Demo(demo) => demo.perform(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+}
