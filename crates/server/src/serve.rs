@@ -1,7 +1,7 @@
 //! The daemon around a [`Server`]: log, process id, signals.
 
 use crate::config::{Config, LogLevel};
-use crate::reactor::Stop;
+use crate::forwarder_loop::Stop;
 use crate::start::{Server, StartError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -3,18 +3,18 @@
 mod seats;
 mod storage;
 
+use crate::adapters::gossip::Gossip;
+use crate::adapters::jitter::Jitter;
+use crate::adapters::kept::{self, Advertised, Kept, Texts, What};
+use crate::adapters::policy_changes::PolicyChanges;
+use crate::adapters::recording::Recording;
 use crate::backend::{Backend, Peers, Trust};
 use crate::clock::Zero;
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options_on};
 use crate::descriptors::Descriptors;
-use crate::gossip::Gossip;
+use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::{self, Place};
-use crate::kept::{self, Advertised, Kept, Texts, What};
-use crate::reactor::jitter::Jitter;
-use crate::reactor::record::Trace;
-use crate::reactor::shares::Keeper;
 use crate::reactor::transport::Listener;
-use crate::reactor::{Parts, Reactor, Stop};
 use crate::seats::SeatsError;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
@@ -139,7 +139,7 @@ impl StartError {
 
 /// A forwarder that listens and has not begun to serve.
 pub struct Server {
-    reactor: Reactor,
+    serving: ForwarderLoop,
     addresses: Vec<Address>,
     files: PosixFiles,
     /// Where forwarders on several nodes may have the export.
@@ -163,7 +163,7 @@ impl Server {
         let root = root(&mut files)?;
         let mut scheduler = config.scheduler.clone();
         scheduler.wall_offset_ns = identity::wall_ns();
-        let (poll, waker) = Reactor::poll().map_err(StartError::system("epoll"))?;
+        let (poll, waker) = ForwarderLoop::poll().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
         let chosen = storage::choose(config, &export, &files, &slots, &waker, &fence)?;
         if !config.depth_written && config.device.is_none() {
@@ -173,7 +173,7 @@ impl Server {
         let addresses: Vec<Address> = listeners.iter().map(|one| one.address().clone()).collect();
         let found = found(config, hidden.as_fd(), &addresses)?;
         let configured = (scheduler.clone(), config.shares.clone());
-        let trace = trace(config, scheduler.wall_offset_ns)?;
+        let recording = recording(config, scheduler.wall_offset_ns)?;
         let export_id = found.export;
         let (scheduler, shares) = in_force(config, &scheduler, &found.texts)?;
         let mut forwarder = Forwarder::new(tidegate_forward::Config {
@@ -184,8 +184,8 @@ impl Server {
         })?;
         forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
-        let ownership = seats::ownership(config, shared);
-        forwarder.handle(Time(0), Input::Ownership(ownership));
+        let ownership = Input::Ownership(seats::ownership(config, shared));
+        forwarder.handle(Time(0), ownership);
         let kept = found.keep(&hidden, waker.clone())?;
         let parts = Parts {
             listeners,
@@ -193,7 +193,7 @@ impl Server {
             storage: chosen.storage,
             slots,
             seats: seats::keeper(config, seats, (&files, export_id), shared, &fence, &waker)?,
-            keeper: Keeper::new(configured, scheduler, config.window_ms, kept),
+            policy_changes: PolicyChanges::new(configured, scheduler, config.window_ms, kept),
             secret,
             payload_max: config.payload_max,
             shared_memory: config.shared_memory,
@@ -203,16 +203,17 @@ impl Server {
             kill_at_request: config.faults.kill_at_request,
             jitter: jitter(config).map_err(StartError::system("timer"))?,
             zero,
-            trace,
+            recording,
             gossip: Gossip::new(hidden, config.forwarder, config.layout.seats, waker.clone()),
         };
-        let reactor = Reactor::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
+        let serving =
+            ForwarderLoop::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
         if let Some(peers) = &peers {
-            let stop = reactor.stop();
+            let stop = serving.stop();
             peers.on_failure(move || stop.ask());
         }
         Ok(Server {
-            reactor,
+            serving,
             addresses,
             files,
             peers,
@@ -226,12 +227,12 @@ impl Server {
 
     /// The policy that is followed, in words: with rules of shares perhaps not the one asked for.
     pub fn policy(&self) -> Box<str> {
-        self.reactor.policy()
+        self.serving.policy()
     }
 
     /// Stops it from elsewhere.
     pub fn stop(&self) -> Stop {
-        self.reactor.stop()
+        self.serving.stop()
     }
 
     /// Serves in this thread until it is stopped. True if everything accepted was finished in time.
@@ -255,7 +256,7 @@ impl Server {
             }
         });
         tidying.map_err(StartError::system("starting a thread"))?;
-        let result = self.reactor.run().map_err(StartError::Stopped);
+        let result = self.serving.run().map_err(StartError::Stopped);
         drop::<Sender<()>>(end);
         // It may ask a back end that never answers, and then ends with the process.
         let _ = tidied.recv_timeout(TIDY_END_MAX);
@@ -526,7 +527,7 @@ fn in_force(
 }
 
 /// Begins the trace that the configuration asks for.
-fn trace(config: &Config, zero_wall_ns: u64) -> Result<Option<Trace>, StartError> {
+fn recording(config: &Config, zero_wall_ns: u64) -> Result<Option<Recording>, StartError> {
     let Some(trace) = &config.trace else {
         return Ok(None);
     };
@@ -537,8 +538,8 @@ fn trace(config: &Config, zero_wall_ns: u64) -> Result<Option<Trace>, StartError
         origin: Origin::Forwarder,
     };
     let path = trace.file.clone();
-    match Trace::begin(path, trace.buffer_records, config.forwarder, &header) {
-        Ok(trace) => Ok(Some(trace)),
+    match Recording::begin(path, trace.buffer_records, config.forwarder, &header) {
+        Ok(recording) => Ok(Some(recording)),
         Err(error) => Err(StartError::Trace {
             path: trace.file.clone(),
             error,

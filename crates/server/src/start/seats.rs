@@ -1,8 +1,8 @@
 //! How a forwarder keeps the seats of its export apart from others': by locks, or by leases.
 
 use super::StartError;
+use crate::adapters::seat_keeper::{LockKeeper, SeatKeeper};
 use crate::config::{Config, Durability};
-use crate::reactor::seats::{LockKeeper, SeatKeeper};
 use crate::seats::{LeaseKeeper, LeaseOptions, LeasedSeats, Seats};
 use crate::storage::{Fence, PosixFiles};
 use mio::Waker;

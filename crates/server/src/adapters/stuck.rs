@@ -1,6 +1,5 @@
 //! Says in the log that a call to the back end does not return, once, and once that it has.
 
-use super::Reactor;
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -12,6 +11,8 @@ const LONG: Duration = Duration::from_secs(10);
 pub struct Stuck {
     /// The longest that a call was seen to run, since it was told.
     longest: Option<Duration>,
+    /// How long the oldest call ran at the last look.
+    oldest: Duration,
 }
 
 enum News {
@@ -21,8 +22,30 @@ enum News {
 }
 
 impl Stuck {
+    /// Looks how long the oldest call runs: for the status, and for the log.
+    pub fn look(&mut self, oldest: Duration) {
+        self.oldest = oldest;
+        match self.news(oldest) {
+            Some(News::Hangs) => warn!(
+                "a call to the back end has not returned for {} s: it may hang, and what needs it \
+                 waits",
+                oldest.as_secs()
+            ),
+            Some(News::GoesOn(longest)) => info!(
+                "the calls to the back end return again; the longest took about {} s",
+                longest.as_secs()
+            ),
+            None => {}
+        }
+    }
+
+    /// How long the oldest call ran at the last look.
+    pub fn oldest(&self) -> Duration {
+        self.oldest
+    }
+
     /// What there is to say when the oldest call has run for so long.
-    fn look(&mut self, oldest: Duration) -> Option<News> {
+    fn news(&mut self, oldest: Duration) -> Option<News> {
         match (self.longest, oldest >= LONG) {
             (None, true) => {
                 self.longest = Some(oldest);
@@ -41,26 +64,6 @@ impl Stuck {
     }
 }
 
-impl Reactor {
-    /// Looks how long the oldest call runs: for the status, and for the log.
-    pub(super) fn look_at_calls(&mut self) {
-        let oldest = self.storage.oldest();
-        self.core.oldest_job = oldest;
-        match self.stuck.look(oldest) {
-            Some(News::Hangs) => warn!(
-                "a call to the back end has not returned for {} s: it may hang, and what needs it \
-                 waits",
-                oldest.as_secs()
-            ),
-            Some(News::GoesOn(longest)) => info!(
-                "the calls to the back end return again; the longest took about {} s",
-                longest.as_secs()
-            ),
-            None => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,7 +73,7 @@ mod tests {
         let mut stuck = Stuck::default();
         let mut told = Vec::new();
         for (second, oldest) in [0, 9, 10, 11, 25, 12, 3, 0, 10, 0].into_iter().enumerate() {
-            match stuck.look(Duration::from_secs(oldest)) {
+            match stuck.news(Duration::from_secs(oldest)) {
                 Some(News::Hangs) => told.push((second, "hangs", oldest)),
                 Some(News::GoesOn(longest)) => told.push((second, "goes on", longest.as_secs())),
                 None => {}

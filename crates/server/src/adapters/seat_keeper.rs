@@ -1,7 +1,7 @@
-//! Takes seats for the core and lets them go: its own until it has it, others while their owner is
-//! away. On one node the reactor does so itself, by locks; on several a thread does, by leases.
+//! Takes seats for the forwarder and lets them go: its own until it has it, others while their
+//! owner is away. On one node the loop's thread does so itself, by locks; on several a thread does,
+//! by leases.
 
-use super::Reactor;
 use crate::seats::{LeaseKeeper, Seats, SeatsError, TakenSeat, sweep_if_settled};
 use crate::storage::{PosixFiles, dead};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const TRY_NS: u64 = 50_000_000;
 /// Between two looks at whether an owner is back.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The seats as the reactor sees them.
+/// The seats as the forwarder's loop sees them.
 pub enum SeatKeeper {
     /// By locks of this node, which cannot be lost.
     Locks(LockKeeper),
@@ -71,7 +71,7 @@ impl SeatKeeper {
     }
 
     /// Tries to take a seat; None: nothing to say yet.
-    fn take(&mut self, now: Time, seat: u16) -> Option<Input> {
+    pub fn take(&mut self, now: Time, seat: u16) -> Option<Input> {
         match self {
             SeatKeeper::Locks(locks) => locks.take(now, seat),
             SeatKeeper::Leases(leases) => {
@@ -82,7 +82,7 @@ impl SeatKeeper {
     }
 
     /// What has changed.
-    fn turn(&mut self, now: Time) -> Vec<Input> {
+    pub fn turn(&mut self, now: Time) -> Vec<Input> {
         match self {
             SeatKeeper::Locks(locks) => locks.turn(now),
             SeatKeeper::Leases(leases) => leases.inputs(),
@@ -187,21 +187,5 @@ impl LockKeeper {
 
     fn turn_by(&mut self, at: Time) {
         self.turn_at = Some(self.turn_at.map_or(at, |earlier| earlier.min(at)));
-    }
-}
-
-impl Reactor {
-    pub(super) fn take_seat(&mut self, seat: u16) {
-        let now = self.core.now;
-        if let Some(input) = self.seats.take(now, seat) {
-            self.core.forwarder.handle(now, input);
-        }
-    }
-
-    pub(super) fn turn_seats(&mut self) {
-        let now = self.core.now;
-        for input in self.seats.turn(now) {
-            self.core.forwarder.handle(now, input);
-        }
     }
 }

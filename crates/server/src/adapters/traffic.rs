@@ -1,10 +1,10 @@
-//! What the reactor has asked the system for, and what it has copied itself: plain counts, for the
-//! status and for the table in docs/data-path.md.
+//! What the threads of connections have asked the system for, and what they have copied themselves:
+//! plain counts, for the status and for the table in docs/data-path.md.
 
-use super::Core;
 use crate::storage::Counts;
 use std::sync::{Mutex, PoisonError};
-use tidegate_forward::{HostCounts, Input};
+use std::time::Duration;
+use tidegate_forward::HostCounts;
 
 /// Counts since the start, kept by one thread alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    fn add(&mut self, other: &Traffic) {
+    /// Adds what another thread has counted.
+    pub fn add(&mut self, other: &Traffic) {
         self.waits += other.waits;
         self.wakes += other.wakes;
         self.receives += other.receives;
@@ -46,7 +47,7 @@ impl Traffic {
     }
 }
 
-/// A network thread's counts, for the core's thread to read: as they were at the end of a pass.
+/// Another thread's counts, for the loop's thread to read: as they were at the end of a pass.
 #[derive(Default)]
 pub struct Published {
     traffic: Mutex<Traffic>,
@@ -58,42 +59,32 @@ impl Published {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner) = *traffic;
     }
 
-    fn read(&self) -> Traffic {
+    /// What was published last.
+    pub fn read(&self) -> Traffic {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Core {
-    /// Tells the forwarder's core, for whoever asks for the status next.
-    pub(super) fn tell_counts(&mut self) {
-        let (mut traffic, storage) = (self.traffic, &self.storage);
-        for thread in &self.network_traffic {
-            traffic.add(&thread.read());
-        }
-        let counts = HostCounts {
-            waits: traffic.waits,
-            wakes: traffic.wakes,
-            receives: traffic.receives,
-            receives_empty: traffic.receives_empty,
-            received_bytes: traffic.received_bytes,
-            sends: traffic.sends,
-            sends_blocked: traffic.sends_blocked,
-            sent_bytes: traffic.sent_bytes,
-            spliced_bytes: traffic.spliced_bytes,
-            copied_bytes: traffic.copied_bytes,
-            storage_reads: storage.read_syscalls,
-            storage_writes: storage.write_syscalls,
-            storage_operations: storage.operations,
-            oldest_job_ms: match storage.pending {
-                0 => 0,
-                _ => u64::try_from(self.oldest_job.as_millis()).unwrap_or(u64::MAX),
-            },
-        };
-        self.forwarder.handle(self.now, Input::Counted(counts));
-    }
-
-    /// Notes what storage has done by now.
-    pub(super) fn note_storage(&mut self, counts: Counts) {
-        self.storage = counts;
+/// What the forwarder's status tells of sockets and storage; `oldest_job`: how long the oldest job
+/// ran at the last look.
+pub fn host_counts(traffic: &Traffic, storage: &Counts, oldest_job: Duration) -> HostCounts {
+    HostCounts {
+        waits: traffic.waits,
+        wakes: traffic.wakes,
+        receives: traffic.receives,
+        receives_empty: traffic.receives_empty,
+        received_bytes: traffic.received_bytes,
+        sends: traffic.sends,
+        sends_blocked: traffic.sends_blocked,
+        sent_bytes: traffic.sent_bytes,
+        spliced_bytes: traffic.spliced_bytes,
+        copied_bytes: traffic.copied_bytes,
+        storage_reads: storage.read_syscalls,
+        storage_writes: storage.write_syscalls,
+        storage_operations: storage.operations,
+        oldest_job_ms: match storage.pending {
+            0 => 0,
+            _ => u64::try_from(oldest_job.as_millis()).unwrap_or(u64::MAX),
+        },
     }
 }

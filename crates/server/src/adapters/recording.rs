@@ -1,9 +1,8 @@
 //! What was served, handed to the recorder of the trace.
 
-use super::Reactor;
 use std::path::PathBuf;
 use std::time::Duration;
-use tidegate_forward::{Input, Recorded, Served};
+use tidegate_forward::{Recorded, Served};
 use tidegate_sched::{AppId, FileId, mix64};
 use tidegate_trace::{Counts, Event, Header, Record, Recorder, Tail};
 use tracing::{info, warn};
@@ -11,22 +10,22 @@ use tracing::{info, warn};
 /// How long the end of a trace may take.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// The trace of a reactor.
-pub struct Trace {
+/// The trace of a forwarder.
+pub struct Recording {
     recorder: Recorder,
     file: PathBuf,
     forwarder: u16,
     zero_wall_ns: u64,
 }
 
-impl Trace {
+impl Recording {
     /// Begins to record into a file.
     pub fn begin(
         file: PathBuf,
         buffer_records: u32,
         forwarder: u16,
         header: &Header,
-    ) -> std::io::Result<Trace> {
+    ) -> std::io::Result<Recording> {
         let name = file.display().to_string();
         let tell = move |event| match event {
             Event::Failed(error) => warn!(
@@ -37,7 +36,7 @@ impl Trace {
             ),
             Event::WentOn => info!(file = name, "the trace can be written again"),
         };
-        Ok(Trace {
+        Ok(Recording {
             recorder: Recorder::create(&file, header, buffer_records, tell)?,
             file,
             forwarder,
@@ -51,7 +50,22 @@ impl Trace {
         self.recorder.record(&record);
     }
 
-    fn end(self) {
+    /// How much was recorded.
+    pub fn counts(&self) -> Recorded {
+        let Counts {
+            recorded,
+            buffered,
+            dropped,
+        } = self.recorder.counts();
+        Recorded {
+            recorded,
+            buffered,
+            dropped,
+        }
+    }
+
+    /// Ends the trace; what cannot be written within two seconds is missing in it.
+    pub fn end(self) {
         let Counts {
             recorded,
             buffered,
@@ -61,33 +75,6 @@ impl Trace {
         match buffered + dropped {
             0 => info!(%file, recorded, "trace ended"),
             lost => warn!(%file, recorded, lost, "trace ended; requests are missing in it"),
-        }
-    }
-}
-
-impl Reactor {
-    /// Tells the core how much was recorded, for who asks.
-    pub(super) fn tell_recorded(&mut self) {
-        let Some(trace) = &self.trace else {
-            return;
-        };
-        let Counts {
-            recorded,
-            buffered,
-            dropped,
-        } = trace.recorder.counts();
-        let counts = Recorded {
-            recorded,
-            buffered,
-            dropped,
-        };
-        let now = self.core.now;
-        self.core.forwarder.handle(now, Input::Recorded(counts));
-    }
-
-    pub(super) fn end_trace(&mut self) {
-        if let Some(trace) = self.trace.take() {
-            trace.end();
         }
     }
 }

@@ -4,21 +4,21 @@
 //! Nothing here waits: a move is begun, and what follows from it is done when the link tells that
 //! it is over. A client whose memory does not answer is cut off like one that stops amid a frame.
 
-use super::Core;
-use super::conn::Conn;
-use super::output::Outbox;
-use super::sockets::{Desk, Sockets};
+use super::session::Session;
+use super::shard::Shard;
+use super::{RequestSink, ToLoop};
+use crate::reactor::output::{Body, Outbox};
 use crate::storage::SlotBuffer;
 use crate::storage::slots::{Memory, lock_buffer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate_fabric::{Link, Local, Remote, Wait};
-use tidegate_forward::{Admission, SlotId};
+use tidegate_forward::{Errno, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::frame::encode_reply_shared;
 use tidegate_wire::{Op, Outcome, Reply, Request, Status};
 
-/// Reads that may be unanswered; far more than there are credits.
+/// Requests with a place that may be unanswered; far more than there are credits.
 const PLACES_MAX: usize = 1 << 16;
 /// How long a connection that is to end stays, so that its last words are read.
 pub const LAST_WORDS_NS: u64 = 1_000_000_000;
@@ -27,10 +27,8 @@ pub const LAST_WORDS_NS: u64 = 1_000_000_000;
 pub struct ClientMemory {
     bytes: u64,
     start: Remote,
-    /// Where the payload of unanswered reads shall lie, by request.
+    /// Where the payload of unanswered requests lies or shall lie, by their numbers.
     places: BTreeMap<u64, u64>,
-    /// The same of the request that waits for a slot.
-    waiting: Option<u64>,
     moves: BTreeMap<u64, (Time, Moving)>,
     moves_begun: u64,
 }
@@ -49,7 +47,6 @@ impl ClientMemory {
             bytes,
             start,
             places: BTreeMap::new(),
-            waiting: None,
             moves: BTreeMap::new(),
             moves_begun: 0,
         }
@@ -124,81 +121,91 @@ impl ClientMemory {
     }
 }
 
-/// Takes an offer of memory; the reply to it.
-pub(super) fn memory_registered(conn: &mut Conn, op: &Op) -> Option<Result<Outcome, Status>> {
-    let Op::RegisterMemory {
-        bytes,
-        address,
-        key,
-    } = *op
-    else {
-        return None;
-    };
-    let fits = bytes > 0 && address.checked_add(bytes).is_some();
-    if conn.stream.link().is_none() || conn.remote.is_some() || !fits {
-        return Some(Err(Status::Errno(tidegate_forward::Errno::EOPNOTSUPP.0)));
+impl Session {
+    /// Takes an offer of memory; the reply to it. None: the operation is another.
+    pub(super) fn memory_registered(&mut self, op: &Op) -> Option<Result<Outcome, Status>> {
+        let Op::RegisterMemory {
+            bytes,
+            address,
+            key,
+        } = *op
+        else {
+            return None;
+        };
+        let fits = bytes > 0 && address.checked_add(bytes).is_some();
+        if self.stream.link().is_none() || self.rdma.is_some() || !fits {
+            return Some(Err(Status::Errno(Errno::EOPNOTSUPP.0)));
+        }
+        self.rdma = Some(Box::new(ClientMemory::new(bytes, Remote { address, key })));
+        Some(Ok(Outcome::Done))
     }
-    conn.remote = Some(Box::new(ClientMemory::new(bytes, Remote { address, key })));
-    Some(Ok(Outcome::Done))
-}
 
-impl Core {
-    /// Takes a request whose payload lies in registered memory: it is fetched when there is a slot.
-    pub(super) fn admit_remote(
+    /// Notes where the payload of a request lies, or that of its reply shall lie, if that is in
+    /// registered memory. An error is the reason why the session ends.
+    pub(super) fn note_place(
         &mut self,
-        conn: &mut Conn,
-        request: Box<Request>,
-        place: u64,
-    ) -> Result<(), String> {
-        let (Some(link), Some(memory)) = (conn.stream.link(), &mut conn.remote) else {
-            return Err("payload in memory that was not offered".to_string());
+        request: &Request,
+        place: Option<u64>,
+    ) -> Result<(), &'static str> {
+        let Some(memory) = &mut self.rdma else {
+            return Ok(());
+        };
+        if memory.places.contains_key(&request.id) {
+            return Err("two requests of one number");
+        }
+        let Some(place) = place else {
+            return Ok(());
         };
         let (Op::Read { extents, .. } | Op::Write { extents, .. }) = &request.op else {
-            return Err("registered memory with an operation that has none".to_string());
+            return Err("registered memory with an operation that has none");
         };
         if !memory.holds(place, extents.bytes()) {
-            return Err("payload outside its memory".to_string());
+            return Err("payload outside its memory");
         }
-        match self.forwarder.admit(self.now, conn.id, &request) {
-            Admission::NoPayload => self.received(conn.id, request, None),
-            Admission::Slot { slot, len } => {
-                self.note_stale(slot);
-                let buffer = self.slots.open(slot, len);
-                if request.payload_len > 0 {
-                    let part = (place, request.payload_len as usize);
-                    let moving = Moving::In(request, slot);
-                    memory.begin(link, &buffer, part, self.now, moving)?;
-                } else {
-                    if memory.places.len() >= PLACES_MAX {
-                        return Err("too many unanswered reads".to_string());
-                    }
-                    memory.places.insert(request.id, place);
-                    self.received(conn.id, request, Some(slot));
-                }
-            }
-            Admission::Wait => {
-                memory.waiting = Some(place);
-                self.waits(conn, request);
-            }
-            Admission::Refuse(reason) => return Err(reason.into()),
+        if memory.places.len() >= PLACES_MAX {
+            return Err("too many unanswered requests");
         }
+        memory.places.insert(request.id, place);
+        Ok(())
+    }
+
+    /// There is a buffer for the payload of a request: fetches it from registered memory, or reads
+    /// it from the socket. An error is the reason why the session ends.
+    pub(super) fn buffer_came(
+        &mut self,
+        request: Box<Request>,
+        slot: SlotId,
+        buffer: SlotBuffer,
+        now: Time,
+    ) -> Result<(), String> {
+        if let (Some(link), Some(memory)) = (self.stream.link(), &mut self.rdma)
+            && let Some(place) = memory.places.remove(&request.id)
+        {
+            let part = (place, request.payload_len as usize);
+            return memory.begin(link, &buffer, part, now, Moving::In(request, slot));
+        }
+        self.payload_due(request, slot, buffer, now);
         Ok(())
     }
 
     /// Does what follows from moves that are over. An error is the reason why the session ends.
-    pub(super) fn take_moved(&mut self, conn: &mut Conn) -> Result<(), String> {
-        while let Some((number, result)) = conn.stream.link().and_then(Link::moved) {
-            let Some(memory) = &mut conn.remote else {
+    pub(super) fn take_moved(&mut self, sink: &mut RequestSink) -> Result<(), String> {
+        while let Some((number, result)) = self.stream.link().and_then(Link::moved) {
+            let Some(memory) = &mut self.rdma else {
                 return Ok(());
             };
             result.map_err(|why| format!("its memory cannot be reached: {why}"))?;
             match memory.moves.remove(&number) {
                 Some((_, Moving::In(request, slot))) => {
-                    self.received(conn.id, request, Some(slot));
+                    sink.messages.push(ToLoop::PayloadReceived {
+                        conn: self.id,
+                        request,
+                        slot,
+                    });
                 }
                 Some((_, Moving::Out(op, reply, slot))) => {
-                    push_shared(&mut conn.outbox, op, &reply);
-                    self.sent(slot);
+                    push_shared(&mut self.outbox, op, &reply);
+                    sink.messages.push(ToLoop::Sent(slot));
                 }
                 None => {}
             }
@@ -206,48 +213,28 @@ impl Core {
         Ok(())
     }
 
-    /// Puts a reply's payload where the client wants it. False: it is to be sent with the reply.
-    pub(super) fn put_remote(
+    /// Puts a reply's payload where the client wants it. False: it is to be sent with the reply. An
+    /// error is the reason why the session ends.
+    pub(super) fn put(
         &mut self,
-        conn: &mut Conn,
+        now: Time,
         op: u8,
         reply: &Reply,
-        slot: Option<SlotId>,
+        body: &Body,
     ) -> Result<bool, String> {
-        let (Some(link), Some(memory)) = (conn.stream.link(), &mut conn.remote) else {
+        let (Some(link), Some(memory)) = (self.stream.link(), &mut self.rdma) else {
             return Ok(false);
         };
-        let (Some(place), Some(slot)) = (memory.places.remove(&reply.id), slot) else {
+        let (Some(place), Body::Payload(payload)) = (memory.places.remove(&reply.id), body) else {
             return Ok(false);
         };
-        let len = reply.payload_len as usize;
-        if len == 0 {
-            push_shared(&mut conn.outbox, op, reply);
-            self.sent(slot);
-            return Ok(true);
-        }
-        let buffer = self
-            .slots
-            .buffer(slot)
-            .expect("an admitted slot has memory");
-        if lock_buffer(&buffer).pages().is_some() {
+        if lock_buffer(&payload.buffer).pages().is_some() {
             // It came by another connection of this client's.
             return Ok(false);
         }
-        let moving = Moving::Out(op, reply.clone(), slot);
-        memory.begin(link, &buffer, (place, len), self.now, moving)?;
+        let moving = Moving::Out(op, reply.clone(), payload.slot);
+        memory.begin(link, &payload.buffer, (place, payload.len), now, moving)?;
         Ok(true)
-    }
-}
-
-fn push_shared(outbox: &mut Outbox, op: u8, reply: &Reply) {
-    outbox.push(|into| encode_reply_shared(op, reply, into), None);
-}
-
-impl Conn {
-    /// Where the payload of the request that waited for a slot lies in registered memory.
-    pub(super) fn take_waiting_place(&mut self) -> Option<u64> {
-        self.remote.as_mut()?.waiting.take()
     }
 
     /// Whether the peer has read everything, or has had the time to. Sockets see to that alone.
@@ -260,19 +247,23 @@ impl Conn {
     }
 }
 
-impl Sockets {
+fn push_shared(outbox: &mut Outbox, op: u8, reply: &Reply) {
+    outbox.push(|into| encode_reply_shared(op, reply, into), None);
+}
+
+impl Shard {
     /// Looks at the connections through libfabric before a wait: those with news are served next.
     /// How long the wait may be, if they bound it.
     pub(super) fn look_at_links(&mut self) -> Option<Duration> {
         let (mut bound, mut news) = (None, Vec::new());
         for id in &self.links {
-            let Some(conn) = self.conns.get_mut(id) else {
+            let Some(session) = self.sessions.get_mut(id) else {
                 continue;
             };
-            let link = conn.stream.link();
-            match link.map_or(Wait::Any, |link| link.wait(false, conn.is_read())) {
+            let link = session.stream.link();
+            match link.map_or(Wait::Any, |link| link.wait(false, session.is_read())) {
                 Wait::Not => {
-                    conn.drained = false;
+                    session.drained = false;
                     news.push(*id);
                 }
                 Wait::AtMost(wait) => bound = Some(bound.map_or(wait, |least| wait.min(least))),

@@ -8,17 +8,17 @@ const ENDED_MIN: u32 = 256;
 
 /// Counts connections that end.
 #[derive(Default)]
-pub struct Memory {
+pub struct Trim {
     ended: u32,
 }
 
-impl Memory {
+impl Trim {
     /// A connection has ended.
     pub fn ended(&mut self) {
         self.ended = self.ended.saturating_add(1);
     }
 
-    /// Whether [`Memory::tidy`] has something to do.
+    /// Whether [`Trim::tidy`] has something to do.
     pub fn is_due(&self) -> bool {
         self.ended >= ENDED_MIN
     }

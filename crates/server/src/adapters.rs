@@ -1,0 +1,13 @@
+//! What stands between the forwarder's loop and the rest of the world, beside connections and
+//! storage: each of these owns its state, and the loop tells the forwarder what it brings.
+
+pub mod arrivals;
+pub mod gossip;
+pub mod jitter;
+pub mod kept;
+pub mod policy_changes;
+pub mod recording;
+pub mod seat_keeper;
+pub mod stuck;
+pub mod traffic;
+pub mod trim;

@@ -1,0 +1,261 @@
+//! The loop's side of all connections: which shard has which, the threads of the shards, and the
+//! messages on their way to and from them.
+
+use super::session::Session;
+use super::shard::{Shard, ShardThread, WAKER};
+use super::{ConnectionPolicy, HANDED_MAX, ToLoop, ToShard};
+use crate::adapters::traffic::{Published, Traffic};
+use crate::clock::Zero;
+use crate::reactor::mail::{Bell, Incoming, Outgoing, letter_box};
+use mio::{Poll, Waker};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tidegate_forward::ConnId;
+
+/// All connections, and the shards that have them.
+#[derive(Default)]
+pub struct Ports {
+    ports: BTreeMap<ConnId, Port>,
+    /// Connections of shard 0.
+    own: usize,
+    /// For shard 0.
+    to_own: Vec<ToShard>,
+    /// The other shards, from number 1 on.
+    threads: Vec<Thread>,
+    /// Shards that have sent everything since they were asked to.
+    flushed: usize,
+    /// The loop's thread's; None without other threads.
+    bell: Option<Arc<Bell>>,
+}
+
+struct Thread {
+    outgoing: Outgoing<ToShard>,
+    incoming: Incoming<ToLoop>,
+    /// Connections that it serves.
+    conns: usize,
+    traffic: Arc<Published>,
+    handle: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// One connection.
+struct Port {
+    shard: usize,
+    /// What is sent on it may be pages of a file.
+    takes_pages: bool,
+    /// Requests taken that the shard has not been told of.
+    taken: u32,
+    /// It was told to end at once; what still comes is thrown away.
+    cut: bool,
+}
+
+impl Ports {
+    /// No connection yet. Starts a thread for each shard but the first; `waker` is the loop's.
+    pub fn start(
+        shards: usize,
+        waker: &Arc<Waker>,
+        policy: &Arc<ConnectionPolicy>,
+        zero: Zero,
+    ) -> io::Result<Ports> {
+        let mut ports = Ports::default();
+        for number in 1..shards {
+            let own = ports.bell.get_or_insert_with(|| Bell::new(waker.clone()));
+            let poll = Poll::new()?;
+            let bell = Bell::new(Arc::new(Waker::new(poll.registry(), WAKER)?));
+            let (outgoing, theirs) = letter_box(bell.clone());
+            let (their_outgoing, incoming) = letter_box(own.clone());
+            let traffic = Arc::<Published>::default();
+            let shard = ShardThread {
+                shard: Shard::new(poll, policy.clone()),
+                bell,
+                incoming: theirs,
+                outgoing: their_outgoing,
+                published: traffic.clone(),
+                zero,
+            };
+            let thread = std::thread::Builder::new().name(format!("shard.{number}"));
+            ports.threads.push(Thread {
+                outgoing,
+                incoming,
+                conns: 0,
+                traffic,
+                handle: Some(thread.spawn(move || shard.run())?),
+            });
+        }
+        Ok(ports)
+    }
+
+    /// What ends the sleep of the loop's thread, if somebody but the system does.
+    pub fn bell(&self) -> Option<&Bell> {
+        self.bell.as_deref()
+    }
+
+    /// Whether a thread has handed something over.
+    pub fn has_mail(&self) -> bool {
+        self.threads.iter().any(|thread| thread.incoming.is_any())
+    }
+
+    /// Connections of all shards.
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// What the other threads have counted is added.
+    pub fn add_traffic(&self, traffic: &mut Traffic) {
+        for thread in &self.threads {
+            traffic.add(&thread.traffic.read());
+        }
+    }
+
+    /// Gives a new connection to the shard with the fewest; one through libfabric to shard 0, whose
+    /// thread alone registers memory with it.
+    pub fn serve(&mut self, session: Box<Session>) {
+        let takes_pages = session.stream.link().is_none();
+        let least = (0..self.threads.len()).min_by_key(|at| self.threads[*at].conns);
+        let least = least.filter(|at| takes_pages && self.threads[*at].conns < self.own);
+        let shard = least.map_or(0, |at| at + 1);
+        let port = Port {
+            shard,
+            takes_pages,
+            taken: 0,
+            cut: false,
+        };
+        self.ports.insert(session.id, port);
+        *self.conns_of(shard) += 1;
+        self.push(shard, ToShard::Serve(session));
+    }
+
+    /// A connection is gone. False if it was before.
+    pub fn closed(&mut self, conn: ConnId) -> bool {
+        let Some(port) = self.ports.remove(&conn) else {
+            return false;
+        };
+        *self.conns_of(port.shard) -= 1;
+        true
+    }
+
+    /// Whether what is sent on a connection may be pages of a file; None if its requests are taken
+    /// no more.
+    pub fn hears(&self, conn: ConnId) -> Option<bool> {
+        let port = self.ports.get(&conn).filter(|port| !port.cut)?;
+        Some(port.takes_pages)
+    }
+
+    /// A request of a connection was taken.
+    pub fn taken(&mut self, conn: ConnId) {
+        let Some(port) = self.ports.get_mut(&conn) else {
+            return;
+        };
+        port.taken += 1;
+        // Often enough that the shard hardly ever waits for it, seldom enough to cost nothing.
+        if port.taken >= HANDED_MAX / 2 {
+            let (taken, shard) = (std::mem::take(&mut port.taken), port.shard);
+            self.push(shard, ToShard::Taken(conn, taken));
+        }
+    }
+
+    /// Ends a connection at once.
+    pub fn cut(&mut self, conn: ConnId, reason: Box<str>) {
+        if let Some(port) = self.ports.get_mut(&conn) {
+            port.cut = true;
+        }
+        self.tell(conn, ToShard::Cut(conn, reason));
+    }
+
+    /// Tells the shard of a connection. Gives the message back if the connection is gone.
+    pub fn tell(&mut self, conn: ConnId, message: ToShard) -> Option<ToShard> {
+        match self.ports.get(&conn) {
+            Some(port) => {
+                self.push(port.shard, message);
+                None
+            }
+            None => Some(message),
+        }
+    }
+
+    /// Asks all shards to say when they have nothing left to send.
+    pub fn flush(&mut self) {
+        self.flushed = 0;
+        (0..=self.threads.len()).for_each(|shard| self.push(shard, ToShard::Flush));
+    }
+
+    /// A shard has said so.
+    pub fn flushed(&mut self) {
+        self.flushed += 1;
+    }
+
+    /// Whether all have.
+    pub fn are_flushed(&self) -> bool {
+        self.flushed > self.threads.len()
+    }
+
+    /// What shard 0 is to be told.
+    pub fn for_own(&mut self) -> &mut Vec<ToShard> {
+        &mut self.to_own
+    }
+
+    /// Hands over what the other shards are to be told.
+    pub fn hand_over(&mut self) {
+        for thread in &mut self.threads {
+            thread.outgoing.hand_over();
+        }
+    }
+
+    /// How many threads there are beside the loop's.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Takes what a thread has handed over; `into` must be empty. An error is that of a thread that
+    /// has ended.
+    pub fn take(&mut self, thread: usize, into: &mut Vec<ToLoop>) -> io::Result<()> {
+        let thread = &mut self.threads[thread];
+        let ended = thread.incoming.is_ended();
+        thread.incoming.take(into);
+        match ended {
+            true => Err(thread.failed()),
+            false => Ok(()),
+        }
+    }
+
+    fn push(&mut self, shard: usize, message: ToShard) {
+        match shard {
+            0 => self.to_own.push(message),
+            number => self.threads[number - 1].outgoing.push(message),
+        }
+    }
+
+    fn conns_of(&mut self, shard: usize) -> &mut usize {
+        match shard {
+            0 => &mut self.own,
+            number => &mut self.threads[number - 1].conns,
+        }
+    }
+}
+
+impl Thread {
+    /// Why it has ended; a panic goes on here.
+    fn failed(&mut self) -> io::Error {
+        let joined = self.handle.take().map(JoinHandle::join);
+        match joined {
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            Some(Ok(Err(error))) => error,
+            Some(Ok(Ok(()))) | None => io::Error::other("a thread of connections has ended"),
+        }
+    }
+}
+
+impl Drop for Ports {
+    /// Ends the threads, which wait for nothing else.
+    fn drop(&mut self) {
+        for thread in &mut self.threads {
+            thread.outgoing.push(ToShard::End);
+            thread.outgoing.hand_over();
+        }
+        for thread in &mut self.threads {
+            // A panic there has been its own report.
+            let _ = thread.handle.take().map(JoinHandle::join);
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! A shard: the epoll and the connections of one thread, and which of them have something to do.
+
+use super::session::{Session, Turn};
+use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
+use crate::adapters::traffic::{Published, Traffic};
+use crate::clock::Zero;
+use crate::reactor::mail::{Bell, Incoming, Outgoing};
+use crate::reactor::output::Body;
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_forward::{ConnId, GOODBYE, NOT_JOINED, SESSION_OVER, SlotId};
+use tidegate_net::Spin;
+use tidegate_sched::Time;
+use tidegate_wire::Reply;
+use tracing::{debug, warn};
+
+/// The token of a thread's waker.
+pub const WAKER: Token = Token(0);
+/// The token of the first connection; those below are for what else a thread watches.
+pub const CONNS: usize = 1024;
+/// Between two looks at the connections that may be stalled.
+pub const SCAN_NS: u64 = 1_000_000_000;
+
+/// One thread's connections.
+pub struct Shard {
+    poll: Poll,
+    pub(super) sessions: BTreeMap<ConnId, Session>,
+    /// Those of them that are through libfabric.
+    pub(super) links: BTreeSet<ConnId>,
+    /// Connections that may have something to read, in turn.
+    ready: VecDeque<ConnId>,
+    /// Connections that may go on in this pass: there is a buffer for their payload.
+    resumed: VecDeque<ConnId>,
+    /// Connections that have something to send.
+    dirty: Vec<ConnId>,
+    sent: Vec<SlotId>,
+    spin: Spin,
+    flush_asked: bool,
+    /// Its thread is to end.
+    ended: bool,
+    /// For the forwarder's loop, and what else connections have in common.
+    pub sink: RequestSink,
+}
+
+impl Shard {
+    /// No connection yet.
+    pub fn new(poll: Poll, policy: Arc<ConnectionPolicy>) -> Shard {
+        Shard {
+            poll,
+            sessions: BTreeMap::new(),
+            links: BTreeSet::new(),
+            ready: VecDeque::new(),
+            resumed: VecDeque::new(),
+            dirty: Vec::new(),
+            sent: Vec::new(),
+            spin: Spin::default(),
+            flush_asked: false,
+            ended: false,
+            sink: RequestSink {
+                now: Time(0),
+                traffic: Traffic::default(),
+                policy,
+                messages: Vec::new(),
+            },
+        }
+    }
+
+    /// Waits for events or mail, for a moment awake. `bell` is what mail rings, if any can come.
+    pub fn wait(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        bell: Option<&Bell>,
+        has_mail: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let timeout = [timeout, self.look_at_links()].into_iter().flatten().min();
+        let timeout = match self.ready.is_empty() && self.resumed.is_empty() {
+            true => timeout,
+            false => Some(Duration::ZERO),
+        };
+        let poll = &mut self.poll;
+        let look = || {
+            // What is wrong, the wait will say.
+            let looked = poll.poll(events, Some(Duration::ZERO));
+            looked.is_ok() && !events.is_empty() || has_mail()
+        };
+        // Looking is not counted: it takes the place of sleep.
+        let wait = timeout.unwrap_or(Duration::MAX);
+        if !wait.is_zero() && self.spin.look(wait, look) {
+            return Ok(());
+        }
+        self.sink.traffic.waits += 1;
+        if let Some(bell) = bell {
+            bell.doze();
+        }
+        let timeout = match has_mail() {
+            true => Some(Duration::ZERO),
+            false => timeout,
+        };
+        let waited = self.poll.poll(events, timeout);
+        if let Some(bell) = bell {
+            bell.woke();
+        }
+        match waited {
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it has no connection.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Notes what happened on a connection, or that the thread was woken.
+    pub fn note(&mut self, event: &Event) {
+        let number = event.token().0;
+        if event.token() == WAKER {
+            self.sink.traffic.wakes += 1;
+        }
+        if number < CONNS {
+            return;
+        }
+        let id = ConnId((number - CONNS) as u64);
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if let Some(link) = session.stream.link() {
+            link.woken();
+        }
+        let hung_up = event.is_read_closed() || event.is_error();
+        if event.is_readable() || hung_up {
+            session.hung_up |= hung_up;
+            session.drained = false;
+            if !std::mem::replace(&mut session.in_ready, true) {
+                self.ready.push_back(id);
+            }
+        }
+        if event.is_writable() && !std::mem::replace(&mut session.in_dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// The connection may have something to read.
+    pub(super) fn mark_ready(&mut self, id: ConnId) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && !session.in_ready
+        {
+            session.in_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// The connection has something to send, or ends when it has not.
+    fn mark_dirty(&mut self, id: ConnId) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && !session.in_dirty
+        {
+            session.in_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Does what the forwarder's loop asks for. True if it asked for anything.
+    pub fn take(&mut self, messages: &mut Vec<ToShard>) -> bool {
+        let any = !messages.is_empty();
+        for message in messages.drain(..) {
+            self.perform(message);
+        }
+        any
+    }
+
+    /// Does what a message says of one connection, if that is still there.
+    fn perform(&mut self, message: ToShard) {
+        match message {
+            ToShard::Serve(session) => self.add(*session),
+            ToShard::Taken(id, count) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.handed -= count;
+                    self.mark_ready(id);
+                }
+            }
+            ToShard::Payload {
+                conn: id,
+                request,
+                slot,
+                buffer,
+            } => {
+                let now = self.sink.now;
+                let Some(session) = self.sessions.get_mut(&id) else {
+                    return;
+                };
+                match session.buffer_came(request, slot, buffer, now) {
+                    Ok(()) => self.resumed.push_back(id),
+                    Err(reason) => self.close(id, Some(&reason)),
+                }
+            }
+            ToShard::Answer {
+                conn,
+                op,
+                reply,
+                body,
+            } => self.answer(conn, op, &reply, body),
+            ToShard::Close(id, reason) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.closing.get_or_insert(reason);
+                    self.mark_dirty(id);
+                }
+            }
+            ToShard::Cut(id, reason) => self.close(id, Some(&reason)),
+            ToShard::Flush => self.flush_asked = true,
+            ToShard::End => self.ended = true,
+        }
+    }
+
+    fn add(&mut self, mut session: Session) {
+        let id = session.id;
+        session.begin(self.sink.now);
+        let token = Token(CONNS + id.0 as usize);
+        if let Err(error) = session.stream.register(self.poll.registry(), token) {
+            warn!(%error, "connection refused");
+            return self.sink.messages.push(ToLoop::Closed(id));
+        }
+        if session.stream.link().is_some() {
+            self.links.insert(id);
+        }
+        self.sessions.insert(id, session);
+        self.mark_ready(id);
+        self.mark_dirty(id);
+    }
+
+    fn answer(&mut self, id: ConnId, op: u8, reply: &Reply, body: Body) {
+        let now = self.sink.now;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return self.drop_body(body);
+        };
+        match session.put(now, op, reply, &body) {
+            Ok(true) => return,
+            Ok(false) => session.answer(now, op, reply, body),
+            Err(reason) => {
+                session.closing.get_or_insert(reason.into());
+                self.drop_body(body);
+            }
+        }
+        self.mark_dirty(id);
+    }
+
+    /// The payload of a reply goes nowhere.
+    fn drop_body(&mut self, body: Body) {
+        if let Body::Payload(payload) = body {
+            let slot = payload.slot;
+            drop(payload);
+            self.sink.messages.push(ToLoop::Sent(slot));
+        }
+    }
+
+    /// Reads each connection that may have something, as far as its part of the pass goes.
+    pub fn serve(&mut self) {
+        while let Some(id) = self.resumed.pop_front() {
+            self.mark_ready(id);
+        }
+        for _ in 0..self.ready.len() {
+            let id = self.ready.pop_front().expect("its length was counted");
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.in_ready = false;
+                session.begin_turn();
+                self.serve_one(id);
+            }
+        }
+    }
+
+    /// Goes on with connections whose payload has a buffer now; those that have had their part of
+    /// the pass wait for the next one. True if there were any.
+    pub fn serve_resumed(&mut self) -> bool {
+        let any = !self.resumed.is_empty();
+        while let Some(id) = self.resumed.pop_front() {
+            match self.sessions.get(&id) {
+                Some(session) if session.has_had_its_turn() => self.mark_ready(id),
+                _ => self.serve_one(id),
+            }
+        }
+        any
+    }
+
+    fn serve_one(&mut self, id: ConnId) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let sink = &mut self.sink;
+        let turn = session
+            .take_moved(sink)
+            .and_then(|()| session.receive(sink));
+        sink.traffic.copied_bytes += session.reader.rest();
+        let to_send = !session.outbox.is_empty() || session.closing.is_some();
+        match turn {
+            Ok(Turn::Later) => {}
+            Ok(Turn::Again) => self.mark_ready(id),
+            Ok(Turn::End) => return self.close(id, None),
+            Err(reason) => return self.close(id, Some(&reason)),
+        }
+        if to_send {
+            self.mark_dirty(id);
+        }
+    }
+
+    /// Sends on every connection that has something to send.
+    pub fn flush(&mut self) {
+        while let Some(id) = self.dirty.pop() {
+            let Some(session) = self.sessions.get_mut(&id) else {
+                continue;
+            };
+            session.in_dirty = false;
+            let result = session.flush(&mut self.sink, &mut self.sent);
+            let heard_again = session.unheard && !session.outbox.is_full();
+            session.unheard &= !heard_again;
+            let now = self.sink.now;
+            let over = session.closing.is_some() && session.outbox.is_empty();
+            let over = over && session.is_heard(now);
+            let closing = session.closing.take_if(|_| over);
+            self.tell_sent();
+            let reason = match (result, closing) {
+                (Err(error), _) => format!("sending: {error}").into(),
+                (Ok(()), Some(reason)) => reason,
+                (Ok(()), None) => {
+                    if heard_again {
+                        self.mark_ready(id);
+                    }
+                    continue;
+                }
+            };
+            self.close(id, Some(&reason));
+        }
+        if self.flush_asked && self.sessions.values().all(Session::is_flushed) {
+            self.flush_asked = false;
+            self.sink.messages.push(ToLoop::Flushed);
+        }
+    }
+
+    /// Ends the connections that have kept others waiting for too long.
+    pub fn close_stalled(&mut self) {
+        let (now, limit_ns) = (self.sink.now, self.sink.policy.stall_ns_max);
+        let sessions = self.sessions.iter();
+        let stalled: Vec<_> = sessions
+            .filter_map(|(id, session)| Some((*id, session.stalled(now, limit_ns)?)))
+            .collect();
+        for (id, reason) in stalled {
+            self.close(id, Some(reason));
+        }
+    }
+
+    /// Ends a connection at once. A reason makes it a warning, unless it is the client's goodbye.
+    fn close(&mut self, id: ConnId, reason: Option<&str>) {
+        let Some(mut session) = self.sessions.remove(&id) else {
+            return;
+        };
+        match reason {
+            Some(reason @ (GOODBYE | SESSION_OVER | NOT_JOINED)) => {
+                debug!(peer = session.peer, reason, "session closed");
+            }
+            Some(reason) => warn!(peer = session.peer, reason, "session closed"),
+            None => debug!(peer = session.peer, "connection ended"),
+        }
+        session.stream.deregister(self.poll.registry());
+        self.links.remove(&id);
+        session.outbox.drop_all(&mut self.sent);
+        if let Some(memory) = &mut session.rdma {
+            memory.drop_all(&mut self.sent);
+        }
+        // With it go its buffers, before anybody hears that they are free.
+        drop(session);
+        self.tell_sent();
+        self.sink.messages.push(ToLoop::Closed(id));
+    }
+
+    fn tell_sent(&mut self) {
+        let sent = self.sent.drain(..).map(ToLoop::Sent);
+        self.sink.messages.extend(sent);
+    }
+}
+
+/// What a thread needs to serve a shard of its own.
+pub struct ShardThread {
+    /// Without connections.
+    pub shard: Shard,
+    /// Its bell.
+    pub bell: Arc<Bell>,
+    /// From the forwarder's loop.
+    pub incoming: Incoming<ToShard>,
+    /// To it.
+    pub outgoing: Outgoing<ToLoop>,
+    /// Where its counts can be read.
+    pub published: Arc<Published>,
+    /// Zero of the forwarder's time.
+    pub zero: Zero,
+}
+
+impl ShardThread {
+    /// Serves the shard until the forwarder's loop ends it.
+    pub fn run(self) -> io::Result<()> {
+        let ShardThread {
+            mut shard,
+            bell,
+            incoming,
+            mut outgoing,
+            published,
+            zero,
+        } = self;
+        let mut events = Events::with_capacity(256);
+        let mut messages = Vec::new();
+        let mut scan_at = Time(0);
+        while !shard.ended {
+            let timeout = (!shard.is_empty()).then_some(Duration::from_nanos(SCAN_NS));
+            let has_mail = || incoming.is_any();
+            shard.wait(&mut events, timeout, Some(&bell), has_mail)?;
+            shard.sink.now = zero.time();
+            events.iter().for_each(|event| shard.note(event));
+            shard.ended = incoming.is_ended();
+            incoming.take(&mut messages);
+            shard.take(&mut messages);
+            // Replies first: while they go out, nothing that came waits to be handed over.
+            shard.flush();
+            shard.serve();
+            shard.flush();
+            if shard.sink.now >= scan_at {
+                scan_at = shard.sink.now + SCAN_NS;
+                shard.close_stalled();
+            }
+            published.publish(&shard.sink.traffic);
+            for message in shard.sink.messages.drain(..) {
+                outgoing.push(message);
+            }
+            outgoing.hand_over();
+        }
+        Ok(())
+    }
+}

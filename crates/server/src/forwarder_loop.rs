@@ -1,0 +1,558 @@
+//! The forwarder's loop: the thread that owns the [`Forwarder`], and what belongs to it: storage,
+//! seats, gossip, the trace, and shard 0 of the connections.
+//!
+//! Each pass reads the clock once, takes what has happened, tells the forwarder, does what the
+//! forwarder asks, and has the shards send what is to be sent. A connection that has more to say
+//! than its part of a pass waits for the next one.
+
+mod admission;
+
+use crate::adapters::arrivals::Arrivals;
+use crate::adapters::gossip::Gossip;
+use crate::adapters::jitter::Jitter;
+use crate::adapters::policy_changes::PolicyChanges;
+use crate::adapters::recording::Recording;
+use crate::adapters::seat_keeper::SeatKeeper;
+use crate::adapters::stuck::Stuck;
+use crate::adapters::traffic::host_counts;
+use crate::adapters::trim::Trim;
+use crate::clock::Zero;
+use crate::connections::acceptor::Acceptor;
+use crate::connections::ports::Ports;
+use crate::connections::shard::{CONNS, SCAN_NS, Shard, WAKER};
+use crate::connections::{ConnectionPolicy, ToLoop, ToShard};
+use crate::reactor::output::Body;
+use crate::reactor::transport::Listener;
+use crate::storage::{Completion, Slots, Storage};
+use admission::{Admission, Came};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidegate_forward::{ConnId, Forwarder, Input, Output, SlotId};
+use tidegate_net::Secret;
+use tidegate_sched::Time;
+use tidegate_wire::{Op, Reply, Request};
+use tracing::info;
+
+const LISTENERS: usize = 1;
+const JITTER: usize = CONNS - 1;
+const STORAGE: usize = CONNS - 2;
+
+/// How long a drain may take.
+const DRAIN_NS_MAX: u64 = 30_000_000_000;
+
+/// Stops a forwarder's loop from another thread.
+#[derive(Clone)]
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl Stop {
+    /// Asks the loop to drain and end. Does not wait.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        // The loop is gone when this fails, which is what was asked for.
+        let _ = self.waker.wake();
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+}
+
+/// What a forwarder's loop works with, all of it ready.
+pub struct Parts {
+    /// Bound sockets.
+    pub listeners: Vec<Listener>,
+    /// The forwarder.
+    pub forwarder: Forwarder,
+    /// Where jobs run.
+    pub storage: Box<dyn Storage>,
+    /// Memory of payload, shared with storage.
+    pub slots: Slots,
+    /// The seats' locks and tables.
+    pub seats: SeatKeeper,
+    /// Policy and rules of shares that come at run time.
+    pub policy_changes: PolicyChanges,
+    /// For TCP connections; None accepts any.
+    pub secret: Option<Secret>,
+    /// Largest payload of one frame.
+    pub payload_max: u32,
+    /// Connections at once.
+    pub conns_max: usize,
+    /// A connection that keeps others waiting this long is closed.
+    pub stall_ns_max: u64,
+    /// Threads that serve connections, the loop's among them.
+    pub reactors: usize,
+    /// Memory that clients offer is taken.
+    pub shared_memory: bool,
+    /// The process kills itself when it accepts this request.
+    pub kill_at_request: Option<u64>,
+    /// Delays on purpose.
+    pub jitter: Option<Jitter>,
+    /// Zero of the forwarder's time.
+    pub zero: Zero,
+    /// Where requests are recorded, if they are.
+    pub recording: Option<Recording>,
+    /// What forwarders tell each other.
+    pub gossip: Gossip,
+}
+
+/// The loop. Made in one thread, run in any.
+pub struct ForwarderLoop {
+    forwarder: Forwarder,
+    /// The time of this pass.
+    now: Time,
+    zero: Zero,
+    /// Shard 0.
+    shard: Shard,
+    ports: Ports,
+    /// Room for what other threads hand over.
+    from_threads: Vec<ToLoop>,
+    /// How many shards there are to be.
+    shards: usize,
+    admission: Admission,
+    arrivals: Arrivals,
+    storage: Box<dyn Storage>,
+    completions: Vec<Completion>,
+    seats: SeatKeeper,
+    policy_changes: PolicyChanges,
+    gossip: Gossip,
+    recording: Option<Recording>,
+    policy: Arc<ConnectionPolicy>,
+    acceptor: Acceptor,
+    trim: Trim,
+    stuck: Stuck,
+    scan_at: Time,
+    stop: Stop,
+    drain_until: Option<Time>,
+    drained: bool,
+}
+
+impl ForwarderLoop {
+    /// A poll and its waker, which the storage needs before the loop is made.
+    pub fn poll() -> io::Result<(Poll, Arc<Waker>)> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        Ok((poll, waker))
+    }
+
+    /// A loop that starts when [`ForwarderLoop::run`] is called.
+    pub fn new(poll: Poll, waker: Arc<Waker>, parts: Parts) -> io::Result<ForwarderLoop> {
+        let watch = |fd: Option<i32>, token: usize| match fd {
+            Some(fd) => {
+                let (source, token) = (&mut SourceFd(&fd), Token(token));
+                poll.registry().register(source, token, Interest::READABLE)
+            }
+            None => Ok(()),
+        };
+        watch(parts.jitter.as_ref().map(Jitter::wake_fd), JITTER)?;
+        watch(parts.storage.wake_fd(), STORAGE)?;
+        let policy = Arc::new(ConnectionPolicy {
+            secret: parts.secret,
+            shared_memory: parts.shared_memory,
+            stall_ns_max: parts.stall_ns_max,
+        });
+        let (payload_max, conns_max) = (parts.payload_max, parts.conns_max);
+        let mut acceptor = Acceptor::new(parts.listeners, policy.clone(), payload_max, conns_max);
+        acceptor.register(poll.registry(), LISTENERS)?;
+        Ok(ForwarderLoop {
+            forwarder: parts.forwarder,
+            now: Time(0),
+            zero: parts.zero,
+            shard: Shard::new(poll, policy.clone()),
+            ports: Ports::default(),
+            from_threads: Vec::new(),
+            shards: parts.reactors,
+            admission: Admission::new(parts.slots),
+            arrivals: Arrivals::new(parts.jitter, parts.kill_at_request),
+            storage: parts.storage,
+            completions: Vec::new(),
+            seats: parts.seats,
+            policy_changes: parts.policy_changes,
+            gossip: parts.gossip,
+            recording: parts.recording,
+            policy,
+            acceptor,
+            trim: Trim::default(),
+            stuck: Stuck::default(),
+            scan_at: Time(0),
+            stop: Stop {
+                asked: Arc::default(),
+                waker,
+            },
+            drain_until: None,
+            drained: false,
+        })
+    }
+
+    /// Stops this loop from elsewhere.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// The scheduler's policy that is followed, in words.
+    pub fn policy(&self) -> Box<str> {
+        self.forwarder.policy_in_force()
+    }
+
+    /// Serves until it is stopped and drained. True if the drain ended in time.
+    pub fn run(mut self) -> io::Result<bool> {
+        let mut events = Events::with_capacity(256);
+        let started = Ports::start(self.shards, &self.stop.waker, &self.policy, self.zero);
+        self.ports = started.map_err(|error| {
+            let what = format!("starting {} reactors: {error}", self.shards);
+            io::Error::new(error.kind(), what)
+        })?;
+        self.tick();
+        self.settle();
+        loop {
+            self.wait(&mut events)?;
+            self.tick();
+            for event in events.iter() {
+                match event.token().0 {
+                    JITTER | STORAGE => {}
+                    number if (LISTENERS..CONNS).contains(&number) => {
+                        self.accept(number - LISTENERS);
+                    }
+                    _ => self.shard.note(event),
+                }
+            }
+            self.pass()?;
+            self.arrivals.arm(self.zero)?;
+            if let Some(why) = self.storage.failure().or_else(|| self.seats.failure()) {
+                self.end_recording();
+                // Its threads may wait for a back end that never answers.
+                std::mem::forget(self.storage);
+                return Err(io::Error::other(why));
+            }
+            match self.ended() {
+                None => {}
+                Some(true) => {
+                    self.storage.shutdown();
+                    self.end_recording();
+                    return Ok(true);
+                }
+                Some(false) => {
+                    self.end_recording();
+                    // A thread that hangs in the back end cannot be waited for.
+                    std::mem::forget(self.storage);
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Reads the clock: once a pass, and when jobs were done meanwhile.
+    fn tick(&mut self) {
+        self.now = self.zero.time();
+        self.shard.sink.now = self.now;
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.forwarder.handle(self.now, input);
+    }
+
+    /// Everything of a pass but new events.
+    fn pass(&mut self) -> io::Result<()> {
+        if self.stop.is_asked() && self.drain_until.is_none() {
+            info!("stopping: finishing what was accepted");
+            self.drain_until = Some(self.now + DRAIN_NS_MAX);
+            self.acceptor.close();
+            self.tell(Input::Drain);
+        }
+        for listener in self.acceptor.again(self.now) {
+            self.accept(listener);
+        }
+        self.take_completions();
+        for given in self.gossip.heard() {
+            self.tell(Input::Heard(given));
+        }
+        for input in self.seats.turn(self.now) {
+            self.tell(input);
+        }
+        for input in self.policy_changes.turn() {
+            self.tell(input);
+        }
+        self.take_from_threads()?;
+        self.serve_own();
+        self.take_delayed();
+        self.settle();
+        if self.now >= self.scan_at {
+            self.scan_at = self.now + SCAN_NS;
+            self.shard.close_stalled();
+            self.settle();
+            self.trim.tidy();
+            self.stuck.look(self.storage.oldest());
+        }
+        Ok(())
+    }
+
+    /// Waits for events, for a moment awake, until the next time that is due.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = self.timeout();
+        let ports = &self.ports;
+        self.shard
+            .wait(events, timeout, ports.bell(), || ports.has_mail())
+    }
+
+    /// How long the next poll may sleep.
+    fn timeout(&self) -> Option<Duration> {
+        // Once more after the last of them has gone.
+        let scan =
+            !self.shard.is_empty() || self.trim.is_due() || self.storage.counts().pending > 0;
+        let scan = scan.then_some(self.scan_at);
+        let times = [
+            self.forwarder.wake_at(),
+            self.seats.wake_at(),
+            self.acceptor.again_at(),
+            self.drain_until,
+            scan,
+        ];
+        let at = times.into_iter().flatten().min()?;
+        let now = self.zero.time();
+        // Rounded up: a poll that ends just before its time would spin.
+        Some(Duration::from_nanos(
+            at.since(now).next_multiple_of(1_000_000),
+        ))
+    }
+
+    /// Whether the loop is over, and if so whether all that was accepted is done.
+    fn ended(&mut self) -> Option<bool> {
+        let until = self.drain_until?;
+        if self.drained && self.ports.are_flushed() {
+            return Some(true);
+        }
+        (self.now >= until).then_some(false)
+    }
+
+    fn accept(&mut self, listener: usize) {
+        while let Some((session, peer)) = self.acceptor.accept(listener, self.ports.len(), self.now)
+        {
+            let conn = session.id;
+            self.tell(Input::Connected { conn, peer });
+            self.ports.serve(session);
+        }
+    }
+
+    /// Serves what came on shard 0, until nothing more follows in this pass.
+    fn serve_own(&mut self) {
+        self.shard.take(self.ports.for_own());
+        self.shard.serve();
+        loop {
+            self.take_from_own();
+            self.shard.take(self.ports.for_own());
+            if !self.shard.serve_resumed() {
+                return;
+            }
+        }
+    }
+
+    /// Takes what shard 0 has to say. True if there was something.
+    fn take_from_own(&mut self) -> bool {
+        let mut messages = std::mem::take(&mut self.shard.sink.messages);
+        let any = !messages.is_empty();
+        for message in messages.drain(..) {
+            self.take(message);
+        }
+        self.shard.sink.messages = messages;
+        any
+    }
+
+    /// Takes what the other shards have to say. An error is that of a thread that has ended.
+    fn take_from_threads(&mut self) -> io::Result<()> {
+        for thread in 0..self.ports.threads() {
+            let mut messages = std::mem::take(&mut self.from_threads);
+            let taken = self.ports.take(thread, &mut messages);
+            for message in messages.drain(..) {
+                self.take(message);
+            }
+            self.from_threads = messages;
+            taken?;
+        }
+        Ok(())
+    }
+
+    /// What a shard has to say.
+    fn take(&mut self, message: ToLoop) {
+        match message {
+            ToLoop::Request {
+                conn,
+                request,
+                shared,
+            } => {
+                if matches!(request.op, Op::Status) {
+                    self.tell_counts();
+                }
+                self.request_came(conn, Came { request, shared });
+            }
+            ToLoop::PayloadReceived {
+                conn,
+                request,
+                slot,
+            } => self.received(conn, request, Some(slot)),
+            ToLoop::Sent(slot) => self.sent(slot),
+            ToLoop::Closed(conn) => {
+                if self.ports.closed(conn) {
+                    self.arrivals.closed(conn);
+                    self.admission.closed(conn);
+                    self.trim.ended();
+                    self.tell(Input::Closed { conn });
+                }
+            }
+            ToLoop::Flushed => self.ports.flushed(),
+        }
+    }
+
+    /// A request is complete: the forwarder has it, or has it when its delay is over.
+    fn received(&mut self, conn: ConnId, request: Box<Request>, slot: Option<SlotId>) {
+        if let Some(request) = self.arrivals.came(self.now, conn, request, slot) {
+            self.arrived(conn, request, slot);
+        }
+    }
+
+    /// Hands over the delayed requests that are due.
+    fn take_delayed(&mut self) {
+        while let Some(held) = self.arrivals.take(self.now) {
+            self.arrived(held.conn, held.request, held.slot);
+        }
+    }
+
+    fn arrived(&mut self, conn: ConnId, request: Box<Request>, slot: Option<SlotId>) {
+        let request = *request;
+        self.tell(Input::Received {
+            conn,
+            request,
+            slot,
+        });
+    }
+
+    /// Does what is asked and sends what is to be sent, until nothing more follows from it.
+    fn settle(&mut self) {
+        loop {
+            let mut went_on = false;
+            while let Some(output) = self.forwarder.poll(self.now) {
+                self.perform(output);
+                went_on = true;
+            }
+            self.storage.flush();
+            went_on |= self.take_completions();
+            self.ports.hand_over();
+            self.shard.take(self.ports.for_own());
+            self.shard.flush();
+            went_on |= self.take_from_own();
+            went_on |= self.admit_waiting();
+            if !went_on {
+                return;
+            }
+        }
+    }
+
+    /// Tells the forwarder which jobs have ended. True if there were any.
+    fn take_completions(&mut self) -> bool {
+        self.storage.completions(&mut self.completions);
+        if self.storage.failure().is_some() {
+            // What ends now may be told by another forwarder; the loop ends after this pass.
+            self.completions.clear();
+            return false;
+        }
+        let ended = !self.completions.is_empty();
+        if ended {
+            // Some have taken their time on this thread.
+            self.tick();
+        }
+        for Completion { job, result } in self.completions.drain(..) {
+            let input = Input::Finished { job, result };
+            self.forwarder.handle(self.now, input);
+        }
+        ended
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Send {
+                conn,
+                op,
+                reply,
+                slot,
+            } => self.send(conn, op, reply, slot),
+            Output::Free { slot } => self.admission.free(slot),
+            Output::Start { job, work } => self.storage.submit(job, work),
+            Output::TakeSeat { seat } => {
+                if let Some(input) = self.seats.take(self.now, seat) {
+                    self.tell(input);
+                }
+            }
+            Output::ReleaseSeat { seat } => self.seats.release(seat),
+            Output::Close { conn, reason } => {
+                self.ports.tell(conn, ToShard::Close(conn, reason));
+            }
+            Output::Tell(given) => self.gossip.tell(given),
+            Output::Log { text } => info!("{text}"),
+            Output::ParsePolicy { policy, text, keep } => {
+                if let Some(input) = self.policy_changes.parse_policy(policy, &text, keep) {
+                    self.tell(input);
+                }
+            }
+            Output::ParseShares { policy, text, keep } => {
+                if let Some(input) = self.policy_changes.parse_shares(policy, &text, keep) {
+                    self.tell(input);
+                }
+            }
+            Output::Served(served) => {
+                if let Some(recording) = &mut self.recording {
+                    recording.record(&served);
+                }
+            }
+            Output::Reclaimed { seat } => self.seats.reclaimed(seat),
+            Output::Drained => {
+                self.drained = true;
+                self.ports.flush();
+            }
+        }
+    }
+
+    fn send(&mut self, conn: ConnId, op: u8, reply: Reply, slot: Option<SlotId>) {
+        let body = self.admission.body(slot, reply.payload_len);
+        // What storage has put into shared memory is the client's by now.
+        let done = matches!(body, Body::Shared(_));
+        let message = ToShard::Answer {
+            conn,
+            op,
+            reply,
+            body,
+        };
+        let unsent = self.ports.tell(conn, message).is_some();
+        if let Some(slot) = slot.filter(|_| done || unsent) {
+            self.sent(slot);
+        }
+    }
+
+    /// The bytes of a reply are out, or will never be.
+    fn sent(&mut self, slot: SlotId) {
+        self.admission.sent(slot);
+        self.tell(Input::Sent { slot });
+    }
+
+    /// Tells the forwarder what there is to count, for whoever asks for the status.
+    fn tell_counts(&mut self) {
+        if let Some(recording) = &self.recording {
+            let recorded = recording.counts();
+            self.tell(Input::Recorded(recorded));
+        }
+        let mut traffic = self.shard.sink.traffic;
+        self.ports.add_traffic(&mut traffic);
+        let counts = host_counts(&traffic, &self.storage.counts(), self.stuck.oldest());
+        self.tell(Input::Counted(counts));
+    }
+
+    fn end_recording(&mut self) {
+        if let Some(recording) = self.recording.take() {
+            recording.end();
+        }
+    }
+}
