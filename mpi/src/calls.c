@@ -110,9 +110,9 @@ void call_begins(struct going *going, MPI_File handle, const MPI_Offset *offset,
         hint.first = (uint64_t)it.first;
         hint.last = (uint64_t)it.last;
         hint.step = (uint64_t)it.step;
-        hint.tail_us = it.tail_us;
-        hint.tail_max_us = it.tail_max_us;
-        hint.tail_rank = it.tail_rank;
+        hint.shuffle_us = it.shuffle_us;
+        hint.shuffle_max_us = it.shuffle_max_us;
+        hint.shuffle_rank = it.shuffle_rank;
         hint.flags = HINT_PREDICTED;
     } else {
         // Wherever its I/O goes, it is this operation's, since nothing else is done meanwhile.

@@ -215,15 +215,15 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
     bandwidths->gamma_us = all[2] > 0 ? all[2] : 2;
 }
 
-uint32_t cost_tail_us(const struct bandwidths *bandwidths, const struct shuffle *shuffle,
-                      int printed) {
+uint32_t cost_shuffle_us(const struct bandwidths *bandwidths, const struct shuffle *shuffle,
+                         int printed) {
     int64_t intra_bytes = printed ? shuffle->intra_max : shuffle->intra;
     int64_t inter_bytes = printed ? shuffle->inter_max : shuffle->inter;
     double intra = (double)intra_bytes / bandwidths->intra_mbps;
     double inter = (double)inter_bytes / bandwidths->inter_mbps;
-    double tail;
+    double us;
     if (shuffle->intra == 0 && shuffle->inter == 0) return 0;
-    tail = (intra > inter ? intra : inter) + bandwidths->gamma_us;
+    us = (intra > inter ? intra : inter) + bandwidths->gamma_us;
     // Rounded up: a shuffle never costs nothing.
-    return tail < UINT32_MAX - 1 ? (uint32_t)tail + 1 : UINT32_MAX;
+    return us < UINT32_MAX - 1 ? (uint32_t)us + 1 : UINT32_MAX;
 }

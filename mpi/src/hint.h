@@ -13,13 +13,13 @@ struct tidegate_hint {
     uint64_t stamp_ns;        // when it began, for all ranks the same
     uint64_t first, last;     // bytes of the file
     uint64_t step;            // steps begin at first + i*step
-    uint32_t tail_us;         // work that follows its requests
+    uint32_t shuffle_us;      // work that follows its requests
     uint32_t flags;           // HINT_
     // Answered: of this open file so far.
     uint64_t hinted;   // requests that carried hints
     uint64_t off_grid; // that should have fitted, and did not
-    // Told: the longest tail of all parts of the operation, and how many parts have a longer one.
-    uint32_t tail_max_us, tail_rank;
+    // Told: the longest shuffle of all parts of the operation, and how many parts have a longer one.
+    uint32_t shuffle_max_us, shuffle_rank;
 };
 
 // While it is there, every request has to fit: nothing else is done on this file meanwhile.

@@ -22,7 +22,7 @@ struct record {
     struct span span; // first, as domains_interleaved expects it
     int64_t key;      // the shape of its access
     int64_t flags, size, stamp_ns;
-    int64_t tail_us; // of the call before this one
+    int64_t shuffle_us; // of the call before this one
 };
 enum { RECORD_WORDS = sizeof(struct record) / sizeof(int64_t) };
 enum { FLAG_UNUSABLE = 1, FLAG_SPREAD = 2, FLAG_SPARSE = 4 };
@@ -40,8 +40,8 @@ struct result {
     struct span touched;
     int64_t moved;
     struct shuffle shuffle;
-    uint32_t tail_us, tail_max_us;
-    uint16_t tail_rank;
+    uint32_t shuffle_us, shuffle_max_us;
+    uint16_t shuffle_rank;
     int64_t *from; // bytes of each rank
 };
 
@@ -51,7 +51,7 @@ struct predictor {
     int rank, ranks;
     int aggregator; // index of this rank, -1: none
     int readable;   // the hints were read again without an error
-    int printed;    // the tail by the printed equation
+    int printed;    // the shuffle by the printed equation
     struct tuning tuning;
     struct view view;
     struct bandwidths bandwidths;
@@ -61,7 +61,7 @@ struct predictor {
     struct piece *sent, *received;
     unsigned char *touched, *touched_all; // a bit a step
     struct result shapes[SHAPES], dense, *last;
-    struct result *unranked; // whose tail the others learn with the next call's record
+    struct result *unranked; // whose shuffle the others learn with the next call's record
     struct shuffle *shuffles;
     int next_shape;
     long hits, misses;
@@ -91,7 +91,7 @@ static int allocated(struct predictor *it) {
 
 struct predictor *predictor_open(MPI_File file, MPI_Comm comm) {
     struct predictor *it = calloc(1, sizeof *it);
-    const char *tail = getenv("TIDEGATE_MPI_TAIL");
+    const char *shuffle = getenv("TIDEGATE_MPI_SHUFFLE");
     int rank, ranks, can = it != NULL, all_can = 0;
     if (real_MPI_Comm_rank(comm, &rank) != 0 || real_MPI_Comm_size(comm, &ranks) != 0) {
         free(it);
@@ -111,7 +111,7 @@ struct predictor *predictor_open(MPI_File file, MPI_Comm comm) {
         return NULL;
     }
     cost_learn(&it->bandwidths, comm, it->node);
-    it->printed = tail && strcmp(tail, "printed") == 0;
+    it->printed = shuffle && strcmp(shuffle, "printed") == 0;
     it->readable = 1;
     it->aggregator = -1;
     for (int i = 0; i < it->tuning.aggregators; i++)
@@ -172,8 +172,8 @@ static void sum_up(struct predictor *it, struct result *result, int64_t base) {
     memset(&result->shuffle, 0, sizeof result->shuffle);
     result->touched = (struct span){0, -1};
     result->moved = 0;
-    result->tail_us = result->tail_max_us = 0;
-    result->tail_rank = 0;
+    result->shuffle_us = result->shuffle_max_us = 0;
+    result->shuffle_rank = 0;
     for (int i = 0; i < it->ranks; i++) {
         const struct piece *piece = &it->received[i];
         result->from[i] = piece->bytes;
@@ -189,13 +189,13 @@ static void sum_up(struct predictor *it, struct result *result, int64_t base) {
     result->moved = domains_moved(result->touched, it->tuning.buffer_size, it->spans, pieces);
     result->touched.first -= base;
     result->touched.last -= base;
-    result->tail_us = cost_tail_us(&it->bandwidths, &result->shuffle, it->printed);
-    result->tail_max_us = result->tail_us;
+    result->shuffle_us = cost_shuffle_us(&it->bandwidths, &result->shuffle, it->printed);
+    result->shuffle_max_us = result->shuffle_us;
 }
 
-static void rank_tail(struct result *result, int64_t other_us) {
-    if (other_us > result->tail_max_us) result->tail_max_us = (uint32_t)other_us;
-    if (other_us > result->tail_us && result->tail_rank < UINT16_MAX) result->tail_rank++;
+static void rank_shuffle(struct result *result, int64_t other_us) {
+    if (other_us > result->shuffle_max_us) result->shuffle_max_us = (uint32_t)other_us;
+    if (other_us > result->shuffle_us && result->shuffle_rank < UINT16_MAX) result->shuffle_rank++;
 }
 
 // Every rank can say what all aggregators get where the records tell everything.
@@ -224,16 +224,16 @@ static void rank_from_records(struct predictor *it, struct result *result) {
         }
     }
     for (int i = 0; i < aggregators; i++)
-        rank_tail(result, cost_tail_us(&it->bandwidths, &it->shuffles[i], it->printed));
+        rank_shuffle(result, cost_shuffle_us(&it->bandwidths, &it->shuffles[i], it->printed));
 }
 
-// Elsewhere an aggregator's tail comes with its next record.
-static void rank_from_tails(struct predictor *it) {
+// Elsewhere an aggregator's shuffle comes with its next record.
+static void rank_from_shuffles(struct predictor *it) {
     struct result *result = it->unranked;
     if (!result) return;
     it->unranked = NULL;
     for (int i = 0; i < it->tuning.aggregators; i++)
-        rank_tail(result, it->records[it->tuning.ranks[i]].tail_us);
+        rank_shuffle(result, it->records[it->tuning.ranks[i]].shuffle_us);
 }
 
 // Where every rank's data is one block, the records tell all that there is to know.
@@ -381,9 +381,9 @@ static int two_phase(struct predictor *it, const struct access *access, struct s
     out->bytes = result->moved;
     out->intra = result->shuffle.intra;
     out->inter = result->shuffle.inter;
-    out->tail_us = result->tail_us;
-    out->tail_max_us = result->tail_max_us;
-    out->tail_rank = result->tail_rank;
+    out->shuffle_us = result->shuffle_us;
+    out->shuffle_max_us = result->shuffle_max_us;
+    out->shuffle_rank = result->shuffle_rank;
     return 0;
 }
 
@@ -400,7 +400,7 @@ int predictor_collective(struct predictor *it, MPI_Offset offset, MPI_Count coun
     memset(out, 0, sizeof *out);
     out->aggregator = -1, out->last = -1;
     it->last = NULL;
-    if (it->unranked) mine.tail_us = it->unranked->tail_us;
+    if (it->unranked) mine.shuffle_us = it->unranked->shuffle_us;
     if (!it->readable || it->tuning.persistent_realms || count < 0 ||
         real_MPI_Type_size_x(datatype, &size) != 0 || size < 0 ||
         (size > 0 && count > INT64_MAX / 4 / size) ||
@@ -412,7 +412,7 @@ int predictor_collective(struct predictor *it, MPI_Offset offset, MPI_Count coun
                            it->comm) != 0)
         return -1;
     *stamp_ns = (uint64_t)it->records[0].stamp_ns;
-    rank_from_tails(it);
+    rank_from_shuffles(it);
     all = it->records[0].span;
     for (int i = 0; i < it->ranks; i++) {
         struct span span = it->records[i].span;

@@ -16,12 +16,12 @@ struct predicted {
     int64_t bytes;           // that its requests move
     int64_t operation_bytes; // that the whole operation moves, over all ranks
     int64_t intra, inter;    // that it exchanges with ranks on its own node, and on others
-    uint32_t tail_us;        // the shuffle's cost for the whole domain
-    // The longest tail of the operation's aggregators, and how many have a longer one than this:
+    uint32_t shuffle_us;     // the shuffle's cost for the whole domain
+    // The longest shuffle of the operation's aggregators, and how many have a longer one than this:
     // known without a further exchange, so not yet at the first call of a new shape, where they are
     // this aggregator's own and 0.
-    uint32_t tail_max_us;
-    uint16_t tail_rank;
+    uint32_t shuffle_max_us;
+    uint16_t shuffle_rank;
 };
 
 // After a successful MPI_File_open, collective over comm, which is the caller's own duplicate.

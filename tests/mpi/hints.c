@@ -36,7 +36,7 @@ static struct tidegate_hint hint(uint64_t operation, uint32_t flags) {
     it.first = 8192;
     it.last = 8192 + 4 * 4096 - 1;
     it.step = 4096;
-    it.tail_us = 700;
+    it.shuffle_us = 700;
     it.flags = flags;
     return it;
 }

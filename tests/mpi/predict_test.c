@@ -89,14 +89,14 @@ static void compare(const char *name, const char *setting, const struct predicto
     }
     if (near != p->intra) wrong(name, setting, "intra", p->intra, near);
     if (far != p->inter) wrong(name, setting, "inter", p->inter, far);
-    if ((p->tail_us > 0) != (near + far > 0)) wrong(name, setting, "tail", p->tail_us, near + far);
+    if ((p->shuffle_us > 0) != (near + far > 0)) wrong(name, setting, "shuffle", p->shuffle_us, near + far);
 }
 
-// What the aggregators tell each other of their tails has to be what they are. At the first call of
+// What the aggregators tell each other of their shuffles has to be what they are. At the first call of
 // a new shape they tell nothing yet.
-static void compare_tails(const char *name, const char *setting, const struct predicted *p,
+static void compare_shuffles(const char *name, const char *setting, const struct predicted *p,
                           int first) {
-    int mine = p->two_phase && p->aggregator >= 0 ? (int)p->tail_us : 0, all[RANKS_MAX], max = 0;
+    int mine = p->two_phase && p->aggregator >= 0 ? (int)p->shuffle_us : 0, all[RANKS_MAX], max = 0;
     int longer = 0;
     MPI_Allgather(&mine, 1, MPI_INT, all, 1, MPI_INT, MPI_COMM_WORLD);
     if (mine == 0) return;
@@ -104,9 +104,9 @@ static void compare_tails(const char *name, const char *setting, const struct pr
         if (all[i] > max) max = all[i];
         longer += all[i] > mine;
     }
-    if (first && (int)p->tail_max_us == mine && p->tail_rank == 0) return;
-    if ((int)p->tail_max_us != max) wrong(name, setting, "longest tail", p->tail_max_us, max);
-    if (p->tail_rank != longer) wrong(name, setting, "longer tails", p->tail_rank, longer);
+    if (first && (int)p->shuffle_max_us == mine && p->shuffle_rank == 0) return;
+    if ((int)p->shuffle_max_us != max) wrong(name, setting, "longest shuffle", p->shuffle_max_us, max);
+    if (p->shuffle_rank != longer) wrong(name, setting, "longer shuffles", p->shuffle_rank, longer);
 }
 
 // One collective call of `count` pieces of `type`, at `offset` of the view or at the file pointer.
@@ -142,7 +142,7 @@ static void call(MPI_File file, struct predictor *predictor, const char *name, c
     else
         compare(name, setting, predictor, &predicted, is_write);
     predictor_shapes(predictor, &hit, &miss);
-    compare_tails(name, setting, &predicted, miss > misses_before);
+    compare_shuffles(name, setting, &predicted, miss > misses_before);
 }
 
 static void calls(MPI_File file, struct predictor *predictor, const char *name, const char *setting,
@@ -277,7 +277,7 @@ int main(int argc, char **argv) {
     nodes = 2;
     snprintf(number, sizeof number, "%d", nodes);
     setenv("TIDEGATE_MPI_NODES", number, 1);
-    // Slow enough that tails differ by more than a microsecond's rounding.
+    // Slow enough that shuffles differ by more than a microsecond's rounding.
     setenv("TIDEGATE_MPI_INTRA_MBPS", "20", 1);
     setenv("TIDEGATE_MPI_INTER_MBPS", "5", 1);
     if (rank == 0) {

@@ -99,7 +99,7 @@ typedef struct tg_sched_request {
     uint64_t operation_bytes_max;  /* the most bytes of the operation on one server */
     uint64_t deadline_ns;  /* when it should be done, by the clock of now_ns; 0: no deadline */
     uint64_t charged_elsewhere_ns; /* device time charged by other servers since the last one */
-    uint32_t tail_us;      /* work after the request before the operation is done, microseconds */
+    uint32_t shuffle_us;      /* work after the request before the operation is done, microseconds */
     uint32_t direction;    /* TG_SCHED_READ or TG_SCHED_WRITE */
     uint32_t queue;        /* the data server or other queue of yours: for twins, wfq by=queue */
     uint32_t flags;        /* TG_SCHED_ALONE or 0 */
@@ -108,8 +108,8 @@ typedef struct tg_sched_request {
     uint32_t away_ms;      /* milliseconds since the client's last one here */
     uint64_t charged_here_ns;      /* device time charged by this server in that time; with it what
                                     * others charged is a ratio, so fill both or none */
-    uint32_t tail_max_us;  /* the longest tail of the operation's requests on any server; for hio */
-    uint32_t tail_rank;    /* how many aggregators of the operation have a longer tail */
+    uint32_t shuffle_max_us;  /* the longest shuffle of the operation's requests on any server; for hio */
+    uint32_t shuffle_rank;    /* how many aggregators of the operation have a longer shuffle */
 } tg_sched_request;
 
 #define TG_SCHED_REQUEST_INIT { sizeof(tg_sched_request), \

@@ -65,7 +65,7 @@ pub struct tg_sched_request {
     /// Device time that other servers charged this application.
     pub charged_elsewhere_ns: u64,
     /// Work after the request before its operation is done, in microseconds.
-    pub tail_us: u32,
+    pub shuffle_us: u32,
     /// `TG_SCHED_READ` or `TG_SCHED_WRITE`.
     pub direction: u32,
     /// The data server or other queue of the host.
@@ -80,10 +80,10 @@ pub struct tg_sched_request {
     pub away_ms: u32,
     /// Device time that this server charged the application since its last request here.
     pub charged_here_ns: u64,
-    /// The longest tail of the operation's requests, in microseconds.
-    pub tail_max_us: u32,
-    /// How many aggregators of the operation have a longer tail.
-    pub tail_rank: u32,
+    /// The longest shuffle of the operation's requests, in microseconds.
+    pub shuffle_max_us: u32,
+    /// How many aggregators of the operation have a longer shuffle.
+    pub shuffle_rank: u32,
 }
 
 /// One request of a batch.
@@ -201,9 +201,9 @@ impl tg_sched_request {
             operation_bytes: self.operation_bytes,
             operation_bytes_max: self.operation_bytes_max,
             deadline: (self.deadline_ns != 0).then_some(Time(self.deadline_ns)),
-            tail_us: self.tail_us,
-            tail_max_us: self.tail_max_us,
-            tail_rank: u16::try_from(self.tail_rank).unwrap_or(u16::MAX),
+            shuffle_us: self.shuffle_us,
+            shuffle_max_us: self.shuffle_max_us,
+            shuffle_rank: u16::try_from(self.shuffle_rank).unwrap_or(u16::MAX),
             queue: self.queue,
             charged_elsewhere_ns: self.charged_elsewhere_ns,
             charged_here_ns: self.charged_here_ns,

@@ -47,7 +47,7 @@ fn structures(text: &mut String) -> std::fmt::Result {
             operation_bytes_max,
             deadline_ns,
             charged_elsewhere_ns,
-            tail_us,
+            shuffle_us,
             direction,
             queue,
             flags,
@@ -55,8 +55,8 @@ fn structures(text: &mut String) -> std::fmt::Result {
             operations_elsewhere,
             away_ms,
             charged_here_ns,
-            tail_max_us,
-            tail_rank
+            shuffle_max_us,
+            shuffle_rank
         }
     );
     structure!(

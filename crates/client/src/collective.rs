@@ -28,11 +28,11 @@ pub struct Collective {
     /// When it began, on the forwarders' clock; the same on all ranks.
     pub stamp_ns: u64,
     /// Work that follows the requests before the operation is done, in microseconds.
-    pub tail_us: u32,
-    /// The longest tail of all parts of the operation, in microseconds.
-    pub tail_max_us: u32,
-    /// How many aggregators of the operation have a longer tail.
-    pub tail_rank: u16,
+    pub shuffle_us: u32,
+    /// The longest shuffle of all parts of the operation, in microseconds.
+    pub shuffle_max_us: u32,
+    /// How many aggregators of the operation have a longer shuffle.
+    pub shuffle_rank: u16,
 }
 
 /// Requests of one open file that are to come: each lies inside of one step.
@@ -71,9 +71,9 @@ impl Hint {
                 operation: long(0),
                 bytes: long(1),
                 stamp_ns: long(2),
-                tail_us: short(48),
-                tail_max_us: short(72),
-                tail_rank: short(76).min(u32::from(u16::MAX)) as u16,
+                shuffle_us: short(48),
+                shuffle_max_us: short(72),
+                shuffle_rank: short(76).min(u32::from(u16::MAX)) as u16,
             },
             first: long(3),
             last: long(4),
@@ -109,9 +109,9 @@ impl Hint {
     fn unpredicted(self) -> Hint {
         Hint {
             collective: Collective {
-                tail_us: 0,
-                tail_max_us: 0,
-                tail_rank: 0,
+                shuffle_us: 0,
+                shuffle_max_us: 0,
+                shuffle_rank: 0,
                 ..self.collective
             },
             first: 0,
@@ -229,9 +229,9 @@ mod tests {
             operation,
             bytes: 0,
             stamp_ns: 5,
-            tail_us: 7,
-            tail_max_us: 8,
-            tail_rank: 1,
+            shuffle_us: 7,
+            shuffle_max_us: 8,
+            shuffle_rank: 1,
         };
         Hint {
             collective,
@@ -261,12 +261,12 @@ mod tests {
             operation,
             bytes: moved,
             stamp_ns,
-            tail_us,
-            tail_max_us,
-            tail_rank,
+            shuffle_us,
+            shuffle_max_us,
+            shuffle_rank,
         } = hint.collective;
-        assert_eq!((operation, moved, stamp_ns, tail_us), (9, 100, 3, 77));
-        assert_eq!((tail_max_us, tail_rank), (99, 4));
+        assert_eq!((operation, moved, stamp_ns, shuffle_us), (9, 100, 3, 77));
+        assert_eq!((shuffle_max_us, shuffle_rank), (99, 4));
         assert_eq!((hint.first, hint.last, hint.step), (10, 29, 10));
         assert!(hint.is(EXCLUSIVE) && hint.is(PREDICTED));
         assert_eq!(Hint::operation_in(&bytes), Some(9));
@@ -304,10 +304,10 @@ mod tests {
             assert_eq!(found(&mut hints, offset, len), None);
             assert_eq!(found(&mut hints, 100, 100), None, "it is believed no more");
             assert_eq!(hints.counts().off_grid, 1);
-            // The next operation has its number and its stamp, but no tail.
+            // The next operation has its number and its stamp, but no shuffle.
             hints.publish(hint(2, 100, 349, 100, EXCLUSIVE | PREDICTED));
             let collective = hints.find(7, 1000).expect("whatever it is");
-            assert_eq!((collective.operation, collective.tail_us), (2, 0));
+            assert_eq!((collective.operation, collective.shuffle_us), (2, 0));
             hints.publish(hint(3, 100, 349, 100, PREDICTED));
             assert_eq!(found(&mut hints, 100, 100), Some(2));
         }

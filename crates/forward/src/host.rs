@@ -101,7 +101,7 @@ pub struct Served {
     pub stamp_ns: u64,
     /// The work that follows it, in microseconds, the longest that follows any request of its
     /// operation, and how many of those have a longer one. All 0: the client did not say.
-    pub tail: (u32, u32, u16),
+    pub shuffle: (u32, u32, u16),
     /// Inode of the file.
     pub file: u64,
     /// Read or write.

@@ -98,7 +98,7 @@ fn metric(findings: &Value, policy: &str, metric: &str) -> f64 {
 }
 
 #[test]
-fn a_replay_has_the_tails_of_collective_reads() {
+fn a_replay_has_the_shuffles_of_collective_reads() {
     let scratch = Scratch::new();
     scratch.run(&["sim", "liu-2013-fig4", "--record", "traces"]);
     // Whatever order they were recorded in, `hio` gains what it gains in the scenario.

@@ -5,8 +5,8 @@
 //!
 //! `count --list` prints the names of the policies.
 //!
-//! `hio-tails` is `hio` with collective reads: each application's next four records are one, with
-//! a tail for each.
+//! `hio-shuffles` is `hio` with collective reads: each application's next four records are one,
+//! with a shuffle for each.
 
 use tidegate_sched::{
     AppId, Direction, FileId, Input, Options, Output, Request, RequestId, Scheduler, Time, policies,
@@ -27,7 +27,7 @@ fn main() {
     let queued: u64 = args
         .next()
         .map_or(QUEUED, |text| text.parse().expect("a queue length"));
-    let (policy, tails) = match policy.strip_suffix("-tails") {
+    let (policy, shuffles) = match policy.strip_suffix("-shuffles") {
         Some(policy) => (policy, true),
         None => (&*policy, false),
     };
@@ -42,8 +42,8 @@ fn main() {
         let now = Time(arrived * 1_000);
         if arrived < count && arrived < finished + queued {
             let mut request = request(arrived);
-            if tails {
-                add_tails(&mut request);
+            if shuffles {
+                add_shuffles(&mut request);
             }
             scheduler
                 .handle(now, Input::Arrived(request))
@@ -77,13 +77,13 @@ fn request(number: u64) -> Request {
     request
 }
 
-/// Makes each four records of an application one collective read; tails differ by seconds.
+/// Makes each four records of an application one collective read; shuffles differ by seconds.
 #[inline(never)]
-fn add_tails(request: &mut Request) {
+fn add_shuffles(request: &mut Request) {
     let (app, record) = (request.app.0, request.offset / 65_536);
     let (operation, rank) = (record / 4, record % 4);
     request.stamp_ns = (operation * 32 + app) * 1_000;
-    request.tail_us = (3 - rank) as u32 * 1_000_000;
-    request.tail_max_us = (3 + app) as u32 * 1_000_000;
-    request.tail_rank = rank as u16;
+    request.shuffle_us = (3 - rank) as u32 * 1_000_000;
+    request.shuffle_max_us = (3 + app) as u32 * 1_000_000;
+    request.shuffle_rank = rank as u16;
 }

@@ -57,7 +57,7 @@ struct Shape {
     arrive_percent: u64,
     write_percent: u64,
     cancel_percent: u64,
-    tails_percent: u64,
+    shuffles_percent: u64,
     files: u64,
     apps: u64,
     /// Ranges lie in this many blocks of 4 KiB.
@@ -124,7 +124,7 @@ impl Shape {
             arrive_percent: 35 + random.below(35),
             write_percent: random.pick(&[0, 10, 50, 100]),
             cancel_percent: random.pick(&[0, 0, 10]),
-            tails_percent: random.pick(&[0, 50, 90]),
+            shuffles_percent: random.pick(&[0, 50, 90]),
             files: 1 + random.below(4),
             apps: 1 + random.below(6),
             blocks: random.pick(&[8, 64, 1024]),
@@ -183,11 +183,11 @@ impl Shape {
             _ => WALL + now.0 - now.0.min(random.below(30_000_000)),
         };
         request.queue = random.below(7) as u32;
-        if self.tails_percent > 0 && random.chance(self.tails_percent) {
+        if self.shuffles_percent > 0 && random.chance(self.shuffles_percent) {
             request.stamp_ns -= request.stamp_ns % 10_000_000;
-            request.tail_us = random.pick(&[0u64, 1, 20, 5000, 90_000, u64::MAX]) as u32;
-            request.tail_max_us = random.pick(&[0, 5000, 100_000, u32::MAX]);
-            request.tail_rank = random.below(9) as u16;
+            request.shuffle_us = random.pick(&[0u64, 1, 20, 5000, 90_000, u64::MAX]) as u32;
+            request.shuffle_max_us = random.pick(&[0, 5000, 100_000, u32::MAX]);
+            request.shuffle_rank = random.below(9) as u16;
         }
         request.epoch_seen = random.pick(&[0, 0, u64::MAX]);
         if write && random.chance(5) {
@@ -312,8 +312,8 @@ fn a_change_of_policy_loses_nothing_and_keeps_the_order_of_arrival() {
     for seed in 1..=100 {
         let mut random = Random::new(seed);
         let mut shape = Shape::new("fifo", &mut random);
-        // So that `hio` takes over requests with tails, and others take over its own.
-        shape.tails_percent = 50;
+        // So that `hio` takes over requests with shuffles, and others take over its own.
+        shape.shuffles_percent = 50;
         let mut scheduler = Scheduler::new(&shape.options).unwrap();
         let mut model = Model::new(&shape.options, false);
         let mut now = Time(1_000_000_000);

@@ -104,12 +104,12 @@ pub struct Request {
     /// When the request should be done, if the client said so.
     pub deadline: Option<Time>,
     /// Work that follows the request before its operation is done, in microseconds.
-    pub tail_us: u32,
-    /// The longest tail of the operation's requests, over all forwarders, in microseconds; a
-    /// smaller one than `tail_us` counts as that.
-    pub tail_max_us: u32,
-    /// How many aggregators of the operation have a longer tail.
-    pub tail_rank: u16,
+    pub shuffle_us: u32,
+    /// The longest shuffle of the operation's requests, over all forwarders, in microseconds; a
+    /// smaller one than `shuffle_us` counts as that.
+    pub shuffle_max_us: u32,
+    /// How many aggregators of the operation have a longer shuffle.
+    pub shuffle_rank: u16,
     /// The data server, or other queue of the host, that the request goes to; for policies that
     /// tell them apart.
     pub queue: u32,

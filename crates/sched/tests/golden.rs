@@ -9,7 +9,7 @@
 //! # a comment
 //! policy window depth=2 wall_offset_ns=5 merge=true set.window_ms=10 set.order=id
 //! 1000 arrived 1 app=7 file=3 write 0+4096 stamp=900     time, id, application, file, range
-//! 1000 arrived 2 app=7 file=3 read 0+4096 tail=5/9/1     tail, longest tail, rank of it
+//! 1000 arrived 2 app=7 file=3 read 0+4096 shuffle=5/9/1     shuffle, longest shuffle, rank of it
 //! 1000 poll                                               until nothing more is dispatched
 //! 2000 finished 1
 //! 2000 finished all                                       everything that runs
@@ -170,11 +170,11 @@ fn request(id: u64, words: &[&str]) -> Request {
                 "file" => request.file = FileId(number(value)),
                 "stamp" => request.stamp_ns = number(value),
                 "queue" => request.queue = number(value) as u32,
-                "tail" => {
+                "shuffle" => {
                     let mut parts = value.split('/').map(number);
-                    request.tail_us = parts.next().unwrap_or(0) as u32;
-                    request.tail_max_us = parts.next().unwrap_or(0) as u32;
-                    request.tail_rank = parts.next().unwrap_or(0) as u16;
+                    request.shuffle_us = parts.next().unwrap_or(0) as u32;
+                    request.shuffle_max_us = parts.next().unwrap_or(0) as u32;
+                    request.shuffle_rank = parts.next().unwrap_or(0) as u16;
                 }
                 "seen" => request.epoch_seen = number(value),
                 _ => panic!("no such field: {name}"),

@@ -2,10 +2,10 @@
 //! the orders of the literature for comparison.
 //!
 //! The model is *concurrent open shop*: each operation needs some time on each server, its parts
-//! run independently, and it is complete when its last part is; a part may have a tail, work after
-//! the server is done with it, such as the shuffle of a collective read. Servers do one thing at a
-//! time. Seeks, networks and merging are not in it: with merging, a run can be better than these
-//! bounds say.
+//! run independently, and it is complete when its last part is; a part may have a shuffle
+//! after it, work that begins when the server is done, as in a collective read. Servers do one
+//! thing at a time. Seeks, networks and merging are not in it: with merging, a run can be better
+//! than these bounds say.
 
 mod best;
 mod lower;
@@ -27,9 +27,9 @@ pub struct Needs {
     pub released_ns: u64,
     /// The time it needs on each server; 0 where it has no part.
     pub work_ns: Vec<u64>,
-    /// The tail after its part on each server. Empty stands for no tails; the tail of a server
-    /// where it has no part does not count.
-    pub tails_ns: Vec<u64>,
+    /// The shuffle after its part on each server. Empty stands for no shuffles; the shuffle of a
+    /// server where it has no part does not count.
+    pub shuffles_ns: Vec<u64>,
 }
 
 /// Operations that compete for servers.
@@ -101,9 +101,9 @@ impl Instance {
     pub fn new(servers: usize, operations: Vec<Needs>) -> Result<Instance, InstanceError> {
         let mut total = 0u64;
         for (operation, needs) in operations.iter().enumerate() {
-            let tails = needs.tails_ns.len();
-            let tails = if tails == 0 { servers } else { tails };
-            for named in [needs.work_ns.len(), tails] {
+            let shuffles = needs.shuffles_ns.len();
+            let shuffles = if shuffles == 0 { servers } else { shuffles };
+            for named in [needs.work_ns.len(), shuffles] {
                 if named != servers {
                     return Err(InstanceError::Servers {
                         operation,
@@ -112,7 +112,7 @@ impl Instance {
                     });
                 }
             }
-            let times = needs.work_ns.iter().chain(&needs.tails_ns);
+            let times = needs.work_ns.iter().chain(&needs.shuffles_ns);
             for time in times.chain([&needs.released_ns]) {
                 total = total.checked_add(*time).ok_or(InstanceError::TooLong)?;
             }
@@ -158,7 +158,7 @@ impl Instance {
                     continue;
                 }
                 free_ns = needs.released_ns.max(free_ns) + needs.work_ns[server];
-                *done = (*done).max(free_ns + needs.tail_ns(server));
+                *done = (*done).max(free_ns + needs.shuffle_ns(server));
             }
         }
         let completed = completed.into_iter().flatten();
@@ -176,15 +176,15 @@ impl Instance {
         for (server, free_ns) in free_ns.iter_mut().enumerate() {
             if needs.work_ns[server] > 0 {
                 *free_ns = needs.released_ns.max(*free_ns) + needs.work_ns[server];
-                completed_ns = completed_ns.max(*free_ns + needs.tail_ns(server));
+                completed_ns = completed_ns.max(*free_ns + needs.shuffle_ns(server));
             }
         }
         completed_ns
     }
 
-    fn has_tails(&self) -> bool {
+    fn has_shuffles(&self) -> bool {
         let mut operations = self.operations.iter();
-        operations.any(|needs| (0..self.servers).any(|server| needs.tail_ns(server) > 0))
+        operations.any(|needs| (0..self.servers).any(|server| needs.shuffle_ns(server) > 0))
     }
 
     fn has_releases(&self) -> bool {
@@ -195,18 +195,18 @@ impl Instance {
 }
 
 impl Needs {
-    /// The tail after the part on a server; 0 where there is no part.
-    fn tail_ns(&self, server: usize) -> u64 {
+    /// The shuffle after the part on a server; 0 where there is no part.
+    fn shuffle_ns(&self, server: usize) -> u64 {
         if self.work_ns[server] == 0 {
             return 0;
         }
-        self.tails_ns.get(server).copied().unwrap_or(0)
+        self.shuffles_ns.get(server).copied().unwrap_or(0)
     }
 
     /// When it completes if nothing else runs.
     fn alone_ns(&self) -> u64 {
         let parts = self.work_ns.iter().enumerate();
-        let times = parts.map(|(server, work)| work + self.tail_ns(server));
+        let times = parts.map(|(server, work)| work + self.shuffle_ns(server));
         self.released_ns + times.max().unwrap_or(0)
     }
 }

@@ -17,7 +17,7 @@ mod pattern;
 mod permutation;
 mod phases;
 mod pio_bench;
-mod tails;
+mod shuffles;
 
 pub use blocks::{Order, Sharing};
 pub use btio::{Btio, Class};
@@ -29,7 +29,7 @@ pub use noncontig::Noncontig;
 pub use pace::Pace;
 pub use phases::Phases;
 pub use pio_bench::{PioBench, PioDirection, PioPattern};
-pub use tails::{Foretold, Place, Tails};
+pub use shuffles::{Foretold, Place, Shuffles};
 
 use crate::rng::Rng;
 use crate::units::Bytes;

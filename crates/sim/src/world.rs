@@ -70,7 +70,7 @@ enum Event {
     WakeNode(u32),
     Resume(u32),
     /// What follows a process's access in its operation is done.
-    TailEnds(u32, Box<Answered>),
+    ShuffleEnds(u32, Box<Answered>),
     /// What a forwarder told the others is there.
     Told {
         forwarder: u32,
@@ -292,7 +292,7 @@ impl World {
                 }
             }
             Event::Resume(process) => self.advance(process),
-            Event::TailEnds(process, answered) => self.access_ends(process, &answered),
+            Event::ShuffleEnds(process, answered) => self.access_ends(process, &answered),
             Event::Word(process) => self.word(process),
             Event::Told { forwarder, given } => self.told(forwarder, given),
             Event::TakeSeat {

@@ -32,7 +32,7 @@ enum Work {
 
 /// What follows them.
 #[derive(Clone, Copy, PartialEq)]
-enum Tails {
+enum Shuffles {
     None,
     /// 2 to 6 % of the part's own time.
     Short,
@@ -51,7 +51,7 @@ struct Class {
     operations: usize,
     servers: usize,
     work: Work,
-    tails: Tails,
+    shuffles: Shuffles,
 }
 
 const fn class(
@@ -59,126 +59,156 @@ const fn class(
     operations: usize,
     servers: usize,
     work: Work,
-    tails: Tails,
+    shuffles: Shuffles,
 ) -> Class {
     Class {
         name,
         operations,
         servers,
         work,
-        tails,
+        shuffles,
     }
 }
 
-/// Where operations have equal parts on all servers, or nothing has a tail.
+/// Where operations have equal parts on all servers, or nothing has a shuffle.
 const PROMISED: [Class; 14] = [
-    class("equal, tails 2-6 %", 4, 3, Work::Equal, Tails::Short),
-    class("equal, tails U(0,2)", 4, 3, Work::Equal, Tails::Uniform),
+    class("equal, shuffles 2-6 %", 4, 3, Work::Equal, Shuffles::Short),
+    class(
+        "equal, shuffles U(0,2)",
+        4,
+        3,
+        Work::Equal,
+        Shuffles::Uniform,
+    ),
     class(
         "one slow aggregator an operation",
         4,
         3,
         Work::Equal,
-        Tails::Slow,
+        Shuffles::Slow,
     ),
-    class("lognormal", 4, 3, Work::Lognormal, Tails::None),
+    class("lognormal", 4, 3, Work::Lognormal, Shuffles::None),
     class(
         "lognormal, uneven servers",
         4,
         3,
         Work::LognormalUneven,
-        Tails::None,
+        Shuffles::None,
     ),
     class(
-        "lognormal, tails U(0,2)",
+        "lognormal, shuffles U(0,2)",
         4,
         3,
         Work::Lognormal,
-        Tails::Uniform,
+        Shuffles::Uniform,
     ),
-    class("lognormal", 16, 16, Work::Lognormal, Tails::None),
+    class("lognormal", 16, 16, Work::Lognormal, Shuffles::None),
     class(
         "lognormal, uneven servers",
         16,
         16,
         Work::LognormalUneven,
-        Tails::None,
+        Shuffles::None,
     ),
-    class("equal, tails U(0,2)", 16, 16, Work::Equal, Tails::Uniform),
+    class(
+        "equal, shuffles U(0,2)",
+        16,
+        16,
+        Work::Equal,
+        Shuffles::Uniform,
+    ),
     class(
         "one slow aggregator an operation",
         16,
         16,
         Work::Equal,
-        Tails::Slow,
+        Shuffles::Slow,
     ),
     class(
         "one slow, on a drawn server",
         16,
         16,
         Work::Equal,
-        Tails::SlowDrawn,
+        Shuffles::SlowDrawn,
     ),
     class(
         "one slow, a quarter as long",
         16,
         16,
         Work::Equal,
-        Tails::SlowShort,
+        Shuffles::SlowShort,
     ),
-    class("one slow, lognormal", 16, 16, Work::Lognormal, Tails::Slow),
     class(
-        "lognormal, tails U(0,2)",
+        "one slow, lognormal",
         16,
         16,
         Work::Lognormal,
-        Tails::Uniform,
+        Shuffles::Slow,
+    ),
+    class(
+        "lognormal, shuffles U(0,2)",
+        16,
+        16,
+        Work::Lognormal,
+        Shuffles::Uniform,
     ),
 ];
 
 /// Where servers are uneven, so that slack is not known exactly.
 const UNEVEN: [Class; 5] = [
-    class("uneven, tails U(0,2)", 4, 3, Work::Uneven, Tails::Uniform),
-    class("uneven, tails U(0,2)", 16, 16, Work::Uneven, Tails::Uniform),
-    class("uneven, one slow", 16, 16, Work::Uneven, Tails::Slow),
+    class(
+        "uneven, shuffles U(0,2)",
+        4,
+        3,
+        Work::Uneven,
+        Shuffles::Uniform,
+    ),
+    class(
+        "uneven, shuffles U(0,2)",
+        16,
+        16,
+        Work::Uneven,
+        Shuffles::Uniform,
+    ),
+    class("uneven, one slow", 16, 16, Work::Uneven, Shuffles::Slow),
     class(
         "uneven, one slow, a quarter as long",
         16,
         16,
         Work::Uneven,
-        Tails::SlowShort,
+        Shuffles::SlowShort,
     ),
     class(
-        "lognormal, uneven, tails U(0,2)",
+        "lognormal, uneven, shuffles U(0,2)",
         16,
         16,
         Work::LognormalUneven,
-        Tails::Uniform,
+        Shuffles::Uniform,
     ),
 ];
 
-/// Operations with two equal parts on each server, which differ in their tails.
+/// Operations with two equal parts on each server, which differ in their shuffles.
 const PAIRED: [Class; 3] = [
     class(
-        "two parts a server, tails U(0,2)",
+        "two parts a server, shuffles U(0,2)",
         16,
         16,
         Work::Equal,
-        Tails::Uniform,
+        Shuffles::Uniform,
     ),
     class(
         "two parts a server, one slow",
         16,
         16,
         Work::Equal,
-        Tails::Slow,
+        Shuffles::Slow,
     ),
     class(
         "two parts a server, one slow, drawn U(0,8)",
         16,
         16,
         Work::Equal,
-        Tails::SlowDrawn,
+        Shuffles::SlowDrawn,
     ),
 ];
 
@@ -206,24 +236,24 @@ impl Class {
         }
         let busy: f64 = works.iter().map(|work| work[0]).sum();
         let needs = works.iter().enumerate().map(|(index, work)| {
-            let slow = match self.tails {
-                Tails::SlowDrawn => rng.below(self.servers as u64) as usize,
+            let slow = match self.shuffles {
+                Shuffles::SlowDrawn => rng.below(self.servers as u64) as usize,
                 _ => index % self.servers,
             };
-            let tail = |server: usize| match self.tails {
-                Tails::None => 0.0,
-                Tails::Short => work[server] * uniform(rng, 0.02, 0.06),
-                Tails::Uniform => uniform(rng, 0.0, 2.0),
+            let shuffle = |server: usize| match self.shuffles {
+                Shuffles::None => 0.0,
+                Shuffles::Short => work[server] * uniform(rng, 0.02, 0.06),
+                Shuffles::Uniform => uniform(rng, 0.0, 2.0),
                 _ if server != slow => 0.0,
-                Tails::SlowShort => busy / 4.0,
-                Tails::Slow | Tails::SlowDrawn => busy,
+                Shuffles::SlowShort => busy / 4.0,
+                Shuffles::Slow | Shuffles::SlowDrawn => busy,
             };
-            // Tails are told in microseconds.
-            let us = |tail: f64| (tail * 1e3).round() as u64 * 1000;
+            // Shuffles are told in microseconds.
+            let us = |shuffle: f64| (shuffle * 1e3).round() as u64 * 1000;
             Needs {
                 app: index as u64,
                 released_ns: 0,
-                tails_ns: (0..self.servers).map(tail).map(us).collect(),
+                shuffles_ns: (0..self.servers).map(shuffle).map(us).collect(),
                 work_ns: work.iter().map(|work| (work * UNIT) as u64 + 1).collect(),
             }
         });
@@ -257,10 +287,10 @@ impl Class {
     }
 }
 
-/// An instance of `PAIRED`: the tails by operation and aggregator, us. A server has two aggregators
-/// that follow each other.
+/// An instance of `PAIRED`: the shuffles by operation and aggregator, us. A server has two
+/// aggregators that follow each other.
 struct Paired {
-    tails_us: Vec<Vec<u32>>,
+    shuffles_us: Vec<Vec<u32>>,
 }
 
 impl Paired {
@@ -268,56 +298,57 @@ impl Paired {
         let aggregators = 2 * class.servers;
         // As long as all reads of a server.
         let slow_us = 2 * class.operations as u32 * 1000;
-        let tails_us = (0..class.operations).map(|operation| {
+        let shuffles_us = (0..class.operations).map(|operation| {
             let drawn = rng.below(aggregators as u64) as usize;
             let drawn_us = (uniform(rng, 0.0, 8.0) * 1e3).round() as u32;
-            let tail_us = |aggregator: usize| match class.tails {
-                Tails::Slow if aggregator == 2 * operation % aggregators => slow_us,
-                Tails::SlowDrawn if aggregator == drawn => drawn_us,
-                Tails::Slow | Tails::SlowDrawn => 0,
+            let shuffle_us = |aggregator: usize| match class.shuffles {
+                Shuffles::Slow if aggregator == 2 * operation % aggregators => slow_us,
+                Shuffles::SlowDrawn if aggregator == drawn => drawn_us,
+                Shuffles::Slow | Shuffles::SlowDrawn => 0,
                 _ => (uniform(rng, 0.0, 2.0) * 1e3).round() as u32,
             };
-            (0..aggregators).map(tail_us).collect()
+            (0..aggregators).map(shuffle_us).collect()
         });
         Paired {
-            tails_us: tails_us.collect(),
+            shuffles_us: shuffles_us.collect(),
         }
     }
 
     /// What a server is asked for: operation and aggregator.
     fn parts(&self, server: usize) -> Vec<(usize, usize)> {
-        let operations = 0..self.tails_us.len();
+        let operations = 0..self.shuffles_us.len();
         let both = |operation| [2 * server, 2 * server + 1].map(|part| (operation, part));
         operations.flat_map(both).collect()
     }
 
     fn request(&self, operation: usize, aggregator: usize) -> Request {
-        let tails = &self.tails_us[operation];
-        let longer = tails.iter().enumerate().filter(|&(other, tail_us)| {
-            *tail_us > tails[aggregator] || *tail_us == tails[aggregator] && other < aggregator
+        let shuffles = &self.shuffles_us[operation];
+        let longer = shuffles.iter().enumerate().filter(|&(other, shuffle_us)| {
+            *shuffle_us > shuffles[aggregator]
+                || *shuffle_us == shuffles[aggregator] && other < aggregator
         });
         let (id, app) = (
-            RequestId((operation * tails.len() + aggregator) as u64),
+            RequestId((operation * shuffles.len() + aggregator) as u64),
             AppId(operation as u64),
         );
         Request {
             stamp_ns: operation as u64,
-            tail_us: tails[aggregator],
-            tail_max_us: *tails.iter().max().expect("there are aggregators"),
-            tail_rank: longer.count() as u16,
+            shuffle_us: shuffles[aggregator],
+            shuffle_max_us: *shuffles.iter().max().expect("there are aggregators"),
+            shuffle_rank: longer.count() as u16,
             ..Request::new(id, app, FileId(id.0), Direction::Read, 0, UNIT as u64)
         }
     }
 
     /// The sum of the times at which operations are done, by each server's order, ns.
     fn sum_ns(&self, orders: impl Iterator<Item = Vec<(usize, usize)>>) -> f64 {
-        let mut done_ns = vec![0; self.tails_us.len()];
+        let mut done_ns = vec![0; self.shuffles_us.len()];
         for order in orders {
             let mut at_ns = 0;
             for (operation, aggregator) in order {
                 at_ns += UNIT as u64;
-                let tail_ns = u64::from(self.tails_us[operation][aggregator]) * 1000;
-                done_ns[operation] = (at_ns + tail_ns).max(done_ns[operation]);
+                let shuffle_ns = u64::from(self.shuffles_us[operation][aggregator]) * 1000;
+                done_ns[operation] = (at_ns + shuffle_ns).max(done_ns[operation]);
             }
         }
         done_ns.iter().sum::<u64>() as f64
@@ -331,7 +362,7 @@ impl Paired {
             taken.expect("fewer than a queue holds");
         }
         let (mut order, mut batch) = (Vec::new(), Vec::new());
-        let aggregators = self.tails_us[0].len();
+        let aggregators = self.shuffles_us[0].len();
         while scheduler.poll(Time(0), &mut batch) == Output::Dispatch {
             for request in &batch {
                 let id = request.id.0 as usize;
@@ -455,18 +486,18 @@ fn hio_is_never_behind_window_and_the_table_is_what_it_says() {
     for (class, row) in UNEVEN.iter().zip(&uneven) {
         assert!(row.hio <= 1.01 * row.window, "{}", class.name);
     }
-    let of = |tails: Tails| {
+    let of = |shuffles: Shuffles| {
         let found = PROMISED.iter().zip(&promised);
         let mut found = found
             .filter(|(class, _)| class.servers == 16 && class.work == Work::Equal)
-            .filter(|(class, _)| class.tails == tails);
+            .filter(|(class, _)| class.shuffles == shuffles);
         found.next().expect("it is in the table").1
     };
     // The numbers: the printed form gains as much where one aggregator is slow, and loses
-    // half where tails are of the length of reads.
-    let slow = of(Tails::Slow);
+    // half where shuffles are of the length of reads.
+    let slow = of(Shuffles::Slow);
     assert!(slow.hio <= 0.82 * slow.window);
     assert!((slow.printed / slow.window - 0.694).abs() < 0.005);
-    let short = of(Tails::Uniform);
+    let short = of(Shuffles::Uniform);
     assert!((short.printed / short.window - 1.53).abs() < 0.02);
 }

@@ -4,7 +4,7 @@
 //! there, and a recorder that comes back goes on behind its last whole block. docs/traces.md has
 //! the layout as a table.
 
-use crate::record::{Header, Origin, Record, Tail};
+use crate::record::{Header, Origin, Record, Shuffle};
 use tidegate_sched::{AppId, Direction, FileId};
 
 /// Bytes of a block.
@@ -25,7 +25,7 @@ const REQUEST: u8 = 1;
 const NAME: u8 = 2;
 const LOSS: u8 = 3;
 const END: u8 = 4;
-const TAIL: u8 = 5;
+const SHUFFLE: u8 = 5;
 const NO_FORWARDER: u16 = u16::MAX;
 
 const ISSUE_KNOWN: u16 = 1;
@@ -40,10 +40,10 @@ const FLAGS_ALL: u16 = 31;
 pub enum Block {
     /// A recording begins; times of the records that follow count from its zero.
     Header(Header),
-    /// A request, all of it but its tail.
+    /// A request, all of it but its shuffle.
     Request(Record),
     /// What follows the next request in its operation.
-    Tail(Tail),
+    Shuffle(Shuffle),
     /// An application's name.
     Name(AppId, String),
     /// So many requests of this recording were not recorded up to here.
@@ -84,7 +84,7 @@ impl Block {
         match self {
             Block::Header(header) => encode_header(header, &mut bytes),
             Block::Request(record) => bytes = encode_record(record),
-            Block::Tail(tail) => bytes = encode_tail(tail),
+            Block::Shuffle(shuffle) => bytes = encode_shuffle(shuffle),
             Block::Name(app, name) => {
                 let name = shorten(name);
                 bytes[0] = NAME;
@@ -123,7 +123,7 @@ impl Block {
         let block = match bytes[0] {
             HEADER => Block::Header(decode_header(bytes)?),
             REQUEST => Block::Request(decode_record(bytes)?),
-            TAIL => Block::Tail(Tail {
+            SHUFFLE => Block::Shuffle(Shuffle {
                 us: u32_at(bytes, 8),
                 max_us: u32_at(bytes, 12),
                 rank: u16_at(bytes, 16),
@@ -184,17 +184,17 @@ pub(crate) fn encode_record(record: &Record) -> Bytes {
     bytes
 }
 
-/// The block before a record's, if it has a tail, likewise.
-pub(crate) fn encode_tail(tail: &Tail) -> Bytes {
+/// The block before a record's, if it has a shuffle, likewise.
+pub(crate) fn encode_shuffle(shuffle: &Shuffle) -> Bytes {
     let mut bytes = [0; BLOCK_LEN];
-    bytes[0] = TAIL;
-    put(&mut bytes, 8, &tail.us.to_le_bytes());
-    put(&mut bytes, 12, &tail.max_us.to_le_bytes());
-    put(&mut bytes, 16, &tail.rank.to_le_bytes());
+    bytes[0] = SHUFFLE;
+    put(&mut bytes, 8, &shuffle.us.to_le_bytes());
+    put(&mut bytes, 12, &shuffle.max_us.to_le_bytes());
+    put(&mut bytes, 16, &shuffle.rank.to_le_bytes());
     bytes
 }
 
-/// Whether a block is a record's, not that of its tail.
+/// Whether a block is a record's, not that of its shuffle.
 pub(crate) fn is_record(bytes: &Bytes) -> bool {
     bytes[0] == REQUEST
 }
@@ -281,7 +281,7 @@ fn decode_record(bytes: &Bytes) -> Result<Record, BlockError> {
         errno: u16_at(bytes, 6),
         wait_ns: known(WAIT_KNOWN, u64_at(bytes, 72)),
         service_ns: known(SERVICE_KNOWN, u64_at(bytes, 80)),
-        tail: None,
+        shuffle: None,
     })
 }
 

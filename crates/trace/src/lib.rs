@@ -30,7 +30,7 @@ mod writer;
 
 pub use merged::Merged;
 pub use reader::{Ending, ReadError, Reader};
-pub use record::{Header, Origin, Record, Tail};
+pub use record::{Header, Origin, Record, Shuffle};
 pub use recorder::{Counts, Event, Recorder};
 pub use spread::Spread;
 pub use summary::{Part, Summary, summarise};

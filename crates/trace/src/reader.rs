@@ -1,7 +1,7 @@
 //! Reads a trace block by block, as far as it is whole.
 
 use crate::format::{BLOCK_LEN, Block, BlockError, Bytes, MAGIC};
-use crate::record::{Header, Record, Tail};
+use crate::record::{Header, Record, Shuffle};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -91,7 +91,7 @@ pub struct Reader<R: Read> {
     /// The last block ended a recording.
     closed: bool,
     /// That of the next request.
-    tail: Option<Tail>,
+    shuffle: Option<Shuffle>,
 }
 
 impl Reader<BufReader<File>> {
@@ -128,7 +128,7 @@ impl<R: Read> Reader<R> {
                     ended_ns: 0,
                     ending: Ending::Unread,
                     closed: false,
-                    tail: None,
+                    shuffle: None,
                 });
             }
             _ if len == 0 => "the file is empty".to_string(),
@@ -220,14 +220,14 @@ impl<R: Read> Reader<R> {
 
     fn take(&mut self, block: Block) -> Option<Record> {
         self.closed = matches!(block, Block::End { .. });
-        // A loss or a name may come between a tail and its request.
+        // A loss or a name may come between a shuffle and its request.
         if matches!(block, Block::Header(_) | Block::End { .. }) {
-            self.tail = None;
+            self.shuffle = None;
         }
         match block {
-            Block::Tail(tail) => self.tail = Some(tail),
+            Block::Shuffle(shuffle) => self.shuffle = Some(shuffle),
             Block::Request(mut record) => {
-                record.tail = self.tail.take();
+                record.shuffle = self.shuffle.take();
                 record.arrival_ns = record.arrival_ns.saturating_add_signed(self.shift_ns);
                 let issue = |ns: i64| ns.saturating_add(self.shift_ns);
                 record.issue_ns = record.issue_ns.map(issue);

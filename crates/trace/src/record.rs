@@ -74,13 +74,13 @@ pub struct Record {
     /// From then until the back end was done, ns.
     pub service_ns: Option<u64>,
     /// What follows it in its collective operation, if the client foretold that. Requests of one
-    /// application and operation with tails belong together, whichever clients they are from.
-    pub tail: Option<Tail>,
+    /// application and operation with shuffles belong together, whichever clients they are from.
+    pub shuffle: Option<Shuffle>,
 }
 
 /// What follows a request of a collective operation once the back end is done with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tail {
+pub struct Shuffle {
     /// Work, us: such as the exchange of what was read.
     pub us: u32,
     /// The longest that follows any request of the operation, us.
@@ -89,10 +89,10 @@ pub struct Tail {
     pub rank: u16,
 }
 
-impl Tail {
+impl Shuffle {
     /// What a client told with a request; None if that was nothing.
-    pub fn told(us: u32, max_us: u32, rank: u16) -> Option<Tail> {
-        (us.max(max_us) > 0).then_some(Tail { us, max_us, rank })
+    pub fn told(us: u32, max_us: u32, rank: u16) -> Option<Shuffle> {
+        (us.max(max_us) > 0).then_some(Shuffle { us, max_us, rank })
     }
 }
 

@@ -73,7 +73,7 @@ struct Shared {
 
 impl Recorder {
     /// Records into a file with room for so many records in memory, 96 bytes each, or half as many
-    /// that have tails. A trace that is there already is gone on with; another file is refused.
+    /// that have shuffles. A trace that is there already is gone on with; another file is refused.
     /// `tell` is called from a thread of the recorder.
     pub fn create(
         path: &Path,
@@ -126,11 +126,11 @@ impl Recorder {
     /// Records a request. Takes no lock, allocates nothing, never waits.
     pub fn record(&mut self, record: &Record) {
         let shared = &*self.shared;
-        // Both or none. A ring of one block has no room for a tail, ever.
-        let tail = record.tail.filter(|_| shared.ring.len_max() > 1);
-        let fits = tail.is_none_or(|_| shared.ring.has_room(2));
-        if let Some(tail) = tail.filter(|_| fits) {
-            shared.ring.push(&format::encode_tail(&tail));
+        // Both or none. A ring of one block has no room for a shuffle, ever.
+        let shuffle = record.shuffle.filter(|_| shared.ring.len_max() > 1);
+        let fits = shuffle.is_none_or(|_| shared.ring.has_room(2));
+        if let Some(shuffle) = shuffle.filter(|_| fits) {
+            shared.ring.push(&format::encode_shuffle(&shuffle));
         }
         if !fits || !shared.ring.push(&format::encode_record(record)) {
             let overflowed = shared.overflowed.load(Ordering::Relaxed);

@@ -39,8 +39,8 @@ impl<W: Write> Writer<W> {
         self.recorded += 1;
         let done = record.latency_ns().unwrap_or(0);
         self.last_ns = self.last_ns.max(record.arrival_ns.saturating_add(done));
-        if let Some(tail) = record.tail {
-            self.put(&Block::Tail(tail))?;
+        if let Some(shuffle) = record.shuffle {
+            self.put(&Block::Shuffle(shuffle))?;
         }
         self.put(&Block::Request(*record))
     }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use tidegate_trace::format::{BLOCK_LEN, Block, BlockError, Bytes, checksum};
 use tidegate_trace::{
-    AppId, Direction, Ending, FileId, Header, Merged, Origin, ReadError, Reader, Record, Tail,
+    AppId, Direction, Ending, FileId, Header, Merged, Origin, ReadError, Reader, Record, Shuffle,
     Writer,
 };
 
@@ -38,11 +38,11 @@ fn read() -> Record {
         errno: 0,
         wait_ns: Some(1_000),
         service_ns: Some(250_000),
-        tail: None,
+        shuffle: None,
     }
 }
 
-const TAIL: Tail = Tail {
+const SHUFFLE: Shuffle = Shuffle {
     us: 700,
     max_us: 90_000,
     rank: 5,
@@ -68,7 +68,7 @@ fn vectors() -> Vec<(&'static str, Block)> {
         ("header", Block::Header(header())),
         ("read", Block::Request(read())),
         ("failed-append", Block::Request(failed_append())),
-        ("tail", Block::Tail(TAIL)),
+        ("shuffle", Block::Shuffle(SHUFFLE)),
         (
             "name",
             Block::Name(AppId::from_name("climate"), "climate".to_string()),
@@ -109,11 +109,11 @@ fn blocks_have_the_bytes_of_the_vectors() {
 }
 
 fn written() -> (Vec<u8>, Vec<Record>) {
-    let with_tail = Record {
-        tail: Some(TAIL),
+    let with_shuffle = Record {
+        shuffle: Some(SHUFFLE),
         ..failed_append()
     };
-    let records = [read(), with_tail, read()];
+    let records = [read(), with_shuffle, read()];
     let mut writer = Writer::new(Vec::new(), &header()).expect("memory takes it");
     writer.application("climate").expect("memory takes it");
     for record in &records {
@@ -126,7 +126,7 @@ fn written() -> (Vec<u8>, Vec<Record>) {
     )
 }
 
-/// How many requests so many blocks of that hold: the header, a name, and a tail are none.
+/// How many requests so many blocks of that hold: the header, a name, and a shuffle are none.
 fn records_in(blocks: usize) -> usize {
     [0, 0, 0, 1, 1, 2].get(blocks).copied().unwrap_or(3)
 }
@@ -164,20 +164,20 @@ fn a_trace_cut_anywhere_is_read_up_to_there() {
 }
 
 #[test]
-fn a_tail_waits_for_its_request_and_not_for_another_recording() {
+fn a_shuffle_waits_for_its_request_and_not_for_another_recording() {
     let request = Block::Request(read());
     let read_of = |between: &[Block]| {
         let header = Block::Header(header());
-        let mut blocks = vec![header, Block::Tail(TAIL)];
+        let mut blocks = vec![header, Block::Shuffle(SHUFFLE)];
         blocks.extend_from_slice(between);
         blocks.extend([request.clone(), request.clone()]);
         let bytes: Vec<u8> = blocks.iter().flat_map(Block::encode).collect();
         let reader = Reader::new(&bytes[..], "t").expect("it is a trace");
-        let records = reader.map(|record| record.expect("memory").tail);
+        let records = reader.map(|record| record.expect("memory").shuffle);
         records.collect::<Vec<_>>()
     };
     let name = Block::Name(AppId(1), "one".to_string());
-    assert_eq!(read_of(&[Block::Loss(3), name]), [Some(TAIL), None]);
+    assert_eq!(read_of(&[Block::Loss(3), name]), [Some(SHUFFLE), None]);
     assert_eq!(read_of(&[Block::Header(header())]), [None, None]);
 }
 

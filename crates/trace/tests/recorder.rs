@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tidegate_trace::{Counts, Ending, Event, Header, Reader, Record, Recorder, Tail};
+use tidegate_trace::{Counts, Ending, Event, Header, Reader, Record, Recorder, Shuffle};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -178,12 +178,12 @@ fn a_stalled_writer_drops_and_counts_and_stalls_nobody() {
 }
 
 #[test]
-fn a_tail_is_recorded_with_its_request_or_both_are_dropped() {
+fn a_shuffle_is_recorded_with_its_request_or_both_are_dropped() {
     let gate = Gate::default();
     let mut recorder = Recorder::over(gate.clone(), &header(), 9, silent).expect("open");
     gate.set_shut(true);
-    let with_tail = |operation: u64| Record {
-        tail: Some(Tail {
+    let with_shuffle = |operation: u64| Record {
+        shuffle: Some(Shuffle {
             us: operation as u32,
             max_us: 1 << 20,
             rank: 3,
@@ -191,7 +191,7 @@ fn a_tail_is_recorded_with_its_request_or_both_are_dropped() {
         ..numbered(operation)
     };
     for number in 0..1000 {
-        recorder.record(&with_tail(number));
+        recorder.record(&with_shuffle(number));
     }
     assert_eq!(recorder.counts().buffered + recorder.counts().dropped, 1000);
     gate.set_shut(false);
@@ -206,7 +206,7 @@ fn a_tail_is_recorded_with_its_request_or_both_are_dropped() {
     let records: Vec<_> = reader.map(|record| record.expect("memory")).collect();
     assert_eq!(records.len() as u64, counts.recorded);
     for record in records {
-        assert_eq!(record, with_tail(record.operation));
+        assert_eq!(record, with_shuffle(record.operation));
     }
 }
 

@@ -68,11 +68,11 @@ pub struct Hints {
     /// Time since the client's last request of this application here, ms; larger ones are 65,535.
     pub away_ms: u16,
     /// Work that follows the request before the operation is done, in microseconds.
-    pub tail_us: u32,
-    /// The longest tail of the operation's requests, whoever sends them, in microseconds.
-    pub tail_max_us: u32,
-    /// How many aggregators of the operation have a longer tail.
-    pub tail_rank: u16,
+    pub shuffle_us: u32,
+    /// The longest shuffle of the operation's requests, whoever sends them, in microseconds.
+    pub shuffle_max_us: u32,
+    /// How many aggregators of the operation have a longer shuffle.
+    pub shuffle_rank: u16,
 }
 
 /// A row of a seat's reply table, named by the client: one mutating request at a time per row.

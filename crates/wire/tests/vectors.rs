@@ -75,9 +75,9 @@ fn hints() -> Hints {
         bytes_elsewhere: 3 << 20,
         operations_elsewhere: 3,
         away_ms: 40,
-        tail_us: 12,
-        tail_max_us: 2500,
-        tail_rank: 4,
+        shuffle_us: 12,
+        shuffle_max_us: 2500,
+        shuffle_rank: 4,
     }
 }
 

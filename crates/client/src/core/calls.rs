@@ -203,9 +203,9 @@ impl Core {
                 stamp_ns: it.stamp_ns,
                 bytes: it.bytes.max(bytes),
                 bytes_max: even.max(bytes_max),
-                tail_us: it.tail_us,
-                tail_max_us: it.tail_max_us,
-                tail_rank: it.tail_rank,
+                shuffle_us: it.shuffle_us,
+                shuffle_max_us: it.shuffle_max_us,
+                shuffle_rank: it.shuffle_rank,
             };
         }
         self.operations += 1;
@@ -214,9 +214,9 @@ impl Core {
             stamp_ns: self.clocks.corrected(self.wall),
             bytes,
             bytes_max,
-            tail_us: 0,
-            tail_max_us: 0,
-            tail_rank: 0,
+            shuffle_us: 0,
+            shuffle_max_us: 0,
+            shuffle_rank: 0,
         }
     }
 
@@ -234,9 +234,9 @@ impl Core {
             operation_bytes_max: operation.bytes_max,
             stamp_ns: operation.stamp_ns,
             deadline_ns: call.deadline_ns.map_or(0, left),
-            tail_us: operation.tail_us,
-            tail_max_us: operation.tail_max_us,
-            tail_rank: operation.tail_rank,
+            shuffle_us: operation.shuffle_us,
+            shuffle_max_us: operation.shuffle_max_us,
+            shuffle_rank: operation.shuffle_rank,
             // What others gave is filled in when a request is sent.
             ..Hints::default()
         }

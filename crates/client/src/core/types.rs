@@ -80,9 +80,9 @@ pub struct Operation {
     pub(super) stamp_ns: u64,
     pub(super) bytes: u64,
     pub(super) bytes_max: u64,
-    pub(super) tail_us: u32,
-    pub(super) tail_max_us: u32,
-    pub(super) tail_rank: u16,
+    pub(super) shuffle_us: u32,
+    pub(super) shuffle_max_us: u32,
+    pub(super) shuffle_rank: u16,
 }
 
 /// Why a connection ended or did not come about.

@@ -103,7 +103,7 @@ impl Forwarder {
             app: hints.app,
             operation: hints.operation,
             stamp_ns: hints.stamp_ns,
-            tail: (hints.tail_us, hints.tail_max_us, hints.tail_rank),
+            shuffle: (hints.shuffle_us, hints.shuffle_max_us, hints.shuffle_rank),
             file: 0,
             direction: Direction::Write,
             append: false,

@@ -22,9 +22,9 @@ fn each_answered_request_is_told_once_with_its_hints_and_times() {
         app: 9,
         operation: 4,
         stamp_ns: 77,
-        tail_us: 5,
-        tail_max_us: 6,
-        tail_rank: 1,
+        shuffle_us: 5,
+        shuffle_max_us: 6,
+        shuffle_rank: 1,
         ..Hints::default()
     };
     let first = Request {
@@ -47,7 +47,7 @@ fn each_answered_request_is_told_once_with_its_hints_and_times() {
         app: 9,
         operation: 4,
         stamp_ns: 77,
-        tail: (5, 6, 1),
+        shuffle: (5, 6, 1),
         file: file.inode,
         direction: Direction::Write,
         append: false,
@@ -65,7 +65,7 @@ fn each_answered_request_is_told_once_with_its_hints_and_times() {
         app: 0,
         operation: 0,
         stamp_ns: 0,
-        tail: (0, 0, 0),
+        shuffle: (0, 0, 0),
         direction: Direction::Read,
         offset: 0,
         len: 100,

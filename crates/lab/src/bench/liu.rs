@@ -49,13 +49,13 @@ const POLICIES: [(&str, &str); 3] = [
 /// Each job has its own data set, a file of planes, and two ranks which both read for both of them
 /// (two-phase): half of a plane each, a stripe from every forwarder. Then rank 0 gets the whole
 /// plane, so the second rank sends its half to the first while the first has nothing to send: their
-/// tails differ. All jobs ask at once; a query ends when the slowest rank has its data.
+/// shuffles differ. All jobs ask at once; a query ends when the slowest rank has its data.
 ///
 /// The forwarders have emulated disks. Ranks count as different nodes (TIDEGATE_MPI_NODES), and
 /// since they are on one machine a library between program and MPI holds messages between them back
-/// as a network of the given speed would; that time is the tail. The same library has ranks sleep
-/// while they wait, where MPI would poll. The program and the library are compiled by mpicc when
-/// the benchmark starts; they lie in examples/mpi of the source code.
+/// as a network of the given speed would; that time is the shuffle. The same library has ranks
+/// sleep while they wait, where MPI would poll. The program and the library are compiled by mpicc
+/// when the benchmark starts; they lie in examples/mpi of the source code.
 ///
 /// Policies take turns, query by query, in one run.
 #[derive(clap::Args, Clone, Debug)]
@@ -76,7 +76,7 @@ pub struct Liu {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     queries: u32,
-    /// Speed of a node's port, MB/s; 125 is gigabit Ethernet. 0: as fast as the memory, no tails
+    /// Speed of a node's port, MB/s; 125 is gigabit Ethernet. 0: as fast as the memory, no shuffles
     #[arg(long, value_name = "MBPS", default_value_t = 125)]
     interconnect: u32,
     /// Leave the MPI shim's alignment of collective reads to stripes out
@@ -152,7 +152,7 @@ impl Liu {
                 "repetitions": repetitions,
                 "queries": queries,
                 "interconnect_mbps": self.interconnect,
-                "tail_ms": self.tail_ms(),
+                "shuffle_ms": self.shuffle_ms(),
                 "aligned": !self.unaligned,
                 "measured": report.json(),
                 "claims": claims_json(&claims),
@@ -188,7 +188,7 @@ impl Liu {
     }
 
     /// What the second rank has to send, over the port's speed, ms.
-    fn tail_ms(&self) -> f64 {
+    fn shuffle_ms(&self) -> f64 {
         let bytes = (self.forwarders * STRIPE) as f64;
         match self.interconnect {
             0 => 0.0,
@@ -197,17 +197,17 @@ impl Liu {
     }
 
     fn heading(&self, mpi: &Mpi, repetitions: u32, queries: u32) -> String {
-        let tail = match self.interconnect {
-            0 => "no tails: messages go through memory".to_string(),
+        let shuffle = match self.interconnect {
+            0 => "no shuffles: messages go through memory".to_string(),
             mbps => format!(
-                "the second rank's tail is {} MiB at {mbps} MB/s: {:.1} ms, the first has none",
+                "the second rank's shuffle is {} MiB at {mbps} MB/s: {:.1} ms, the first has none",
                 (self.forwarders * STRIPE) >> 20,
-                self.tail_ms()
+                self.shuffle_ms()
             ),
         };
         format!(
             "{} MPI jobs ({}) of {} ranks on {} emulated nodes read planes of {} MiB at once; {} \
-             forwarders on emulated 7200 rpm disks; {tail}; medians of {repetitions} turns of \
+             forwarders on emulated 7200 rpm disks; {shuffle}; medians of {repetitions} turns of \
              {queries} queries\n",
             self.jobs,
             mpi.name(),

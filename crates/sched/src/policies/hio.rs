@@ -1,21 +1,22 @@
-//! Tails (after Liu, Chen and Zhuang's hierarchical I/O scheduling, HIO): of collective reads,
-//! those parts go early behind which most work follows.
+//! Hierarchical I/O scheduling (HIO, after Liu, Chen and Zhuang): of collective reads, the parts
+//! with the longest shuffle go first.
 //!
-//! A collective read is done when the last of its aggregators has read its part and handed it on
-//! (the shuffle). What follows a request is its *tail*; clients foretell it, and the longest tail
-//! of the operation. The base order is that of `window`, alike on all forwarders. Inside one
-//! operation the longest tail goes first (Jackson's rule). And a part whose tail is shorter than
-//! the operation's longest has *slack*, the paper's acceptable delay: it may end so much later
-//! than in the base order without ending its operation later. So a part of a later operation
-//! goes before it if all that are passed have slack for it, and more left than it has itself.
-//! What was lent is subtracted from their slack. Where every operation has equal parts on all
-//! forwarders, and all of them are there from the beginning, nobody ends later than in the base
-//! order; elsewhere slack is a guess, and one may. `slack_percent` is the share of the slack that
-//! is lent.
+//! A collective read is done when the last of its aggregators has read its part and sent it to the
+//! other processes (the *shuffle*). Clients predict how long the shuffle of each request takes, and
+//! the longest shuffle of the operation. The base order is that of `window`, alike on all
+//! forwarders. Inside one operation the longest shuffle goes first (Jackson's rule). And a part
+//! whose shuffle is shorter than the operation's longest has *slack*, the paper's acceptable delay:
+//! it may end so much later than in the base order without ending its operation later. So a part of
+//! a later operation goes before it if all that are passed have slack for it, and more left than it
+//! has itself. What was lent is subtracted from their slack. Where every operation has equal parts
+//! on all forwarders, and all of them are there from the beginning, nobody ends later than in the
+//! base order; elsewhere slack is a guess, and one may. `slack_percent` is the share of the slack
+//! that is lent.
 //!
 //! All requests of one application with one stamp are one operation, from however many processes
-//! they come, if they carry tails. Requests without tails are one operation for each application
-//! and window, in order of place, as in `window`; without any tails the policy is `window`.
+//! they come, if they carry shuffles. Requests without shuffles are one operation for each
+//! application and window, in order of place, as in `window`; without any shuffles the policy is
+//! `window`.
 //!
 //! With `printed` the order is the paper's algorithm 1, see `printed`.
 
@@ -38,7 +39,7 @@ use printed::Printed;
 /// Operations that are looked at for one that may go before the others.
 const LOOK_MAX: usize = 64;
 
-/// Tails of one operation that differ by less than so many times what an access elsewhere costs
+/// Shuffles of one operation that differ by less than so many times what an access elsewhere costs
 /// more than one that goes on are alike. To serve them apart costs such an access, by which
 /// everybody behind ends later, and it gains one operation the difference at most.
 const SEEKS_ALIKE: u64 = 64;
@@ -72,7 +73,7 @@ struct Hio {
     printed: Option<Printed>,
     merge: Merge,
     cost: CostModel,
-    /// Tails that differ by less are alike: see `SEEKS_ALIKE`.
+    /// Shuffles that differ by less are alike: see `SEEKS_ALIKE`.
     alike_ns: u64,
     operations: Operations,
     /// Those before the chosen operation in the base order.
@@ -100,12 +101,12 @@ impl Hio {
 
     fn key(&mut self, request: &Request, arrived: Time) -> Key {
         let epoch = self.epochs.of(request, arrived);
-        let has_tails = request.tail_us.max(request.tail_max_us) > 0;
+        let has_shuffles = request.shuffle_us.max(request.shuffle_max_us) > 0;
         Key {
             epoch,
             rank: self.epochs.rank(request.app, epoch),
             app: request.app.0,
-            stamp: if has_tails { request.stamp_ns } else { 0 },
+            stamp: if has_shuffles { request.stamp_ns } else { 0 },
         }
     }
 
@@ -144,10 +145,10 @@ impl Policy for Hio {
         let (request, arrived) = (entry.request, entry.arrived);
         let key = self.key(&request, arrived);
         let cost_ns = self.cost.request_ns(&request);
-        // The paper's aggregators are never one, however alike their tails are.
+        // The paper's aggregators are never one, however alike their shuffles are.
         let class = match self.printed {
-            Some(_) => u64::from(u16::MAX - request.tail_rank),
-            None => u64::from(request.tail_us) * 1000 / self.alike_ns,
+            Some(_) => u64::from(u16::MAX - request.shuffle_rank),
+            None => u64::from(request.shuffle_us) * 1000 / self.alike_ns,
         };
         let part = self.operations.arrived(key, &request, class, cost_ns);
         self.operations.push(part, requests, slot);
@@ -191,7 +192,7 @@ impl Policy for Hio {
         let part = requests[slot].tag;
         let cost_ns = self.cost.request_ns(&requests[slot].request);
         self.operations.remove(part, requests, slot);
-        let rank = requests[slot].request.tail_rank;
+        let rank = requests[slot].request.shuffle_rank;
         self.operations.withdrawn(part, rank, cost_ns);
         self.merge.cancelled(requests, slot);
         self.operations.release_if_empty(part);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidegate_forward::{Recorded, Served};
 use tidegate_sched::{AppId, FileId, mix64};
-use tidegate_trace::{Counts, Event, Header, Record, Recorder, Tail};
+use tidegate_trace::{Counts, Event, Header, Record, Recorder, Shuffle};
 use tracing::{info, warn};
 
 /// How long the end of a trace may take.
@@ -84,13 +84,13 @@ fn record(served: &Served, forwarder: u16, zero_wall_ns: u64) -> Record {
     let wait_ns = dispatched.map(|at| at.since(served.arrived));
     let service_ns = served.finished.zip(dispatched);
     let stamp = Some(served.stamp_ns).filter(|stamp| *stamp != 0);
-    let (us, max_us, rank) = served.tail;
+    let (us, max_us, rank) = served.shuffle;
     Record {
         arrival_ns: served.arrived.0,
         // Right for any two clocks less than 292 years apart.
         issue_ns: stamp.map(|stamp| stamp.wrapping_sub(zero_wall_ns) as i64),
         app: AppId(served.app),
-        tail: Tail::told(us, max_us, rank),
+        shuffle: Shuffle::told(us, max_us, rank),
         operation: served.operation,
         file: FileId(served.file),
         // A client's id lets its user resume its session, so it does not go into a file.

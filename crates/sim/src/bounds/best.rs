@@ -12,8 +12,9 @@ pub struct Best {
     pub order: Vec<usize>,
     /// What it reaches.
     pub value: Value,
-    /// Whether no schedule at all has a smaller sum of completion times. This is so without tails
-    /// and with all releases at one time; else servers with orders of their own can be better.
+    /// Whether no schedule at all has a smaller sum of completion times. This is so without
+    /// shuffles and with all releases at one time; else servers with orders of their own can be
+    /// better.
     pub optimal: bool,
 }
 
@@ -37,7 +38,7 @@ impl Instance {
         Some(Best {
             value: self.value(&search.best),
             order: search.best,
-            optimal: !self.has_tails() && !self.has_releases(),
+            optimal: !self.has_shuffles() && !self.has_releases(),
         })
     }
 }

@@ -9,11 +9,11 @@ impl Instance {
     /// No schedule completes all operations before this time.
     ///
     /// On each server, the preemptive schedule that always works on the released part with the
-    /// longest tail is the best one (Jackson's preemptive schedule); without tails and releases
-    /// this is the total work of the busiest server.
+    /// longest shuffle is the best one (Jackson's preemptive schedule); without shuffles and
+    /// releases this is the total work of the busiest server.
     pub fn makespan_bound_ns(&self) -> u64 {
         let busiest = (0..self.servers)
-            .map(|server| self.longest_tail_first(server))
+            .map(|server| self.longest_shuffle_first(server))
             .max();
         let longest = self.operations.iter().map(|needs| needs.alone_ns()).max();
         busiest.max(longest).unwrap_or(0)
@@ -25,7 +25,7 @@ impl Instance {
     ///    shortest remaining time first, nor the k-th operation before the k-th smallest of the
     ///    times that operations take alone; the larger of all these, summed over k;
     /// 2. by server: the sum of completions on it under shortest remaining time first, and all
-    ///    tails there;
+    ///    shuffles there;
     /// 3. the dual solution that the primal-dual order leaves behind; it looks at work only.
     pub fn sum_bound_ns(&self) -> u128 {
         let completions: Vec<Vec<u64>> = (0..self.servers)
@@ -38,8 +38,8 @@ impl Instance {
             u128::from(servers.chain([*alone]).max().unwrap_or(0))
         });
         let by_server = completions.iter().enumerate().map(|(server, times)| {
-            let tails = self.operations.iter().map(|op| op.tail_ns(server));
-            let both = times.iter().copied().chain(tails);
+            let shuffles = self.operations.iter().map(|op| op.shuffle_ns(server));
+            let both = times.iter().copied().chain(shuffles);
             both.map(u128::from).sum::<u128>()
         });
         by_server
@@ -56,14 +56,14 @@ impl Instance {
         self.sum_bound_ns() as f64 / self.operations.len() as f64
     }
 
-    /// The end, tails included, of the best preemptive schedule of one server.
-    fn longest_tail_first(&self, server: usize) -> u64 {
+    /// The end, shuffles included, of the best preemptive schedule of one server.
+    fn longest_shuffle_first(&self, server: usize) -> u64 {
         let mut end_ns = 0;
         self.preemptive(
             server,
-            |_, tail_ns| Reverse(tail_ns),
+            |_, shuffle_ns| Reverse(shuffle_ns),
             |operation, at_ns| {
-                end_ns = end_ns.max(at_ns + self.operations[operation].tail_ns(server));
+                end_ns = end_ns.max(at_ns + self.operations[operation].shuffle_ns(server));
             },
         );
         end_ns
@@ -80,7 +80,7 @@ impl Instance {
     }
 
     /// Runs one server, always on the released part with the smallest key (of the time left and
-    /// the tail), and tells each completion.
+    /// the shuffle), and tells each completion.
     fn preemptive<K: Ord>(
         &self,
         server: usize,
@@ -103,7 +103,7 @@ impl Instance {
             while let Some(index) = coming.next_if(|next| released_ns(next) <= now_ns) {
                 let needs = &self.operations[index];
                 let left_ns = needs.work_ns[server];
-                let key = key(left_ns, needs.tail_ns(server));
+                let key = key(left_ns, needs.shuffle_ns(server));
                 waiting.push(Reverse((key, index, left_ns)));
             }
             let Some(Reverse((_, index, left_ns))) = waiting.pop() else {
@@ -116,7 +116,7 @@ impl Instance {
                 completed(index, now_ns);
             } else {
                 let left_ns = left_ns - run_ns;
-                let key = key(left_ns, self.operations[index].tail_ns(server));
+                let key = key(left_ns, self.operations[index].shuffle_ns(server));
                 waiting.push(Reverse((key, index, left_ns)));
             }
         }

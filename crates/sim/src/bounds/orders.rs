@@ -17,7 +17,7 @@ pub enum Order {
     AppId,
     /// Smallest bottleneck first (SEBF): by the longest work on any server.
     SmallestBottleneck,
-    /// The primal-dual order (BSSF; Mastrolilli et al. 2010): without tails and releases its sum
+    /// The primal-dual order (BSSF; Mastrolilli et al. 2010): without shuffles and releases its sum
     /// of completion times is at most twice the optimum.
     PrimalDual,
     /// The primal-dual order, then neighbours change places as long as that helps.

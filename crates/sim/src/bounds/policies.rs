@@ -11,7 +11,7 @@ use tidegate_sched::{
 impl Instance {
     /// The order in which each server serves the operations under a policy, when all their parts
     /// are there from the beginning and one is served at a time. Releases do not count. The policy
-    /// is told what parts cost and which tails follow, in microseconds, rounded up; costs and
+    /// is told what parts cost and which shuffles follow, in microseconds, rounded up; costs and
     /// estimates in `options` are replaced by that.
     pub fn served_by(&self, options: &Options) -> Result<Vec<Vec<usize>>, OptionsError> {
         let mut options = options.clone();
@@ -25,19 +25,19 @@ impl Instance {
             }
         }
         (options.estimate, options.depth) = (false, 1);
-        let ranks = self.tail_ranks();
+        let ranks = self.shuffle_ranks();
         let servers = 0..self.servers;
         servers
             .map(|server| self.served_at(server, &options, &ranks))
             .collect()
     }
 
-    /// By operation and server: how many of the operation's parts have a longer tail; of equal
+    /// By operation and server: how many of the operation's parts have a longer shuffle; of equal
     /// ones the first server counts as longer.
-    fn tail_ranks(&self) -> Vec<Vec<u16>> {
+    fn shuffle_ranks(&self) -> Vec<Vec<u16>> {
         let ranks = self.operations.iter().map(|needs| {
             let mut servers: Vec<usize> = (0..self.servers).collect();
-            servers.sort_by_key(|server| Reverse(needs.tail_ns(*server)));
+            servers.sort_by_key(|server| Reverse(needs.shuffle_ns(*server)));
             let mut ranks = vec![0; self.servers];
             for (rank, server) in servers.into_iter().enumerate() {
                 ranks[server] = rank as u16;
@@ -60,15 +60,15 @@ impl Instance {
             if work_ns == 0 {
                 continue;
             }
-            let tails = (0..self.servers).map(|server| needs.tail_ns(server));
+            let shuffles = (0..self.servers).map(|server| needs.shuffle_ns(server));
             let (id, app) = (RequestId(index as u64), AppId(needs.app));
             // Every operation in a file of its own, so that nothing merges or conflicts.
             let file = FileId(index as u64);
             let request = Request {
                 stamp_ns: options.wall_offset_ns.saturating_add(index as u64),
-                tail_us: us(needs.tail_ns(server)),
-                tail_max_us: us(tails.max().unwrap_or(0)),
-                tail_rank: ranks[index][server],
+                shuffle_us: us(needs.shuffle_ns(server)),
+                shuffle_max_us: us(shuffles.max().unwrap_or(0)),
+                shuffle_rank: ranks[index][server],
                 ..Request::new(id, app, file, Direction::Read, 0, work_ns)
             };
             let taken = scheduler.handle(Time(0), Input::Arrived(request));

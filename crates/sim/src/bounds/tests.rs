@@ -20,26 +20,26 @@ fn instance(operations: Vec<Needs>) -> Instance {
 /// What random instances may have.
 #[derive(Clone, Copy)]
 struct Kind {
-    tails: bool,
+    shuffles: bool,
     releases: bool,
 }
 
 const PLAIN: Kind = Kind {
-    tails: false,
+    shuffles: false,
     releases: false,
 };
 const KINDS: [Kind; 4] = [
     PLAIN,
     Kind {
-        tails: true,
+        shuffles: true,
         releases: false,
     },
     Kind {
-        tails: false,
+        shuffles: false,
         releases: true,
     },
     Kind {
-        tails: true,
+        shuffles: true,
         releases: true,
     },
 ];
@@ -59,7 +59,7 @@ fn random(rng: &mut Rng, operations: u64, servers: u64, kind: Kind) -> Instance 
             app: rng.below(100),
             released_ns: some(rng, kind.releases),
             work_ns: (0..servers).map(|_| some(rng, true)).collect(),
-            tails_ns: (0..servers).map(|_| some(rng, kind.tails)).collect(),
+            shuffles_ns: (0..servers).map(|_| some(rng, kind.shuffles)).collect(),
         });
     }
     Instance::new(servers as usize, list).expect("every operation names every server")
@@ -124,18 +124,18 @@ fn values_by_hand() {
 }
 
 #[test]
-fn tails_and_releases_by_hand() {
+fn shuffles_and_releases_by_hand() {
     let late = Needs {
         released_ns: 10,
-        tails_ns: vec![5, 100],
+        shuffles_ns: vec![5, 100],
         ..needs(1, &[2, 0])
     };
-    let long_tail = Needs {
-        tails_ns: vec![20, 0],
+    let long_shuffle = Needs {
+        shuffles_ns: vec![20, 0],
         ..needs(2, &[3, 1])
     };
-    let instance = instance(vec![late, long_tail]);
-    // The tail where there is no part does not count: 10 + 2 + 5.
+    let instance = instance(vec![late, long_shuffle]);
+    // The shuffle where there is no part does not count: 10 + 2 + 5.
     let value = instance.value(&[1, 0]);
     assert_eq!((value.sum_ns, value.max_ns), (23 + 17, 23));
     // In the other order the server waits for the release.
@@ -153,11 +153,11 @@ fn what_is_no_instance_is_refused() {
             .to_string()
             .starts_with("operation 1 names 1 times for 2 servers")
     );
-    let tails = Needs {
-        tails_ns: vec![1],
+    let shuffles = Needs {
+        shuffles_ns: vec![1],
         ..needs(1, &[1, 2])
     };
-    assert!(Instance::new(2, vec![tails]).is_err());
+    assert!(Instance::new(2, vec![shuffles]).is_err());
     let long = Instance::new(1, vec![needs(1, &[u64::MAX]), needs(1, &[1])]);
     assert_eq!(long, Err(InstanceError::TooLong));
     let nothing = Instance::new(0, Vec::new()).expect("nothing to do is an instance");

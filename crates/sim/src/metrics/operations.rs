@@ -11,7 +11,7 @@ pub struct Operation {
     pub app: AppId,
     /// When the application asked.
     pub issued_ns: u64,
-    /// When its last part was done, tail included.
+    /// When its last part was done, shuffle included.
     pub completed_ns: u64,
     /// How much it moved.
     pub bytes: u64,

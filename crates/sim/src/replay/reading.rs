@@ -5,7 +5,7 @@ use crate::units::TIME_MAX_NS;
 use crate::world::{Access, Part};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tidegate_trace::{Direction, Merged, Record, Tail};
+use tidegate_trace::{Direction, Merged, Record, Shuffle};
 use tidegate_wire::Extent;
 
 /// Most accesses of a replay, each piece of a large one by itself: 1.2 GB of memory.
@@ -113,12 +113,12 @@ impl Reading<'_> {
                 record.len
             ));
         }
-        let tail = record.tail.filter(|_| pieces > 0);
-        let part = tail.map(|tail| {
+        let shuffle = record.shuffle.filter(|_| pieces > 0);
+        let part = shuffle.map(|shuffle| {
             let operations = self.operations.entry(record.app.0).or_default();
             let count = operations.len() as u64;
             let operation = operations.entry((record.operation, at)).or_insert(count);
-            part(*operation, &tail)
+            part(*operation, &shuffle)
         });
         client.add((at_ns as u64, part), record, request_max, whole);
         Ok(())
@@ -185,11 +185,11 @@ impl Client {
     fn in_order(mut self) -> Option<Arc<[Timed]>> {
         // Requests of one operation can come in another order than they were made.
         self.accesses.sort_by_key(|it| it.at_ns);
-        // A tail is told with each request of a process for an operation, and comes once.
+        // A shuffle is told with each request of a process for an operation, and comes once.
         let mut ended = BTreeSet::new();
         for timed in self.accesses.iter_mut().rev() {
             if let Some(part) = &mut timed.access.part {
-                part.with_tail = ended.insert(part.operation);
+                part.with_shuffle = ended.insert(part.operation);
             }
         }
         (!self.accesses.is_empty()).then(|| Arc::from(self.accesses))
@@ -200,13 +200,13 @@ pub(super) fn extent(offset: u64, len: u64) -> Extent {
     Extent { offset, len }
 }
 
-fn part(operation: u64, tail: &Tail) -> Part {
+fn part(operation: u64, shuffle: &Shuffle) -> Part {
     Part {
         operation,
-        tail_ns: u64::from(tail.us) * 1000,
-        tail_max_ns: u64::from(tail.max_us) * 1000,
-        rank: tail.rank,
-        with_tail: true,
+        shuffle_ns: u64::from(shuffle.us) * 1000,
+        shuffle_max_ns: u64::from(shuffle.max_us) * 1000,
+        rank: shuffle.rank,
+        with_shuffle: true,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::reading::extent;
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_trace::{Direction, Header, Record, Tail, Writer};
+use tidegate_trace::{Direction, Header, Record, Shuffle, Writer};
 
 /// The bytes of a trace of one application.
 fn trace(records: &[Record]) -> Vec<u8> {
@@ -103,12 +103,12 @@ fn accesses_come_at_their_times_or_as_answers_come() {
 }
 
 #[test]
-fn requests_of_one_collective_operation_are_one_again_with_their_tails() {
+fn requests_of_one_collective_operation_are_one_again_with_their_shuffles() {
     let of = |client, operation, issue_ns, us| Record {
         client,
         operation,
         issue_ns: Some(issue_ns),
-        tail: Some(Tail {
+        shuffle: Some(Shuffle {
             us,
             max_us: 50,
             rank: 1,
@@ -116,7 +116,7 @@ fn requests_of_one_collective_operation_are_one_again_with_their_tails() {
         ..record(90, 0, 10, false)
     };
     let alone = Record {
-        tail: None,
+        shuffle: None,
         ..of(2, 7, 20, 0)
     };
     // Number and stamp tell operations apart.
@@ -137,13 +137,13 @@ fn requests_of_one_collective_operation_are_one_again_with_their_tails() {
         let parts = steps.filter_map(|step| match step {
             Step::Issue(access) => {
                 let part = access.part;
-                Some(part.map(|part| (part.operation, part.tail_ns, part.with_tail)))
+                Some(part.map(|part| (part.operation, part.shuffle_ns, part.with_shuffle)))
             }
             _ => None,
         });
         parts.collect::<Vec<_>>()
     });
-    // Both of the first client's are of one operation: its tail comes once, behind the last.
+    // Both of the first client's are of one operation: its shuffle comes once, behind the last.
     let expected = [
         vec![Some((0, 5000, false)), Some((0, 5000, true))],
         vec![

@@ -110,7 +110,7 @@ pub(super) fn completion_bound_ns(outcome: &world::Outcome, given: &Given) -> Op
         work_ns: work
             .remove(&app.id.0)
             .unwrap_or_else(|| vec![0; outcome.work.len()]),
-        tails_ns: Vec::new(),
+        shuffles_ns: Vec::new(),
     });
     let instance = Instance::new(outcome.work.len(), needs.collect()).ok()?;
     if instance.operations().is_empty() {

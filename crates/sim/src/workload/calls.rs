@@ -2,7 +2,7 @@
 
 use super::pace::Pace;
 use super::pattern::Pattern;
-use super::tails::Place;
+use super::shuffles::Place;
 use crate::rng::Rng;
 use crate::world::{Access, Program, Step};
 use std::ops::Range;

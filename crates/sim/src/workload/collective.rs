@@ -11,7 +11,7 @@ use super::calls::Load;
 use super::domains::Collective;
 use super::grid::{Grid, List};
 use super::pattern::bytes_between;
-use super::tails::{Accessed, Foretold, Messages};
+use super::shuffles::{Accessed, Foretold, Messages};
 use crate::rng::Rng;
 use crate::world::{Access, Part, Program, Step};
 use std::sync::Arc;
@@ -122,30 +122,30 @@ impl TwoPhase {
         })
     }
 
-    /// What the client tells of an access: the tail behind it, and those of the others.
+    /// What the client tells of an access: the shuffle behind it, and those of the others.
     fn foretold(&self, aggregator: u32) -> Option<Part> {
-        if self.collective.tails.told == Foretold::Not || !self.reads() {
+        if self.collective.shuffles.told == Foretold::Not || !self.reads() {
             return None;
         }
-        let tail_ns = self.tail_ns(aggregator);
+        let shuffle_ns = self.shuffle_ns(aggregator);
         let all = 0..self.collective.aggregators;
-        let tails_ns: Vec<u64> = all.map(|other| self.tail_ns(other)).collect();
-        let longer = (0..).zip(&tails_ns).filter(|(number, other)| {
+        let shuffles_ns: Vec<u64> = all.map(|other| self.shuffle_ns(other)).collect();
+        let longer = (0..).zip(&shuffles_ns).filter(|(number, other)| {
             // Of equal ones the first counts as longer.
-            **other > tail_ns || **other == tail_ns && *number < aggregator
+            **other > shuffle_ns || **other == shuffle_ns && *number < aggregator
         });
         Some(Part {
             operation: self.operation,
-            tail_ns,
-            tail_max_ns: tails_ns.iter().copied().max().unwrap_or(0),
+            shuffle_ns,
+            shuffle_max_ns: shuffles_ns.iter().copied().max().unwrap_or(0),
             rank: u16::try_from(longer.count()).unwrap_or(u16::MAX),
             // The shuffle follows as messages.
-            with_tail: false,
+            with_shuffle: false,
         })
     }
 
     /// The work and the messages that are foretold to follow an aggregator's access of this round.
-    fn tail_ns(&self, aggregator: u32) -> u64 {
+    fn shuffle_ns(&self, aggregator: u32) -> u64 {
         let Some(offsets) = self.offsets(aggregator) else {
             return 0;
         };
@@ -155,7 +155,7 @@ impl TwoPhase {
         for rank in (0..load.processes).filter(|rank| *rank != own) {
             messages.add(&load.place, own, rank, self.part(rank, offsets));
         }
-        let told = self.collective.tails.told;
+        let told = self.collective.shuffles.told;
         self.work_ns(aggregator, offsets) + messages.ns(&load.place, told)
     }
 
@@ -168,8 +168,8 @@ impl TwoPhase {
             file: load.pattern.file(self.rank, self.operation),
             offset: offsets.0,
         };
-        let tails = &self.collective.tails;
-        tails.work_ns(&accessed, &load.place, load.seed)
+        let shuffles = &self.collective.shuffles;
+        shuffles.work_ns(&accessed, &load.place, load.seed)
     }
 
     /// The work of this process after its access, if it is an aggregator that has one.

@@ -3,7 +3,7 @@
 use super::grid::Grid;
 use super::keys::{Impossible, Keys, positive, require};
 use super::pattern::Pattern;
-use super::tails::Tails;
+use super::shuffles::Shuffles;
 use crate::units::Bytes;
 use crate::world::CALL_BYTES_MAX;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub struct Collective {
     /// Borders of file domains are at multiples of this; 0: wherever they are even.
     pub align: Bytes,
     /// What follows an aggregator's access of a read.
-    pub tails: Tails,
+    pub shuffles: Shuffles,
 }
 
 /// ROMIO's `cb_buffer_size`.
@@ -31,15 +31,15 @@ impl Collective {
         let aggregators = keys.optional("aggregators");
         let buffer = keys.optional("buffer");
         let align = keys.optional("align");
-        let (tails, tails_there) = Tails::read(keys);
+        let (shuffles, shuffles_there) = Shuffles::read(keys);
         if !collective {
             let own = [
                 ("aggregators", aggregators.is_some()),
                 ("buffer", buffer.is_some()),
                 ("align", align.is_some()),
             ];
-            let of_tails = Tails::KEYS.into_iter().zip(tails_there);
-            for (key, given) in own.into_iter().chain(of_tails) {
+            let of_shuffles = Shuffles::KEYS.into_iter().zip(shuffles_there);
+            for (key, given) in own.into_iter().chain(of_shuffles) {
                 if given {
                     keys.fails(format!("{key}: only collective calls have it"));
                 }
@@ -53,12 +53,12 @@ impl Collective {
             aggregators: aggregators.unwrap_or(1),
             buffer: buffer.unwrap_or(BUFFER),
             align: align.unwrap_or_default(),
-            tails,
+            shuffles,
         })
     }
 
     pub(super) fn check(&self, processes: u32) -> Result<(), Impossible> {
-        self.tails.check()?;
+        self.shuffles.check()?;
         positive("aggregators", self.aggregators.into())?;
         require(self.aggregators <= processes, "aggregators", || {
             format!("{} of only {processes} processes", self.aggregators)

@@ -23,7 +23,7 @@ pub(super) struct Asked {
     pub(super) at: u64,
     pub(super) bytes: u64,
     /// Work that follows the answer before the access has ended.
-    pub(super) tail_ns: u64,
+    pub(super) shuffle_ns: u64,
 }
 
 /// A call that has ended.
@@ -109,7 +109,7 @@ impl Node {
         collective: Option<Collective>,
     ) {
         let bytes = access.extents.bytes();
-        let tail = access.part.filter(|part| part.with_tail);
+        let shuffle = access.part.filter(|part| part.with_shuffle);
         // Files are told apart by their number; none was made twice.
         let handle = Handle {
             inode: access.file,
@@ -127,7 +127,7 @@ impl Node {
             process: Some(process),
             at: now,
             bytes,
-            tail_ns: tail.map_or(0, |part| part.tail_ns),
+            shuffle_ns: shuffle.map_or(0, |part| part.shuffle_ns),
         };
         let call = Call {
             app,
@@ -149,7 +149,7 @@ impl Node {
             process: None,
             at: now,
             bytes: 0,
-            tail_ns: 0,
+            shuffle_ns: 0,
         };
         let call = Call {
             forwarder,

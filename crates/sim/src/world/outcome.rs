@@ -10,7 +10,7 @@ use crate::metrics::Promises;
 use std::collections::BTreeMap;
 use tidegate_forward::Served;
 use tidegate_sched::{AppId, FileId, Time};
-use tidegate_trace::{Record, Tail};
+use tidegate_trace::{Record, Shuffle};
 
 /// An access, or an operation of a whole application, that has ended. Times are ns after the start
 /// of the programs.
@@ -226,7 +226,7 @@ impl Recorder {
         let begun = self.begun_ns();
         let since = |from: Time, to: Option<Time>| to.map(|to| to.since(from));
         let zero_wall = self.wall_ns.saturating_add(begun);
-        let (us, max_us, rank) = served.tail;
+        let (us, max_us, rank) = served.shuffle;
         self.records.push(Record {
             arrival_ns: served.arrived.0.saturating_sub(begun),
             issue_ns: (served.stamp_ns != 0)
@@ -247,7 +247,7 @@ impl Recorder {
             service_ns: served
                 .dispatched
                 .and_then(|from| since(from, served.finished)),
-            tail: Tail::told(us, max_us, rank),
+            shuffle: Shuffle::told(us, max_us, rank),
         });
     }
 

@@ -230,9 +230,9 @@ impl World {
                 // Each aggregator's part is an operation to those who go by its bytes.
                 bytes: 0,
                 stamp_ns,
-                tail_us: us(part.tail_ns),
-                tail_max_us: us(part.tail_max_ns),
-                tail_rank: part.rank,
+                shuffle_us: us(part.shuffle_ns),
+                shuffle_max_us: us(part.shuffle_max_ns),
+                shuffle_rank: part.rank,
             }
         });
         self.nodes[node as usize].access(now, (number, app), access, collective);
@@ -272,11 +272,11 @@ impl World {
             }
             return;
         };
-        match answered.asked.tail_ns {
+        match answered.asked.shuffle_ns {
             0 => self.access_ends(number, &answered),
-            tail_ns => {
-                let event = Event::TailEnds(number, Box::new(answered));
-                self.events.push(now.saturating_add(tail_ns), event);
+            shuffle_ns => {
+                let event = Event::ShuffleEnds(number, Box::new(answered));
+                self.events.push(now.saturating_add(shuffle_ns), event);
             }
         }
     }

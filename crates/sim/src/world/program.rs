@@ -29,13 +29,13 @@ pub struct Part {
     /// The operation's number, as in [`Step::Begin`].
     pub operation: u64,
     /// Work that follows, ns.
-    pub tail_ns: u64,
+    pub shuffle_ns: u64,
     /// The longest that follows any part, ns.
-    pub tail_max_ns: u64,
+    pub shuffle_max_ns: u64,
     /// How many parts have a longer one.
     pub rank: u16,
     /// The access ends when the work that follows is over. Else the program does that work.
-    pub with_tail: bool,
+    pub with_shuffle: bool,
 }
 
 /// What a process does next.

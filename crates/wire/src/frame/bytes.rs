@@ -216,9 +216,9 @@ impl<'a> Reader<'a> {
             bytes_elsewhere: self.u64()?,
             operations_elsewhere: self.u32()?,
             away_ms: self.u16()?,
-            tail_us: self.u32()?,
-            tail_max_us: self.u32()?,
-            tail_rank: self.u16()?,
+            shuffle_us: self.u32()?,
+            shuffle_max_us: self.u32()?,
+            shuffle_rank: self.u16()?,
         })
     }
 
@@ -376,9 +376,9 @@ impl Writer for Vec<u8> {
         self.u64(hints.bytes_elsewhere);
         self.u32(hints.operations_elsewhere);
         self.u16(hints.away_ms);
-        self.u32(hints.tail_us);
-        self.u32(hints.tail_max_us);
-        self.u16(hints.tail_rank);
+        self.u32(hints.shuffle_us);
+        self.u32(hints.shuffle_max_us);
+        self.u16(hints.shuffle_rank);
     }
 
     fn extents(&mut self, extents: &Extents) {

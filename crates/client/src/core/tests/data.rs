@@ -46,9 +46,9 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
         operation: 1 << 63 | 9,
         bytes: 100_000,
         stamp_ns: 77,
-        tail_us: 500,
-        tail_max_us: 900,
-        tail_rank: 2,
+        shuffle_us: 500,
+        shuffle_max_us: 900,
+        shuffle_rank: 2,
     };
     rig.calls += 1;
     let id = CallId(rig.calls);
@@ -68,15 +68,15 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
     for sent in &parts {
         let hints = sent.request.hints.expect("reads carry hints");
         assert_eq!((hints.operation, hints.stamp_ns), (1 << 63 | 9, 77));
-        assert_eq!((hints.operation_bytes, hints.tail_us), (100_000, 500));
-        assert_eq!((hints.tail_max_us, hints.tail_rank), (900, 2));
+        assert_eq!((hints.operation_bytes, hints.shuffle_us), (100_000, 500));
+        assert_eq!((hints.shuffle_max_us, hints.shuffle_rank), (900, 2));
         assert_eq!(hints.operation_bytes_max, 25_000);
     }
     // Of what the client does beside it, the numbers go on from 1.
     let id = rig.call(read(file(7), 0, 10));
     let sent = rig.next();
     let hints = sent.request.hints.expect("reads carry hints");
-    assert_eq!((hints.operation, hints.tail_us), (1, 0));
+    assert_eq!((hints.operation, hints.shuffle_us), (1, 0));
     rig.data(&sent, bytes(10));
     rig.result(id).expect("the read succeeds");
     let wall_ns = 5;
@@ -88,7 +88,7 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
         .core
         .operation(wall_ns, file(7), extent, Some(collective));
     let operation = operation.expect("forwarders are known");
-    assert_eq!((operation.number, operation.tail_us), (1 << 63 | 9, 500));
+    assert_eq!((operation.number, operation.shuffle_us), (1 << 63 | 9, 500));
 }
 
 #[test]

@@ -12,9 +12,9 @@ const WORSE_PERCENT_MAX: f64 = 5.0;
 
 const WHY: &str = "\
 Why hio gains little over window here: in stock ROMIO the ranks tell each other after each read
-how much they will send (MPI_Alltoall), so every tail begins when the slowest aggregator has read,
-and it does not matter which part of an operation is read first. In the paper's model a tail begins
-when its own part is read.
+how much they will send (MPI_Alltoall), so every shuffle begins when the slowest aggregator has
+read, and it does not matter which part of an operation is read first. In the paper's model a
+shuffle begins when its own part is read.
 ";
 
 const NO_HIO: &str = "This build has no policy hio.\n";

@@ -1,5 +1,5 @@
 //! Operations on this forwarder, in the base order, each with its parts: the requests with one
-//! tail, the longest tail first.
+//! shuffle, the longest shuffle first.
 
 use crate::requests::{Requests, Slot};
 use crate::sorted::Sorted;
@@ -8,7 +8,7 @@ use crate::upwards::Upwards;
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-/// Parts of one operation that are told apart; further tails go with their neighbours, so that a
+/// Parts of one operation that are told apart; further shuffles go with their neighbours, so that a
 /// client that tells many does not make everybody's requests expensive.
 pub(super) const PARTS_MAX: usize = 256;
 
@@ -21,18 +21,18 @@ pub(super) struct Key {
     pub(super) epoch: u64,
     pub(super) rank: u64,
     pub(super) app: u64,
-    /// 0 for requests without tails.
+    /// 0 for requests without shuffles.
     pub(super) stamp: u64,
 }
 
 #[derive(Default)]
 struct Operation {
     key: Key,
-    /// Descending by tail; none is empty.
+    /// Descending by shuffle; none is empty.
     parts: Vec<u32>,
-    /// The longest tail on any forwarder.
-    tail_max_ns: u64,
-    /// The longest tail here, how far it is told apart from others, and all work with it.
+    /// The longest shuffle on any forwarder.
+    shuffle_max_ns: u64,
+    /// The longest shuffle here, how far it is told apart from others, and all work with it.
     first: (u64, u16),
     first_work_ns: u64,
     /// Work that was served.
@@ -43,14 +43,14 @@ struct Operation {
     here_ns: Cell<Option<u64>>,
 }
 
-/// The requests of one operation with one tail.
+/// The requests of one operation with one shuffle.
 pub(super) struct Part {
     operation: u32,
-    /// The tail as far as it is told apart from others.
+    /// The shuffle as far as it is told apart from others.
     class: u64,
-    pub(super) tail_ns: u64,
+    pub(super) shuffle_ns: u64,
     /// Of the operation.
-    pub(super) tail_max_ns: u64,
+    pub(super) shuffle_max_ns: u64,
     /// The least that a request of it told.
     pub(super) rank: u16,
     /// Work that waits.
@@ -94,7 +94,7 @@ impl Operations {
         of_window.map(|(_, number)| number)
     }
 
-    /// The parts of an operation, the longest tail first.
+    /// The parts of an operation, the longest shuffle first.
     pub(super) fn parts(&self, operation: u32) -> impl Iterator<Item = (u32, &Part)> {
         let numbers = self.all[operation as usize].parts.iter();
         numbers.map(|&number| (number, &self.parts[number as usize]))
@@ -112,20 +112,20 @@ impl Operations {
 
     /// How much longer an operation can wait here without ending later than by the base order.
     ///
-    /// Where its longest tail is, at least the work of one part comes before it: as much as its
-    /// first part here, say. It ends then no sooner than so much and the longest tail from the
+    /// Where its longest shuffle is, at least the work of one part comes before it: as much as its
+    /// first part here, say. It ends then no sooner than so much and the longest shuffle from the
     /// moment at which it would begin here. What is left until then is its slack.
     pub(super) fn slack_ns(&self, operation: u32, percent: u64) -> u64 {
         let found = &self.all[operation as usize];
-        if found.tail_max_ns == 0 || percent == 0 {
+        if found.shuffle_max_ns == 0 || percent == 0 {
             return 0;
         }
-        let elsewhere_ns = found.first_work_ns.saturating_add(found.tail_max_ns);
+        let elsewhere_ns = found.first_work_ns.saturating_add(found.shuffle_max_ns);
         let here_ns = found.here_ns.get().unwrap_or_else(|| {
             let (mut at_ns, mut here_ns) = (found.done_ns, 0);
             for (_, part) in self.parts(operation) {
                 at_ns = at_ns.saturating_add(part.work_ns);
-                here_ns = here_ns.max(at_ns.saturating_add(part.tail_ns));
+                here_ns = here_ns.max(at_ns.saturating_add(part.shuffle_ns));
             }
             found.here_ns.set(Some(here_ns));
             here_ns
@@ -146,15 +146,15 @@ impl Operations {
 
     /// Finds or makes the part of a request that arrived, and counts its work.
     pub(super) fn arrived(&mut self, key: Key, request: &Request, class: u64, cost_ns: u64) -> u32 {
-        let tail_ns = u64::from(request.tail_us) * 1000;
+        let shuffle_ns = u64::from(request.shuffle_us) * 1000;
         let operation = self.operation(key);
         let number = self.part(operation, class);
         self.last = (operation, number);
         let found = &mut self.all[operation as usize];
         found.here_ns.set(None);
-        let told_ns = u64::from(request.tail_max_us) * 1000;
-        found.tail_max_ns = found.tail_max_ns.max(tail_ns).max(told_ns);
-        let first = (class, u16::MAX - request.tail_rank);
+        let told_ns = u64::from(request.shuffle_max_us) * 1000;
+        found.shuffle_max_ns = found.shuffle_max_ns.max(shuffle_ns).max(told_ns);
+        let first = (class, u16::MAX - request.shuffle_rank);
         if first > found.first {
             (found.first, found.first_work_ns) = (first, 0);
         }
@@ -162,9 +162,9 @@ impl Operations {
             found.first_work_ns = found.first_work_ns.saturating_add(cost_ns);
         }
         let part = &mut self.parts[number as usize];
-        part.tail_ns = part.tail_ns.max(tail_ns);
-        part.tail_max_ns = found.tail_max_ns;
-        part.rank = part.rank.min(request.tail_rank);
+        part.shuffle_ns = part.shuffle_ns.max(shuffle_ns);
+        part.shuffle_max_ns = found.shuffle_max_ns;
+        part.rank = part.rank.min(request.shuffle_rank);
         part.work_ns = part.work_ns.saturating_add(cost_ns);
         number
     }
@@ -226,8 +226,8 @@ impl Operations {
                 self.parts.push(Part {
                     operation,
                     class,
-                    tail_ns: 0,
-                    tail_max_ns: 0,
+                    shuffle_ns: 0,
+                    shuffle_max_ns: 0,
                     rank: u16::MAX,
                     work_ns: 0,
                     queue: Upwards::new(),
@@ -238,7 +238,7 @@ impl Operations {
         found.parts.insert(at, number);
         let part = &mut self.parts[number as usize];
         (part.operation, part.class, part.rank) = (operation, class, u16::MAX);
-        (part.tail_ns, part.tail_max_ns, part.work_ns) = (0, 0, 0);
+        (part.shuffle_ns, part.shuffle_max_ns, part.work_ns) = (0, 0, 0);
         part.queue.restart();
         number
     }

@@ -1,8 +1,8 @@
 //! Algorithm 1 of Liu, Chen and Zhuang, for the sub-queue of one window on one forwarder.
 //!
-//! Aggregators stand in the order of their rank by acceptable delay if all tails together are more
-//! than a fifth of all reads, else in the base order. Then each, from the first to the last but
-//! one, changes places with its successor if its acceptable delay is more than its successor's
+//! Aggregators stand in the order of their rank by acceptable delay if all shuffles together are
+//! more than a fifth of all reads, else in the base order. Then each, from the first to the last
+//! but one, changes places with its successor if its acceptable delay is more than its successor's
 //! read; its delay shrinks by that read, and the successor's grows by its own.
 //!
 //! The text of the paper says so; its listing does not. There (1) an aggregator is compared with
@@ -62,20 +62,20 @@ impl Printed {
     }
 
     fn order_anew(&mut self, operations: &Operations) {
-        let (mut tails_ns, mut reads_ns) = (0u128, 0u128);
+        let (mut shuffles_ns, mut reads_ns) = (0u128, 0u128);
         self.queue.clear();
         for operation in operations.of_first_window() {
             for (number, part) in operations.parts(operation) {
                 if self.queue.len() == SUB_QUEUE_MAX {
                     break;
                 }
-                tails_ns += u128::from(part.tail_ns);
+                shuffles_ns += u128::from(part.shuffle_ns);
                 reads_ns += u128::from(part.work_ns);
                 self.queue.push(Aggregator {
                     part: number,
                     place: self.queue.len() as u32,
                     rank: part.rank,
-                    delay_ns: part.tail_max_ns.saturating_sub(part.tail_ns),
+                    delay_ns: part.shuffle_max_ns.saturating_sub(part.shuffle_ns),
                     read_ns: part.work_ns,
                 });
             }
@@ -83,7 +83,7 @@ impl Printed {
                 break;
             }
         }
-        if tails_ns * 5 > reads_ns {
+        if shuffles_ns * 5 > reads_ns {
             self.queue.sort_unstable_by_key(|one| (one.rank, one.place));
         }
         tune(&mut self.queue);

@@ -39,19 +39,20 @@ fn order(options: &Options, input: &[Request]) -> Vec<u64> {
     batches.into_iter().flatten().collect()
 }
 
-/// A part of the operation of `app`: so many ms of work, a tail, and the operation's longest tail.
-fn part(app: u64, work_ms: u64, tail_ms: u32, tail_max_ms: u32) -> Request {
+/// A part of the operation of `app`: so many ms of work, a shuffle, and the operation's longest
+/// shuffle.
+fn part(app: u64, work_ms: u64, shuffle_ms: u32, shuffle_max_ms: u32) -> Request {
     Request {
         app: AppId(app),
         stamp_ns: WALL + app,
-        tail_us: tail_ms * 1000,
-        tail_max_us: tail_max_ms * 1000,
+        shuffle_us: shuffle_ms * 1000,
+        shuffle_max_us: shuffle_max_ms * 1000,
         ..read(app, 0, work_ms << 20)
     }
 }
 
 #[test]
-fn without_tails_it_is_window() {
+fn without_shuffles_it_is_window() {
     for seed in 0..50 {
         let mut random = Random::new(seed);
         let input: Vec<Request> = (0..200)
@@ -71,11 +72,11 @@ fn without_tails_it_is_window() {
 }
 
 #[test]
-fn inside_an_operation_the_longest_tail_goes_first() {
+fn inside_an_operation_the_longest_shuffle_goes_first() {
     // Three aggregators of one application on one forwarder, of figure 2: they share the stamp.
-    let aggregator = |file: u64, tail_ms| Request {
+    let aggregator = |file: u64, shuffle_ms| Request {
         file: crate::FileId(file),
-        ..part(1, 6, tail_ms, 6)
+        ..part(1, 6, shuffle_ms, 6)
     };
     let input = [aggregator(0, 0), aggregator(1, 6), aggregator(2, 6)];
     assert_eq!(order(&options("hio"), &input), [1, 2, 0]);
@@ -92,13 +93,13 @@ fn inside_an_operation_the_longest_tail_goes_first() {
 }
 
 #[test]
-fn tails_that_differ_by_less_than_many_seeks_keep_the_order_of_place() {
+fn shuffles_that_differ_by_less_than_many_seeks_keep_the_order_of_place() {
     let options = Options {
         cost: CostModel::default(),
         ..options("hio")
     };
-    let at = |offset, tail_us| Request {
-        tail_us,
+    let at = |offset, shuffle_us| Request {
+        shuffle_us,
         offset,
         ..part(1, 1, 0, 60)
     };
@@ -119,7 +120,7 @@ fn what_has_slack_is_passed_by_what_has_none_and_no_further() {
     // 2 passes 1, which then has 2 ms left: enough for 4, not for 3; but 4 may not pass 3.
     assert_eq!(order(&options("hio"), &input), [1, 0, 2, 3]);
     let mut other = input;
-    other[2].tail_max_us = 60_000;
+    other[2].shuffle_max_us = 60_000;
     assert_eq!(order(&options("hio"), &other), [1, 3, 0, 2]);
     let mut none = options("hio");
     none.table.set("slack_percent", 0);
@@ -137,8 +138,8 @@ fn one_that_has_less_slack_afterwards_than_the_other_is_not_passed() {
 
 #[test]
 fn what_all_parts_here_need_is_no_slack() {
-    // The operation's longest tail is here as well, and goes first. The other part has slack then:
-    // it ends at 2 + 4 at the soonest, and the operation at 2 + 9.
+    // The operation's longest shuffle is here as well, and goes first. The other part has slack
+    // then: it ends at 2 + 4 at the soonest, and the operation at 2 + 9.
     let short = Request {
         file: crate::FileId(9),
         ..part(1, 4, 0, 9)
@@ -171,11 +172,11 @@ fn an_operation_is_passed_for_its_slack_in_all_and_by_its_window_only() {
 }
 
 #[test]
-fn printed_orders_by_rank_where_tails_are_long_and_changes_neighbours() {
+fn printed_orders_by_rank_where_shuffles_are_long_and_changes_neighbours() {
     let mut options = options("hio");
     options.table.set("printed", true);
     let with_rank = |rank, part: Request| Request {
-        tail_rank: rank,
+        shuffle_rank: rank,
         ..part
     };
     let mut input = [
@@ -186,15 +187,15 @@ fn printed_orders_by_rank_where_tails_are_long_and_changes_neighbours() {
     // No delay is more than a read: by rank.
     assert_eq!(order(&options, &input), [1, 2, 0]);
     // The second of these can wait for the third, and is then out of the first one's reach.
-    input[2].tail_max_us = 9000;
+    input[2].shuffle_max_us = 9000;
     assert_eq!(order(&options, &input), [1, 0, 2]);
-    // Tails of less than a fifth of all reads: in the base order, where the first two wait.
+    // Shuffles of less than a fifth of all reads: in the base order, where the first two wait.
     for request in &mut input {
-        request.tail_us /= 100;
+        request.shuffle_us /= 100;
     }
-    input[0].tail_max_us = 0;
+    input[0].shuffle_max_us = 0;
     assert_eq!(order(&options, &input), [0, 2, 1]);
-    input[1].tail_max_us = 0;
+    input[1].shuffle_max_us = 0;
     assert_eq!(order(&options, &input), [0, 1, 2]);
 }
 
@@ -208,10 +209,10 @@ fn the_delay_that_was_used_is_gone() {
     assert_eq!(order(&options, &input), [1, 2, 0, 3, 4]);
 }
 
-/// An aggregator of an operation, whose tails are told apart by their ranks.
+/// An aggregator of an operation, whose shuffles are told apart by their ranks.
 fn aggregator(rank: u16, part: Request) -> Request {
     Request {
-        tail_rank: rank,
+        shuffle_rank: rank,
         ..part
     }
 }
@@ -227,17 +228,19 @@ fn ends_ms(servers: &[(&[Request], Vec<u64>)]) -> [u64; 3] {
             let end_ms = &mut ends_ms[request.app.0 as usize - 1];
             *end_ms = at_ms
                 .max(*end_ms)
-                .max(at_ms + u64::from(request.tail_us) / 1000);
+                .max(at_ms + u64::from(request.shuffle_us) / 1000);
         }
     }
     ends_ms
 }
 
 #[test]
-fn of_several_parts_here_one_alone_comes_before_the_longest_tail() {
-    // Two parts of 2 ms of each operation on each of two forwarders. The longest tail of A is
+fn of_several_parts_here_one_alone_comes_before_the_longest_shuffle() {
+    // Two parts of 2 ms of each operation on each of two forwarders. The longest shuffle of A is
     // there, and that of B and C here.
-    let of = |app, rank, tail_ms, tail_max_ms| aggregator(rank, part(app, 2, tail_ms, tail_max_ms));
+    let of = |app, rank, shuffle_ms, shuffle_max_ms| {
+        aggregator(rank, part(app, 2, shuffle_ms, shuffle_max_ms))
+    };
     let here = [
         of(1, 1, 0, 5),
         of(1, 2, 0, 5),
@@ -296,7 +299,7 @@ fn what_was_lent_is_not_lent_again_when_the_next_piece_arrives() {
 }
 
 #[test]
-fn printed_tells_aggregators_apart_whose_tails_are_alike() {
+fn printed_tells_aggregators_apart_whose_shuffles_are_alike() {
     // On a disk 300 and 400 ms count as alike elsewhere.
     let mut disk = Options {
         cost: CostModel::default(),
@@ -309,7 +312,7 @@ fn printed_tells_aggregators_apart_whose_tails_are_alike() {
         aggregator(0, part(2, 1, 300, 300)),
     ];
     assert_eq!(order(&disk, &input), [1, 2, 0]);
-    // Seven tails of 4 ms are more than a fifth of seven reads of 16 ms, so ranks decide.
+    // Seven shuffles of 4 ms are more than a fifth of seven reads of 16 ms, so ranks decide.
     let mut options = options("hio");
     options.table.set("printed", true);
     let mut input: Vec<Request> = (1..7)
@@ -320,22 +323,22 @@ fn printed_tells_aggregators_apart_whose_tails_are_alike() {
 }
 
 #[test]
-fn however_many_tails_arrive_an_operation_has_few_parts() {
+fn however_many_shuffles_arrive_an_operation_has_few_parts() {
     const MANY: u32 = 60_000;
     let mut random = Random::new(1);
-    let tails: Vec<u32> = (0..MANY).map(|_| random.below(1 << 32) as u32).collect();
+    let shuffles: Vec<u32> = (0..MANY).map(|_| random.below(1 << 32) as u32).collect();
     let mut operations = Operations::new();
     let key = Key {
         app: 1,
         stamp: WALL,
         ..Key::default()
     };
-    for &tail_us in &tails {
+    for &shuffle_us in &shuffles {
         let request = Request {
-            tail_us,
+            shuffle_us,
             ..part(1, 1, 0, 0)
         };
-        operations.arrived(key, &request, u64::from(tail_us), 1);
+        operations.arrived(key, &request, u64::from(shuffle_us), 1);
     }
     let operation = operations.of_first_window().next();
     let operation = operation.expect("it arrived");
@@ -350,10 +353,10 @@ fn however_many_tails_arrive_an_operation_has_few_parts() {
         queued_max: MANY,
         ..options("hio")
     };
-    let input: Vec<Request> = tails
+    let input: Vec<Request> = shuffles
         .iter()
-        .map(|&tail_us| Request {
-            tail_us,
+        .map(|&shuffle_us| Request {
+            shuffle_us,
             ..part(1, 1, 0, 0)
         })
         .collect();

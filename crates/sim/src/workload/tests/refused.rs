@@ -179,47 +179,53 @@ fn impossible_sizes_are_refused() {
 }
 
 #[test]
-fn tails_that_are_impossible_are_refused() {
-    let seventeen = format!("tail_each = [{}]", "'1 ms', ".repeat(17));
+fn shuffles_that_are_impossible_are_refused() {
+    let seventeen = format!("shuffle_each = [{}]", "'1 ms', ".repeat(17));
     for (text, key) in [
-        ("tails = 'shuffle'", "tails: "),
-        ("tails = 1", "tails: "),
-        ("tail = '1 parsec'", "tail: "),
-        ("tail = ['1 ms']", "tail: "),
-        ("tail_max = 'long'", "tail_max: "),
-        ("tail = '2 ms'\ntail_max = '1 ms'", "tail_max"),
-        ("tail_each = '1 ms'", "tail_each: "),
-        ("tail_each = ['1 ms', 'long']", "tail_each: "),
-        ("tail_each = []", "tail_each: at least one"),
-        (&seventeen, "tail_each: at most 16"),
-        ("tail = '1 ms'\ntail_each = ['1 ms']", "tail_each: stands"),
+        ("shuffles = 'shuffle'", "shuffles: "),
+        ("shuffles = 1", "shuffles: "),
+        ("shuffle = '1 parsec'", "shuffle: "),
+        ("shuffle = ['1 ms']", "shuffle: "),
+        ("shuffle_max = 'long'", "shuffle_max: "),
+        ("shuffle = '2 ms'\nshuffle_max = '1 ms'", "shuffle_max"),
+        ("shuffle_each = '1 ms'", "shuffle_each: "),
+        ("shuffle_each = ['1 ms', 'long']", "shuffle_each: "),
+        ("shuffle_each = []", "shuffle_each: at least one"),
+        (&seventeen, "shuffle_each: at most 16"),
         (
-            "tail_max = '1 ms'\ntail_each = ['1 ms']",
-            "tail_each: stands",
+            "shuffle = '1 ms'\nshuffle_each = ['1 ms']",
+            "shuffle_each: stands",
         ),
         (
-            "tail_turned = 'left'\ntail_each = ['1 ms']",
-            "tail_turned: ",
+            "shuffle_max = '1 ms'\nshuffle_each = ['1 ms']",
+            "shuffle_each: stands",
         ),
-        ("tail_turned = 'drawn'", "tail_turned: nothing is turned"),
         (
-            "tail = '1 ms'\ntail_turned = 'not'",
-            "tail_turned: nothing is turned",
+            "shuffle_turned = 'left'\nshuffle_each = ['1 ms']",
+            "shuffle_turned: ",
         ),
-        ("tail_last = '1 ms'", "tail_last is no key"),
+        (
+            "shuffle_turned = 'drawn'",
+            "shuffle_turned: nothing is turned",
+        ),
+        (
+            "shuffle = '1 ms'\nshuffle_turned = 'not'",
+            "shuffle_turned: nothing is turned",
+        ),
+        ("shuffle_last = '1 ms'", "shuffle_last is no key"),
     ] {
         let text = format!("request = 1\ncollective = true\naggregators = 2\n{text}");
         assert_refused("ior", &text, 4, key);
     }
     // They say something about collective calls alone.
     for (text, key) in [
-        ("tails = 'port'", "tails: only"),
-        ("tail = '1 ms'", "tail: only"),
-        ("tail_max = '1 ms'", "tail_max: only"),
-        ("tail_each = ['1 ms']", "tail_each: only"),
+        ("shuffles = 'port'", "shuffles: only"),
+        ("shuffle = '1 ms'", "shuffle: only"),
+        ("shuffle_max = '1 ms'", "shuffle_max: only"),
+        ("shuffle_each = ['1 ms']", "shuffle_each: only"),
         (
-            "tail_each = ['1 ms']\ntail_turned = 'drawn'",
-            "tail_each: only",
+            "shuffle_each = ['1 ms']\nshuffle_turned = 'drawn'",
+            "shuffle_each: only",
         ),
     ] {
         assert_refused("ior", &format!("request = 1\n{text}"), 4, key);

@@ -10,14 +10,14 @@ use crate::world::NetworkOptions;
 use tidegate_sched::mix64;
 use tidegate_wire::{Handle, Layout};
 
-/// The most different times in `tail_each`.
+/// The most different times in `shuffle_each`.
 const EACH_MAX: usize = 16;
 
-/// How tails are foretold.
+/// How shuffles are foretold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Foretold {
-    /// Requests carry no tails, and each has a stamp of its own.
+    /// Requests carry no shuffles, and each has a stamp of its own.
     #[default]
     Not,
     /// HIO's equation (1): the longest message alone, within the node or to others.
@@ -26,9 +26,9 @@ pub enum Foretold {
     Port,
 }
 
-/// The tails of collective reads.
+/// The shuffles of collective reads.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tails {
+pub struct Shuffles {
     /// What clients tell.
     pub told: Foretold,
     /// An aggregator works so long after its access,
@@ -80,16 +80,22 @@ pub(super) struct Accessed {
     pub(super) offset: u64,
 }
 
-impl Tails {
-    pub(super) const KEYS: [&str; 5] = ["tails", "tail", "tail_max", "tail_each", "tail_turned"];
+impl Shuffles {
+    pub(super) const KEYS: [&str; 5] = [
+        "shuffles",
+        "shuffle",
+        "shuffle_max",
+        "shuffle_each",
+        "shuffle_turned",
+    ];
 
     /// The keys, and which of them were there.
-    pub(super) fn read(keys: &mut Keys) -> (Tails, [bool; 5]) {
-        let told = keys.optional("tails");
-        let work = keys.optional("tail");
-        let work_max = keys.optional("tail_max");
-        let listed: Option<Vec<Duration>> = keys.optional("tail_each");
-        let turned = keys.optional("tail_turned");
+    pub(super) fn read(keys: &mut Keys) -> (Shuffles, [bool; 5]) {
+        let told = keys.optional("shuffles");
+        let work = keys.optional("shuffle");
+        let work_max = keys.optional("shuffle_max");
+        let listed: Option<Vec<Duration>> = keys.optional("shuffle_each");
+        let turned = keys.optional("shuffle_turned");
         let there = [
             told.is_some(),
             work.is_some(),
@@ -99,22 +105,24 @@ impl Tails {
         ];
         let listed = listed.unwrap_or_default();
         if listed.is_empty() && there[3] {
-            keys.fails("tail_each: at least one time is needed".into());
+            keys.fails("shuffle_each: at least one time is needed".into());
         }
         if there[4] && !there[3] {
-            keys.fails("tail_turned: nothing is turned without tail_each".into());
+            keys.fails("shuffle_turned: nothing is turned without shuffle_each".into());
         }
         if listed.len() > EACH_MAX {
-            keys.fails(format!("tail_each: at most {EACH_MAX} times are possible"));
+            keys.fails(format!(
+                "shuffle_each: at most {EACH_MAX} times are possible"
+            ));
         }
         if !listed.is_empty() && (there[1] || there[2]) {
-            keys.fails("tail_each: stands for tail and tail_max".into());
+            keys.fails("shuffle_each: stands for shuffle and shuffle_max".into());
         }
         let mut each = [Duration(0); EACH_MAX];
         for (to, time) in each.iter_mut().zip(&listed) {
             *to = *time;
         }
-        let tails = Tails {
+        let shuffles = Shuffles {
             told: told.unwrap_or_default(),
             work: work.unwrap_or_default(),
             work_max,
@@ -122,12 +130,12 @@ impl Tails {
             each_len: listed.len().min(EACH_MAX) as u8,
             turned: turned.unwrap_or_default(),
         };
-        (tails, there)
+        (shuffles, there)
     }
 
     pub(super) fn check(&self) -> Result<(), Impossible> {
         let ordered = self.work_max.is_none_or(|most| most >= self.work);
-        require(ordered, "tail_max", || "is less than tail".into())
+        require(ordered, "shuffle_max", || "is less than shuffle".into())
     }
 
     /// How long an aggregator works between its access and its messages, ns. `seed` is the
@@ -238,10 +246,10 @@ mod tests {
 
     #[test]
     fn work_is_listed_or_drawn() {
-        let mut tails = Tails {
+        let mut shuffles = Shuffles {
             work: Duration(10),
             work_max: Some(Duration(20)),
-            ..Tails::default()
+            ..Shuffles::default()
         };
         let mut place = place();
         let of = |aggregator| Accessed {
@@ -251,25 +259,25 @@ mod tests {
             offset: u64::from(aggregator) * 4096,
         };
         let drawn: Vec<u64> = (0..100)
-            .map(|at| tails.work_ns(&of(at), &place, 5))
+            .map(|at| shuffles.work_ns(&of(at), &place, 5))
             .collect();
         assert!(drawn.iter().all(|ns| (10..=20).contains(ns)));
         assert!((10..=20).all(|ns| drawn.contains(&ns)), "{drawn:?}");
-        (tails.each[0], tails.each[1], tails.each_len) = (Duration(1), Duration(2), 2);
+        (shuffles.each[0], shuffles.each[1], shuffles.each_len) = (Duration(1), Duration(2), 2);
         assert_eq!(
-            [0, 1, 2].map(|at| tails.work_ns(&of(at), &place, 1)),
+            [0, 1, 2].map(|at| shuffles.work_ns(&of(at), &place, 1)),
             [1, 2, 1]
         );
-        tails.turned = Turned::Drawn;
-        let firsts = (0..20).map(|seed| tails.work_ns(&of(0), &place, seed));
+        shuffles.turned = Turned::Drawn;
+        let firsts = (0..20).map(|seed| shuffles.work_ns(&of(0), &place, seed));
         let firsts: Vec<u64> = firsts.collect();
         assert!(firsts.contains(&1) && firsts.contains(&2));
         // Six copies: each server is the first of one.
-        (tails.turned, tails.each_len) = (Turned::Servers, 6);
+        (shuffles.turned, shuffles.each_len) = (Turned::Servers, 6);
         let mut servers: Vec<u32> = Vec::new();
         for copy in 0..6 {
             place.copy = copy;
-            servers.extend((0..6).filter(|at| tails.work_ns(&of(*at), &place, 1) == 1));
+            servers.extend((0..6).filter(|at| shuffles.work_ns(&of(*at), &place, 1) == 1));
         }
         servers.sort_unstable();
         assert_eq!(servers, [0, 1, 2, 3, 4, 5]);
