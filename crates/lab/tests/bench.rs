@@ -1,6 +1,8 @@
 //! The benchmarks and the demo as commands: what is counted must hold; what is timed must only run,
 //! because a busy machine proves nothing.
 
+mod programs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -30,13 +32,9 @@ impl Drop for Scratch {
 }
 
 fn lab(arguments: &[&str], dir: &Path) -> Command {
-    let program = Path::new(env!("CARGO_BIN_EXE_tidegate-lab"));
-    assert!(
-        program.with_file_name("tidegate").is_file(),
-        "benchmarks start `tidegate`, which cargo builds for its own tests only: run `cargo build \
-         -p tidegate-cli`, or all tests"
-    );
-    let mut command = Command::new(program);
+    // Benchmarks start it.
+    programs::tidegate();
+    let mut command = Command::new(programs::lab());
     command
         .args(arguments)
         .arg("--dir")

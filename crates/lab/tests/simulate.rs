@@ -1,6 +1,8 @@
 //! The commands around the simulator: `sim` records and replays, `report` writes what came of it
 //! and nothing in the place of other files.
 
+mod programs;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -58,7 +60,11 @@ impl Scratch {
     }
 
     fn tidegate(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_tidegate-lab"))
+        let program = match arguments[0] {
+            "trace" => programs::tidegate(),
+            _ => programs::lab(),
+        };
+        Command::new(program)
             .args(arguments)
             .current_dir(&self.0)
             .output()
