@@ -1,6 +1,6 @@
 //! How many requests run at once, so that latency targets hold: feedback from what they took.
 //!
-//! A shared block of the policies, from the two-level scheduler's lower level (PAPERS: SARC/AVATAR,
+//! A shared block of the policies, from the two-level scheduler's lower level (SARC/AVATAR,
 //! Zhang et al., TOS'06). Each window it compares what requests took in the device (T, a
 //! percentile) and in the queue before it (MT, the mean) with their target D: E = (D - MT) / T says
 //! by which factor more could run at once. What is due soon must find its place too: a depth that

@@ -40,7 +40,7 @@ pub struct Caller {
     pub groups: Box<[u32]>,
 }
 
-/// What a data request tells the scheduler (DESIGN.md, "What a request carries").
+/// What a data request tells the scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Application id: 64-bit hash of the application's name.

@@ -1,38 +1,15 @@
 //! Keeps the repository in shape: which crate may use which, how long files and functions are, and
 //! what may not stay in the sources. Every failure says what to do.
 
+mod arrows;
+mod changelog;
+mod circles;
+mod names;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Which of our crates each crate may use (ARCHITECTURE.md explains the arrows). Dev-dependencies
-/// do not count.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("sched", &[]),
-    ("wire", &[]),
-    ("device", &[]),
-    ("fabric", &[]),
-    ("forward", &["sched", "wire"]),
-    ("trace", &["sched", "wire"]),
-    ("net", &["wire", "fabric"]),
-    ("client", &["wire", "fabric", "net"]),
-    ("mount", &["client"]),
-    ("preload", &["client"]),
-    (
-        "sim",
-        &["forward", "client", "sched", "wire", "trace", "device"],
-    ),
-    (
-        "server",
-        &[
-            "forward", "sched", "wire", "trace", "device", "fabric", "net",
-        ],
-    ),
-    ("capi", &["sched"]),
-    ("cli", &["server", "client", "mount", "trace", "sched"]),
-    ("lab", &["cli", "server", "client", "sim", "trace", "sched"]),
-    ("python", &["client", "sim", "trace"]),
-];
 const FILE_LINES_MAX: usize = 600;
 const FILE_LINES_AIM: usize = 400;
 const FUNCTION_LINES_MAX: usize = 70;
@@ -120,90 +97,6 @@ fn report(problems: Vec<String>, advice: &str) {
         problems.is_empty(),
         "{advice}:\n  {}",
         problems.join("\n  ")
-    );
-}
-
-/// The names of our own crates in the dependency tables of a manifest, dev-dependencies left out.
-fn own_dependencies(manifest: &str) -> Vec<String> {
-    let mut counts = false;
-    let mut found = Vec::new();
-    for line in manifest.lines().map(str::trim) {
-        if let Some(table) = line.strip_prefix('[') {
-            let table = table.trim_end_matches(']');
-            counts = table.contains("dependencies") && !table.contains("dev-dependencies");
-            if counts && let Some((_, name)) = table.split_once("dependencies.tidegate-") {
-                found.push(name.to_owned());
-            }
-        } else if counts && let Some(rest) = line.strip_prefix("tidegate-") {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
-            found.push(rest[..end.unwrap_or(rest.len())].to_owned());
-        }
-    }
-    found
-}
-
-#[test]
-fn dependencies_are_found_in_every_form_of_table() {
-    let manifest = "[dependencies]\ntidegate-wire = { path = \"../wire\" }\nlibc = \"0.2\"\n\
-        [dependencies.tidegate-sched]\npath = \"../sched\"\n[dev-dependencies]\n\
-        tidegate-sim = \"1\"\n[target.'cfg(unix)'.dependencies]\ntidegate-mount.path = \"m\"\n";
-    assert_eq!(own_dependencies(manifest), ["wire", "sched", "mount"]);
-}
-
-#[test]
-fn crates_use_only_the_crates_below_them() {
-    let mut problems = Vec::new();
-    for entry in fs::read_dir(root().join("crates")).expect("crates/ is there") {
-        let folder = entry.expect("crates/ is readable").path();
-        let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else {
-            continue;
-        };
-        let name = folder
-            .file_name()
-            .expect("a folder has a name")
-            .to_string_lossy()
-            .into_owned();
-        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
-            problems.push(format!(
-                "crates/{name} is not in the list of arrows in tidy.rs"
-            ));
-            continue;
-        };
-        if !manifest.contains(&format!("name = \"tidegate-{name}\"")) {
-            problems.push(format!("crates/{name} is not named tidegate-{name}"));
-        }
-        for used in own_dependencies(&manifest) {
-            if !allowed.contains(&used.as_str()) {
-                problems.push(format!(
-                    "{name} -> {used} (allowed: {})",
-                    allowed.join(", ")
-                ));
-            }
-        }
-    }
-    report(
-        problems,
-        "crates use others against the arrows of ARCHITECTURE.md; move the code to where it may \
-         stand, or argue for a new arrow there and in tidy.rs",
-    );
-}
-
-#[test]
-fn the_scheduler_has_no_dependencies() {
-    let manifest = fs::read_to_string(root().join("crates/sched/Cargo.toml")).expect("it exists");
-    let mut tables = manifest
-        .split("\n[")
-        .filter(|table| table.starts_with("dependencies]"));
-    let entries = tables.next().map_or(0, |table| {
-        table
-            .lines()
-            .skip(1)
-            .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
-            .count()
-    });
-    assert_eq!(
-        entries, 0,
-        "crates/sched/Cargo.toml names a dependency; sched has none, ever"
     );
 }
 
@@ -387,20 +280,4 @@ fn scripts_are_executable() {
         }
     }
     report(problems, "chmod +x these, as tests/run calls them by name");
-}
-
-#[test]
-fn the_changelog_has_its_parts() {
-    let text = fs::read_to_string(root().join("CHANGELOG.md")).expect("CHANGELOG.md is there");
-    for part in [
-        "## Unreleased",
-        "Changed for users",
-        "Faster or safer",
-        "Inside",
-    ] {
-        assert!(
-            text.contains(part),
-            "CHANGELOG.md: put back the heading {part:?}"
-        );
-    }
 }
