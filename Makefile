@@ -28,7 +28,7 @@ test: ## everything that a change has to pass, as CI runs it; names at its end w
 	@tools/parts test
 
 test-long: ## 5,000 seeds of the fault test, the long runs of every end-to-end suite, fuzzing (hours)
-	@tools/need test-long fsx pjdfstest
+	@tools/need test-long fsx pjdfstest cargo-deny
 	-@tools/need mpich-tests
 	@tools/parts test-long
 
