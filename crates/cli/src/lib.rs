@@ -8,6 +8,7 @@ mod drain;
 pub mod fail;
 mod holders;
 pub mod installed;
+mod keys;
 mod lab;
 mod mount;
 mod names;

@@ -103,12 +103,17 @@ impl Policy {
         // What is wrong is told here, in words; forwarders answer with an errno only.
         let mut source = Source::empty("policy");
         let mut set = |key: &str, value: Value, place: &str, checks: bool| {
-            table.insert(key.to_string(), plain(&value));
+            table.insert(key.to_string(), value.clone());
             if checks {
-                source.set("scheduler", key, value, place);
+                source.set("[scheduler]", key, value, place);
             }
         };
-        set("policy", Value::Text(name.to_string()), "policy set", true);
+        set(
+            "policy",
+            Value::String(name.to_string()),
+            "policy set",
+            true,
+        );
         let mut elsewhere = String::new();
         for option in options {
             let Some((key, value)) = option.split_once('=') else {
@@ -118,17 +123,17 @@ impl Policy {
             };
             let value = match (value.parse(), value.parse()) {
                 (Ok(number), _) => Value::Integer(number),
-                (_, Ok(flag)) => Value::Bool(flag),
-                _ => Value::Text(value.to_string()),
+                (_, Ok(flag)) => Value::Boolean(flag),
+                _ => Value::String(value.to_string()),
             };
             match (key, value) {
-                ("cost_file", Value::Text(path)) if path.is_empty() => {
+                ("cost_file", Value::String(path)) if path.is_empty() => {
                     return Err(Fail::usage("cost_file= needs the name of a file"));
                 }
-                ("cost_file", Value::Text(path)) => {
+                ("cost_file", Value::String(path)) => {
                     // Forwarders have another working directory, and perhaps another node's disk.
                     let path = std::path::absolute(&path).unwrap_or(path.into());
-                    let value = Value::Text(path.display().to_string());
+                    let value = Value::String(path.display().to_string());
                     let exists = path.exists();
                     set(key, value, option, exists);
                     if !exists {
@@ -218,15 +223,6 @@ fn options(table: &serde_json::Value) -> String {
     table
         .map(|(key, value)| format!(" {key}={}", word(value)))
         .collect()
-}
-
-fn plain(value: &Value) -> toml::Value {
-    match value {
-        Value::Integer(number) => toml::Value::Integer(*number),
-        Value::Bool(flag) => toml::Value::Boolean(*flag),
-        Value::Text(text) => toml::Value::String(text.clone()),
-        Value::List(_) | Value::Other(_) => unreachable!("an argument is a number, flag or word"),
-    }
 }
 
 #[cfg(test)]

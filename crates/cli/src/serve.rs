@@ -1,10 +1,11 @@
 //! `tidegate serve`: one forwarder in the foreground.
 
 use crate::fail::Fail;
+use crate::keys::KeyFlags;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_server::StartError;
-use tidegate_server::config::{Config, Source, Value};
+use tidegate_server::config::{Config, Source};
 
 /// Serve a directory: one forwarder, from a configuration file, from flags, or both.
 #[derive(clap::Args)]
@@ -12,51 +13,8 @@ pub struct Serve {
     /// Configuration file; flags below override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Directory to export
-    #[arg(long, value_name = "DIR")]
-    export: Option<String>,
-    /// Where to listen: unix:/PATH or tcp:HOST:PORT; may be repeated
-    #[arg(long, value_name = "ADDRESS")]
-    listen: Vec<String>,
-    /// Index of this forwarder in the layout, from 0
-    #[arg(long, value_name = "I")]
-    forwarder: Option<i64>,
-    /// Number of seats: how many forwarders the layout is made for
-    #[arg(long, value_name = "N")]
-    seats: Option<i64>,
-    /// Bytes of one stripe, such as 1MiB
-    #[arg(long, value_name = "BYTES")]
-    stripe: Option<String>,
-    /// File with the shared secret, for TCP
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<String>,
-    /// Let anyone who can connect over TCP read and write
-    #[arg(long)]
-    insecure: bool,
-    /// Whether to stand in for forwarders that died
-    #[arg(long, value_name = "true|false")]
-    fail_over: Option<bool>,
-    /// All forwarders of the export run on this node and use the same mount of the back end
-    #[arg(long)]
-    one_node: bool,
-    /// Scheduling policy
-    #[arg(long, value_name = "NAME")]
-    policy: Option<String>,
-    /// Emulated device: none, hdd-7200, ssd-sata, ssd-pcie or ideal
-    #[arg(long, value_name = "MODEL")]
-    device: Option<String>,
-    /// How data reaches the back end: buffered, or direct (past the page cache)
-    #[arg(long, value_name = "IO")]
-    io: Option<String>,
-    /// Who moves data: auto, threads or uring
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
-    /// Record each request into this file
-    #[arg(long, value_name = "FILE")]
-    trace: Option<String>,
-    /// What to log: error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL")]
-    log: Option<String>,
+    #[command(flatten)]
+    keys: KeyFlags<false>,
     /// For tests: die as by kill -9 when the K-th request has come
     #[arg(long, value_name = "K", hide_short_help = true)]
     kill_at_request: Option<u64>,
@@ -86,55 +44,8 @@ impl Serve {
             Some(path) => Source::read(path)?,
             None => Source::empty("serve"),
         };
-        let text = |value: &Option<String>| value.clone().map(Value::Text);
-        let number = |value: Option<i64>| value.map(Value::Integer);
-        let listen = self
-            .listen
-            .iter()
-            .cloned()
-            .map(Value::Text)
-            .collect::<Vec<_>>();
-        let settings = [
-            ("", "export", "--export", text(&self.export)),
-            (
-                "",
-                "listen",
-                "--listen",
-                (!listen.is_empty()).then_some(Value::List(listen)),
-            ),
-            ("", "forwarder", "--forwarder", number(self.forwarder)),
-            ("", "seats", "--seats", number(self.seats)),
-            ("", "stripe", "--stripe", text(&self.stripe)),
-            ("", "secret_file", "--secret-file", text(&self.secret_file)),
-            (
-                "",
-                "insecure",
-                "--insecure",
-                self.insecure.then_some(Value::Bool(true)),
-            ),
-            (
-                "",
-                "fail_over",
-                "--fail-over",
-                self.fail_over.map(Value::Bool),
-            ),
-            (
-                "ownership",
-                "one_node",
-                "--one-node",
-                self.one_node.then_some(Value::Bool(true)),
-            ),
-            ("scheduler", "policy", "--policy", text(&self.policy)),
-            ("device", "model", "--device", text(&self.device)),
-            ("storage", "io", "--io", text(&self.io)),
-            ("storage", "engine", "--engine", text(&self.engine)),
-            ("trace", "file", "--trace", text(&self.trace)),
-            ("log", "level", "--log", text(&self.log)),
-        ];
-        for (section, key, flag, value) in settings {
-            if let Some(value) = value {
-                source.set(section, key, value, flag);
-            }
+        for (section, key, flag, value) in &self.keys.0 {
+            source.set(section, key, value.clone(), flag);
         }
         Ok(source)
     }

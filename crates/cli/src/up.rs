@@ -8,6 +8,7 @@ pub use stop::{Busy, cut_off, stop, take_killed};
 
 use crate::fail::Fail;
 use crate::installed;
+use crate::keys::KeyFlags;
 use crate::processes;
 use crate::state::StateDir;
 use plan::Plan;
@@ -40,51 +41,20 @@ pub struct Up {
     /// directory]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Bytes of one stripe, such as 64KiB [default: 1MiB]
-    #[arg(long, value_name = "BYTES")]
-    stripe: Option<String>,
-    /// Scheduling policy of the forwarders; `tidegate policy list` lists them [default: fifo]
-    #[arg(long, value_name = "NAME")]
-    policy: Option<String>,
+    #[command(flatten)]
+    keys: KeyFlags<true>,
     /// File with rules of shares, `[[app]]` and `[[group]]`, for all forwarders [default: none]
     #[arg(long, value_name = "FILE")]
     shares: Option<PathBuf>,
-    /// How data reaches DIR: buffered (through the page cache) or direct (past it)
-    /// [default: buffered]
-    #[arg(long, value_name = "IO")]
-    io: Option<String>,
-    /// Who moves data: auto, threads or uring [default: auto]
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
-    /// Emulated device of each forwarder: none, hdd-7200, ssd-sata, ssd-pcie or ideal
-    /// [default: none]
-    #[arg(long, value_name = "MODEL")]
-    device: Option<String>,
-    /// Whether forwarders stand in for others that died
-    #[arg(long, value_name = "true|false", default_value_t = true,
-          num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
-    fail_over: bool,
-    /// Storage threads of each forwarder [default: 8]
-    #[arg(long, value_name = "N")]
-    threads: Option<i64>,
-    /// Threads of each forwarder that serve connections [default: by the number of cores]
-    #[arg(long, value_name = "N")]
-    reactors: Option<i64>,
     /// Record each request: every forwarder into a file of this folder [default: do not record]
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// What the forwarders log: error, warn, info, debug or trace [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log: Option<String>,
     /// How clients reach the forwarders: unix (sockets in the state directory), tcp (of this
     /// machine, with a secret in the state directory) or, where this was built with libfabric,
     /// fabric:shm (memory of this machine)
     #[arg(long, value_name = "TRANSPORT", default_value = "unix",
           value_parser = ["unix", "tcp", "fabric:shm", "fabric:tcp"])]
     transport: String,
-    /// Whether payload stays in memory that clients share with the forwarders [default: true]
-    #[arg(long, value_name = "true|false")]
-    shared_memory: Option<bool>,
     /// Do not mount
     #[arg(long)]
     no_mount: bool,

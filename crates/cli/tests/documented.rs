@@ -1,15 +1,13 @@
-//! The documents say what there is: docs/configuration.md every key of a forwarder's configuration
-//! and every flag of the commands, ARCHITECTURE.md every dependency and only paths that exist. The
-//! code is asked for its lists, by mistakes that it answers with what it knows.
+//! The documents say what there is: docs/configuration.md the keys of a forwarder's configuration
+//! as the code's table has them and every flag of the commands, ARCHITECTURE.md every dependency
+//! and only paths that exist. A scenario's parser is asked for its lists, by mistakes that it
+//! answers with what it knows.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tidegate_sched::policies;
-use tidegate_server::config::{Config, Source};
-
-const MISTAKE: &str = "no_such_thing";
-const BASE: &str = "export = \"/tmp\"\nlisten = [\"unix:/tmp/x.sock\"]\n";
+use tidegate_server::config::{Config, Source, keys};
+use tidegate_server::device::{DeviceOptions, Number, PRESETS};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -23,97 +21,100 @@ fn document() -> String {
     read("docs/configuration.md")
 }
 
-/// The part of the document below the heading that begins so.
-fn part<'a>(document: &'a str, heading: &str) -> &'a str {
-    let begin = format!("\n{heading}");
-    let (_, after) = document
-        .split_once(begin.as_str())
-        .unwrap_or_else(|| panic!("docs/configuration.md has no heading {heading:?}"));
-    after.split("\n#").next().unwrap_or(after)
-}
-
-/// What a refusal of these settings says is known instead.
-fn known(settings: &str) -> Vec<String> {
-    let text = format!("{BASE}{settings}");
-    let source = Source::parse(&text, "x").expect("it is TOML");
-    let error = Config::from_source(source).expect_err(settings).to_string();
-    let (_, list) = error
-        .split_once("known: ")
-        .unwrap_or_else(|| panic!("{error} does not say what is known"));
-    list.split(", ").map(str::to_string).collect()
-}
-
-/// The keys of `[scheduler]` that every policy has.
-fn known_of_all_policies() -> BTreeSet<String> {
-    let keys = |policy: &&str| -> BTreeSet<String> {
-        let settings = format!("[scheduler]\npolicy = \"{policy}\"\n{MISTAKE} = 1\n");
-        known(&settings).into_iter().collect()
-    };
-    let all = policies::NAMES.iter().map(keys);
-    all.reduce(|one, other| &one & &other)
-        .expect("there are policies")
-}
-
-/// The keys of a section, whatever the value of the key that decides which there are.
-fn keys(section: &str) -> BTreeSet<String> {
-    let choose = match section {
-        // What policies have of their own is in docs/policies.md, which a test of `sched` compares.
-        "[scheduler]" => return known_of_all_policies(),
-        "[device]" => "model",
-        "[[app]]" | "[[group]]" | "[[view]]" => {
-            let given = "name = \"a\"\n";
-            let given = match section {
-                "[[view]]" => format!("{given}directory = \"a\"\n"),
-                _ => given.to_string(),
-            };
-            return known(&format!("{section}\n{given}{MISTAKE} = 1\n"))
-                .into_iter()
-                .collect();
+/// The tables of keys as the code has them: for each section its heading and its lines.
+fn tables() -> Vec<(String, Vec<String>)> {
+    let mut tables: Vec<(String, Vec<String>)> = Vec::new();
+    for key in keys() {
+        let heading = match key.section {
+            "" => "## The first section".to_string(),
+            section => format!("## `{section}`"),
+        };
+        if tables.last().is_none_or(|(last, _)| *last != heading) {
+            let head = ["| key | type | default | meaning |", "|---|---|---|---|"];
+            tables.push((heading, head.map(String::from).to_vec()));
         }
-        _ => {
-            return known(&format!("{section}\n{MISTAKE} = 1\n"))
-                .into_iter()
-                .collect();
+        let (_, lines) = tables.last_mut().expect("there is one now");
+        lines.push(format!(
+            "| `{}` | {} | {} | {} |",
+            key.name, key.takes, key.default, key.help
+        ));
+        if key.section == "[device]" {
+            lines.extend(device_lines());
         }
+    }
+    tables
+}
+
+/// The numbers of all device models, each with its defaults.
+fn device_lines() -> Vec<String> {
+    let mut numbers: Vec<(Number, Vec<(&str, u64)>)> = Vec::new();
+    for preset in PRESETS {
+        let options = DeviceOptions::preset(preset).expect("a preset");
+        for number in options.numbers() {
+            let at = numbers.iter().position(|(one, _)| one.name == number.name);
+            let at = at.unwrap_or_else(|| {
+                numbers.push((number, Vec::new()));
+                numbers.len() - 1
+            });
+            numbers[at].1.push((preset, number.value));
+        }
+    }
+    let line = |(number, values): (Number, Vec<(&str, u64)>)| {
+        let Number {
+            name,
+            min,
+            max,
+            help,
+            ..
+        } = number;
+        let range = match max {
+            u64::MAX => "number".to_string(),
+            max => format!("number, {min} to {max}"),
+        };
+        let same = values.len() == PRESETS.len() && values.iter().all(|one| one.1 == values[0].1);
+        let each = values.iter();
+        let each = each.map(|(preset, value)| format!("`{preset}`: {value}"));
+        let default = match same {
+            true => values[0].1.to_string(),
+            false => each.collect::<Vec<_>>().join("; "),
+        };
+        format!("| `{name}` | {range} | {default} | {help} |")
     };
-    known(&format!("{section}\n{choose} = \"{MISTAKE}\"\n"))
-        .into_iter()
-        .flat_map(|choice| {
-            known(&format!(
-                "{section}\n{choose} = \"{choice}\"\n{MISTAKE} = 1\n"
-            ))
-        })
-        .collect()
+    numbers.into_iter().map(line).collect()
+}
+
+/// The document with the tables that follow the headings replaced by those of the code.
+fn with_tables(document: &str) -> String {
+    let mut text = document.to_string();
+    for (heading, lines) in tables() {
+        let begin = format!("\n{heading}");
+        let at = text
+            .find(&begin)
+            .unwrap_or_else(|| panic!("docs/configuration.md has no heading {heading:?}"));
+        let head = "\n| key |";
+        let from = at + text[at..].find(head).expect("a table follows") + 1;
+        let length = text[from..].find("\n\n").expect("it ends") + 1;
+        text.replace_range(from..from + length, &(lines.join("\n") + "\n"));
+    }
+    text
 }
 
 #[test]
-fn every_key_is_documented() {
+fn the_keys_are_documented_as_the_code_has_them() {
     let document = document();
-    let top = known(&format!("{MISTAKE} = 1\n"));
-    let (sections, first): (Vec<_>, Vec<_>) = top.iter().partition(|key| key.starts_with('['));
-    assert!(first.len() > 10 && sections.len() > 3, "{top:?}");
-    let mut all = vec![(
-        "## The first section".to_string(),
-        first.into_iter().cloned().collect(),
-    )];
-    all.extend(
-        sections
-            .iter()
-            .map(|name| (format!("## `{name}`"), keys(name))),
-    );
-    let mut missing = Vec::new();
-    for (heading, keys) in all {
-        let part = part(&document, &heading);
-        let absent = keys
-            .into_iter()
-            .filter(|key| !part.contains(&format!("\n| `{key}` |")));
-        missing.extend(absent.map(|key| format!("{key} under {heading:?}")));
+    let right = with_tables(&document);
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        std::fs::write(root().join("docs/configuration.md"), right).expect("it can be written");
+        return;
     }
-    assert!(
-        missing.is_empty(),
-        "docs/configuration.md: add a line for {}",
-        missing.join(", ")
-    );
+    for (old, new) in document.lines().zip(right.lines()) {
+        assert_eq!(
+            old, new,
+            "docs/configuration.md differs from the table of keys; write it anew with \
+             TIDEGATE_BLESS=1 cargo test -p tidegate-cli --test documented"
+        );
+    }
+    assert_eq!(document.len(), right.len());
 }
 
 fn help(command: &str) -> String {

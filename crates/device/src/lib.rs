@@ -27,7 +27,7 @@ mod ideal;
 mod options;
 mod ssd;
 
-pub use options::{DeviceOptions, OptionsError, PRESETS};
+pub use options::{DeviceOptions, Number, OptionsError, PRESETS};
 
 use disk::Disk;
 use ideal::Ideal;

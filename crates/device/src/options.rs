@@ -2,6 +2,7 @@
 
 use crate::address::UNIT_BYTES;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 
 /// The names of all presets.
@@ -14,12 +15,134 @@ use core::fmt;
 /// - `ideal`: every call takes the same time.
 pub const PRESETS: &[&str] = &["hdd-7200", "ssd-sata", "ssd-pcie", "ideal"];
 
+/// One number of the options.
+#[derive(Clone, Copy, Debug)]
+pub struct Number {
+    /// Its name, with its unit behind.
+    pub name: &'static str,
+    /// What it is now.
+    pub value: u64,
+    /// The least that makes sense.
+    pub min: u64,
+    /// The most that makes sense.
+    pub max: u64,
+    /// What it says of the device.
+    pub help: &'static str,
+}
+
+/// Makes a struct of numbers, each with its range and its meaning, and a way to go through them.
+macro_rules! numbers {
+    ($(#[$about:meta])* struct $name:ident {
+        $($(#[doc = $help:literal])* $number:ident: $min:expr, $max:expr;)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(crate) struct $name {
+            $($(#[doc = $help])* pub(crate) $number: u64,)*
+        }
+
+        impl $name {
+            fn visit(&mut self, visit: &mut dyn FnMut(Number, &mut u64)) {
+                $(
+                    let number = Number {
+                        name: stringify!($number),
+                        value: self.$number,
+                        min: $min,
+                        max: $max,
+                        help: concat!($($help),*).trim_ascii(),
+                    };
+                    visit(number, &mut self.$number);
+                )*
+            }
+        }
+    };
+}
+
+const US_MAX: u64 = 60_000_000;
+const BYTES_MAX: u64 = 1 << 50;
+const RATE_MAX: u64 = 1_000_000;
+
+numbers! {
+    /// What every model has.
+    struct Common {
+        /// Calls that run at once
+        depth: 1, 4096;
+        /// Bytes of the device, onto which files are mapped
+        capacity_bytes: 1 << 20, BYTES_MAX;
+        /// Bytes of a file that lie together on the device; small ones make an old, fragmented
+        /// file system
+        unit_bytes: 4096, BYTES_MAX;
+    }
+}
+
+numbers! {
+    /// A disk with moving parts.
+    struct DiskOptions {
+        /// Revolutions per minute
+        rpm: 60, 100_000;
+        /// Bytes of a track
+        track_bytes: 4096, 1 << 30;
+        /// Tracks of a cylinder
+        heads: 1, 64;
+        /// Seek to the next cylinder
+        seek_min_us: 0, US_MAX;
+        /// Mean seek
+        seek_mean_us: 0, US_MAX;
+        /// Seek over the whole disk; the three must not descend
+        seek_max_us: 0, US_MAX;
+        /// Change to another head
+        head_switch_us: 0, US_MAX;
+        /// Fixed cost of a call
+        command_us: 0, US_MAX;
+        /// Rate of the interface, MB/s
+        interface_mb_s: 1, RATE_MAX;
+        /// Bytes read ahead into the disk's buffer
+        lookahead_bytes: 0, 1 << 30;
+        /// Pause after which a sequential stream has to be found again
+        stream_gap_us: 0, US_MAX;
+        /// Bytes of the write cache; 0 is none
+        write_cache_bytes: 0, 1 << 30;
+        /// The angle at which the disk starts
+        rotation_seed: 0, u64::MAX;
+    }
+}
+
+numbers! {
+    /// A device of parallel flash channels.
+    struct SsdOptions {
+        /// Flash channels that work beside each other
+        channels: 1, 1024;
+        /// Bytes of one channel before the next
+        stripe_bytes: 512, 1 << 30;
+        /// Latency of a read
+        read_us: 0, US_MAX;
+        /// Latency of a write
+        write_us: 0, US_MAX;
+        /// Time for which one access keeps its channel
+        channel_busy_us: 0, US_MAX;
+        /// Reading rate of one channel, MB/s
+        channel_read_mb_s: 1, RATE_MAX;
+        /// Writing rate of one channel, MB/s
+        channel_write_mb_s: 1, RATE_MAX;
+        /// Rate of the interface, MB/s
+        interface_mb_s: 1, RATE_MAX;
+    }
+}
+
+numbers! {
+    /// A device of one fixed time.
+    struct IdealOptions {
+        /// Time of a call
+        service_us: 0, US_MAX;
+        /// Nanoseconds that each KiB adds
+        ns_per_kib: 0, 1_000_000_000;
+    }
+}
+
 /// A preset and its overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    depth: u64,
-    capacity_bytes: u64,
-    unit_bytes: u64,
+    common: Common,
     pub(crate) model: Model,
 }
 
@@ -28,64 +151,6 @@ pub(crate) enum Model {
     Disk(DiskOptions),
     Ssd(SsdOptions),
     Ideal(IdealOptions),
-}
-
-/// A disk with moving parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DiskOptions {
-    pub(crate) rpm: u64,
-    pub(crate) track_bytes: u64,
-    pub(crate) heads: u64,
-    pub(crate) seek_min_us: u64,
-    pub(crate) seek_mean_us: u64,
-    pub(crate) seek_max_us: u64,
-    pub(crate) head_switch_us: u64,
-    pub(crate) command_us: u64,
-    pub(crate) interface_mb_s: u64,
-    pub(crate) lookahead_bytes: u64,
-    pub(crate) stream_gap_us: u64,
-    pub(crate) write_cache_bytes: u64,
-    pub(crate) rotation_seed: u64,
-}
-
-/// A device of parallel flash channels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SsdOptions {
-    pub(crate) channels: u64,
-    pub(crate) stripe_bytes: u64,
-    pub(crate) read_us: u64,
-    pub(crate) write_us: u64,
-    pub(crate) channel_busy_us: u64,
-    pub(crate) channel_read_mb_s: u64,
-    pub(crate) channel_write_mb_s: u64,
-    pub(crate) interface_mb_s: u64,
-}
-
-/// A device of one fixed time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IdealOptions {
-    pub(crate) service_us: u64,
-    pub(crate) ns_per_kib: u64,
-}
-
-/// One number of the options: its name, its value, and the range that makes sense.
-struct Field<'a> {
-    name: &'static str,
-    value: &'a mut u64,
-    min: u64,
-    max: u64,
-}
-
-/// The numbers of a struct by name, so that each is written once for set, list and check.
-macro_rules! fields {
-    ($options:expr, $visit:expr, $($name:ident: $min:expr, $max:expr;)*) => {{
-        $($visit(Field {
-            name: stringify!($name),
-            value: &mut $options.$name,
-            min: $min,
-            max: $max,
-        });)*
-    }};
 }
 
 impl DeviceOptions {
@@ -116,26 +181,26 @@ impl DeviceOptions {
             }
             _ => return Err(OptionsError::UnknownPreset(name.to_string())),
         };
-        Ok(DeviceOptions {
+        let common = Common {
             depth: 1,
             capacity_bytes,
             unit_bytes: UNIT_BYTES,
-            model,
-        })
+        };
+        Ok(DeviceOptions { common, model })
     }
 
     /// Overrides one number of the preset.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), OptionsError> {
         let mut result = None;
-        let mut known = String::new();
-        self.visit(&mut |field: Field<'_>| {
-            if field.name == name {
-                let (min, max) = (field.min, field.max);
+        let mut known = Vec::new();
+        self.visit(&mut |number, place| {
+            known.push(number.name);
+            if number.name == name {
+                let (option, min, max) = (number.name, number.min, number.max);
                 if (min..=max).contains(&value) {
-                    *field.value = value;
+                    *place = value;
                     result = Some(Ok(()));
                 } else {
-                    let option = field.name;
                     result = Some(Err(OptionsError::OutOfRange {
                         option,
                         value,
@@ -144,32 +209,35 @@ impl DeviceOptions {
                     }));
                 }
             }
-            if !known.is_empty() {
-                known.push_str(", ");
-            }
-            known.push_str(field.name);
         });
         let unknown = OptionsError::UnknownOption {
             option: name.to_string(),
-            known,
+            known: known.join(", "),
         };
         result.unwrap_or(Err(unknown))
     }
 
+    /// All numbers, for the reference.
+    pub fn numbers(&self) -> Vec<Number> {
+        let mut all = Vec::new();
+        self.clone().visit(&mut |number, _| all.push(number));
+        all
+    }
+
     /// How many calls run at once: 1 unless set, so that order is decided in the scheduler.
     pub fn depth(&self) -> u32 {
-        u32::try_from(self.depth).expect("checked against a smaller maximum")
+        u32::try_from(self.common.depth).expect("checked against a smaller maximum")
     }
 
     /// Bytes on the device, for the mapping of files to addresses.
     pub fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
+        self.common.capacity_bytes
     }
 
     /// Bytes of a file that lie together on the device, see [`Mapping`](crate::address::Mapping);
     /// small ones make an old, fragmented file system.
     pub fn unit_bytes(&self) -> u64 {
-        self.unit_bytes
+        self.common.unit_bytes
     }
 
     /// Checks what involves several numbers.
@@ -181,54 +249,19 @@ impl DeviceOptions {
             let text = "seek_min_us, seek_mean_us and seek_max_us must not descend";
             return Err(OptionsError::Contradiction(text));
         }
-        if self.capacity_bytes < disk.track_bytes * disk.heads * 8 {
+        if self.common.capacity_bytes < disk.track_bytes * disk.heads * 8 {
             let text = "capacity_bytes must hold eight cylinders of heads * track_bytes";
             return Err(OptionsError::Contradiction(text));
         }
         Ok(())
     }
 
-    fn visit(&mut self, visit: &mut dyn FnMut(Field<'_>)) {
-        const US_MAX: u64 = 60_000_000;
-        const BYTES_MAX: u64 = 1 << 50;
-        const RATE_MAX: u64 = 1_000_000;
-        fields!(self, visit,
-            depth: 1, 4096;
-            capacity_bytes: 1 << 20, BYTES_MAX;
-            unit_bytes: 4096, BYTES_MAX;
-        );
+    fn visit(&mut self, visit: &mut dyn FnMut(Number, &mut u64)) {
+        self.common.visit(visit);
         match &mut self.model {
-            Model::Disk(disk) => {
-                fields!(disk, visit,
-                    rpm: 60, 100_000;
-                    track_bytes: 4096, 1 << 30;
-                    heads: 1, 64;
-                    seek_min_us: 0, US_MAX;
-                    seek_mean_us: 0, US_MAX;
-                    seek_max_us: 0, US_MAX;
-                    head_switch_us: 0, US_MAX;
-                    command_us: 0, US_MAX;
-                    interface_mb_s: 1, RATE_MAX;
-                    lookahead_bytes: 0, 1 << 30;
-                    stream_gap_us: 0, US_MAX;
-                    write_cache_bytes: 0, 1 << 30;
-                    rotation_seed: 0, u64::MAX;
-                );
-            }
-            Model::Ssd(ssd) => fields!(ssd, visit,
-                channels: 1, 1024;
-                stripe_bytes: 512, 1 << 30;
-                read_us: 0, US_MAX;
-                write_us: 0, US_MAX;
-                channel_busy_us: 0, US_MAX;
-                channel_read_mb_s: 1, RATE_MAX;
-                channel_write_mb_s: 1, RATE_MAX;
-                interface_mb_s: 1, RATE_MAX;
-            ),
-            Model::Ideal(ideal) => fields!(ideal, visit,
-                service_us: 0, US_MAX;
-                ns_per_kib: 0, 1_000_000_000;
-            ),
+            Model::Disk(disk) => disk.visit(visit),
+            Model::Ssd(ssd) => ssd.visit(visit),
+            Model::Ideal(ideal) => ideal.visit(visit),
         }
     }
 }

@@ -1,113 +1,39 @@
-//! What a forwarder is told at its start, checked; every refusal says what, where and what to do.
+//! A forwarder's configuration: the table of keys, where values come from, and the checks that one
+//! row of the table cannot express. Every refusal says what is wrong, where, and what to do.
 
-mod etcd;
-mod ownership;
-mod read;
+mod key;
+mod keys;
+mod scheduler;
 mod shares;
 mod source;
-mod storage;
-mod units;
+mod value;
+mod words;
 
-pub use etcd::EtcdOptions;
-pub use ownership::{Durability, OwnershipOptions};
-pub use read::{check_scheduler, scheduler_options, scheduler_options_on};
+pub use key::{Command, Key, Kind};
+pub use keys::{
+    Config, Emulation, EtcdOptions, Ownership, StorageOptions, TraceOptions, all as keys,
+};
+pub use scheduler::{check_scheduler, scheduler_options};
 pub use shares::{rules, rules_file, same_match};
-pub use source::{Source, Value};
-pub use storage::{Engine, Io, StorageOptions};
+pub use source::Source;
 pub use tidegate_forward::share_rules as rule;
 pub use tidegate_net::{Address, Place};
+pub use value::Value;
+pub use words::{Durability, Engine, Io, Keeper, LogLevel};
 
-use std::path::{Path, PathBuf};
-use tidegate_device::DeviceOptions;
-use tidegate_forward::share_rules::Rules;
-use tidegate_wire::{Layout, Pipelining};
+use key::Keys;
+use keys::{DeviceKeys, LogKeys, SECTIONS, SchedulerKeys};
+use source::Section;
+use std::path::Path;
+use tidegate_device::{Device, DeviceOptions, OptionsError, PRESETS};
+use tidegate_sched::Options;
+use tidegate_wire::{ADDRESS_MAX, ADDRESSES_MAX, Layout};
 
-/// A forwarder's configuration.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Directory that is exported; nothing above it can be reached.
-    pub export: PathBuf,
-    /// This forwarder's index in the layout.
-    pub forwarder: u16,
-    /// How files are spread over the forwarders; the same at all of them.
-    pub layout: Layout,
-    /// Where to listen.
-    pub listen: Vec<Address>,
-    /// Where clients are told that it is; empty: where it listens.
-    pub advertise: Vec<Address>,
-    /// File that holds the shared secret, for TCP.
-    pub secret_file: Option<PathBuf>,
-    /// Where `serve` writes its process id.
-    pub pid_file: Option<PathBuf>,
-    /// TCP without a secret was asked for by name.
-    pub insecure: bool,
-    /// Whether this forwarder stands in for others that died.
-    pub fail_over: bool,
-    /// How forwarders keep seats apart.
-    pub ownership: OwnershipOptions,
-    /// Largest payload of one frame.
-    pub payload_max: u32,
-    /// The most that clients may have under way at once of a transfer.
-    pub pipelining: Pipelining,
-    /// Bytes of payload in hand for all sessions together.
-    pub pool_bytes: u64,
-    /// Requests that one session may have unanswered.
-    pub credits: u32,
-    /// Sessions at once.
-    pub sessions_max: u32,
-    /// How long a client's opens and locks outlive its last connection.
-    pub lease_ms: u32,
-    /// How long a seat that changed hands waits for reclaims.
-    pub grace_ms: u32,
-    /// How long a connection may keep others waiting: amid a frame, without a hello, or by not
-    /// reading its replies.
-    pub stall_ms: u32,
-    /// Payload of clients on this node goes through memory that they offer.
-    pub shared_memory: bool,
-    /// Storage threads.
-    pub threads: u32,
-    /// Threads that serve connections.
-    pub reactors: u32,
-    /// How data reaches the back end.
-    pub storage: StorageOptions,
-    /// Whether the scheduler's depth was written down, and does not follow from the storage.
-    pub depth_written: bool,
-    /// Which request goes next.
-    pub scheduler: tidegate_sched::Options,
-    /// Who is promised what.
-    pub shares: Rules,
-    /// Width of a window where none is named, if the device asks for another than the policy's.
-    pub window_ms: Option<u64>,
-    /// The emulated device, if any.
-    pub device: Option<DeviceOptions>,
-    /// Properties of other machines, for tests and benchmarks.
-    pub emulation: Emulation,
-    /// Where requests are recorded, if they are.
-    pub trace: Option<TraceOptions>,
-    /// What is logged.
-    pub log: LogLevel,
-    /// Faults on purpose, for tests.
-    pub faults: Faults,
-}
+/// Width of a window on solid-state devices where the configuration names none, as in Song et al.
+const WINDOW_MS_SSD: u64 = 250;
 
-/// Properties of other machines, for tests and benchmarks on this one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Emulation {
-    /// Every request is delayed on its way by up to this; 0: not at all.
-    pub message_jitter_us: u32,
-    /// The delays follow from it.
-    pub message_jitter_seed: u64,
-}
-
-/// Where requests are recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceOptions {
-    /// The file, or a pipe that somebody reads.
-    pub file: PathBuf,
-    /// Records held in memory while the file is slow; what comes when all are in use is dropped
-    /// and counted.
-    pub buffer_records: u32,
-}
+/// The shortest time to live of leases in etcd, which counts whole seconds and has a minimum.
+const ETCD_TTL_MS_MIN: u32 = 2000;
 
 /// Faults on purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,30 +45,6 @@ pub struct Faults {
     pub kill_after_effect: Option<(String, u64)>,
     /// The mount of the back end is found dead when the job of this number has taken effect.
     pub dead_mount_at: Option<u64>,
-}
-
-/// How much is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names of the levels say it")]
-pub enum LogLevel {
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
-}
-
-impl LogLevel {
-    /// The names, as the configuration spells them.
-    pub const NAMES: &[&str] = &["error", "warn", "info", "debug", "trace"];
-
-    /// The level of that name.
-    pub fn from_name(name: &str) -> Option<LogLevel> {
-        use LogLevel::*;
-        let at = LogLevel::NAMES.iter().position(|known| *known == name)?;
-        Some([Error, Warn, Info, Debug, Trace][at])
-    }
 }
 
 /// Why a configuration was refused: one line.
@@ -160,9 +62,7 @@ impl ConfigError {
             what: what.into(),
         }
     }
-}
 
-impl ConfigError {
     /// What is wrong and what to do, without the place.
     pub fn what(&self) -> &str {
         &self.what
@@ -178,16 +78,241 @@ impl Config {
     /// The defaults over one directory and one address, for programs that embed a forwarder.
     pub fn local(export: &Path, listen: Address) -> Config {
         let mut source = Source::empty("defaults");
-        source.set(
-            "",
-            "export",
-            Value::Text(export.display().to_string()),
-            "export",
-        );
-        source.set("", "listen", Value::Text(listen.to_string()), "listen");
-        source.set("", "insecure", Value::Bool(true), "insecure");
+        let mut set = |key: &str, value: Value| source.set("", key, value, key);
+        set("export", export.display().to_string().into());
+        set("listen", listen.to_string().into());
+        set("insecure", true.into());
         Config::from_source(source).expect("the defaults are valid")
     }
+
+    /// Checks settings.
+    pub fn from_source(mut source: Source) -> Result<Config, ConfigError> {
+        source.only(SECTIONS)?;
+        let mut first = source.section("");
+        first.only(&[Config::NAMES, SECTIONS].concat())?;
+        let mut config = <Config as Keys>::read(&mut first)?;
+        config.check(&first)?;
+        config.shares = shares::from_source(&mut source)?;
+        config.log = LogKeys::take(&mut source)?.0.level;
+        (config.device, config.window_ms) = device(source.section(DeviceKeys::SECTION))?;
+        config.emulation = Emulation::take(&mut source)?.0;
+        config.trace = written::<TraceOptions>(&mut source)?.map(|(trace, _)| trace);
+        config.ownership = ownership(&mut source)?;
+        config.storage = storage(&mut source, config.device.is_some())?;
+        let by_storage = match (config.storage.io, config.storage.engine) {
+            (Io::Buffered, _) | (_, Engine::Threads) => config.threads,
+            (Io::Direct, _) => config.storage.depth,
+        };
+        let defaults = Options {
+            depth: config
+                .device
+                .as_ref()
+                .map_or(by_storage, DeviceOptions::depth),
+            ..Options::default()
+        };
+        let section = source.section(SchedulerKeys::SECTION);
+        config.depth_written = section.holds("depth");
+        config.scheduler = scheduler::read(section, defaults, config.window_ms)?;
+        Ok(config)
+    }
+
+    /// How files are spread over the forwarders; the same at all of them.
+    pub fn layout(&self) -> Layout {
+        Layout {
+            seats: self.seats,
+            stripe: self.stripe,
+        }
+    }
+
+    /// Checks what involves several keys of the first section, and forms of addresses.
+    fn check(&self, first: &Section) -> Result<(), ConfigError> {
+        if !self.stripe.is_power_of_two() {
+            let what = format!(
+                "stripe = {} must be a power of two of at least 4096",
+                self.stripe
+            );
+            return Err(first.wrong("stripe", what));
+        }
+        if self.forwarder >= self.seats {
+            let (forwarder, seats) = (self.forwarder, self.seats);
+            let what = format!("forwarder = {forwarder} must be below seats = {seats}");
+            return Err(first.wrong("forwarder", what));
+        }
+        // A payload's memory is a power of two.
+        let least = u64::from(self.payload_max).next_power_of_two();
+        if self.pool_bytes < least {
+            let what = format!(
+                "pool_bytes = {} must be at least {least}: one payload must fit (payload_max)",
+                self.pool_bytes
+            );
+            return Err(first.wrong("pool_bytes", what));
+        }
+        let remote = self.listen.iter().any(Address::is_remote);
+        if remote && self.secret_file.is_none() && !self.insecure {
+            let what = "listening on TCP needs secret_file = \"FILE\" (the same at every client), \
+                        or insecure = true if everyone who can connect may read and write";
+            return Err(first.wrong("listen", what));
+        }
+        let advertised = self.check_advertised();
+        advertised.map_err(|what| first.wrong("advertise", what))
+    }
+
+    /// Checks that clients can be told the addresses, and can come there.
+    fn check_advertised(&self) -> Result<(), String> {
+        if self.advertise.len() > ADDRESSES_MAX {
+            return Err(format!(
+                "advertise must name 1 to {ADDRESSES_MAX} addresses, or be left out: then clients \
+                 are told what listen says"
+            ));
+        }
+        for address in &self.advertise {
+            let text = address.to_string();
+            if text.starts_with("tcp:0.0.0.0:") || text.starts_with("tcp:[::]:") {
+                return Err(format!(
+                    "advertise: nobody can connect to \"{text}\"; name the node"
+                ));
+            }
+            if text.contains([' ', ',', ';', '#']) || text.len() > ADDRESS_MAX {
+                return Err(format!(
+                    "advertise: \"{text}\" is longer than {ADDRESS_MAX} bytes or holds a space, \
+                     comma, semicolon or #"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a section if it is written.
+fn written<T: Keys>(source: &mut Source) -> Result<Option<(T, Section)>, ConfigError> {
+    match source.is_written(T::SECTION) {
+        true => T::take(source).map(Some),
+        false => Ok(None),
+    }
+}
+
+fn ownership(source: &mut Source) -> Result<Ownership, ConfigError> {
+    let (mut ownership, section) = Ownership::take(source)?;
+    let etcd = written::<EtcdOptions>(source)?;
+    let etcd = etcd.map(|(options, section)| Ok((checked_etcd(options, &section)?, section)));
+    ownership.etcd = match (ownership.keeper, etcd.transpose()?) {
+        (Keeper::Files, None) => None,
+        (Keeper::Etcd, Some((etcd, _))) => Some(etcd),
+        (Keeper::Files, Some((_, etcd))) => {
+            let what = "[ownership.etcd] is there and not used: set keeper = \"etcd\" in \
+                        [ownership], or remove it";
+            return Err(etcd.wrong("endpoints", what));
+        }
+        (Keeper::Etcd, None) => {
+            let what = "keeper = \"etcd\" needs a section [ownership.etcd] with endpoints, such \
+                        as [\"http://etcd1:2379\"]";
+            return Err(section.wrong("keeper", what));
+        }
+    };
+    if ownership.etcd.is_some() && ownership.ttl_ms < ETCD_TTL_MS_MIN {
+        let what = format!(
+            "ttl_ms = {} must be at least {ETCD_TTL_MS_MIN} with keeper = \"etcd\", which counts \
+             whole seconds",
+            ownership.ttl_ms
+        );
+        return Err(section.wrong("ttl_ms", what));
+    }
+    Ok(ownership)
+}
+
+fn checked_etcd(mut etcd: EtcdOptions, section: &Section) -> Result<EtcdOptions, ConfigError> {
+    let wrong = |what: &str| Err(section.wrong("endpoints", what));
+    for endpoint in &mut etcd.endpoints {
+        endpoint.truncate(endpoint.trim_end_matches('/').len());
+        if !is_endpoint(endpoint) {
+            return wrong(&format!(
+                "endpoint \"{endpoint}\" must be http://HOST:PORT or https://HOST:PORT"
+            ));
+        }
+    }
+    let secure = etcd.endpoints.iter().any(|one| one.starts_with("https://"));
+    if secure != etcd.ca.is_some() {
+        return wrong(
+            "https:// in endpoints and ca go together: ca names the file with the certificate \
+             (PEM) that vouches for etcd's servers",
+        );
+    }
+    if etcd.cert.is_some() != etcd.key.is_some() || (etcd.cert.is_some() && !secure) {
+        return wrong("cert and key go together, with https:// in endpoints");
+    }
+    if etcd.user.is_some() != etcd.password_file.is_some() {
+        return wrong("user and password_file go together");
+    }
+    etcd.prefix
+        .truncate(etcd.prefix.trim_end_matches('/').len());
+    match etcd.prefix.is_empty() {
+        true => {
+            let what = "prefix is empty: name what all keys begin with, such as \"/tidegate\"";
+            Err(section.wrong("prefix", what))
+        }
+        false => Ok(etcd),
+    }
+}
+
+/// Scheme, host and port, and nothing else.
+fn is_endpoint(endpoint: &str) -> bool {
+    let rest = endpoint.strip_prefix("http://");
+    let rest = rest.or_else(|| endpoint.strip_prefix("https://"));
+    rest.and_then(|rest| rest.rsplit_once(':'))
+        .is_some_and(|(host, port)| {
+            let plain = !host.contains(['/', '@', ' ', '?', '#']);
+            !host.is_empty() && plain && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+}
+
+/// `device` says that the forwarder has an emulated device.
+fn storage(source: &mut Source, device: bool) -> Result<StorageOptions, ConfigError> {
+    let (storage, section) = StorageOptions::take(source)?;
+    match (storage.engine, storage.io) {
+        (Engine::Uring, Io::Buffered) => Err(section.wrong(
+            "engine",
+            "engine = \"uring\" is for io = \"direct\": calls through the page cache are slower \
+             by io_uring; leave engine out, or set io = \"direct\"",
+        )),
+        (Engine::Uring, Io::Direct) if device => Err(section.wrong(
+            "engine",
+            "engine = \"uring\" does not go with [device], which works with threads; leave one out",
+        )),
+        _ => Ok(storage),
+    }
+}
+
+/// The emulated device, and its width of windows if that is not the policy's own default.
+fn device(mut section: Section) -> Result<(Option<DeviceOptions>, Option<u64>), ConfigError> {
+    let DeviceKeys { model } = DeviceKeys::read(&mut section)?;
+    if model == "none" {
+        section.only(DeviceKeys::NAMES)?;
+        return Ok((None, None));
+    }
+    let mut options = DeviceOptions::preset(&model).map_err(|_| {
+        let known = PRESETS.join(", ");
+        let what = format!("there is no device model \"{model}\"; known: none, {known}");
+        section.wrong("model", what)
+    })?;
+    for (key, (value, place)) in section.rest() {
+        let number = match &value {
+            Value::Integer(number) => u64::try_from(*number).ok(),
+            Value::String(text) => parse_bytes(text),
+            _ => None,
+        };
+        let number = number
+            .ok_or_else(|| ConfigError::new(&place, format!("{key} must be a whole number")))?;
+        options.set(&key, number).map_err(|error| match error {
+            OptionsError::UnknownOption { known, .. } => {
+                let known: Vec<&str> = known.split(", ").collect();
+                section.unknown(&key, &place, &[DeviceKeys::NAMES, &known].concat())
+            }
+            error => ConfigError::new(&place, error.to_string()),
+        })?;
+    }
+    Device::new(&options).map_err(|error| section.wrong("model", error.to_string()))?;
+    let window_ms = model.starts_with("ssd-").then_some(WINDOW_MS_SSD);
+    Ok((Some(options), window_ms))
 }
 
 /// Bytes from text: a number, or one with `KiB`, `MiB`, `GiB` (also `K`, `M`, `G`) behind it.
@@ -209,275 +334,4 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config, String> {
-        let source = Source::parse(text, "f.toml").map_err(|error| error.to_string())?;
-        Config::from_source(source).map_err(|error| error.to_string())
-    }
-
-    fn refusal(text: &str) -> String {
-        parse(text).expect_err("must be refused")
-    }
-
-    const GOOD: &str = "export = \"/tmp\"\nlisten = [\"unix:/tmp/x.sock\"]\n";
-
-    #[test]
-    fn a_small_file_gets_the_defaults() {
-        let config = parse(GOOD).expect("it is valid");
-        assert_eq!(
-            config.layout,
-            Layout {
-                seats: 1,
-                stripe: 1 << 20
-            }
-        );
-        assert!(config.fail_over && config.device.is_none());
-        assert_eq!(config.scheduler.policy, "fifo");
-        assert_eq!(config.scheduler.depth, config.threads);
-        assert!((1..=8).contains(&config.reactors));
-    }
-
-    #[test]
-    fn unknown_keys_are_refused_by_name_and_line() {
-        let error = refusal(&format!("{GOOD}strip = 4096\n"));
-        assert!(error.starts_with("f.toml:3: unknown key \"strip\" in the first section; known:"));
-        let error = refusal(&format!("{GOOD}[log]\nlevel = \"info\"\ncolour = 1\n"));
-        assert_eq!(
-            error,
-            "f.toml:5: unknown key \"colour\" in [log]; known: level"
-        );
-        let error = refusal(&format!("{GOOD}[schedule]\npolicy = \"fifo\"\n"));
-        assert!(
-            error.starts_with("f.toml:3: unknown section [schedule]; known:"),
-            "{error}"
-        );
-        let error = refusal(&format!(
-            "{GOOD}[scheduler]\npolicy = \"fifo\"\nquantums = 3\n"
-        ));
-        assert!(
-            error.starts_with("f.toml:5: unknown key \"quantums\" in [scheduler]"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn wrong_values_say_what_where_and_what_to_do() {
-        let cases = [
-            (
-                "stripe = 5000\n",
-                "f.toml:3: stripe = 5000 must be a power of two of at least 4096",
-            ),
-            (
-                "seats = 0\n",
-                "f.toml:3: seats = 0 must be a number from 1 to",
-            ),
-            (
-                "threads = \"many\"\n",
-                "f.toml:3: threads = \"many\" must be a number",
-            ),
-            (
-                "forwarder = 4\nseats = 4\n",
-                "f.toml:3: forwarder = 4 must be below seats = 4",
-            ),
-            (
-                "pipelining = \"both\"\n",
-                "f.toml:3: pipelining = \"both\" must be one of none, serial, parallel",
-            ),
-            (
-                "fail_over = 1\n",
-                "f.toml:3: fail_over must be true or false",
-            ),
-            (
-                "[device]\nmodel = \"tape\"\n",
-                "f.toml:4: there is no device model \"tape\"",
-            ),
-            (
-                "[scheduler]\npolicy = \"best\"\n",
-                "f.toml:4: there is no policy \"best\"",
-            ),
-            (
-                "[device]\nmodel = \"ideal\"\nrpm = 9\n",
-                "f.toml:5: unknown key \"rpm\" in [device]",
-            ),
-            (
-                "[device]\nmodel = \"ideal\"\ndepth = 0\n",
-                "f.toml:5: depth = 0 is outside of",
-            ),
-            (
-                "[emulation]\nmessage_jitter_us = -1\n",
-                "f.toml:4: message_jitter_us = -1 must be a number from 0 to 10000000",
-            ),
-            (
-                "[log]\nlevel = \"loud\"\n",
-                "f.toml:4: level = \"loud\" must be one of error",
-            ),
-        ];
-        for (text, expected) in cases {
-            let error = refusal(&format!("{GOOD}{text}"));
-            assert!(error.starts_with(expected), "{error}");
-            assert!(!error.contains('\n'), "{error}");
-        }
-        let error = refusal("export = \"/tmp\"\nlisten = [\"http:x\"]\n");
-        assert!(
-            error.starts_with("f.toml:2: address \"http:x\" must be unix:"),
-            "{error}"
-        );
-        let error = refusal("export = \"/tmp\"\nlisten = [\"tcp:0.0.0.0:7\"]\n");
-        assert!(error.contains("secret_file"), "{error}");
-        assert!(refusal("export = [").starts_with("f.toml:1: "));
-        assert!(refusal("").contains("\"export\" is missing"));
-    }
-
-    #[test]
-    fn reactors_are_as_many_as_cores_let_seem_right() {
-        for wrong in ["0", "65"] {
-            let error = refusal(&format!("{GOOD}reactors = {wrong}\n"));
-            let expected = format!("f.toml:3: reactors = {wrong} must be a number from 1 to 64");
-            assert!(error.starts_with(&expected), "{error}");
-        }
-        assert_eq!(parse(&format!("{GOOD}reactors = 3\n")).unwrap().reactors, 3);
-        let by_cores = [1, 7, 8, 16, 31, 32, 256].map(read::reactors_of);
-        assert_eq!(by_cores, [1, 1, 2, 4, 7, 8, 8]);
-    }
-
-    #[test]
-    fn wrong_values_of_a_policy_say_so_too() {
-        let cases = [
-            (
-                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = -5\n",
-                "f.toml:5: quantum_bytes = -5 must not be negative",
-            ),
-            (
-                "[scheduler]\npolicy = \"aioli\"\nquantum_bytes = \"64 miles\"\n",
-                "f.toml:5: quantum_bytes must be a whole number",
-            ),
-            (
-                "[scheduler]\npolicy = \"aioli\"\nprediction = \"recorded\"\n",
-                "f.toml:5: prediction = \"recorded\" is for the simulator and the C library",
-            ),
-            (
-                "[scheduler]\ncost_file = \"/dev/null\"\n",
-                "f.toml:4: cost_file /dev/null: cannot be read: is not a file",
-            ),
-        ];
-        for (text, expected) in cases {
-            let error = refusal(&format!("{GOOD}{text}"));
-            assert!(error.starts_with(expected), "{error}");
-        }
-    }
-
-    #[test]
-    fn bytes_of_a_policy_may_have_a_unit() {
-        let text = format!("{GOOD}[scheduler]\npolicy = \"mlf\"\nquantum_bytes = \"64 KiB\"\n");
-        let table = parse(&text).expect("it is valid").scheduler.table;
-        let quantum = table.iter().find(|(name, _)| *name == "quantum_bytes");
-        assert_eq!(quantum.expect("it is set").1, &65_536.into());
-    }
-
-    #[test]
-    fn a_trace_needs_a_file() {
-        let cases = [
-            (
-                "[trace]\nbuffer_records = 10\n",
-                "f.toml: \"file\" is missing: name the file to record into",
-            ),
-            (
-                "[trace]\nfile = \"\"\n",
-                "f.toml:4: file is empty: name the file to record into",
-            ),
-            (
-                "[trace]\nfile = \"/t\"\nbuffer_records = 0\n",
-                "f.toml:5: buffer_records = 0 must be a number from 1 to 16777216",
-            ),
-            (
-                "[trace]\nfile = \"/t\"\nsize = 9\n",
-                "f.toml:5: unknown key \"size\" in [trace]; known: file, buffer_records",
-            ),
-        ];
-        for (text, expected) in cases {
-            let error = refusal(&format!("{GOOD}{text}"));
-            assert_eq!(error, expected);
-        }
-        let config = parse(&format!("{GOOD}[trace]\nfile = \"/t\"\n")).expect("it is valid");
-        let expected = TraceOptions {
-            file: "/t".into(),
-            buffer_records: 65_536,
-        };
-        assert_eq!(config.trace, Some(expected));
-        assert_eq!(parse(GOOD).expect("it is valid").trace, None);
-    }
-
-    #[test]
-    fn a_cost_model_is_read_from_its_file() {
-        let path = std::env::temp_dir().join(format!("tidegate-cost-{}", std::process::id()));
-        let mut model = tidegate_sched::CostModel::default();
-        model.read_random.base_ns = 77;
-        let line = format!("cost_file = \"{}\"\n", path.display());
-        let text = format!("{GOOD}[scheduler]\n{line}");
-        let error = refusal(&text);
-        assert!(error.starts_with("f.toml:4: cost_file /"), "{error}");
-        assert!(error.contains("cannot be read: No such file"), "{error}");
-        std::fs::write(&path, "# mine\nspeed = 1\n").expect("it is ours");
-        let error = refusal(&text);
-        assert!(
-            error.contains(": line 2: a cost model has no \"speed\";"),
-            "{error}"
-        );
-        std::fs::write(&path, model.to_string()).expect("it is ours");
-        let mut options = parse(&text).expect("it is valid").scheduler;
-        assert!(options.estimate && options.cost == model);
-        // A change of policy keeps model and choice unless it names others.
-        options.estimate = false;
-        let changed = scheduler_options("policy = \"sjf\"\n", &options).expect("it is valid");
-        assert_eq!((changed.cost, changed.estimate), (model, false));
-        model.read_random.base_ns = 78;
-        std::fs::write(&path, model.to_string()).expect("it is ours");
-        let changed = format!("policy = \"sjf\"\n{line}cost_estimate = true\n");
-        let changed = scheduler_options(&changed, &options).expect("it is valid");
-        assert_eq!((changed.cost, changed.estimate), (model, true));
-        std::fs::remove_file(&path).expect("it is ours");
-    }
-
-    #[test]
-    fn windows_on_solid_state_devices_are_250_ms_wide_unless_said_otherwise() {
-        let with = |window_ms: u64| {
-            let mut options = tidegate_sched::Options::for_policy("window");
-            options.table.set("window_ms", window_ms);
-            options.table
-        };
-        let unset = tidegate_sched::PolicyOptions::default();
-        for (device, policy, expected) in [
-            ("ssd-sata", "policy = \"window\"\n", with(250)),
-            ("ssd-pcie", "policy = \"window\"\n", with(250)),
-            (
-                "ssd-pcie",
-                "policy = \"window\"\nwindow_ms = 700\n",
-                with(700),
-            ),
-            ("ssd-pcie", "policy = \"fifo\"\n", unset.clone()),
-            ("hdd-7200", "policy = \"window\"\n", unset),
-        ] {
-            // At the start, and as a change at run time of a forwarder that began with another.
-            let device = format!("{GOOD}[device]\nmodel = \"{device}\"\n");
-            let config = parse(&format!("{device}[scheduler]\n{policy}")).expect("it is valid");
-            assert_eq!(config.scheduler.table, expected, "{device}{policy}");
-            let config = parse(&device).expect("it is valid");
-            let now = &config.scheduler;
-            let changed = scheduler_options_on(policy, now, config.window_ms).expect("it is valid");
-            assert_eq!(changed.table, expected, "{device}{policy}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_numbers_or_text() {
-        assert_eq!(parse_bytes("64 KiB"), Some(65536));
-        assert_eq!(parse_bytes("1M"), Some(1 << 20));
-        assert_eq!(parse_bytes("12"), Some(12));
-        assert_eq!(parse_bytes("1.5M"), None);
-        assert_eq!(parse_bytes(""), None);
-        let config = parse(&format!("{GOOD}stripe = \"64 KiB\"\n")).expect("it is valid");
-        assert_eq!(config.layout.stripe, 65536);
-    }
-}
+mod tests;

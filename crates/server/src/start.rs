@@ -10,7 +10,7 @@ use crate::adapters::policy_changes::PolicyChanges;
 use crate::adapters::recording::Recording;
 use crate::backend::{Backend, Peers, Trust};
 use crate::clock::Zero;
-use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options_on};
+use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
 use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::{self, Place};
@@ -204,7 +204,7 @@ impl Server {
             jitter: jitter(config).map_err(StartError::system("timer"))?,
             zero,
             recording,
-            gossip: Gossip::new(hidden, config.forwarder, config.layout.seats, waker.clone()),
+            gossip: Gossip::new(hidden, config.forwarder, config.seats, waker.clone()),
         };
         let serving =
             ForwarderLoop::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
@@ -399,7 +399,7 @@ fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> E
         direct: config.storage.io == Io::Direct && trust.pages,
         trust,
         faults,
-        ..ExportOptions::new(config.layout)
+        ..ExportOptions::new(config.layout())
     }
 }
 
@@ -433,7 +433,7 @@ fn forward_config(
     })?;
     Ok(tidegate_forward::Config {
         forwarder: config.forwarder,
-        layout: config.layout,
+        layout: config.layout(),
         fail_over: config.fail_over,
         payload_max: config.payload_max,
         pipelining: config.pipelining,
@@ -487,13 +487,13 @@ fn found(
         true => kept::advertised(listening),
         false => config.advertise.clone(),
     };
-    let own = Advertised::new(config.forwarder, config.layout.seats, &told);
+    let own = Advertised::new(config.forwarder, config.seats, &told);
     own.tell(hidden);
     Ok(Found {
         export,
         own,
         texts: Texts::read(hidden).map_err(wrong(path.clone()))?,
-        listed: kept::forwarders(hidden, config.layout.seats).map_err(wrong(path))?,
+        listed: kept::forwarders(hidden, config.seats).map_err(wrong(path))?,
     })
 }
 
@@ -510,7 +510,7 @@ fn in_force(
     let mut scheduler = configured.clone();
     if let Some(text) = &texts.policy {
         let path = file(What::Policy);
-        let kept = scheduler_options_on(text, configured, config.window_ms);
+        let kept = scheduler_options(text, configured, config.window_ms);
         scheduler =
             kept.map_err(|error| StartError::Kept(ConfigError::new(&path, error.what())))?;
         let policy = &scheduler.policy;
@@ -533,8 +533,8 @@ fn recording(config: &Config, zero_wall_ns: u64) -> Result<Option<Recording>, St
     };
     let header = Header {
         zero_wall_ns,
-        forwarders: config.layout.seats,
-        stripe: config.layout.stripe,
+        forwarders: config.seats,
+        stripe: config.stripe,
         origin: Origin::Forwarder,
     };
     let path = trace.file.clone();

@@ -202,7 +202,7 @@ fn what_is_wrong_at_the_start_is_said() {
 
     let mut other_layout = good.clone();
     other_layout.listen = vec![Address::unix(scratch.0.join("other"))];
-    other_layout.layout.stripe = 8192;
+    other_layout.stripe = 8192;
     assert!(
         refusal(&other_layout).contains("stripe = 8192"),
         "{}",

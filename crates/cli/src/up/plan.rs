@@ -2,6 +2,7 @@
 
 use super::Up;
 use crate::fail::Fail;
+use crate::keys::Setting;
 use crate::processes;
 use crate::state::{ClientFile, StateDir};
 use rustix::process::Pid;
@@ -15,9 +16,6 @@ use tidegate_server::config::{Config, Source, Value, rules_file};
 
 /// Most forwarders of one `up`.
 pub const FORWARDERS_MAX: usize = 64;
-
-/// Section, key, the flag it follows from, and value.
-type Setting = (&'static str, &'static str, &'static str, Value);
 
 /// A checked `tidegate up`.
 pub struct Plan {
@@ -215,28 +213,18 @@ impl Plan {
 
     fn own_settings(&self, index: usize) -> Vec<Setting> {
         let pid_file = shown(&self.state.forwarder(index, "pid"));
-        let mut settings = vec![
-            (
-                "",
-                "forwarder",
-                "--forwarders",
-                Value::Integer(index as i64),
-            ),
-            (
-                "",
-                "listen",
-                "--state-dir",
-                Value::List(vec![Value::Text(self.address(index))]),
-            ),
-            ("", "pid_file", "--state-dir", Value::Text(pid_file)),
+        let listen = Value::Array(vec![Value::String(self.address(index))]);
+        let mut settings: Vec<Setting> = vec![
+            ("", "forwarder", "--forwarders", (index as i64).into()),
+            ("", "listen", "--state-dir", listen),
+            ("", "pid_file", "--state-dir", pid_file.into()),
         ];
         if let Some(path) = self.secret_file() {
-            let path = Value::Text(shown(&path));
-            settings.push(("", "secret_file", "--state-dir", path));
+            settings.push(("", "secret_file", "--state-dir", shown(&path).into()));
         }
         if let Some(dir) = &self.trace {
             let file = shown(&dir.join(format!("forwarder.{index}.trace")));
-            settings.push(("trace", "file", "--trace", Value::Text(file)));
+            settings.push(("[trace]", "file", "--trace", file.into()));
         }
         settings
     }
@@ -250,23 +238,8 @@ impl Plan {
     }
 
     fn forwarder_file(&self, index: usize) -> String {
-        let mut tables = toml::Table::new();
-        for (section, key, _, value) in self.settings.iter().chain(&self.own_settings(index)) {
-            let table = match *section {
-                "" => &mut tables,
-                name => {
-                    let entry = tables
-                        .entry(name)
-                        .or_insert_with(|| toml::Table::new().into());
-                    entry
-                        .as_table_mut()
-                        .expect("only tables have section names")
-                }
-            };
-            table.insert(key.to_string(), plain(value));
-        }
         // Tables of which there are many come after all others.
-        format!("{tables}\n{}", self.shares)
+        format!("{}\n{}", self.source(index), self.shares)
     }
 }
 
@@ -296,63 +269,18 @@ pub fn indexed(text: &str) -> Result<(usize, String), String> {
     }
 }
 
-fn plain(value: &Value) -> toml::Value {
-    match value {
-        Value::Integer(number) => toml::Value::Integer(*number),
-        Value::Bool(value) => toml::Value::Boolean(*value),
-        Value::Text(text) => toml::Value::String(text.clone()),
-        Value::List(list) => toml::Value::Array(list.iter().map(plain).collect()),
-        Value::Other(kind) => unreachable!("no setting of ours is {kind}"),
-    }
-}
-
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What the flags say of every forwarder.
+/// What is told to every forwarder: what flags say, over what holds for all local sets.
 fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
-    let text = |value: &Option<String>| value.clone().map(Value::Text);
-    let optional = [
-        ("", "stripe", "--stripe", text(&up.stripe)),
-        ("", "threads", "--threads", up.threads.map(Value::Integer)),
-        (
-            "",
-            "reactors",
-            "--reactors",
-            up.reactors.map(Value::Integer),
-        ),
-        ("scheduler", "policy", "--policy", text(&up.policy)),
-        ("device", "model", "--device", text(&up.device)),
-        ("storage", "io", "--io", text(&up.io)),
-        ("storage", "engine", "--engine", text(&up.engine)),
-        (
-            "",
-            "shared_memory",
-            "--shared-memory",
-            up.shared_memory.map(Value::Bool),
-        ),
-        ("log", "level", "--log", text(&up.log)),
+    let mut settings: Vec<Setting> = vec![
+        ("", "export", "DIR", shown(export).into()),
+        ("", "seats", "--forwarders", i64::from(up.forwarders).into()),
+        ("[ownership]", "one_node", "DIR", true.into()),
     ];
-    let mut settings = vec![
-        (
-            "",
-            "export",
-            "DIR",
-            Value::Text(export.display().to_string()),
-        ),
-        (
-            "",
-            "seats",
-            "--forwarders",
-            Value::Integer(up.forwarders.into()),
-        ),
-        ("", "fail_over", "--fail-over", Value::Bool(up.fail_over)),
-        ("ownership", "one_node", "DIR", Value::Bool(true)),
-    ];
-    for (section, key, flag, value) in optional {
-        settings.extend(value.map(|value| (section, key, flag, value)));
-    }
+    settings.extend(up.keys.0.iter().cloned());
     settings
 }
 

@@ -257,7 +257,7 @@ mod tests {
     fn configurations_are_understood() {
         for (name, text) in known_policies() {
             let options = tidegate_sched::Options::default();
-            tidegate_server::config::scheduler_options(text, &options).expect(name);
+            tidegate_server::config::scheduler_options(text, &options, None).expect(name);
         }
     }
 }

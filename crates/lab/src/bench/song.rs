@@ -360,7 +360,7 @@ mod tests {
         for policy in POLICIES {
             let text = scheduler(policy, &DISK);
             let options = tidegate_sched::Options::default();
-            tidegate_server::config::scheduler_options(&text, &options).expect(&text);
+            tidegate_server::config::scheduler_options(&text, &options, None).expect(&text);
         }
     }
 }

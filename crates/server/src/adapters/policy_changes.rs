@@ -2,7 +2,7 @@
 //! the configuration again; and what other forwarders have written down.
 
 use super::kept::{Kept, News, Order, What};
-use crate::config::{self, scheduler_options_on};
+use crate::config::{self, scheduler_options};
 use std::collections::BTreeMap;
 use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Errno, Input, PolicyId};
@@ -53,7 +53,7 @@ impl PolicyChanges {
         }
         let text = std::str::from_utf8(text);
         let text = text.map_err(|_| refusal("the policy's text is not UTF-8"))?;
-        let options = scheduler_options_on(text, &self.scheduler, self.window_ms);
+        let options = scheduler_options(text, &self.scheduler, self.window_ms);
         options.map_err(|error| refusal(error.to_string()))
     }
 

@@ -98,7 +98,7 @@ impl Peers {
         let every = u64::from(config.ownership.probe_s);
         let probe = Probe {
             own: config.forwarder,
-            forwarders: config.layout.seats,
+            forwarders: config.seats,
             every: (every > 0).then(|| Duration::from_secs(every)),
             backend,
             path: path.clone(),

@@ -1,7 +1,10 @@
 //! Rules of shares as text: the tables `[[app]]`, `[[group]]` and `[[view]]`, checked.
 
-use super::source::{Entry, Section, Source, written};
-use super::{ConfigError, Value, units};
+use super::ConfigError;
+use super::key::{Keys, Kind, Row};
+use super::keys::{AppKeys, GroupKeys, ShareKeys, ViewKeys};
+use super::source::{Section, Source};
+use super::value::{Setting, Value, not, written};
 use std::path::Path;
 use tidegate_forward::share_rules::{AppRule, GroupRule, RULES_MAX, Rules, User, View};
 use tidegate_sched::{Latency, Rate, Share};
@@ -10,72 +13,60 @@ use tidegate_wire::NAME_MAX;
 /// Bytes of all rules: they are told with all else that a forwarder tells of itself.
 const TEXT_MAX: usize = 32 * 1024;
 
-/// The largest weight.
-const WEIGHT_MAX: u64 = tidegate_sched::WEIGHT_MAX as u64;
-
-/// Percent of an application's requests that a latency target is for, unless it says so.
-const PERCENTILE: u64 = 95;
-
 /// Reads rules that came as text of their own; `file` names it in messages.
 pub fn rules(text: &str, file: &str) -> Result<Rules, ConfigError> {
-    let mut source = Source::parse(text, file)?;
-    let rules = from_source(&mut source)?;
-    let top = source.section("");
-    match top.finish() {
-        Ok(()) => Ok(rules),
-        Err(error) => Err(ConfigError::new(
-            &error.place,
-            format!("{}; rules are [[app]], [[group]] and [[view]]", error.what),
-        )),
-    }
+    checked(Source::parse(text, file)?)
 }
 
 /// Reads rules from a file that may not be there.
 pub fn rules_file(path: &Path) -> Result<Option<Rules>, ConfigError> {
-    let file = path.display().to_string();
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(ConfigError::new(&file, format!("cannot be read: {error}"))),
-    };
-    rules(&text, &file).map(Some)
+    match path.try_exists() {
+        Ok(false) => Ok(None),
+        _ => Source::read(path).and_then(|source| checked(source).map(Some)),
+    }
+}
+
+/// The rules, where nothing else may be.
+fn checked(mut source: Source) -> Result<Rules, ConfigError> {
+    let rules = from_source(&mut source)?;
+    let sections = [AppKeys::SECTION, GroupKeys::SECTION, ViewKeys::SECTION];
+    source.only(&sections)?;
+    source.section("").only(&sections)?;
+    Ok(rules)
 }
 
 /// Takes the rules out of settings.
 pub(super) fn from_source(source: &mut Source) -> Result<Rules, ConfigError> {
     let mut rules = Rules::default();
-    for mut section in source.tables("group") {
-        let (rule, place) = group(&mut section)?;
-        section.finish()?;
+    for mut section in source.sections(GroupKeys::SECTION) {
+        let rule = group(&mut section)?;
         if rules.group(&rule.name).is_some() {
             let what = format!("there is a group \"{}\" already; give each once", rule.name);
-            return Err(ConfigError::new(&place, what));
+            return Err(section.wrong("name", what));
         }
         rules.groups.push(rule);
-        room(&rules, &place)?;
+        room(&rules, &section)?;
     }
-    for mut section in source.tables("app") {
-        let (rule, place) = app(&mut section, &rules)?;
-        section.finish()?;
+    for mut section in source.sections(AppKeys::SECTION) {
+        let rule = app(&mut section, &rules)?;
         if let Some(at) = rules.apps.iter().position(|known| same_match(known, &rule)) {
             let what = format!(
                 "rule {} of [[app]] matches the same, and the first counts; remove one",
                 at + 1
             );
-            return Err(ConfigError::new(&place, what));
+            return Err(section.wrong("name", what));
         }
         rules.apps.push(rule);
-        room(&rules, &place)?;
+        room(&rules, &section)?;
     }
-    for mut section in source.tables("view") {
-        let (view, place) = view(&mut section)?;
-        section.finish()?;
+    for mut section in source.sections(ViewKeys::SECTION) {
+        let view = view(&mut section)?;
         if rules.views.iter().any(|known| known.name == view.name) {
             let what = format!("there is a view \"{}\" already; give each once", view.name);
-            return Err(ConfigError::new(&place, what));
+            return Err(section.wrong("name", what));
         }
         rules.views.push(view);
-        room(&rules, &place)?;
+        room(&rules, &section)?;
     }
     Ok(rules)
 }
@@ -86,39 +77,35 @@ pub fn same_match(one: &AppRule, other: &AppRule) -> bool {
     (&one.name, uid(one), &one.job) == (&other.name, uid(other), &other.job)
 }
 
-fn room(rules: &Rules, place: &str) -> Result<(), ConfigError> {
+fn room(rules: &Rules, section: &Section) -> Result<(), ConfigError> {
     if rules.len() + rules.views.len() > RULES_MAX {
         let what = format!("more than {RULES_MAX} rules; a name with * can stand for many");
-        return Err(ConfigError::new(place, what));
+        return Err(section.wrong("name", what));
     }
-    // What is in force must fit one message, as it is told and set.
+    // The rules that are effective must fit one message, as they are told and set.
     if rules.to_string().len() > TEXT_MAX {
         let what = format!("the rules are more than {TEXT_MAX} bytes; use names with * for many");
-        return Err(ConfigError::new(place, what));
+        return Err(section.wrong("name", what));
     }
     Ok(())
 }
 
-fn group(section: &mut Section) -> Result<(GroupRule, String), ConfigError> {
-    let (name, place) = name(section, "name the group")?;
-    if let Some(sign) = name.chars().find(|c| "*?".contains(*c)) {
-        let what = format!("name = \"{name}\" has a {sign}; a group has one name");
-        return Err(ConfigError::new(&place, what));
-    }
-    let rule = GroupRule {
-        name,
-        user: user(section)?,
-        project: text(section, "project")?.map(|(text, _)| text),
+fn group(section: &mut Section) -> Result<GroupRule, ConfigError> {
+    section.only(&[GroupKeys::NAMES, ShareKeys::NAMES].concat())?;
+    let keys = GroupKeys::read(section)?;
+    exact(section, &keys.name.0, "group")?;
+    Ok(GroupRule {
+        name: keys.name.0,
+        user: keys.user,
+        project: keys.project.map(|project| project.0),
         share: share(section)?,
-    };
-    Ok((rule, place))
+    })
 }
 
-fn app(section: &mut Section, rules: &Rules) -> Result<(AppRule, String), ConfigError> {
-    let advice = "name the application; * stands for any characters, ? for one";
-    let (name, place) = name(section, advice)?;
-    let group = text(section, "group")?;
-    if let Some((group, place)) = &group
+fn app(section: &mut Section, rules: &Rules) -> Result<AppRule, ConfigError> {
+    section.only(&[AppKeys::NAMES, ShareKeys::NAMES].concat())?;
+    let keys = AppKeys::read(section)?;
+    if let Some(Name(group)) = &keys.group
         && rules.group(group).is_none()
     {
         let known: Vec<&str> = rules.groups.iter().map(|one| one.name.as_str()).collect();
@@ -127,152 +114,66 @@ fn app(section: &mut Section, rules: &Rules) -> Result<(AppRule, String), Config
             false => format!("known: {}", known.join(", ")),
         };
         let what = format!("there is no group \"{group}\"; {known}");
-        return Err(ConfigError::new(place, what));
+        return Err(section.wrong("group", what));
     }
-    let rule = AppRule {
-        name,
-        user: user(section)?,
-        job: job(section)?,
+    Ok(AppRule {
+        name: keys.name.0,
+        user: keys.user,
+        job: keys.job.map(|job| job.0),
         share: share(section)?,
-        group: group.map(|(group, _)| group),
-    };
-    Ok((rule, place))
+        group: keys.group.map(|group| group.0),
+    })
 }
 
-fn view(section: &mut Section) -> Result<(View, String), ConfigError> {
-    let (name, place) = name(section, "name the view")?;
-    if let Some(sign) = name.chars().find(|c| "*?".contains(*c)) {
-        let what = format!("name = \"{name}\" has a {sign}; a view has one name");
-        return Err(ConfigError::new(&place, what));
-    }
-    let Some((directory, at)) = text(section, "directory")? else {
-        let what = "\"directory\" is missing: name a directory of the export";
-        return Err(ConfigError::new(&place, what));
-    };
-    let directory = directory.trim_matches('/').to_string();
+fn view(section: &mut Section) -> Result<View, ConfigError> {
+    section.only(ViewKeys::NAMES)?;
+    let keys = ViewKeys::read(section)?;
+    exact(section, &keys.name.0, "view")?;
+    let directory = keys.directory.0.trim_matches('/').to_string();
     let part = |part: &str| tidegate_wire::frame::name_is_valid(part.as_bytes());
     if directory.is_empty() || !directory.split('/').all(part) {
         let what = format!(
             "directory = \"{directory}\" must be a path from the export's root, without . and .."
         );
-        return Err(ConfigError::new(&at, what));
+        return Err(section.wrong("directory", what));
     }
-    Ok((View { name, directory }, place))
+    let name = keys.name.0;
+    Ok(View { name, directory })
 }
 
-/// The key `name`, which each table must have.
-fn name(section: &mut Section, advice: &str) -> Result<(String, String), ConfigError> {
-    match text(section, "name")? {
-        Some(found) => Ok(found),
-        None => Err(section.missing("name", advice)),
-    }
-}
-
-/// Text that is neither empty nor longer than a name may be.
-fn text(section: &mut Section, key: &'static str) -> Result<Option<(String, String)>, ConfigError> {
-    match section.text(key)? {
-        Some((text, place)) if text.is_empty() || text.len() > NAME_MAX => {
-            let what = format!("{key} must have 1 to {NAME_MAX} bytes, not {}", text.len());
-            Err(ConfigError::new(&place, what))
+/// Refuses a name that stands for many.
+fn exact(section: &Section, name: &str, kind: &str) -> Result<(), ConfigError> {
+    match name.chars().find(|c| "*?".contains(*c)) {
+        None => Ok(()),
+        Some(sign) => {
+            let what = format!("name = \"{name}\" has a {sign}; a {kind} has one name");
+            Err(section.wrong("name", what))
         }
-        // They would break the lines in which rules and applications are shown.
-        Some((text, place)) if text.chars().any(char::is_control) => {
-            let what = format!("{key} = {text:?} has a control character; write it without");
-            Err(ConfigError::new(&place, what))
-        }
-        found => Ok(found),
-    }
-}
-
-/// A user by name or number.
-fn user(section: &mut Section) -> Result<Option<User>, ConfigError> {
-    let Some(Entry { value, place }) = section.take("user") else {
-        return Ok(None);
-    };
-    let known = |uid, name: String| Ok(Some(User { uid, name }));
-    match &value {
-        Value::Integer(number) if u32::try_from(*number).is_ok() => {
-            known(*number as u32, number.to_string())
-        }
-        Value::Text(name) => match name.parse().ok().or_else(|| crate::identity::uid_of(name)) {
-            Some(uid) => known(uid, name.clone()),
-            None => {
-                let what =
-                    format!("there is no user \"{name}\" on this machine; name another, or a uid");
-                Err(ConfigError::new(&place, what))
-            }
-        },
-        other => {
-            let what = format!("user = {} must be a user's name or number", written(other));
-            Err(ConfigError::new(&place, what))
-        }
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    (1..=NAME_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
-}
-
-/// A job: batch systems have numbers, and names with numbers in them.
-fn job(section: &mut Section) -> Result<Option<String>, ConfigError> {
-    match section.take("job") {
-        None => Ok(None),
-        Some(Entry { value, place }) => match value {
-            Value::Integer(number) if number >= 0 => Ok(Some(number.to_string())),
-            Value::Text(text) if is_name(&text) => Ok(Some(text)),
-            other => {
-                let what = format!("job = {} must be a job's number or name", written(&other));
-                Err(ConfigError::new(&place, what))
-            }
-        },
     }
 }
 
 fn share(section: &mut Section) -> Result<Share, ConfigError> {
-    let weight = section.number("weight", 1, (1, WEIGHT_MAX))? as u32;
-    let min = rate(section, "min")?;
-    let max = rate(section, "max")?;
-    if let (Some((min, _)), Some((max, place))) = (&min, &max)
-        && exceeds(*min, *max)
+    let keys = ShareKeys::read(section)?;
+    if let (Some(min), Some(max)) = (keys.min, keys.max)
+        && exceeds(min, max)
     {
-        let what = format!(
-            "max = {} is less than min = {}; raise it or lower min",
-            max, min
-        );
-        return Err(ConfigError::new(place, what));
+        let what = format!("max = {max} is less than min = {min}; raise it or lower min");
+        return Err(section.wrong("max", what));
     }
-    let percentile_at = section.place("percentile");
-    let percentile = section.number("percentile", PERCENTILE, (1, 100))? as u8;
-    let latency = match section.take("latency") {
-        None => match percentile_at {
-            Some(place) => {
-                let what = "percentile is of a latency, and there is none; add latency";
-                return Err(ConfigError::new(&place, what));
-            }
-            None => None,
-        },
-        Some(Entry { value, place }) => {
-            let ns = units::latency_ns(&value);
-            let ns = ns.map_err(|what| ConfigError::new(&place, format!("latency = {what}")))?;
-            Some(Latency { ns, percentile })
-        }
-    };
+    if keys.latency.is_none() && section.has("percentile") {
+        let what = "percentile is of a latency, and there is none; add latency";
+        return Err(section.wrong("percentile", what));
+    }
+    let latency = keys.latency.map(|latency| Latency {
+        ns: latency.0,
+        percentile: keys.percentile,
+    });
     Ok(Share {
-        weight,
-        min: min.map(|(rate, _)| rate),
-        max: max.map(|(rate, _)| rate),
+        weight: keys.weight,
+        min: keys.min,
+        max: keys.max,
         latency,
     })
-}
-
-fn rate(section: &mut Section, key: &'static str) -> Result<Option<(Rate, String)>, ConfigError> {
-    match section.take(key) {
-        None => Ok(None),
-        Some(Entry { value, place }) => match units::rate(&value) {
-            Ok(rate) => Ok(Some((rate, place))),
-            Err(what) => Err(ConfigError::new(&place, format!("{key} = {what}"))),
-        },
-    }
 }
 
 /// Whether a minimum is above a maximum, as far as they count the same.
@@ -282,6 +183,83 @@ fn exceeds(min: Rate, max: Rate) -> bool {
         | (Rate::Operations(min), Rate::Operations(max))
         | (Rate::Device(min), Rate::Device(max)) => min > max,
         _ => false,
+    }
+}
+
+/// Text that is neither empty nor longer than a name may be.
+pub(super) struct Name(pub String);
+
+impl Setting for Name {
+    fn read(key: &str, value: &Value, _: &Row<Name>) -> Result<Name, String> {
+        let Some(text) = value.as_str() else {
+            return Err(not(key, "text in quotes", value));
+        };
+        if !(1..=NAME_MAX).contains(&text.len()) {
+            return Err(format!(
+                "{key} must have 1 to {NAME_MAX} bytes, not {}",
+                text.len()
+            ));
+        }
+        // They would break the lines in which rules and applications are shown.
+        match text.contains(char::is_control) {
+            true => Err(format!(
+                "{key} = {text:?} has a control character; write it without"
+            )),
+            false => Ok(Name(text.to_string())),
+        }
+    }
+}
+
+impl Setting for User {
+    fn read(key: &str, value: &Value, _: &Row<User>) -> Result<User, String> {
+        let known = |uid, name: &str| User {
+            uid,
+            name: name.to_string(),
+        };
+        match value {
+            Value::String(name) => {
+                let uid = name.parse().ok().or_else(|| crate::identity::uid_of(name));
+                uid.map(|uid| known(uid, name)).ok_or_else(|| {
+                    format!("there is no user \"{name}\" on this machine; name another, or a uid")
+                })
+            }
+            value => {
+                let uid = value
+                    .as_integer()
+                    .and_then(|number| u32::try_from(number).ok());
+                uid.map(|uid| known(uid, &uid.to_string())).ok_or_else(|| {
+                    format!("{key} = {} must be a user's name or number", written(value))
+                })
+            }
+        }
+    }
+
+    fn takes(_: &Row<User>) -> String {
+        "text or number".to_string()
+    }
+}
+
+/// A job: batch systems have numbers, and names with numbers in them.
+pub(super) struct Job(pub String);
+
+impl Setting for Job {
+    const KIND: Kind = Kind::Text;
+
+    fn read(key: &str, value: &Value, _: &Row<Job>) -> Result<Job, String> {
+        let is_name = |text: &&String| {
+            (1..=NAME_MAX).contains(&text.len()) && !text.contains(char::is_control)
+        };
+        let text = match value {
+            Value::Integer(0..) => Some(written(value)),
+            Value::String(text) => Some(text).filter(is_name).cloned(),
+            _ => None,
+        };
+        text.map(Job)
+            .ok_or_else(|| format!("{key} = {} must be a job's number or name", written(value)))
+    }
+
+    fn takes(_: &Row<Job>) -> String {
+        "text or number".to_string()
     }
 }
 
@@ -358,7 +336,7 @@ mod tests {
         ("job = true", "f:3: job = true or false must be"),
         (
             "colour = 1",
-            "f:3: unknown key \"colour\" in [[app]]; known: name, group",
+            "f:3: unknown key \"colour\" in [[app]]; known: name, user, job",
         ),
         (
             "[[app]]\nname = \"a\"",
@@ -374,7 +352,7 @@ mod tests {
         ),
         ("job = \"a\\u001b\"", "f:3: job = \"a"),
         ("[[app]]\nname = \"\"", "f:4: name must have 1 to 255 bytes"),
-        ("[[view]]\nname = \"v\"", "f:4: \"directory\" is missing"),
+        ("[[view]]\nname = \"v\"", "f:3: \"directory\" is missing"),
         (
             "[[view]]\nname = \"v\"\ndirectory = \"a/../b\"",
             "f:5: directory = \"a/../b\" must",

@@ -1,62 +1,26 @@
-//! Settings as they were written: by section and key, each with the place it came from.
+//! Settings as they were written, in a file or as flags, each with the place it came from.
 
 use super::ConfigError;
+use super::key::Row;
+use super::value::{Setting, Value};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
-/// A value as it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A whole number.
-    Integer(i64),
-    /// True or false.
-    Bool(bool),
-    /// Text.
-    Text(String),
-    /// A list.
-    List(Vec<Value>),
-    /// Something that no setting takes, named for the message.
-    Other(&'static str),
-}
+/// Sections of which there may be many, written `[[NAME]]`.
+const LISTS: &[&str] = &["app", "group", "view"];
 
-impl Value {
-    fn kind(&self) -> &'static str {
-        match self {
-            Value::Integer(_) => "a whole number",
-            Value::Bool(_) => "true or false",
-            Value::Text(_) => "text",
-            Value::List(_) => "a list",
-            Value::Other(kind) => kind,
-        }
-    }
-}
-
-/// A value and where it was written.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub value: Value,
-    /// `FILE:LINE`, or the flag.
-    pub place: String,
-}
+/// A value and where it was written: `FILE:LINE`, or the flag.
+type Entry = (Value, String);
 
 /// Settings that have not been checked: those of a file, and flags over them.
 #[derive(Clone, Debug)]
 pub struct Source {
     file: String,
-    sections: BTreeMap<String, BTreeMap<String, Entry>>,
-    /// Tables of which there may be many, `[[NAME]]`, in order, each with its place.
-    tables: BTreeMap<String, Vec<Table>>,
+    /// By their names as they are written, `[storage]`, `[[app]]`; the first one has none.
+    sections: BTreeMap<String, Vec<Section>>,
 }
-
-/// What a section leaves where its name is a key.
-const A_SECTION: &str = "a section";
-
-/// A table and its place.
-type Table = (String, BTreeMap<String, Entry>);
-
-/// Names of tables of which there may be many.
-const TABLES: &[&str] = &["app", "group", "view"];
 
 impl Source {
     /// No settings; `name` stands in messages about what is missing.
@@ -64,7 +28,6 @@ impl Source {
         Source {
             file: name.to_string(),
             sections: BTreeMap::new(),
-            tables: BTreeMap::new(),
         }
     }
 
@@ -79,245 +42,183 @@ impl Source {
 
     /// Parses TOML text; `file` names it in messages.
     pub fn parse(text: &str, file: &str) -> Result<Source, ConfigError> {
+        let place = |at: usize| {
+            let before = &text.as_bytes()[..at.min(text.len())];
+            let lines = before.iter().filter(|byte| **byte == b'\n').count();
+            format!("{file}:{}", lines + 1)
+        };
         let table = DeTable::parse(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
-            ConfigError::new(&place(file, text, start), one_line(error.message()))
+            let words: Vec<_> = error.message().split_whitespace().collect();
+            ConfigError::new(&place(start), words.join(" "))
         })?;
         let mut source = Source::empty(file);
-        for (key, value) in table.into_inner() {
-            let at = key.span().start;
-            if TABLES.contains(&key.as_ref().as_ref()) {
-                source.add_tables(key.as_ref(), value.into_inner(), text, at)?;
-                continue;
-            }
-            match value.into_inner() {
-                DeValue::Table(inner) => {
-                    source.add_section(key.as_ref(), inner, text);
-                    // An empty section leaves a trace, so that a misspelt one is found.
-                    let entry = Entry {
-                        value: Value::Other(A_SECTION),
-                        place: place(file, text, at),
-                    };
-                    source.top().insert(key.into_inner().into_owned(), entry);
-                }
-                value => {
-                    let entry = Entry {
-                        value: plain(value),
-                        place: place(file, text, at),
-                    };
-                    source.top().insert(key.into_inner().into_owned(), entry);
-                }
-            }
-        }
+        source.add("", file.to_string(), table.into_inner(), &place)?;
         Ok(source)
     }
 
-    /// Notes a section, and those in it under `SECTION.NAME`.
-    fn add_section(&mut self, name: &str, table: DeTable<'_>, text: &str) {
-        let mut entries = BTreeMap::new();
+    /// Notes a section; `path` is what stands in its brackets, and names of sections in it follow
+    /// after a point.
+    fn add(
+        &mut self,
+        path: &str,
+        at: String,
+        table: DeTable<'_>,
+        place: &dyn Fn(usize) -> String,
+    ) -> Result<(), ConfigError> {
+        let mut section = Section::new(&written_name(path), at);
         for (key, value) in table {
-            let place = place(&self.file, text, key.span().start);
+            let at = place(key.span().start);
             let key = key.into_inner().into_owned();
-            let value = match value.into_inner() {
-                DeValue::Table(inner) => {
-                    self.add_section(&format!("{name}.{key}"), inner, text);
-                    Value::Other(A_SECTION)
+            let inner = format!("{path}.{key}").trim_start_matches('.').to_string();
+            let is_list = LISTS.contains(&inner.as_str());
+            match value.into_inner() {
+                DeValue::Table(table) if !is_list => self.add(&inner, at, table, place)?,
+                DeValue::Array(list)
+                    if is_list && list.iter().all(|one| one.as_ref().is_table()) =>
+                {
+                    for one in list {
+                        let at = place(one.span().start);
+                        if let DeValue::Table(table) = one.into_inner() {
+                            self.add(&inner, at, table, place)?;
+                        }
+                    }
                 }
-                value => plain(value),
-            };
-            entries.insert(key, Entry { value, place });
+                _ if is_list => {
+                    let what = format!("{inner} must be written as [[{inner}]], once for each");
+                    return Err(ConfigError::new(&at, what));
+                }
+                value => {
+                    let value = plain(value).ok_or_else(|| {
+                        let what = format!("{key} must be a whole number of at most 64 bits");
+                        ConfigError::new(&at, what)
+                    })?;
+                    section.entries.insert(key, (value, at));
+                }
+            }
         }
-        self.sections.insert(name.to_owned(), entries);
+        let list = self.sections.entry(section.name.clone()).or_default();
+        list.push(section);
+        Ok(())
     }
 
     /// Sets a value over what is there; `place` names it in messages, such as `--stripe`.
     pub fn set(&mut self, section: &str, key: &str, value: Value, place: &str) {
-        if !section.is_empty() {
-            let entry = Entry {
-                value: Value::Other(A_SECTION),
-                place: place.to_string(),
-            };
-            self.top().entry(section.to_string()).or_insert(entry);
+        let list = self.sections.entry(section.to_string()).or_default();
+        if list.is_empty() {
+            list.push(Section::new(section, place.to_string()));
         }
-        let entry = Entry {
-            value,
-            place: place.to_string(),
-        };
-        self.sections
-            .entry(section.to_string())
-            .or_default()
-            .insert(key.to_string(), entry);
+        let entry = (value, place.to_string());
+        list[0].entries.insert(key.to_string(), entry);
     }
 
-    /// Notes the tables of one name.
-    fn add_tables(
-        &mut self,
-        name: &str,
-        value: DeValue<'_>,
-        text: &str,
-        at: usize,
-    ) -> Result<(), ConfigError> {
-        let wrong = |at| {
-            let what = format!("{name} must be written as [[{name}]], once for each");
-            ConfigError::new(&place(&self.file, text, at), what)
-        };
-        let DeValue::Array(list) = value else {
-            return Err(wrong(at));
-        };
-        for value in list {
-            let at = value.span().start;
-            let DeValue::Table(inner) = value.into_inner() else {
-                return Err(wrong(at));
-            };
-            let of = |key: &toml::Spanned<_>| place(&self.file, text, key.span().start);
-            let entries = inner.into_iter().map(|(key, value)| {
-                let place = of(&key);
-                let value = plain(value.into_inner());
-                (key.into_inner().into_owned(), Entry { value, place })
-            });
-            let table = (place(&self.file, text, at), entries.collect());
-            self.tables.entry(name.to_string()).or_default().push(table);
+    /// Whether a section has anything in it.
+    pub(super) fn is_written(&self, name: &str) -> bool {
+        let list = self.sections.get(name);
+        list.is_some_and(|list| list.iter().any(|section| !section.entries.is_empty()))
+    }
+
+    /// Takes all sections of a name out.
+    pub(super) fn sections(&mut self, name: &str) -> Vec<Section> {
+        self.sections.remove(name).unwrap_or_default()
+    }
+
+    /// Takes the one section of a name out; `""` is the part before all others. One that is not
+    /// there is empty.
+    pub(super) fn section(&mut self, name: &str) -> Section {
+        let found = self.sections(name).into_iter().next();
+        found.unwrap_or_else(|| Section::new(name, self.file.clone()))
+    }
+
+    /// Refuses sections of other names.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
+        let unknown =
+            |(name, _): &(&String, _)| !name.is_empty() && !known.contains(&name.as_str());
+        match self.sections.iter().find(unknown) {
+            None => Ok(()),
+            Some((name, list)) => {
+                let what = with_known(format!("unknown section {name}"), name, known);
+                Err(ConfigError::new(&list[0].place, what))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    /// Writes the settings as a file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for section in self.sections.values().flatten() {
+            writeln!(f, "{}", section.name)?;
+            for (key, (value, _)) in &section.entries {
+                writeln!(f, "{key} = {value}")?;
+            }
         }
         Ok(())
     }
+}
 
-    /// Takes the tables of one name out, to be read key by key.
-    pub(super) fn tables(&mut self, name: &str) -> Vec<Section> {
-        let shown = match name {
-            "app" => "[app]",
-            "group" => "[group]",
-            _ => "[view]",
-        };
-        let tables = self.tables.remove(name).unwrap_or_default();
-        let section = |(place, entries)| Section {
-            name: shown,
-            file: place,
-            entries,
-            known: Vec::new(),
-        };
-        tables.into_iter().map(section).collect()
-    }
-
-    /// Takes a section out, to be read key by key; `""` is the part before all sections. One that
-    /// lies in another is taken before that.
-    pub(super) fn section(&mut self, name: &'static str) -> Section {
-        match name.rsplit_once('.') {
-            Some((outer, inner)) => {
-                let outer = self.sections.get_mut(outer);
-                outer.map(|entries| entries.remove(inner));
-            }
-            None if !name.is_empty() => drop(self.top().remove(name)),
-            None => {}
-        }
-        let entries = self.sections.remove(name).unwrap_or_default();
-        Section {
-            name,
-            file: self.file.clone(),
-            entries,
-            known: Vec::new(),
-        }
-    }
-
-    fn top(&mut self) -> &mut BTreeMap<String, Entry> {
-        self.sections.entry(String::new()).or_default()
+/// A section's name as it is written.
+fn written_name(path: &str) -> String {
+    match path {
+        "" => String::new(),
+        path if LISTS.contains(&path) => format!("[[{path}]]"),
+        path => format!("[{path}]"),
     }
 }
 
-/// One section while it is being read. What has not been read at the end is unknown.
+/// One section while it is read.
+#[derive(Clone, Debug)]
 pub(super) struct Section {
-    name: &'static str,
-    file: String,
+    name: String,
+    /// Where it begins.
+    place: String,
     entries: BTreeMap<String, Entry>,
-    known: Vec<&'static str>,
+    /// Where the keys were written that have been read.
+    read: BTreeMap<&'static str, String>,
 }
 
 impl Section {
-    /// The entry called `key`, if it was written.
-    pub fn take(&mut self, key: &'static str) -> Option<Entry> {
-        self.known.push(key);
-        self.entries.remove(key)
-    }
-
-    /// Where a key is written, if it is and was not read yet.
-    pub fn place(&self, key: &str) -> Option<String> {
-        self.entries.get(key).map(|entry| entry.place.clone())
-    }
-
-    /// Whether nothing is left to read.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Text, or None.
-    pub fn text(&mut self, key: &'static str) -> Result<Option<(String, String)>, ConfigError> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Entry {
-                value: Value::Text(text),
-                place,
-            }) => Ok(Some((text, place))),
-            Some(entry) => Err(wrong_kind(key, &entry, "text in quotes")),
+    fn new(name: &str, place: String) -> Section {
+        Section {
+            name: name.to_string(),
+            place,
+            entries: BTreeMap::new(),
+            read: BTreeMap::new(),
         }
     }
 
-    /// True or false, or the default.
-    pub fn bool(&mut self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
-        match self.take(key) {
-            None => Ok(default),
-            Some(Entry {
-                value: Value::Bool(value),
-                ..
-            }) => Ok(value),
-            Some(entry) => Err(wrong_kind(key, &entry, "true or false")),
-        }
+    /// The same, called otherwise.
+    pub fn named(mut self, name: &str) -> Section {
+        self.name = name.to_string();
+        self
     }
 
-    /// A number from `min` to `max`, or the default. Sizes may be text such as `"64 KiB"`.
-    pub fn number(
-        &mut self,
-        key: &'static str,
-        default: u64,
-        (min, max): (u64, u64),
-    ) -> Result<u64, ConfigError> {
-        let Some(entry) = self.take(key) else {
-            return Ok(default);
-        };
-        let value = match &entry.value {
-            Value::Integer(value) => u64::try_from(*value).ok(),
-            Value::Text(text) => super::parse_bytes(text),
-            _ => return Err(wrong_kind(key, &entry, "a whole number")),
-        };
-        match value {
-            Some(value) if (min..=max).contains(&value) => Ok(value),
-            _ => {
-                let written = written(&entry.value);
-                let what = format!("{key} = {written} must be a number from {min} to {max}");
-                Err(ConfigError::new(&entry.place, what))
-            }
-        }
+    /// Whether a key is written that has not been read.
+    pub fn holds(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
     }
 
-    /// A list of texts (one text counts as a list of one), with its place.
-    pub fn texts(
-        &mut self,
-        key: &'static str,
-    ) -> Result<Option<(Vec<String>, String)>, ConfigError> {
-        let Some(entry) = self.take(key) else {
-            return Ok(None);
+    /// Reads a key by its row.
+    pub fn read<T: Setting>(&mut self, key: &'static str, row: Row<T>) -> Result<T, ConfigError> {
+        let Some((value, place)) = self.entries.remove(key) else {
+            return row.default().map_err(|advice| {
+                ConfigError::new(&self.place, format!("\"{key}\" is missing: {advice}"))
+            });
         };
-        let list = match &entry.value {
-            Value::List(list) => list.clone(),
-            Value::Text(_) => vec![entry.value.clone()],
-            _ => return Err(wrong_kind(key, &entry, "a list of texts")),
-        };
-        let mut texts = Vec::new();
-        for value in list {
-            let Value::Text(text) = value else {
-                return Err(wrong_kind(key, &entry, "a list of texts"));
-            };
-            texts.push(text);
-        }
-        Ok(Some((texts, entry.place)))
+        let read = T::read(key, &value, &row);
+        let read = read.map_err(|what| ConfigError::new(&place, what));
+        self.read.insert(key, place);
+        read
+    }
+
+    /// Whether a key that has been read was written.
+    pub fn has(&self, key: &str) -> bool {
+        self.read.contains_key(key)
+    }
+
+    /// Refuses the value of a key that has been read, or the section if it was not written.
+    pub fn wrong(&self, key: &str, what: impl Into<String>) -> ConfigError {
+        ConfigError::new(self.read.get(key).unwrap_or(&self.place), what)
     }
 
     /// Everything that has not been read, for options that only another crate knows.
@@ -325,85 +226,55 @@ impl Section {
         std::mem::take(&mut self.entries)
     }
 
-    /// Says that a key must be set.
-    pub fn missing(&self, key: &str, advice: &str) -> ConfigError {
-        ConfigError::new(&self.file, format!("\"{key}\" is missing: {advice}"))
-    }
-
-    /// The keys read so far.
-    pub fn known(&self) -> &[&'static str] {
-        &self.known
-    }
-
-    /// Refuses what has not been read.
-    pub fn finish(self) -> Result<(), ConfigError> {
-        match self.entries.into_iter().next() {
+    /// Refuses keys of other names.
+    pub fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
+        let unknown = |(key, _): &(&String, _)| !known.contains(&key.as_str());
+        match self.entries.iter().find(unknown) {
             None => Ok(()),
-            Some((key, entry)) => Err(unknown(
-                self.name,
-                &key,
-                &entry.place,
-                &self.known.join(", "),
-            )),
+            Some((key, (_, place))) => Err(self.unknown(key, place, known)),
         }
     }
-}
 
-/// Says that there is no such key.
-pub(super) fn unknown(section: &str, key: &str, place: &str, known: &str) -> ConfigError {
-    let section = match section {
-        "" => "the first section".to_string(),
-        name => format!("[{name}]"),
-    };
-    let known = match known {
-        "" => "it has none".to_string(),
-        known => format!("known: {known}"),
-    };
-    ConfigError::new(
-        place,
-        format!("unknown key \"{key}\" in {section}; {known}"),
-    )
-}
-
-fn wrong_kind(key: &str, entry: &Entry, expected: &str) -> ConfigError {
-    let what = format!("{key} must be {expected}, not {}", entry.value.kind());
-    ConfigError::new(&entry.place, what)
-}
-
-/// A value for messages, as it was written.
-pub(super) fn written(value: &Value) -> String {
-    match value {
-        Value::Integer(number) => number.to_string(),
-        Value::Text(text) => format!("{text:?}"),
-        other => other.kind().to_string(),
+    /// Says that there is no such key.
+    pub fn unknown(&self, key: &str, place: &str, known: &[&str]) -> ConfigError {
+        let section = match self.name.as_str() {
+            "" => "the first section",
+            name => name,
+        };
+        let what = format!("unknown key \"{key}\" in {section}");
+        ConfigError::new(place, with_known(what, key, known))
     }
 }
 
-fn plain(value: DeValue<'_>) -> Value {
-    match value {
-        DeValue::String(text) => Value::Text(text.into_owned()),
-        DeValue::Boolean(value) => Value::Bool(value),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(Value::Other("a number beyond 64 bits"), Value::Integer),
-        DeValue::Array(list) => Value::List(
-            list.into_iter()
-                .map(|value| plain(value.into_inner()))
-                .collect(),
-        ),
-        DeValue::Float(_) => Value::Other("a number with a fraction"),
-        DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Table(_) => Value::Other(A_SECTION),
+/// Adds what is known, and the name that was perhaps meant.
+fn with_known(what: String, wrong: &str, known: &[&str]) -> String {
+    const ALIKE: f64 = 0.85;
+    let alike = |name: &str| strsim::jaro_winkler(wrong, name);
+    let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    let meant = match nearest.filter(|name| alike(name) > ALIKE) {
+        Some(name) => format!("did you mean {name}? "),
+        None => String::new(),
+    };
+    match known.is_empty() {
+        true => what + "; it has none",
+        false => format!("{what}; {meant}known: {}", known.join(", ")),
     }
 }
 
-fn place(file: &str, text: &str, at: usize) -> String {
-    let before = &text.as_bytes()[..at.min(text.len())];
-    format!(
-        "{file}:{}",
-        before.iter().filter(|byte| **byte == b'\n').count() + 1
-    )
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// The value without its places; None for a number that is too large.
+fn plain(value: DeValue<'_>) -> Option<Value> {
+    Some(match value {
+        DeValue::String(text) => Value::String(text.into_owned()),
+        DeValue::Boolean(value) => Value::Boolean(value),
+        DeValue::Integer(number) => {
+            Value::Integer(i64::from_str_radix(number.as_str(), number.radix()).ok()?)
+        }
+        DeValue::Float(number) => Value::Float(number.as_str().parse().ok()?),
+        DeValue::Datetime(date) => Value::Datetime(date),
+        DeValue::Array(list) => {
+            let values = list.into_iter().map(|value| plain(value.into_inner()));
+            Value::Array(values.collect::<Option<_>>()?)
+        }
+        DeValue::Table(_) => Value::Table(toml::Table::new()),
+    })
 }

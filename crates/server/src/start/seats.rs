@@ -38,8 +38,8 @@ fn by_leases(config: &Config, shared: bool) -> bool {
 
 /// The seats' files, if they can be had as the configuration wants them.
 pub(super) fn locks(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
-    let seats = Seats::open(files, config.layout, config.forwarder)?;
-    let others = config.fail_over && config.layout.seats > 1 && config.ownership.etcd.is_none();
+    let seats = Seats::open(files, config.layout(), config.forwarder)?;
+    let others = config.fail_over && config.seats > 1 && config.ownership.etcd.is_none();
     match seats.fail_over_refusal().filter(|_| others) {
         Some(refusal) => Err(StartError::FailOver(refusal)),
         None => Ok(seats),

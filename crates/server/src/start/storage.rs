@@ -55,7 +55,7 @@ pub(super) fn choose(
         })
     };
     if let Some(device) = &config.device {
-        let layout = config.layout;
+        let layout = config.layout();
         let emulated = Emulated::new(files, slots, &options, device, layout, wake.clone())?;
         return Ok(Chosen {
             storage: Box::new(emulated),
@@ -197,7 +197,7 @@ fn io(config: &Config, files: &PosixFiles) -> Result<Io, StartError> {
     let page = rustix::param::page_size() as u64;
     let refusal = match files.try_direct() {
         Err(error) => error,
-        Ok(()) if config.layout.seats > 1 && config.layout.stripe < page => {
+        Ok(()) if config.seats > 1 && config.stripe < page => {
             std::io::Error::other(format!("a stripe is smaller than a page ({page} bytes)"))
         }
         Ok(()) => return Ok(Io::Direct),

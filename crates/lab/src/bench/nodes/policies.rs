@@ -137,7 +137,7 @@ mod tests {
         });
         let text = table(&state);
         let options = tidegate_sched::Options::default();
-        let found = tidegate_server::config::scheduler_options(&text, &options);
+        let found = tidegate_server::config::scheduler_options(&text, &options, None);
         assert!(found.is_ok(), "{text}");
         for part in ["policy = \"window\"", "depth = 4", "window_ms = 250"] {
             assert!(text.contains(part), "{text}");

@@ -1,0 +1,91 @@
+//! Flags for keys of a forwarder's configuration, as the rows of the table of keys say.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
+use tidegate_server::config::{Command, Key, Kind, Value, keys};
+
+/// A value for a key: section, key, the flag that says it, and the value.
+pub type Setting = (&'static str, &'static str, &'static str, Value);
+
+/// The keys that are set by flags of `tidegate up`, or else of `tidegate serve`.
+#[derive(Clone)]
+pub struct KeyFlags<const UP: bool>(pub Vec<Setting>);
+
+impl<const UP: bool> KeyFlags<UP> {
+    fn keys() -> impl Iterator<Item = Key> {
+        let command = if UP { Command::Up } else { Command::Serve };
+        let keys = keys().into_iter();
+        keys.filter(move |key| key.commands.contains(&command))
+    }
+}
+
+impl<const UP: bool> Args for KeyFlags<UP> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(Self::keys().map(|key| argument(&key)))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<const UP: bool> FromArgMatches for KeyFlags<UP> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let settings = Self::keys().filter_map(|key| setting(&key, matches));
+        Ok(KeyFlags(settings.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The flag of a key. Its help is the first sentence of what the key means.
+fn argument(key: &Key) -> Arg {
+    let (flag, value) = key.flag.split_once(' ').unwrap_or((key.flag, ""));
+    let mut help = key.help.split(". ").next().unwrap_or_default().to_string();
+    if key.kind == Kind::Text && key.takes.starts_with('`') {
+        help = format!("{help}: {}", key.takes);
+    }
+    if key.kind == Kind::List {
+        help = format!("{help}; may be repeated");
+    }
+    if !value.is_empty() && key.default != "must be set" {
+        help = format!("{help} [default: {}]", key.default);
+    }
+    let argument = Arg::new(flag)
+        .long(flag.trim_start_matches('-'))
+        .help(help.replace(['`', '"'], ""));
+    match key.kind {
+        Kind::Bool if value.is_empty() => argument.action(ArgAction::SetTrue),
+        Kind::Bool => argument
+            .value_name(value)
+            .value_parser(value_parser!(bool))
+            .num_args(0..=1)
+            .default_missing_value("true"),
+        Kind::List => argument.value_name(value).action(ArgAction::Append),
+        Kind::Number | Kind::Text => argument.value_name(value),
+    }
+}
+
+fn setting(key: &Key, matches: &ArgMatches) -> Option<Setting> {
+    let flag = key.flag.split(' ').next().unwrap_or_default();
+    if matches.value_source(flag) != Some(ValueSource::CommandLine) {
+        return None;
+    }
+    let value = match key.kind {
+        Kind::Bool => Value::Boolean(*matches.get_one(flag)?),
+        Kind::List => {
+            let texts = matches.get_many::<String>(flag)?.cloned();
+            Value::Array(texts.map(Value::String).collect())
+        }
+        Kind::Text => Value::String(matches.get_one::<String>(flag)?.clone()),
+        Kind::Number => {
+            let text = matches.get_one::<String>(flag)?;
+            let number = text.parse().map(Value::Integer);
+            number.unwrap_or_else(|_| Value::String(text.clone()))
+        }
+    };
+    Some((key.section, key.name, flag, value))
+}

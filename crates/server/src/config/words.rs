@@ -1,0 +1,83 @@
+//! Keys whose value is one of several words, and the words.
+
+use super::value::Word;
+use tidegate_wire::Pipelining;
+
+/// Makes an enum of which each variant is written as a word.
+macro_rules! words {
+    ($($(#[$about:meta])* pub enum $name:ident {
+        $($(#[$meaning:meta])* $variant:ident = $word:literal,)*
+    })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$meaning])* $variant,)*
+        }
+
+        impl Word for $name {
+            const WORDS: &'static [(&'static str, $name)] = &[$(($word, $name::$variant)),*];
+        }
+    )*};
+}
+
+words! {
+    /// Through the page cache of the forwarder's node or past it.
+    #[derive(Default)]
+    pub enum Io {
+        /// Through it.
+        #[default]
+        Buffered = "buffered",
+        /// Past it, by `O_DIRECT`, where files and requests allow.
+        Direct = "direct",
+    }
+
+    /// Who makes the calls that move data.
+    #[derive(Default)]
+    pub enum Engine {
+        /// io_uring for direct I/O where a trial at the start succeeds, else threads.
+        #[default]
+        Auto = "auto",
+        /// A pool of threads.
+        Threads = "threads",
+        /// io_uring, or no start.
+        Uring = "uring",
+    }
+
+    /// What a seat's reply table outlives.
+    pub enum Durability {
+        /// The forwarder's process: the table lies in the page cache of its node.
+        Process = "process",
+        /// The forwarder's node: an intent is on the back end before the operation takes effect.
+        Node = "node",
+    }
+
+    /// Who keeps the seats where forwarders may run on several nodes.
+    #[derive(Default)]
+    pub enum Keeper {
+        /// Byte locks and files of the back end.
+        #[default]
+        Files = "files",
+        /// A cluster of etcd.
+        Etcd = "etcd",
+    }
+
+    /// How much is logged.
+    #[derive(Default)]
+    #[allow(missing_docs, reason = "the names of the levels say it")]
+    pub enum LogLevel {
+        Error = "error",
+        Warn = "warn",
+        #[default]
+        Info = "info",
+        Debug = "debug",
+        Trace = "trace",
+    }
+}
+
+impl Word for Pipelining {
+    const WORDS: &'static [(&'static str, Pipelining)] = &[
+        ("none", Pipelining::None),
+        ("serial", Pipelining::Serial),
+        ("parallel", Pipelining::Parallel),
+    ];
+}
