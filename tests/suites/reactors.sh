@@ -44,11 +44,11 @@ done_well() {
   done
   return $code
 }
-network_threads() { cat /proc/"$(forwarder_pid "$1")"/task/*/comm | grep -c '^network\.' || true; }
+shard_threads() { cat /proc/"$(forwarder_pid "$1")"/task/*/comm | grep -c '^shard\.' || true; }
 
 note "programs"
 up 2
-check "a forwarder has three threads beside the first" test "$(network_threads 0)" = 3
+check "a forwarder has three threads beside the first" test "$(shard_threads 0)" = 3
 check "cp" compare programs cp
 check "sqlite" compare programs sqlite
 busy many
