@@ -11,8 +11,8 @@ use tidegate_client::wire::{
 };
 use tidegate_client::{Bytes, app_id};
 use tidegate_forward::{
-    Admission, Config, ConnId, Forwarder, Input as Told, Job, JobResult, Output as Asked, Peer,
-    SEGMENT_BYTES, SeatTable, SlotId,
+    Admission, Arrival, Config, ConnId, Forwarder, Input as Told, Job, JobResult, Output as Asked,
+    PayloadMemory, Peer, SEGMENT_BYTES, SeatTable, SlotId,
 };
 use tidegate_sched::{Options, Time};
 
@@ -158,8 +158,19 @@ impl World {
     }
 
     fn arrives(&mut self, request: WireRequest) {
-        let slot = match self.forwarder.admit(Time(self.now), CONN, &request) {
-            Admission::NoPayload => None,
+        let now = Time(self.now);
+        if request.payload_len == 0 {
+            let request = Box::new(request);
+            let arrival = self
+                .forwarder
+                .request(now, CONN, request, PayloadMemory::Pool);
+            assert!(
+                matches!(arrival, Arrival::Received(_)),
+                "the pool has room: {arrival:?}"
+            );
+            return;
+        }
+        let slot = match self.forwarder.admit(now, CONN, &request) {
             Admission::Slot { slot, .. } => Some(slot),
             other => panic!("the pool has room: {other:?}"),
         };
@@ -172,7 +183,10 @@ impl World {
 
     fn do_for_forwarder(&mut self, output: Asked) {
         match output {
-            Asked::Send { reply, slot, .. } => self.replied(reply, slot),
+            Asked::Send { reply, slot, .. } => {
+                let slot = slot.filter(|_| reply.payload_len > 0);
+                self.replied(reply, slot);
+            }
             Asked::Start { job, work } => {
                 let Job::Io { parts, .. } = work else {
                     panic!("only reads and writes are asked for");
@@ -181,7 +195,10 @@ impl World {
                     parts: parts.iter().map(|part| Ok(part.len)).collect(),
                     device_ns: 1000,
                 };
-                self.tell_forwarder(Told::Finished { job, result });
+                let now = Time(self.now);
+                if let Some(output) = self.forwarder.finished(now, job, result) {
+                    self.do_for_forwarder(output);
+                }
             }
             Asked::TakeSeat { seat } => self.tell_forwarder(Told::SeatTaken {
                 seat,

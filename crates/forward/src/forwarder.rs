@@ -32,8 +32,8 @@ mod timers;
 
 use crate::advisory_locks::Locks;
 use crate::host::{
-    Admission, Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts, PolicyId,
-    Recorded, RowAddress, StorageFacts,
+    Admission, Arrival, Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts,
+    PayloadMemory, PolicyId, Recorded, RowAddress, StorageFacts,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -203,63 +203,69 @@ impl Forwarder {
     /// kept).
     pub fn admit(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
         self.pass(now);
-        let Some(connection) = self.connections.get_mut(&conn) else {
-            return Admission::Refuse("the connection is closed".into());
-        };
-        let payload_max = connection.payload_max;
-        let wanted = match &request.op {
-            Op::Read { extents, .. } => {
-                if request.payload_len != 0 {
-                    return Admission::Refuse("payload with a read".into());
-                }
-                extents.bytes()
+        self.admission(conn, request, PayloadMemory::Pool)
+    }
+
+    /// Hands in a request whose payload, or that of its reply, needs no reading first: admitted and
+    /// received at once. The host has checked a hello's proof before.
+    pub fn request(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        request: Box<Request>,
+        memory: PayloadMemory,
+    ) -> Arrival {
+        self.pass(now);
+        match self.admission(conn, &request, memory) {
+            Admission::NoPayload => {
+                self.received(conn, *request, None);
+                Arrival::Received(None)
             }
-            Op::Write { extents, .. } if extents.bytes() != u64::from(request.payload_len) => {
-                return Admission::Refuse("a write's payload and extents differ in length".into());
+            Admission::Slot { slot, len } => {
+                self.received(conn, *request, Some(slot));
+                Arrival::Received(Some((slot, len)))
             }
-            Op::Write { .. } | Op::Append { .. } => u64::from(request.payload_len),
-            _ if request.payload_len != 0 => {
-                return Admission::Refuse("payload with an operation that has none".into());
-            }
-            _ => 0,
-        };
-        match u32::try_from(wanted) {
-            Ok(0) => Admission::NoPayload,
-            Ok(len) if len <= payload_max => match self.pool.admit(conn, len) {
-                Some(slot) => {
-                    connection.admitted += 1;
-                    Admission::Slot { slot, len }
-                }
-                None => Admission::Wait,
-            },
-            _ => Admission::Refuse(
-                format!("{wanted} bytes of payload, at most {payload_max} are allowed").into(),
-            ),
+            Admission::Wait => Arrival::Wait(request),
+            Admission::Refuse(reason) => Arrival::Refuse(reason),
         }
     }
 
-    /// The same for a read or write whose payload lies in memory of the client's: a slot without
-    /// bytes of the pool. Never [`Admission::Wait`].
-    pub fn admit_shared(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
+    /// A job is done: what is to be done first, which is the reply where one request waited for the
+    /// job. More may follow from [`Forwarder::poll`].
+    pub fn finished(&mut self, now: Time, job: JobId, result: JobResult) -> Option<Output> {
         self.pass(now);
+        self.job_finished(job, result);
+        self.outputs.pop_front()
+    }
+
+    fn admission(&mut self, conn: ConnId, request: &Request, memory: PayloadMemory) -> Admission {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return Admission::Refuse("the connection is closed".into());
         };
         let payload_max = connection.payload_max;
-        let wanted = match &request.op {
-            Op::Read { extents, .. } | Op::Write { extents, .. } => extents.bytes(),
-            _ => return Admission::Refuse("shared memory with an operation that has none".into()),
+        let wanted = match payload_bytes(request, memory) {
+            Ok(wanted) => wanted,
+            Err(reason) => return Admission::Refuse(reason.into()),
         };
-        match u32::try_from(wanted) {
-            Ok(0) => Admission::NoPayload,
-            Ok(len) if len <= payload_max => {
+        let len = match u32::try_from(wanted) {
+            Ok(0) => return Admission::NoPayload,
+            Ok(len) if len <= payload_max => len,
+            _ => {
+                return Admission::Refuse(
+                    format!("{wanted} bytes of payload, at most {payload_max} are allowed").into(),
+                );
+            }
+        };
+        let slot = match memory {
+            PayloadMemory::Pool => self.pool.admit(conn, len),
+            PayloadMemory::Client => Some(self.pool.admit_shared(conn)),
+        };
+        match slot {
+            Some(slot) => {
                 connection.admitted += 1;
-                let slot = self.pool.admit_shared(conn);
                 Admission::Slot { slot, len }
             }
-            _ => Admission::Refuse(
-                format!("{wanted} bytes of payload, at most {payload_max} are allowed").into(),
-            ),
+            None => Admission::Wait,
         }
     }
 
@@ -282,7 +288,7 @@ impl Forwarder {
             Input::SharesFound(rules) => self.shares_found(rules),
             Input::Forwarders(listed) => self.listed = listed,
             Input::Closed { conn } => self.connection_closed(conn),
-            Input::Finished { job, result } => self.finished(job, result),
+            Input::Finished { job, result } => self.job_finished(job, result),
             Input::SeatTaken {
                 seat,
                 generation,
@@ -347,7 +353,7 @@ impl Forwarder {
     }
 
     /// A job is done; what does not come from an outstanding job is not believed.
-    fn finished(&mut self, job: JobId, result: JobResult) {
+    fn job_finished(&mut self, job: JobId, result: JobResult) {
         let (serial, place) = ((job.0 >> 32) as u32, job.0 as u32);
         if self.jobs.get(place).is_none_or(|(its, _)| *its != serial) {
             return self.log(format!("a result for the unknown job {}", job.0));
@@ -396,5 +402,25 @@ impl Forwarder {
             row: pending.row_number?,
             sequence: pending.row?.sequence,
         })
+    }
+}
+
+/// Bytes of the pool, or of the client's memory, that a request's payload or its reply's needs; or
+/// why the peer broke the rules.
+fn payload_bytes(request: &Request, memory: PayloadMemory) -> Result<u64, &'static str> {
+    let payload_len = u64::from(request.payload_len);
+    match (&request.op, memory) {
+        (Op::Read { extents, .. } | Op::Write { extents, .. }, PayloadMemory::Client) => {
+            Ok(extents.bytes())
+        }
+        (_, PayloadMemory::Client) => Err("shared memory with an operation that has none"),
+        (Op::Read { .. }, _) if payload_len != 0 => Err("payload with a read"),
+        (Op::Read { extents, .. }, _) => Ok(extents.bytes()),
+        (Op::Write { extents, .. }, _) if extents.bytes() != payload_len => {
+            Err("a write's payload and extents differ in length")
+        }
+        (Op::Write { .. } | Op::Append { .. }, _) => Ok(payload_len),
+        _ if payload_len != 0 => Err("payload with an operation that has none"),
+        _ => Ok(0),
     }
 }

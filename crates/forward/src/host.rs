@@ -458,8 +458,9 @@ pub const SESSION_OVER: &str = "another connection of its session has ended";
 
 /// What the host should do.
 pub enum Output {
-    /// Send a reply; with a slot, its payload is the first `reply.payload_len` bytes of it, and the
-    /// host says [`Input::Sent`] afterwards.
+    /// Send a reply. With a slot and a payload, that is the first `reply.payload_len` bytes of the
+    /// slot, and the host says [`Input::Sent`] afterwards. Without a payload the slot was the
+    /// request's, and its buffer may be reused as after [`Output::Free`].
     Send {
         /// Where to.
         conn: ConnId,
@@ -467,7 +468,7 @@ pub enum Output {
         op: u8,
         /// The reply.
         reply: Reply,
-        /// Payload.
+        /// The reply's payload, or the request's slot.
         slot: Option<SlotId>,
     },
     /// Tell all other forwarders, which hear it as [`Input::Heard`]. It may be lost. Only under a
@@ -478,7 +479,7 @@ pub enum Output {
         /// Which.
         slot: SlotId,
     },
-    /// Carry out a job and report it as [`Input::Finished`].
+    /// Carry out a job and report it with [`crate::Forwarder::finished`].
     Start {
         /// Its number.
         job: JobId,
@@ -556,6 +557,29 @@ pub enum Admission {
     /// The pool is full: stop reading from this connection, ask again after [`Input::Sent`] or
     /// [`Output::Free`].
     Wait,
+    /// The peer broke the rules: close the connection.
+    Refuse(Box<str>),
+}
+
+/// Where the payload of a request, or of its reply, is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadMemory {
+    /// In a buffer of the pool.
+    Pool,
+    /// In memory of the client's, for a read or a write: a slot without bytes of the pool, for which
+    /// no request waits.
+    Client,
+}
+
+/// What became of a request that was handed in at once.
+#[derive(Debug, PartialEq)]
+pub enum Arrival {
+    /// The forwarder has it; its payload, or that of its reply, has this slot, with room for so
+    /// many bytes. The host gives the slot its memory before it calls [`crate::Forwarder::poll`].
+    Received(Option<(SlotId, u32)>),
+    /// The pool is full: stop reading from this connection, hand the request in again after
+    /// [`Input::Sent`], [`Output::Free`] or a reply that had a slot.
+    Wait(Box<Request>),
     /// The peer broke the rules: close the connection.
     Refuse(Box<str>),
 }

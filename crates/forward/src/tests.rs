@@ -260,9 +260,12 @@ impl Host {
     fn send(&mut self, conn: ConnId, reply: Reply, slot: Option<SlotId>) {
         let mut payload = Vec::new();
         if let Some(slot) = slot {
-            payload = self.slots.remove(&slot).expect("a slot is sent once");
-            payload.truncate(reply.payload_len as usize);
-            self.forwarder.handle(self.now, Input::Sent { slot });
+            let bytes = self.slots.remove(&slot).expect("a slot is sent once");
+            if reply.payload_len > 0 {
+                payload = bytes;
+                payload.truncate(reply.payload_len as usize);
+                self.forwarder.handle(self.now, Input::Sent { slot });
+            }
         }
         assert_eq!(payload.len(), reply.payload_len as usize);
         self.replies.push_back((conn, reply, payload));

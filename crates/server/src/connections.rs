@@ -36,18 +36,27 @@ pub struct ConnectionPolicy {
     pub stall_ns_max: u64,
 }
 
+/// A request whose header and body have come.
+pub struct Came {
+    /// The request.
+    pub request: Box<Request>,
+    /// Its payload lies, or that of its reply shall lie, in this memory of the client's at this
+    /// place.
+    pub shared: Option<(Arc<SharedMemory>, u64)>,
+}
+
+impl Came {
+    /// Whether it has payload, which is read once there is a buffer for it.
+    pub fn payload_follows(&self) -> bool {
+        self.request.payload_len > 0 && self.shared.is_none()
+    }
+}
+
 /// From a shard to the forwarder's loop.
 pub enum ToLoop {
-    /// Header and body of a request have come. If it has payload, that follows once there is a
-    /// buffer for it ([`ToShard::Payload`]).
-    Request {
-        /// On this connection.
-        conn: ConnId,
-        /// The request.
-        request: Box<Request>,
-        /// Its payload lies, or that of its reply shall lie, in this memory at this place.
-        shared: Option<(Arc<SharedMemory>, u64)>,
-    },
+    /// Header and body of a request have come. If its payload follows, the shard reads that once it
+    /// is given a buffer ([`ToShard::Payload`]).
+    Request(ConnId, Came),
     /// The payload of a request is in its buffer.
     PayloadReceived {
         /// On this connection.

@@ -20,11 +20,11 @@ use crate::clock::Zero;
 use crate::connections::acceptor::Acceptor;
 use crate::connections::ports::Ports;
 use crate::connections::shard::{CONNS, SCAN_NS, Shard, WAKER};
-use crate::connections::{ConnectionPolicy, ToLoop, ToShard};
+use crate::connections::{Came, ConnectionPolicy, ToLoop, ToShard};
 use crate::reactor::output::Body;
 use crate::reactor::transport::Listener;
 use crate::storage::{Completion, Slots, Storage};
-use admission::{Admission, Came};
+use admission::Admission;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::io;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use tidegate_forward::{ConnId, Forwarder, Input, Output, SlotId};
 use tidegate_net::Secret;
 use tidegate_sched::Time;
-use tidegate_wire::{Op, Reply, Request};
+use tidegate_wire::{Op, Reply};
 use tracing::info;
 
 const LISTENERS: usize = 1;
@@ -380,21 +380,24 @@ impl ForwarderLoop {
     /// What a shard has to say.
     fn take(&mut self, message: ToLoop) {
         match message {
-            ToLoop::Request {
-                conn,
-                request,
-                shared,
-            } => {
-                if matches!(request.op, Op::Status) {
+            ToLoop::Request(conn, came) => {
+                if matches!(came.request.op, Op::Status) {
                     self.tell_counts();
                 }
-                self.request_came(conn, Came { request, shared });
+                if came.payload_follows() {
+                    self.request_came(conn, came);
+                } else {
+                    self.complete(conn, came, None);
+                }
             }
             ToLoop::PayloadReceived {
                 conn,
                 request,
                 slot,
-            } => self.received(conn, request, Some(slot)),
+            } => {
+                let shared = None;
+                self.complete(conn, Came { request, shared }, Some(slot));
+            }
             ToLoop::Sent(slot) => self.sent(slot),
             ToLoop::Closed(conn) => {
                 if self.ports.closed(conn) {
@@ -408,27 +411,29 @@ impl ForwarderLoop {
         }
     }
 
-    /// A request is complete: the forwarder has it, or has it when its delay is over.
-    fn received(&mut self, conn: ConnId, request: Box<Request>, slot: Option<SlotId>) {
-        if let Some(request) = self.arrivals.came(self.now, conn, request, slot) {
-            self.arrived(conn, request, slot);
+    /// A request has come with its payload, if any: it goes on, or does when its delay is over.
+    fn complete(&mut self, conn: ConnId, came: Came, slot: Option<SlotId>) {
+        if let Some(came) = self.arrivals.came(self.now, conn, came, slot) {
+            self.arrived(conn, came, slot);
         }
     }
 
-    /// Hands over the delayed requests that are due.
+    /// Goes on with the delayed requests that are due.
     fn take_delayed(&mut self) {
         while let Some(held) = self.arrivals.take(self.now) {
-            self.arrived(held.conn, held.request, held.slot);
+            self.arrived(held.conn, held.came, held.slot);
         }
     }
 
-    fn arrived(&mut self, conn: ConnId, request: Box<Request>, slot: Option<SlotId>) {
-        let request = *request;
-        self.tell(Input::Received {
-            conn,
-            request,
-            slot,
-        });
+    fn arrived(&mut self, conn: ConnId, came: Came, slot: Option<SlotId>) {
+        match slot {
+            Some(_) => self.tell(Input::Received {
+                conn,
+                request: *came.request,
+                slot,
+            }),
+            None => self.request_came(conn, came),
+        }
     }
 
     /// Does what is asked and sends what is to be sent, until nothing more follows from it.
@@ -465,10 +470,13 @@ impl ForwarderLoop {
             // Some have taken their time on this thread.
             self.tick();
         }
-        for Completion { job, result } in self.completions.drain(..) {
-            let input = Input::Finished { job, result };
-            self.forwarder.handle(self.now, input);
+        let mut completions = std::mem::take(&mut self.completions);
+        for Completion { job, result } in completions.drain(..) {
+            if let Some(output) = self.forwarder.finished(self.now, job, result) {
+                self.perform(output);
+            }
         }
+        self.completions = completions;
         ended
     }
 
@@ -517,7 +525,15 @@ impl ForwarderLoop {
     }
 
     fn send(&mut self, conn: ConnId, op: u8, reply: Reply, slot: Option<SlotId>) {
-        let body = self.admission.body(slot, reply.payload_len);
+        let payload = slot.filter(|_| reply.payload_len > 0);
+        let body = match (slot, payload) {
+            (_, Some(slot)) => self.admission.body(slot, reply.payload_len),
+            (Some(slot), None) => {
+                self.admission.free(slot);
+                Body::Nothing
+            }
+            (None, None) => Body::Nothing,
+        };
         // What storage has put into shared memory is the client's by now.
         let done = matches!(body, Body::Shared(_));
         let message = ToShard::Answer {
@@ -527,7 +543,7 @@ impl ForwarderLoop {
             body,
         };
         let unsent = self.ports.tell(conn, message).is_some();
-        if let Some(slot) = slot.filter(|_| done || unsent) {
+        if let Some(slot) = payload.filter(|_| done || unsent) {
             self.sent(slot);
         }
     }

@@ -480,6 +480,7 @@ impl World {
                 conn, reply, slot, ..
             } => {
                 let link = conn.0 as LinkId;
+                let slot = slot.filter(|_| reply.payload_len > 0);
                 let ends = self.fabric.link(link);
                 let (node, open) = (ends.node, ends.open);
                 let mut sent = now;

@@ -179,22 +179,20 @@ impl Forwarder {
     }
 
     fn send(&mut self, conn: Option<crate::host::ConnId>, pending: &Pending, reply: Reply) {
-        let with_payload = pending
-            .slot
-            .filter(|_| reply.payload_len > 0 && conn.is_some());
-        match with_payload {
-            Some(slot) => self.pool.sending(slot),
-            None => self.free(pending.slot),
-        }
-        if let Some(conn) = conn {
-            let op = pending.code;
-            let slot = with_payload;
-            self.outputs.push_back(Output::Send {
-                conn,
-                op,
-                reply,
-                slot,
-            });
-        }
+        let Some(conn) = conn else {
+            return self.free(pending.slot);
+        };
+        let pool = &mut self.pool;
+        let slot = pending.slot.filter(|slot| match reply.payload_len {
+            0 => pool.done(*slot),
+            _ => pool.sending(*slot),
+        });
+        let op = pending.code;
+        self.outputs.push_back(Output::Send {
+            conn,
+            op,
+            reply,
+            slot,
+        });
     }
 }

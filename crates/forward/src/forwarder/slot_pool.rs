@@ -150,9 +150,9 @@ impl Pool {
         self.change(slot, Use::Admitted(conn), Use::InHand)
     }
 
-    /// The slot goes out with a reply.
-    pub(super) fn sending(&mut self, slot: SlotId) {
-        self.change(slot, Use::InHand, Use::Sending);
+    /// The slot goes out with a reply. False if it is no request's.
+    pub(super) fn sending(&mut self, slot: SlotId) -> bool {
+        self.change(slot, Use::InHand, Use::Sending)
     }
 
     /// The reply has gone out. False if there was none.

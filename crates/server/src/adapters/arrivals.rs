@@ -3,12 +3,13 @@
 
 use super::jitter::{Held, Jitter};
 use crate::clock::Zero;
+use crate::connections::Came;
 use std::io;
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::Time;
-use tidegate_wire::{Op, Request};
+use tidegate_wire::Op;
 
-/// Every request passes here, its payload in its buffer.
+/// Every request passes here once it has come with its payload.
 pub struct Arrivals {
     /// Requests so far, session operations left out.
     requests: u64,
@@ -26,30 +27,25 @@ impl Arrivals {
         }
     }
 
-    /// A request has come. Gives it back unless it is held back.
+    /// A request has come; with `slot` its payload is there. Gives it back unless it is held back.
     pub fn came(
         &mut self,
         now: Time,
         conn: ConnId,
-        request: Box<Request>,
+        came: Came,
         slot: Option<SlotId>,
-    ) -> Option<Box<Request>> {
-        if is_session_op(&request.op) {
-            return Some(request);
+    ) -> Option<Came> {
+        if is_session_op(&came.request.op) {
+            return Some(came);
         }
         self.requests += 1;
         if self.kill_at_request == Some(self.requests) {
             kill_self();
         }
         let Some(jitter) = &mut self.jitter else {
-            return Some(request);
+            return Some(came);
         };
-        let held = Held {
-            conn,
-            request,
-            slot,
-        };
-        jitter.hold(now, held);
+        jitter.hold(now, Held { conn, came, slot });
         None
     }
 

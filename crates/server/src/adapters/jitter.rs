@@ -4,6 +4,7 @@
 //!
 //! Only here, because neither the core nor its peers can tell a delayed request from a late one.
 
+use crate::connections::Came;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -13,7 +14,6 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::{Time, mix64};
-use tidegate_wire::Request;
 
 /// Requests on their way, by the time at which they arrive.
 pub struct Jitter {
@@ -32,8 +32,8 @@ pub struct Held {
     /// On which connection.
     pub conn: ConnId,
     /// The request.
-    pub request: Box<Request>,
-    /// Its slot.
+    pub came: Came,
+    /// The buffer of its payload, if that was read.
     pub slot: Option<SlotId>,
 }
 
@@ -101,7 +101,7 @@ impl Jitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_wire::Op;
+    use tidegate_wire::{Op, Request};
 
     fn held(conn: u64, id: u64) -> Held {
         let request = Request {
@@ -118,7 +118,10 @@ mod tests {
         };
         Held {
             conn: ConnId(conn),
-            request: Box::new(request),
+            came: Came {
+                request: Box::new(request),
+                shared: None,
+            },
             slot: None,
         }
     }
@@ -128,7 +131,7 @@ mod tests {
         let (mut ids, mut last_us) = (Vec::new(), 0);
         for us in 0..2000 {
             while let Some(held) = jitter.take(Time(us * 1000)) {
-                ids.push(held.request.id);
+                ids.push(held.came.request.id);
                 last_us = us;
             }
         }

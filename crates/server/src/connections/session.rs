@@ -2,7 +2,7 @@
 //! From bytes that came to requests that the forwarder's loop is told of.
 
 use super::rdma::{ClientMemory, LAST_WORDS_NS};
-use super::{HANDED_MAX, RequestSink, ToLoop};
+use super::{Came, HANDED_MAX, RequestSink, ToLoop};
 use crate::reactor::input::{FrameReader, Step};
 use crate::reactor::output::{Body, Outbox};
 use crate::reactor::transport::Stream;
@@ -275,11 +275,8 @@ impl Session {
             self.stage = Stage::NoBuffer;
         }
         self.handed += 1;
-        sink.messages.push(ToLoop::Request {
-            conn: self.id,
-            request,
-            shared,
-        });
+        let came = Came { request, shared };
+        sink.messages.push(ToLoop::Request(self.id, came));
         Ok(())
     }
 

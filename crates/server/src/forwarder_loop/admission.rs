@@ -10,19 +10,13 @@
 //! [`HANDED_MAX`]: crate::connections::HANDED_MAX
 
 use super::ForwarderLoop;
-use crate::connections::ToShard;
+use crate::connections::{Came, ToShard};
 use crate::reactor::output::{Body, Payload};
 use crate::storage::{SharedMemory, SlotBuffer, Slots};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tidegate_forward::{Admission as Answer, ConnId, SlotId};
-use tidegate_wire::{Op, Request};
-
-/// A request, and the memory that its payload lies or shall lie in if that is the client's.
-pub(super) struct Came {
-    pub(super) request: Box<Request>,
-    pub(super) shared: Option<(Arc<SharedMemory>, u64)>,
-}
+use tidegate_forward::{Admission as Admitted, Arrival, ConnId, PayloadMemory, SlotId};
+use tidegate_wire::Op;
 
 /// Buffers of payload, and who waits for one.
 pub(super) struct Admission {
@@ -92,11 +86,8 @@ impl Admission {
         }
     }
 
-    /// What follows a reply that carries a buffer's bytes, or none.
-    pub(super) fn body(&self, slot: Option<SlotId>, payload_len: u32) -> Body {
-        let Some(slot) = slot else {
-            return Body::Nothing;
-        };
+    /// What follows a reply that carries a buffer's bytes.
+    pub(super) fn body(&self, slot: SlotId, payload_len: u32) -> Body {
         if let Some(memory) = self.buffers.memory_of(slot) {
             return Body::Shared(memory);
         }
@@ -155,45 +146,62 @@ impl ForwarderLoop {
     /// connection that was told to end is dropped.
     fn admit(&mut self, conn: ConnId, came: Came) -> Option<Came> {
         let takes_pages = self.ports.hears(conn)?;
+        if came.payload_follows() {
+            return self.admit_payload(conn, came);
+        }
         let Came { request, shared } = came;
-        let answer = match &shared {
-            None => self.forwarder.admit(self.now, conn, &request),
-            Some(_) => self.forwarder.admit_shared(self.now, conn, &request),
+        let to_send = takes_pages && is_of_one_extent(&request.op);
+        let memory = match &shared {
+            Some(_) => PayloadMemory::Client,
+            None => PayloadMemory::Pool,
         };
-        let slot = match (answer, shared) {
-            (Answer::NoPayload, _) => None,
-            (Answer::Slot { slot, len }, Some((memory, place))) => {
-                self.admission.open_shared(slot, memory, place, len);
-                Some(slot)
+        match self.forwarder.request(self.now, conn, request, memory) {
+            Arrival::Received(room) => {
+                self.ports.taken(conn);
+                match (room, shared) {
+                    (Some((slot, len)), Some((memory, place))) => {
+                        self.admission.open_shared(slot, memory, place, len);
+                    }
+                    (Some((slot, len)), None) => {
+                        self.admission.open(slot, len);
+                        if to_send {
+                            self.admission.buffers.set_to_send(slot, len);
+                        }
+                    }
+                    (None, _) => {}
+                }
+                None
             }
-            (Answer::Slot { slot, len }, None) => {
+            Arrival::Wait(request) => Some(Came { request, shared }),
+            Arrival::Refuse(reason) => {
+                self.ports.cut(conn, reason);
+                None
+            }
+        }
+    }
+
+    /// The same for a request whose payload is still to be read: into a buffer, if there is one.
+    fn admit_payload(&mut self, conn: ConnId, came: Came) -> Option<Came> {
+        match self.forwarder.admit(self.now, conn, &came.request) {
+            Admitted::Slot { slot, len } => {
                 let buffer = self.admission.open(slot, len);
                 self.ports.taken(conn);
-                if request.payload_len > 0 {
-                    let message = ToShard::Payload {
-                        conn,
-                        request,
-                        slot,
-                        buffer,
-                    };
-                    self.ports.tell(conn, message);
-                    return None;
-                }
-                if takes_pages && is_of_one_extent(&request.op) {
-                    self.admission.buffers.set_to_send(slot, len);
-                }
-                self.received(conn, request, Some(slot));
-                return None;
+                let message = ToShard::Payload {
+                    conn,
+                    request: came.request,
+                    slot,
+                    buffer,
+                };
+                self.ports.tell(conn, message);
+                None
             }
-            (Answer::Wait, shared) => return Some(Came { request, shared }),
-            (Answer::Refuse(reason), _) => {
+            Admitted::Wait => Some(came),
+            Admitted::NoPayload => unreachable!("its payload follows"),
+            Admitted::Refuse(reason) => {
                 self.ports.cut(conn, reason);
-                return None;
+                None
             }
-        };
-        self.ports.taken(conn);
-        self.received(conn, request, slot);
-        None
+        }
     }
 }
 

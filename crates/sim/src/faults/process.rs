@@ -342,9 +342,11 @@ impl Process {
                 tidegate_wire::frame::encode_reply(op, &reply, &mut frame.head);
                 if let Some(slot) = slot {
                     let mut payload = self.slots.remove(&slot).expect("a reply owns its slot");
-                    payload.truncate(reply.payload_len as usize);
-                    frame.payload = payload;
-                    self.core.handle(time, Input::Sent { slot });
+                    if reply.payload_len > 0 {
+                        payload.truncate(reply.payload_len as usize);
+                        frame.payload = payload;
+                        self.core.handle(time, Input::Sent { slot });
+                    }
                 }
                 if let Some(shared) = seats.shared()
                     && reply.generation != 0
