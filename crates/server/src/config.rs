@@ -3,16 +3,18 @@
 
 mod key;
 mod keys;
+mod row;
 mod scheduler;
 mod shares;
 mod source;
 mod value;
 mod words;
 
-pub use key::{Command, Key, Kind};
+pub use key::Key;
 pub use keys::{
     Config, Emulation, EtcdOptions, Ownership, StorageOptions, TraceOptions, all as keys,
 };
+pub use row::{Command, Kind};
 pub use scheduler::{check_scheduler, scheduler_options};
 pub use shares::{rules, rules_file, same_match};
 pub use source::Source;

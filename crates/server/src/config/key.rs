@@ -1,31 +1,10 @@
-//! A row of the table of keys: how a key is written, read and documented. The macro `keys!` makes
-//! a struct with one field a row, its reader, and the rows' description for flags and reference.
+//! Keys as flags and reference show them. The macro `keys!` makes of rows a struct with one field a
+//! row, its reader, and the description of each row.
 
+use super::row::{Command, Kind, Row};
 use super::source::Section;
 use super::value::Setting;
 use super::{ConfigError, Source};
-
-/// What a value is in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A whole number, or text with a unit of bytes.
-    Number,
-    /// True or false.
-    Bool,
-    /// Text.
-    Text,
-    /// A list of texts; one text counts as a list of one.
-    List,
-}
-
-/// A command that has flags for keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// `tidegate serve`.
-    Serve,
-    /// `tidegate up`.
-    Up,
-}
 
 /// A row as flags and reference show it.
 #[derive(Clone, Debug)]
@@ -48,107 +27,26 @@ pub struct Key {
     pub help: &'static str,
 }
 
-/// A row before its name and help are known.
-pub struct Row<T> {
-    default: Result<T, &'static str>,
-    told: Option<&'static str>,
-    pub(super) range: (u64, u64),
-    pub(super) unit: &'static str,
-    flag: &'static str,
-    commands: &'static [Command],
-}
-
-/// A key with a default.
-pub(super) fn or<T>(default: T) -> Row<T> {
-    row(Ok(default))
-}
-
-/// A key that must be set; the advice says to what.
-pub(super) fn must<T>(advice: &'static str) -> Row<T> {
-    row(Err(advice))
-}
-
-fn row<T>(default: Result<T, &'static str>) -> Row<T> {
-    Row {
-        default,
-        told: None,
-        range: (0, u64::MAX),
-        unit: "number",
-        flag: "",
-        commands: &[],
-    }
-}
-
-impl<T> Row<T> {
-    /// The numbers that are allowed.
-    pub(super) fn range(mut self, min: u64, max: u64) -> Row<T> {
-        self.range = (min, max);
-        self
-    }
-
-    /// What a number counts.
-    pub(super) fn unit(mut self, unit: &'static str) -> Row<T> {
-        self.unit = unit;
-        self
-    }
-
-    /// The default in words, where it is no fixed value.
-    pub(super) fn told(mut self, default: &'static str) -> Row<T> {
-        self.told = Some(default);
-        self
-    }
-
-    /// A flag of these commands, with what stands for its value.
-    pub(super) fn flag(mut self, flag: &'static str, commands: &'static [Command]) -> Row<T> {
-        self.flag = flag;
-        self.commands = commands;
-        self
-    }
-
-    /// What to do where the value is empty or missing.
-    pub(super) fn advice(&self) -> &'static str {
-        match self.default {
-            Ok(_) => "set it to something, or leave it out",
-            Err(advice) => advice,
-        }
-    }
-
-    /// The row of a value that may be left out.
-    pub(super) fn inner<U>(&self) -> Row<U> {
-        row(Err(self.advice()))
-            .range(self.range.0, self.range.1)
-            .unit(self.unit)
-    }
-
-    /// The value where the key is not written, or what to do.
-    pub(super) fn default(self) -> Result<T, &'static str> {
-        self.default
-    }
-}
-
-impl<T: Setting> Row<T> {
-    /// The row's description.
-    pub(super) fn describe(
-        self,
-        section: &'static str,
-        name: &'static str,
-        help: &'static str,
-    ) -> Key {
-        let default = match (self.told, &self.default) {
+/// A row's description.
+pub(super) fn describe<T: Setting>(
+    row: Row<T>,
+    section: &'static str,
+    name: &'static str,
+    help: &'static str,
+) -> Key {
+    Key {
+        section,
+        name,
+        kind: T::KIND,
+        takes: T::takes(&row),
+        flag: row.flag,
+        commands: row.commands,
+        help: help.trim(),
+        default: match (row.told, &row.default) {
             (Some(told), _) => told.to_string(),
-            (None, Ok(value)) => value.shown(self.unit),
+            (None, Ok(value)) => value.shown(row.unit),
             (None, Err(_)) => "must be set".to_string(),
-        };
-        Key {
-            section,
-            name,
-            kind: T::KIND,
-            takes: T::takes(&self),
-            default,
-            flag: self.flag,
-            commands: self.commands,
-            help: help.trim(),
-        }
+        },
     }
 }
 
@@ -194,7 +92,7 @@ macro_rules! keys {
             const NAMES: &'static [&'static str] = &[$(stringify!($key)),*];
 
             fn keys() -> Vec<Key> {
-                vec![$(Row::<$type>::describe(
+                vec![$(describe::<$type>(
                     $row, $section, stringify!($key), concat!($($help),*),
                 )),*]
             }

@@ -2,10 +2,10 @@
 //! meaning. All else follows from it: the fields, the reader, the flags of `tidegate serve` and
 //! `tidegate up`, and the reference in docs/configuration.md.
 
-use super::key::{Command, Key, Keys, Row, keys, must, or};
-use super::shares::{Job, Name};
+use super::key::{Key, Keys, describe, keys};
+use super::row::{Command, must, or};
 use super::source::Section;
-use super::value::Nanoseconds;
+use super::value::{Job, Name, Nanoseconds};
 use super::{Address, ConfigError, Durability, Engine, Faults, Io, Keeper, LogLevel};
 use std::path::PathBuf;
 use tidegate_device::DeviceOptions;

@@ -1,14 +1,13 @@
 //! Rules of shares as text: the tables `[[app]]`, `[[group]]` and `[[view]]`, checked.
 
 use super::ConfigError;
-use super::key::{Keys, Kind, Row};
+use super::key::Keys;
 use super::keys::{AppKeys, GroupKeys, ShareKeys, ViewKeys};
 use super::source::{Section, Source};
-use super::value::{Setting, Value, not, written};
+use super::value::Name;
 use std::path::Path;
-use tidegate_forward::share_rules::{AppRule, GroupRule, RULES_MAX, Rules, User, View};
+use tidegate_forward::share_rules::{AppRule, GroupRule, RULES_MAX, Rules, View};
 use tidegate_sched::{Latency, Rate, Share};
-use tidegate_wire::NAME_MAX;
 
 /// Bytes of all rules: they are told with all else that a forwarder tells of itself.
 const TEXT_MAX: usize = 32 * 1024;
@@ -183,83 +182,6 @@ fn exceeds(min: Rate, max: Rate) -> bool {
         | (Rate::Operations(min), Rate::Operations(max))
         | (Rate::Device(min), Rate::Device(max)) => min > max,
         _ => false,
-    }
-}
-
-/// Text that is neither empty nor longer than a name may be.
-pub(super) struct Name(pub String);
-
-impl Setting for Name {
-    fn read(key: &str, value: &Value, _: &Row<Name>) -> Result<Name, String> {
-        let Some(text) = value.as_str() else {
-            return Err(not(key, "text in quotes", value));
-        };
-        if !(1..=NAME_MAX).contains(&text.len()) {
-            return Err(format!(
-                "{key} must have 1 to {NAME_MAX} bytes, not {}",
-                text.len()
-            ));
-        }
-        // They would break the lines in which rules and applications are shown.
-        match text.contains(char::is_control) {
-            true => Err(format!(
-                "{key} = {text:?} has a control character; write it without"
-            )),
-            false => Ok(Name(text.to_string())),
-        }
-    }
-}
-
-impl Setting for User {
-    fn read(key: &str, value: &Value, _: &Row<User>) -> Result<User, String> {
-        let known = |uid, name: &str| User {
-            uid,
-            name: name.to_string(),
-        };
-        match value {
-            Value::String(name) => {
-                let uid = name.parse().ok().or_else(|| crate::identity::uid_of(name));
-                uid.map(|uid| known(uid, name)).ok_or_else(|| {
-                    format!("there is no user \"{name}\" on this machine; name another, or a uid")
-                })
-            }
-            value => {
-                let uid = value
-                    .as_integer()
-                    .and_then(|number| u32::try_from(number).ok());
-                uid.map(|uid| known(uid, &uid.to_string())).ok_or_else(|| {
-                    format!("{key} = {} must be a user's name or number", written(value))
-                })
-            }
-        }
-    }
-
-    fn takes(_: &Row<User>) -> String {
-        "text or number".to_string()
-    }
-}
-
-/// A job: batch systems have numbers, and names with numbers in them.
-pub(super) struct Job(pub String);
-
-impl Setting for Job {
-    const KIND: Kind = Kind::Text;
-
-    fn read(key: &str, value: &Value, _: &Row<Job>) -> Result<Job, String> {
-        let is_name = |text: &&String| {
-            (1..=NAME_MAX).contains(&text.len()) && !text.contains(char::is_control)
-        };
-        let text = match value {
-            Value::Integer(0..) => Some(written(value)),
-            Value::String(text) => Some(text).filter(is_name).cloned(),
-            _ => None,
-        };
-        text.map(Job)
-            .ok_or_else(|| format!("{key} = {} must be a job's number or name", written(value)))
-    }
-
-    fn takes(_: &Row<Job>) -> String {
-        "text or number".to_string()
     }
 }
 

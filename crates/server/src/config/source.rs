@@ -1,7 +1,7 @@
 //! Settings as they were written, in a file or as flags, each with the place it came from.
 
 use super::ConfigError;
-use super::key::Row;
+use super::row::Row;
 use super::value::{Setting, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -201,7 +201,7 @@ impl Section {
     /// Reads a key by its row.
     pub fn read<T: Setting>(&mut self, key: &'static str, row: Row<T>) -> Result<T, ConfigError> {
         let Some((value, place)) = self.entries.remove(key) else {
-            return row.default().map_err(|advice| {
+            return row.default.map_err(|advice| {
                 ConfigError::new(&self.place, format!("\"{key}\" is missing: {advice}"))
             });
         };

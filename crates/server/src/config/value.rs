@@ -1,9 +1,11 @@
 //! Types that a key may have: how each is read from a value and shown as a default.
 
-use super::key::{Kind, Row};
+use super::row::{Kind, Row};
 use super::{Address, parse_bytes};
 use std::path::PathBuf;
+use tidegate_forward::share_rules::User;
 use tidegate_sched::{Rate, RateError};
+use tidegate_wire::NAME_MAX;
 pub use toml::Value;
 
 /// The longest latency target: an hour.
@@ -258,13 +260,90 @@ fn time_ns(text: &str) -> Option<u128> {
     Some((whole * 1000 + thousandths).saturating_mul(unit_ns) / 1000)
 }
 
+/// Text that is neither empty nor longer than a name may be.
+pub(super) struct Name(pub String);
+
+impl Setting for Name {
+    fn read(key: &str, value: &Value, _: &Row<Name>) -> Result<Name, String> {
+        let Some(text) = value.as_str() else {
+            return Err(not(key, "text in quotes", value));
+        };
+        if !(1..=NAME_MAX).contains(&text.len()) {
+            return Err(format!(
+                "{key} must have 1 to {NAME_MAX} bytes, not {}",
+                text.len()
+            ));
+        }
+        // They would break the lines in which rules and applications are shown.
+        match text.contains(char::is_control) {
+            true => Err(format!(
+                "{key} = {text:?} has a control character; write it without"
+            )),
+            false => Ok(Name(text.to_string())),
+        }
+    }
+}
+
+impl Setting for User {
+    fn read(key: &str, value: &Value, _: &Row<User>) -> Result<User, String> {
+        let known = |uid, name: &str| User {
+            uid,
+            name: name.to_string(),
+        };
+        match value {
+            Value::String(name) => {
+                let uid = name.parse().ok().or_else(|| crate::identity::uid_of(name));
+                uid.map(|uid| known(uid, name)).ok_or_else(|| {
+                    format!("there is no user \"{name}\" on this machine; name another, or a uid")
+                })
+            }
+            value => {
+                let uid = value
+                    .as_integer()
+                    .and_then(|number| u32::try_from(number).ok());
+                uid.map(|uid| known(uid, &uid.to_string())).ok_or_else(|| {
+                    format!("{key} = {} must be a user's name or number", written(value))
+                })
+            }
+        }
+    }
+
+    fn takes(_: &Row<User>) -> String {
+        "text or number".to_string()
+    }
+}
+
+/// A job: batch systems have numbers, and names with numbers in them.
+pub(super) struct Job(pub String);
+
+impl Setting for Job {
+    const KIND: Kind = Kind::Text;
+
+    fn read(key: &str, value: &Value, _: &Row<Job>) -> Result<Job, String> {
+        let is_name = |text: &&String| {
+            (1..=NAME_MAX).contains(&text.len()) && !text.contains(char::is_control)
+        };
+        let text = match value {
+            Value::Integer(0..) => Some(written(value)),
+            Value::String(text) => Some(text).filter(is_name).cloned(),
+            _ => None,
+        };
+        text.map(Job)
+            .ok_or_else(|| format!("{key} = {} must be a job's number or name", written(value)))
+    }
+
+    fn takes(_: &Row<Job>) -> String {
+        "text or number".to_string()
+    }
+}
+
 /// Says that a value is of the wrong kind.
-pub(super) fn not(key: &str, expected: &str, value: &Value) -> String {
+fn not(key: &str, expected: &str, value: &Value) -> String {
     format!("{key} must be {expected}, not {}", kind(value))
 }
 
 /// A value for messages, as it was written.
-pub(super) fn written(value: &Value) -> String {
+fn written(value: &Value) -> String {
     match value {
         Value::Integer(number) => number.to_string(),
         Value::String(text) => format!("{text:?}"),
@@ -286,7 +365,7 @@ fn kind(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::or;
+    use super::super::row::or;
     use super::*;
 
     #[test]
