@@ -10,8 +10,8 @@ type Replaced = &'static [(&'static str, &'static str)];
 /// The copy's name, the product's file, what is replaced.
 const COPIES: &[(&str, &str, Replaced)] = &[
     (
-        "mail.rs",
-        "crates/server/src/reactor/mail.rs",
+        "mailbox.rs",
+        "crates/net/src/mailbox.rs",
         &[
             ("std::sync", "crate::sync"),
             ("mio::Waker", "crate::sync::Waker"),

@@ -17,7 +17,6 @@ mod roll;
 mod shared;
 pub(crate) mod slot;
 mod undisturbed;
-mod wire;
 
 use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
 use crate::cancel::Attached;

@@ -7,14 +7,15 @@
 //! vectors; to and from the others they go through a locked mailbox, once a pass.
 
 pub mod acceptor;
+pub mod outbox;
 pub mod ports;
 mod rdma;
 pub mod session;
 pub mod shard;
 
 use crate::adapters::traffic::Traffic;
-use crate::reactor::output::Body;
 use crate::storage::{SharedMemory, SlotBuffer};
+use outbox::Body;
 use session::Session;
 use std::sync::Arc;
 use tidegate_forward::{ConnId, SlotId};

@@ -18,21 +18,20 @@ use crate::adapters::traffic::host_counts;
 use crate::adapters::trim::Trim;
 use crate::clock::Zero;
 use crate::connections::acceptor::Acceptor;
+use crate::connections::outbox::Body;
 use crate::connections::ports::Ports;
 use crate::connections::shard::{CONNS, SCAN_NS, Shard, WAKER};
 use crate::connections::{Came, ConnectionPolicy, ToLoop, ToShard};
-use crate::reactor::output::Body;
-use crate::reactor::transport::Listener;
 use crate::storage::{Completion, Slots, Storage};
 use admission::Admission;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Token, Waker};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidegate_forward::{ConnId, Forwarder, Input, Output, SlotId};
-use tidegate_net::Secret;
+use tidegate_net::{Listener, Poller, Secret};
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply};
 use tracing::info;
@@ -134,19 +133,21 @@ pub struct ForwarderLoop {
 }
 
 impl ForwarderLoop {
-    /// A poll and its waker, which the storage needs before the loop is made.
-    pub fn poll() -> io::Result<(Poll, Arc<Waker>)> {
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        Ok((poll, waker))
+    /// A poller and its waker, which the storage needs before the loop is made.
+    pub fn poller() -> io::Result<(Poller, Arc<Waker>)> {
+        let poller = Poller::new()?;
+        let waker = Arc::new(Waker::new(poller.registry(), WAKER)?);
+        Ok((poller, waker))
     }
 
     /// A loop that starts when [`ForwarderLoop::run`] is called.
-    pub fn new(poll: Poll, waker: Arc<Waker>, parts: Parts) -> io::Result<ForwarderLoop> {
+    pub fn new(poller: Poller, waker: Arc<Waker>, parts: Parts) -> io::Result<ForwarderLoop> {
         let watch = |fd: Option<i32>, token: usize| match fd {
             Some(fd) => {
                 let (source, token) = (&mut SourceFd(&fd), Token(token));
-                poll.registry().register(source, token, Interest::READABLE)
+                poller
+                    .registry()
+                    .register(source, token, Interest::READABLE)
             }
             None => Ok(()),
         };
@@ -159,12 +160,12 @@ impl ForwarderLoop {
         });
         let (payload_max, conns_max) = (parts.payload_max, parts.conns_max);
         let mut acceptor = Acceptor::new(parts.listeners, policy.clone(), payload_max, conns_max);
-        acceptor.register(poll.registry(), LISTENERS)?;
+        acceptor.register(poller.registry(), LISTENERS)?;
         Ok(ForwarderLoop {
             forwarder: parts.forwarder,
             now: Time(0),
             zero: parts.zero,
-            shard: Shard::new(poll, policy.clone()),
+            shard: Shard::new(poller, policy.clone()),
             ports: Ports::default(),
             from_threads: Vec::new(),
             shards: parts.reactors,
@@ -297,7 +298,7 @@ impl ForwarderLoop {
         let timeout = self.timeout();
         let ports = &self.ports;
         self.shard
-            .wait(events, timeout, ports.bell(), || ports.has_mail())
+            .wait(events, timeout, ports.waker(), || ports.has_mail())
     }
 
     /// How long the next poll may sleep.

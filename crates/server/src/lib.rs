@@ -14,7 +14,6 @@ mod connections;
 mod descriptors;
 mod forwarder_loop;
 mod identity;
-pub mod reactor;
 pub mod seats;
 mod serve;
 mod start;

@@ -14,7 +14,6 @@ use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
 use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::{self, Place};
-use crate::reactor::transport::Listener;
 use crate::seats::SeatsError;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
@@ -29,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
-use tidegate_net::{Secret, SecretError};
+use tidegate_net::{ListenError, Listener, Secret, SecretError};
 use tidegate_sched::{OptionsError, Time};
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::{Attr, ExportId, Listed};
@@ -79,15 +78,8 @@ pub enum StartError {
     #[error("{0}")]
     Unshared(String),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {error}; {advice}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// Why.
-        error: io::Error,
-        /// What to do.
-        advice: String,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The shared secret cannot be used.
     #[error("secret file {} {error}", path.display())]
     Secret {
@@ -163,7 +155,7 @@ impl Server {
         let root = root(&mut files)?;
         let mut scheduler = config.scheduler.clone();
         scheduler.wall_offset_ns = identity::wall_ns();
-        let (poll, waker) = ForwarderLoop::poll().map_err(StartError::system("epoll"))?;
+        let (poller, waker) = ForwarderLoop::poller().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
         let chosen = storage::choose(config, &export, &files, &slots, &waker, &fence)?;
         if !config.depth_written && config.device.is_none() {
@@ -207,7 +199,7 @@ impl Server {
             gossip: Gossip::new(hidden, config.forwarder, config.seats, waker.clone()),
         };
         let serving =
-            ForwarderLoop::new(poll, waker, parts).map_err(StartError::system("epoll"))?;
+            ForwarderLoop::new(poller, waker, parts).map_err(StartError::system("epoll"))?;
         if let Some(peers) = &peers {
             let stop = serving.stop();
             peers.on_failure(move || stop.ask());
@@ -327,7 +319,10 @@ fn secret(config: &Config) -> Result<Option<Secret>, StartError> {
 }
 
 fn listeners(config: &Config) -> Result<Vec<Listener>, StartError> {
-    config.listen.iter().map(Listener::bind).collect()
+    let listeners = config.listen.iter().map(Listener::bind);
+    listeners
+        .collect::<Result<_, _>>()
+        .map_err(StartError::from)
 }
 
 fn jitter(config: &Config) -> io::Result<Option<Jitter>> {

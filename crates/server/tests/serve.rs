@@ -193,7 +193,7 @@ fn what_is_wrong_at_the_start_is_said() {
         .spawn()
         .expect("a thread");
     let busy = Server::bind(&good).err().expect("somebody listens there");
-    assert!(matches!(busy, StartError::Listen { .. }));
+    assert!(matches!(busy, StartError::Listen(_)));
     assert!(
         busy.to_string().contains("another process listens there"),
         "{busy}"

@@ -1,28 +1,29 @@
 //! The mailbox between a thread of connections and the forwarder's loop.
 
-mod mail {
-    include!(concat!(env!("OUT_DIR"), "/mail.rs"));
+#[allow(clippy::module_inception)]
+mod mailbox {
+    include!(concat!(env!("OUT_DIR"), "/mailbox.rs"));
 }
 
-use crate::sync::{Arc, Waker};
+use crate::sync::{self, Arc};
 use crate::under_every_order;
 use loom::thread;
-use mail::{Bell, Incoming, letter_box};
+use mailbox::{Incoming, Waker, mailbox};
 
 /// Reads until the writers have ended, and sleeps where nothing is there, as the loops do.
-fn read_all(poll: &Waker, bell: &Bell, boxes: &[Incoming<u32>]) -> Vec<u32> {
-    let (mut all, mut letters) = (Vec::new(), Vec::new());
+fn read_all(poll: &sync::Waker, waker: &Waker, boxes: &[Incoming<u32>]) -> Vec<u32> {
+    let (mut all, mut messages) = (Vec::new(), Vec::new());
     loop {
-        bell.doze();
+        waker.park();
         if !boxes.iter().any(Incoming::is_any) {
             poll.poll();
         }
-        bell.woke();
-        // Read before the letters: what an ended writer has left is then all there will be.
+        waker.unpark();
+        // Read before the messages: what an ended writer has left is then all there will be.
         let ended = boxes.iter().all(Incoming::is_ended);
         for incoming in boxes {
-            incoming.take(&mut letters);
-            all.append(&mut letters);
+            incoming.take(&mut messages);
+            all.append(&mut messages);
         }
         if ended {
             return all;
@@ -35,32 +36,32 @@ fn read_all(poll: &Waker, bell: &Bell, boxes: &[Incoming<u32>]) -> Vec<u32> {
 #[test]
 fn no_wake_of_a_mailbox_is_lost() {
     under_every_order(|| {
-        let poll = Arc::new(Waker::new());
-        let bell = Bell::new(poll.clone());
-        let (mut outgoing, incoming) = letter_box(bell.clone());
+        let poll = Arc::new(sync::Waker::new());
+        let waker = Waker::new(poll.clone());
+        let (mut outgoing, incoming) = mailbox(waker.clone());
         let writer = thread::spawn(move || {
             outgoing.push(1);
             outgoing.push(2);
             outgoing.hand_over();
             outgoing.push(3);
         });
-        assert_eq!(read_all(&poll, &bell, &[incoming]), [1, 2, 3]);
+        assert_eq!(read_all(&poll, &waker, &[incoming]), [1, 2, 3]);
         writer.join().expect("it does not panic");
     });
 }
 
 #[test]
-fn one_bell_serves_several_mailboxes() {
+fn one_waker_serves_several_mailboxes() {
     under_every_order(|| {
-        let poll = Arc::new(Waker::new());
-        let bell = Bell::new(poll.clone());
-        let (mut first, first_end) = letter_box(bell.clone());
-        let (mut second, second_end) = letter_box(bell.clone());
+        let poll = Arc::new(sync::Waker::new());
+        let waker = Waker::new(poll.clone());
+        let (mut first, first_end) = mailbox(waker.clone());
+        let (mut second, second_end) = mailbox(waker.clone());
         let writers = [
             thread::spawn(move || first.push(1)),
             thread::spawn(move || second.push(2)),
         ];
-        let mut all = read_all(&poll, &bell, &[first_end, second_end]);
+        let mut all = read_all(&poll, &waker, &[first_end, second_end]);
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
         for writer in writers {

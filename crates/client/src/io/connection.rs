@@ -4,15 +4,15 @@
 //! fit stays in the queue until the I/O thread hears that the socket is writable again.
 
 use super::arena::{Arena, Piece};
-use super::wire::Wire;
 use crate::wire::{Op, Request, frame};
 use bytes::Bytes;
-use rustix::io::Errno;
+use rustix::fd::AsFd;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::IoSlice;
+use std::io::{self, ErrorKind, IoSlice};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_net::Stream;
 
 /// Pieces that one system call writes at most; the kernel allows 1024.
 const PIECES_MAX: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) const JOIN: u64 = u64::MAX - 1;
 /// A connected socket and what waits to be sent on it. Its number of frames is bounded by the
 /// session's credits, its bytes by the budget.
 pub(crate) struct Connection {
-    pub(crate) wire: Wire,
+    pub(crate) stream: Stream,
     queue: Mutex<Queue>,
     /// What the forwarder is offered, if it can reach it.
     arena: Option<Arc<Arena>>,
@@ -83,10 +83,10 @@ impl Frame {
 }
 
 impl Connection {
-    /// Sends by this wire. `arena` is what the forwarder is offered.
-    pub(crate) fn new(wire: Wire, arena: Option<Arc<Arena>>) -> Connection {
+    /// Sends on this stream. `arena` is what the forwarder is offered.
+    pub(crate) fn new(stream: Stream, arena: Option<Arc<Arena>>) -> Connection {
         Connection {
-            wire,
+            stream,
             queue: Mutex::default(),
             arena,
             shares: AtomicBool::new(false),
@@ -96,7 +96,10 @@ impl Connection {
 
     /// Adds the frame that offers the arena, if there is one.
     pub(crate) fn offer(&self) {
-        let offered = self.arena.as_ref().and_then(|arena| self.wire.offer(arena));
+        let offered = self
+            .arena
+            .as_ref()
+            .and_then(|arena| offer(&self.stream, arena));
         let Some((op, with_descriptor)) = offered else {
             return;
         };
@@ -208,8 +211,9 @@ impl Connection {
                     heads.truncate(SPARE_MAX.saturating_sub(queue.spare.len()));
                     queue.spare.append(&mut heads);
                 }
-                Err(Errno::AGAIN) if mem::take(&mut queue.kicked) => {}
-                Err(Errno::AGAIN) => {
+                Err(error)
+                    if error.kind() == ErrorKind::WouldBlock && mem::take(&mut queue.kicked) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     // In front of what was added meanwhile.
                     batch.append(&mut queue.frames);
                     queue.frames = batch;
@@ -219,7 +223,7 @@ impl Connection {
                 Err(_) => {
                     queue.broken = true;
                     queue.frames.clear();
-                    self.wire.shutdown();
+                    self.stream.shutdown();
                 }
             }
         }
@@ -229,12 +233,12 @@ impl Connection {
     pub(crate) fn is_flushed(&self) -> bool {
         let queue = self.queue();
         let out = queue.frames.is_empty() && !queue.flushing;
-        queue.broken || (out && self.wire.is_delivered())
+        queue.broken || (out && self.stream.is_delivered())
     }
 
     /// Whether the thread that waits must look at it, which its descriptors would not tell.
     pub(crate) fn wants_look(&self) -> bool {
-        self.wire.link().is_some_and(|link| link.wants_look())
+        self.stream.link().is_some_and(|link| link.wants_look())
     }
 
     /// Whether the forwarder may be working on the arena.
@@ -248,7 +252,7 @@ impl Connection {
         queue.broken = true;
         queue.frames.clear();
         drop(queue);
-        self.wire.shutdown();
+        self.stream.shutdown();
         self.retire();
     }
 
@@ -271,7 +275,7 @@ impl Connection {
     }
 
     /// Writes frames from the front once, and returns the buffers of those that are out.
-    fn write(&self, batch: &mut VecDeque<Frame>) -> Result<Vec<Vec<u8>>, Errno> {
+    fn write(&self, batch: &mut VecDeque<Frame>) -> io::Result<Vec<Vec<u8>>> {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         // A descriptor goes with the first byte of its frame.
         let offers = |frame: &Frame| frame.offers && frame.sent == 0;
@@ -287,9 +291,8 @@ impl Connection {
             .map(|(to, piece)| *to = IoSlice::new(piece))
             .count();
         let arena = self.arena.as_ref().filter(|_| offer);
-        let mut sent = self
-            .wire
-            .send(&pieces[..count], arena.map(|arena| arena.fd()))?;
+        let descriptor = arena.map(|arena| arena.fd().as_fd());
+        let mut sent = self.stream.send(&pieces[..count], false, descriptor)?;
         let mut heads = Vec::new();
         while let Some(frame) = batch.front_mut() {
             let rest = frame.len() - frame.sent;
@@ -311,6 +314,32 @@ impl Connection {
         // A panic while encoding leaves the queue without the frame, which is a lost frame on a
         // connection whose owner is about to end.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What offers the arena: the operation, and whether its descriptor goes with it.
+fn offer(stream: &Stream, arena: &Arc<Arena>) -> Option<(Op, bool)> {
+    let bytes = arena.bytes();
+    let Some(link) = stream.link() else {
+        return (!stream.is_linked()).then_some((Op::ShareMemory { bytes }, true));
+    };
+    // SAFETY: the link keeps the arena, whose mapping does not move. Pieces that the forwarder
+    // works on are nobody else's until it has replied, or for ever if it does not.
+    let made = unsafe { link.offer(arena.start(), bytes as usize, Box::new(Arc::clone(arena))) };
+    match made {
+        Ok(place) => {
+            let (address, key) = (place.address, place.key);
+            let op = Op::RegisterMemory {
+                bytes,
+                address,
+                key,
+            };
+            Some((op, false))
+        }
+        Err(error) => {
+            tracing::info!(%error, "payload goes in messages");
+            None
+        }
     }
 }
 
@@ -341,7 +370,7 @@ mod tests {
         ours.set_nonblocking(true)
             .expect("a socket can be non-blocking");
         (
-            Arc::new(Connection::new(Wire::new(ours.into(), None), None)),
+            Arc::new(Connection::new(Stream::new(ours.into(), None), None)),
             UnixStream::from(theirs),
         )
     }
@@ -389,12 +418,9 @@ mod tests {
     fn what_a_lost_forwarder_may_work_on_is_not_used_again_and_not_kept_for_ever() {
         let arena = Arena::new(3 * 4096, None).expect("memory");
         let (plain, _peer) = pair();
-        let socket = plain
-            .wire
-            .socket()
-            .try_clone()
-            .expect("descriptors are left");
-        let connection = Connection::new(Wire::new(socket, None), Some(Arc::clone(&arena)));
+        let socket = plain.stream.as_fd().try_clone_to_owned();
+        let socket = socket.expect("descriptors are left");
+        let connection = Connection::new(Stream::new(socket, None), Some(Arc::clone(&arena)));
         connection.accepted();
         let handle = crate::wire::Handle { inode: 1, birth: 2 };
         let request = |id, op: Op, payload_len| Request {

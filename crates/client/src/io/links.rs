@@ -9,7 +9,7 @@ impl Reactor {
     /// Something has happened at a forwarder's descriptors.
     pub(super) fn woken(&self, link: usize) {
         if let Link::Present(live) = &self.links[link]
-            && let Some(link) = live.connection.wire.link()
+            && let Some(link) = live.connection.stream.link()
         {
             link.woken();
         }
@@ -23,7 +23,7 @@ impl Reactor {
         });
         let waits = present.filter_map(|connection| {
             let awaits = connection.awaits();
-            match connection.wire.link()?.wait(awaits, true) {
+            match connection.stream.link()?.wait(awaits, true) {
                 Wait::Not => Some(Duration::ZERO),
                 Wait::AtMost(wait) => Some(wait),
                 Wait::Any => None,
@@ -36,7 +36,7 @@ impl Reactor {
     pub(super) fn serve_links(&mut self, shared: &Shared) {
         for forwarder in 0..self.links.len() {
             let linked = matches!(&self.links[forwarder], Link::Present(live)
-                if live.connection.wire.link().is_some_and(|link| link.wants_look()));
+                if live.connection.stream.link().is_some_and(|link| link.wants_look()));
             if linked {
                 let ready = Ready {
                     readable: true,

@@ -3,21 +3,18 @@
 use super::connection::{Connection, JOIN, OFFER};
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Peer, Shared, State};
-use super::wire::Wire;
 use crate::core::{CoreOptions, Input, Lost};
 use crate::options::Guest;
 use crate::wire::{Challenge, Reply};
 use bytes::Bytes;
 use mio::event::Event;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
-use rustix::fd::AsRawFd;
+use mio::{Events, Token, Waker};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_net::{Dialer, Secret, Spin};
+use tidegate_net::{Dialer, Poller, Secret, Stream};
 
 /// When to try again at a forwarder whose queue of new connections is full.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
@@ -27,7 +24,7 @@ const WAKER: Token = Token(usize::MAX);
 
 /// See the module.
 pub(crate) struct Reactor {
-    poll: Poll,
+    pub(super) poller: Poller,
     pub(super) dialers: Vec<Dialer>,
     secret: Option<Secret>,
     client: u64,
@@ -37,7 +34,6 @@ pub(crate) struct Reactor {
     received: Vec<Received>,
     guest: Guest,
     events: Events,
-    spin: Spin,
 }
 
 /// What one wait was good for.
@@ -109,13 +105,13 @@ impl Reactor {
         core: &CoreOptions,
         guest: Guest,
     ) -> io::Result<(Reactor, Waker)> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), WAKER)?;
+        let poller = Poller::new()?;
+        let waker = Waker::new(poller.registry(), WAKER)?;
         let links = dialers.iter().map(|_| Link::Absent).collect();
         let (client, payload_max) = (core.client, core.payload_max);
         let received = Vec::new();
         let reactor = Reactor {
-            poll,
+            poller,
             dialers,
             secret,
             client,
@@ -124,7 +120,6 @@ impl Reactor {
             received,
             guest,
             events: Events::with_capacity(256),
-            spin: Spin::default(),
         };
         Ok((reactor, waker))
     }
@@ -164,13 +159,7 @@ impl Reactor {
         let wait = Duration::from_nanos(wake_at.saturating_sub(now_ns)).min(wait_max);
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let wait = self.look_at_links().map_or(wait, |bound| bound.min(wait));
-        let poll = &mut self.poll;
-        let come = self.spin.look(wait, || {
-            // What is wrong, the wait will say.
-            let looked = poll.poll(&mut events, Some(Duration::ZERO));
-            looked.is_ok() && !events.is_empty()
-        });
-        match come {
+        match self.poller.look(&mut events, wait, || false) {
             true => self.take_in(shared, events),
             false => {
                 self.events = events;
@@ -183,11 +172,9 @@ impl Reactor {
     fn wait(&mut self, shared: &Shared, wait: Option<Duration>) {
         let wait = [wait, self.look_at_links()].into_iter().flatten().min();
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        match self.poll.poll(&mut events, wait) {
-            Ok(()) => {}
-            // Tracers interrupt threads that take no signals, too.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
-            Err(error) => panic!("epoll: {error}"),
+        // Tracers interrupt threads that take no signals, too.
+        if let Err(error) = self.poller.sleep(&mut events, wait) {
+            panic!("epoll: {error}");
         }
         self.take_in(shared, events);
     }
@@ -292,21 +279,15 @@ impl Reactor {
             false => None,
         };
         let challenges = address.is_remote();
-        let wire = Wire::new(socket, address.provider);
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        let mut source = SourceFd(&wire.as_raw_fd());
-        if self
-            .poll
-            .registry()
-            .register(&mut source, Token(link), interest)
-            .is_err()
-        {
+        let stream = Stream::new(socket, address.provider);
+        let registered = stream.register(self.poller.registry(), Token(link));
+        if registered.is_err() {
             return self.lost(shared, link, generation, Gone::Connecting(Errno::NOMEM));
         }
         self.links[link] = Link::Present(Box::new(Live {
             generation,
-            connection: Arc::new(Connection::new(wire, arena)),
-            receiver: Receiver::new(challenges, shared.arena.clone()),
+            connection: Arc::new(Connection::new(stream, arena)),
+            receiver: Receiver::new(self.payload_max, challenges, shared.arena.clone()),
             connecting: true,
         }));
     }
@@ -317,11 +298,7 @@ impl Reactor {
         if let Link::Present(live) = link {
             live.connection.close();
             // Closing would do it too, but a writing thread may hold the socket a little longer.
-            let wire = &live.connection.wire;
-            let queue = wire.link().and_then(|link| link.queue());
-            for fd in queue.into_iter().chain([wire.as_raw_fd()]) {
-                let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-            }
+            live.connection.stream.deregister(self.poller.registry());
         }
     }
 
@@ -351,7 +328,7 @@ impl Reactor {
         let Link::Present(live) = &mut self.links[link] else {
             return Ok(());
         };
-        let socket = live.connection.wire.socket();
+        let socket = &live.connection.stream;
         match sockopt::socket_error(socket) {
             Ok(Ok(())) => {}
             Ok(Err(errno)) | Err(errno) => return Err(Gone::Connecting(errno)),
@@ -361,13 +338,10 @@ impl Reactor {
             return Ok(());
         }
         live.connecting = false;
-        let queue = live.connection.wire.connected().map_err(Gone::Fabric)?;
+        let queue = socket.connected().map_err(Gone::Fabric)?;
         if let Some(queue) = queue {
-            let (token, interest) = (Token(link), Interest::READABLE | Interest::WRITABLE);
-            let registered = self
-                .poll
-                .registry()
-                .register(&mut SourceFd(&queue), token, interest);
+            let registry = self.poller.registry();
+            let registered = Stream::register_also(registry, Token(link), queue);
             registered.map_err(|_| Gone::Connecting(Errno::NOMEM))?;
         }
         if !self.address(link).is_remote() {
@@ -416,10 +390,10 @@ impl Reactor {
             if live.connecting {
                 return Ok(());
             }
-            let (wire, generation) = (&live.connection.wire, live.generation);
+            let (stream, generation) = (&live.connection.stream, live.generation);
             let progress = live
                 .receiver
-                .receive(wire, self.payload_max, &mut self.received);
+                .receive(|pieces| stream.receive(pieces), &mut self.received);
             let received = std::mem::take(&mut self.received);
             if !received.is_empty() {
                 self.received = self.deliver(shared, link, generation, received)?;

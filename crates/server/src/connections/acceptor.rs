@@ -3,11 +3,11 @@
 
 use super::ConnectionPolicy;
 use super::session::Session;
-use crate::reactor::transport::{Listener, Stream};
 use mio::{Registry, Token};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Peer};
+use tidegate_net::{Listener, Origin, Stream};
 use tidegate_sched::Time;
 use tidegate_wire::Challenge;
 use tracing::warn;
@@ -46,7 +46,7 @@ impl Acceptor {
 
     /// Reports new connections under tokens from `first` on.
     pub fn register(&mut self, registry: &Registry, first: usize) -> io::Result<()> {
-        for (number, listener) in self.listeners.iter_mut().enumerate() {
+        for (number, listener) in self.listeners.iter().enumerate() {
             listener.register(registry, Token(first + number))?;
         }
         Ok(())
@@ -80,15 +80,15 @@ impl Acceptor {
     ) -> Option<(Box<Session>, Peer)> {
         loop {
             let listener = self.listeners.get(listener)?;
-            let challenges = listener.challenges();
+            let challenges = listener.address().is_remote();
             match listener.accept() {
-                Ok((_, peer)) if conns >= self.conns_max => {
+                Ok((_, origin)) if conns >= self.conns_max => {
                     warn!(
-                        peer = peer.address,
+                        peer = origin.address,
                         "connection refused: there are too many"
                     );
                 }
-                Ok((stream, peer)) => match self.session(challenges, stream, peer, now) {
+                Ok((stream, origin)) => match self.session(challenges, stream, origin, now) {
                     Ok(accepted) => return Some(accepted),
                     Err(error) => warn!(%error, "connection refused"),
                 },
@@ -109,13 +109,17 @@ impl Acceptor {
         &mut self,
         challenges: bool,
         stream: Stream,
-        mut peer: Peer,
+        origin: Origin,
         now: Time,
     ) -> io::Result<(Box<Session>, Peer)> {
         let id = ConnId(self.conns_made);
         self.conns_made += 1;
-        let address = peer.address.clone();
-        let mut session = Session::new(id, address, stream, self.payload_max, now);
+        let mut peer = Peer {
+            credentials: origin.credentials,
+            address: origin.address.clone(),
+            challenged: false,
+        };
+        let mut session = Session::new(id, origin.address, stream, self.payload_max, now);
         if challenges {
             let mut challenge = Challenge::default();
             if self.policy.secret.is_some() {

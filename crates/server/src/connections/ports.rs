@@ -6,13 +6,12 @@ use super::shard::{Shard, ShardThread, WAKER};
 use super::{ConnectionPolicy, HANDED_MAX, ToLoop, ToShard};
 use crate::adapters::traffic::{Published, Traffic};
 use crate::clock::Zero;
-use crate::reactor::mail::{Bell, Incoming, Outgoing, letter_box};
-use mio::{Poll, Waker};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tidegate_forward::ConnId;
+use tidegate_net::{Incoming, Outgoing, Poller, Waker, mailbox};
 
 /// All connections, and the shards that have them.
 #[derive(Default)]
@@ -27,7 +26,7 @@ pub struct Ports {
     /// Shards that have sent everything since they were asked to.
     flushed: usize,
     /// The loop's thread's; None without other threads.
-    bell: Option<Arc<Bell>>,
+    waker: Option<Arc<Waker>>,
 }
 
 struct Thread {
@@ -54,21 +53,21 @@ impl Ports {
     /// No connection yet. Starts a thread for each shard but the first; `waker` is the loop's.
     pub fn start(
         shards: usize,
-        waker: &Arc<Waker>,
+        waker: &Arc<mio::Waker>,
         policy: &Arc<ConnectionPolicy>,
         zero: Zero,
     ) -> io::Result<Ports> {
         let mut ports = Ports::default();
         for number in 1..shards {
-            let own = ports.bell.get_or_insert_with(|| Bell::new(waker.clone()));
-            let poll = Poll::new()?;
-            let bell = Bell::new(Arc::new(Waker::new(poll.registry(), WAKER)?));
-            let (outgoing, theirs) = letter_box(bell.clone());
-            let (their_outgoing, incoming) = letter_box(own.clone());
+            let own = ports.waker.get_or_insert_with(|| Waker::new(waker.clone()));
+            let poller = Poller::new()?;
+            let waker = Waker::new(Arc::new(mio::Waker::new(poller.registry(), WAKER)?));
+            let (outgoing, theirs) = mailbox(waker.clone());
+            let (their_outgoing, incoming) = mailbox(own.clone());
             let traffic = Arc::<Published>::default();
             let shard = ShardThread {
-                shard: Shard::new(poll, policy.clone()),
-                bell,
+                shard: Shard::new(poller, policy.clone()),
+                waker,
                 incoming: theirs,
                 outgoing: their_outgoing,
                 published: traffic.clone(),
@@ -87,8 +86,8 @@ impl Ports {
     }
 
     /// What ends the sleep of the loop's thread, if somebody but the system does.
-    pub fn bell(&self) -> Option<&Bell> {
-        self.bell.as_deref()
+    pub fn waker(&self) -> Option<&Waker> {
+        self.waker.as_deref()
     }
 
     /// Whether a thread has handed something over.

@@ -4,10 +4,10 @@
 //! Nothing here waits: a move is begun, and what follows from it is done when the link tells that
 //! it is over. A client whose memory does not answer is cut off like one that stops amid a frame.
 
+use super::outbox::{Body, Outbox};
 use super::session::Session;
 use super::shard::Shard;
 use super::{RequestSink, ToLoop};
-use crate::reactor::output::{Body, Outbox};
 use crate::storage::SlotBuffer;
 use crate::storage::slots::{Memory, lock_buffer};
 use std::collections::BTreeMap;

@@ -1,18 +1,18 @@
 //! One connection: what it has sent so far, what it is still to be sent, and when it last moved.
 //! From bytes that came to requests that the forwarder's loop is told of.
 
+use super::outbox::{Body, Outbox};
 use super::rdma::{ClientMemory, LAST_WORDS_NS};
 use super::{Came, HANDED_MAX, RequestSink, ToLoop};
-use crate::reactor::input::{FrameReader, Step};
-use crate::reactor::output::{Body, Outbox};
-use crate::reactor::transport::Stream;
 use crate::storage::slots::lock_buffer;
 use crate::storage::{SharedMemory, SlotBuffer};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Errno, SlotId};
+use tidegate_net::{Beside, FrameReader, Step, Stream};
 use tidegate_sched::Time;
-use tidegate_wire::frame::{FrameError, encode_reply, encode_reply_shared, op_code};
+use tidegate_wire::frame::{FrameError, decode_request_shared, op_code};
+use tidegate_wire::frame::{encode_reply, encode_reply_shared};
 use tidegate_wire::{Challenge, Op, Outcome, Reply, Request, Status};
 use tracing::info;
 
@@ -33,6 +33,19 @@ enum Stage {
         slot: SlotId,
         buffer: SlotBuffer,
     },
+}
+
+/// What the bytes so far amount to.
+enum Next {
+    /// More are needed.
+    Nothing,
+    /// A request, and where in shared memory its payload lies. If it has payload and that lies
+    /// nowhere, it follows.
+    Request(Box<Request>, Option<u64>),
+    /// A sound frame of an unknown operation.
+    UnknownOp { id: u64, op: u8 },
+    /// The payload of the last request is complete.
+    Payload,
 }
 
 /// What one read from the socket gave.
@@ -65,6 +78,8 @@ pub struct Session {
     pub peer: String,
     /// The socket.
     pub stream: Stream,
+    /// Descriptors that came on it.
+    beside: Beside,
     /// Where the incoming request is.
     stage: Stage,
     /// Requests that the forwarder's loop was told of and has not said it has taken.
@@ -110,10 +125,11 @@ impl Session {
             id,
             peer,
             stream,
+            beside: Beside::default(),
             stage: Stage::Head,
             handed: 0,
             turn_bytes: 0,
-            reader: FrameReader::new(payload_max),
+            reader: FrameReader::of_requests(payload_max),
             memory: None,
             rdma: None,
             outbox: Outbox::default(),
@@ -157,9 +173,9 @@ impl Session {
                 return Ok(Turn::Later);
             }
             match self.step().map_err(|error| error.to_string())? {
-                Step::More if self.drained => return Ok(Turn::Later),
-                Step::More if self.has_had_its_turn() => return Ok(Turn::Again),
-                Step::More => match self.fill(sink.now).map_err(|error| error.to_string())? {
+                Next::Nothing if self.drained => return Ok(Turn::Later),
+                Next::Nothing if self.has_had_its_turn() => return Ok(Turn::Again),
+                Next::Nothing => match self.fill(sink.now).map_err(|error| error.to_string())? {
                     fill @ (Fill::Some(count) | Fill::Last(count)) => {
                         sink.traffic.receives += 1;
                         sink.traffic.received_bytes += count as u64;
@@ -176,9 +192,9 @@ impl Session {
                     }
                     Fill::End => return Ok(Turn::End),
                 },
-                Step::Request(request, place) => self.request_came(sink, request, place)?,
-                Step::Payload => self.payload_came(sink),
-                Step::UnknownOp { id, op } => {
+                Next::Request(request, place) => self.request_came(sink, request, place)?,
+                Next::Payload => self.payload_came(sink),
+                Next::UnknownOp { id, op } => {
                     if !self.greeted {
                         return Err("the first frame is no hello".to_string());
                     }
@@ -190,37 +206,52 @@ impl Session {
     }
 
     /// Uses the bytes that have come.
-    fn step(&mut self) -> Result<Step, FrameError> {
-        match &self.stage {
+    fn step(&mut self) -> Result<Next, FrameError> {
+        let step = match &self.stage {
             Stage::Receiving {
                 request, buffer, ..
             } => {
                 let len = request.payload_len as usize;
                 self.reader.next(&mut lock_buffer(buffer)[..len])
             }
-            Stage::NoBuffer => Ok(Step::More),
+            Stage::NoBuffer => return Ok(Next::Nothing),
             Stage::Head => self.reader.next(&mut []),
+        };
+        match step? {
+            Step::More => Ok(Next::Nothing),
+            Step::Payload => Ok(Next::Payload),
+            Step::Challenge(_) => unreachable!("the reader is of requests"),
+            Step::Frame(header, body) => match decode_request_shared(&header, body) {
+                Ok((request, place)) => Ok(Next::Request(Box::new(request), place)),
+                Err(FrameError::UnknownOp { id, op }) => {
+                    self.reader.skip_payload();
+                    Ok(Next::UnknownOp { id, op })
+                }
+                Err(error) => Err(error),
+            },
         }
     }
 
     /// Reads once from the socket.
     fn fill(&mut self, now: Time) -> io::Result<Fill> {
+        let (stream, beside) = (&self.stream, &mut self.beside);
+        let receive = |pieces: &mut [IoSliceMut<'_>]| stream.receive_beside(pieces, beside);
         let result = match &self.stage {
             Stage::Receiving {
                 request, buffer, ..
             } => {
                 let len = request.payload_len as usize;
                 let target = &mut lock_buffer(buffer)[..len];
-                self.reader.fill(&mut self.stream, target)
+                self.reader.fill(receive, target)
             }
-            Stage::NoBuffer | Stage::Head => self.reader.fill(&mut self.stream, &mut []),
+            Stage::NoBuffer | Stage::Head => self.reader.fill(receive, &mut []),
         };
         match result {
             Ok(None) => Ok(Fill::End),
             Ok(Some((count, room))) => {
                 self.heard = now;
                 // A read stops at descriptors, and behind the last bytes comes the end.
-                let more = count == room || self.hung_up || self.stream.ended_early();
+                let more = count == room || self.hung_up || self.beside.ended;
                 Ok(if more {
                     Fill::Some(count)
                 } else {
@@ -303,7 +334,7 @@ impl Session {
         now: Time,
     ) {
         self.heard = now;
-        self.reader.keep_payload(request.payload_len);
+        self.reader.keep_payload();
         self.stage = Stage::Receiving {
             request,
             slot,
@@ -325,7 +356,7 @@ impl Session {
 
     /// Maps what a client offers.
     fn memory_offered(&mut self, bytes: u64, wanted: bool) -> Result<Outcome, Status> {
-        let mapped = match self.stream.take_descriptor() {
+        let mapped = match self.beside.descriptor.take() {
             Some(fd) if wanted && self.memory.is_none() => SharedMemory::map(&fd, bytes),
             _ => Err(ErrorKind::Unsupported.into()),
         };
@@ -394,7 +425,7 @@ impl Session {
         sent: &mut Vec<SlotId>,
     ) -> io::Result<()> {
         let traffic = &mut sink.traffic;
-        let count = self.outbox.flush(&mut self.stream, sent, traffic)?;
+        let count = self.outbox.flush(&self.stream, sent, traffic)?;
         if count > 0 || self.outbox.is_empty() {
             self.spoke = sink.now;
         }
@@ -413,7 +444,7 @@ impl Session {
 
     /// Whether every reply is on its way.
     pub(super) fn is_flushed(&self) -> bool {
-        self.outbox.is_empty() && self.stream.link().is_none_or(|link| link.is_delivered())
+        self.outbox.is_empty() && self.stream.is_delivered()
     }
 
     /// Why this connection should end now, if it keeps others waiting: it takes no replies, it

@@ -1,19 +1,18 @@
 //! A shard: the epoll and the connections of one thread, and which of them have something to do.
 
+use super::outbox::Body;
 use super::session::{Session, Turn};
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
 use crate::adapters::traffic::{Published, Traffic};
 use crate::clock::Zero;
-use crate::reactor::mail::{Bell, Incoming, Outgoing};
-use crate::reactor::output::Body;
 use mio::event::Event;
-use mio::{Events, Poll, Token};
+use mio::{Events, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_forward::{ConnId, GOODBYE, NOT_JOINED, SESSION_OVER, SlotId};
-use tidegate_net::Spin;
+use tidegate_net::{Incoming, Outgoing, Poller, Waker};
 use tidegate_sched::Time;
 use tidegate_wire::Reply;
 use tracing::{debug, warn};
@@ -27,7 +26,7 @@ pub const SCAN_NS: u64 = 1_000_000_000;
 
 /// One thread's connections.
 pub struct Shard {
-    poll: Poll,
+    poller: Poller,
     pub(super) sessions: BTreeMap<ConnId, Session>,
     /// Those of them that are through libfabric.
     pub(super) links: BTreeSet<ConnId>,
@@ -38,7 +37,6 @@ pub struct Shard {
     /// Connections that have something to send.
     dirty: Vec<ConnId>,
     sent: Vec<SlotId>,
-    spin: Spin,
     flush_asked: bool,
     /// Its thread is to end.
     ended: bool,
@@ -48,16 +46,15 @@ pub struct Shard {
 
 impl Shard {
     /// No connection yet.
-    pub fn new(poll: Poll, policy: Arc<ConnectionPolicy>) -> Shard {
+    pub fn new(poller: Poller, policy: Arc<ConnectionPolicy>) -> Shard {
         Shard {
-            poll,
+            poller,
             sessions: BTreeMap::new(),
             links: BTreeSet::new(),
             ready: VecDeque::new(),
             resumed: VecDeque::new(),
             dirty: Vec::new(),
             sent: Vec::new(),
-            spin: Spin::default(),
             flush_asked: false,
             ended: false,
             sink: RequestSink {
@@ -69,12 +66,13 @@ impl Shard {
         }
     }
 
-    /// Waits for events or mail, for a moment awake. `bell` is what mail rings, if any can come.
+    /// Waits for events or messages, for a moment awake. `waker` is what other threads wake, if
+    /// there are any.
     pub fn wait(
         &mut self,
         events: &mut Events,
         timeout: Option<Duration>,
-        bell: Option<&Bell>,
+        waker: Option<&Waker>,
         has_mail: impl Fn() -> bool,
     ) -> io::Result<()> {
         let timeout = [timeout, self.look_at_links()].into_iter().flatten().min();
@@ -82,33 +80,24 @@ impl Shard {
             true => timeout,
             false => Some(Duration::ZERO),
         };
-        let poll = &mut self.poll;
-        let look = || {
-            // What is wrong, the wait will say.
-            let looked = poll.poll(events, Some(Duration::ZERO));
-            looked.is_ok() && !events.is_empty() || has_mail()
-        };
         // Looking is not counted: it takes the place of sleep.
         let wait = timeout.unwrap_or(Duration::MAX);
-        if !wait.is_zero() && self.spin.look(wait, look) {
+        if !wait.is_zero() && self.poller.look(events, wait, &has_mail) {
             return Ok(());
         }
         self.sink.traffic.waits += 1;
-        if let Some(bell) = bell {
-            bell.doze();
+        if let Some(waker) = waker {
+            waker.park();
         }
         let timeout = match has_mail() {
             true => Some(Duration::ZERO),
             false => timeout,
         };
-        let waited = self.poll.poll(events, timeout);
-        if let Some(bell) = bell {
-            bell.woke();
+        let slept = self.poller.sleep(events, timeout);
+        if let Some(waker) = waker {
+            waker.unpark();
         }
-        match waited {
-            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
+        slept
     }
 
     /// Whether it has no connection.
@@ -221,7 +210,7 @@ impl Shard {
         let id = session.id;
         session.begin(self.sink.now);
         let token = Token(CONNS + id.0 as usize);
-        if let Err(error) = session.stream.register(self.poll.registry(), token) {
+        if let Err(error) = session.stream.register(self.poller.registry(), token) {
             warn!(%error, "connection refused");
             return self.sink.messages.push(ToLoop::Closed(id));
         }
@@ -364,7 +353,7 @@ impl Shard {
             Some(reason) => warn!(peer = session.peer, reason, "session closed"),
             None => debug!(peer = session.peer, "connection ended"),
         }
-        session.stream.deregister(self.poll.registry());
+        session.stream.deregister(self.poller.registry());
         self.links.remove(&id);
         session.outbox.drop_all(&mut self.sent);
         if let Some(memory) = &mut session.rdma {
@@ -386,8 +375,8 @@ impl Shard {
 pub struct ShardThread {
     /// Without connections.
     pub shard: Shard,
-    /// Its bell.
-    pub bell: Arc<Bell>,
+    /// What ends its sleep.
+    pub waker: Arc<Waker>,
     /// From the forwarder's loop.
     pub incoming: Incoming<ToShard>,
     /// To it.
@@ -403,7 +392,7 @@ impl ShardThread {
     pub fn run(self) -> io::Result<()> {
         let ShardThread {
             mut shard,
-            bell,
+            waker,
             incoming,
             mut outgoing,
             published,
@@ -415,7 +404,7 @@ impl ShardThread {
         while !shard.ended {
             let timeout = (!shard.is_empty()).then_some(Duration::from_nanos(SCAN_NS));
             let has_mail = || incoming.is_any();
-            shard.wait(&mut events, timeout, Some(&bell), has_mail)?;
+            shard.wait(&mut events, timeout, Some(&waker), has_mail)?;
             shard.sink.now = zero.time();
             events.iter().for_each(|event| shard.note(event));
             shard.ended = incoming.is_ended();

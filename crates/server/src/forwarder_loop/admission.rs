@@ -10,8 +10,8 @@
 //! [`HANDED_MAX`]: crate::connections::HANDED_MAX
 
 use super::ForwarderLoop;
+use crate::connections::outbox::{Body, Payload};
 use crate::connections::{Came, ToShard};
-use crate::reactor::output::{Body, Payload};
 use crate::storage::{SharedMemory, SlotBuffer, Slots};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

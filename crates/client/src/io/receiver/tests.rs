@@ -1,16 +1,15 @@
 //! The receiver over a pair of sockets: frames come whole, in pieces and broken.
 
 use super::*;
-use rustix::fd::OwnedFd;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use tidegate_wire::{Entry, Extent, Handle, Lens, Op, Outcome};
 
-fn pair() -> (OwnedFd, UnixStream) {
+fn pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     ours.set_nonblocking(true)
         .expect("a socket can be non-blocking");
-    (OwnedFd::from(ours), theirs)
+    (ours, theirs)
 }
 
 fn reply(id: u64, outcome: Outcome, payload_len: u32) -> Reply {
@@ -76,12 +75,12 @@ fn encode(replies: &[(Reply, Vec<u8>)]) -> Vec<u8> {
 
 fn receive_all(portions: &[&[u8]], challenge_due: bool) -> Vec<Received> {
     let (ours, mut theirs) = pair();
-    let mut receiver = Receiver::new(challenge_due, None);
+    let mut receiver = Receiver::new(1 << 20, challenge_due, None);
     let mut received = Vec::new();
     for portion in portions {
         theirs.write_all(portion).expect("the socket takes it");
         while receiver
-            .receive(&ours, 1 << 20, &mut received)
+            .receive(|into| (&ours).read_vectored(into), &mut received)
             .expect("valid")
             == Progress::More
         {}
@@ -133,10 +132,10 @@ fn wrong_bytes_end_it() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         theirs.write_all(&bad).expect("the socket takes it");
-        let mut receiver = Receiver::new(false, None);
+        let mut receiver = Receiver::new(1 << 20, false, None);
         let mut received = Vec::new();
         let error = loop {
-            match receiver.receive(&ours, 1 << 20, &mut received) {
+            match receiver.receive(|into| (&ours).read_vectored(into), &mut received) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Drained | Progress::Empty) => panic!("byte {at} was not noticed"),
                 Err(error) => break error,
@@ -153,12 +152,12 @@ fn wrong_bytes_end_it() {
 #[test]
 fn the_end_of_the_stream_is_told() {
     let (ours, theirs) = pair();
-    let mut receiver = Receiver::new(false, None);
-    let progress = receiver.receive(&ours, 1 << 20, &mut Vec::new());
+    let mut receiver = Receiver::new(1 << 20, false, None);
+    let progress = receiver.receive(|into| (&ours).read_vectored(into), &mut Vec::new());
     assert_eq!(progress.expect("nothing there yet"), Progress::Empty);
     drop(theirs);
     let error = receiver
-        .receive(&ours, 1 << 20, &mut Vec::new())
+        .receive(|into| (&ours).read_vectored(into), &mut Vec::new())
         .expect_err("closed");
     assert!(matches!(error, ReceiveError::Closed));
 }

@@ -1,15 +1,19 @@
 //! Frames out of a stream of bytes: header, body, payload, in whatever pieces they come.
 //!
-//! Nothing waits in here: [`FrameReader::next`] uses what has come, [`FrameReader::fill`] reads
-//! once from the socket. Payload goes straight to where the caller wants it.
+//! The reader never waits: [`FrameReader::next`] uses what has come, [`FrameReader::fill`] reads
+//! once. Payload goes straight to where the caller wants it, except for the few kilobytes that came
+//! together with its head.
 
 use std::cell::Cell;
-use std::io::{self, IoSliceMut, Read};
-use tidegate_wire::Request;
-use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header, decode_request_shared};
+use std::io::{self, IoSliceMut};
+use tidegate_wire::Challenge;
+use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header};
 
-/// Bytes that are read ahead; small requests come several at a time.
-const AHEAD: usize = 16 * 1024;
+/// Bytes of requests that are read ahead; small ones come several at a time.
+const REQUESTS_AHEAD: usize = 16 * 1024;
+/// The same of replies: enough for a small read's whole reply, and little enough that copying the
+/// first bytes of a payload from there costs nothing.
+const REPLIES_AHEAD: usize = 8 * 1024;
 /// The same on a connection whose last payload was a large one: the next head and little more, so
 /// that the payload goes straight to its place. It takes no more calls.
 const AHEAD_OF_LARGE: usize = 256;
@@ -22,45 +26,41 @@ thread_local! {
 }
 
 /// What the bytes so far amount to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+#[derive(Debug)]
+pub enum Step<'a> {
     /// More bytes are needed.
     More,
-    /// Header and body of a request, and where in shared memory its payload lies. If it has payload
-    /// and it does not, say next whether to keep or discard it.
-    Request(Box<Request>, Option<u64>),
-    /// A sound frame of an unknown operation; its payload is discarded.
-    UnknownOp {
-        /// Id of the request.
-        id: u64,
-        /// Its op code.
-        op: u8,
-    },
-    /// The payload is complete.
+    /// The forwarder wants a proof of the secret.
+    Challenge(Challenge),
+    /// A header of the right direction, and its body. If it announces payload that is not in shared
+    /// memory, say next whether to keep or skip it.
+    Frame(Header, &'a [u8]),
+    /// The payload that was kept is complete.
     Payload,
 }
 
 enum State {
+    Challenge,
     Header,
     Body(Header),
-    /// Header and body are out; the payload has been neither kept nor discarded yet.
-    Undecided,
+    /// Header and body are out; what becomes of so much payload has not been said yet.
+    Undecided(usize),
     Payload {
         filled: usize,
         len: usize,
     },
-    Discard {
-        left: usize,
-        /// Whether the end is told, because a request waits for it.
-        told: bool,
-    },
+    /// So much payload is dropped.
+    Skip(usize),
 }
 
 /// Where in the stream of one connection we are.
 pub struct FrameReader {
+    /// Replies come, not requests.
+    replies: bool,
     payload_max: u32,
     state: State,
     ahead: Vec<u8>,
+    ahead_len: usize,
     start: usize,
     end: usize,
     /// The last payload that was kept was a large one.
@@ -70,12 +70,14 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// At the first byte of a stream.
-    pub fn new(payload_max: u32) -> FrameReader {
+    /// At the first byte of a stream of requests. Readers of one thread share a buffer.
+    pub fn of_requests(payload_max: u32) -> FrameReader {
         FrameReader {
+            replies: false,
             payload_max,
             state: State::Header,
             ahead: Vec::new(),
+            ahead_len: REQUESTS_AHEAD,
             start: 0,
             end: 0,
             large: false,
@@ -83,18 +85,42 @@ impl FrameReader {
         }
     }
 
+    /// At the first byte of a stream of replies, where a challenge comes first or not.
+    pub fn of_replies(payload_max: u32, challenged: bool) -> FrameReader {
+        FrameReader {
+            replies: true,
+            state: if challenged {
+                State::Challenge
+            } else {
+                State::Header
+            },
+            ahead: vec![0; REPLIES_AHEAD],
+            ahead_len: REPLIES_AHEAD,
+            ..FrameReader::of_requests(payload_max)
+        }
+    }
+
     /// Uses the bytes that have come. `target` is where the payload goes: as long as it is, or
     /// empty while there is none to be kept.
-    pub fn next(&mut self, target: &mut [u8]) -> Result<Step, FrameError> {
+    pub fn next(&mut self, target: &mut [u8]) -> Result<Step<'_>, FrameError> {
         loop {
             match &mut self.state {
+                State::Challenge => {
+                    let Some(challenge) = self.ahead[self.start..self.end].first_chunk() else {
+                        return Ok(Step::More);
+                    };
+                    let challenge: Challenge = *challenge;
+                    self.start += challenge.len();
+                    self.state = State::Header;
+                    return Ok(Step::Challenge(challenge));
+                }
                 State::Header => {
                     let Some(bytes) = self.ahead[self.start..self.end].first_chunk::<HEADER_LEN>()
                     else {
                         return Ok(Step::More);
                     };
                     let header = decode_header(bytes, self.payload_max)?;
-                    if header.reply {
+                    if header.reply != self.replies {
                         return Err(FrameError::Direction);
                     }
                     self.start += HEADER_LEN;
@@ -106,9 +132,17 @@ impl FrameReader {
                     if self.end - self.start < body_len {
                         return Ok(Step::More);
                     }
-                    return self.body_came(&header, body_len);
+                    let body = self.start..self.start + body_len;
+                    self.start = body.end;
+                    let payload = header.payload_len as usize;
+                    self.large &= payload > 0;
+                    self.state = match payload > 0 && !header.shared {
+                        true => State::Undecided(payload),
+                        false => State::Header,
+                    };
+                    return Ok(Step::Frame(header, &self.ahead[body]));
                 }
-                State::Undecided => return Ok(Step::More),
+                State::Undecided(_) => return Ok(Step::More),
                 State::Payload { filled, len } => {
                     assert_eq!(target.len(), *len, "the payload's place has its length");
                     let count = (*len - *filled).min(self.end - self.start);
@@ -122,46 +156,33 @@ impl FrameReader {
                     self.state = State::Header;
                     return Ok(Step::Payload);
                 }
-                State::Discard { left, told } => {
+                State::Skip(left) => {
                     let count = (*left).min(self.end - self.start);
                     *left -= count;
                     self.start += count;
                     if *left > 0 {
                         return Ok(Step::More);
                     }
-                    let told = *told;
                     self.state = State::Header;
-                    if told {
-                        return Ok(Step::Payload);
-                    }
                 }
             }
         }
     }
 
-    /// The payload of the request that was told last goes to the `target` of the calls to come.
-    pub fn keep_payload(&mut self, len: u32) {
-        assert!(
-            matches!(self.state, State::Undecided),
-            "only after a request with payload"
-        );
-        self.large = len >= LARGE;
-        self.state = State::Payload {
-            filled: 0,
-            len: len as usize,
+    /// The payload of the last frame goes to the `target` of the calls to come.
+    pub fn keep_payload(&mut self) {
+        let State::Undecided(len) = self.state else {
+            panic!("only after a frame with payload");
         };
+        self.large = len as u64 >= u64::from(LARGE);
+        self.state = State::Payload { filled: 0, len };
     }
 
-    /// The payload of the request that was told last is read and dropped; then [`Step::Payload`].
-    pub fn discard_payload(&mut self, len: u32) {
-        assert!(
-            matches!(self.state, State::Undecided),
-            "only after a request with payload"
-        );
-        self.state = State::Discard {
-            left: len as usize,
-            told: true,
-        };
+    /// The payload of the last frame, if there is one, is read and dropped.
+    pub fn skip_payload(&mut self) {
+        if let State::Undecided(left) = self.state {
+            self.state = State::Skip(left);
+        }
     }
 
     /// Whether a frame has begun and not ended.
@@ -169,11 +190,11 @@ impl FrameReader {
         !matches!(self.state, State::Header) || self.start < self.end
     }
 
-    /// Reads once from the socket: how many bytes came, of how many there was room for. None is the
-    /// end of the stream.
+    /// Calls `receive` once, which reads into the pieces in their order: how many bytes came, of
+    /// how many there was room for. None is the end of the stream.
     pub fn fill(
         &mut self,
-        stream: &mut impl Read,
+        receive: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
         target: &mut [u8],
     ) -> io::Result<Option<(usize, usize)>> {
         self.make_room();
@@ -181,9 +202,13 @@ impl FrameReader {
             State::Payload { filled, len } if self.start == self.end => {
                 let room = *len - *filled;
                 let rest = IoSliceMut::new(&mut target[*filled..]);
-                let ahead = if self.large { AHEAD_OF_LARGE } else { AHEAD };
+                let ahead = if self.large {
+                    AHEAD_OF_LARGE
+                } else {
+                    self.ahead_len
+                };
                 let mut pieces = [rest, IoSliceMut::new(&mut self.ahead[..ahead])];
-                let count = stream.read_vectored(&mut pieces)?;
+                let count = receive(&mut pieces)?;
                 *filled += count.min(room);
                 (count, room, ahead)
             }
@@ -194,50 +219,25 @@ impl FrameReader {
                     false => self.ahead.len(),
                 };
                 let room = &mut self.ahead[self.end..end];
-                (stream.read(room)?, 0, room.len())
+                let len = room.len();
+                (receive(&mut [IoSliceMut::new(room)])?, 0, len)
             }
         };
         self.end += count.saturating_sub(direct);
         Ok((count > 0).then_some((count, direct + ahead)))
     }
 
-    /// Nothing is read for now: the buffer, if nothing is left in it, is for others. Says how much
-    /// payload was copied out of it since the last call.
+    /// Nothing is read for now: the buffer, if nothing is left in it, is for others of this thread.
+    /// Says how much payload was copied out of it since the last call.
     pub fn rest(&mut self) -> u64 {
         if self.start == self.end && !self.ahead.is_empty() {
             (self.start, self.end) = (0, 0);
             let ahead = std::mem::take(&mut self.ahead);
-            if ahead.len() == AHEAD {
+            if ahead.len() == self.ahead_len {
                 SPARE.set(ahead);
             }
         }
         std::mem::take(&mut self.copied)
-    }
-
-    fn body_came(&mut self, header: &Header, body_len: usize) -> Result<Step, FrameError> {
-        let body = &self.ahead[self.start..][..body_len];
-        let decoded = decode_request_shared(header, body);
-        self.start += body_len;
-        let payload = header.payload_len as usize;
-        self.large &= payload > 0;
-        match decoded {
-            Ok((request, place)) => {
-                self.state = if payload > 0 && place.is_none() {
-                    State::Undecided
-                } else {
-                    State::Header
-                };
-                Ok(Step::Request(Box::new(request), place))
-            }
-            Err(FrameError::UnknownOp { id, op }) => {
-                self.state = State::Discard {
-                    left: payload,
-                    told: false,
-                };
-                Ok(Step::UnknownOp { id, op })
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Moves what is left to the front, and has room for the whole body that is due.
@@ -249,7 +249,7 @@ impl FrameReader {
         }
         if self.ahead.is_empty() {
             self.ahead = SPARE.take();
-            self.ahead.resize(AHEAD, 0);
+            self.ahead.resize(self.ahead_len, 0);
         }
         let due = match &self.state {
             State::Body(header) => header.body_len as usize,
@@ -257,8 +257,8 @@ impl FrameReader {
         };
         if due > self.ahead.len() {
             self.ahead.resize(due, 0);
-        } else if self.ahead.len() > AHEAD && self.end == 0 && due <= AHEAD {
-            self.ahead.truncate(AHEAD);
+        } else if self.ahead.len() > self.ahead_len && self.end == 0 && due <= self.ahead_len {
+            self.ahead.truncate(self.ahead_len);
             self.ahead.shrink_to_fit();
         }
     }
@@ -267,8 +267,8 @@ impl FrameReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_wire::frame::encode_request;
-    use tidegate_wire::{Extent, Handle, Hints, Op, Row};
+    use tidegate_wire::frame::{decode_request, encode_request};
+    use tidegate_wire::{Extent, Handle, Hints, Op, Request, Row};
 
     /// Gives the bytes in pieces of a fixed size.
     struct Pieces<'a> {
@@ -276,15 +276,8 @@ mod tests {
         size: usize,
     }
 
-    impl Read for Pieces<'_> {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            let count = self.size.min(into.len()).min(self.bytes.len());
-            into[..count].copy_from_slice(&self.bytes[..count]);
-            self.bytes = &self.bytes[count..];
-            Ok(count)
-        }
-
-        fn read_vectored(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    impl Pieces<'_> {
+        fn read(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
             let mut total = 0;
             for piece in pieces {
                 let count = (self.size - total).min(piece.len()).min(self.bytes.len());
@@ -351,36 +344,35 @@ mod tests {
                     bytes: &bytes,
                     size,
                 };
-                let mut reader = FrameReader::new(1 << 20);
+                let mut reader = FrameReader::of_requests(1 << 20);
                 let (mut target, mut seen, mut payloads) = (Vec::new(), Vec::new(), 0);
                 loop {
                     match reader.next(&mut target).expect("the frames are sound") {
                         Step::More => {
-                            let filled = reader.fill(&mut stream, &mut target);
+                            let filled = reader.fill(|pieces| stream.read(pieces), &mut target);
                             if filled.expect("no errors").is_none() {
                                 break;
                             }
                         }
-                        Step::Request(request, _) => {
+                        Step::Challenge(_) => panic!("there is none"),
+                        Step::Frame(header, body) => {
+                            let request = decode_request(&header, body).expect("it is sound");
                             if request.payload_len > 0 && keep {
                                 target = vec![0; request.payload_len as usize];
-                                reader.keep_payload(request.payload_len);
+                                reader.keep_payload();
                             } else if request.payload_len > 0 {
-                                reader.discard_payload(request.payload_len);
+                                reader.skip_payload();
                             }
-                            seen.push(*request);
+                            seen.push(request);
                         }
-                        Step::UnknownOp { .. } => panic!("all operations are known"),
                         Step::Payload => {
                             payloads += 1;
-                            if keep {
-                                assert_eq!(std::mem::take(&mut target), payload);
-                            }
+                            assert_eq!(std::mem::take(&mut target), payload);
                         }
                     }
                 }
                 assert_eq!(seen, frames);
-                assert_eq!(payloads, 1);
+                assert_eq!(payloads, i32::from(keep));
                 assert!(!reader.is_amid_frame());
             }
         }

@@ -1,60 +1,59 @@
-//! What one thread has for another: handed over once a pass, with one lock and at most one wake,
-//! whatever its number.
+//! What one thread has for another: messages are collected, and handed over once a pass with one
+//! lock and at most one wake, whatever their number.
 
-use mio::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Ends a thread's sleep, if it sleeps.
 ///
 /// `asleep` is only swapped, never stored: each swap sees what was done before the one before it.
-/// So where `ring` comes too early for a sleep, `doze` sees what was handed over before `ring`.
-pub struct Bell {
-    waker: Arc<Waker>,
+/// So where `wake` comes too early for a sleep, `park` sees what was handed over before `wake`.
+pub struct Waker {
+    waker: Arc<mio::Waker>,
     asleep: AtomicBool,
 }
 
-impl Bell {
+impl Waker {
     /// Of the thread whose poll has this waker.
-    pub fn new(waker: Arc<Waker>) -> Arc<Bell> {
-        Arc::new(Bell {
+    pub fn new(waker: Arc<mio::Waker>) -> Arc<Waker> {
+        Arc::new(Waker {
             waker,
             asleep: AtomicBool::new(false),
         })
     }
 
     /// Called after a hand-over.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         if self.asleep.swap(false, Ordering::AcqRel) {
             // The thread has ended when this fails.
             let _ = self.waker.wake();
         }
     }
 
-    /// The thread is about to sleep. It looks at its boxes once more before it does: what was
-    /// handed over before this did not ring.
-    pub fn doze(&self) {
+    /// The thread is about to sleep. It looks at its mailboxes once more before it does: who handed
+    /// over before this did not wake it.
+    pub fn park(&self) {
         self.asleep.swap(true, Ordering::AcqRel);
     }
 
     /// The thread sleeps no longer.
-    pub fn woke(&self) {
+    pub fn unpark(&self) {
         self.asleep.swap(false, Ordering::AcqRel);
     }
 }
 
 /// What has been handed over and not been taken. Bounded by what its writers may have under way.
-struct Letters<T> {
-    letters: Mutex<Vec<T>>,
+struct Messages<T> {
+    messages: Mutex<Vec<T>>,
     /// There are some, or the writer has ended.
     any: AtomicBool,
     ended: AtomicBool,
 }
 
-impl<T> Letters<T> {
+impl<T> Messages<T> {
     fn lock(&self) -> MutexGuard<'_, Vec<T>> {
         // Nothing panics while it is locked.
-        self.letters
+        self.messages
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -63,34 +62,34 @@ impl<T> Letters<T> {
 /// The writer's end: collects until it is told to hand over. Dropping it ends the reader's wait.
 pub struct Outgoing<T> {
     collected: Vec<T>,
-    shared: Arc<Letters<T>>,
-    bell: Arc<Bell>,
+    shared: Arc<Messages<T>>,
+    waker: Arc<Waker>,
 }
 
 /// The reader's end.
 pub struct Incoming<T> {
-    shared: Arc<Letters<T>>,
+    shared: Arc<Messages<T>>,
 }
 
-/// Both ends of a box; `bell` is the reader's.
-pub fn letter_box<T>(bell: Arc<Bell>) -> (Outgoing<T>, Incoming<T>) {
-    let shared = Arc::new(Letters {
-        letters: Mutex::new(Vec::new()),
+/// Both ends of a mailbox; `waker` is the reader's.
+pub fn mailbox<T>(waker: Arc<Waker>) -> (Outgoing<T>, Incoming<T>) {
+    let shared = Arc::new(Messages {
+        messages: Mutex::new(Vec::new()),
         any: AtomicBool::new(false),
         ended: AtomicBool::new(false),
     });
     let outgoing = Outgoing {
         collected: Vec::new(),
         shared: shared.clone(),
-        bell,
+        waker,
     };
     (outgoing, Incoming { shared })
 }
 
 impl<T> Outgoing<T> {
-    /// Adds a letter to those that are handed over next.
-    pub fn push(&mut self, letter: T) {
-        self.collected.push(letter);
+    /// Adds a message to those that are handed over next.
+    pub fn push(&mut self, message: T) {
+        self.collected.push(message);
     }
 
     /// Hands over what was collected.
@@ -98,22 +97,22 @@ impl<T> Outgoing<T> {
         if self.collected.is_empty() {
             return;
         }
-        let mut letters = self.shared.lock();
-        letters.append(&mut self.collected);
+        let mut messages = self.shared.lock();
+        messages.append(&mut self.collected);
         self.shared.any.store(true, Ordering::Release);
-        drop(letters);
-        self.bell.ring();
+        drop(messages);
+        self.waker.wake();
     }
 }
 
 impl<T> Drop for Outgoing<T> {
     fn drop(&mut self) {
         self.hand_over();
-        let letters = self.shared.lock();
+        let messages = self.shared.lock();
         self.shared.ended.store(true, Ordering::Release);
         self.shared.any.store(true, Ordering::Release);
-        drop(letters);
-        self.bell.ring();
+        drop(messages);
+        self.waker.wake();
     }
 }
 
@@ -128,17 +127,17 @@ impl<T> Incoming<T> {
         self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// Takes what was handed over. `into`, which must be empty, is the room of the next letters.
+    /// Takes what was handed over. `into`, which must be empty, is the room of the next messages.
     pub fn take(&self, into: &mut Vec<T>) {
         if !self.is_any() {
             return;
         }
-        assert!(into.is_empty(), "the letters before were read");
-        let mut letters = self.shared.lock();
+        assert!(into.is_empty(), "the messages before were read");
+        let mut messages = self.shared.lock();
         // What an ended writer has left is all there will be: `any` stays, so that nobody sleeps
         // before that is noticed.
         self.shared.any.store(self.is_ended(), Ordering::Release);
-        std::mem::swap(&mut *letters, into);
+        std::mem::swap(&mut *messages, into);
     }
 }
 
@@ -149,32 +148,32 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn letters_come_in_order_and_wake_who_sleeps() {
-        const LETTERS: u64 = 100_000;
+    fn messages_come_in_order_and_wake_who_sleeps() {
+        const MESSAGES: u64 = 100_000;
         let mut poll = Poll::new().expect("epoll");
-        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("eventfd"));
-        let bell = Bell::new(waker);
-        let (mut outgoing, incoming) = letter_box(bell.clone());
+        let waker = Arc::new(mio::Waker::new(poll.registry(), Token(0)).expect("eventfd"));
+        let waker = Waker::new(waker);
+        let (mut outgoing, incoming) = mailbox(waker.clone());
         let writer = std::thread::spawn(move || {
-            for number in 0..LETTERS {
+            for number in 0..MESSAGES {
                 outgoing.push(number);
                 if number % 7 == 0 {
                     outgoing.hand_over();
                 }
             }
         });
-        let (mut events, mut letters, mut next) = (Events::with_capacity(4), Vec::new(), 0);
-        while !incoming.is_ended() || next < LETTERS {
-            bell.doze();
+        let (mut events, mut messages, mut next) = (Events::with_capacity(4), Vec::new(), 0);
+        while !incoming.is_ended() || next < MESSAGES {
+            waker.park();
             if !incoming.is_any() {
                 // A wake that is lost would show: nothing else ends this.
                 poll.poll(&mut events, Some(Duration::from_secs(20)))
                     .expect("epoll");
                 assert!(incoming.is_any() || !events.is_empty(), "a lost wake");
             }
-            bell.woke();
-            incoming.take(&mut letters);
-            for number in letters.drain(..) {
+            waker.unpark();
+            incoming.take(&mut messages);
+            for number in messages.drain(..) {
                 assert_eq!(number, next);
                 next += 1;
             }

@@ -7,9 +7,10 @@ use crate::storage::{SharedMemory, SlotBuffer};
 use std::array;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, ErrorKind, IoSlice};
 use std::sync::{Arc, MutexGuard};
 use tidegate_forward::SlotId;
+use tidegate_net::Stream;
 
 /// Most replies of one gather write.
 const REPLIES_MAX: usize = 16;
@@ -25,14 +26,26 @@ thread_local! {
 const WAITING_MAX: usize = 8192;
 
 /// Where replies go.
-pub trait Sink: Write {
-    /// As [`Write::write_vectored`], with pages to follow at once.
-    fn write_ahead(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_vectored(pieces)
-    }
+pub trait Sink {
+    /// Sends what there is room for. `more`: pages follow at once.
+    fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
 
     /// Sends at most `len` bytes of the pages.
-    fn send_pages(&mut self, pages: &mut Pages, len: usize) -> io::Result<usize>;
+    fn send_pages(&self, pages: &mut Pages, len: usize) -> io::Result<usize>;
+}
+
+impl Sink for Stream {
+    fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        Stream::send(self, pieces, more, None)
+    }
+
+    fn send_pages(&self, pages: &mut Pages, len: usize) -> io::Result<usize> {
+        match self.is_linked() {
+            // Its reads are never answered with pages.
+            true => Err(ErrorKind::Unsupported.into()),
+            false => pages.send(self, len),
+        }
+    }
 }
 
 /// Bytes to send, in order. Bounded by [`Outbox::is_full`], and by what one pass brings.
@@ -96,7 +109,7 @@ impl Outbox {
     /// many bytes went out.
     pub fn flush(
         &mut self,
-        stream: &mut impl Sink,
+        stream: &impl Sink,
         sent: &mut Vec<SlotId>,
         traffic: &mut Traffic,
     ) -> io::Result<usize> {
@@ -151,7 +164,7 @@ impl Outbox {
         lock_buffer(&payload.buffer).pages().map(|_| left)
     }
 
-    fn send_pages(&self, stream: &mut impl Sink, left: usize) -> io::Result<usize> {
+    fn send_pages(&self, stream: &impl Sink, left: usize) -> io::Result<usize> {
         let payload = self.queue.front().and_then(|first| first.payload.as_ref());
         let mut memory = payload.map(|payload| lock_buffer(&payload.buffer));
         match memory.as_mut().and_then(|memory| memory.pages()) {
@@ -161,7 +174,7 @@ impl Outbox {
     }
 
     /// Sends heads and bytes, up to the first payload that is pages.
-    fn write_once(&self, stream: &mut impl Sink) -> io::Result<usize> {
+    fn write_once(&self, stream: &impl Sink) -> io::Result<usize> {
         let mut guards: [Option<MutexGuard<'_, Memory>>; REPLIES_MAX] = array::from_fn(|_| None);
         let mut replies = 0;
         let mut pages = false;
@@ -192,10 +205,7 @@ impl Outbox {
             }
             skip = 0;
         }
-        match pages {
-            true => stream.write_ahead(&pieces[..count]),
-            false => stream.write_vectored(&pieces[..count]),
-        }
+        stream.send(&pieces[..count], pages)
     }
 
     fn advance(&mut self, count: usize, sent: &mut Vec<SlotId>) {
@@ -221,22 +231,19 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::storage::Slots;
+    use std::cell::Cell;
 
     /// Takes a fixed number of bytes at each call, then would block for one call.
     struct Slow {
-        taken: Vec<u8>,
+        taken: RefCell<Vec<u8>>,
         size: usize,
-        blocked: bool,
+        blocked: Cell<bool>,
     }
 
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.write_vectored(&[IoSlice::new(bytes)])
-        }
-
-        fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-            self.blocked = !self.blocked;
-            if self.blocked {
+    impl Sink for Slow {
+        fn send(&self, pieces: &[IoSlice<'_>], _: bool) -> io::Result<usize> {
+            self.blocked.set(!self.blocked.get());
+            if self.blocked.get() {
                 return Err(ErrorKind::WouldBlock.into());
             }
             let all: Vec<u8> = pieces
@@ -244,17 +251,11 @@ mod tests {
                 .flat_map(|piece| piece.iter().copied())
                 .collect();
             let count = self.size.min(all.len());
-            self.taken.extend_from_slice(&all[..count]);
+            self.taken.borrow_mut().extend_from_slice(&all[..count]);
             Ok(count)
         }
 
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Sink for Slow {
-        fn send_pages(&mut self, _: &mut Pages, _: usize) -> io::Result<usize> {
+        fn send_pages(&self, _: &mut Pages, _: usize) -> io::Result<usize> {
             unreachable!("there are none")
         }
     }
@@ -280,18 +281,18 @@ mod tests {
                 }
                 outbox.push(|into| into.extend_from_slice(&head), payload);
             }
-            let mut stream = Slow {
-                taken: Vec::new(),
+            let stream = Slow {
+                taken: RefCell::default(),
                 size,
-                blocked: false,
+                blocked: Cell::new(false),
             };
             let (mut sent, mut traffic) = (Vec::new(), Traffic::default());
             while !outbox.is_empty() {
                 outbox
-                    .flush(&mut stream, &mut sent, &mut traffic)
+                    .flush(&stream, &mut sent, &mut traffic)
                     .expect("it only blocks");
             }
-            assert_eq!(stream.taken, expected);
+            assert_eq!(*stream.taken.borrow(), expected);
             assert_eq!(traffic.sent_bytes, expected.len() as u64);
             assert_eq!(sent, (0..40).step_by(2).map(SlotId).collect::<Vec<_>>());
         }

@@ -1,0 +1,189 @@
+//! Sockets that forwarders listen on, and who is at the other end of what they accept.
+
+use crate::address::{Address, Place};
+use crate::stream::Stream;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::io::ioctl_fionbio;
+use rustix::net::{self, SocketFlags, sockopt};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use tidegate_fabric::Domain;
+
+/// Connections that may wait to be accepted.
+const CONNECTING_MAX: i32 = 16_384;
+
+/// An address that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {error}; {advice}")]
+pub struct ListenError {
+    /// The address.
+    pub address: Address,
+    /// Why.
+    pub error: io::Error,
+    /// What to do.
+    pub advice: String,
+}
+
+/// Who made a connection.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// User and group of the process, on a Unix socket.
+    pub credentials: Option<(u32, u32)>,
+    /// For logs: "unix:pid 17" or "tcp:10.0.0.7:4000".
+    pub address: String,
+}
+
+/// A bound socket.
+pub struct Listener {
+    socket: OwnedFd,
+    address: Address,
+}
+
+impl Listener {
+    /// Binds an address. A Unix socket that nobody listens on any more is replaced.
+    pub fn bind(address: &Address) -> Result<Listener, ListenError> {
+        Listener::try_bind(address).map_err(|error| ListenError {
+            address: address.clone(),
+            advice: advice(&error, &address.place),
+            error,
+        })
+    }
+
+    fn try_bind(address: &Address) -> io::Result<Listener> {
+        let provider = address.provider;
+        let (socket, place) = match &address.place {
+            Place::Tcp(host_port) => {
+                let socket = TcpListener::bind(host_port)?;
+                let bound = socket.local_addr()?;
+                let local = Some(bound.ip()).filter(|local| !local.is_unspecified());
+                if let Some(provider) = provider {
+                    // Now rather than when the first client comes.
+                    Domain::shared(provider, local).map_err(io::Error::other)?;
+                }
+                (OwnedFd::from(socket), Place::Tcp(bound.to_string()))
+            }
+            Place::Unix(path) => {
+                if let Some(provider) = provider {
+                    Domain::shared(provider, None).map_err(io::Error::other)?;
+                }
+                remove_stale(path)?;
+                let socket = UnixListener::bind(path)?;
+                // A user's forwarder serves that user; root's serves all, who prove who they are.
+                let root = rustix::process::geteuid().is_root();
+                let mode = if root { 0o666 } else { 0o600 };
+                std::fs::set_permissions(path, PermissionsExt::from_mode(mode))?;
+                (OwnedFd::from(socket), address.place.clone())
+            }
+        };
+        ioctl_fionbio(&socket, true)?;
+        lengthen_queue(&socket);
+        let address = Address { provider, place };
+        Ok(Listener { socket, address })
+    }
+
+    /// Where it listens; a port 0 has become the one that was given.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Reports new connections under `token`.
+    pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        let fd = self.socket.as_raw_fd();
+        registry.register(&mut SourceFd(&fd), token, Interest::READABLE)
+    }
+
+    /// The next connection and who made it. `WouldBlock`: there is none now; `ConnectionAborted`:
+    /// that one could not be had, others may.
+    pub fn accept(&self) -> io::Result<(Stream, Origin)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, from) = net::acceptfrom_with(&self.socket, flags)?;
+        let transport = match (self.address.provider, &self.address.place) {
+            (Some(provider), _) => format!("fabric:{}", provider.name()),
+            (None, Place::Tcp(_)) => "tcp".to_string(),
+            (None, Place::Unix(_)) => "unix".to_string(),
+        };
+        let origin = match from.and_then(|from| SocketAddr::try_from(from).ok()) {
+            Some(from) => {
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                Origin {
+                    credentials: None,
+                    address: format!("{transport}:{from}"),
+                }
+            }
+            None => {
+                let who = sockopt::socket_peercred(&socket)?;
+                Origin {
+                    credentials: Some((who.uid.as_raw(), who.gid.as_raw())),
+                    address: format!("{transport}:pid {}", who.pid.as_raw_nonzero()),
+                }
+            }
+        };
+        let stream = Stream::new(socket, self.address.provider);
+        stream.connected().map_err(|error| {
+            // It concerns this connection alone.
+            tracing::warn!(%error, "connection refused");
+            io::Error::from(ErrorKind::ConnectionAborted)
+        })?;
+        Ok((stream, origin))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Place::Unix(path) = &self.address.place {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Lets many connect at once, as they do when a forwarder starts again: the library's queue has 128
+/// places, and a client that finds it full tries again after a second. The kernel cuts it to its
+/// own limit (`net.core.somaxconn`).
+fn lengthen_queue(socket: impl AsFd) {
+    // The shorter queue serves as well, only more slowly.
+    let _ = net::listen(socket, CONNECTING_MAX);
+}
+
+/// Removes a socket file that nobody listens on; anything else stays and the bind says so.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {}
+        _ => return Ok(()),
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+fn advice(error: &io::Error, place: &Place) -> String {
+    let parent = |path: &PathBuf| path.parent().map(Path::to_path_buf).unwrap_or_default();
+    match (error.kind(), place) {
+        (ErrorKind::AddrInUse, Place::Unix(path)) if !is_socket(path) => {
+            "there is a file of that name that is no socket; move it away".to_string()
+        }
+        (ErrorKind::AddrInUse, _) => {
+            "another process listens there; stop it or choose another address".to_string()
+        }
+        (ErrorKind::NotFound, Place::Unix(path)) => {
+            format!("create the directory {} first", parent(path).display())
+        }
+        (ErrorKind::PermissionDenied, Place::Unix(path)) => {
+            format!(
+                "choose a directory that you may write to, not {}",
+                parent(path).display()
+            )
+        }
+        (ErrorKind::PermissionDenied, _) => "choose a port above 1023".to_string(),
+        _ => "choose another address in listen".to_string(),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
