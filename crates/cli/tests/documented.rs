@@ -263,3 +263,55 @@ fn the_paths_of_the_documents_exist() {
     }
     assert!(missing.is_empty(), "no such files: {}", missing.join(", "));
 }
+
+/// The most terms that a reader can keep in mind.
+const TERMS_MAX: usize = 40;
+
+#[test]
+fn the_glossary_is_short_and_of_words_in_use() {
+    let glossary = read("docs/glossary.md");
+    let lines = glossary.lines().filter(|line| line.starts_with("| "));
+    let terms: Vec<_> = lines
+        .filter_map(|line| line.split('|').nth(1))
+        .map(str::trim)
+        .filter(|term| *term != "term")
+        .collect();
+    assert!(
+        (1..=TERMS_MAX).contains(&terms.len()),
+        "{} terms in docs/glossary.md, at most {TERMS_MAX} are wanted",
+        terms.len()
+    );
+    let once: BTreeSet<_> = terms.iter().collect();
+    assert_eq!(once.len(), terms.len(), "a term stands there twice");
+    let text = texts(&root()).to_lowercase();
+    let unused: Vec<_> = terms
+        .iter()
+        .filter(|term| !text.contains(&term.to_lowercase()))
+        .collect();
+    assert!(
+        unused.is_empty(),
+        "docs/glossary.md: neither code nor documents use {unused:?}"
+    );
+}
+
+/// All documents but the glossary, and all code of the crates.
+fn texts(root: &Path) -> String {
+    let mut text = String::new();
+    let mut folders = vec![root.join("crates"), root.join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the repository is readable") {
+            let path = entry.expect("it is readable").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let kept = path
+                .extension()
+                .is_some_and(|kind| kind == "rs" || kind == "md");
+            if kept && !path.ends_with("glossary.md") {
+                text.push_str(&std::fs::read_to_string(&path).expect("it is text"));
+            }
+        }
+    }
+    text
+}
