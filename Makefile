@@ -3,9 +3,6 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 PREFIX ?= /usr/local
 
-# What is built for users: the command, the laboratory, and what is loaded into programs.
-RELEASE := cargo build --release -p tidegate-cli -p tidegate-lab -p tidegate-preload
-
 # The MPI shim, for the families of MPI that have a compiler here.
 MPI := $(MAKE) --no-print-directory -C mpi CARGO_TARGET_DIR=$(abspath $(TARGET))
 
@@ -15,8 +12,7 @@ help: ## list the commands
 
 demo: ## two competing jobs, in arrival order and then coordinated (some minutes)
 	@tools/need demo
-	$(RELEASE)
-	@$(MPI)
+	@$(MAKE) --no-print-directory build
 	@tools/demo
 
 check: ## format, lints and unit tests, in under 3 minutes
@@ -34,17 +30,16 @@ test-long: ## 5,000 seeds of the fault test, the long runs of every end-to-end s
 
 bench: ## write the tables of docs/performance.md and docs/overlap.md from this machine
 	@tools/need demo
-	$(RELEASE)
-	@$(MPI)
+	@$(MAKE) --no-print-directory build
 	$(TARGET)/release/tidegate bench performance --write docs/performance.md
 	$(TARGET)/release/tidegate bench overlap --write docs/overlap.md
 
-figures: ## write docs/figures.md: all scenarios beside their papers
-	$(RELEASE)
+figures: build ## write docs/figures.md: all scenarios beside their papers
 	$(TARGET)/release/tidegate report --all --markdown docs/figures.md
 
 build: ## the release build of `tidegate`, of `tidegate-lab` and of what is loaded into programs
-	$(RELEASE)
+	cargo build --release -p tidegate-cli -p tidegate-lab -p tidegate-preload
+	@tools/strip $(addprefix $(TARGET)/release/,tidegate tidegate-lab libtidegate_preload.so)
 	@$(MPI)
 
 mpi:
