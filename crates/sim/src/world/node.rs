@@ -3,6 +3,7 @@
 use super::fabric::LinkId;
 use super::program::Access;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use tidegate_client::Collective;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output, Served};
 use tidegate_client::{Bytes, Errno};
@@ -12,8 +13,8 @@ use tidegate_wire::{Handle, Op, Pipeline, Pipelining};
 /// Most bytes of one call.
 pub const CALL_BYTES_MAX: u64 = 64 << 20;
 
-/// What is written; nobody looks at it.
-static ZEROS: [u8; CALL_BYTES_MAX as usize] = [0; CALL_BYTES_MAX as usize];
+/// What is written. Nobody looks at it, so the kernel never gives it memory.
+static ZEROS: LazyLock<&[u8]> = LazyLock::new(|| vec![0; CALL_BYTES_MAX as usize].leak());
 
 /// A call without an answer.
 #[derive(Clone, Copy, Debug)]
