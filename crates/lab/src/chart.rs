@@ -4,6 +4,11 @@
 //! Series differ by colour, marker, dash and hatching, so a figure can be read in grey; values that
 //! a paper reports are hollow markers. Colours follow the reader's choice of light or dark. The
 //! same figure gives the same bytes on every machine.
+//!
+//! The crate plotters (0.3.7) would lose that. It spreads logarithmic axes with `ln` and chooses
+//! round numbers with `log` and `powf`, whose last digit Rust leaves to the mathematical library of
+//! each machine, so that a number beside an axis can come and go. Its SVG has fixed colours, and
+//! neither hatching nor classes for a style of light and dark.
 
 mod bars;
 mod legend;
