@@ -21,6 +21,7 @@
 
 pub mod efficiency;
 pub mod fairness;
+mod name;
 pub mod operations;
 pub mod promises;
 pub mod quantiles;
@@ -29,6 +30,7 @@ pub mod windows;
 
 pub use efficiency::{Progress, dilation, sys_efficiency};
 pub use fairness::{Lag, jain};
+pub use name::Metric;
 pub use operations::{Application, Operation, Run};
 pub use promises::{Promised, Promises};
 pub use quantiles::Quantiles;

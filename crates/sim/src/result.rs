@@ -2,14 +2,13 @@
 
 mod claims;
 mod measure;
-mod metric;
 mod number;
 mod requests;
 mod timeline;
 
+pub use crate::metrics::Metric;
 pub use claims::Verdict;
 pub use measure::{Given, GivenApplication, PointResult, measure};
-pub use metric::Metric;
 pub use timeline::{ApplicationTimeline, Timeline};
 
 use crate::scenario::Scenario;

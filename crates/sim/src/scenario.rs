@@ -16,13 +16,13 @@ pub use machine::Machine;
 pub use policies::{Policy, Training};
 pub use source::ScenarioError;
 
-use crate::result::Metric;
+use crate::metrics::Metric;
 use crate::units::Duration;
 use keys::MACHINE as MACHINE_KEYS;
-use machine::{section, tables};
+use machine::section;
 use policies::policies;
 use serde::{Deserialize, Serialize};
-use source::Source;
+use source::{Source, tables};
 use std::path::Path;
 
 /// Most seeds of a point.

@@ -3,7 +3,7 @@
 use super::policies::Policy;
 use super::source::{ScenarioError, Source};
 use super::{Claim, FigureOptions, PointEntry, Scenario, Series, SeriesEntry};
-use crate::result::Metric;
+use crate::metrics::Metric;
 
 /// Why there must be a `[figure]`.
 pub(super) const NO_FIGURE: &str =

@@ -1,7 +1,6 @@
 //! `[[application]]`: how many programs there are, where they run, and what they do.
 
-use super::machine::tables;
-use super::source::{ScenarioError, Source};
+use super::source::{ScenarioError, Source, tables};
 use crate::replay::Replay;
 use crate::rng::Rng;
 use crate::units::Duration;

@@ -3,7 +3,7 @@
 use super::load::{Group, Load, groups};
 use super::policies::{Policy, Training};
 use super::shares::shares;
-use super::source::{ScenarioError, Source};
+use super::source::{ScenarioError, Source, tables};
 use crate::cost;
 use crate::rng::Rng;
 use crate::units::{Bytes, Duration};
@@ -413,22 +413,4 @@ fn faults(
         });
     }
     Ok(faults)
-}
-
-/// Takes an array of tables out of a table; none if it is not there.
-pub(super) fn tables(
-    source: &Source,
-    table: &mut toml::Table,
-    key: &str,
-) -> Result<Vec<toml::Table>, ScenarioError> {
-    let items = match table.remove(key) {
-        None => return Ok(Vec::new()),
-        Some(toml::Value::Array(items)) => items,
-        Some(_) => return Err(source.wrong(key, format!("write it as [[{key}]]"))),
-    };
-    let tables = items.into_iter().map(|item| match item {
-        toml::Value::Table(table) => Ok(table),
-        _ => Err(source.wrong(key, format!("write it as [[{key}]]"))),
-    });
-    tables.collect()
 }

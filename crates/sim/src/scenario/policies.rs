@@ -1,7 +1,6 @@
 //! The policies of a scenario, by name or as tables with options.
 
-use super::machine::tables;
-use super::source::{ScenarioError, Source};
+use super::source::{ScenarioError, Source, tables};
 use std::sync::Arc;
 use tidegate_sched::{OptionValue, Options, Prediction, Scheduler};
 

@@ -2,8 +2,7 @@
 //! `[[group]]`.
 
 use super::load::{Group as Programs, Load};
-use super::machine::tables;
-use super::source::{ScenarioError, Source};
+use super::source::{ScenarioError, Source, tables};
 use crate::units::Duration;
 use serde::Deserialize;
 use tidegate_sched::{AppId, AppShare, Latency, Options, Rate, Scheduler, Share, Shares};

@@ -210,6 +210,24 @@ pub(super) fn set(table: &mut toml::Table, key: &str, value: &toml::Value) -> Re
     }
 }
 
+/// Takes an array of tables out of a table; none if it is not there.
+pub(super) fn tables(
+    source: &Source,
+    table: &mut toml::Table,
+    key: &str,
+) -> Result<Vec<toml::Table>, ScenarioError> {
+    let items = match table.remove(key) {
+        None => return Ok(Vec::new()),
+        Some(toml::Value::Array(items)) => items,
+        Some(_) => return Err(source.wrong(key, format!("write it as [[{key}]]"))),
+    };
+    let tables = items.into_iter().map(|item| match item {
+        toml::Value::Table(table) => Ok(table),
+        _ => Err(source.wrong(key, format!("write it as [[{key}]]"))),
+    });
+    tables.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
