@@ -21,6 +21,7 @@ pub mod statistics;
 mod tracing;
 pub mod workplace;
 
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_cli::fail::Fail;
@@ -117,6 +118,44 @@ pub struct Common {
     /// A shorter run that shows that everything works; its figures mean nothing
     #[arg(long)]
     quick: bool,
+    /// Exit with 1 if a claim does not hold
+    #[arg(long)]
+    check: bool,
+}
+
+impl Common {
+    /// Prints what was measured, and which claims hold; tells whether the command is good.
+    fn conclude(
+        &self,
+        claims: &[Claim],
+        json: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> ExitCode {
+        if self.json {
+            let mut found = json();
+            found["claims"] = claims_json(claims);
+            println!("{found}");
+        } else {
+            print!("{}", text());
+        }
+        self.judge(claims)
+    }
+
+    /// Says which claims hold; with --check the exit code tells whether all do.
+    fn judge(&self, claims: &[Claim]) -> ExitCode {
+        for claim in claims.iter().filter(|_| !self.json) {
+            let verdict = if claim.holds {
+                "holds"
+            } else {
+                "DOES NOT HOLD"
+            };
+            println!("{verdict:<13}  {}", claim.text);
+        }
+        match self.check && claims.iter().any(|claim| !claim.holds) {
+            true => ExitCode::FAILURE,
+            false => ExitCode::SUCCESS,
+        }
+    }
 }
 
 /// A claim about what was measured.
@@ -132,27 +171,8 @@ impl Claim {
     }
 }
 
-/// Says which claims hold; with `check` the exit code tells whether all do.
-fn judge(claims: &[Claim], check: bool, json: bool) -> ExitCode {
-    for claim in claims.iter().filter(|_| !json) {
-        println!(
-            "{}  {}",
-            if claim.holds {
-                "holds       "
-            } else {
-                "DOES NOT HOLD"
-            },
-            claim.text
-        );
-    }
-    match check && claims.iter().any(|claim| !claim.holds) {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    }
-}
-
 /// Claims for `--json`.
-fn claims_json(claims: &[Claim]) -> serde_json::Value {
-    let one = |claim: &Claim| serde_json::json!({ "claim": claim.text, "holds": claim.holds });
+fn claims_json(claims: &[Claim]) -> Value {
+    let one = |claim: &Claim| json!({ "claim": claim.text, "holds": claim.holds });
     claims.iter().map(one).collect()
 }

@@ -4,7 +4,7 @@
 use super::cluster::{Cluster, Shape, at};
 use super::statistics::{change_percent, largest, median, smallest};
 use super::workplace::Workplace;
-use super::{Claim, Common, claims_json, judge};
+use super::{Claim, Common};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
@@ -70,9 +70,6 @@ pub struct Agios {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -121,11 +118,9 @@ impl Agios {
             true => Vec::new(),
             false => claims(&rounds),
         };
-        match self.common.json {
-            true => println!("{}", self.json(&rounds, &claims)),
-            false => print!("{}", self.text(&rounds)),
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(self
+            .common
+            .conclude(&claims, || self.json(&rounds), || self.text(&rounds)))
     }
 
     fn file_bytes(&self) -> u64 {
@@ -241,7 +236,7 @@ impl Agios {
         )
     }
 
-    fn json(&self, rounds: &[Vec<Round>; 3], claims: &[Claim]) -> serde_json::Value {
+    fn json(&self, rounds: &[Vec<Round>; 3]) -> serde_json::Value {
         let one = |((name, _), rounds): (&(&str, &str), &Vec<Round>)| {
             json!({
                 "policy": name,
@@ -260,7 +255,6 @@ impl Agios {
             "repetitions": self.repetitions,
             "direction": if self.read { "read" } else { "write" },
             "policies": policies,
-            "claims": claims_json(claims),
         })
     }
 }

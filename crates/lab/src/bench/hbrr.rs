@@ -9,7 +9,7 @@ mod turn;
 use super::cluster::{Cluster, Shape};
 use super::statistics::median;
 use super::workplace::Workplace;
-use super::{Claim, Common, judge};
+use super::{Claim, Common};
 use load::{Content, Load, RECORD};
 use rustix::stdio::stderr;
 use std::io::Write;
@@ -64,9 +64,6 @@ pub struct Hbrr {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -163,11 +160,11 @@ impl Hbrr {
         }
         self.clear_progress();
         let claims = self.claims(&rows);
-        match self.common.json {
-            true => println!("{}", report::json(&self, &rows, &claims)),
-            false => print!("{}", report::text(&self, &rows)),
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(self.common.conclude(
+            &claims,
+            || report::json(&self, &rows),
+            || report::text(&self, &rows),
+        ))
     }
 
     /// What is run with so many forwarders: as much for each disk, whatever their number, but for
@@ -313,8 +310,8 @@ mod tests {
             records: 1,
             part: Vec::new(),
             repetitions: 1,
-            check: true,
             common: Common {
+                check: true,
                 dir: std::env::temp_dir(),
                 json: false,
                 quick,

@@ -5,9 +5,9 @@ mod jobs;
 mod mpi;
 mod report;
 
+use super::Common;
 use super::cluster::{Cluster, Shape, no_fuse};
 use super::workplace::Workplace;
-use super::{Common, claims_json, judge};
 use jobs::{Job, Setting};
 use mpi::Mpi;
 use report::Report;
@@ -85,9 +85,6 @@ pub struct Liu {
     /// The MPI to compile and run with: mpich or openmpi; without it, the first that is there
     #[arg(long, value_name = "NAME", value_parser = ["mpich", "openmpi"])]
     mpi: Option<String>,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -155,18 +152,10 @@ impl Liu {
                 "shuffle_ms": self.shuffle_ms(),
                 "aligned": !self.unaligned,
                 "measured": report.json(),
-                "claims": claims_json(&claims),
             })
         };
-        match self.common.json {
-            true => println!("{}", json()),
-            false => print!(
-                "{}{}",
-                self.heading(mpi, repetitions, queries),
-                report.text()
-            ),
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        let text = || self.heading(mpi, repetitions, queries) + &report.text();
+        Ok(self.common.conclude(&claims, json, text))
     }
 
     /// Sections of the configuration of forwarder `index`.

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, Shape};
 use super::workplace::Workplace;
-use super::{Claim, Common, claims_json, judge};
+use super::{Claim, Common};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Barrier;
@@ -45,9 +45,6 @@ pub struct Memory {
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     pool_mib: u32,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -97,11 +94,9 @@ impl Memory {
         }
         let peaks = [written.0, read.0];
         let claims = self.claims(&peaks);
-        match self.common.json {
-            true => println!("{}", self.json(&peaks, &claims)),
-            false => print!("{}", self.text(&peaks)),
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(self
+            .common
+            .conclude(&claims, || self.json(&peaks), || self.text(&peaks)))
     }
 
     fn claims(&self, peaks: &[Peak; 2]) -> Vec<Claim> {
@@ -154,7 +149,7 @@ impl Memory {
         )
     }
 
-    fn json(&self, peaks: &[Peak; 2], claims: &[Claim]) -> serde_json::Value {
+    fn json(&self, peaks: &[Peak; 2]) -> serde_json::Value {
         let one = |peak: &Peak, bytes: u64| {
             json!({
                 "asked_for_bytes": bytes,
@@ -170,7 +165,6 @@ impl Memory {
             "pool_bytes_max": u64::from(self.pool_mib) * MIB,
             "write": one(&peaks[0], written),
             "read": one(&peaks[1], read),
-            "claims": claims_json(claims),
         })
     }
 }
@@ -242,8 +236,8 @@ mod tests {
             clients: 4,
             mib: 64,
             pool_mib: 64,
-            check: true,
             common: Common {
+                check: true,
                 dir: "/tmp".into(),
                 json: false,
                 quick: false,

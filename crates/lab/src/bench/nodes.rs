@@ -9,7 +9,7 @@ mod report;
 
 use super::statistics::median;
 use super::workplace::Workplace;
-use super::{Claim, Common, judge};
+use super::{Claim, Common};
 use fleet::{Completed, Fleet};
 use policies::{Policies, moved};
 pub use program::Process;
@@ -46,7 +46,8 @@ use tidegate_server::config::parse_bytes;
 ///
 /// To cover all forwarders with each request, make it a multiple of stripe and forwarders. Depth:
 /// requests that a forwarder has at the back end at once; the fewer, the more its policy decides,
-/// and the less the back end can do by itself.
+/// and the less the back end can do by itself. Claimed is that the run was a valid one; which way
+/// is the best is not judged.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Nodes {
     /// What runs a command on a compute node, such as "ssh cn1"; once for each node; without it
@@ -104,9 +105,6 @@ pub struct Nodes {
     /// Also write a page of documentation
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Exit with 1 if the run was not a valid one; which way is the best is not judged
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -212,7 +210,7 @@ impl Nodes {
             wrote.map_err(super::cluster::at(file))?;
         }
         let claims: Vec<Claim> = reports.into_iter().flat_map(|one| one.claims).collect();
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(self.common.judge(&claims))
     }
 
     fn text(&self, reports: &[Report]) -> String {

@@ -7,7 +7,7 @@ mod scan;
 use super::cluster::at;
 use super::performance::Machine;
 use super::statistics::median;
-use super::{Claim, Common, claims_json, judge, processor};
+use super::{Claim, Common, processor};
 use load::{Load, Offsets, Side};
 use scan::Scan;
 use serde_json::json;
@@ -44,9 +44,6 @@ pub struct Overlap {
     /// Also write a page of documentation
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -79,14 +76,15 @@ impl Overlap {
         }
         let claims = self.claims(&rows);
         let machine = Machine::find(&self.common.dir);
-        match self.common.json {
-            true => println!("{}", self.json(&machine, &rows, &claims)),
-            false => print!("{}\n\n{}", machine.words(), text(&rows)),
-        }
+        let code = self.common.conclude(
+            &claims,
+            || self.json(&machine, &rows),
+            || format!("{}\n\n{}", machine.words(), text(&rows)),
+        );
         if let Some(file) = &self.write {
             std::fs::write(file, self.page(&machine, &rows)).map_err(at(file))?;
         }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(code)
     }
 
     fn row(&self, offsets: Offsets, pending: u64) -> Row {
@@ -145,7 +143,7 @@ impl Overlap {
         claims
     }
 
-    fn json(&self, machine: &Machine, rows: &[Row], claims: &[Claim]) -> serde_json::Value {
+    fn json(&self, machine: &Machine, rows: &[Row]) -> serde_json::Value {
         let row = |row: &Row| {
             json!({
                 "offsets": row.offsets.name(),
@@ -161,7 +159,6 @@ impl Overlap {
             "machine": machine.words(),
             "repetitions": self.repetitions,
             "rows": rows.iter().map(row).collect::<Vec<_>>(),
-            "claims": claims_json(claims),
         })
     }
 

@@ -11,7 +11,7 @@ pub mod workload;
 
 use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;
-use super::{Claim, Common, claims_json, judge, statistics};
+use super::{Common, statistics};
 use column::{Column, Way};
 pub use machine::Machine;
 use rustix::stdio::stderr;
@@ -46,9 +46,6 @@ pub struct Performance {
     /// before that, `p99 US` if it knows
     #[arg(long, value_name = "PROGRAM", conflicts_with = "write")]
     diod: Option<PathBuf>,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -118,10 +115,11 @@ impl Performance {
             claims.extend(claims::of_device(&device));
         }
         let machine = Machine::find(place.dir());
-        match self.common.json {
-            true => println!("{}", json_of(&machine, [&paths, &single, &device], &claims)),
-            false => print!("{}", page::tables(&machine, &paths, &single, &device)),
-        }
+        let code = self.common.conclude(
+            &claims,
+            || json_of(&machine, [&paths, &single, &device]),
+            || page::tables(&machine, &paths, &single, &device),
+        );
         if let Some(file) = &self.write {
             let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
             let text = page::page(&page::Parts {
@@ -135,7 +133,7 @@ impl Performance {
             });
             std::fs::write(file, text).map_err(at(file))?;
         }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(code)
     }
 
     /// All ways to files in the page cache.
@@ -289,7 +287,7 @@ fn middle(samples: &[Measured]) -> Option<Measured> {
     })
 }
 
-fn json_of(machine: &Machine, tables: [&Table; 3], claims: &[Claim]) -> Value {
+fn json_of(machine: &Machine, tables: [&Table; 3]) -> Value {
     let cell = |measured: &Measured| {
         json!({
             "operations_per_second": measured.per_second,
@@ -323,7 +321,6 @@ fn json_of(machine: &Machine, tables: [&Table; 3], claims: &[Claim]) -> Value {
         "rows": paths,
         "single_page_rows": single,
         "device_rows": device,
-        "claims": claims_json(claims),
     })
 }
 

@@ -4,7 +4,7 @@
 use super::cluster::{Cluster, Shape};
 use super::statistics::median;
 use super::workplace::Workplace;
-use super::{Claim, Common, claims_json, judge, processor};
+use super::{Claim, Common, processor};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -45,9 +45,6 @@ pub struct Pipelines {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     operations: u32,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -80,11 +77,11 @@ impl Pipelines {
                 .flat_map(|at| claims(ACCESSES[at], &turns[at]))
                 .collect(),
         };
-        match self.common.json {
-            true => println!("{}", self.json(bytes, &turns, &claims)),
-            false => print!("{}", self.text(bytes, &turns)),
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(self.common.conclude(
+            &claims,
+            || self.json(bytes, &turns),
+            || self.text(bytes, &turns),
+        ))
     }
 
     /// All turns, of writes and of reads.
@@ -157,7 +154,7 @@ impl Pipelines {
         )
     }
 
-    fn json(&self, bytes: usize, turns: &[Vec<Turn>; 2], claims: &[Claim]) -> serde_json::Value {
+    fn json(&self, bytes: usize, turns: &[Vec<Turn>; 2]) -> serde_json::Value {
         let way = |turns: &[Turn], way: usize| {
             let of = |value: fn(&Moved) -> f64| median(turns.iter().map(|t| value(&t[way])));
             json!({
@@ -181,7 +178,6 @@ impl Pipelines {
             "device_ns_per_kib": NS_PER_KIB,
             "write": access(&turns[0]),
             "read": access(&turns[1]),
-            "claims": claims_json(claims),
         })
     }
 }

@@ -7,7 +7,7 @@ mod timeline;
 
 use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;
-use super::{Claim, Common, claims_json, judge};
+use super::{Claim, Common};
 use jobs::{Job, Second};
 use serde_json::json;
 use std::path::Path;
@@ -65,9 +65,6 @@ pub struct Shares {
     /// The jobs are two `fio` processes on a mount (FUSE), instead of threads of this one
     #[arg(long)]
     fio: bool,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -119,11 +116,9 @@ impl Shares {
             true => Vec::new(),
             false => claims(&phases),
         };
-        match self.common.json {
-            true => println!("{}", self.json(&phases, &claims)),
-            false => print!("{}", self.text(&phases)),
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(self
+            .common
+            .conclude(&claims, || self.json(&phases), || self.text(&phases)))
     }
 
     /// Bytes of a request, such that all disks together give about 50 MB/s: a random access takes
@@ -193,7 +188,7 @@ impl Shares {
                 200 s; app1's within 100 ms is not met.\n"
     }
 
-    fn json(&self, phases: &[Phase; 2], claims: &[Claim]) -> serde_json::Value {
+    fn json(&self, phases: &[Phase; 2]) -> serde_json::Value {
         let phase = |phase: &Phase| {
             let jobs = JOBS.iter().zip(&phase.seconds).map(|(job, seconds)| {
                 let second = |it: &Second| {
@@ -214,7 +209,6 @@ impl Shares {
             "forwarders": self.forwarders,
             "request_bytes": self.block(),
             "phases": phases.iter().map(phase).collect::<Vec<_>>(),
-            "claims": claims_json(claims),
         })
     }
 }

@@ -5,9 +5,9 @@ mod report;
 mod round;
 mod validation;
 
+use super::Common;
 use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;
-use super::{Common, claims_json, judge};
 use report::Report;
 use round::{Application, Round};
 use serde_json::{Value, json};
@@ -75,9 +75,6 @@ pub struct Song {
     /// Write that comparison as a document
     #[arg(long, value_name = "FILE", requires = "simulate")]
     write: Option<PathBuf>,
-    /// Exit with 1 if a claim does not hold
-    #[arg(long)]
-    check: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -182,29 +179,23 @@ impl Song {
                 validation.write(path, repetitions)?;
             }
         }
-        match self.common.json {
-            true => println!(
-                "{}",
-                json!({
-                    "bench": "song-2011-fig5",
-                    "device": medium.preset,
-                    "contiguous": self.contiguous,
-                    "jitter_us": jitter_us,
-                    "repetitions": repetitions,
-                    "paper": medium.json(),
-                    "measured": report.json(),
-                    "simulated": validation.as_ref().map(Validation::json),
-                    "claims": claims_json(&claims),
-                })
-            ),
-            false => {
-                print!("{}", report.text(medium));
-                if let Some(validation) = &validation {
-                    print!("{}", validation.text());
-                }
-            }
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        let json = || {
+            json!({
+                "bench": "song-2011-fig5",
+                "device": medium.preset,
+                "contiguous": self.contiguous,
+                "jitter_us": jitter_us,
+                "repetitions": repetitions,
+                "paper": medium.json(),
+                "measured": report.json(),
+                "simulated": validation.as_ref().map(Validation::json),
+            })
+        };
+        let text = || {
+            let validation = validation.as_ref().map(Validation::text);
+            report.text(medium) + &validation.unwrap_or_default()
+        };
+        Ok(self.common.conclude(&claims, json, text))
     }
 
     /// A round whose applications started together: the first such, else the best of several.

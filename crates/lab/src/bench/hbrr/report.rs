@@ -3,7 +3,6 @@
 use super::turn::Turn;
 use super::{Access, Hbrr, Part, Row, SIDES};
 use crate::bench::statistics::{largest, smallest};
-use crate::bench::{Claim, claims_json};
 use serde_json::{Value, json};
 use tidegate_cli::table::lay_out;
 
@@ -58,7 +57,7 @@ pub fn text(hbrr: &Hbrr, rows: &[Row]) -> String {
 }
 
 /// The same, for programs.
-pub fn json(hbrr: &Hbrr, rows: &[Row], claims: &[Claim]) -> Value {
+pub fn json(hbrr: &Hbrr, rows: &[Row]) -> Value {
     let row = |row: &Row| {
         let side = |side: usize| {
             let turn = |turn: &Turn| {
@@ -90,7 +89,6 @@ pub fn json(hbrr: &Hbrr, rows: &[Row], claims: &[Claim]) -> Value {
         "bench": "hbrr",
         "repetitions": hbrr.repetitions,
         "rows": rows.iter().map(row).collect::<Vec<_>>(),
-        "claims": claims_json(claims),
     })
 }
 

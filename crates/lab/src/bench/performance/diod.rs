@@ -7,7 +7,7 @@ use super::{Effort, Performance, one_forwarder};
 use crate::bench::cluster::at;
 use crate::bench::statistics::median;
 use crate::bench::workplace::Workplace;
-use crate::bench::{Claim, claims_json, judge, processor};
+use crate::bench::{Claim, processor};
 use rustix::process::Pid;
 use serde_json::json;
 use std::fmt::Write;
@@ -97,11 +97,9 @@ impl Performance {
             true => Vec::new(),
             false => rows.iter().map(claim).collect(),
         };
-        match self.common.json {
-            true => println!("{}", json_of(&rows, &claims)),
-            false => print!("{}", text(&rows)),
-        }
-        Ok(judge(&claims, self.check, self.common.json))
+        Ok(self
+            .common
+            .conclude(&claims, || json_of(&rows), || text(&rows)))
     }
 }
 
@@ -257,7 +255,7 @@ fn text(rows: &[Row]) -> String {
     text
 }
 
-fn json_of(rows: &[Row], claims: &[Claim]) -> serde_json::Value {
+fn json_of(rows: &[Row]) -> serde_json::Value {
     let row = |row: &Row| {
         let column = |column: usize| {
             json!({
@@ -275,6 +273,5 @@ fn json_of(rows: &[Row], claims: &[Claim]) -> serde_json::Value {
     json!({
         "bench": "performance beside diod",
         "rows": rows.iter().map(row).collect::<Vec<_>>(),
-        "claims": claims_json(claims),
     })
 }
