@@ -33,10 +33,8 @@ const KNOWN: &[(&str, &[&str])] = &[
         "server/storage/posix",
         &["bypass", "direct", "export", "opens", "stamps", "table"],
     ),
-    ("sim", &["result", "scenario"]),
     ("sim/faults", &["cluster", "keeper", "plan", "seats"]),
     ("sim/result", &["measure", "requests", "timeline"]),
-    ("sim/scenario", &["load", "machine", "policies", "shares"]),
     ("sim/world", &["outcome", "totals"]),
     ("wire", &["layout", "message"]),
 ];
