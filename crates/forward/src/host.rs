@@ -566,8 +566,8 @@ pub enum Admission {
 pub enum PayloadMemory {
     /// In a buffer of the pool.
     Pool,
-    /// In memory of the client's, for a read or a write: a slot without bytes of the pool, for which
-    /// no request waits.
+    /// In memory of the client's, for a read or a write: a slot without bytes of the pool, for
+    /// which no request waits.
     Client,
 }
 

@@ -24,7 +24,13 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("server", &["backend", "config", "identity", "storage"]),
     (
         "server",
-        &["connections", "forwarder_loop", "reactor", "start"],
+        &[
+            "adapters",
+            "connections",
+            "forwarder_loop",
+            "reactor",
+            "start",
+        ],
     ),
     ("server/connections", &["rdma", "session", "shard"]),
     ("server/seats", &["generations", "recorded", "spare"]),
