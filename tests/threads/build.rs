@@ -23,8 +23,8 @@ const COPIES: &[(&str, &str, Replaced)] = &[
         &[("std::sync", "crate::sync")],
     ),
     (
-        "slot.rs",
-        "crates/client/src/io/slot.rs",
+        "waiter.rs",
+        "crates/client/src/driver/waiter.rs",
         &[
             ("std::sync", "crate::sync"),
             ("std::time", "crate::time"),
@@ -33,8 +33,8 @@ const COPIES: &[(&str, &str, Replaced)] = &[
         ],
     ),
     (
-        "lead.rs",
-        "crates/client/src/io/lead.rs",
+        "leader.rs",
+        "crates/client/src/driver/leader.rs",
         &[
             ("std::sync", "crate::sync"),
             ("std::time", "crate::time"),

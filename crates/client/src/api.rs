@@ -5,61 +5,22 @@
 //! that wants one connects anew.
 
 mod data;
+mod files;
 mod locks;
 mod names;
-mod parts;
 
-pub use self::data::{Room, Started};
+pub use self::data::{Pending, Room};
+pub use self::files::OpenFile;
 pub use crate::application::app_id;
-pub use crate::cancel::CancelToken;
-pub use crate::errno::Errno;
-pub use crate::options::{ConnectError, Context, Options};
+pub use crate::core::{Answer, Data, Errno};
+pub use crate::driver::{CancelToken, Context};
+pub use crate::options::{ConnectError, Options};
 
 use crate::core::Application;
-use crate::io::Host;
+use crate::driver::Host;
 use crate::wire::{Attr, Handle, Keep, Op, Outcome, SetAttr, Statfs};
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// Bytes read: the parts of the file in order, without gaps.
-#[derive(Clone, Debug, Default)]
-pub struct Data {
-    /// Consecutive pieces.
-    pub pieces: Vec<Bytes>,
-    /// Their bytes together; less than asked for only at the end of the file.
-    pub len: usize,
-}
-
-impl Data {
-    /// The bytes in one piece; copied only if there are several.
-    pub fn into_bytes(mut self) -> Bytes {
-        match self.pieces.len() {
-            0 => Bytes::new(),
-            1 => self.pieces.swap_remove(0),
-            _ => self.pieces.concat().into(),
-        }
-    }
-
-    /// Copies the bytes to the front of `buffer`, as many as it holds; returns how many.
-    pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
-        let mut at = 0;
-        for piece in &self.pieces {
-            let len = piece.len().min(buffer.len() - at);
-            buffer[at..at + len].copy_from_slice(&piece[..len]);
-            at += len;
-        }
-        at
-    }
-}
-
-/// What a generic call yields.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// The outcome.
-    pub outcome: Outcome,
-    /// Payload, for reads.
-    pub data: Data,
-}
 
 /// One client of a set of forwarders. Methods block the calling thread, may be called from any
 /// number of threads, and end at the latest with the timeout.
@@ -301,31 +262,5 @@ impl Client {
             Outcome::Text(text) => Ok(text.into_vec()),
             _ => Err(Errno::IO),
         }
-    }
-}
-
-/// An open file: keeps the file alive after its last name is gone. Closed in the background on
-/// drop.
-pub struct OpenFile {
-    client: Arc<Client>,
-    handle: Handle,
-    open: u64,
-}
-
-impl OpenFile {
-    /// The file.
-    pub fn handle(&self) -> Handle {
-        self.handle
-    }
-
-    /// The client that opened it.
-    pub fn client(&self) -> &Arc<Client> {
-        &self.client
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        self.client.host.close(self.handle, self.open);
     }
 }

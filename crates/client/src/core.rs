@@ -8,8 +8,9 @@
 //! A call becomes one or more requests (`calls`, `split`, `fsync`). A request waits for a row and
 //! for its seat (`requests`, `seats`), then for a credit of the session with the forwarder that
 //! serves the seat (`sessions`). Its reply ends it, or sends it on another way (`replies`): to the
-//! next forwarder, through a `recovery` of the seat, or after a path was told (`reach`).
+//! next forwarder, through a `recovery` of the seat, or after a path was told (`resolve`).
 
+mod answer;
 mod applications;
 mod calls;
 mod check;
@@ -20,10 +21,10 @@ mod hints;
 mod ids;
 mod locks;
 mod names;
-mod reach;
 mod recovery;
 mod replies;
 mod requests;
+mod resolve;
 mod roll;
 mod seats;
 mod sessions;
@@ -33,6 +34,8 @@ mod tests;
 mod types;
 mod unstable;
 
+pub use answer::{Answer, Data};
+pub use errno::Errno;
 pub use roll::Told;
 pub use types::{
     Application, Call, CallId, CoreOptions, Input, Lost, Operation, Output, Served, Stats,
@@ -45,8 +48,8 @@ use gates::Gate;
 use hints::{Charges, Clocks};
 use locks::{LockKey, Locks};
 use names::Names;
-use reach::Reaching;
 use requests::{Id, Pending};
+use resolve::Resolving;
 use roll::Roll;
 use seats::Seat;
 use sessions::Session;
@@ -99,7 +102,7 @@ pub struct Core {
     /// Boxed, because the tree moves what it holds.
     requests: BTreeMap<Id, Box<Pending>>,
     request_ids: Id,
-    reaching: BTreeMap<(usize, Handle), Reaching>,
+    resolving: BTreeMap<(usize, Handle), Resolving>,
 
     calls: BTreeMap<CallId, Active>,
     /// Calls that wait for the layout.
@@ -178,7 +181,7 @@ impl Core {
             boots: BTreeMap::new(),
             requests: BTreeMap::new(),
             request_ids: 0,
-            reaching: BTreeMap::new(),
+            resolving: BTreeMap::new(),
             calls: BTreeMap::new(),
             unrouted: BTreeMap::new(),
             operations: 0,

@@ -1,7 +1,7 @@
 //! Lists of forwarders: read from where they are, checked against what the forwarders say, brought
 //! into the order of the layout, and completed.
 //!
-//! What forwarders were asked and answered comes in as [`Asked`]; who asks them is `io::roll`.
+//! What forwarders were asked and answered comes in as [`Asked`]; who asks them is `driver::roll`.
 
 mod resolver;
 mod srv;

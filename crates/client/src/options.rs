@@ -1,8 +1,7 @@
-//! How to reach the forwarders, and on whose behalf to call them.
+//! How to reach the forwarders, and why they cannot be reached.
 
-use crate::cancel::CancelToken;
-use crate::collective::Collective;
-use crate::wire::{CHUNK_MIN, Caller, ExportId, PAYLOAD_LIMIT, Pipeline, Pipelining};
+use crate::application::{application_name_from_env, job_from_env, project_from_env};
+use crate::wire::{CHUNK_MIN, ExportId, PAYLOAD_LIMIT, Pipeline, Pipelining};
 use rustix::fd::OwnedFd;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -72,12 +71,12 @@ pub struct Options {
     /// [`project_from_env`](crate::project_from_env) says.
     pub project: String,
     /// For a client that lives in a program that does not know of it.
-    pub guest: Guest,
+    pub embedded: EmbeddedOptions,
 }
 
 /// How a client stays out of the way of a program that does not know of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Guest {
+pub struct EmbeddedOptions {
     /// Called by the client's own thread first.
     pub thread_begins: Option<fn()>,
     /// Moves a new socket to a number that the program will not use.
@@ -100,8 +99,7 @@ impl Default for Options {
             .into_owned();
         let name = format!("{host}:{}", std::process::id());
         let variable = |name: &str| std::env::var(name).ok();
-        let application =
-            crate::application_name_from_env(variable).unwrap_or_else(|| name.clone());
+        let application = application_name_from_env(variable).unwrap_or_else(|| name.clone());
         Options {
             forwarders: Vec::new(),
             export: None,
@@ -119,9 +117,9 @@ impl Default for Options {
             names_max: 1 << 18,
             name,
             application,
-            job: crate::job_from_env(variable).unwrap_or_default(),
-            project: crate::project_from_env(variable).unwrap_or_default(),
-            guest: Guest::default(),
+            job: job_from_env(variable).unwrap_or_default(),
+            project: project_from_env(variable).unwrap_or_default(),
+            embedded: EmbeddedOptions::default(),
         }
     }
 }
@@ -295,21 +293,6 @@ pub enum ConnectError {
     /// This machine has no sockets, threads or random numbers left.
     #[error("the client's thread could not be started: {0}")]
     Resources(#[from] std::io::Error),
-}
-
-/// On whose behalf a call is made.
-#[derive(Clone, Default)]
-pub struct Context {
-    /// User and groups; None: this process's own.
-    pub caller: Option<Caller>,
-    /// Application id (`app_id(name)`); 0: the client's own name.
-    pub app: u64,
-    /// Interrupts the call.
-    pub cancel: Option<CancelToken>,
-    /// Overrides [`Options::timeout`].
-    pub timeout: Option<Duration>,
-    /// What a read or write is part of; None: an operation of its own.
-    pub collective: Option<Collective>,
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ mod listener;
 mod mailbox;
 mod poller;
 mod secret;
-mod spin;
 mod stream;
 
 pub use address::{Address, Place};
@@ -21,7 +20,6 @@ pub use dialer::Dialer;
 pub use frames::{FrameReader, Step};
 pub use listener::{ListenError, Listener, Origin};
 pub use mailbox::{Incoming, Outgoing, Waker, mailbox};
-pub use poller::Poller;
+pub use poller::{Poller, Spin};
 pub use secret::{Secret, SecretError, challenge, read_private};
-pub use spin::Spin;
 pub use stream::{Beside, Stream};

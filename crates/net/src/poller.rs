@@ -1,9 +1,19 @@
 //! One thread's wait for events, for a moment awake where that pays.
+//!
+//! Going to sleep and being woken takes longer than a small request does. So a thread looks for a
+//! few microseconds before it sleeps, but only where that has paid lately, and only while no other
+//! thread wants the processor: giving way shows that, as it then takes long.
 
-use crate::spin::Spin;
 use mio::{Events, Poll, Registry};
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a wait may be spent looking.
+const LOOK_MAX: Duration = Duration::from_micros(30);
+/// Giving way that took so long has let another thread run.
+const GAVE_WAY: Duration = Duration::from_micros(4);
+/// Most waits in a row that begin asleep after looking was in vain.
+const ASLEEP_MAX: u32 = 256;
 
 /// An epoll of one thread, or of threads that take turns.
 pub struct Poller {
@@ -51,5 +61,64 @@ impl Poller {
             }
             other => other,
         }
+    }
+}
+
+/// Decides whether a wait begins awake: what one thread, or those that take turns, has learnt.
+#[derive(Debug, Default)]
+pub struct Spin {
+    /// Waits that still begin asleep.
+    asleep: u32,
+    /// How many will after the next that is in vain.
+    penalty: u32,
+}
+
+impl Spin {
+    /// Looks for at most `wait`, unless that seems in vain; `look` says whether something has come.
+    pub fn look(&mut self, wait: Duration, mut look: impl FnMut() -> bool) -> bool {
+        if self.asleep > 0 {
+            self.asleep -= 1;
+            return false;
+        }
+        let begin = Instant::now();
+        let until = begin + LOOK_MAX.min(wait);
+        let mut before = begin;
+        loop {
+            if look() {
+                self.penalty = 0;
+                return true;
+            }
+            std::thread::yield_now();
+            let now = Instant::now();
+            if now >= until || now - before > GAVE_WAY {
+                self.penalty = (2 * self.penalty).clamp(4, ASLEEP_MAX);
+                self.asleep = self.penalty;
+                return false;
+            }
+            before = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_vain_is_tried_ever_less_often() {
+        let mut spin = Spin::default();
+        let wait = Duration::from_micros(1);
+        let looked = |spin: &mut Spin, has_come: bool| {
+            let mut looked = false;
+            spin.look(wait, || {
+                looked = true;
+                has_come
+            });
+            looked
+        };
+        let in_vain = (0..10_000).filter(|_| looked(&mut spin, false)).count();
+        assert!((1..60).contains(&in_vain), "{in_vain}");
+        while !looked(&mut spin, true) {}
+        assert!((0..100).all(|_| looked(&mut spin, true)));
     }
 }

@@ -1,7 +1,7 @@
-//! Reading and writing of adopted files.
+//! Reading and writing of intercepted files.
 
-use crate::adopt::{self, Adopted};
 use crate::descriptors::{self, Kind};
+use crate::intercept::{self, Intercepted};
 use crate::settings::{self, Mode};
 use crate::state;
 use libc::{c_int, c_void, iovec, off_t};
@@ -146,7 +146,7 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
         return Done::NotOurs;
     };
     state::inside(Done::NotOurs, |state| {
-        let Some(file) = adopt::find(state, fd) else {
+        let Some(file) = intercept::find(state, fd) else {
             return Done::NotOurs;
         };
         let allowed = match way {
@@ -156,7 +156,7 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
         if !allowed {
             return Done::NotOurs;
         }
-        if way == Way::Write && adopt::appends(fd) != file.allows.appends {
+        if way == Way::Write && intercept::appends(fd) != file.allows.appends {
             // Another process that shares the description has changed it.
             descriptors::set(fd, Kind::Unknown);
             return Done::NotOurs;
@@ -170,7 +170,7 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
         };
         if matches!(done, Done::Failed(_)) {
             // Whatever is wrong with this way, the other one is tried from now on.
-            adopt::give_up(state, file.identity);
+            intercept::give_up(state, file.identity);
         }
         done
     })
@@ -178,10 +178,10 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
 
 /// The forwarder knows where the file ends, the kernel does not: it has not seen what was written
 /// past it.
-fn append(file: &Adopted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> Done {
+fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> Done {
     let client = file.open.client();
     if memory.len > client.payload_max() as usize {
-        adopt::refresh(fd);
+        intercept::refresh(fd);
         return Done::NotOurs;
     }
     let bytes = memory.gather(client);
@@ -204,7 +204,7 @@ fn append(file: &Adopted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> 
 
 /// The offset belongs to the open file description, which several processes may share: it is moved
 /// first, in one step, and what was not read or written is given back.
-fn at_offset(way: Way, file: &Adopted, memory: &Memory<'_>, fd: c_int) -> Done {
+fn at_offset(way: Way, file: &Intercepted, memory: &Memory<'_>, fd: c_int) -> Done {
     let len = memory.len as off_t;
     // SAFETY: plain numbers. A FUSE file's offset is moved without asking the mount.
     let end = unsafe { libc::lseek64(fd, len, libc::SEEK_CUR) };
@@ -224,7 +224,7 @@ fn at_offset(way: Way, file: &Adopted, memory: &Memory<'_>, fd: c_int) -> Done {
     done
 }
 
-fn at_place(way: Way, file: &Adopted, memory: &Memory<'_>, at: off_t) -> Done {
+fn at_place(way: Way, file: &Intercepted, memory: &Memory<'_>, at: off_t) -> Done {
     let Some(place) = u64::try_from(at)
         .ok()
         .filter(|_| at.checked_add(memory.len as off_t).is_some())
@@ -267,7 +267,7 @@ fn is_final(errno: Errno) -> bool {
 }
 
 fn read(
-    (file, context): (&Adopted, &Context),
+    (file, context): (&Intercepted, &Context),
     memory: &Memory<'_>,
     done: usize,
     at: u64,
@@ -280,7 +280,7 @@ fn read(
 }
 
 fn write(
-    (file, context): (&Adopted, &Context),
+    (file, context): (&Intercepted, &Context),
     memory: &Memory<'_>,
     done: usize,
     at: u64,
@@ -296,11 +296,12 @@ fn write(
 /// What was written here is stable, or an error says that it is not. What was written through the
 /// mount is the mount's to make so.
 pub(crate) fn sync(fd: c_int, data_only: bool) -> Result<(), Errno> {
-    if descriptors::kind(fd) != Kind::Adopted {
+    if descriptors::kind(fd) != Kind::Intercepted {
         return Ok(());
     }
     state::inside(Ok(()), |state| {
-        let Some(file) = adopt::find(state, fd).filter(|file| file.wrote.load(Ordering::Relaxed))
+        let Some(file) =
+            intercept::find(state, fd).filter(|file| file.wrote.load(Ordering::Relaxed))
         else {
             return Ok(());
         };
@@ -319,14 +320,14 @@ pub(crate) fn mapped(fd: c_int) {
         return;
     }
     state::inside((), |state| {
-        let Some(identity) = adopt::identity(fd) else {
+        let Some(identity) = intercept::identity(fd) else {
             return;
         };
-        if !adopt::is_on_mount(state, fd, identity.0) {
+        if !intercept::is_on_mount(state, fd, identity.0) {
             return;
         }
-        adopt::lock(&state.mapped).insert(identity);
-        adopt::give_up(state, identity);
-        adopt::refresh(fd);
+        intercept::lock(&state.mapped).insert(identity);
+        intercept::give_up(state, identity);
+        intercept::refresh(fd);
     });
 }

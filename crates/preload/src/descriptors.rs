@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     /// A file on a mount, with so many data calls so far.
     Seen(u16),
     /// A file whose data calls go to the forwarders.
-    Adopted,
+    Intercepted,
     /// The client's own; the program must not close it.
     Own,
 }
@@ -60,7 +60,7 @@ pub(crate) fn kind(fd: i32) -> Kind {
     match value & 0xffff {
         0 => Kind::Unknown,
         FOREIGN => Kind::Foreign,
-        ADOPTED => Kind::Adopted,
+        ADOPTED => Kind::Intercepted,
         OWN => Kind::Own,
         seen => Kind::Seen((seen - SEEN) as u16),
     }
@@ -71,7 +71,7 @@ pub(crate) fn set(fd: i32, kind: Kind) {
     let value = match kind {
         Kind::Unknown => 0,
         Kind::Foreign => FOREIGN,
-        Kind::Adopted => ADOPTED,
+        Kind::Intercepted => ADOPTED,
         Kind::Own => OWN,
         Kind::Seen(calls) => SEEN + u32::from(calls.min(CALLS_MAX)),
     };
@@ -93,7 +93,7 @@ mod tests {
     fn what_is_noted_is_known_until_the_next_generation() {
         let kinds = [
             Kind::Foreign,
-            Kind::Adopted,
+            Kind::Intercepted,
             Kind::Own,
             Kind::Seen(0),
             Kind::Seen(7),
@@ -111,7 +111,7 @@ mod tests {
         assert!((0..10).all(|fd| kind(fd) == Kind::Unknown));
         // Numbers that have no word.
         for fd in [-1, i32::MIN, DESCRIPTORS_MAX as i32] {
-            set(fd, Kind::Adopted);
+            set(fd, Kind::Intercepted);
             assert_eq!(kind(fd), Kind::Foreign);
         }
     }

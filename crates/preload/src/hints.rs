@@ -2,7 +2,7 @@
 //!
 //! It looks these functions up by name; without them it tells the mount.
 
-use crate::adopt::{self, Adopted};
+use crate::intercept::{self, Intercepted};
 use crate::settings::{self, Mode};
 use crate::state;
 use libc::c_int;
@@ -65,13 +65,13 @@ fn with(fd: c_int, change: impl FnOnce(&mut Hints)) -> Option<HintCounts> {
         return None;
     }
     state::inside(None, |state| {
-        let file = adopt::take(state, fd)?;
+        let file = intercept::take(state, fd)?;
         Some(changed(&file, change))
     })
 }
 
-fn changed(file: &Adopted, change: impl FnOnce(&mut Hints)) -> HintCounts {
-    let mut hints = adopt::lock(&file.hints);
+fn changed(file: &Intercepted, change: impl FnOnce(&mut Hints)) -> HintCounts {
+    let mut hints = intercept::lock(&file.hints);
     change(&mut hints);
     file.is_hinted.store(!hints.is_empty(), Ordering::Relaxed);
     hints.counts()

@@ -6,7 +6,7 @@
 mod files;
 
 use crate::data::{Done, Memory, Way, mapped, sync, transfer};
-use crate::real;
+use crate::libc_next;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use tidegate_client::Errno;
 
@@ -31,12 +31,12 @@ fn answer(done: Done) -> Option<ssize_t> {
 /// would be asked.
 macro_rules! data {
     ($(
-        $way:ident [$($name:ident)+] $arguments:tt $fd:expr, $memory:expr, $at:expr, $real:expr;
+        $way:ident [$($name:ident)+] $arguments:tt $fd:expr, $memory:expr, $at:expr, $next:expr;
     )*) => {
-        $($(data!(@one $way $name $arguments $fd, $memory, $at, $real);)+)*
+        $($(data!(@one $way $name $arguments $fd, $memory, $at, $next);)+)*
     };
     (@one $way:ident $name:ident ($($argument:ident: $type:ty),*)
-        $fd:expr, $memory:expr, $at:expr, $real:expr) => {
+        $fd:expr, $memory:expr, $at:expr, $next:expr) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> ssize_t {
             // SAFETY: what the caller promises libc. Nothing is dereferenced that the kernel would
@@ -47,7 +47,7 @@ macro_rules! data {
                 *libc::__errno_location() = errno;
                 match answer(done) {
                     Some(result) => result,
-                    None => $real,
+                    None => $next,
                 }
             }
         }
@@ -56,38 +56,40 @@ macro_rules! data {
 
 data! {
     Read [read] (fd: c_int, buffer: *mut c_void, len: size_t)
-        fd, Memory::one(buffer, len), None, real::read(fd, buffer, len);
+        fd, Memory::one(buffer, len), None, libc_next::read(fd, buffer, len);
     Write [write] (fd: c_int, buffer: *const c_void, len: size_t)
-        fd, Memory::one(buffer, len), None, real::write(fd, buffer, len);
+        fd, Memory::one(buffer, len), None, libc_next::write(fd, buffer, len);
     Read [pread pread64] (fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t)
-        fd, Memory::one(buffer, len), Some(offset), real::pread64(fd, buffer, len, offset);
+        fd, Memory::one(buffer, len), Some(offset), libc_next::pread64(fd, buffer, len, offset);
     Write [pwrite pwrite64] (fd: c_int, buffer: *const c_void, len: size_t, offset: off_t)
-        fd, Memory::one(buffer, len), Some(offset), real::pwrite64(fd, buffer, len, offset);
+        fd, Memory::one(buffer, len), Some(offset), libc_next::pwrite64(fd, buffer, len, offset);
     Read [readv] (fd: c_int, vector: *const iovec, count: c_int)
-        fd, Memory::new(vector, count), None, real::readv(fd, vector, count);
+        fd, Memory::new(vector, count), None, libc_next::readv(fd, vector, count);
     Write [writev] (fd: c_int, vector: *const iovec, count: c_int)
-        fd, Memory::new(vector, count), None, real::writev(fd, vector, count);
+        fd, Memory::new(vector, count), None, libc_next::writev(fd, vector, count);
     Read [preadv preadv64] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t)
-        fd, Memory::new(vector, count), Some(offset), real::preadv64(fd, vector, count, offset);
+        fd, Memory::new(vector, count), Some(offset),
+        libc_next::preadv64(fd, vector, count, offset);
     Write [pwritev pwritev64] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t)
-        fd, Memory::new(vector, count), Some(offset), real::pwritev64(fd, vector, count, offset);
+        fd, Memory::new(vector, count), Some(offset),
+        libc_next::pwritev64(fd, vector, count, offset);
     Read [preadv2 preadv64v2] (
         fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
     )
         fd, without(flags, vector, count), place(offset),
-        real::preadv64v2(fd, vector, count, offset, flags);
+        libc_next::preadv64v2(fd, vector, count, offset, flags);
     Write [pwritev2 pwritev64v2] (
         fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
     )
         fd, without(flags, vector, count), place(offset),
-        real::pwritev64v2(fd, vector, count, offset, flags);
+        libc_next::pwritev64v2(fd, vector, count, offset, flags);
     Read [__read_chk] (fd: c_int, buffer: *mut c_void, len: size_t, room: size_t)
-        fd, fitting(buffer, len, room), None, real::__read_chk(fd, buffer, len, room);
+        fd, fitting(buffer, len, room), None, libc_next::__read_chk(fd, buffer, len, room);
     Read [__pread_chk __pread64_chk] (
         fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t
     )
         fd, fitting(buffer, len, room), Some(offset),
-        real::__pread64_chk(fd, buffer, len, offset, room);
+        libc_next::__pread64_chk(fd, buffer, len, offset, room);
 }
 
 /// The memory of a call without flags; flags are the kernel's.
@@ -123,7 +125,7 @@ macro_rules! stable {
                     return -1;
                 }
                 // SAFETY: a plain number.
-                unsafe { real::$name(fd) }
+                unsafe { libc_next::$name(fd) }
             }
         )*
     };
@@ -151,7 +153,7 @@ macro_rules! map {
                     mapped(fd);
                 }
                 // SAFETY: what the caller promises libc.
-                unsafe { real::mmap64(at, len, protection, flags, fd, offset) }
+                unsafe { libc_next::mmap64(at, len, protection, flags, fd, offset) }
             }
         )*
     };

@@ -4,7 +4,7 @@
 //! Every descriptor is a real one of the mount, opened through the kernel, and the offset stays in
 //! the kernel too. So whatever this library does not take, or gives up, the mount does, and it is
 //! right: it may be left out at any time. What it takes are the data calls of `hooks`, on regular
-//! files that the mount has told the forwarders' names of (`adopt`).
+//! files that the mount has told the forwarders' names of (`intercept`).
 //!
 //! It lives in programs that know nothing of it, hence some rules:
 //! - *Forgetting is always right*: a descriptor that is not known is looked at anew. All that hooks
@@ -18,14 +18,14 @@
 
 #![cfg_attr(test, expect(dead_code, reason = "the hooks are left out"))]
 
-mod adopt;
 mod data;
 mod descriptors;
 mod hints;
+mod intercept;
 // A test is not to be hooked by what it tests.
 #[cfg(not(test))]
 mod hooks;
-mod real;
+mod libc_next;
 mod settings;
 mod state;
 

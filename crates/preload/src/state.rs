@@ -1,8 +1,8 @@
-//! What this process knows beside the descriptors' words: adopted files, mounts, connections.
+//! What this process knows beside the descriptors' words: intercepted files, mounts, connections.
 
-use crate::adopt::{self, Adopted};
 use crate::descriptors::{self, Kind};
-use crate::real;
+use crate::intercept::{self, Intercepted};
+use crate::libc_next;
 use crate::settings::{self, Mode};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,8 +22,8 @@ pub(crate) type Identity = (u64, u64);
 pub(crate) struct State {
     /// The process that made it.
     pub(crate) process: i32,
-    /// Adopted files by descriptor.
-    pub(crate) files: RwLock<HashMap<i32, Arc<Adopted>>>,
+    /// Intercepted files by descriptor.
+    pub(crate) files: RwLock<HashMap<i32, Arc<Intercepted>>>,
     /// By device: a mount of ours, or something else.
     pub(crate) mounts: Mutex<HashMap<u64, bool>>,
     /// By how the forwarders are reached: the connection, None if there is none to be had.
@@ -138,7 +138,7 @@ pub(crate) fn forget(fd: i32) {
     match descriptors::kind(fd) {
         Kind::Unknown | Kind::Own => {}
         Kind::Foreign | Kind::Seen(_) => descriptors::set(fd, Kind::Unknown),
-        Kind::Adopted => {
+        Kind::Intercepted => {
             descriptors::set(fd, Kind::Unknown);
             inside((), |state| {
                 // A vfork child shares the memory, but the descriptor that it closes is its own:
@@ -187,14 +187,14 @@ pub(crate) fn own(fd: i32) -> i32 {
             0
         };
         let from = (most / 4 * 3).min(descriptors::OWN_FROM_MAX);
-        real::fcntl64(fd, libc::F_DUPFD_CLOEXEC, from as usize)
+        libc_next::fcntl64(fd, libc::F_DUPFD_CLOEXEC, from as usize)
     };
     let fd = match moved {
         // As good as any, if there is no room above.
         -1 => fd,
         moved => {
             // SAFETY: it is ours, and was given to nobody.
-            unsafe { real::close(fd) };
+            unsafe { libc_next::close(fd) };
             moved
         }
     };
@@ -208,7 +208,7 @@ pub(crate) fn own(fd: i32) -> i32 {
 pub(crate) fn leave() {
     settings::set(Mode::Off);
     inside((), |state| {
-        let connections = std::mem::take(&mut *adopt::lock(&state.connections));
+        let connections = std::mem::take(&mut *intercept::lock(&state.connections));
         for client in connections.into_values().flatten() {
             client.shutdown();
         }

@@ -2,23 +2,21 @@
 //! the others sleep until they have their result or shall lead.
 
 /// What the product's modules are called from within.
-mod api {
+mod core {
     pub type Answer = u32;
     #[derive(Debug)]
     pub struct Errno;
-}
-mod core {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub struct CallId(pub u32);
     #[derive(Debug)]
     pub struct Served;
 }
-mod undisturbed {
+mod signal_guard {
     use crate::sync::Waker;
 
-    pub struct Calm;
+    pub struct SignalGuard;
 
-    impl Calm {
+    impl SignalGuard {
         pub(super) fn let_signals_in<T>(&self, part: impl FnOnce() -> T) -> T {
             part()
         }
@@ -29,11 +27,11 @@ mod undisturbed {
     }
 }
 #[allow(dead_code)]
-mod slot {
-    include!(concat!(env!("OUT_DIR"), "/slot.rs"));
+mod waiter {
+    include!(concat!(env!("OUT_DIR"), "/waiter.rs"));
 }
-mod lead {
-    include!(concat!(env!("OUT_DIR"), "/lead.rs"));
+mod leader {
+    include!(concat!(env!("OUT_DIR"), "/leader.rs"));
 }
 
 /// What the connections' owner has: here answers are numbers of calls, and end them.
@@ -70,13 +68,13 @@ mod reactor {
     }
 }
 mod shared {
-    use super::slot::Slot;
+    use super::waiter::Waiter;
     use crate::sync::atomic::{AtomicBool, Ordering};
     use crate::sync::{Arc, Waker};
 
     pub struct Shared {
         pub waker: Arc<Waker>,
-        pub slots: [Arc<Slot>; 3],
+        pub waiters: [Arc<Waiter>; 3],
         closed: AtomicBool,
     }
 
@@ -84,13 +82,13 @@ mod shared {
         pub fn new() -> Shared {
             Shared {
                 waker: Arc::new(Waker::new()),
-                slots: std::array::from_fn(|_| Arc::default()),
+                waiters: std::array::from_fn(|_| Arc::default()),
                 closed: AtomicBool::new(false),
             }
         }
 
         pub fn answered(&self, id: u32) {
-            self.slots[id as usize].finish(Ok(id));
+            self.waiters[id as usize].finish(Ok(id));
         }
 
         pub fn is_closed(&self) -> bool {
@@ -115,30 +113,31 @@ mod shared {
 use crate::sync::Arc;
 use crate::under_every_order;
 use core::CallId;
-use lead::Lead;
+use leader::LeaderFollower;
 use loom::thread;
 use reactor::Reactor;
 use shared::Shared;
-use slot::{Slot, Woken};
-use undisturbed::Calm;
+use signal_guard::SignalGuard;
+use waiter::{Waiter, Woken};
 
 /// A client with calls 0 to 2 under way, which answers of these numbers end.
 struct Client {
-    lead: Lead,
+    leader: LeaderFollower,
     shared: Shared,
 }
 
 impl Client {
     fn new() -> Arc<Client> {
         Arc::new(Client {
-            lead: Lead::new(Reactor),
+            leader: LeaderFollower::new(Reactor),
             shared: Shared::new(),
         })
     }
 
     fn wait(&self, id: u32) -> Woken {
-        let slot = &self.shared.slots[id as usize];
-        self.lead.wait(&Calm, &self.shared, CallId(id), slot)
+        let waiter = &self.shared.waiters[id as usize];
+        self.leader
+            .wait(&SignalGuard, &self.shared, CallId(id), waiter)
     }
 }
 
@@ -147,23 +146,23 @@ fn is_result(woken: &Woken, of: u32) -> bool {
 }
 
 #[test]
-fn a_slot_tells_its_thread_of_all_that_happens() {
+fn a_waiter_tells_its_thread_of_all_that_happens() {
     under_every_order(|| {
-        let slot = Arc::new(Slot::default());
+        let waiter = Arc::new(Waiter::default());
         let others = [
             thread::spawn({
-                let slot = slot.clone();
-                move || slot.interrupt()
+                let waiter = waiter.clone();
+                move || waiter.interrupt()
             }),
             thread::spawn({
-                let slot = slot.clone();
-                move || slot.finish(Ok(1))
+                let waiter = waiter.clone();
+                move || waiter.finish(Ok(1))
             }),
         ];
-        let woken = slot.wait(&Calm, None);
+        let woken = waiter.wait(&SignalGuard, None);
         // A result goes before everything else; after an interruption it is still to come.
         match woken {
-            Woken::Interrupted => assert!(is_result(&slot.wait(&Calm, None), 1)),
+            Woken::Interrupted => assert!(is_result(&waiter.wait(&SignalGuard, None), 1)),
             woken => assert!(is_result(&woken, 1)),
         }
         for other in others {
@@ -202,7 +201,7 @@ fn a_call_that_is_interrupted_takes_no_lead_with_it() {
             })
         });
         client.shared.waker.arrives(0);
-        client.shared.slots[2].interrupt();
+        client.shared.waiters[2].interrupt();
         client.shared.waker.arrives(1);
         for call in calls {
             call.join().expect("it does not panic");
@@ -217,14 +216,14 @@ fn the_clients_own_thread_leads_beside_a_call() {
         let own = thread::spawn({
             let client = client.clone();
             move || {
-                client.lead.thread_begins();
-                client.lead.run(&client.shared);
+                client.leader.thread_begins();
+                client.leader.run(&client.shared);
             }
         });
         client.shared.waker.arrives(0);
         assert!(is_result(&client.wait(0), 0));
         client.shared.close();
-        client.lead.recall();
+        client.leader.wake_io_thread();
         own.join().expect("it does not panic");
     });
 }

@@ -1,12 +1,23 @@
-//! Calls on a file's bytes.
+//! Reads and writes. Those from and to a caller's own memory go in parts if they are long, so that
+//! the caller copies one part while forwarders move others.
 
-use super::Answer;
-use super::{Client, Context, Data, Errno, OpenFile};
-use crate::io::{Ask, Begun, Calm, Piece};
+use super::{Answer, Client, Context, Data, Errno};
+use crate::core::Operation;
+use crate::driver::{CallSpec, InFlight, Piece, SignalGuard};
 use crate::wire::{Extent, Handle, Op, Outcome};
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+
+/// Bytes of a part through a socket. Borders are multiples of it, as those of stripes are.
+const PART: u64 = 256 << 10;
+/// Bytes of a part in shared memory, where there is less to do at once.
+const SHARED_PART: u64 = 512 << 10;
+/// Shorter reads and writes are one call each.
+const LEN_MIN: usize = 512 << 10;
+/// Parts of a call that are on their way at once.
+const STARTED_MAX: usize = 8;
 
 /// Room for the bytes of a write, in memory that is used again and again. Forwarders on this node
 /// read them in place: bytes that are made here are not copied on their way. Holds whatever was in
@@ -36,15 +47,17 @@ impl From<Room> for Bytes {
 /// A read or write that goes on while its caller does something else, as MPI's nonblocking calls
 /// do. Dropped, it goes on without anybody who waits; its bytes count as in flight no longer.
 #[must_use = "whether it succeeded is known after the wait"]
-pub struct Started<'c, T> {
-    begun: Begun<'c>,
+pub struct Pending<'c, T> {
+    in_flight: InFlight<'c>,
     end: fn(Answer) -> Result<T, Errno>,
 }
 
-impl<T> Started<'_, T> {
+impl<T> Pending<'_, T> {
     /// Waits for the result.
     pub fn wait(self) -> Result<T, Errno> {
-        self.begun.wait(&Calm::begin()).and_then(self.end)
+        self.in_flight
+            .wait(&SignalGuard::begin())
+            .and_then(self.end)
     }
 }
 
@@ -57,14 +70,17 @@ impl Client {
         handle: Handle,
         offset: u64,
         len: usize,
-    ) -> Result<Started<'_, Data>, Errno> {
+    ) -> Result<Pending<'_, Data>, Errno> {
         let len = len as u64;
         let op = read_of(handle, Extent { offset, len });
-        let calm = Calm::begin();
-        Ok(Started {
-            begun: self
-                .host
-                .begin(&calm, &Arc::default(), ctx, Ask::new(op, Bytes::new()))?,
+        let guard = SignalGuard::begin();
+        Ok(Pending {
+            in_flight: self.host.begin(
+                &guard,
+                &Arc::default(),
+                ctx,
+                CallSpec::new(op, Bytes::new()),
+            )?,
             end: |answer| Ok(answer.data),
         })
     }
@@ -77,14 +93,14 @@ impl Client {
         handle: Handle,
         offset: u64,
         bytes: Bytes,
-    ) -> Result<Started<'_, usize>, Errno> {
+    ) -> Result<Pending<'_, usize>, Errno> {
         let len = bytes.len() as u64;
         let op = write_of(handle, Extent { offset, len });
-        let calm = Calm::begin();
-        Ok(Started {
-            begun: self
+        let guard = SignalGuard::begin();
+        Ok(Pending {
+            in_flight: self
                 .host
-                .begin(&calm, &Arc::default(), ctx, Ask::new(op, bytes))?,
+                .begin(&guard, &Arc::default(), ctx, CallSpec::new(op, bytes))?,
             end: written,
         })
     }
@@ -93,23 +109,6 @@ impl Client {
     /// any other bytes will do.
     pub fn room(&self, len: usize) -> Option<Room> {
         self.host.room(len).map(Room)
-    }
-
-    /// Opens a file by handle. The number of the open is chosen by the client; re-opened after a
-    /// forwarder changed.
-    pub fn open(
-        self: &Arc<Self>,
-        ctx: &Context,
-        handle: Handle,
-        read: bool,
-        write: bool,
-    ) -> Result<OpenFile, Errno> {
-        let open = self.host.open(ctx, handle, read, write)?;
-        Ok(OpenFile {
-            client: Arc::clone(self),
-            handle,
-            open,
-        })
     }
 
     /// Reads; the parts of different seats in parallel.
@@ -144,109 +143,163 @@ impl Client {
         let op = write_of(handle, Extent { offset, len });
         written(self.call(ctx, op, bytes)?)
     }
-
-    /// Appends in one piece (at most `payload_max`); returns where, and how much: a back end that
-    /// has not room for all may have taken the first bytes.
-    pub fn append(&self, ctx: &Context, handle: Handle, bytes: Bytes) -> Result<Extent, Errno> {
-        let asked = bytes.len() as u64;
-        if asked == 0 {
-            let offset = self.getattr(ctx, handle)?.size;
-            return Ok(Extent { offset, len: 0 });
-        }
-        match self.call(ctx, Op::Append { handle }, bytes)?.outcome {
-            Outcome::Appended { offset, len } if len <= asked => Ok(Extent { offset, len }),
-            _ => Err(Errno::IO),
-        }
-    }
-
-    /// Returns when the bytes written so far are stable on the back end.
-    pub fn fsync(&self, ctx: &Context, handle: Handle, data_only: bool) -> Result<(), Errno> {
-        self.call_done(ctx, Op::Fsync { handle, data_only })
-    }
-
-    /// fallocate(2).
-    pub fn fallocate(
-        &self,
-        ctx: &Context,
-        handle: Handle,
-        mode: u32,
-        offset: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
-        self.call_done(
-            ctx,
-            Op::Fallocate {
-                handle,
-                mode,
-                offset,
-                len,
-            },
-        )
-    }
-
-    /// copy_file_range(2); returns how many bytes were copied.
-    pub fn copy_range(
-        &self,
-        ctx: &Context,
-        from: (Handle, u64),
-        to: (Handle, u64),
-        len: u64,
-    ) -> Result<u64, Errno> {
-        let (source, source_offset) = from;
-        let (handle, offset) = to;
-        let op = Op::CopyRange {
-            source,
-            source_offset,
-            handle,
-            offset,
-            len,
-        };
-        match self.call(ctx, op, Bytes::new())?.outcome {
-            Outcome::Written { len } => Ok(len),
-            _ => Err(Errno::IO),
-        }
-    }
-
-    /// Next data or hole: whence is SEEK_DATA 3 or SEEK_HOLE 4.
-    pub fn seek(
-        &self,
-        ctx: &Context,
-        handle: Handle,
-        offset: u64,
-        whence: u32,
-    ) -> Result<u64, Errno> {
-        match self
-            .call(
-                ctx,
-                Op::Seek {
-                    handle,
-                    offset,
-                    whence,
-                },
-                Bytes::new(),
-            )?
-            .outcome
-        {
-            Outcome::Offset(offset) => Ok(offset),
-            _ => Err(Errno::IO),
-        }
-    }
 }
 
 /// How much a write has written.
-pub(super) fn written(answer: Answer) -> Result<usize, Errno> {
+fn written(answer: Answer) -> Result<usize, Errno> {
     match answer.outcome {
         Outcome::Written { len } => Ok(len as usize),
         _ => Err(Errno::IO),
     }
 }
 
-pub(super) fn read_of(handle: Handle, extent: Extent) -> Op {
+fn read_of(handle: Handle, extent: Extent) -> Op {
     let extents = extent.into();
     Op::Read { handle, extents }
 }
 
-pub(super) fn write_of(handle: Handle, extent: Extent) -> Op {
+fn write_of(handle: Handle, extent: Extent) -> Op {
     let extents = extent.into();
     Op::Write { handle, extents }
+}
+
+impl Client {
+    /// Reads; `take` is given the bytes in order, in pieces, each with where it begins behind
+    /// `offset`. Returns how many were read; less than `len` only at the end of the file.
+    pub fn read_parts(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<usize, Errno> {
+        let Some(operation) = self.operation(ctx, handle, offset, len) else {
+            let data = self.read(ctx, handle, offset, len)?;
+            return Ok(hand_out(&data, 0, len, &mut take));
+        };
+        let start = |part: Extent| {
+            let spec = CallSpec::part(read_of(handle, part), Bytes::new(), operation);
+            self.begin(ctx, spec)
+        };
+        in_turn(self.part(), offset, len, start, |at, len, answer| {
+            Ok(hand_out(&answer?.data, at, len, &mut take))
+        })
+    }
+
+    /// Writes `len` bytes, which `fill` puts into memory that it is given, in order, each piece
+    /// with where it begins behind `offset`. On error, how much was written is unknown.
+    pub fn write_parts(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+        mut fill: impl FnMut(usize, &mut [u8]),
+    ) -> Result<usize, Errno> {
+        let Some(operation) = self.operation(ctx, handle, offset, len) else {
+            return self.write(ctx, handle, offset, self.filled(0, len, &mut fill));
+        };
+        let start = |part: Extent| {
+            let bytes = self.filled(
+                (part.offset - offset) as usize,
+                part.len as usize,
+                &mut fill,
+            );
+            self.begin(
+                ctx,
+                CallSpec::part(write_of(handle, part), bytes, operation),
+            )
+        };
+        in_turn(self.part(), offset, len, start, |at, _, answer| {
+            match answer.and_then(written) {
+                // What follows a failure does not count, what is before it does.
+                Err(_) if at > 0 => Ok(0),
+                other => other,
+            }
+        })
+    }
+
+    fn operation(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+    ) -> Option<Operation> {
+        let extent = Extent {
+            offset,
+            len: len as u64,
+        };
+        let end = offset.checked_add(extent.len);
+        // What no file has is one call's to refuse.
+        end.filter(|end| i64::try_from(*end).is_ok() && len > LEN_MIN)?;
+        self.host.operation(ctx, handle, extent)
+    }
+
+    fn part(&self) -> u64 {
+        match self.host.shares_memory() {
+            true => SHARED_PART,
+            false => PART,
+        }
+    }
+
+    fn begin(&self, ctx: &Context, spec: CallSpec) -> Result<InFlight<'_>, Errno> {
+        self.host
+            .begin(&SignalGuard::begin(), &Arc::default(), ctx, spec)
+    }
+
+    /// Bytes for a write, where forwarders read them in place if there is room.
+    fn filled(&self, at: usize, len: usize, fill: &mut impl FnMut(usize, &mut [u8])) -> Bytes {
+        if let Some(mut room) = self.room(len) {
+            fill(at, &mut room);
+            return room.into();
+        }
+        let mut bytes = vec![0; len];
+        fill(at, &mut bytes);
+        bytes.into()
+    }
+}
+
+/// Starts the parts, some at once, and ends them in order, up to the first that is short.
+fn in_turn<'c>(
+    part_max: u64,
+    offset: u64,
+    len: usize,
+    mut start: impl FnMut(Extent) -> Result<InFlight<'c>, Errno>,
+    mut end: impl FnMut(usize, usize, Result<Answer, Errno>) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let (mut started, mut started_len, mut done) = (VecDeque::new(), 0, 0);
+    loop {
+        while started.len() < STARTED_MAX && started_len < len {
+            let at = offset + started_len as u64;
+            let part = (part_max - at % part_max).min((len - started_len) as u64);
+            let extent = Extent {
+                offset: at,
+                len: part,
+            };
+            started.push_back((part as usize, start(extent)));
+            started_len += part as usize;
+        }
+        let Some((part, in_flight)) = started.pop_front() else {
+            return Ok(done);
+        };
+        let answer = in_flight.and_then(|in_flight| in_flight.wait(&SignalGuard::begin()));
+        let moved = end(done, part, answer)?;
+        done += moved;
+        if moved < part {
+            return Ok(done);
+        }
+    }
+}
+
+/// Gives at most `len` bytes away; returns how many.
+fn hand_out(data: &Data, at: usize, len: usize, take: &mut impl FnMut(usize, &[u8])) -> usize {
+    let mut done = 0;
+    for piece in &data.pieces {
+        let piece = &piece[..piece.len().min(len - done)];
+        take(at + done, piece);
+        done += piece.len();
+    }
+    done
 }

@@ -8,8 +8,9 @@ use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
 use super::types::{Call, CallId, Operation, Output, Served};
 use super::{Core, Wake};
+use crate::collective::Collective;
+use crate::core::{Answer, Data, Errno};
 use crate::wire::{Extent, Extents, Handle, Hints, Lens, Op, Outcome, Pipelining};
-use crate::{Answer, Collective, Data, Errno};
 use bytes::Bytes;
 
 /// How the parts of a call become one answer.

@@ -2,7 +2,7 @@
 
 use super::errno::*;
 use super::types::Call;
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::frame::name_is_valid;
 use crate::wire::{
     Extents, GROUPS_MAX, Lock, NAME_MAX, Op, PATH_MAX, POLICY_MAX, READDIR_MAX, XATTR_MAX,

@@ -11,7 +11,7 @@ use super::split::Part;
 use super::types::{Call, CallId};
 use super::unstable::Dirt;
 use super::{Core, MS};
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::{Handle, Op, Outcome};
 use bytes::Bytes;
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use super::Core;
 use super::locks::Locks;
 use super::requests::{Id, Pending, Place, Purpose, Target};
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::{Handle, Layout, Lock, Op};
 use std::collections::BTreeSet;
 

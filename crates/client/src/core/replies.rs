@@ -4,7 +4,7 @@ use super::errno::{ECONNREFUSED, EPROTO};
 use super::hints::Told;
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::{Core, Ending, OpenModes};
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::frame::NOTICE;
 use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
 use bytes::Bytes;
@@ -65,7 +65,7 @@ impl Core {
         }
         let (seat, purpose) = (pending.seat, pending.purpose);
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
-        let reaches = matches!(pending.purpose, Purpose::Reach { .. });
+        let reaches = matches!(pending.purpose, Purpose::ResolvePath { .. });
         // What a former holder said, and the network kept back, binds nobody any more.
         if by_seat && reply.generation != 0 && self.is_former(seat, reply.generation) {
             return self.route(id);
@@ -135,7 +135,7 @@ impl Core {
                 }
             }
             Purpose::Session => {}
-            Purpose::Reach { handle } => self.reached(forwarder, handle, done),
+            Purpose::ResolvePath { handle } => self.path_resolved(forwarder, handle, done),
             Purpose::Recover => self.told(id, &pending, done),
             Purpose::Probe => self.seats[usize::from(pending.seat)].probe = None,
             Purpose::TakeBack { handle, lock } => self.restore(handle, lock, pending.seat),
@@ -151,9 +151,9 @@ impl Core {
         match pending.purpose {
             Purpose::Fsync { .. } if !pending.abandoned => self.fsync_step(id),
             // Its waiters ask whoever serves their seat now.
-            Purpose::Reach { handle } => {
+            Purpose::ResolvePath { handle } => {
                 self.remove(id);
-                self.reached(forwarder, handle, Ok(()));
+                self.path_resolved(forwarder, handle, Ok(()));
             }
             Purpose::Part { .. } if !pending.abandoned => {
                 self.settled(forwarder, id, Err(ECONNREFUSED));

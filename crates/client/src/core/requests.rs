@@ -6,7 +6,7 @@ use super::locks::{LockKey, key_of};
 use super::seats::Seat;
 use super::types::{CallId, Output};
 use super::{Core, Wake};
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Pipelining, Request, Row};
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ pub(super) enum Purpose {
     /// Renewal of the lease, or goodbye.
     Session,
     /// The path of a file that the forwarder did not find.
-    Reach { handle: Handle },
+    ResolvePath { handle: Handle },
     /// An open or lock told again, or the end of it.
     Recover,
     /// Finds out who serves the seat, so that opens and locks are told again in time.
@@ -67,8 +67,8 @@ pub(super) enum Place {
     Sent(usize),
     /// Waits for a time.
     Later(u64),
-    /// Waits for a file to be reached.
-    Reach,
+    /// Waits for the path of a file to be resolved.
+    Resolving,
 }
 
 /// A request that has no final answer yet.
@@ -94,11 +94,11 @@ pub(super) struct Pending {
     /// A lock that wants to wait was sent as one that does not.
     pub(super) polled: bool,
     /// How often files were reached for it on one connection.
-    pub(super) reaches: u8,
+    pub(super) resolves: u8,
     /// Forwarder and number of that connection.
-    pub(super) reached_on: (usize, u64),
+    pub(super) resolved_on: (usize, u64),
     /// Files that are being reached for it.
-    pub(super) reaches_left: u8,
+    pub(super) resolving_left: u8,
     /// One of them cannot be reached.
     pub(super) unreachable: Option<Errno>,
 }
@@ -120,9 +120,9 @@ impl Pending {
             sent: false,
             abandoned: false,
             polled: false,
-            reaches: 0,
-            reached_on: (0, 0),
-            reaches_left: 0,
+            resolves: 0,
+            resolved_on: (0, 0),
+            resolving_left: 0,
             unreachable: None,
         }
     }
@@ -328,7 +328,7 @@ impl Core {
         let pending = self.requests.remove(&id)?;
         match pending.place {
             // The session's credit comes back with the reply.
-            Place::Nowhere | Place::Chunk | Place::Sent(_) | Place::Reach => {}
+            Place::Nowhere | Place::Chunk | Place::Sent(_) | Place::Resolving => {}
             Place::Gate(key) => {
                 if let Some(gate) = self.gates.get_mut(&key) {
                     gate.waiting.remove(&id);

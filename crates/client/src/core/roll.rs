@@ -5,7 +5,7 @@
 //! told: then the others are as good as down, and a client does without them.
 
 use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Output};
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::HelloReply;
 
 /// What became of asking one forwarder.

@@ -7,7 +7,7 @@ use super::seats::Seat;
 use super::types::Output;
 use super::unstable::Identity;
 use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX, Wake};
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::frame::VERSION;
 use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Pipelining, Reply, Request, Status};
 use std::collections::BTreeSet;

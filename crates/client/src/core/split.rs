@@ -3,8 +3,8 @@
 use super::errno::EPROTO;
 use super::replies::Settled;
 use super::requests::Id;
+use crate::core::{Data, Errno};
 use crate::wire::{EXTENTS_MAX, Extent, Extents, Handle, Layout, Outcome};
-use crate::{Data, Errno};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

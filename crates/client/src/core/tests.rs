@@ -10,11 +10,11 @@ mod seats;
 mod sessions;
 
 use super::*;
+use crate::core::{Answer, Errno};
 use crate::wire::{
     Extent, Extents, HelloReply, Lens, Lock, LockFamily, LockKind, Op, Outcome, Pipeline,
     Pipelining, Reply, Request, Status,
 };
-use crate::{Answer, Errno};
 use bytes::Bytes;
 
 /// Directory and files by inode; births are 0.

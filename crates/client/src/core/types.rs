@@ -1,7 +1,8 @@
 //! What the host and the core say to each other.
 
+use crate::collective::Collective;
+use crate::core::{Answer, Errno};
 use crate::wire::{Caller, ExportId, Op, Pipeline, Reply, Request};
-use crate::{Answer, Collective, Errno};
 use bytes::Bytes;
 
 /// A call, numbered by the host and never used again.

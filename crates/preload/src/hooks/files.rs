@@ -1,22 +1,22 @@
 //! What opens and closes descriptors, or changes what may be done through them.
 
-use crate::adopt;
 use crate::descriptors::{self, Kind};
-use crate::real;
+use crate::intercept;
+use crate::libc_next;
 use crate::settings::{self, Mode};
 use crate::state::{self, forget};
 use libc::{FILE, c_char, c_int, c_uint, c_void, mode_t, off_t, rlimit, size_t, ssize_t};
 
 /// Defines hooks of calls that yield a descriptor, of which nothing is known yet.
 macro_rules! opens {
-    ($([$($name:ident)+] $arguments:tt $real:ident;)*) => {
-        $($(opens!(@one $name $arguments $real);)+)*
+    ($([$($name:ident)+] $arguments:tt $next:ident;)*) => {
+        $($(opens!(@one $name $arguments $next);)+)*
     };
-    (@one $name:ident ($($argument:ident: $type:ty),*) $real:ident) => {
+    (@one $name:ident ($($argument:ident: $type:ty),*) $next:ident) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: what the caller promises libc.
-            let fd = unsafe { real::$real($($argument),*) };
+            let fd = unsafe { libc_next::$next($($argument),*) };
             match state::is_client() {
                 true => descriptors::set(fd, Kind::Own),
                 false => forget(fd),
@@ -55,7 +55,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         _ => forget(fd),
     }
     // SAFETY: a plain number.
-    unsafe { real::close(fd) }
+    unsafe { libc_next::close(fd) }
 }
 
 /// Calls `with` on the parts of a range that are not the client's; forgets what lies in them.
@@ -81,7 +81,7 @@ fn around_own(first: c_uint, last: c_uint, mut with: impl FnMut(c_uint, c_uint) 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // SAFETY: plain numbers.
-    let range = |first, last| unsafe { real::close_range(first, last, flags) };
+    let range = |first, last| unsafe { libc_next::close_range(first, last, flags) };
     if first > last {
         return range(first, last);
     }
@@ -91,7 +91,7 @@ unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closefrom(first: c_int) {
     // SAFETY: plain numbers.
-    let range = |first, last| unsafe { real::close_range(first, last, 0) };
+    let range = |first, last| unsafe { libc_next::close_range(first, last, 0) };
     around_own(first.max(0) as c_uint, c_uint::MAX, range);
 }
 
@@ -106,7 +106,7 @@ macro_rules! onto {
                     forget(onto);
                 }
                 // SAFETY: plain numbers.
-                unsafe { real::$name(fd, onto $(, $argument)*) }
+                unsafe { libc_next::$name(fd, onto $(, $argument)*) }
             }
         )*
     };
@@ -124,11 +124,11 @@ macro_rules! control {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
                 // SAFETY: what the caller promises libc.
-                let result = unsafe { real::fcntl64(fd, command, argument) };
+                let result = unsafe { libc_next::fcntl64(fd, command, argument) };
                 match command {
                     libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => forget(result),
                     // Flags belong to the description, which other numbers may share.
-                    libc::F_SETFL if result == 0 && adopt::identity(fd).is_some() => {
+                    libc::F_SETFL if result == 0 && intercept::identity(fd).is_some() => {
                         forget(fd);
                         state::forget_all();
                     }
@@ -157,7 +157,7 @@ macro_rules! streams {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
                 // SAFETY: what the caller promises libc.
-                let stream = unsafe { real::fopen64(path, mode) };
+                let stream = unsafe { libc_next::fopen64(path, mode) };
                 forget(number(stream));
                 stream
             }
@@ -179,7 +179,7 @@ macro_rules! reopens {
             ) -> *mut FILE {
                 forget(number(stream));
                 // SAFETY: what the caller promises libc.
-                let stream = unsafe { real::freopen64(path, mode, stream) };
+                let stream = unsafe { libc_next::freopen64(path, mode, stream) };
                 forget(number(stream));
                 stream
             }
@@ -193,7 +193,7 @@ reopens!(freopen freopen64);
 unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     forget(number(stream));
     // SAFETY: what the caller promises libc.
-    unsafe { real::fclose(stream) }
+    unsafe { libc_next::fclose(stream) }
 }
 
 /// Defines hooks of `setrlimit`: whether writes must be watched may have changed.
@@ -203,7 +203,7 @@ macro_rules! limits {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(resource: c_uint, limit: *const rlimit) -> c_int {
                 // SAFETY: what the caller promises libc.
-                let result = unsafe { real::setrlimit64(resource, limit) };
+                let result = unsafe { libc_next::setrlimit64(resource, limit) };
                 if result == 0 && resource == libc::RLIMIT_FSIZE as c_uint {
                     state::forget_all();
                 }
@@ -227,7 +227,7 @@ macro_rules! process_limits {
                 old: *mut rlimit,
             ) -> c_int {
                 // SAFETY: what the caller promises libc.
-                let result = unsafe { real::prlimit64(process, resource, new, old) };
+                let result = unsafe { libc_next::prlimit64(process, resource, new, old) };
                 if result == 0 && resource == libc::RLIMIT_FSIZE as c_uint && !new.is_null() {
                     state::forget_all();
                 }
@@ -246,7 +246,7 @@ macro_rules! made {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
                 // SAFETY: plain numbers.
-                let fd = unsafe { real::$name($($argument),*) };
+                let fd = unsafe { libc_next::$name($($argument),*) };
                 match state::is_client() {
                     true => state::own(fd),
                     false => {
@@ -275,11 +275,11 @@ unsafe extern "C" fn copy_file_range(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if adopt::identity(from).is_some() && descriptors::kind(from) != Kind::Foreign {
-        adopt::refresh(from);
+    if intercept::identity(from).is_some() && descriptors::kind(from) != Kind::Foreign {
+        intercept::refresh(from);
     }
     // SAFETY: what the caller promises libc.
-    unsafe { real::copy_file_range(from, from_at, to, to_at, len, flags) }
+    unsafe { libc_next::copy_file_range(from, from_at, to, to_at, len, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -290,5 +290,5 @@ unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
         state::leave();
     }
     // SAFETY: what the caller promises libc.
-    unsafe { real::pthread_exit(value) }
+    unsafe { libc_next::pthread_exit(value) }
 }

@@ -1,7 +1,7 @@
 //! Reads and writes over several seats.
 
 use super::*;
-use crate::Collective;
+use crate::collective::Collective;
 
 #[test]
 fn a_write_is_split_at_stripes_without_copying() {

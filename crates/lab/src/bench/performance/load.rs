@@ -14,7 +14,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use tidegate_cli::fail::Fail;
 use tidegate_client::fs::{File as RemoteFile, OpenHow};
-use tidegate_client::{Bytes, Client, Context, Data, Errno, Options, Started};
+use tidegate_client::{Bytes, Client, Context, Data, Errno, Options, Pending};
 
 /// Reads and writes files as told on standard input: the other end of `bench performance`
 #[derive(clap::Args, Clone, Debug)]
@@ -351,8 +351,8 @@ fn one_by_one(
 
 /// An access that goes on.
 enum Flight<'c> {
-    Read(Started<'c, Data>),
-    Write(Started<'c, usize>),
+    Read(Pending<'c, Data>),
+    Write(Pending<'c, usize>),
 }
 
 /// One thread with several accesses in flight; the oldest is waited for.

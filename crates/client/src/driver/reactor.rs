@@ -4,7 +4,7 @@ use super::connection::{Connection, JOIN, OFFER};
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Peer, Shared, State};
 use crate::core::{CoreOptions, Input, Lost};
-use crate::options::Guest;
+use crate::options::EmbeddedOptions;
 use crate::wire::{Challenge, Reply};
 use bytes::Bytes;
 use mio::event::Event;
@@ -32,7 +32,7 @@ pub(crate) struct Reactor {
     /// The first connection to each forwarder, then the second to each, and so on.
     pub(super) links: Vec<Link>,
     received: Vec<Received>,
-    guest: Guest,
+    embedded: EmbeddedOptions,
     events: Events,
 }
 
@@ -103,7 +103,7 @@ impl Reactor {
         dialers: Vec<Dialer>,
         secret: Option<Secret>,
         core: &CoreOptions,
-        guest: Guest,
+        embedded: EmbeddedOptions,
     ) -> io::Result<(Reactor, Waker)> {
         let poller = Poller::new()?;
         let waker = Waker::new(poller.registry(), WAKER)?;
@@ -118,7 +118,7 @@ impl Reactor {
             payload_max,
             links,
             received,
-            guest,
+            embedded,
             events: Events::with_capacity(256),
         };
         Ok((reactor, waker))
@@ -126,7 +126,7 @@ impl Reactor {
 
     /// Called first by the client's own thread.
     pub(crate) fn thread_begins(&self) {
-        if let Some(begins) = self.guest.thread_begins {
+        if let Some(begins) = self.embedded.thread_begins {
             begins();
         }
     }
@@ -259,7 +259,7 @@ impl Reactor {
         self.release(link);
         let forwarder = self.forwarder(link);
         let socket = match self.dialers[forwarder].connect() {
-            Ok(socket) => match self.guest.place {
+            Ok(socket) => match self.embedded.place {
                 Some(place) => place(socket),
                 None => socket,
             },

@@ -4,17 +4,17 @@ use super::Core;
 use super::errno::{ENOENT, ESTALE};
 use super::names::Key;
 use super::requests::{Id, Pending, Place, Purpose, Target};
-use crate::Errno;
+use crate::core::Errno;
 use crate::wire::{Handle, Op, RenameMode};
 use std::sync::Arc;
 
 /// How often files are reached for one request on one connection before it is given up.
-const REACHES_MAX: u8 = 4;
+const RESOLVES_MAX: u8 = 4;
 /// How often all paths of a file are told, if it has got others meanwhile.
 const ROUNDS_MAX: u8 = 4;
 
 /// A file whose paths are being told, one after the other.
-pub(super) struct Reaching {
+pub(super) struct Resolving {
     waiters: Vec<Id>,
     paths: Vec<Box<[u8]>>,
     /// How many of them were told.
@@ -71,11 +71,11 @@ impl Core {
             return;
         };
         // Each holder of the seat, and each life of it, has to be told anew.
-        if pending.reached_on != connection {
-            (pending.reached_on, pending.reaches) = (connection, 0);
+        if pending.resolved_on != connection {
+            (pending.resolved_on, pending.resolves) = (connection, 0);
         }
-        pending.reaches += 1;
-        let tries_left = pending.reaches <= REACHES_MAX;
+        pending.resolves += 1;
+        let tries_left = pending.resolves <= RESOLVES_MAX;
         let mut files = handles(&pending.op);
         if files[0] == files[1] {
             files[1] = None;
@@ -87,8 +87,8 @@ impl Core {
             return self.settled(forwarder, id, Err(ESTALE));
         }
         if let Some(pending) = self.requests.get_mut(&id) {
-            pending.place = Place::Reach;
-            pending.reaches_left = files.len() as u8;
+            pending.place = Place::Resolving;
+            pending.resolving_left = files.len() as u8;
             pending.unreachable = None;
         }
         for (handle, paths) in files {
@@ -129,18 +129,18 @@ impl Core {
     }
 
     fn reach(&mut self, forwarder: usize, handle: Handle, paths: Vec<Box<[u8]>>, waiter: Id) {
-        if let Some(reaching) = self.reaching.get_mut(&(forwarder, handle)) {
-            reaching.waiters.push(waiter);
+        if let Some(resolving) = self.resolving.get_mut(&(forwarder, handle)) {
+            resolving.waiters.push(waiter);
             return;
         }
-        let reaching = Reaching {
+        let resolving = Resolving {
             waiters: vec![waiter],
             paths,
             told: 0,
             rounds: 1,
             refused: None,
         };
-        self.reaching.insert((forwarder, handle), reaching);
+        self.resolving.insert((forwarder, handle), resolving);
         self.stats.reaches += 1;
         self.tell_path(forwarder, handle);
     }
@@ -149,49 +149,55 @@ impl Core {
     /// may have been missed at all of them.
     fn tell_path(&mut self, forwarder: usize, handle: Handle) -> bool {
         let paths_now = self.paths(handle);
-        let Some(reaching) = self.reaching.get_mut(&(forwarder, handle)) else {
+        let Some(resolving) = self.resolving.get_mut(&(forwarder, handle)) else {
             return false;
         };
-        if reaching.told == reaching.paths.len() {
-            if reaching.rounds == ROUNDS_MAX || reaching.paths == paths_now {
+        if resolving.told == resolving.paths.len() {
+            if resolving.rounds == ROUNDS_MAX || resolving.paths == paths_now {
                 return false;
             }
-            reaching.rounds += 1;
-            (reaching.paths, reaching.told) = (paths_now, 0);
+            resolving.rounds += 1;
+            (resolving.paths, resolving.told) = (paths_now, 0);
         }
-        let Some(path) = reaching.paths.get(reaching.told).cloned() else {
+        let Some(path) = resolving.paths.get(resolving.told).cloned() else {
             return false;
         };
-        reaching.told += 1;
+        resolving.told += 1;
         let op = Op::Reach { handle, path };
         let target = Target::Forwarder(forwarder);
-        self.submit(Pending::new(op, 0, target, Purpose::Reach { handle }));
+        self.submit(Pending::new(op, 0, target, Purpose::ResolvePath { handle }));
         true
     }
 
     /// A path was told, or the file is not there, then the next is tried. Waiters go on when it was
     /// their last file.
-    pub(super) fn reached(&mut self, forwarder: usize, handle: Handle, found: Result<(), Errno>) {
-        if let (Err(errno), Some(reaching)) = (found, self.reaching.get_mut(&(forwarder, handle))) {
+    pub(super) fn path_resolved(
+        &mut self,
+        forwarder: usize,
+        handle: Handle,
+        found: Result<(), Errno>,
+    ) {
+        if let (Err(errno), Some(resolving)) = (found, self.resolving.get_mut(&(forwarder, handle)))
+        {
             // A forwarder that cannot look does not say that there is nothing.
             if !matches!(errno, ESTALE | ENOENT) {
-                reaching.refused.get_or_insert(errno);
+                resolving.refused.get_or_insert(errno);
             }
             if self.tell_path(forwarder, handle) {
                 return;
             }
         }
-        let Some(reaching) = self.reaching.remove(&(forwarder, handle)) else {
+        let Some(resolving) = self.resolving.remove(&(forwarder, handle)) else {
             return;
         };
-        let missing = found.is_err().then(|| reaching.refused.unwrap_or(ESTALE));
-        for id in reaching.waiters {
+        let missing = found.is_err().then(|| resolving.refused.unwrap_or(ESTALE));
+        for id in resolving.waiters {
             let Some(pending) = self.requests.get_mut(&id) else {
                 continue;
             };
-            pending.reaches_left -= 1;
+            pending.resolving_left -= 1;
             pending.unreachable = pending.unreachable.or(missing);
-            if pending.reaches_left > 0 {
+            if pending.resolving_left > 0 {
                 continue;
             }
             pending.place = Place::Nowhere;

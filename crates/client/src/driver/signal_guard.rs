@@ -1,5 +1,5 @@
-//! Parts that nothing may break off: no signal handler runs amid them, and no cancellation ends the
-//! thread there.
+//! A guard around the parts of a call that nothing may break off: while a thread holds it, no
+//! signal handler runs in that thread, and no cancellation (`pthread_cancel`) ends it.
 
 use mio::Waker;
 use std::ffi::c_int;
@@ -15,17 +15,17 @@ unsafe extern "C" {
 
 /// While it lives, its thread takes no signals, nor do threads that it starts, and is not
 /// cancelled. Handlers may wait for other threads' calls, and may jump out of a call: a thread that
-/// has any lock must be calm, and lets signals in only where it sleeps without one.
-pub(crate) struct Calm {
+/// has any lock must hold one, and lets signals in only where it sleeps without one.
+pub(crate) struct SignalGuard {
     before: Option<libc::sigset_t>,
     uncancelled: Uncancelled,
     /// The mask is the thread's own.
     _stays: PhantomData<*const ()>,
 }
 
-impl Calm {
-    pub(crate) fn begin() -> Calm {
-        Calm {
+impl SignalGuard {
+    pub(crate) fn begin() -> SignalGuard {
+        SignalGuard {
             before: block_all(),
             uncancelled: Uncancelled::begin(),
             _stays: PhantomData,
@@ -48,7 +48,7 @@ impl Calm {
     }
 }
 
-impl Drop for Calm {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
         self.uncancelled.end();
         self.restore();

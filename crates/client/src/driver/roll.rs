@@ -1,10 +1,11 @@
 //! Asks the forwarders of a list who they are, before the first session: the list is then checked,
 //! in order and complete ([`list`](crate::list)).
 
-use super::{Host, core_options};
-use crate::api::{ConnectError, Options};
-use crate::core::{CoreOptions, Told};
+use super::Host;
+use super::start::core_options;
+use crate::core::{Application, CoreOptions, Told};
 use crate::list::{self, Asked, Whole};
+use crate::options::{ConnectError, Options};
 use crate::wire::ExportId;
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,32 @@ const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// started together learn of each other within a second or two.
 const LEARN_WAIT: Duration = Duration::from_millis(250);
 
+impl Host {
+    /// Asks the forwarders who they are, starts the thread and waits for the first session.
+    pub(crate) fn start(options: Options) -> Result<Host, ConnectError> {
+        if options.forwarders.is_empty() {
+            return Err(ConnectError::NoAddress);
+        }
+        let (options, left_out) = ask_all(options)?;
+        let mut host = Host::set_up(&options, core_options(&options)?)?;
+        host.name_application(Application {
+            name: options.application.clone(),
+            job: options.job.clone(),
+            project: options.project.clone(),
+            caller: None,
+        });
+        host.root = host
+            .shared
+            .first_session(&options.forwarders, options.connect_timeout)?;
+        host.reached = options.to_text();
+        host.left_out = left_out;
+        Ok(host)
+    }
+}
+
 /// The options with all forwarders of the export, in the order of the layout; and which of those
 /// that were named are left out, a line each.
-pub(super) fn call(options: Options) -> Result<(Options, Vec<String>), ConnectError> {
+fn ask_all(options: Options) -> Result<(Options, Vec<String>), ConnectError> {
     if options.export.is_some() {
         // Who wrote the line has asked them.
         return Ok((options, Vec::new()));

@@ -1,8 +1,8 @@
-//! Bounds the bytes in flight: calls beyond the bound wait in arrival order.
+//! The budget of bytes in flight: a call that would go beyond it waits, in order of arrival.
 
-use super::slot::{Slot, Woken};
-use super::undisturbed::Calm;
-use crate::api::Errno;
+use super::signal_guard::SignalGuard;
+use super::waiter::{Waiter, Woken};
+use crate::core::Errno;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub(crate) struct Budget {
 #[derive(Default)]
 struct State {
     used: u64,
-    waiting: VecDeque<(u64, Arc<Slot>)>,
+    waiting: VecDeque<(u64, Arc<Waiter>)>,
     closed: bool,
 }
 
@@ -35,13 +35,13 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes`, waiting on `slot` for room: EINTR if it is interrupted, ETIMEDOUT at
+    /// Takes `bytes`, waiting on `waiter` for room: EINTR if it is interrupted, ETIMEDOUT at
     /// `until`, EIO after [`Budget::close`].
     pub(crate) fn take(
         &self,
-        calm: &Calm,
+        guard: &SignalGuard,
         bytes: u64,
-        slot: &Arc<Slot>,
+        waiter: &Arc<Waiter>,
         until: Option<Instant>,
     ) -> Result<Permit<'_>, Errno> {
         let bytes = bytes.min(self.bytes_max);
@@ -56,9 +56,9 @@ impl Budget {
                 bytes,
             });
         }
-        state.waiting.push_back((bytes, Arc::clone(slot)));
+        state.waiting.push_back((bytes, Arc::clone(waiter)));
         drop(state);
-        let errno = match slot.wait(calm, until) {
+        let errno = match waiter.wait(guard, until) {
             Woken::Admitted => {
                 return Ok(Permit {
                     budget: self,
@@ -69,7 +69,7 @@ impl Budget {
             Woken::TimedOut => Errno::TIMEDOUT,
             Woken::Finished(_) | Woken::Lead => Errno::IO,
         };
-        self.leave(bytes, slot);
+        self.leave(bytes, waiter);
         Err(errno)
     }
 
@@ -77,18 +77,18 @@ impl Budget {
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        for (_, slot) in state.waiting.drain(..) {
-            slot.finish(Err(Errno::IO));
+        for (_, waiter) in state.waiting.drain(..) {
+            waiter.finish(Err(Errno::IO));
         }
     }
 
     /// Takes a waiter out that gave up; it may have been admitted meanwhile.
-    fn leave(&self, bytes: u64, slot: &Arc<Slot>) {
+    fn leave(&self, bytes: u64, waiter: &Arc<Waiter>) {
         let mut state = self.state();
         let before = state.waiting.len();
         state
             .waiting
-            .retain(|(_, waiting)| !Arc::ptr_eq(waiting, slot));
+            .retain(|(_, waiting)| !Arc::ptr_eq(waiting, waiter));
         if state.waiting.len() == before && !state.closed {
             state.used -= bytes;
         }
@@ -99,9 +99,9 @@ impl Budget {
         while let Some((bytes, _)) = state.waiting.front()
             && state.used + bytes <= self.bytes_max
         {
-            let (bytes, slot) = state.waiting.pop_front().expect("the front was just seen");
+            let (bytes, waiter) = state.waiting.pop_front().expect("the front was just seen");
             state.used += bytes;
-            slot.admit();
+            waiter.admit();
         }
     }
 
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn no_call_overtakes_and_the_bound_holds() {
         let budget = Budget::new(100);
-        let slot = Arc::new(Slot::default());
+        let waiter = Arc::new(Waiter::default());
         let first = budget
-            .take(&Calm::begin(), 80, &slot, None)
+            .take(&SignalGuard::begin(), 80, &waiter, None)
             .expect("there is room");
         let (order, came) = mpsc::channel();
         thread::scope(|scope| {
@@ -141,9 +141,9 @@ mod tests {
             for (number, bytes) in [(1, 60), (2, 50), (3, 10)] {
                 let (budget, order) = (&budget, order.clone());
                 scope.spawn(move || {
-                    let slot = Arc::new(Slot::default());
+                    let waiter = Arc::new(Waiter::default());
                     let permit = budget
-                        .take(&Calm::begin(), bytes, &slot, None)
+                        .take(&SignalGuard::begin(), bytes, &waiter, None)
                         .expect("admitted in the end");
                     assert!(budget.state().used <= 100);
                     order.send(number).expect("the test listens");
@@ -168,35 +168,39 @@ mod tests {
     #[test]
     fn one_call_beyond_the_bound_runs_alone() {
         let budget = Budget::new(10);
-        let slot = Arc::new(Slot::default());
+        let waiter = Arc::new(Waiter::default());
         let permit = budget
-            .take(&Calm::begin(), 1000, &slot, None)
+            .take(&SignalGuard::begin(), 1000, &waiter, None)
             .expect("alone it may");
         let until = Some(Instant::now());
         assert_eq!(
-            budget.take(&Calm::begin(), 1, &slot, until).err(),
+            budget.take(&SignalGuard::begin(), 1, &waiter, until).err(),
             Some(Errno::TIMEDOUT)
         );
         drop(permit);
-        assert!(budget.take(&Calm::begin(), 1, &slot, until).is_ok());
+        assert!(
+            budget
+                .take(&SignalGuard::begin(), 1, &waiter, until)
+                .is_ok()
+        );
     }
 
     #[test]
     fn an_interrupted_or_closed_wait_gives_nothing_away() {
         let budget = Budget::new(10);
-        let holder = Arc::new(Slot::default());
+        let holder = Arc::new(Waiter::default());
         let permit = budget
-            .take(&Calm::begin(), 10, &holder, None)
+            .take(&SignalGuard::begin(), 10, &holder, None)
             .expect("there is room");
-        let slot = Arc::new(Slot::default());
-        slot.interrupt();
+        let waiter = Arc::new(Waiter::default());
+        waiter.interrupt();
         assert_eq!(
-            budget.take(&Calm::begin(), 5, &slot, None).err(),
+            budget.take(&SignalGuard::begin(), 5, &waiter, None).err(),
             Some(Errno::INTR)
         );
         budget.close();
         assert_eq!(
-            budget.take(&Calm::begin(), 5, &slot, None).err(),
+            budget.take(&SignalGuard::begin(), 5, &waiter, None).err(),
             Some(Errno::IO)
         );
         drop(permit);

@@ -1,9 +1,27 @@
-//! Ends waiting calls from other threads.
+//! On whose behalf a call is made, and how another thread ends it.
 
-use crate::io::Calm;
-use crate::io::slot::Slot;
+use super::signal_guard::SignalGuard;
+use super::waiter::Waiter;
+use crate::collective::Collective;
+use crate::wire::Caller;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// On whose behalf a call is made.
+#[derive(Clone, Default)]
+pub struct Context {
+    /// User and groups; None: this process's own.
+    pub caller: Option<Caller>,
+    /// Application id (`app_id(name)`); 0: the client's own name.
+    pub app: u64,
+    /// Interrupts the call.
+    pub cancel: Option<CancelToken>,
+    /// Overrides [`Options::timeout`](crate::Options::timeout).
+    pub timeout: Option<Duration>,
+    /// What a read or write is part of; None: an operation of its own.
+    pub collective: Option<Collective>,
+}
 
 /// Ends a waiting call from another thread with EINTR. Clones are the same token; a token stays
 /// cancelled, so each operation that can be interrupted apart needs one of its own.
@@ -14,7 +32,7 @@ pub struct CancelToken(Arc<CancelState>);
 struct CancelState {
     cancelled: AtomicBool,
     /// Calls that wait with this token: one, unless a caller shares a token between threads.
-    waiting: Mutex<Vec<Arc<Slot>>>,
+    waiting: Mutex<Vec<Arc<Waiter>>>,
 }
 
 impl CancelToken {
@@ -25,15 +43,15 @@ impl CancelToken {
 
     /// Ends the calls that use this token, now or when they start. Never blocks.
     pub fn cancel(&self) {
-        let _calm = Calm::begin();
+        let _guard = SignalGuard::begin();
         let waiting = {
             let mut waiting = self.waiting();
             // Set under the lock, so that a call that registers later sees it.
             self.0.cancelled.store(true, Ordering::Release);
             std::mem::take(&mut *waiting)
         };
-        for slot in waiting {
-            slot.interrupt();
+        for waiter in waiting {
+            waiter.interrupt();
         }
     }
 
@@ -42,23 +60,23 @@ impl CancelToken {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// Interrupts `slot` on cancellation, at once if that has happened, until the result is
+    /// Interrupts `waiter` on cancellation, at once if that has happened, until the result is
     /// dropped.
-    pub(crate) fn attach(&self, slot: &Arc<Slot>) -> Attached {
+    pub(crate) fn attach(&self, waiter: &Arc<Waiter>) -> Attached {
         let mut waiting = self.waiting();
         if self.is_cancelled() {
             drop(waiting);
-            slot.interrupt();
+            waiter.interrupt();
         } else {
-            waiting.push(Arc::clone(slot));
+            waiting.push(Arc::clone(waiter));
         }
         Attached {
             token: self.clone(),
-            slot: Arc::clone(slot),
+            waiter: Arc::clone(waiter),
         }
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Slot>>> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Waiter>>> {
         // A list of pointers is whole after any panic.
         self.0
             .waiting
@@ -67,16 +85,16 @@ impl CancelToken {
     }
 }
 
-/// Detaches a slot from its token when dropped.
+/// Detaches a waiter from its token when dropped.
 pub(crate) struct Attached {
     token: CancelToken,
-    slot: Arc<Slot>,
+    waiter: Arc<Waiter>,
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
         self.token
             .waiting()
-            .retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+            .retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
     }
 }

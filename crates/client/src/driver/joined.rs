@@ -1,8 +1,8 @@
-//! Further connections of a session: made when several requests are under way at once, so that
-//! several threads of the forwarder serve the session.
+//! Further connections of a session. They are made when several requests are under way at once, so
+//! that several threads of the forwarder serve the session.
 //!
 //! They carry data only. All connections of a session end together, so there is one way in which
-//! a session is lost; one that has not come about is done without.
+//! a session is lost. Where a further connection cannot be made, the client works without it.
 
 use super::connection::JOIN;
 use super::reactor::{Link, Reactor, Ready};

@@ -1,9 +1,8 @@
 //! Where one calling thread waits: for its result, an interruption, the lead, or a place in the
 //! budget.
 
-use super::undisturbed::{Calm, wake};
-use crate::api::{Answer, Errno};
-use crate::core::Served;
+use super::signal_guard::{SignalGuard, wake};
+use crate::core::{Answer, Errno, Served};
 use mio::Waker;
 use rustix::thread::futex;
 use std::mem;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// One waiting call. Woken once for each thing that happens to it.
 #[derive(Default)]
-pub(crate) struct Slot {
+pub(crate) struct Waiter {
     state: Mutex<State>,
     /// Counts what happens. The thread sleeps on it without the lock, so that a signal handler that
     /// comes in its sleep keeps nobody waiting.
@@ -43,13 +42,13 @@ pub(crate) enum Woken {
     Admitted,
     /// Its token was cancelled. Told once.
     Interrupted,
-    /// It shall take in what comes ([`Lead`](super::lead::Lead)).
+    /// It shall take in what comes ([`LeaderFollower`](super::leader::LeaderFollower)).
     Lead,
     /// The time is over.
     TimedOut,
 }
 
-impl Slot {
+impl Waiter {
     /// Hands over the result. The first one counts.
     pub(crate) fn finish(&self, result: Result<Answer, Errno>) {
         let mut state = self.state();
@@ -110,7 +109,7 @@ impl Slot {
 
     /// Blocks until something happens; a result goes before everything else. Signals come while it
     /// sleeps.
-    pub(crate) fn wait(&self, calm: &Calm, until: Option<Instant>) -> Woken {
+    pub(crate) fn wait(&self, guard: &SignalGuard, until: Option<Instant>) -> Woken {
         loop {
             let mut state = self.state();
             state.waiting = false;
@@ -124,7 +123,7 @@ impl Slot {
             state.waiting = true;
             let seen = self.changes.load(Ordering::Relaxed);
             drop(state);
-            calm.let_signals_in(|| self.sleep(seen, left));
+            guard.let_signals_in(|| self.sleep(seen, left));
         }
     }
 

@@ -1,4 +1,5 @@
-//! Connections through libfabric in the wait for all connections: what descriptors do not tell.
+//! Connections through libfabric in the wait for all connections: a link of libfabric may have
+//! received bytes without a descriptor that says so.
 
 use super::reactor::{Link, Reactor, Ready};
 use super::shared::Shared;

@@ -1,14 +1,15 @@
-//! Who waits for the sockets: the client's own thread, or a calling thread that waits for an answer
-//! anyway and so takes it in itself, without being woken by another.
+//! Who waits for the sockets: the client's own thread, or a calling thread that waits for a reply
+//! anyway. The latter takes its reply in itself, so that no other thread has to wake it.
 //!
-//! One thread at a time has the reactor and leads. A call that finds it free leads until it has its
-//! result, and then passes the lead on to another that waits. The client's own thread leads where
-//! nobody else has for a while, and connects. It stands by while calls lead.
+//! One thread at a time has the reactor: the leader. A call that finds the reactor free leads until
+//! the call has its result, and then makes another waiting call the leader. The client's own thread
+//! leads where no call has led for a while, and it makes the connections. It stands by while calls
+//! lead.
 
 use super::reactor::{Cycle, Reactor};
 use super::shared::Shared;
-use super::slot::{Slot, Woken};
-use super::undisturbed::Calm;
+use super::signal_guard::SignalGuard;
+use super::waiter::{Waiter, Woken};
 use crate::core::CallId;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,10 +28,10 @@ const GOODBYE_MAX: Duration = Duration::from_secs(1);
 const GOODBYE_LOOK: Duration = Duration::from_millis(10);
 
 /// See the head of the file.
-pub(crate) struct Lead {
+pub(crate) struct LeaderFollower {
     reactor: Mutex<Reactor>,
     /// Calls that wait for their result and would lead.
-    followers: Mutex<BTreeMap<CallId, Arc<Slot>>>,
+    followers: Mutex<BTreeMap<CallId, Arc<Waiter>>>,
     /// A call would have led, had the reactor been free.
     wanted: AtomicBool,
     /// When a call last led, on the clock of [`Shared::now_ns`].
@@ -49,9 +50,9 @@ enum Led {
     Follows,
 }
 
-impl Lead {
-    pub(crate) fn new(reactor: Reactor) -> Lead {
-        Lead {
+impl LeaderFollower {
+    pub(crate) fn new(reactor: Reactor) -> LeaderFollower {
+        LeaderFollower {
             reactor: Mutex::new(reactor),
             followers: Mutex::default(),
             wanted: AtomicBool::new(false),
@@ -95,23 +96,29 @@ impl Lead {
     }
 
     /// Waits for the result of a call, or an interruption.
-    pub(crate) fn wait(&self, calm: &Calm, shared: &Shared, id: CallId, slot: &Arc<Slot>) -> Woken {
+    pub(crate) fn wait(
+        &self,
+        guard: &SignalGuard,
+        shared: &Shared,
+        id: CallId,
+        waiter: &Arc<Waiter>,
+    ) -> Woken {
         let mut told = false;
         loop {
-            if let Some(woken) = slot.take() {
+            if let Some(woken) = waiter.take() {
                 if told {
                     // It was to lead, and will not.
                     self.pass_on();
                 }
                 return woken;
             }
-            let woken = match self.lead_or_follow(shared, id, slot) {
+            let woken = match self.lead_or_follow(shared, id, waiter) {
                 Led::Woken(woken) => return woken,
                 Led::Long => {
-                    self.recall();
-                    return slot.wait(calm, None);
+                    self.wake_io_thread();
+                    return waiter.wait(guard, None);
                 }
-                Led::Follows => self.follow(calm, id, slot),
+                Led::Follows => self.follow(guard, id, waiter),
             };
             match woken {
                 Woken::Lead => told = true,
@@ -121,7 +128,7 @@ impl Lead {
     }
 
     /// The own thread is wanted: the client ends.
-    pub(crate) fn recall(&self) {
+    pub(crate) fn wake_io_thread(&self) {
         *self.needed() = true;
         self.recalled.notify_one();
     }
@@ -132,29 +139,34 @@ impl Lead {
     }
 
     /// Leads if nobody does, else enters among those who would.
-    fn lead_or_follow(&self, shared: &Shared, id: CallId, slot: &Arc<Slot>) -> Led {
+    fn lead_or_follow(&self, shared: &Shared, id: CallId, waiter: &Arc<Waiter>) -> Led {
         if let Some(reactor) = self.take_reactor() {
-            return self.lead(reactor, shared, slot);
+            return self.lead(reactor, shared, waiter);
         }
-        self.followers().insert(id, Arc::clone(slot));
+        self.followers().insert(id, Arc::clone(waiter));
         self.wanted.store(true, Ordering::Relaxed);
         // Whoever led may have looked for followers just before.
         match self.take_reactor() {
             None => Led::Follows,
             Some(reactor) => {
                 self.followers().remove(&id);
-                self.lead(reactor, shared, slot)
+                self.lead(reactor, shared, waiter)
             }
         }
     }
 
     /// Takes in what comes until the call has what it waits for, or that takes long.
-    fn lead(&self, mut reactor: MutexGuard<'_, Reactor>, shared: &Shared, slot: &Arc<Slot>) -> Led {
-        slot.leads(Some(Arc::clone(&shared.waker)));
+    fn lead(
+        &self,
+        mut reactor: MutexGuard<'_, Reactor>,
+        shared: &Shared,
+        waiter: &Arc<Waiter>,
+    ) -> Led {
+        waiter.leads(Some(Arc::clone(&shared.waker)));
         let until = Instant::now() + LEAD_MAX;
         let body = || {
             loop {
-                match slot.take() {
+                match waiter.take() {
                     // It does.
                     None | Some(Woken::Lead) => {}
                     Some(woken) => return Led::Woken(woken),
@@ -169,7 +181,7 @@ impl Lead {
             }
         };
         let led = catch_unwind(AssertUnwindSafe(body));
-        slot.leads(None);
+        waiter.leads(None);
         self.led_ns.store(shared.now_ns(), Ordering::Relaxed);
         drop(reactor);
         self.pass_on();
@@ -180,11 +192,11 @@ impl Lead {
     }
 
     /// Waits while another leads.
-    fn follow(&self, calm: &Calm, id: CallId, slot: &Arc<Slot>) -> Woken {
-        let woken = slot.wait(calm, None);
+    fn follow(&self, guard: &SignalGuard, id: CallId, waiter: &Arc<Waiter>) -> Woken {
+        let woken = waiter.wait(guard, None);
         let told = self.followers().remove(&id).is_none();
         if told && !matches!(woken, Woken::Lead) {
-            slot.refuse_lead();
+            waiter.refuse_lead();
             self.pass_on();
         }
         woken
@@ -194,8 +206,8 @@ impl Lead {
     /// longest.
     fn pass_on(&self) {
         let follower = self.followers().pop_last();
-        if let Some((_, slot)) = follower {
-            slot.lead();
+        if let Some((_, waiter)) = follower {
+            waiter.lead();
         }
     }
 
@@ -214,7 +226,7 @@ impl Lead {
         }
     }
 
-    fn followers(&self) -> MutexGuard<'_, BTreeMap<CallId, Arc<Slot>>> {
+    fn followers(&self) -> MutexGuard<'_, BTreeMap<CallId, Arc<Waiter>>> {
         self.followers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,7 +1,7 @@
-//! One connection's sending side: frames in order, written by whoever has the time.
+//! One connection's sending side: frames in order, written by whichever thread has the time.
 //!
 //! The thread that makes a call writes its frames itself while the socket takes them. What does not
-//! fit stays in the queue until the I/O thread hears that the socket is writable again.
+//! fit stays in the queue until the leader hears that the socket is writable again.
 
 use super::arena::{Arena, Piece};
 use crate::wire::{Op, Request, frame};

@@ -1,46 +1,46 @@
 //! Sockets, threads and clocks around the core.
 //!
-//! One thread at a time waits in epoll for all connections; see [`lead`]. A thread that makes a
-//! call tells the core under the one lock, writes what the core wants to send itself, and takes in
-//! replies until its own has come, or waits on its [`slot`] while another thread does. What was
-//! decided under the lock is carried out after it: [`Work`].
+//! A thread that makes a call gives it to the core under the one lock. The core answers with
+//! requests, which the same thread writes once it has released the lock ([`Work`]). Then the thread
+//! needs the reply. One thread at a time waits in epoll for all connections and takes in the
+//! replies of all calls: the [`leader`]. The others sleep on their [`waiter`], until the leader has
+//! taken in their reply or tells them to lead.
 
 mod arena;
 mod budget;
 mod connection;
+mod context;
 mod joined;
-mod lead;
+mod leader;
 mod links;
 mod reactor;
 mod receiver;
 mod roll;
 mod shared;
-pub(crate) mod slot;
-mod undisturbed;
+mod signal_guard;
+mod start;
+mod waiter;
 
-use crate::api::{Answer, ConnectError, Context, Errno, Options, app_id};
-use crate::cancel::Attached;
-use crate::core::{Application, Call, CallId, CoreOptions, Input, Operation, Served};
-use crate::wire::{Attr, Extent, Handle, LockFamily, NAME_MAX, Op};
-use arena::Arena;
+use crate::application::app_id;
+use crate::core::{Answer, Application, Call, CallId, Errno, Input, Operation, Served};
+use crate::wire::{Attr, Extent, Handle, LockFamily, Op};
 pub(crate) use arena::Piece;
 use budget::Permit;
 use bytes::Bytes;
-use lead::Lead;
-use reactor::Reactor;
+use context::Attached;
+pub use context::{CancelToken, Context};
+use leader::LeaderFollower;
 use shared::{Shared, State, wall_ns};
-use slot::{Slot, Woken};
+pub(crate) use signal_guard::SignalGuard;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tidegate_net::{Address, Dialer, Secret};
-pub(crate) use undisturbed::Calm;
+use waiter::{Waiter, Woken};
 
 /// What is asked of forwarders.
-pub(crate) struct Ask {
+pub(crate) struct CallSpec {
     op: Op,
     payload: Bytes,
     /// Only for what one forwarder is asked.
@@ -48,10 +48,10 @@ pub(crate) struct Ask {
     operation: Option<Operation>,
 }
 
-impl Ask {
+impl CallSpec {
     /// An operation of its own.
-    pub(crate) fn new(op: Op, payload: Bytes) -> Ask {
-        Ask {
+    pub(crate) fn new(op: Op, payload: Bytes) -> CallSpec {
+        CallSpec {
             op,
             payload,
             forwarder: 0,
@@ -60,10 +60,10 @@ impl Ask {
     }
 
     /// A part of an operation.
-    pub(crate) fn part(op: Op, payload: Bytes, operation: Operation) -> Ask {
-        Ask {
+    pub(crate) fn part(op: Op, payload: Bytes, operation: Operation) -> CallSpec {
+        CallSpec {
             operation: Some(operation),
-            ..Ask::new(op, payload)
+            ..CallSpec::new(op, payload)
         }
     }
 }
@@ -71,7 +71,7 @@ impl Ask {
 /// A core with its sockets and its thread.
 pub(crate) struct Host {
     shared: Arc<Shared>,
-    lead: Arc<Lead>,
+    leader: Arc<LeaderFollower>,
     thread: Mutex<Option<JoinHandle<()>>>,
     process: u32,
     root: Attr,
@@ -85,68 +85,6 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Asks the forwarders who they are, starts the thread and waits for the first session.
-    pub(crate) fn start(options: Options) -> Result<Host, ConnectError> {
-        if options.forwarders.is_empty() {
-            return Err(ConnectError::NoAddress);
-        }
-        let (options, left_out) = roll::call(options)?;
-        let mut host = Host::set_up(&options, core_options(&options)?)?;
-        host.name_application(Application {
-            name: options.application.clone(),
-            job: options.job.clone(),
-            project: options.project.clone(),
-            caller: None,
-        });
-        host.root = host
-            .shared
-            .first_session(&options.forwarders, options.connect_timeout)?;
-        host.reached = options.to_text();
-        host.left_out = left_out;
-        Ok(host)
-    }
-
-    /// Starts the thread.
-    fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
-        let dialers: Result<Vec<Dialer>, _> = options.forwarders.iter().map(dialer).collect();
-        let secret = match &options.secret_file {
-            None => None,
-            Some(path) => match Secret::read(path) {
-                Ok(secret) => Some(secret),
-                Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
-            },
-        };
-        let dialers = dialers?;
-        prepare_fabric(options, &dialers)?;
-        let arena = arena(options);
-        let reaches_memory = |dialer: &Dialer| dialer.address().reaches_memory();
-        let shares_arena = arena.is_some() && dialers.iter().any(reaches_memory);
-        let (reactor, waker) = Reactor::new(dialers, secret, &core, options.guest)?;
-        let in_flight_bytes_max = options.in_flight_bytes_max;
-        let names = options.forwarders.clone();
-        let shared = Arc::new(Shared::new(
-            (core, names),
-            waker,
-            in_flight_bytes_max,
-            arena,
-            shares_arena,
-        ));
-        let lead = Arc::new(Lead::new(reactor));
-        let thread = spawn(&shared, &lead)?;
-        Ok(Host {
-            shared,
-            lead,
-            thread: Mutex::new(Some(thread)),
-            process: std::process::id(),
-            root: Attr::default(),
-            reached: String::new(),
-            left_out: Vec::new(),
-            app: app_id(&options.application),
-            timeout: options.timeout,
-            open_next: AtomicU64::new(1),
-        })
-    }
-
     /// How another process of this machine reaches the same forwarders.
     pub(crate) fn reached(&self) -> &str {
         &self.reached
@@ -206,8 +144,8 @@ impl Host {
 
     /// Makes a call and waits for its end.
     pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
-        let calm = Calm::begin();
-        self.wait_for(&calm, &Arc::default(), ctx, Ask::new(op, payload))
+        let guard = SignalGuard::begin();
+        self.wait_for(&guard, &Arc::default(), ctx, CallSpec::new(op, payload))
     }
 
     /// The same, and how long after its start each forwarder had served its last part, in ns.
@@ -217,13 +155,16 @@ impl Host {
         op: Op,
         payload: Bytes,
     ) -> Result<(Answer, Vec<(usize, u64)>), Errno> {
-        let calm = Calm::begin();
+        let guard = SignalGuard::begin();
         self.state()?.core.note_served();
-        let slot = Arc::default();
+        let waiter = Arc::default();
         let start_ns = self.shared.now_ns();
-        let answer = self.wait_for(&calm, &slot, ctx, Ask::new(op, payload))?;
+        let answer = self.wait_for(&guard, &waiter, ctx, CallSpec::new(op, payload))?;
         let since = |served: Served| (served.forwarder, served.at_ns.saturating_sub(start_ns));
-        Ok((answer, slot.take_served().into_iter().map(since).collect()))
+        Ok((
+            answer,
+            waiter.take_served().into_iter().map(since).collect(),
+        ))
     }
 
     /// Asks one forwarder.
@@ -231,12 +172,12 @@ impl Host {
         if index >= self.forwarders() {
             return Err(Errno::INVAL);
         }
-        let calm = Calm::begin();
-        let ask = Ask {
+        let guard = SignalGuard::begin();
+        let spec = CallSpec {
             forwarder: index,
-            ..Ask::new(op, Bytes::new())
+            ..CallSpec::new(op, Bytes::new())
         };
-        self.wait_for(&calm, &Arc::default(), &Context::default(), ask)
+        self.wait_for(&guard, &Arc::default(), &Context::default(), spec)
     }
 
     /// Begins an operation of several calls on parts of the extent; None where it is to be one.
@@ -246,7 +187,7 @@ impl Host {
         handle: Handle,
         extent: Extent,
     ) -> Option<Operation> {
-        let _calm = Calm::begin();
+        let _guard = SignalGuard::begin();
         let mut state = self.state().ok()?;
         state
             .core
@@ -255,13 +196,13 @@ impl Host {
 
     /// How far the forwarders' clocks are ahead of this one's, ns.
     pub(crate) fn clock_ahead_ns(&self) -> i64 {
-        let _calm = Calm::begin();
+        let _guard = SignalGuard::begin();
         self.state().map_or(0, |state| state.core.clock_ahead_ns())
     }
 
     /// Bytes of a stripe, once a forwarder has said so.
     pub(crate) fn stripe_bytes(&self) -> Option<u64> {
-        let _calm = Calm::begin();
+        let _guard = SignalGuard::begin();
         let layout = self.state().ok()?.core.layout();
         layout.map(|layout| layout.stripe)
     }
@@ -313,7 +254,7 @@ impl Host {
 
     /// Tells the core what nobody waits for, unless the client has ended.
     fn tell(&self, input: Input) {
-        let _calm = Calm::begin();
+        let _guard = SignalGuard::begin();
         if let Ok(mut state) = self.state() {
             let work = self.shared.handle(&mut state, input);
             drop(state);
@@ -334,7 +275,7 @@ impl Host {
             return;
         }
         self.shared.shutdown();
-        self.lead.recall();
+        self.leader.wake_io_thread();
         let thread = self
             .thread
             .lock()
@@ -350,32 +291,32 @@ impl Host {
 
     fn wait_for(
         &self,
-        calm: &Calm,
-        slot: &Arc<Slot>,
+        guard: &SignalGuard,
+        waiter: &Arc<Waiter>,
         ctx: &Context,
-        ask: Ask,
+        spec: CallSpec,
     ) -> Result<Answer, Errno> {
-        self.begin(calm, slot, ctx, ask)?.wait(calm)
+        self.begin(guard, waiter, ctx, spec)?.wait(guard)
     }
 
     /// Makes a call, whose end somebody waits for later.
     pub(crate) fn begin(
         &self,
-        calm: &Calm,
-        slot: &Arc<Slot>,
+        guard: &SignalGuard,
+        waiter: &Arc<Waiter>,
         ctx: &Context,
-        ask: Ask,
-    ) -> Result<Begun<'_>, Errno> {
-        let Ask {
+        spec: CallSpec,
+    ) -> Result<InFlight<'_>, Errno> {
+        let CallSpec {
             op,
             payload,
             forwarder,
             operation,
-        } = ask;
+        } = spec;
         if self.is_foreign() {
             return Err(Errno::IO);
         }
-        let attached = ctx.cancel.as_ref().map(|token| token.attach(slot));
+        let attached = ctx.cancel.as_ref().map(|token| token.attach(waiter));
         let timeout = ctx.timeout.unwrap_or(self.timeout);
         let until = (!timeout.is_zero())
             .then(|| Instant::now().checked_add(timeout))
@@ -384,7 +325,7 @@ impl Host {
             Op::Read { extents, .. } => extents.bytes(),
             _ => payload.len() as u64,
         };
-        let permit = self.shared.budget.take(calm, bytes, slot, until)?;
+        let permit = self.shared.budget.take(guard, bytes, waiter, until)?;
         let payload = match op {
             Op::Write { .. } => self.placed(payload),
             _ => payload,
@@ -400,14 +341,14 @@ impl Host {
             collective: ctx.collective,
         };
         let mut state = self.shared.live_state()?;
-        let id = state.number(Some(slot));
+        let id = state.number(Some(waiter));
         let work = self.shared.handle(&mut state, Input::Call { id, call });
         drop(state);
         self.shared.carry_out(work);
-        Ok(Begun {
+        Ok(InFlight {
             host: self,
             id,
-            slot: Arc::clone(slot),
+            waiter: Arc::clone(waiter),
             permit: Some(permit),
             attached,
         })
@@ -429,7 +370,7 @@ impl Host {
             operation: None,
             collective: None,
         };
-        let _calm = Calm::begin();
+        let _guard = SignalGuard::begin();
         if let Ok(mut state) = self.state() {
             let id = state.number(None);
             let work = self.shared.handle(&mut state, Input::Call { id, call });
@@ -453,27 +394,27 @@ impl Host {
 }
 
 /// A call that was made. Dropped, it goes on without anybody who waits.
-pub(crate) struct Begun<'h> {
+pub(crate) struct InFlight<'h> {
     host: &'h Host,
     id: CallId,
-    slot: Arc<Slot>,
+    waiter: Arc<Waiter>,
     /// Until the call has been waited for, or nobody will.
     permit: Option<Permit<'h>>,
     attached: Option<Attached>,
 }
 
-impl Begun<'_> {
+impl InFlight<'_> {
     /// Waits for the end.
-    pub(crate) fn wait(mut self, calm: &Calm) -> Result<Answer, Errno> {
-        let ended = self.ended(calm);
+    pub(crate) fn wait(mut self, guard: &SignalGuard) -> Result<Answer, Errno> {
+        let ended = self.ended(guard);
         self.leave();
         ended
     }
 
-    fn ended(&self, calm: &Calm) -> Result<Answer, Errno> {
+    fn ended(&self, guard: &SignalGuard) -> Result<Answer, Errno> {
         let (host, id) = (self.host, self.id);
         loop {
-            match host.lead.wait(calm, &host.shared, id, &self.slot) {
+            match host.leader.wait(guard, &host.shared, id, &self.waiter) {
                 Woken::Finished(result) => return result,
                 Woken::Interrupted => {
                     let mut state = host.shared.live_state()?;
@@ -494,10 +435,10 @@ impl Begun<'_> {
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if self.permit.is_some() {
-            let _calm = Calm::begin();
+            let _guard = SignalGuard::begin();
             self.leave();
         }
     }
@@ -516,79 +457,4 @@ impl Drop for Host {
             self.shutdown();
         }
     }
-}
-
-/// What addresses of libfabric need before the time to connect begins.
-fn prepare_fabric(options: &Options, dialers: &[Dialer]) -> Result<(), ConnectError> {
-    let mut addresses = dialers.iter().map(Dialer::address);
-    let Some(address) = addresses.find(|address| address.provider.is_some()) else {
-        return Ok(());
-    };
-    let unreachable = |why: String| ConnectError::Unreachable(format!("{address}: {why}"));
-    if options.guest.place.is_some() {
-        let why = "libfabric has descriptors of its own, which the program may close";
-        return Err(unreachable(why.to_string()));
-    }
-    tidegate_fabric::load().map_err(|error| unreachable(error.to_string()))
-}
-
-/// What connects to the forwarder of this address.
-fn dialer(text: &String) -> Result<Dialer, ConnectError> {
-    let address: Address = text
-        .parse()
-        .map_err(|_| ConnectError::Address(text.clone()))?;
-    Dialer::new(address).map_err(|error| ConnectError::Unreachable(format!("{text}: {error}")))
-}
-
-/// Memory for payload, for forwarders on this node, or through libfabric, to work on; all payload
-/// goes through the connections without.
-fn arena(options: &Options) -> Option<Arc<Arena>> {
-    let bytes = options.shared_memory_bytes;
-    if bytes == 0 {
-        return None;
-    }
-    match Arena::new(bytes, options.guest.place) {
-        Ok(arena) => Some(arena),
-        Err(error) => {
-            tracing::info!(%error, "no memory to share with forwarders");
-            None
-        }
-    }
-}
-
-/// Starts the client's own thread. It takes no signals: they are the program's.
-fn spawn(shared: &Arc<Shared>, lead: &Arc<Lead>) -> std::io::Result<JoinHandle<()>> {
-    let (shared, lead) = (Arc::clone(shared), Arc::clone(lead));
-    let body = move || {
-        lead.thread_begins();
-        // Whatever has gone wrong, nobody waits for ever.
-        let _ = catch_unwind(AssertUnwindSafe(|| lead.run(&shared)));
-        shared.abandon();
-    };
-    let _calm = Calm::begin();
-    thread::Builder::new()
-        .name("tidegate-io".to_string())
-        .spawn(body)
-}
-
-fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {
-    let mut client = 0;
-    while client == 0 {
-        client = getrandom::u64().map_err(|e| std::io::Error::other(e.to_string()))?;
-    }
-    let name = options.name.as_bytes();
-    Ok(CoreOptions {
-        client,
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        name: name[..name.len().min(NAME_MAX)].into(),
-        forwarders: options.forwarders.len(),
-        export: options.export,
-        asks: false,
-        payload_max: options.payload_max_allowed(),
-        connections: options.connections_allowed(),
-        pipeline: options.pipeline(),
-        merge_blocks: options.merge_blocks,
-        names_max: options.names_max,
-    })
 }

@@ -1,7 +1,7 @@
 //! Which descriptors are taken: regular files of a mount that says how its forwarders are reached.
 
 use crate::descriptors::{self, Kind};
-use crate::real;
+use crate::libc_next;
 use crate::settings::{self, Mode};
 use crate::state::{self, Identity, State};
 use libc::c_int;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_client::collective::Hints;
 use tidegate_client::shortcut::{ANSWER_LEN, Answer, COMMAND};
-use tidegate_client::{Application, Client, Context, Guest, OpenFile, Options};
+use tidegate_client::{Application, Client, Context, EmbeddedOptions, OpenFile, Options};
 use tidegate_client::{job_from_env, project_from_env};
 
 /// A file is taken with this data call on it, so that files which are read at once, or of which
@@ -29,7 +29,7 @@ const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
 
 /// A file whose data calls go to the forwarders.
-pub(crate) struct Adopted {
+pub(crate) struct Intercepted {
     pub(crate) open: OpenFile,
     pub(crate) context: Context,
     pub(crate) identity: Identity,
@@ -42,7 +42,7 @@ pub(crate) struct Adopted {
     pub(crate) is_hinted: AtomicBool,
 }
 
-impl Adopted {
+impl Intercepted {
     /// What a request of this range is told as.
     pub(crate) fn context_of(&self, offset: u64, len: usize) -> Cow<'_, Context> {
         let found = self.is_hinted.load(Ordering::Relaxed);
@@ -88,10 +88,10 @@ pub(crate) fn identity(fd: c_int) -> Option<Identity> {
 }
 
 /// The file behind a descriptor, if its data calls are ours by now.
-pub(crate) fn find(state: &State, fd: c_int) -> Option<Arc<Adopted>> {
+pub(crate) fn find(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
     match descriptors::kind(fd) {
         Kind::Foreign | Kind::Own => None,
-        Kind::Adopted => {
+        Kind::Intercepted => {
             let files = state.files.read().unwrap_or_else(PoisonError::into_inner);
             let found = files.get(&fd).cloned();
             drop(files);
@@ -122,7 +122,7 @@ fn changed(fd: c_int) {
 }
 
 /// In the mode for tests: that flags of the description have not changed unseen either.
-fn check_flags(fd: c_int, file: &Adopted) {
+fn check_flags(fd: c_int, file: &Intercepted) {
     if settings::mode() == Mode::Check && allows(fd) != file.allows {
         settings::say(b"tidegate: a descriptor got other flags unseen\n");
         std::process::abort();
@@ -130,20 +130,20 @@ fn check_flags(fd: c_int, file: &Adopted) {
 }
 
 /// The file behind a descriptor of which somebody knows that it is worth to be taken.
-pub(crate) fn take(state: &State, fd: c_int) -> Option<Arc<Adopted>> {
+pub(crate) fn take(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
     find(state, fd).or_else(|| match descriptors::kind(fd) {
         Kind::Seen(_) => look_at(state, fd, 0, true),
         _ => None,
     })
 }
 
-fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Adopted>> {
+fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Intercepted>> {
     look_at(state, fd, calls, settings::mode() != Mode::Normal)
 }
 
 /// Looks at a descriptor that has had so many data calls, and takes it if it is time.
 #[cold]
-fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Adopted>> {
+fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Intercepted>> {
     // SAFETY: it cannot fail.
     if unsafe { libc::getpid() } != state.process {
         // A vfork child: what it learns is not its parent's.
@@ -160,19 +160,19 @@ fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Adop
         descriptors::set(fd, Kind::Seen(calls));
         return None;
     }
-    let adopted = adopt(state, fd, identity).map(Arc::new);
-    let kind = match &adopted {
+    let intercepted = intercept(state, fd, identity).map(Arc::new);
+    let kind = match &intercepted {
         Some(file) => {
             let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
             let before = files.insert(fd, Arc::clone(file));
             drop(files);
             drop(before);
-            Kind::Adopted
+            Kind::Intercepted
         }
         None => Kind::Foreign,
     };
     descriptors::set(fd, kind);
-    adopted
+    intercepted
 }
 
 /// Whether a device is a FUSE mount, which may be one of ours.
@@ -222,7 +222,7 @@ fn ask(fd: c_int) -> Option<Answer> {
 /// limit, is the kernel's.
 fn allows(fd: c_int) -> Allows {
     // SAFETY: plain numbers.
-    let flags = unsafe { real::fcntl64(fd, libc::F_GETFL, 0) };
+    let flags = unsafe { libc_next::fcntl64(fd, libc::F_GETFL, 0) };
     if flags < 0 || flags & libc::O_PATH != 0 {
         return Allows::default();
     }
@@ -238,7 +238,7 @@ fn allows(fd: c_int) -> Allows {
 /// Whether writes go to the end of the file now.
 pub(crate) fn appends(fd: c_int) -> bool {
     // SAFETY: plain numbers.
-    let flags = unsafe { real::fcntl64(fd, libc::F_GETFL, 0) };
+    let flags = unsafe { libc_next::fcntl64(fd, libc::F_GETFL, 0) };
     flags >= 0 && flags & libc::O_APPEND != 0
 }
 
@@ -252,7 +252,7 @@ fn is_limited() -> bool {
     }
 }
 
-fn adopt(state: &State, fd: c_int, identity: Identity) -> Option<Adopted> {
+fn intercept(state: &State, fd: c_int, identity: Identity) -> Option<Intercepted> {
     if lock(&state.mapped).contains(&identity) {
         return None;
     }
@@ -284,7 +284,7 @@ fn adopt(state: &State, fd: c_int, identity: Identity) -> Option<Adopted> {
     let open = client
         .open(&context, handle, allows.reads, allows.writes)
         .ok()?;
-    Some(Adopted {
+    Some(Intercepted {
         open,
         context,
         identity,
@@ -304,7 +304,7 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
     let connect = || {
         let mut options = Options::from_text(&forwarders).ok()?;
         options.connect_timeout = CONNECT_MAX;
-        options.guest = Guest {
+        options.embedded = EmbeddedOptions {
             thread_begins: Some(state::stay_inside),
             place: Some(state::place),
         };

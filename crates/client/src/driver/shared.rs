@@ -4,11 +4,11 @@
 use super::arena::Arena;
 use super::budget::Budget;
 use super::connection::Connection;
-use super::slot::Slot;
-use super::undisturbed::wake;
-use crate::api::{Answer, ConnectError, Errno};
-use crate::core::{CallId, Core, CoreOptions, Input, Output, Told};
+use super::signal_guard::wake;
+use super::waiter::Waiter;
+use crate::core::{Answer, CallId, Core, CoreOptions, Errno, Input, Output, Told};
 use crate::list::Asked;
+use crate::options::ConnectError;
 use crate::wire::Attr;
 use mio::Waker;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) core: Core,
     calls_next: u64,
-    slots: BTreeMap<CallId, Arc<Slot>>,
+    waiters: BTreeMap<CallId, Arc<Waiter>>,
     pub(crate) peers: Vec<Peer>,
     /// For the I/O thread.
     pub(crate) commands: Vec<Command>,
@@ -109,7 +109,7 @@ pub(crate) enum Command {
 #[derive(Default)]
 #[must_use = "outputs of the core must be carried out"]
 pub(crate) struct Work {
-    done: Vec<(Arc<Slot>, Result<Answer, Errno>)>,
+    done: Vec<(Arc<Waiter>, Result<Answer, Errno>)>,
     flush: Vec<Arc<Connection>>,
     wake: bool,
 }
@@ -122,11 +122,11 @@ pub(super) fn wall_ns() -> u64 {
 
 impl State {
     /// A number for a new call, and where its result goes, if anywhere.
-    pub(crate) fn number(&mut self, slot: Option<&Arc<Slot>>) -> CallId {
+    pub(crate) fn number(&mut self, waiter: Option<&Arc<Waiter>>) -> CallId {
         let id = CallId(self.calls_next);
         self.calls_next += 1;
-        if let Some(slot) = slot {
-            self.slots.insert(id, Arc::clone(slot));
+        if let Some(waiter) = waiter {
+            self.waiters.insert(id, Arc::clone(waiter));
         }
         id
     }
@@ -144,7 +144,7 @@ impl Shared {
         let state = State {
             core: Core::new(core),
             calls_next: 1,
-            slots: BTreeMap::new(),
+            waiters: BTreeMap::new(),
             peers: (0..forwarders).map(|_| Peer::default()).collect(),
             commands: Vec::new(),
             sleeps_until_ns: 0,
@@ -217,8 +217,8 @@ impl Shared {
 
     /// Does what follows from what was decided under the lock.
     pub(crate) fn carry_out(&self, work: Work) {
-        for (slot, result) in work.done {
-            slot.finish(result);
+        for (waiter, result) in work.done {
+            waiter.finish(result);
         }
         let mut wake_up = work.wake;
         for connection in work.flush {
@@ -342,8 +342,8 @@ impl Shared {
         self.closed.store(true, Ordering::Release);
         self.budget.close();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((_, slot)) = state.slots.pop_first() {
-            slot.finish(Err(Errno::IO));
+        while let Some((_, waiter)) = state.waiters.pop_first() {
+            waiter.finish(Err(Errno::IO));
         }
         for peer in &mut state.peers {
             peer.take_connections().for_each(|it| it.close());
@@ -396,11 +396,11 @@ impl Shared {
             }
             Output::Done { id, result } => {
                 let served = state.core.take_served(id);
-                if let Some(slot) = state.slots.remove(&id) {
+                if let Some(waiter) = state.waiters.remove(&id) {
                     if !served.is_empty() {
-                        slot.note(served);
+                        waiter.note(served);
                     }
-                    work.done.push((slot, result));
+                    work.done.push((waiter, result));
                 }
             }
             Output::Opened { forwarder } => {

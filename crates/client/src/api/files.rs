@@ -1,0 +1,138 @@
+//! Open files, and calls on their bytes other than reads and writes.
+
+use super::{Client, Context, Errno};
+use crate::wire::{Extent, Handle, Op, Outcome};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// An open file: keeps the file alive after its last name is gone. Closed in the background on
+/// drop.
+pub struct OpenFile {
+    client: Arc<Client>,
+    handle: Handle,
+    open: u64,
+}
+
+impl OpenFile {
+    /// The file.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// The client that opened it.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.client.host.close(self.handle, self.open);
+    }
+}
+
+impl Client {
+    /// Opens a file by handle. The number of the open is chosen by the client; re-opened after a
+    /// forwarder changed.
+    pub fn open(
+        self: &Arc<Self>,
+        ctx: &Context,
+        handle: Handle,
+        read: bool,
+        write: bool,
+    ) -> Result<OpenFile, Errno> {
+        let open = self.host.open(ctx, handle, read, write)?;
+        Ok(OpenFile {
+            client: Arc::clone(self),
+            handle,
+            open,
+        })
+    }
+
+    /// Appends in one piece (at most `payload_max`); returns where, and how much: a back end that
+    /// has not room for all may have taken the first bytes.
+    pub fn append(&self, ctx: &Context, handle: Handle, bytes: Bytes) -> Result<Extent, Errno> {
+        let asked = bytes.len() as u64;
+        if asked == 0 {
+            let offset = self.getattr(ctx, handle)?.size;
+            return Ok(Extent { offset, len: 0 });
+        }
+        match self.call(ctx, Op::Append { handle }, bytes)?.outcome {
+            Outcome::Appended { offset, len } if len <= asked => Ok(Extent { offset, len }),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Returns when the bytes written so far are stable on the back end.
+    pub fn fsync(&self, ctx: &Context, handle: Handle, data_only: bool) -> Result<(), Errno> {
+        self.call_done(ctx, Op::Fsync { handle, data_only })
+    }
+
+    /// fallocate(2).
+    pub fn fallocate(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        self.call_done(
+            ctx,
+            Op::Fallocate {
+                handle,
+                mode,
+                offset,
+                len,
+            },
+        )
+    }
+
+    /// copy_file_range(2); returns how many bytes were copied.
+    pub fn copy_range(
+        &self,
+        ctx: &Context,
+        from: (Handle, u64),
+        to: (Handle, u64),
+        len: u64,
+    ) -> Result<u64, Errno> {
+        let (source, source_offset) = from;
+        let (handle, offset) = to;
+        let op = Op::CopyRange {
+            source,
+            source_offset,
+            handle,
+            offset,
+            len,
+        };
+        match self.call(ctx, op, Bytes::new())?.outcome {
+            Outcome::Written { len } => Ok(len),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Next data or hole: whence is SEEK_DATA 3 or SEEK_HOLE 4.
+    pub fn seek(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        whence: u32,
+    ) -> Result<u64, Errno> {
+        match self
+            .call(
+                ctx,
+                Op::Seek {
+                    handle,
+                    offset,
+                    whence,
+                },
+                Bytes::new(),
+            )?
+            .outcome
+        {
+            Outcome::Offset(offset) => Ok(offset),
+            _ => Err(Errno::IO),
+        }
+    }
+}
