@@ -1,7 +1,8 @@
 //! The file system: answers the kernel's requests with calls on the forwarders.
 //!
-//! Nothing is cached: names and attributes are valid for no time, regular files pass by the page
-//! cache. What is kept is what the kernel refers to: nodes, open files, and who holds locks.
+//! The mount caches nothing: names and attributes are valid for no time, and reads and writes of
+//! regular files pass by the page cache. It keeps only what the kernel refers to: nodes, open files
+//! and the holders of locks.
 
 mod application;
 mod call;
@@ -45,7 +46,7 @@ pub(crate) struct RemoteFiles {
     applications: Applications,
 }
 
-/// What every request says: which node, who asks, and whether it still matters.
+/// What every request says: which node, whose process asks, and whether it was cancelled.
 struct Asked {
     node: u64,
     caller: fuse::Caller,

@@ -1,9 +1,9 @@
 //! The FUSE session: talks to the kernel over `/dev/fuse` and lets a [`FileSystem`] answer.
 //!
-//! Written for this mount because of one thing that the available crates lack: FUSE_INTERRUPT. A
-//! process that is killed while a forwarder does not answer must be gone within a second, so each
-//! request carries a [`CancelToken`], and some thread always reads (`workers`). For the rest it
-//! is a plain session: no caching of its own, blocking operations on a bounded number of threads.
+//! This session exists because the available crates do not pass FUSE_INTERRUPT on. A process that
+//! is killed while no forwarder answers must end within a second. So each request carries a
+//! [`CancelToken`], and one thread always reads from the kernel (`workers`). Operations block, each
+//! on one of a bounded number of threads. The session caches nothing.
 
 mod abi;
 mod buffer;
@@ -74,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// A mounted file system that nobody serves yet: programs that use it wait.
+/// A mounted file system whose requests are not served yet: programs that use it wait.
 /// Dropping it unmounts.
 pub struct Session {
     mounted: MountPoint,

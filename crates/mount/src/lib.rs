@@ -1,8 +1,9 @@
 //! The Tidegate mount: a FUSE file system whose files live behind the forwarders.
 //!
-//! [`fuse`] talks to the kernel and knows nothing of forwarders; `fs` answers its requests through
-//! the client. A process that is killed is gone within a second, whatever the forwarders do: its
-//! requests are cancelled, and a close waits for no forwarder except briefly to release locks.
+//! [`fuse`] talks to the kernel and knows nothing of forwarders. `fs` answers the kernel's requests
+//! through the client. A process that is killed ends within a second, even while no forwarder
+//! answers: the mount cancels the process's requests, and a close waits for a forwarder only
+//! briefly, to release locks.
 //!
 //! Two limits come from the kernel. Files can be mapped shared from Linux 6.6 on; before, `mmap`
 //! with MAP_SHARED says ENODEV. And dirty pages of such a mapping belong to no process: one that
@@ -27,8 +28,8 @@ use tidegate_client::{Client, Context, Errno};
 pub struct MountOptions {
     /// The mount point: a directory.
     pub path: PathBuf,
-    /// Let other users in, not only the one who mounts. An ordinary user needs `user_allow_other`
-    /// in /etc/fuse.conf for that.
+    /// Let other users use the mount, not only the one who mounts. An ordinary user needs
+    /// `user_allow_other` in /etc/fuse.conf for that.
     pub allow_other: bool,
     /// What `df` and `mount` show as the source.
     pub name: String,
@@ -69,7 +70,7 @@ fn root_of(client: &Client, directory: &Path) -> Result<Attr, Errno> {
     Ok(root)
 }
 
-/// Mounts files that somebody else than a [`Client`] brings.
+/// Mounts files that something else than a [`Client`] provides, in tests.
 pub fn mount_over(
     forwarders: Arc<dyn Forwarders>,
     options: MountOptions,

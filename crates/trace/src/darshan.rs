@@ -1,9 +1,9 @@
 //! Imports the accesses that Darshan's extended tracing (DXT) recorded of a program.
 //!
-//! Read are the binary logs of Darshan 3.0 to 3.5, and the text that darshan-dxt-parser prints of
-//! them. Each access becomes one request: its rank the client, its record id the file, its start
-//! the arrival, its duration the service time. Counters, which every log has, are no accesses: a
-//! log without DXT is refused with the words for how to record it.
+//! The importer reads binary logs of Darshan 3.0 to 3.5 and the text that darshan-dxt-parser prints
+//! of them. It makes each access one request: the rank becomes the client, the record id the file,
+//! the start the arrival, and the duration the service time. It takes nothing from counters, which
+//! every log has. It refuses a log without DXT, and the error says how to record one.
 
 mod accesses;
 mod binary;
@@ -20,7 +20,7 @@ use std::path::Path;
 /// Longest name of an application that is taken from a log.
 const NAME_MAX: usize = crate::format::NAME_MAX;
 
-/// Whose calls were traced.
+/// The interface whose calls Darshan traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Module {
     /// Calls to the operating system: what reached the file system.
@@ -61,7 +61,7 @@ pub struct Log {
     pub header: Header,
     /// The accesses, by start; ties are broken by rank, file, offset and direction.
     pub records: Vec<Record>,
-    /// What a user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 

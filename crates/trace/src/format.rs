@@ -1,8 +1,8 @@
 //! The bytes of a trace: blocks of 96 bytes, little-endian, each with a checksum of its own.
 //!
-//! A file is a sequence of blocks and nothing else, so what a crash cut short is readable up to
-//! there, and a recorder that comes back goes on behind its last whole block. docs/traces.md has
-//! the layout as a table.
+//! A file is a sequence of blocks and nothing else. So a reader can read a file that a crash cut
+//! short up to the cut, and a recorder that starts again appends behind the last whole block.
+//! docs/traces.md has the layout as a table.
 
 use crate::record::{Header, Origin, Record, Shuffle};
 use tidegate_sched::{AppId, Direction, FileId};
@@ -42,24 +42,24 @@ pub enum Block {
     Header(Header),
     /// A request, all of it but its shuffle.
     Request(Record),
-    /// What follows the next request in its operation.
+    /// The shuffle that follows the next request in its operation.
     Shuffle(Shuffle),
     /// An application's name.
     Name(AppId, String),
-    /// So many requests of this recording were not recorded up to here.
+    /// The number of requests that this recording has dropped so far.
     Loss(u64),
     /// The recording ended in order.
     End {
         /// Requests recorded.
         recorded: u64,
-        /// Requests that were not.
+        /// Requests dropped.
         dropped: u64,
         /// When, ns since the zero.
         at_ns: u64,
     },
 }
 
-/// Why 96 bytes are no block.
+/// Why 96 bytes are not a valid block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
@@ -151,7 +151,7 @@ impl Block {
     }
 }
 
-/// The record's block, all but the checksum, which [`seal`] sets: cheap for who is in a hurry.
+/// The record's block without the checksum, which [`seal`] sets later, on the writing thread.
 pub(crate) fn encode_record(record: &Record) -> Bytes {
     let mut bytes = [0; BLOCK_LEN];
     let flag = |set: bool, flag: u16| if set { flag } else { 0 };
@@ -184,7 +184,7 @@ pub(crate) fn encode_record(record: &Record) -> Bytes {
     bytes
 }
 
-/// The block before a record's, if it has a shuffle, likewise.
+/// The block of the record's shuffle, if it has one; it stands before the record's own block.
 pub(crate) fn encode_shuffle(shuffle: &Shuffle) -> Bytes {
     let mut bytes = [0; BLOCK_LEN];
     bytes[0] = SHUFFLE;
@@ -194,7 +194,7 @@ pub(crate) fn encode_shuffle(shuffle: &Shuffle) -> Bytes {
     bytes
 }
 
-/// Whether a block is a record's, not that of its shuffle.
+/// Whether a block is a record's own, and not the one of its shuffle.
 pub(crate) fn is_record(bytes: &Bytes) -> bool {
     bytes[0] == REQUEST
 }

@@ -1,5 +1,5 @@
-//! Recorded requests: their format on disk, a recorder that never holds up its forwarder, a reader,
-//! a summary, and importers of other tools' recordings.
+//! Traces: files of the requests that forwarders answered. This crate has the format, a recorder
+//! that never blocks the forwarder, a reader, a summary, and an importer of Darshan's logs.
 //!
 //! ```
 //! use tidegate_trace::{Header, Reader, Record, Writer};

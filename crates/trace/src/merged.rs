@@ -1,4 +1,4 @@
-//! Several traces as one, in order of arrival: what a summary and a replay read.
+//! Merges several traces into one sequence in order of arrival, for summaries and replay.
 
 use crate::reader::{Ending, ReadError, Reader};
 use crate::record::{Header, Record};
@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Records of one trace that are held to be put in order. A trace is in order of completion, so a
-/// request that more than this many later ones overtook comes out late.
+/// Records of one trace that the merge keeps in memory to sort them. A trace is in order of
+/// completion, so a request that more than this many later ones overtook comes out late.
 const HELD_MAX: usize = 1 << 14;
 
 /// The records of some traces in order of arrival. All times count from one zero: the earliest of
@@ -28,7 +28,7 @@ struct One<R: Read> {
     reader: Reader<R>,
     shift_ns: u64,
     held: BinaryHeap<Reverse<Held>>,
-    /// How many records were taken in.
+    /// How many records were read.
     taken: u64,
 }
 
@@ -113,7 +113,7 @@ impl<R: Read> Merged<R> {
         names.flat_map(|names| names.clone()).collect()
     }
 
-    /// Where the record that came last stands: in which trace, in the order in which they were
+    /// Where the record that came out last stands: in which trace, in the order in which they were
     /// named, and as which of its records, counted from 1.
     pub fn place(&self) -> (usize, u64) {
         self.last
@@ -129,7 +129,7 @@ impl<R: Read> Merged<R> {
         self.traces.iter().map(|one| one.reader.recordings()).sum()
     }
 
-    /// What a reader should know of the traces, once the iterator has ended: how they end if not in
+    /// Warnings about the traces, once the iterator has ended: how they end if not in
     /// order, and requests that are missing.
     pub fn warnings(&self) -> Vec<String> {
         let ending = |one: &One<R>| {
@@ -153,7 +153,7 @@ impl<R: Read> Merged<R> {
 }
 
 impl<R: Read> One<R> {
-    /// Takes records in until as many are held as may be.
+    /// Reads records until the buffer is full.
     fn fill(&mut self) -> Result<(), ReadError> {
         while self.held.len() < HELD_MAX {
             let Some(record) = self.reader.next() else {

@@ -1,4 +1,4 @@
-//! Reads a trace block by block, as far as it is whole.
+//! Reads a trace block by block, up to the first damaged block.
 
 use crate::format::{BLOCK_LEN, Block, BlockError, Bytes, MAGIC};
 use crate::record::{Header, Record, Shuffle};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// Applications whose names are kept; a trace with more keeps the rest as numbers.
+/// Applications whose names the reader keeps. It shows further ones as numbers.
 const NAMES_MAX: usize = 1 << 20;
 
 /// Why a trace cannot be read.
@@ -56,7 +56,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// What a reader should know of it; None if all is in order.
+    /// A warning about it; None if the trace ended in order.
     pub fn warning(&self) -> Option<String> {
         match self {
             Ending::Closed | Ending::Unread => None,
@@ -81,16 +81,16 @@ pub struct Reader<R: Read> {
     at: u64,
     header: Header,
     recordings: u64,
-    /// What to add to the present recording's times, ns.
+    /// What to add to the times of the current recording, ns.
     shift_ns: i64,
     names: BTreeMap<u64, String>,
-    /// Dropped in recordings before the present one, and in that.
+    /// Requests dropped in recordings before the current one, and in the current one.
     dropped: (u64, u64),
     ended_ns: u64,
     ending: Ending,
     /// The last block ended a recording.
     closed: bool,
-    /// That of the next request.
+    /// The shuffle of the next request.
     shuffle: Option<Shuffle>,
 }
 
@@ -208,7 +208,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// A recorder that went on in its file: its times are made to count from the first zero.
+    /// A further recording in the same file: its times count from the zero of the first one.
     fn begin(&mut self, header: &Header) {
         self.recordings += 1;
         self.dropped = (self.dropped(), 0);

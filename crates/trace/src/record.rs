@@ -1,4 +1,4 @@
-//! One request as it was served, and what holds for a whole trace.
+//! One request with its times and result, and the header that holds for a whole trace.
 
 use tidegate_sched::{AppId, Direction, FileId};
 
@@ -73,24 +73,25 @@ pub struct Record {
     pub wait_ns: Option<u64>,
     /// From then until the back end was done, ns.
     pub service_ns: Option<u64>,
-    /// What follows it in its collective operation, if the client foretold that. Requests of one
-    /// application and operation with shuffles belong together, whichever clients they are from.
+    /// The shuffle that follows it in its collective operation, if the client predicted one.
+    /// Requests of one application and operation with shuffles belong together, whichever clients
+    /// they are from.
     pub shuffle: Option<Shuffle>,
 }
 
-/// What follows a request of a collective operation once the back end is done with it.
+/// The exchange of data between processes that follows a request of a collective operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shuffle {
-    /// Work, us: such as the exchange of what was read.
+    /// How long it takes, us.
     pub us: u32,
-    /// The longest that follows any request of the operation, us.
+    /// The longest one of the operation, us.
     pub max_us: u32,
     /// How many aggregators of the operation have a longer one.
     pub rank: u16,
 }
 
 impl Shuffle {
-    /// What a client told with a request; None if that was nothing.
+    /// The shuffle of a request's hints; None if they have none.
     pub fn told(us: u32, max_us: u32, rank: u16) -> Option<Shuffle> {
         (us.max(max_us) > 0).then_some(Shuffle { us, max_us, rank })
     }

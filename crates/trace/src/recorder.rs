@@ -1,9 +1,9 @@
-//! Records requests as they are served, without ever holding up who serves them.
+//! Records requests while a forwarder serves them, and never blocks the forwarder.
 //!
-//! Records go through a ring of fixed size to a thread that writes them. When the ring is full,
-//! because the thread is behind or its file is, the record is dropped and counted. A file that
-//! cannot be written to for a while is an ordinary event: it is told once, what the ring has no
-//! room for is counted, and recording goes on when the file can be written to again.
+//! The forwarder puts records into a ring of fixed size, and a thread writes them to the file. When
+//! the ring is full, the recorder drops the record and counts it. When the file refuses a write,
+//! the recorder says so once, tries again, and counts the records for which the ring has no room
+//! meanwhile.
 
 mod file;
 
@@ -18,11 +18,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks of the writing thread at a ring that is not half full.
+/// How long the writing thread sleeps while the ring is less than half full.
 const LOOK: Duration = Duration::from_millis(100);
-/// Between two tries to write to a file that refuses.
+/// How long the writing thread waits before it writes again to a file that refused.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// Between two tries to write to a pipe that is full.
+/// How long the writing thread waits before it writes again to a pipe that is full.
 const TRY_PIPE: Duration = Duration::from_millis(10);
 /// Most blocks of records written at once.
 const BATCH: usize = 1024;
@@ -31,7 +31,7 @@ const RUNNING: u8 = 0;
 const FINISH: u8 = 1;
 const GIVE_UP: u8 = 2;
 
-/// What a recorder says of itself.
+/// An event that a recorder reports.
 #[derive(Debug)]
 pub enum Event {
     /// The file cannot be written to; said once until it can.
@@ -40,14 +40,14 @@ pub enum Event {
     WentOn,
 }
 
-/// How much was recorded.
+/// How many requests the recorder has recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests in the file.
     pub recorded: u64,
-    /// Requests on their way there.
+    /// Requests in the ring.
     pub buffered: u64,
-    /// Requests that will never be there.
+    /// Requests that were dropped.
     pub dropped: u64,
 }
 

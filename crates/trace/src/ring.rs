@@ -1,4 +1,4 @@
-//! A queue of blocks from one thread to another, of fixed size, that neither side ever waits for.
+//! A bounded queue of blocks between one writing and one reading thread, without locks or waits.
 
 use crate::format::{BLOCK_LEN, Bytes};
 use std::sync::atomic::{AtomicU64, Ordering};

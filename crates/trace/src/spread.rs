@@ -1,5 +1,5 @@
-//! How values are spread: count, sum, largest, and percentiles from buckets of 1.6 % width, in a
-//! memory that does not grow with their number.
+//! A histogram: count, sum, maximum and percentiles of values, from buckets of 1.6 % width. Its
+//! memory does not grow with the number of values.
 
 /// Buckets for each power of two: the upper bound of one is at most 1/64 above its values.
 const PER_POWER: u64 = 64;
@@ -42,7 +42,7 @@ impl Spread {
         (self.sum / u128::from(self.count.max(1))) as u64
     }
 
-    /// A value that so many of a hundred do not pass, at most 1.6 % too large; 0 if there are none.
+    /// A percentile of the values, at most 1.6 % too large; 0 if there are none.
     pub fn percentile(&self, percent: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100);
         let mut seen = 0;

@@ -1,4 +1,5 @@
-//! What is in a trace: how much each application did, how it did it, and how long it waited.
+//! Sums up traces: how much each application read and wrote, in what pattern, and how long its
+//! requests waited.
 
 use crate::merged::Merged;
 use crate::reader::ReadError;
@@ -50,7 +51,7 @@ pub struct Part {
     pub last_ns: u64,
     /// Bytes asked for by one request.
     pub size: Spread,
-    /// Requests that touch one of the last eight of the same client, file and direction.
+    /// Requests that are adjacent to one of the last eight of the same client, file and direction.
     pub sequential: u64,
     /// From arrival to the back end, ns, of the requests of which it is known.
     pub wait: Spread,
@@ -58,7 +59,7 @@ pub struct Part {
     pub service: Spread,
     /// Both together, ns.
     pub latency: Spread,
-    /// Files touched.
+    /// Files read or written.
     pub files: BTreeSet<u64>,
     /// Clients (ranks).
     pub clients: BTreeSet<u32>,
@@ -133,7 +134,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Whether the request touches one of the last, on either side.
+    /// Whether the request is adjacent to one of the last, on either side.
     fn take(&mut self, record: &Record) -> bool {
         let (begin, end) = (record.offset, record.end());
         let touches = |(its_begin, its_end): &(u64, u64)| *its_end == begin || *its_begin == end;

@@ -1,9 +1,9 @@
-//! Which application a process belongs to, told once for each program it runs.
+//! Finds out which application a process belongs to, once for each program that it runs.
 //!
-//! The environment decides, as it was when the program started: TIDEGATE_APP, else the batch
-//! system's job, else the MPI launcher's name space. Else the job's control group, for a program
-//! that cleared its environment. Else the user and session, so that whatever runs in one terminal
-//! is one application.
+//! The first of these that is there names the application: TIDEGATE_APP in the environment that the
+//! program started with, the batch system's job there, the MPI launcher's name space there, and the
+//! job's control group, for a program that cleared its environment. Else the user and the session
+//! name it, so that all programs of one terminal are one application.
 
 use super::process::{self, Life};
 use crate::fuse::{Caller, Errno};
@@ -25,7 +25,7 @@ pub(super) struct Applications {
     claims: Mutex<Claims>,
 }
 
-/// What processes have said by themselves, as ranks of MPI jobs do that nothing else tells apart.
+/// The applications that processes have named by a call, as ranks of MPI jobs do.
 #[derive(Default)]
 struct Claims {
     by_process: HashMap<Life, u64>,
@@ -41,7 +41,8 @@ impl Applications {
         }
     }
 
-    /// The id of the caller's application. `tell` hears who it is when a program is seen first.
+    /// The id of the caller's application. When a program is seen first, calls `tell` with its
+    /// name.
     pub(super) fn id(&self, caller: Caller, tell: impl FnOnce(Application)) -> u64 {
         let Some(life) = Life::of(caller.tid) else {
             let name = self.all.clone();

@@ -1,11 +1,11 @@
-//! Between the words of the wire and those of the kernel.
+//! Converts between the types of the protocol and those of the kernel.
 
 use crate::fuse::{self, Attributes, Errno, SetAttributes, Space, Timestamp};
 use tidegate_client::wire;
 
 const NS: i64 = 1_000_000_000;
 
-/// The forwarders' errno for the kernel.
+/// The kernel's number of a forwarder's errno.
 pub(super) fn errno(errno: tidegate_client::Errno) -> Errno {
     match Errno::from_raw_os_error(errno.0) {
         // To the kernel it means "never ask again", for some operations with silent success.

@@ -1,4 +1,5 @@
-//! What the file system asks of the forwarders. The client does it; tests bring their own.
+//! The calls that the file system makes of forwarders. The client implements them; tests have an
+//! implementation of their own.
 
 use std::sync::Arc;
 use tidegate_client::wire::{Attr, Handle, LockFamily, Op};
@@ -28,7 +29,8 @@ pub trait Forwarders: Send + Sync + 'static {
     /// Releases all locks of an owner without waiting for a forwarder.
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64);
 
-    /// Says who an application is whose id later calls carry. Does not wait for a forwarder.
+    /// Tells the forwarders the name of an application whose id later calls carry. Does not wait
+    /// for a forwarder.
     fn name_application(&self, _application: Application) {}
 
     /// How a program reaches the same forwarders without the mount; None if it cannot. See
@@ -47,7 +49,7 @@ pub trait Forwarders: Send + Sync + 'static {
         (0, 0)
     }
 
-    /// The file will not be named any more. Does not wait for a forwarder.
+    /// Forgets a file that later calls will not name. Does not wait for a forwarder.
     fn forget(&self, handle: Handle);
 }
 

@@ -1,9 +1,10 @@
 //! Locks of this mount's processes: set at the forwarders, released with their owner.
 //!
-//! The kernel tells when a descriptor is closed (flush) and when an open file is gone (release),
-//! and a dying process waits for the answer to a flush. So a release waits for the forwarder, since
-//! whoever comes next may rightly expect the lock to be free, but only for [`PATIENCE`]; after that
-//! it is left to the client's background, and so are the following ones for [`SULK`].
+//! The kernel sends a flush when a process closes a descriptor, and a release when an open file is
+//! gone. A dying process waits for the answer to a flush. The mount waits until the forwarder has
+//! released the locks, because the next process may expect the lock to be free, but it waits only
+//! for [`PATIENCE`]. After that the client releases them in the background, and so it does with the
+//! following ones for [`SULK`].
 
 use super::convert;
 use super::forwarders::Forwarders;

@@ -60,7 +60,7 @@ impl<T> Opens<T> {
         }
     }
 
-    /// Enters what `make` makes of its number, and returns the number.
+    /// Stores what `make` returns for the next number, and returns that number.
     pub(super) fn insert(&self, make: impl FnOnce(u64) -> T) -> u64 {
         let number = self.number_next.fetch_add(1, Ordering::Relaxed);
         let made = Arc::new(make(number));

@@ -1,4 +1,4 @@
-//! What `/proc` says of the process that asks: its groups, and what its application is told from.
+//! Reads from `/proc` the groups of the process that asks, and what names its application.
 
 use std::fs::File;
 use std::io::Read;
@@ -36,7 +36,7 @@ fn groups(status: &str) -> Vec<u32> {
     numbers.take(GROUPS_MAX).collect()
 }
 
-/// One life of one program: changes with each new thread and each exec.
+/// Identifies one run of a program: it changes with each new process and each exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Life {
     tid: u32,

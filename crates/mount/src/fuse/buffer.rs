@@ -1,4 +1,4 @@
-//! Buffers that requests are read into, recycled so that a busy mount does not allocate.
+//! Buffers for requests of the kernel, which are used again so that a busy mount does not allocate.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -21,7 +21,7 @@ impl BufferPool {
         })
     }
 
-    /// A free buffer or a new one; how many are out is bounded by the requests in work.
+    /// A free buffer or a new one; how many are out is bounded by the outstanding requests.
     pub(super) fn take(self: &Arc<Self>) -> Buffer {
         let free = self
             .free

@@ -1,4 +1,4 @@
-//! Tells a blocked operation that nobody waits for its answer any more.
+//! Tokens that cancel a blocked operation when its caller no longer waits for the answer.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What is called once when a token is cancelled.
 type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// Belongs to one request. Set when the process that asked is dying, when it waits for a lock and
-/// any signal came, or when the file system was unmounted. Never cleared.
+/// The token of one request. The session sets it when the process that asked is dying, when it
+/// waits for a lock and any signal came, or when the file system was unmounted. Never cleared.
 #[derive(Clone, Default)]
 pub struct CancelToken {
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! Turns the bytes of a request into a message. Refuses what is cut short or does not add up, and
+//! Decodes the messages of the kernel. It refuses a message that is cut short or inconsistent, and
 //! never panics, although only the kernel can write here.
 
 mod fields;
@@ -25,7 +25,7 @@ pub(super) enum Body {
     Operation(Operation, Range<usize>),
     /// Nodes that the kernel no longer refers to, with how many lookups it forgets; no answer.
     Forget(Vec<abi::ForgetOne>),
-    /// Somebody no longer waits for the answer to this request.
+    /// An interrupt: the caller of this request no longer waits for the answer.
     Interrupt(u64),
     /// The first message.
     Init(abi::InitIn),

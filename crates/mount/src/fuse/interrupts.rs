@@ -1,12 +1,12 @@
-//! Which requests are in work, and which of them nobody waits for any more.
+//! Keeps the outstanding requests of a session, and cancels those whose callers have ended.
 //!
-//! An interrupt names a request that some thread has read. If the caller is dying, or waits for a
-//! lock, the request's token is cancelled. If it has merely got a signal that it will survive, the
-//! request goes on as it would on a local disk, and is watched: the kernel sends one interrupt a
-//! request, so when the caller is killed afterwards nothing else would tell.
+//! An interrupt names a request that a thread has read. If the caller is dying, or waits for a
+//! lock, the session cancels the request's token. If the caller got a signal that it will survive,
+//! the request goes on as it would on a local disk, and a thread watches the caller: the kernel
+//! sends one interrupt a request, so it would not tell of a later kill.
 //!
-//! For asynchronous reads and writes the kernel sends no interrupt at all, though a killed process
-//! waits for them. So those that take long are watched, too.
+//! The kernel sends no interrupt for asynchronous reads and writes, though a killed process waits
+//! for them. So the thread watches the callers of those that take long, too.
 
 use super::cancel::CancelToken;
 use super::request::Operation;
@@ -22,13 +22,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const SLOW_LOOKS: u32 = 3;
 /// From this age on a read or write is slow.
 const SLOW: Duration = Duration::from_millis(200);
-/// After so many looks without any request in work, the watching thread ends.
+/// After so many looks without any outstanding request, the watching thread ends.
 const IDLE_LOOKS: u32 = 50;
 
 /// Requests are spread over this many tables, so that threads seldom meet.
 const SHARDS: usize = 16;
 
-/// A request in work.
+/// An outstanding request.
 struct Pending {
     cancel: CancelToken,
     tid: u32,
@@ -43,7 +43,7 @@ struct Pending {
     process: Option<u32>,
 }
 
-/// The requests in work of one session.
+/// The outstanding requests of one session.
 pub(super) struct Interrupts {
     shards: [Mutex<HashMap<u64, Pending>>; SHARDS],
     /// There is a thread that watches.
@@ -62,7 +62,7 @@ impl Interrupts {
         })
     }
 
-    /// Enters a request of thread `tid` that was read.
+    /// Adds a request of thread `tid` that was read.
     pub(super) fn begin(
         self: &Arc<Self>,
         unique: u64,
@@ -92,7 +92,7 @@ impl Interrupts {
         self.shard(unique).remove(&unique);
     }
 
-    /// Somebody no longer waits for the request. False if no such request is in work (yet).
+    /// Handles an interrupt of a request. False if no such request is outstanding (yet).
     pub(super) fn interrupt(self: &Arc<Self>, unique: u64) -> bool {
         let (cancel, tid, any_signal) = match self.shard(unique).get(&unique) {
             Some(pending) => (pending.cancel.clone(), pending.tid, pending.any_signal),
@@ -107,7 +107,7 @@ impl Interrupts {
         true
     }
 
-    /// The mount is gone: ends everything in work, and the watch.
+    /// The mount is gone: cancels all outstanding requests and ends the watching thread.
     pub(super) fn cancel_all(&self) {
         for shard in &self.shards {
             let pending = std::mem::take(&mut *lock(shard));
@@ -119,7 +119,7 @@ impl Interrupts {
         self.end.notify_all();
     }
 
-    /// Sees to it that a thread watches.
+    /// Starts the watching thread if there is none.
     fn keep_watch(self: &Arc<Self>) {
         if self.watching.load(Ordering::SeqCst) || self.watching.swap(true, Ordering::SeqCst) {
             return;
@@ -133,7 +133,7 @@ impl Interrupts {
         }
     }
 
-    /// The life of the watching thread.
+    /// The loop of the watching thread.
     fn watch(&self) {
         let (mut looks, mut idle) = (0_u32, 0);
         let mut ended = lock(&self.ended);
@@ -157,7 +157,7 @@ impl Interrupts {
         }
     }
 
-    /// Cancels requests whose callers were killed. False if none is in work.
+    /// Cancels requests whose callers were killed. False if none is outstanding.
     fn look(&self, slow_ones: bool) -> bool {
         let (mut in_work, mut interrupted, mut slow) = (false, Vec::new(), Vec::new());
         for shard in &self.shards {

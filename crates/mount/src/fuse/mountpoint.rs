@@ -155,7 +155,7 @@ impl MountPoint {
         result
     }
 
-    /// Somebody else has unmounted: what is on the path now is not ours.
+    /// Another program has unmounted: what is mounted on the path now is not this mount.
     pub(super) fn abandon(&self) {
         self.attached.store(false, Ordering::SeqCst);
     }

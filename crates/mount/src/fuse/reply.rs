@@ -137,8 +137,8 @@ pub struct Space {
     pub name_max: u32,
 }
 
-/// The right and the duty to answer one request. Each method sends the answer; those that return
-/// a value say whether the kernel took it.
+/// Answers one request. Each method sends the answer; those that return a value say whether the
+/// kernel took it.
 #[must_use = "the kernel waits for an answer"]
 pub struct Reply {
     connection: Arc<Connection>,

@@ -1,4 +1,4 @@
-//! What the kernel asks of a mounted file system, with every field named and checked.
+//! The requests of the kernel to a mounted file system, with every field named and checked.
 
 use super::buffer::Payload;
 use super::cancel::CancelToken;
@@ -16,7 +16,7 @@ pub struct Request {
     pub node: u64,
     /// Who asks.
     pub caller: Caller,
-    /// Set when nobody waits for the answer any more.
+    /// Cancelled when the caller no longer waits for the answer.
     pub cancel: CancelToken,
     /// What is asked.
     pub operation: Operation,

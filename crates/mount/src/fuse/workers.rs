@@ -1,9 +1,9 @@
-//! The threads of a session: one reads, and before it serves what it read it makes sure that
-//! another one reads.
+//! The threads of a session (leader and followers): one thread reads a request, and before it
+//! serves that request it hands the reading to another thread.
 //!
-//! So an interrupt is always read, however many requests block. The number of threads is bounded;
-//! when all are busy, the last one does nothing but read and puts what it reads in a queue. A
-//! request that is cancelled there is answered without ever having been served.
+//! So one thread always reads interrupts, however many requests block. The number of threads is
+//! bounded. When all are busy, the last one only reads, and queues the requests. The session
+//! answers a request that is cancelled in the queue without serving it.
 
 use super::buffer::{BufferPool, Payload};
 use super::cancel::Registration;
@@ -43,7 +43,7 @@ struct State {
     ended: bool,
 }
 
-/// A request with its answer still owed.
+/// A request and the reply that it must get.
 struct Task {
     request: Request,
     reply: Reply,
