@@ -1,4 +1,4 @@
-//! The daemon around a [`Server`]: log, process id, signals.
+//! Runs a [`Server`] as a daemon: log, process id and signals.
 
 use crate::config::{Config, LogLevel};
 use crate::forwarder_loop::Stop;

@@ -1,4 +1,4 @@
-//! A forwarder from its configuration: checks, parts, threads, start and stop.
+//! Starts a forwarder: checks its configuration, makes its parts and threads, and stops them again.
 
 mod seats;
 mod storage;
@@ -36,12 +36,13 @@ use tracing::{info, warn};
 
 const MS: u64 = 1_000_000;
 
-/// Seconds between two sweeps of removed files that only a seat's holder can tell unused.
+/// Seconds between two sweeps of removed files of which only a seat's holder knows that no client
+/// has them open.
 const SWEEP_ROUNDS: u32 = 10;
-/// How long the end of a forwarder waits for idle files to be let go of.
+/// How long a forwarder that stops waits until its idle files are closed.
 const TIDY_END_MAX: Duration = Duration::from_secs(1);
 
-/// Why a forwarder did not start: one line that says what to do.
+/// Why a forwarder did not start: one line that says what is wrong and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -113,7 +114,7 @@ pub enum StartError {
     /// It served, and cannot go on.
     #[error("stopped: {0}")]
     Stopped(io::Error),
-    /// The system lacks something.
+    /// A call to the system failed.
     #[error("{what}: {error}")]
     System {
         /// What was tried.
@@ -167,7 +168,7 @@ impl Server {
         let configured = (scheduler.clone(), config.shares.clone());
         let recording = recording(config, scheduler.wall_offset_ns)?;
         let export_id = found.export;
-        let (scheduler, shares) = in_force(config, &scheduler, &found.texts)?;
+        let (scheduler, shares) = effective(config, &scheduler, &found.texts)?;
         let mut forwarder = Forwarder::new(tidegate_forward::Config {
             export: found.export,
             scheduler: scheduler.clone(),
@@ -492,8 +493,8 @@ fn found(
     })
 }
 
-/// Policy and rules that are in force at first: those set at run time, else the configuration's.
-fn in_force(
+/// The effective policy and rules at the start: those set at run time, else the configuration's.
+fn effective(
     config: &Config,
     configured: &tidegate_sched::Options,
     texts: &Texts,

@@ -1,10 +1,10 @@
-//! What forwarders tell each other of the service they give, through files of the hidden folder.
+//! Service reports between forwarders, through files of the hidden folder.
 //!
-//! Off unless the policy was told to tell (`tell_ms`): then a thread writes what this forwarder has
-//! given each application since it started into `.tidegate/given.N`, and reads the files of the
-//! others, a few times a second. The reactor never waits for it. A file is put in the place of the
-//! last one whole, and has a mark by which it is known to be; what is lost or late is told
-//! by the next reading, because the files hold sums.
+//! Only with `tell_ms` above 0: then a thread writes the device time that this forwarder has given
+//! each application since it started to `.tidegate/given.N`, and reads the files of the other
+//! forwarders, five times a second. The forwarder's loop never waits for this thread. The thread
+//! replaces a file as a whole, and a mark at the end shows a reader that the file is complete. The
+//! files hold sums, so a report that is lost or late is made up for by the next one.
 
 use crate::storage::posix::{open_hidden_file, replace_hidden_file};
 use mio::Waker;
@@ -19,13 +19,13 @@ use std::time::Duration;
 use tidegate_sched::{AppId, Given};
 use tracing::warn;
 
-/// How often files are written and read.
+/// How often the thread writes and reads files.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Rounds without anything to tell after which the thread sleeps until there is.
+/// Rounds without a report after which the thread sleeps until there is one.
 const QUIET_ROUNDS: u32 = 25;
 
-/// Applications of a file: those that were given most.
+/// Applications of a file: those with the most device time.
 const APPS_MAX: usize = 1024;
 
 /// The largest file of that many.
@@ -37,7 +37,7 @@ const HEAD: &str = "tidegate-given 2";
 /// Sums by application.
 type Sums = BTreeMap<u64, Given>;
 
-/// What reactor and thread have in common.
+/// What the forwarder's loop and the thread share.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,

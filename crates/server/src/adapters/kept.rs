@@ -1,8 +1,9 @@
-//! What the forwarders of an export keep for each other in the hidden folder: which export it is,
-//! where each of them listens, and the policy and rules of shares that were set at run time.
+//! Files of the hidden folder that the forwarders of an export share: the export's number, the
+//! addresses of each forwarder, and the policy and rules of shares that were set at run time.
 //!
-//! A thread writes, and looks once a second whether another forwarder has: so one that missed a
-//! change takes it, and all come to what is in the files. The reactor never waits for it.
+//! A thread writes the files, and looks once a second whether another forwarder has written them.
+//! So a forwarder that missed a change takes it over later, and all agree with the files in the
+//! end. The forwarder's loop never waits for this thread.
 
 use crate::config::{Address, Place};
 use crate::storage::posix::{read_hidden_file, read_or_record, replace_hidden_file};
@@ -17,18 +18,18 @@ use tidegate_forward::PolicyId;
 use tidegate_wire::{ADDRESS_MAX, ADDRESSES_MAX, ExportId, LISTED_BYTES_MAX, Listed};
 use tracing::warn;
 
-/// How often the files are looked at.
+/// How often the thread looks at the files.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Rounds after which the addresses are read though the folder looks the same: a node may be told
-/// late that it has changed.
+/// Rounds after which the thread reads the addresses though the folder looks unchanged: a node may
+/// learn late that it has changed.
 const QUIET_ROUNDS: u32 = 10;
 
-/// Another process that tells that it has this one's index does so again within these rounds, for
-/// each corrects the other; after them it is gone.
+/// Two processes with one index overwrite each other's addresses again and again. A process that
+/// has not done so for this many rounds has ended.
 const DOUBLED_ROUNDS: u32 = 3 * QUIET_ROUNDS;
 
-/// What is kept as a text.
+/// A setting that is kept as a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// The scheduler's policy and options.
@@ -55,7 +56,7 @@ impl What {
         }
     }
 
-    /// A text as it is written.
+    /// The text with its heading, as the file has it.
     fn headed(self, text: &str) -> String {
         let command = self.command();
         format!(

@@ -1,4 +1,4 @@
-//! How a forwarder keeps the seats of its export apart from others': by locks, or by leases.
+//! Chooses how a forwarder holds its seats against other forwarders: by locks, or by leases.
 
 use super::StartError;
 use crate::adapters::seat_keeper::{LockKeeper, SeatKeeper};
@@ -11,8 +11,7 @@ use std::time::Duration;
 use tidegate_forward::OwnershipFacts;
 use tidegate_wire::ExportId;
 
-/// How seats are kept apart, as it is in force; `shared` says whether several nodes may have the
-/// export.
+/// The effective way to keep seats; `shared` says whether several nodes may have the export.
 pub(super) fn ownership(config: &Config, shared: bool) -> OwnershipFacts {
     let ownership = &config.ownership;
     let leases = by_leases(config, shared);

@@ -1,4 +1,4 @@
-//! The storage that a configuration asks for, and why it is that one.
+//! Chooses the storage (threads, io_uring or an emulated device) by configuration and back end.
 
 use super::StartError;
 use crate::backend::{Backend, is_needed_alone};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidegate_forward::StorageFacts;
 use tracing::{info, warn};
 
-/// The storage, and what is said of it.
+/// The storage, and the facts that `stat` and log show of it.
 pub(super) struct Chosen {
     pub(super) storage: Box<dyn Storage>,
     pub(super) facts: StorageFacts,
@@ -167,7 +167,7 @@ pub(super) fn warn_of_layers(config: &Config, backend: &Backend) {
     }
 }
 
-/// Tries what several nodes need whose page caches may be old.
+/// Checks that data can go past the page cache, as forwarders on several nodes need it.
 fn bypass(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
     let refused = |error: std::io::Error| {
         StartError::Unshared(format!(
@@ -185,7 +185,7 @@ fn bypass(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
     files.try_bypass().map_err(refused)
 }
 
-/// How data goes: direct only where the export takes it.
+/// Whether data goes past the page cache: only where the export can do direct I/O.
 fn io(config: &Config, files: &PosixFiles) -> Result<Io, StartError> {
     if files.bypasses() {
         bypass(config, files)?;
