@@ -3,11 +3,11 @@
 
 pub mod arrivals;
 pub mod gossip;
+pub mod host_counts;
 pub mod jitter;
 pub mod kept;
 pub mod policy_changes;
 pub mod recording;
 pub mod seat_keeper;
 pub mod stuck;
-pub mod traffic;
 pub mod trim;

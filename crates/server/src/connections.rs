@@ -12,8 +12,8 @@ pub mod ports;
 mod rdma;
 pub mod session;
 pub mod shard;
+pub mod traffic;
 
-use crate::adapters::traffic::Traffic;
 use crate::storage::{SharedMemory, SlotBuffer};
 use outbox::Body;
 use session::Session;
@@ -22,6 +22,7 @@ use tidegate_forward::{ConnId, SlotId};
 use tidegate_net::Secret;
 use tidegate_sched::Time;
 use tidegate_wire::{Reply, Request};
+use traffic::Traffic;
 
 /// Requests of a connection that the loop may not have taken yet. A connection with so many is not
 /// read: there is no memory for one of them, most likely.

@@ -9,12 +9,12 @@ mod admission;
 
 use crate::adapters::arrivals::Arrivals;
 use crate::adapters::gossip::Gossip;
+use crate::adapters::host_counts::host_counts;
 use crate::adapters::jitter::Jitter;
 use crate::adapters::policy_changes::PolicyChanges;
 use crate::adapters::recording::Recording;
 use crate::adapters::seat_keeper::SeatKeeper;
 use crate::adapters::stuck::Stuck;
-use crate::adapters::traffic::host_counts;
 use crate::adapters::trim::Trim;
 use crate::clock::Zero;
 use crate::connections::acceptor::Acceptor;

@@ -18,17 +18,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("mount/fuse", &["fusermount", "init", "mountpoint"]),
     ("preload", &["intercept", "state"]),
     ("server", &["backend", "config", "identity", "storage"]),
-    (
-        "server",
-        &[
-            "adapters",
-            "connections",
-            "forwarder_loop",
-            "reactor",
-            "start",
-        ],
-    ),
-    ("server/connections", &["rdma", "session", "shard"]),
     ("server/seats", &["generations", "recorded", "spare"]),
     ("server/storage", &["dead", "ends", "posix"]),
     (

@@ -1,6 +1,6 @@
 //! Replies on their way out: header, body and payload of several replies in one call.
 
-use crate::adapters::traffic::Traffic;
+use super::traffic::Traffic;
 use crate::storage::pages::Pages;
 use crate::storage::slots::{Memory, lock_buffer};
 use crate::storage::{SharedMemory, SlotBuffer};

@@ -3,8 +3,8 @@
 
 use super::session::Session;
 use super::shard::{Shard, ShardThread, WAKER};
+use super::traffic::{Published, Traffic};
 use super::{ConnectionPolicy, HANDED_MAX, ToLoop, ToShard};
-use crate::adapters::traffic::{Published, Traffic};
 use crate::clock::Zero;
 use std::collections::BTreeMap;
 use std::io;

@@ -2,7 +2,7 @@
 //! From bytes that came to requests that the forwarder's loop is told of.
 
 use super::outbox::{Body, Outbox};
-use super::rdma::{ClientMemory, LAST_WORDS_NS};
+use super::rdma::{ClientMemory, Moving};
 use super::{Came, HANDED_MAX, RequestSink, ToLoop};
 use crate::storage::slots::lock_buffer;
 use crate::storage::{SharedMemory, SlotBuffer};
@@ -20,6 +20,8 @@ use tracing::info;
 const PASS_BYTES_MAX: usize = 1 << 20;
 
 const ENOSYS: Errno = Errno(38);
+/// How long a connection that is to end stays, so that its last words are read.
+const LAST_WORDS_NS: u64 = 1_000_000_000;
 
 /// How far the request that is coming in has come.
 enum Stage {
@@ -291,13 +293,16 @@ impl Session {
             Op::ShareMemory { bytes } => {
                 Some(self.memory_offered(bytes, sink.policy.shared_memory))
             }
-            _ => self.memory_registered(&request.op),
+            Op::RegisterMemory { .. } => Some(self.memory_registered(&request.op)),
+            _ => None,
         };
         if let Some(result) = own {
             self.answer_here(request.id, op_code(&request.op), result);
             return Ok(());
         }
-        self.note_place(&request, place)?;
+        if let Some(memory) = &mut self.rdma {
+            memory.note_place(&request, place)?;
+        }
         let shared = match place.filter(|_| self.rdma.is_none()) {
             Some(place) => Some((self.memory_of(&request, place)?, place)),
             None => None,
@@ -325,14 +330,20 @@ impl Session {
         Ok(Arc::clone(memory))
     }
 
-    /// The payload of the request that came last goes to a buffer.
-    pub(super) fn payload_due(
+    /// There is a buffer for the payload of a request: fetches it from registered memory, or reads
+    /// it from the socket. An error is the reason why the session ends.
+    pub(super) fn buffer_came(
         &mut self,
         request: Box<Request>,
         slot: SlotId,
         buffer: SlotBuffer,
         now: Time,
-    ) {
+    ) -> Result<(), String> {
+        if let (Some(link), Some(memory)) = (self.stream.link(), &mut self.rdma)
+            && let Some(place) = memory.take_place(request.id)
+        {
+            return memory.fetch(link, (request, place), (slot, buffer), now);
+        }
         self.heard = now;
         self.reader.keep_payload();
         self.stage = Stage::Receiving {
@@ -340,6 +351,7 @@ impl Session {
             slot,
             buffer,
         };
+        Ok(())
     }
 
     fn payload_came(&mut self, sink: &mut RequestSink) {
@@ -372,6 +384,43 @@ impl Session {
         }
     }
 
+    /// Takes an offer of memory through libfabric.
+    fn memory_registered(&mut self, op: &Op) -> Result<Outcome, Status> {
+        let offered = ClientMemory::offered(op);
+        let may = self.stream.link().is_some() && self.rdma.is_none();
+        match offered.filter(|_| may) {
+            Some(memory) => {
+                self.rdma = Some(Box::new(memory));
+                Ok(Outcome::Done)
+            }
+            None => Err(Status::Errno(Errno::EOPNOTSUPP.0)),
+        }
+    }
+
+    /// Does what follows from moves of payload that are over. An error is the reason why the
+    /// session ends.
+    pub(super) fn take_moved(&mut self, sink: &mut RequestSink) -> Result<(), String> {
+        let (Some(link), Some(memory)) = (self.stream.link(), &mut self.rdma) else {
+            return Ok(());
+        };
+        while let Some(moving) = memory.moved(link)? {
+            let message = match moving {
+                Moving::In(request, slot) => ToLoop::PayloadReceived {
+                    conn: self.id,
+                    request,
+                    slot,
+                },
+                Moving::Out(op, reply, slot) => {
+                    self.outbox
+                        .push(|into| encode_reply_shared(op, &reply, into), None);
+                    ToLoop::Sent(slot)
+                }
+            };
+            sink.messages.push(message);
+        }
+        Ok(())
+    }
+
     /// Refuses a request that the forwarder does not see.
     fn refuse(&mut self, id: u64, op: u8, errno: Errno) {
         self.answer_here(id, op, Err(Status::Errno(errno.0)));
@@ -389,6 +438,21 @@ impl Session {
         };
         self.outbox
             .push(|into| encode_reply(op, &reply, into), None);
+    }
+
+    /// Puts a reply's payload into registered memory if the client wants it there; the reply
+    /// follows. False: it is to be queued. An error is the reason why the session ends.
+    pub(super) fn put(
+        &mut self,
+        now: Time,
+        op: u8,
+        reply: &Reply,
+        body: &Body,
+    ) -> Result<bool, String> {
+        match (self.stream.link(), &mut self.rdma) {
+            (Some(link), Some(memory)) => memory.put(link, (op, reply), body, now),
+            _ => Ok(false),
+        }
     }
 
     /// Queues a reply.
@@ -440,6 +504,15 @@ impl Session {
     /// Whether it would be read if something came.
     pub(super) fn is_read(&self) -> bool {
         !self.waits_for_us() && self.closing.is_none() && !self.outbox.is_full()
+    }
+
+    /// Whether the peer has read everything, or has had the time to. Sockets see to that alone.
+    pub(super) fn is_heard(&mut self, now: Time) -> bool {
+        let Some(link) = self.stream.link() else {
+            return true;
+        };
+        let since = *self.last_words.get_or_insert(now);
+        link.is_delivered() || now.since(since) > LAST_WORDS_NS
     }
 
     /// Whether every reply is on its way.

@@ -2,8 +2,8 @@
 
 use super::outbox::Body;
 use super::session::{Session, Turn};
+use super::traffic::{Published, Traffic};
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
-use crate::adapters::traffic::{Published, Traffic};
 use crate::clock::Zero;
 use mio::event::Event;
 use mio::{Events, Token};
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_fabric::Wait;
 use tidegate_forward::{ConnId, GOODBYE, NOT_JOINED, SESSION_OVER, SlotId};
 use tidegate_net::{Incoming, Outgoing, Poller, Waker};
 use tidegate_sched::Time;
@@ -98,6 +99,28 @@ impl Shard {
             waker.unpark();
         }
         slept
+    }
+
+    /// Looks at the connections through libfabric before a wait: those with news are served next.
+    /// How long the wait may be, if they bound it.
+    fn look_at_links(&mut self) -> Option<Duration> {
+        let (mut bound, mut news) = (None, Vec::new());
+        for id in &self.links {
+            let Some(session) = self.sessions.get_mut(id) else {
+                continue;
+            };
+            let link = session.stream.link();
+            match link.map_or(Wait::Any, |link| link.wait(false, session.is_read())) {
+                Wait::Not => {
+                    session.drained = false;
+                    news.push(*id);
+                }
+                Wait::AtMost(wait) => bound = Some(bound.map_or(wait, |least| wait.min(least))),
+                Wait::Any => {}
+            }
+        }
+        news.into_iter().for_each(|id| self.mark_ready(id));
+        bound
     }
 
     /// Whether it has no connection.
