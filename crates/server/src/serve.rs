@@ -14,9 +14,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing::{Level, error, info, warn};
 
+/// How long a start may take. Trials with other forwarders have 90 s of it; the calls of a file
+/// system that does not answer have no end of their own.
+const START_MAX: Duration = Duration::from_secs(150);
+
 /// Serves until SIGTERM or SIGINT, then finishes what was accepted. True if that was done within
 /// its time; a second signal ends the process at once, and so does one before it serves. A start
-/// that takes longer than `start_s_max` ends the process. (SIGPIPE is ignored by Rust's start-up.)
+/// that takes longer than 150 s ends the process. (SIGPIPE is ignored by Rust's start-up.)
 pub fn serve(config: &Config) -> Result<bool, StartError> {
     log_to_stderr(config.log);
     // Before anything is bound, so that an early signal is not lost.
@@ -39,13 +43,12 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     })?;
     let (started, starts) = channel();
     let export = config.export.display().to_string();
-    let start_max = Duration::from_secs(config.start_s_max.into());
     thread("start", move || {
-        watch_start(&starts, start_max, || {
+        watch_start(&starts, START_MAX, || {
             error!(
                 "export {export}: the start has not ended after {} s: the file system does not \
                  answer; see that it works, then start this forwarder again",
-                start_max.as_secs()
+                START_MAX.as_secs()
             );
             std::process::exit(1);
         });

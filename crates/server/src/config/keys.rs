@@ -125,10 +125,6 @@ keys! {
         /// How long a connection may stop amid a message, say no hello, or not read its replies
         /// before it is closed
         stall_ms: u32 = or(30_000).range(100, DAY_MS).unit("ms");
-
-        /// How long a start may take before the forwarder ends with an error. Trials with other
-        /// forwarders may take 90 s of it
-        start_s_max: u32 = or(150).range(100, 3600).unit("s");
     }
     with {
         /// How forwarders keep seats apart.
