@@ -55,16 +55,16 @@ class Session:
     def take_hello(self):
         self.root = self.take()[0][-80:-64]
 
-    def send(self, op, body=b"", payload=b"", row=False):
+    def send(self, op, body=b"", payload=b"", reply_slot=False):
         """Sends a request without waiting for its answer; header, body and payload in one call."""
         self.ids += 1
         flags = FLAG_HINTS if op in (READ, WRITE) else 0
-        if row:
+        if reply_slot:
             self.sequence += 1
             flags |= FLAG_ROW
         if op in (READ, WRITE):
             body = HINTS + body
-        counter = self.sequence if row else 0
+        counter = self.sequence if reply_slot else 0
         head = HEADER.pack(b"TGW1", VERSION, op, flags, self.ids, 0, 0, len(body), len(payload), 0,
                            counter, 0, 0, zlib.crc32(body))
         head += struct.pack("<I", zlib.crc32(head))
@@ -92,19 +92,19 @@ class Session:
             raise Refused(op, status)
         return body, payload
 
-    def call(self, op, body=b"", payload=b"", row=False):
-        self.send(op, body, payload, row)
+    def call(self, op, body=b"", payload=b"", reply_slot=False):
+        self.send(op, body, payload, reply_slot)
         return self.take()
 
     def create(self, name):
         """Makes a file in the root, or finds it; its handle."""
         name = name.encode()
         body = self.root + bytes([len(name)]) + name + struct.pack("<IB", 0o644, 0)
-        return self.call(CREATE, body, row=True)[0][:16]
+        return self.call(CREATE, body, reply_slot=True)[0][:16]
 
     def write(self, handle, offset, data):
         body = handle + struct.pack("<HQQ", 1, offset, len(data))
-        written = struct.unpack("<Q", self.call(WRITE, body, data, row=True)[0])[0]
+        written = struct.unpack("<Q", self.call(WRITE, body, data, reply_slot=True)[0])[0]
         if written != len(data):
             raise ValueError(f"{written} of {len(data)} bytes were written at {offset}")
 

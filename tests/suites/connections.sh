@@ -71,7 +71,7 @@ def extent(number):
 for first in range(0, count, AT_ONCE):
     group = list(enumerate(sessions))[first:first + AT_ONCE]
     for number, session in group:
-        session.send(WRITE, extent(number), own(number)[:SIZE], row=True)
+        session.send(WRITE, extent(number), own(number)[:SIZE], reply_slot=True)
     for number, session in group:
         session.take()
 for first in range(0, count, AT_ONCE):

@@ -5,10 +5,10 @@
 //! thread, socket or random source inside: the same inputs give the same outputs. The rules are in
 //! `docs/protocol.md`.
 //!
-//! A call becomes one or more requests (`calls`, `split`, `fsync`). A request waits for a row and
-//! for its seat (`requests`, `seats`), then for a credit of the session with the forwarder that
-//! serves the seat (`sessions`). Its reply ends it, or sends it on another way (`replies`): to the
-//! next forwarder, through a `recovery` of the seat, or after a path was told (`resolve`).
+//! A call becomes one or more requests (`calls`, `split`, `fsync`). A request waits for a reply
+//! slot and for its seat (`requests`, `seats`), then for a credit of the session with the forwarder
+//! that serves the seat (`sessions`). Its reply ends it, or sends it on another way (`replies`): to
+//! the next forwarder, through a `recovery` of the seat, or after a path was told (`resolve`).
 
 mod answer;
 mod applications;
@@ -80,7 +80,7 @@ pub struct Core {
     payload_max: u32,
     /// Bytes of a request's payload at most, where a call has more.
     chunk_bytes: u32,
-    rows: u16,
+    reply_slots: u16,
     /// Highest epoch seen.
     epoch: u64,
     /// Which export it is, once it is known.
@@ -169,7 +169,7 @@ impl Core {
             root: None,
             payload_max: options.payload_max,
             chunk_bytes: options.pipeline.chunk_bytes.min(options.payload_max),
-            rows: u16::MAX,
+            reply_slots: u16::MAX,
             epoch: 0,
             export: options.export,
             roll: Roll::default(),

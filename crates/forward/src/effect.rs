@@ -9,17 +9,17 @@ mod intent;
 mod name_effects;
 
 use crate::back_end_files::{Access, Errno, Files};
-use crate::host::RowAddress;
-use crate::reply_table::{self, RowState};
+use crate::host::ReplySlotAddress;
+use crate::reply_table::{self, ReplySlotState};
 use alloc::vec::Vec;
 use intent::Intent;
 use tidegate_wire::{Caller, Handle, Op, Outcome, Status};
 
 /// Carries out any operation but reads, writes, locks and session operations ([`crate::Job::Op`]).
 ///
-/// With a row, the intent is stored in it before the effect and the result right after it. If the
-/// row already holds an intent of this request (from a holder of the seat that died), its outcome
-/// is looked up first; if it holds the result, that is returned. An error of kind
+/// With a reply slot, the intent is stored in it before the effect and the result right after it.
+/// If the reply slot already holds an intent of this request (from a holder of the seat that died),
+/// its outcome is looked up first; if it holds the result, that is returned. An error of kind
 /// [`Access::UnknownHandle`] leaves no result, because nothing was tried, and so does
 /// [`Access::NotHeld`], because the next holder of the seat finds out what was. `payload` is the
 /// bytes of an append, else empty.
@@ -27,20 +27,20 @@ pub fn perform(
     files: &mut dyn Files,
     caller: Option<&Caller>,
     op: &Op,
-    row: Option<&RowAddress>,
+    reply_slot: Option<&ReplySlotAddress>,
     payload: &[u8],
 ) -> Result<Outcome, Access> {
-    let Some(row) = row else {
+    let Some(reply_slot) = reply_slot else {
         return ask(files, caller, op);
     };
-    if let Some(result) = earlier(files, row, payload)? {
+    if let Some(result) = earlier(files, reply_slot, payload)? {
         return result;
     }
-    if !row.unresolved.is_empty() {
-        settle_others(files, op, row)?;
+    if !reply_slot.unresolved.is_empty() {
+        settle_others(files, op, reply_slot)?;
     }
     let mut log = Log {
-        row,
+        reply_slot,
         begun: false,
         refused: false,
     };
@@ -54,28 +54,47 @@ pub fn perform(
         && may_be_done_in_part(errno)
         && files.copies_may_differ()
     {
-        result = failed(files, row, errno);
+        result = failed(files, reply_slot, errno);
     }
     if let Some(result) = recordable(&result) {
         if log.begun {
-            reply_table::finish(&*row.table, row.row, row.sequence, &result);
+            reply_table::finish(
+                &*reply_slot.table,
+                reply_slot.reply_slot,
+                reply_slot.sequence,
+                &result,
+            );
         } else if matches!(op, Op::CopyRange { .. }) {
-            reply_table::record_here(&*row.table, row.row, row.sequence, &result);
+            reply_table::record_here(
+                &*reply_slot.table,
+                reply_slot.reply_slot,
+                reply_slot.sequence,
+                &result,
+            );
         } else {
-            reply_table::record(&*row.table, row.row, row.sequence, &result);
+            reply_table::record(
+                &*reply_slot.table,
+                reply_slot.reply_slot,
+                reply_slot.sequence,
+                &result,
+            );
         }
     } else if log.begun {
         // An unknown handle was found out after the intent: the effect was refused as a whole. Or
         // the seat was lost since: what the back end has of the intent stays as it is.
-        reply_table::clear(&*row.table, row.row);
+        reply_table::clear(&*reply_slot.table, reply_slot.reply_slot);
     }
     result
 }
 
 /// The result of an operation that was begun and failed where copies of what it changes may differ:
 /// what is seen of it afterwards took effect.
-fn failed(files: &mut dyn Files, row: &RowAddress, errno: Errno) -> Result<Outcome, Access> {
-    let record = reply_table::read(&*row.table, row.row);
+fn failed(
+    files: &mut dyn Files,
+    reply_slot: &ReplySlotAddress,
+    errno: Errno,
+) -> Result<Outcome, Access> {
+    let record = reply_table::read(&*reply_slot.table, reply_slot.reply_slot);
     let Some(intent) = Intent::decode(&record.intent) else {
         return Err(errno.into());
     };
@@ -104,32 +123,41 @@ fn unknown(access: Access) -> Access {
     }
 }
 
-/// Looks up whether the intent that the row holds took effect, and stores its result if so;
-/// otherwise empties the row, so that the client's replay carries the operation out
+/// Looks up whether the intent that the reply slot holds took effect, and stores its result if so;
+/// otherwise empties the reply slot, so that the client's replay carries the operation out
 /// ([`crate::Job::Resolve`]).
 ///
 /// Where the look-up itself is refused, above all because a handle is not known here yet, the
 /// intent stays; the forwarder has it resolved again before the next change at that seat.
-pub fn resolve(files: &mut dyn Files, row: &RowAddress) {
-    // Whether it could be looked up shows in the row's state.
-    let _ = settle(files, row, None);
+pub fn resolve(files: &mut dyn Files, reply_slot: &ReplySlotAddress) {
+    // Whether it could be looked up shows in the reply slot's state.
+    let _ = settle(files, reply_slot, None);
 }
 
 /// `payload` is that of the request, if it is there.
-fn settle(files: &mut dyn Files, row: &RowAddress, payload: Option<&[u8]>) -> Result<(), Access> {
-    let record = reply_table::read(&*row.table, row.row);
-    if record.state != RowState::Intent {
+fn settle(
+    files: &mut dyn Files,
+    reply_slot: &ReplySlotAddress,
+    payload: Option<&[u8]>,
+) -> Result<(), Access> {
+    let record = reply_table::read(&*reply_slot.table, reply_slot.reply_slot);
+    if record.state != ReplySlotState::Intent {
         return Ok(());
     }
     // Where the bytes make no sense their checksum is right all the same, so another version wrote
-    // them: nothing can be looked up, and the row is emptied.
+    // them: nothing can be looked up, and the reply slot is emptied.
     let outcome = match Intent::decode(&record.intent) {
         Some(intent) => look_up(files, &intent, payload)?,
         None => None,
     };
     match outcome {
-        Some(outcome) => reply_table::finish(&*row.table, row.row, record.sequence, &Ok(outcome)),
-        None => reply_table::clear(&*row.table, row.row),
+        Some(outcome) => reply_table::finish(
+            &*reply_slot.table,
+            reply_slot.reply_slot,
+            record.sequence,
+            &Ok(outcome),
+        ),
+        None => reply_table::clear(&*reply_slot.table, reply_slot.reply_slot),
     }
     Ok(())
 }
@@ -137,25 +165,29 @@ fn settle(files: &mut dyn Files, row: &RowAddress, payload: Option<&[u8]>) -> Re
 /// Looks up what others began with the same files, while it can still be told from what this
 /// operation is about to do. That its files are known comes first: they may become known, through
 /// another client's request, at any moment after a look-up that failed for want of them.
-fn settle_others(files: &mut dyn Files, op: &Op, row: &RowAddress) -> Result<(), Access> {
+fn settle_others(
+    files: &mut dyn Files,
+    op: &Op,
+    reply_slot: &ReplySlotAddress,
+) -> Result<(), Access> {
     let touched = touched(op);
     for handle in touched.into_iter().flatten() {
         if files.attr(handle) == Err(Access::UnknownHandle) {
             return Err(Access::UnknownHandle);
         }
     }
-    for other in &row.unresolved {
-        let address = RowAddress {
-            row: *other,
+    for other in &reply_slot.unresolved {
+        let address = ReplySlotAddress {
+            reply_slot: *other,
             unresolved: Vec::new(),
-            ..row.clone()
+            ..reply_slot.clone()
         };
         let record = reply_table::read(&*address.table, *other);
         let concerns = |intent: Intent<'_>| {
             let mut theirs = intent.files().into_iter().flatten();
             theirs.any(|handle| touched.contains(&Some(handle)))
         };
-        if *other != row.row && Intent::decode(&record.intent).is_some_and(concerns) {
+        if *other != reply_slot.reply_slot && Intent::decode(&record.intent).is_some_and(concerns) {
             settle(files, &address, None)?;
         }
     }
@@ -185,29 +217,31 @@ fn touched(op: &Op) -> [Option<Handle>; 2] {
     }
 }
 
-/// What the row says of this very request, looked up if necessary.
+/// What the reply slot says of this very request, looked up if necessary.
 #[allow(
     clippy::type_complexity,
     reason = "the inner result is the operation's own"
 )]
 fn earlier(
     files: &mut dyn Files,
-    row: &RowAddress,
+    reply_slot: &ReplySlotAddress,
     payload: &[u8],
 ) -> Result<Option<Result<Outcome, Access>>, Access> {
-    let (state, sequence) = reply_table::peek(&*row.table, row.row);
-    if state == RowState::Empty || sequence != row.sequence {
+    let (state, sequence) = reply_table::peek(&*reply_slot.table, reply_slot.reply_slot);
+    if state == ReplySlotState::Empty || sequence != reply_slot.sequence {
         return Ok(None);
     }
-    settle(files, row, Some(payload))?;
-    Ok(match reply_table::read(&*row.table, row.row).result {
-        Some(Ok(outcome)) => Some(Ok(outcome)),
-        Some(Err(Status::Errno(errno))) => Some(Err(Access::Errno(Errno(errno)))),
-        _ => None,
-    })
+    settle(files, reply_slot, Some(payload))?;
+    Ok(
+        match reply_table::read(&*reply_slot.table, reply_slot.reply_slot).result {
+            Some(Ok(outcome)) => Some(Ok(outcome)),
+            Some(Err(Status::Errno(errno))) => Some(Err(Access::Errno(Errno(errno)))),
+            _ => None,
+        },
+    )
 }
 
-/// The result as it goes into a row; None if the request was not tried and will come again.
+/// The result as it goes into a reply slot; None if the request was not tried and will come again.
 fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status>> {
     match result {
         Ok(outcome) => Some(Ok(outcome.clone())),
@@ -218,7 +252,7 @@ fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status
 
 /// Where an operation notes its intent, at most once.
 struct Log<'a> {
-    row: &'a RowAddress,
+    reply_slot: &'a ReplySlotAddress,
     begun: bool,
     /// The intent could not be persisted: nothing was tried, and nothing is to be remembered.
     refused: bool,
@@ -230,19 +264,19 @@ impl Log<'_> {
         let mut bytes = [0; reply_table::INTENT_MAX];
         let len = intent.encode(&mut bytes);
         reply_table::begin(
-            &*self.row.table,
-            self.row.row,
-            self.row.sequence,
+            &*self.reply_slot.table,
+            self.reply_slot.reply_slot,
+            self.reply_slot.sequence,
             &bytes[..len],
         );
-        let persisted = match self.row.table.must_persist() {
-            true => self.row.table.persist(),
+        let persisted = match self.reply_slot.table.must_persist() {
+            true => self.reply_slot.table.persist(),
             false => Ok(()),
         };
         // Persisting may have taken so long that the seat is another's by now: what that one does
         // must not be undone.
-        if !self.row.table.is_held() {
-            reply_table::clear(&*self.row.table, self.row.row);
+        if !self.reply_slot.table.is_held() {
+            reply_table::clear(&*self.reply_slot.table, self.reply_slot.reply_slot);
             self.refused = true;
             return Err(Access::NotHeld);
         }
@@ -250,7 +284,7 @@ impl Log<'_> {
         if let Err(errno) = persisted
             && !(is_full(errno.into()) && intent.frees_room())
         {
-            reply_table::clear(&*self.row.table, self.row.row);
+            reply_table::clear(&*self.reply_slot.table, self.reply_slot.reply_slot);
             self.refused = true;
             return Err(errno.into());
         }
@@ -294,7 +328,7 @@ fn ask(files: &mut dyn Files, caller: Option<&Caller>, op: &Op) -> Result<Outcom
         } => Outcome::Offset(files.seek(*handle, *offset, *whence)?),
         Op::Getxattr { handle, name } => Outcome::Text(files.getxattr(caller, *handle, name)?),
         Op::Listxattr { handle } => Outcome::Text(files.listxattr(caller, *handle)?),
-        // Changes without a row, and what the forwarder keeps to itself, never come here.
+        // Changes without a reply slot, and what the forwarder keeps to itself, never come here.
         _ => return Err(Errno::EINVAL.into()),
     })
 }
@@ -366,7 +400,7 @@ fn change(
             let len = files.copy_range((*source, *source_offset), (*handle, *offset), *len)?;
             Ok(Outcome::Written { len })
         }
-        // A write's bytes move in `Job::Io`; the rest changes nothing and has no row.
+        // A write's bytes move in `Job::Io`; the rest changes nothing and has no reply slot.
         _ => Err(Errno::EINVAL.into()),
     }
 }

@@ -33,7 +33,7 @@ mod timers;
 use crate::advisory_locks::Locks;
 use crate::host::{
     Admission, Arrival, Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts,
-    PayloadMemory, PolicyId, Recorded, RowAddress, StorageFacts,
+    PayloadMemory, PolicyId, Recorded, ReplySlotAddress, StorageFacts,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -393,14 +393,14 @@ impl Forwarder {
         self.outputs.push_back(Output::Log { text: text.into() });
     }
 
-    fn row_address(&self, key: Key) -> Option<RowAddress> {
+    fn reply_slot_address(&self, key: Key) -> Option<ReplySlotAddress> {
         let pending = &self.requests[key];
-        Some(RowAddress {
+        Some(ReplySlotAddress {
             unresolved: Vec::new(),
             seat: pending.seat,
             table: self.seats[pending.seat].table.clone()?,
-            row: pending.row_number?,
-            sequence: pending.row?.sequence,
+            reply_slot: pending.reply_slot_number?,
+            sequence: pending.reply_slot?.sequence,
         })
     }
 }

@@ -343,15 +343,15 @@ pub enum Job {
         caller: Option<Caller>,
         /// What.
         op: Op,
-        /// The row that records it.
-        row: Option<RowAddress>,
+        /// The reply slot that records it.
+        reply_slot: Option<ReplySlotAddress>,
         /// Append: the bytes.
         payload: Option<(SlotId, u32)>,
     },
     /// [`crate::effect::resolve`] of an intent that the seat's last holder left.
     Resolve {
-        /// The row.
-        row: RowAddress,
+        /// The reply slot.
+        reply_slot: ReplySlotAddress,
     },
     /// `Files::closed`: the last open of a file ended here.
     Closed {
@@ -406,19 +406,19 @@ impl Job {
     }
 }
 
-/// A row in a seat's table.
+/// A reply slot in a seat's table.
 #[derive(Clone)]
-pub struct RowAddress {
+pub struct ReplySlotAddress {
     /// The seat.
     pub seat: u16,
     /// The table.
     pub table: Arc<dyn SeatTable>,
-    /// Row number over all clients.
-    pub row: u32,
+    /// ReplySlot number over all clients.
+    pub reply_slot: u32,
     /// Sequence of the request.
     pub sequence: u64,
-    /// Other rows of the seat whose intents could not be looked up yet. Those that concern the same
-    /// files are looked up before the operation takes effect.
+    /// Other reply slots of the seat whose intents could not be looked up yet. Those that concern
+    /// the same files are looked up before the operation takes effect.
     pub unresolved: Vec<u32>,
 }
 

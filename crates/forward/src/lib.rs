@@ -30,6 +30,6 @@ pub use back_end_files::{Access, Errno, Files};
 pub use forwarder::Forwarder;
 pub use host::*;
 pub use reply_table::{
-    CLIENTS_MAX, ENTRIES_BYTES, ROWS, RowRecord, RowState, SEGMENT_BYTES, SEGMENT_CLIENTS,
-    SEGMENTS_MAX, SPARE_AT, SeatTable, table_bytes, used_ranges,
+    CLIENTS_MAX, ENTRIES_BYTES, REPLY_SLOTS, ReplyRecord, ReplySlotState, SEGMENT_BYTES,
+    SEGMENT_CLIENTS, SEGMENTS_MAX, SPARE_AT, SeatTable, table_bytes, used_ranges,
 };

@@ -1,4 +1,4 @@
-//! The reply table of a seat: per client row, what was begun and what came of it.
+//! The reply table of a seat: per client reply slot, what was begun and what came of it.
 //!
 //! It outlives its holder, so that the next holder of the seat can answer a replay. Intent is
 //! stored before an effect, result after. Where one node has the back end, the table is a mapped
@@ -11,7 +11,7 @@
 //! | bytes of a segment | what |
 //! |---|---|
 //! | `64 * c ..` | its client `c` |
-//! | `64 * SEGMENT_CLIENTS + 1024 * r ..` | row `r = c * ROWS + index` |
+//! | `64 * SEGMENT_CLIENTS + 1024 * r ..` | reply slot `r = c * REPLY_SLOTS + index` |
 //!
 //! | bytes of a client | what |
 //! |---|---|
@@ -20,11 +20,11 @@
 //! | 16 | held: it has opens or locks |
 //! | 18..20 | vacant |
 //!
-//! The rows of a client are used a page at a time, the first first: most clients need one of 16.
-//! Bit `p` of `vacant` says that page `p` is not used yet, and that what is there is nobody's.
+//! The reply slots of a client are used a page at a time, the first first: most clients need one of
+//! 16. Bit `p` of `vacant` says that page `p` is not used yet, and that what is there is nobody's.
 //! Files of before, which did not know pages, have zeros there: all pages are used.
 //!
-//! | bytes of a row | what |
+//! | bytes of a reply slot | what |
 //! |---|---|
 //! | 0..8 | sequence |
 //! | 8..10 | length of the intent |
@@ -40,8 +40,9 @@
 //! Four bytes of each 4 KiB, from [`SPARE_AT`] on, are nobody's: who keeps a table may use them.
 //!
 //! A state is one byte and is stored after what it speaks of, so a process that dies between two
-//! stores leaves the old record, an empty row or the new record. Whatever fails its checksum counts
-//! as not written: an unreadable result leaves the intent, an unreadable intent an empty row.
+//! stores leaves the old record, an empty reply slot or the new record. Whatever fails its checksum
+//! counts as not written: an unreadable result leaves the intent, an unreadable intent an empty
+//! reply slot.
 
 use crate::back_end_files::Errno;
 use crate::result::{decode_result, encode_result};
@@ -54,22 +55,22 @@ pub const SEGMENT_CLIENTS: usize = 1024;
 pub const SEGMENTS_MAX: usize = 16;
 /// Clients that one seat's table has room for.
 pub const CLIENTS_MAX: usize = SEGMENTS_MAX * SEGMENT_CLIENTS;
-/// Rows of each client.
-pub const ROWS: usize = 64;
+/// Reply slots of each client.
+pub const REPLY_SLOTS: usize = 64;
 /// Bytes of a segment, most of which are never used.
 pub const SEGMENT_BYTES: usize = SEGMENT_CLIENTS * (CLIENT_BYTES + BLOCK_BYTES);
-/// Bytes at the front of a segment that say whose its rows are.
+/// Bytes at the front of a segment that say whose its reply slots are.
 pub const ENTRIES_BYTES: usize = SEGMENT_CLIENTS * CLIENT_BYTES;
-/// Rows that are put to use together.
-pub const PAGE_ROWS: usize = 4;
+/// Reply slots that are put to use together.
+pub const PAGE_REPLY_SLOTS: usize = 4;
 /// Where each 4 KiB of a table has four bytes that are always zeros.
 pub const SPARE_AT: usize = 28;
 
 const CLIENT_BYTES: usize = 64;
-/// Bytes of one client's rows.
-const BLOCK_BYTES: usize = ROWS * RowRecord::BYTES_MAX;
-/// Bytes of rows that are put to use together.
-const PAGE_BYTES: usize = PAGE_ROWS * RowRecord::BYTES_MAX;
+/// Bytes of one client's reply slots.
+const BLOCK_BYTES: usize = REPLY_SLOTS * ReplyRecord::BYTES_MAX;
+/// Bytes of reply slots that are put to use together.
+const PAGE_BYTES: usize = PAGE_REPLY_SLOTS * ReplyRecord::BYTES_MAX;
 /// Clients whose entries are loaded together.
 const LOADED_TOGETHER: usize = 64;
 const HELD_AT: usize = 16;
@@ -83,11 +84,11 @@ const RESULT_AT: usize = 896;
 /// Longest intent.
 pub(crate) const INTENT_MAX: usize = RESULT_AT - INTENT_AT;
 /// Longest result.
-pub(crate) const RESULT_MAX: usize = RowRecord::BYTES_MAX - RESULT_AT;
+pub(crate) const RESULT_MAX: usize = ReplyRecord::BYTES_MAX - RESULT_AT;
 
-/// How far a row's request has come.
+/// How far a reply slot's request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowState {
+pub enum ReplySlotState {
     /// Nothing recorded, or a record that was being written when the process died.
     Empty,
     /// Begun; whether it took effect must be looked up.
@@ -96,11 +97,11 @@ pub enum RowState {
     Done,
 }
 
-/// One row. `forward` encodes it to at most [`RowRecord::BYTES_MAX`] bytes.
+/// One reply slot. `forward` encodes it to at most [`ReplyRecord::BYTES_MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowRecord {
+pub struct ReplyRecord {
     /// How far.
-    pub state: RowState,
+    pub state: ReplySlotState,
     /// Sequence number of the request.
     pub sequence: u64,
     /// What was begun, enough to look its outcome up (encoded by [`crate::effect`]).
@@ -109,13 +110,13 @@ pub struct RowRecord {
     pub result: Option<Result<Outcome, Status>>,
 }
 
-impl RowRecord {
+impl ReplyRecord {
     /// Room for a record: two names, four handles, attributes.
     pub const BYTES_MAX: usize = 1024;
 
-    fn empty() -> RowRecord {
-        RowRecord {
-            state: RowState::Empty,
+    fn empty() -> ReplyRecord {
+        ReplyRecord {
+            state: ReplySlotState::Empty,
             sequence: 0,
             intent: Box::default(),
             result: None,
@@ -123,8 +124,8 @@ impl RowRecord {
     }
 }
 
-/// Memory of one seat's table. Shared by the core and the threads that carry out operations; a row
-/// is used by one of them at a time.
+/// Memory of one seat's table. Shared by the core and the threads that carry out operations; a
+/// reply slot is used by one of them at a time.
 pub trait SeatTable: Send + Sync {
     /// Copies `bytes.len()` bytes from `at`.
     fn load(&self, at: usize, bytes: &mut [u8]);
@@ -166,8 +167,8 @@ pub trait SeatTable: Send + Sync {
         false
     }
     /// Makes sure that later stores into `len` bytes from `at` find room where the table is kept;
-    /// false if there is none. Told before a client gets rows, which nobody uses then: what they
-    /// hold may be lost.
+    /// false if there is none. Told before a client gets reply slots, which nobody uses then: what
+    /// they hold may be lost.
     fn reserve(&self, at: usize, len: usize) -> bool {
         let _ = (at, len);
         true
@@ -188,19 +189,19 @@ pub trait SeatTable: Send + Sync {
     }
 }
 
-/// Bytes of the front of a table up to the end of the rows of its first `clients` clients, which
-/// are those of the first segment.
+/// Bytes of the front of a table up to the end of the reply slots of its first `clients` clients,
+/// which are those of the first segment.
 pub const fn table_bytes(clients: usize) -> usize {
     assert!(clients <= SEGMENT_CLIENTS);
     ENTRIES_BYTES + clients * BLOCK_BYTES
 }
 
-/// The ranges of a table that hold rows of its clients, which its entries tell.
+/// The ranges of a table that hold reply slots of its clients, which its entries tell.
 pub fn used_ranges(table: &dyn SeatTable) -> alloc::vec::Vec<core::ops::Range<usize>> {
     let mut ranges = alloc::vec::Vec::new();
     for entry in clients(table).0 {
-        let first = row_at(row_number(entry.block, 0));
-        let used = (0..ROWS / PAGE_ROWS).filter(|page| entry.vacant >> page & 1 == 0);
+        let first = reply_slot_at(reply_slot_number(entry.block, 0));
+        let used = (0..REPLY_SLOTS / PAGE_REPLY_SLOTS).filter(|page| entry.vacant >> page & 1 == 0);
         ranges.extend(used.map(|page| {
             let at = first + page * PAGE_BYTES;
             at..at + PAGE_BYTES
@@ -217,13 +218,13 @@ pub(crate) fn room(table: &dyn SeatTable) -> usize {
 /// What the table says of one of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientEntry {
-    /// Position in the header, which is that of its rows.
+    /// Position in the header, which is that of its reply slots.
     pub(crate) block: u16,
     /// The client's id, not 0.
     pub(crate) client: u64,
     /// The client had opens or locks at this seat.
     pub(crate) held: bool,
-    /// Pages of its rows that it has not used: bit `p` for page `p`.
+    /// Pages of its reply slots that it has not used: bit `p` for page `p`.
     pub(crate) vacant: u16,
 }
 
@@ -263,26 +264,26 @@ pub(crate) fn enter(table: &dyn SeatTable, block: u16, client: u64) -> bool {
     let checksum = crc(&[&bytes[..8]]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
     bytes[VACANT_AT..VACANT_AT + 2].copy_from_slice(&ALL_VACANT.to_le_bytes());
-    // The client is named last: a process that dies between the two leaves no client whose rows
-    // are another's.
+    // The client is named last: a process that dies between the two leaves no client whose reply
+    // slots are another's.
     let (name, rest) = bytes.split_at(HELD_AT);
     table.store(entry_at(block) + HELD_AT, rest);
     table.store(entry_at(block), name);
     true
 }
 
-/// Puts the vacant page of a client's row to use, its rows empty. False if there is no room for it.
-/// `vacant` is what the client's entry says and will say.
+/// Puts the vacant page of a client's reply slot to use, its reply slots empty. False if there is
+/// no room for it. `vacant` is what the client's entry says and will say.
 pub(crate) fn open_page(table: &dyn SeatTable, block: u16, index: u16, vacant: &mut u16) -> bool {
-    let page = index / PAGE_ROWS as u16;
-    let first = row_number(block, page * PAGE_ROWS as u16);
-    if !table.reserve(row_at(first), PAGE_BYTES) {
+    let page = index / PAGE_REPLY_SLOTS as u16;
+    let first = reply_slot_number(block, page * PAGE_REPLY_SLOTS as u16);
+    if !table.reserve(reply_slot_at(first), PAGE_BYTES) {
         return false;
     }
-    for row in first..first + PAGE_ROWS as u32 {
+    for reply_slot in first..first + PAGE_REPLY_SLOTS as u32 {
         // Most are empty, and a store would take memory for each.
-        if peek(table, row).0 != RowState::Empty {
-            clear(table, row);
+        if peek(table, reply_slot).0 != ReplySlotState::Empty {
+            clear(table, reply_slot);
         }
     }
     *vacant &= !page_bit(index);
@@ -293,18 +294,18 @@ pub(crate) fn open_page(table: &dyn SeatTable, block: u16, index: u16, vacant: &
     true
 }
 
-/// The bit of `vacant` that tells of a row's page.
+/// The bit of `vacant` that tells of a reply slot's page.
 pub(crate) fn page_bit(index: u16) -> u16 {
-    1 << (index / PAGE_ROWS as u16)
+    1 << (index / PAGE_REPLY_SLOTS as u16)
 }
 
-/// Gives the rows of blocks that nobody has back.
+/// Gives the reply slots of blocks that nobody has back.
 pub(crate) fn give_back(table: &dyn SeatTable, blocks: core::ops::Range<usize>) {
     let mut from = blocks.start;
     while from < blocks.end {
         let segment_end = (from / SEGMENT_CLIENTS + 1) * SEGMENT_CLIENTS;
         let to = blocks.end.min(segment_end);
-        let at = row_at(row_number(from as u16, 0));
+        let at = reply_slot_at(reply_slot_number(from as u16, 0));
         table.give_back(at, (to - from) * BLOCK_BYTES);
         from = to;
     }
@@ -321,38 +322,38 @@ pub(crate) fn set_held(table: &dyn SeatTable, block: u16, held: bool) {
     table.store(entry_at(block) + HELD_AT, &[u8::from(held)]);
 }
 
-/// The number of a client's row over all clients.
-pub(crate) fn row_number(block: u16, index: u16) -> u32 {
-    u32::from(block) * ROWS as u32 + u32::from(index)
+/// The number of a client's reply slot over all clients.
+pub(crate) fn reply_slot_number(block: u16, index: u16) -> u32 {
+    u32::from(block) * REPLY_SLOTS as u32 + u32::from(index)
 }
 
-/// State and sequence of a row, without its contents: cheap enough for every write.
-pub(crate) fn peek(table: &dyn SeatTable, row: u32) -> (RowState, u64) {
+/// State and sequence of a reply slot, without its contents: cheap enough for every write.
+pub(crate) fn peek(table: &dyn SeatTable, reply_slot: u32) -> (ReplySlotState, u64) {
     let mut head = [0; INTENT_AT];
-    table.load(row_at(row), &mut head);
+    table.load(reply_slot_at(reply_slot), &mut head);
     match head[STATE_AT] {
-        0 => (RowState::Empty, 0),
-        1 => (RowState::Intent, u64_at(&head, 0)),
-        _ => (RowState::Done, u64_at(&head, 0)),
+        0 => (ReplySlotState::Empty, 0),
+        1 => (ReplySlotState::Intent, u64_at(&head, 0)),
+        _ => (ReplySlotState::Done, u64_at(&head, 0)),
     }
 }
 
-/// A row as far as its checksums vouch for it.
-pub(crate) fn read(table: &dyn SeatTable, row: u32) -> RowRecord {
-    let mut bytes = [0; RowRecord::BYTES_MAX];
-    table.load(row_at(row), &mut bytes);
+/// A reply slot as far as its checksums vouch for it.
+pub(crate) fn read(table: &dyn SeatTable, reply_slot: u32) -> ReplyRecord {
+    let mut bytes = [0; ReplyRecord::BYTES_MAX];
+    table.load(reply_slot_at(reply_slot), &mut bytes);
     let sequence = u64_at(&bytes, 0);
     let intent_len = usize::from(u16_at(&bytes, 8));
     let result_len = usize::from(u16_at(&bytes, RESULT_HEAD_AT));
     if !matches!(bytes[STATE_AT], 1 | 2) || intent_len > INTENT_MAX {
-        return RowRecord::empty();
+        return ReplyRecord::empty();
     }
     let intent = &bytes[INTENT_AT..][..intent_len];
     if u32_at(&bytes, 12) != crc(&[&bytes[..12], intent]) {
-        return RowRecord::empty();
+        return ReplyRecord::empty();
     }
-    let mut record = RowRecord {
-        state: RowState::Intent,
+    let mut record = ReplyRecord {
+        state: ReplySlotState::Intent,
         sequence,
         intent: intent.into(),
         result: None,
@@ -363,23 +364,23 @@ pub(crate) fn read(table: &dyn SeatTable, row: u32) -> RowRecord {
             record.result = decode_result(result);
         }
         if record.result.is_some() {
-            record.state = RowState::Done;
+            record.state = ReplySlotState::Done;
         }
     }
-    if record.state == RowState::Intent && record.intent.is_empty() {
+    if record.state == ReplySlotState::Intent && record.intent.is_empty() {
         // Nothing was recorded that could be looked up.
-        return RowRecord::empty();
+        return ReplyRecord::empty();
     }
     record
 }
 
 /// Records that an operation begins.
-pub(crate) fn begin(table: &dyn SeatTable, row: u32, sequence: u64, intent: &[u8]) {
+pub(crate) fn begin(table: &dyn SeatTable, reply_slot: u32, sequence: u64, intent: &[u8]) {
     assert!(
         intent.len() <= INTENT_MAX,
         "an intent is longer than its room"
     );
-    let at = row_at(row);
+    let at = reply_slot_at(reply_slot);
     table.store(at + STATE_AT, &[0]);
     table.store(at + INTENT_AT, intent);
     table.store(at, &intent_head(sequence, intent));
@@ -389,11 +390,11 @@ pub(crate) fn begin(table: &dyn SeatTable, row: u32, sequence: u64, intent: &[u8
 /// Records the result of what [`begin`] began.
 pub(crate) fn finish(
     table: &dyn SeatTable,
-    row: u32,
+    reply_slot: u32,
     sequence: u64,
     result: &Result<Outcome, Status>,
 ) {
-    let at = row_at(row);
+    let at = reply_slot_at(reply_slot);
     put_result(sequence, result, |part, bytes| {
         table.store(at + part, bytes)
     });
@@ -402,11 +403,11 @@ pub(crate) fn finish(
 /// Records the result of an operation that needs no intent, because a replay may repeat it.
 pub(crate) fn record(
     table: &dyn SeatTable,
-    row: u32,
+    reply_slot: u32,
     sequence: u64,
     result: &Result<Outcome, Status>,
 ) {
-    store_record(row, sequence, result, |at, bytes| {
+    store_record(reply_slot, sequence, result, |at, bytes| {
         table.store_later(at, bytes)
     });
 }
@@ -415,35 +416,35 @@ pub(crate) fn record(
 /// the bytes that it speaks of may be gone with this one's node.
 pub(crate) fn record_here(
     table: &dyn SeatTable,
-    row: u32,
+    reply_slot: u32,
     sequence: u64,
     result: &Result<Outcome, Status>,
 ) {
-    store_record(row, sequence, result, |at, bytes| {
+    store_record(reply_slot, sequence, result, |at, bytes| {
         table.store_here(at, bytes)
     });
 }
 
 fn store_record(
-    row: u32,
+    reply_slot: u32,
     sequence: u64,
     result: &Result<Outcome, Status>,
     store: impl Fn(usize, &[u8]),
 ) {
-    let at = row_at(row);
+    let at = reply_slot_at(reply_slot);
     store(at + STATE_AT, &[0]);
     store(at, &intent_head(sequence, &[]));
     put_result(sequence, result, |part, bytes| store(at + part, bytes));
 }
 
 /// Makes a result an intent again, whose outcome must be looked up.
-pub(crate) fn doubt(table: &dyn SeatTable, row: u32) {
-    table.store(row_at(row) + STATE_AT, &[1]);
+pub(crate) fn doubt(table: &dyn SeatTable, reply_slot: u32) {
+    table.store(reply_slot_at(reply_slot) + STATE_AT, &[1]);
 }
 
-/// Forgets a row's record.
-pub(crate) fn clear(table: &dyn SeatTable, row: u32) {
-    table.store(row_at(row) + STATE_AT, &[0]);
+/// Forgets a reply slot's record.
+pub(crate) fn clear(table: &dyn SeatTable, reply_slot: u32) {
+    table.store(reply_slot_at(reply_slot) + STATE_AT, &[0]);
 }
 
 fn entry_at(block: u16) -> usize {
@@ -451,10 +452,10 @@ fn entry_at(block: u16) -> usize {
     segment * SEGMENT_BYTES + client * CLIENT_BYTES
 }
 
-fn row_at(row: u32) -> usize {
-    let (segment, client) = place(row as usize / ROWS);
-    let row = client * ROWS + row as usize % ROWS;
-    segment * SEGMENT_BYTES + ENTRIES_BYTES + row * RowRecord::BYTES_MAX
+fn reply_slot_at(reply_slot: u32) -> usize {
+    let (segment, client) = place(reply_slot as usize / REPLY_SLOTS);
+    let reply_slot = client * REPLY_SLOTS + reply_slot as usize % REPLY_SLOTS;
+    segment * SEGMENT_BYTES + ENTRIES_BYTES + reply_slot * ReplyRecord::BYTES_MAX
 }
 
 /// A client's segment and its number there.
@@ -471,7 +472,7 @@ fn intent_head(sequence: u64, intent: &[u8]) -> [u8; STATE_AT] {
     head
 }
 
-/// Stores a result and that it stands, with `store`, which gets the place in the row.
+/// Stores a result and that it stands, with `store`, which gets the place in the reply slot.
 fn put_result(sequence: u64, result: &Result<Outcome, Status>, store: impl Fn(usize, &[u8])) {
     let mut bytes = [0; RESULT_MAX];
     let len = encode_result(result, &mut bytes);
@@ -484,7 +485,8 @@ fn put_result(sequence: u64, result: &Result<Outcome, Status>, store: impl Fn(us
     store(STATE_AT, &[2]);
 }
 
-/// CRC-32 (IEEE) of several pieces, a byte at a time: rows are short, so a small table will do.
+/// CRC-32 (IEEE) of several pieces, a byte at a time: reply slots are short, so a small table will
+/// do.
 fn crc(pieces: &[&[u8]]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0u32; 256];

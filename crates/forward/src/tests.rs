@@ -37,7 +37,7 @@ use std::vec::Vec;
 use tidegate_sched::{Direction, Options, Time};
 use tidegate_wire::{
     Attr, Extent, Handle, Hello, HelloReply, Layout, Op, Outcome, Pipeline, Pipelining, Reply,
-    Request, Row, Status, frame,
+    ReplySlot, Request, Status, frame,
 };
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -330,18 +330,19 @@ impl Host {
             Job::Op {
                 caller,
                 op,
-                row,
+                reply_slot,
                 payload,
             } => {
                 let bytes = payload.map_or(vec![], |(slot, len)| {
                     self.slots[&slot][..len as usize].to_vec()
                 });
                 let files = &mut self.files;
-                let result = effect::perform(files, caller.as_ref(), &op, row.as_ref(), &bytes);
+                let result =
+                    effect::perform(files, caller.as_ref(), &op, reply_slot.as_ref(), &bytes);
                 JobResult::Op(result)
             }
-            Job::Resolve { row } => {
-                effect::resolve(&mut self.files, &row);
+            Job::Resolve { reply_slot } => {
+                effect::resolve(&mut self.files, &reply_slot);
                 JobResult::Done
             }
             Job::Closed { handle } => {
@@ -362,14 +363,14 @@ impl Host {
     }
 }
 
-/// A client that numbers its requests and rows.
+/// A client that numbers its requests and reply slots.
 #[derive(Clone)]
 pub(super) struct Tester {
     pub(super) id: u64,
     pub(super) conn: ConnId,
     incarnation: u64,
     pub(super) requests: u64,
-    /// Sequences of row 0 by seat.
+    /// Sequences of reply slot 0 by seat.
     sequences: BTreeMap<u16, u64>,
     /// Generations seen, by seat.
     pub(super) generations: BTreeMap<u16, u64>,
@@ -406,7 +407,7 @@ pub(super) fn plain(id: u64, op: Op) -> Request {
     Request {
         id,
         seat: 0,
-        row: None,
+        reply_slot: None,
         generation: 0,
         epoch: 0,
         replay: false,
@@ -459,21 +460,22 @@ impl Tester {
         }
     }
 
-    /// A request as the protocol wants it: next id, the seat in charge, a row where one belongs.
+    /// A request as the protocol wants it: next id, the seat in charge, a reply slot where one
+    /// belongs.
     pub(super) fn request(&mut self, op: Op, payload_len: usize) -> Request {
         self.requests += 1;
         let seat = op.seat(&self.layout, self.root).unwrap_or(0);
-        let row = op.mutates().then(|| {
+        let reply_slot = op.mutates().then(|| {
             let sequence = self.sequences.entry(seat).or_insert(0);
             *sequence += 1;
-            Row {
+            ReplySlot {
                 index: 0,
                 sequence: *sequence,
             }
         });
         Request {
             seat,
-            row,
+            reply_slot,
             generation: self.generations.get(&seat).copied().unwrap_or(0),
             payload_len: payload_len as u32,
             ..plain(self.requests, op)

@@ -268,7 +268,7 @@ impl FrameReader {
 mod tests {
     use super::*;
     use tidegate_wire::frame::{decode_request, encode_request};
-    use tidegate_wire::{Extent, Handle, Hints, Op, Request, Row};
+    use tidegate_wire::{Extent, Handle, Hints, Op, ReplySlot, Request};
 
     /// Gives the bytes in pieces of a fixed size.
     struct Pieces<'a> {
@@ -291,14 +291,14 @@ mod tests {
 
     fn request(id: u64, op: Op, payload_len: u32) -> Request {
         let data = matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Append { .. });
-        let row = op.mutates().then_some(Row {
+        let reply_slot = op.mutates().then_some(ReplySlot {
             index: 0,
             sequence: 1,
         });
         Request {
             id,
             seat: 0,
-            row,
+            reply_slot,
             generation: 0,
             epoch: 0,
             replay: false,

@@ -66,7 +66,7 @@ fn pipeline(socket: &Path, number: u8) {
     const LEN: u64 = 100_000;
     let mut peer = Peer::unix(socket).greet(&[]);
     let file = peer.create(&format!("file{number}"));
-    // A row serves one request at a time, so writes with one row go one by one.
+    // A reply slot serves one request at a time, so writes with one reply slot go one by one.
     for at in 0..16 {
         peer.write(file, at * LEN, &vec![number ^ at as u8; LEN as usize]);
     }

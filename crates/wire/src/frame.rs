@@ -5,14 +5,14 @@
 //! | 0..4 | magic `TGW1` |
 //! | 4 | version of the frame, [`VERSION`] |
 //! | 5 | op (request) or the request's op (reply) |
-//! | 6..8 | flags: reply 1, replay 2, row 4, caller 8, hints 16, shared 32; others must be zero |
+//! | 6..8 | flags: reply 1, replay 2, reply slot 4, caller 8, hints 16, shared 32; others are 0 |
 //! | 8..16 | id; 0 for a reply that answers nothing ([`NOTICE`]) |
 //! | 16..18 | seat |
-//! | 18..20 | row index |
+//! | 18..20 | reply slot index |
 //! | 20..24 | body length, at most [`BODY_MAX`] |
 //! | 24..28 | payload length |
 //! | 28..32 | status (reply): 0, errno, or 5001.. |
-//! | 32..40 | row sequence (request), charged ns (reply) |
+//! | 32..40 | reply slot sequence (request), charged ns (reply) |
 //! | 40..48 | generation |
 //! | 48..56 | epoch |
 //! | 56..60 | CRC-32 of the body |
@@ -53,7 +53,7 @@ const MAGIC: [u8; 4] = *b"TGW1";
 
 const FLAG_REPLY: u16 = 1;
 const FLAG_REPLAY: u16 = 2;
-const FLAG_ROW: u16 = 4;
+const FLAG_REPLY_SLOT: u16 = 4;
 const FLAG_CALLER: u16 = 8;
 const FLAG_HINTS: u16 = 16;
 const FLAG_SHARED: u16 = 32;
@@ -146,8 +146,8 @@ pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Heade
     if header.payload_len > payload_max {
         return Err(FrameError::PayloadLength(header.payload_len));
     }
-    let row = reply || flags & FLAG_ROW != 0;
-    if !row && (header.u16_at(18) != 0 || header.u64_at(32) != 0) {
+    let reply_slot = reply || flags & FLAG_REPLY_SLOT != 0;
+    if !reply_slot && (header.u16_at(18) != 0 || header.u64_at(32) != 0) {
         return Err(FrameError::Reserved);
     }
     if (reply && header.u16_at(18) != 0) || (!reply && header.u32_at(28) != 0) {
@@ -167,10 +167,10 @@ struct Fields {
     flags: u16,
     id: u64,
     seat: u16,
-    row_index: u16,
+    reply_slot_index: u16,
     payload_len: u32,
     status: u32,
-    /// Row sequence, or charged ns.
+    /// ReplySlot sequence, or charged ns.
     counter: u64,
     generation: u64,
     epoch: u64,
@@ -186,7 +186,7 @@ fn seal(fields: &Fields, out: &mut [u8], start: usize) {
     head[6..8].copy_from_slice(&fields.flags.to_le_bytes());
     head[8..16].copy_from_slice(&fields.id.to_le_bytes());
     head[16..18].copy_from_slice(&fields.seat.to_le_bytes());
-    head[18..20].copy_from_slice(&fields.row_index.to_le_bytes());
+    head[18..20].copy_from_slice(&fields.reply_slot_index.to_le_bytes());
     head[20..24].copy_from_slice(&(body.len() as u32).to_le_bytes());
     head[24..28].copy_from_slice(&fields.payload_len.to_le_bytes());
     head[28..32].copy_from_slice(&fields.status.to_le_bytes());

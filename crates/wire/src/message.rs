@@ -75,12 +75,13 @@ pub struct Hints {
     pub shuffle_rank: u16,
 }
 
-/// A row of a seat's reply table, named by the client: one mutating request at a time per row.
+/// A reply slot of a seat's reply table, named by the client: one mutating request at a time per
+/// reply slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Index within the client's rows of that seat, below [`HelloReply::rows`].
+pub struct ReplySlot {
+    /// Index within the client's reply slots of that seat, below [`HelloReply::reply_slots`].
     pub index: u16,
-    /// Grows by one with each new request of the row, starting at 1.
+    /// Grows by one with each new request of the reply slot, starting at 1.
     pub sequence: u64,
 }
 
@@ -92,7 +93,7 @@ pub struct Request {
     /// The seat that the client asks. 0 for session operations.
     pub seat: u16,
     /// Present exactly for operations that change something ([`Op::mutates`]).
-    pub row: Option<Row>,
+    pub reply_slot: Option<ReplySlot>,
     /// Generation of the seat that the client has last seen (0: none).
     pub generation: u64,
     /// Highest epoch that the client has seen.
@@ -313,8 +314,8 @@ pub struct HelloReply {
     pub credits: u32,
     /// Connections that are of use to the session; one more may be refused all the same.
     pub connections: u16,
-    /// Rows that the client may use on each seat.
-    pub rows: u16,
+    /// Reply slots that the client may use on each seat.
+    pub reply_slots: u16,
     /// The forwarder had no state of this client: open files and locks must be told again.
     pub fresh: bool,
     /// How long the client's locks and opens outlive its connection, ms.

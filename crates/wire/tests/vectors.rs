@@ -13,7 +13,7 @@ fn request(op: Op) -> Request {
     Request {
         id: 0x0102_0304_0506_0708,
         seat: 3,
-        row: None,
+        reply_slot: None,
         generation: 9,
         epoch: 11,
         replay: false,
@@ -183,14 +183,14 @@ fn shares() -> Vec<(&'static str, Request)> {
 }
 
 fn requests() -> Vec<(&'static str, Request)> {
-    let row = |index, sequence| Some(Row { index, sequence });
+    let reply_slot = |index, sequence| Some(ReplySlot { index, sequence });
     vec![
         ("hello", request(Op::Hello(hello()))),
         ("ping", request(Op::Ping)),
         (
             "create",
             Request {
-                row: row(1, 2),
+                reply_slot: reply_slot(1, 2),
                 caller: Some(Caller {
                     uid: 1000,
                     gid: 100,
@@ -202,7 +202,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         (
             "write",
             Request {
-                row: row(63, 40),
+                reply_slot: reply_slot(63, 40),
                 replay: true,
                 hints: Some(hints()),
                 payload_len: 7,
@@ -227,14 +227,14 @@ fn requests() -> Vec<(&'static str, Request)> {
         (
             "rename",
             Request {
-                row: row(0, 1),
+                reply_slot: reply_slot(0, 1),
                 ..request(rename())
             },
         ),
         (
             "setattr",
             Request {
-                row: row(0, 2),
+                reply_slot: reply_slot(0, 2),
                 ..request(Op::Setattr {
                     handle: FILE,
                     set: set(),
@@ -263,7 +263,7 @@ fn hello_reply() -> HelloReply {
         pipeline: Pipeline::new(Pipelining::Serial, 256 << 10),
         credits: 64,
         connections: 2,
-        rows: 64,
+        reply_slots: 64,
         fresh: true,
         lease_ms: 30_000,
         wall_ns: 1_700_000_000_000_000_000,

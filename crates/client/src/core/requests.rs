@@ -7,7 +7,7 @@ use super::seats::Seat;
 use super::types::{CallId, Output};
 use super::{Core, Wake};
 use crate::core::Errno;
-use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Pipelining, Request, Row};
+use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Pipelining, ReplySlot, Request};
 use bytes::Bytes;
 
 /// Id of a request on the wire.
@@ -57,8 +57,8 @@ pub(super) enum Place {
     Gate(LockKey),
     /// Behind another chunk of its transfer.
     Chunk,
-    /// Waits for a free row of its seat.
-    Row,
+    /// Waits for a free reply slot of its seat.
+    ReplySlot,
     /// Waits for its seat to be found or recovered.
     Seat,
     /// Waits for the session with this forwarder.
@@ -81,7 +81,7 @@ pub(super) struct Pending {
     pub(super) seat: u16,
     pub(super) target: Target,
     pub(super) purpose: Purpose,
-    pub(super) row: Option<Row>,
+    pub(super) reply_slot: Option<ReplySlot>,
     /// The chunk before it of the same transfer is not done.
     pub(super) behind: bool,
     /// The chunk after it.
@@ -113,7 +113,7 @@ impl Pending {
             seat,
             target,
             purpose,
-            row: None,
+            reply_slot: None,
             behind: false,
             next: None,
             place: Place::Nowhere,
@@ -127,8 +127,8 @@ impl Pending {
         }
     }
 
-    /// Whether it must come to an answer although nobody waits: a mutation, because its row is
-    /// free only then; a release, because others wait for it.
+    /// Whether it must come to an answer although nobody waits: a mutation, because its reply slot
+    /// is free only then; a release, because others wait for it.
     pub(super) fn owed(&self) -> bool {
         !self.abandoned || self.releases() || (self.op.mutates() && self.sent)
     }
@@ -177,7 +177,7 @@ impl Pending {
         Request {
             id,
             seat: self.seat,
-            row: self.row,
+            reply_slot: self.reply_slot,
             generation,
             epoch,
             replay: self.sent,
@@ -229,11 +229,11 @@ impl Core {
                 return;
             }
         }
-        if pending.op.mutates() && pending.row.is_none() {
-            pending.row = seat.take_row(self.rows);
-            if pending.row.is_none() {
-                pending.place = Place::Row;
-                seat.row_waiters.insert(id);
+        if pending.op.mutates() && pending.reply_slot.is_none() {
+            pending.reply_slot = seat.take_reply_slot(self.reply_slots);
+            if pending.reply_slot.is_none() {
+                pending.place = Place::ReplySlot;
+                seat.reply_slot_waiters.insert(id);
                 return;
             }
         }
@@ -323,7 +323,7 @@ impl Core {
         errno == EAGAIN && pending.is_some_and(|it| it.polled && !it.abandoned)
     }
 
-    /// Takes a request out of wherever it is; its row is free for the next.
+    /// Takes a request out of wherever it is; its reply slot is free for the next.
     pub(super) fn remove(&mut self, id: Id) -> Option<Box<Pending>> {
         let pending = self.requests.remove(&id)?;
         match pending.place {
@@ -334,9 +334,9 @@ impl Core {
                     gate.waiting.remove(&id);
                 }
             }
-            Place::Row => {
+            Place::ReplySlot => {
                 self.seats[usize::from(pending.seat)]
-                    .row_waiters
+                    .reply_slot_waiters
                     .remove(&id);
             }
             Place::Seat => {
@@ -349,8 +349,8 @@ impl Core {
                 self.wakes.remove(&(at, Wake::Request(id)));
             }
         }
-        if let Some(row) = pending.row {
-            self.free_row(pending.seat, row, pending.sent);
+        if let Some(reply_slot) = pending.reply_slot {
+            self.free_reply_slot(pending.seat, reply_slot, pending.sent);
         }
         if let Some(next) = pending.next {
             self.pass_on(next);

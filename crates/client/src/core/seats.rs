@@ -1,9 +1,9 @@
-//! Who serves each seat, as far as the client knows, and the rows of its reply table.
+//! Who serves each seat, as far as the client knows, and the reply slots of its reply table.
 
 use super::recovery::Recovery;
 use super::requests::{Id, Place, Target};
 use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Wake};
-use crate::wire::Row;
+use crate::wire::ReplySlot;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -26,11 +26,11 @@ pub(super) struct Seat {
     pub(super) waiting: BTreeSet<Id>,
     pub(super) recovery: Option<Recovery>,
     pub(super) probe: Option<Id>,
-    /// Requests that wait for a row.
-    pub(super) row_waiters: BTreeSet<Id>,
+    /// Requests that wait for a reply slot.
+    pub(super) reply_slot_waiters: BTreeSet<Id>,
     /// The lowest is used first.
-    rows_free: BinaryHeap<Reverse<u16>>,
-    /// Last sequence of each row.
+    reply_slots_free: BinaryHeap<Reverse<u16>>,
+    /// Last sequence of each reply slot.
     sequences: Vec<u64>,
 }
 
@@ -67,12 +67,12 @@ impl Seat {
         }
     }
 
-    /// A free row below `rows`, with its next sequence.
-    pub(super) fn take_row(&mut self, rows: u16) -> Option<Row> {
+    /// A free reply slot below `reply_slots`, with its next sequence.
+    pub(super) fn take_reply_slot(&mut self, reply_slots: u16) -> Option<ReplySlot> {
         let known = self.sequences.len();
-        let index = match self.rows_free.peek() {
-            Some(Reverse(index)) if *index < rows => self.rows_free.pop()?.0,
-            _ if known < usize::from(rows) => {
+        let index = match self.reply_slots_free.peek() {
+            Some(Reverse(index)) if *index < reply_slots => self.reply_slots_free.pop()?.0,
+            _ if known < usize::from(reply_slots) => {
                 self.sequences.push(0);
                 known as u16
             }
@@ -80,7 +80,7 @@ impl Seat {
         };
         let sequence = &mut self.sequences[usize::from(index)];
         *sequence += 1;
-        Some(Row {
+        Some(ReplySlot {
             index,
             sequence: *sequence,
         })
@@ -185,16 +185,16 @@ impl Core {
         }
     }
 
-    /// A row's request is over; the next that waits may have it. Nobody has seen the sequence of
-    /// a request that was never sent.
-    pub(super) fn free_row(&mut self, seat: u16, row: Row, sent: bool) {
+    /// A reply slot's request is over; the next that waits may have it. Nobody has seen the
+    /// sequence of a request that was never sent.
+    pub(super) fn free_reply_slot(&mut self, seat: u16, reply_slot: ReplySlot, sent: bool) {
         let number = seat;
         let seat = &mut self.seats[usize::from(seat)];
         if !sent {
-            seat.sequences[usize::from(row.index)] -= 1;
+            seat.sequences[usize::from(reply_slot.index)] -= 1;
         }
-        seat.rows_free.push(Reverse(row.index));
-        if let Some(id) = seat.row_waiters.pop_first() {
+        seat.reply_slots_free.push(Reverse(reply_slot.index));
+        if let Some(id) = seat.reply_slot_waiters.pop_first() {
             debug_assert_eq!(self.requests.get(&id).map(|p| p.seat), Some(number));
             self.put(id, Place::Nowhere);
             self.route(id);

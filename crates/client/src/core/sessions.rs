@@ -187,7 +187,7 @@ impl Core {
         Request {
             id,
             seat: 0,
-            row: None,
+            reply_slot: None,
             generation: 0,
             epoch: self.epoch,
             replay: false,
@@ -310,7 +310,7 @@ impl Core {
         self.clocks.measured(forwarder, middle, granted.wall_ns);
         self.payload_max = self.payload_max.min(granted.payload_max);
         self.chunk_bytes = self.chunk_bytes.min(granted.pipeline.chunk_bytes);
-        self.rows = self.rows.min(granted.rows);
+        self.reply_slots = self.reply_slots.min(granted.reply_slots);
         self.stats.sessions += 1;
         self.outputs.push_back(Output::Opened { forwarder });
     }

@@ -44,7 +44,7 @@ struct Sent {
 #[derive(Clone, Copy)]
 struct Grant {
     credits: u32,
-    rows: u16,
+    reply_slots: u16,
     fresh: bool,
     pipelining: Pipelining,
     identity: (u64, u64),
@@ -55,7 +55,7 @@ struct Grant {
 
 const GRANT: Grant = Grant {
     credits: 64,
-    rows: 64,
+    reply_slots: 64,
     fresh: false,
     pipelining: Pipelining::Parallel,
     identity: (1, 1),
@@ -211,7 +211,7 @@ impl Rig {
             pipeline: Pipeline::new(grant.pipelining, 8192),
             credits: grant.credits,
             connections: grant.connections,
-            rows: grant.rows,
+            reply_slots: grant.reply_slots,
             fresh: grant.fresh,
             lease_ms: 3000,
             wall_ns: WALL + self.now + grant.ahead_ns,

@@ -106,7 +106,7 @@ impl Connection {
         let request = Request {
             id: OFFER,
             seat: 0,
-            row: None,
+            reply_slot: None,
             generation: 0,
             epoch: 0,
             replay: false,
@@ -426,7 +426,7 @@ mod tests {
         let request = |id, op: Op, payload_len| Request {
             id,
             seat: 0,
-            row: op.mutates().then_some(crate::wire::Row {
+            reply_slot: op.mutates().then_some(crate::wire::ReplySlot {
                 index: 0,
                 sequence: 1,
             }),

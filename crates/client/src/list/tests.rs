@@ -16,7 +16,7 @@ fn reply(index: u16, seats: u16) -> HelloReply {
         pipeline: Pipeline::default(),
         credits: 1,
         connections: 1,
-        rows: 1,
+        reply_slots: 1,
         fresh: true,
         lease_ms: 1,
         wall_ns: 1,

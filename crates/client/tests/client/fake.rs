@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use tidegate_client::wire::frame::{self, HEADER_LEN};
 use tidegate_client::wire::{
-    HelloReply, Op, Outcome, Pipeline, Pipelining, Reply, Request, Row, Status,
+    HelloReply, Op, Outcome, Pipeline, Pipelining, Reply, ReplySlot, Request, Status,
 };
 use tidegate_client::{Client, Context, Options};
 
@@ -41,8 +41,8 @@ struct Shared {
 #[derive(Default)]
 pub struct State {
     files: Files,
-    /// Stored replies of mutating requests, by client and row.
-    rows: BTreeMap<(u64, u16), (u64, Stored)>,
+    /// Stored replies of mutating requests, by client and reply slot.
+    reply_slots: BTreeMap<(u64, u16), (u64, Stored)>,
     /// Requests seen, by their kind.
     pub seen: BTreeMap<&'static str, u32>,
     /// Numbers and lengths of the operations that data requests were parts of.
@@ -301,17 +301,17 @@ impl Connection<'_> {
 
     /// Carries out a request, a mutating one once however often it comes.
     fn once(&self, state: &mut State, request: &Request, payload: Vec<u8>) -> Stored {
-        let Some(Row { index, sequence }) = request.row else {
+        let Some(ReplySlot { index, sequence }) = request.reply_slot else {
             return state.files.perform(&request.op, &payload);
         };
         let key = (self.client, index);
-        match state.rows.get(&key) {
+        match state.reply_slots.get(&key) {
             Some((stored, reply)) if *stored == sequence => return reply.clone(),
-            Some((stored, _)) => assert!(*stored < sequence, "a row's sequence went back"),
+            Some((stored, _)) => assert!(*stored < sequence, "a reply slot's sequence went back"),
             None => {}
         }
         let reply = state.files.perform(&request.op, &payload);
-        state.rows.insert(key, (sequence, reply.clone()));
+        state.reply_slots.insert(key, (sequence, reply.clone()));
         reply
     }
 
@@ -416,7 +416,7 @@ fn grant(state: &State) -> HelloReply {
         pipeline: Pipeline::new(Pipelining::Parallel, PAYLOAD_MAX),
         credits: 64,
         connections: 1 + state.further,
-        rows: 16,
+        reply_slots: 16,
         fresh: state.connections <= 1,
         lease_ms: 60_000,
         wall_ns: 1,

@@ -33,7 +33,7 @@ pub(super) fn append(
         checksum: sum,
         head,
     })?;
-    let counts_parts = !log.row.table.must_persist() && !files.copies_may_differ();
+    let counts_parts = !log.reply_slot.table.must_persist() && !files.copies_may_differ();
     let mut done = 0;
     let error = loop {
         match files.write_at(handle, offset + done, &payload[done as usize..]) {

@@ -1,4 +1,4 @@
-//! What a row says of an operation that was begun: enough to look its outcome up.
+//! What a reply slot says of an operation that was begun: enough to look its outcome up.
 
 use crate::bytes::{Reader, Writer};
 use tidegate_wire::{Handle, RenameMode, SetAttr, SetTime};

@@ -230,7 +230,7 @@ pub(super) fn was_renamed(
 mod tests {
     use super::*;
     use crate::effect::perform;
-    use crate::host::RowAddress;
+    use crate::host::ReplySlotAddress;
     use crate::model::{Copies, Disk, ModelTable, Switch};
     use std::sync::Arc;
 
@@ -242,10 +242,10 @@ mod tests {
         let mut files = disk.files(&Switch::new());
         disk.keep_copies(Copies::Seen);
         disk.set_room(0);
-        let row = RowAddress {
+        let reply_slot = ReplySlotAddress {
             seat: 0,
             table: Arc::new(ModelTable::new(&Switch::new())),
-            row: 3,
+            reply_slot: 3,
             sequence: 7,
             unresolved: std::vec::Vec::new(),
         };
@@ -256,7 +256,7 @@ mod tests {
             mode: 0o644,
             exclusive: true,
         };
-        let told = perform(&mut files, None, &op, Some(&row), &[]);
+        let told = perform(&mut files, None, &op, Some(&reply_slot), &[]);
         let attr = files.lookup(None, parent, NAME).expect("there");
         assert_eq!(told, Ok(Outcome::Attr(attr)));
     }

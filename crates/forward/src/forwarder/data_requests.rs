@@ -330,13 +330,13 @@ impl Forwarder {
             None => Ok(self.data_outcome(key)),
         };
         let pending = &self.requests[key];
-        if let (Some(row), Some(number)) = (pending.row, pending.row_number)
+        if let (Some(reply_slot), Some(number)) = (pending.reply_slot, pending.reply_slot_number)
             && !matches!(result, Err(Status::UnknownHandle | Status::NotMySeat))
             && !self.is_lost(key)
         {
             let table = self.seats[pending.seat].table.as_deref();
             let table = table.expect("a held seat has a table");
-            reply_table::record_here(table, number, row.sequence, &result);
+            reply_table::record_here(table, number, reply_slot.sequence, &result);
         }
         self.answer(key, result);
     }

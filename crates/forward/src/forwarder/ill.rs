@@ -120,8 +120,8 @@ impl Forwarder {
         };
         key.is_some_and(|key| {
             let pending = &self.requests[key];
-            // Changes of names and attributes have a row.
-            pending.row.is_some() || pending.dispatch == Dispatch::Data(Direction::Write)
+            // Changes of names and attributes have a reply slot.
+            pending.reply_slot.is_some() || pending.dispatch == Dispatch::Data(Direction::Write)
         })
     }
 }

@@ -60,9 +60,9 @@ impl Forwarder {
 
     /// Starts the job of a request.
     pub(super) fn begin_operation(&mut self, key: Key) {
-        let mut row = self.row_address(key);
-        if let Some(row) = &mut row {
-            row.unresolved = self.seats[row.seat].unresolved.clone();
+        let mut reply_slot = self.reply_slot_address(key);
+        if let Some(reply_slot) = &mut reply_slot {
+            reply_slot.unresolved = self.seats[reply_slot.seat].unresolved.clone();
         }
         let pending = &mut self.requests[key];
         let caller = pending.caller.take();
@@ -78,7 +78,7 @@ impl Forwarder {
         let job = Job::Op {
             caller,
             op,
-            row,
+            reply_slot,
             payload,
         };
         self.start(Running::Op(key), job);

@@ -3,7 +3,9 @@
 use crate::host::{ConnId, SlotId};
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Caller, Extent, Handle, Hints, Op, Request, Row, SetAttr, Status, frame};
+use tidegate_wire::{
+    Caller, Extent, Handle, Hints, Op, ReplySlot, Request, SetAttr, Status, frame,
+};
 
 /// Number of an outstanding request.
 pub(super) type Key = u32;
@@ -39,7 +41,7 @@ pub(super) struct Pending {
     pub(super) code: u8,
     pub(super) generation: u64,
     pub(super) epoch: u64,
-    pub(super) row: Option<Row>,
+    pub(super) reply_slot: Option<ReplySlot>,
     pub(super) caller: Option<Caller>,
     pub(super) hints: Hints,
     /// None while a job has it.
@@ -56,8 +58,8 @@ pub(super) struct Pending {
     pub(super) active: bool,
     /// It was answered when its seat was lost, and is here until its job has ended.
     pub(super) answered_early: bool,
-    /// The number of its row in the seat's table, which is marked busy.
-    pub(super) row_number: Option<u32>,
+    /// The number of its reply slot in the seat's table, which is marked busy.
+    pub(super) reply_slot_number: Option<u32>,
     /// What the seat's last holder left was looked up for its sake.
     pub(super) resolved: bool,
     /// Requests that the scheduler still has of it.
@@ -90,7 +92,7 @@ impl Pending {
             code: frame::op_code(&request.op),
             generation: request.generation,
             epoch: request.epoch,
-            row: request.row,
+            reply_slot: request.reply_slot,
             caller: request.caller,
             hints: request.hints.unwrap_or_default(),
             dispatch: dispatch(&request.op),
@@ -101,7 +103,7 @@ impl Pending {
             wait_until: None,
             active: false,
             answered_early: false,
-            row_number: None,
+            reply_slot_number: None,
             resolved: false,
             parts_left: 0,
             done_first: 0,

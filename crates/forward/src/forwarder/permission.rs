@@ -66,7 +66,7 @@ impl Forwarder {
         let work = Job::Op {
             caller: self.acting(client, None),
             op,
-            row: None,
+            reply_slot: None,
             payload: None,
         };
         let running = Running::Check {

@@ -146,13 +146,14 @@ fn check(config: &Config, request: &Request, slot: Option<SlotId>) -> Result<(),
     {
         return Err("a seat that is not in charge");
     }
-    if request.op.mutates() != request.row.is_some() {
-        return Err("a row where none belongs, or none where one does");
+    if request.op.mutates() != request.reply_slot.is_some() {
+        return Err("a reply slot where none belongs, or none where one does");
     }
-    if let Some(row) = request.row
-        && (usize::from(row.index) >= crate::reply_table::ROWS || row.sequence == 0)
+    if let Some(reply_slot) = request.reply_slot
+        && (usize::from(reply_slot.index) >= crate::reply_table::REPLY_SLOTS
+            || reply_slot.sequence == 0)
     {
-        return Err("a row that does not exist");
+        return Err("a reply slot that does not exist");
     }
     let payload = match &request.op {
         Op::Read { extents, .. } => {

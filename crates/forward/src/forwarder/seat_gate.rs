@@ -4,17 +4,17 @@ use super::Forwarder;
 use super::pending_request::{Dispatch, Key, Pending};
 use super::seat_state::State;
 use crate::host::Output;
-use crate::reply_table::{self, RowState};
+use crate::reply_table::{self, ReplySlotState};
 use tidegate_wire::{LockKind, Op, Outcome, Reply, Status, frame};
 
 const EPROTO: u16 = 71;
 
 impl Forwarder {
-    /// Passes a request into its seat, which is served here: checks generation and row.
+    /// Passes a request into its seat, which is served here: checks generation and reply slot.
     pub(super) fn enter_seat_gate(&mut self, key: Key) {
         let pending = &self.requests[key];
         let (client, generation) = (pending.client, pending.generation);
-        let has_row = pending.row.is_some();
+        let has_reply_slot = pending.reply_slot.is_some();
         let seat = self.seats.entry(pending.seat);
         if seat.client_is_stale(client, generation) {
             return self.answer(key, Err(Status::NewGeneration));
@@ -22,17 +22,17 @@ impl Forwarder {
         let leaves_state = match pending.op() {
             Op::Open { .. } => true,
             Op::SetLock { lock, .. } => lock.kind != LockKind::None,
-            _ => has_row,
+            _ => has_reply_slot,
         };
         let has_room = !leaves_state
             || seat.seat_client(client)
                 && pending
-                    .row
-                    .is_none_or(|row| seat.open_row(client, row.index));
+                    .reply_slot
+                    .is_none_or(|reply_slot| seat.open_reply_slot(client, reply_slot.index));
         if !has_room {
             return self.answer(key, Err(Status::TryLater));
         }
-        if has_row && (self.resolve_first(key) || !self.enter_row(key)) {
+        if has_reply_slot && (self.resolve_first(key) || !self.enter_reply_slot(key)) {
             return;
         }
         let pending = &mut self.requests[key];
@@ -44,15 +44,15 @@ impl Forwarder {
         }
     }
 
-    /// Whether the request is the next of its row; otherwise it is answered.
-    fn enter_row(&mut self, key: Key) -> bool {
+    /// Whether the request is the next of its reply slot; otherwise it is answered.
+    fn enter_reply_slot(&mut self, key: Key) -> bool {
         let pending = &mut self.requests[key];
-        let row = pending.row.expect("asked for rows only");
+        let reply_slot = pending.reply_slot.expect("asked for reply slots only");
         let seat = self.seats.entry(pending.seat);
-        let (table, number) = seat.row(pending.client, row.index);
+        let (table, number) = seat.reply_slot(pending.client, reply_slot.index);
         let (mut state, stored) = reply_table::peek(table, number);
-        let again = state == RowState::Done && stored == row.sequence;
-        if again && table.must_persist() && !seat.ended_here(pending.client, row.index) {
+        let again = state == ReplySlotState::Done && stored == reply_slot.sequence;
+        if again && table.must_persist() && !seat.ended_here(pending.client, reply_slot.index) {
             // The last holder's node may be gone, with the bytes that this result speaks of.
             match pending.op() {
                 Op::Append { .. } => reply_table::doubt(table, number),
@@ -61,33 +61,33 @@ impl Forwarder {
             }
             state = reply_table::peek(table, number).0;
         }
-        if state == RowState::Done && stored == row.sequence {
+        if state == ReplySlotState::Done && stored == reply_slot.sequence {
             if let Some(result) = reply_table::read(table, number).result {
                 self.counters.replays += 1;
                 self.note_replay(key);
                 self.answer(key, result);
                 return false;
             }
-        } else if state != RowState::Empty
-            && stored > row.sequence
-            && reply_table::read(table, number).state != RowState::Empty
+        } else if state != ReplySlotState::Empty
+            && stored > reply_slot.sequence
+            && reply_table::read(table, number).state != ReplySlotState::Empty
         {
             let conn = self.clients[&pending.client].conn;
             self.answer(key, Err(Status::Errno(EPROTO)));
             if let Some(conn) = conn {
-                self.close(conn, "a row's sequence went back");
+                self.close(conn, "a reply slot's sequence went back");
             }
             return false;
         }
-        if !seat.use_row(pending.client, row.index, number) {
+        if !seat.use_reply_slot(pending.client, reply_slot.index, number) {
             let conn = self.clients[&pending.client].conn;
             if let Some(conn) = conn {
-                self.close(conn, "two requests in one row");
+                self.close(conn, "two requests in one reply slot");
             }
             self.answer(key, Err(Status::Errno(EPROTO)));
             return false;
         }
-        pending.row_number = Some(number);
+        pending.reply_slot_number = Some(number);
         true
     }
 

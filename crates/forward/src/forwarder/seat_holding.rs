@@ -3,8 +3,8 @@
 use super::pending_request::{Key, Pending};
 use super::seat_state::{Seat, Seated, State};
 use super::{Forwarder, Running};
-use crate::host::{Job, Output, RowAddress};
-use crate::reply_table::{self, ROWS, RowState, SeatTable};
+use crate::host::{Job, Output, ReplySlotAddress};
+use crate::reply_table::{self, REPLY_SLOTS, ReplySlotState, SeatTable};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -118,7 +118,7 @@ impl Forwarder {
         let (entries, damaged) = reply_table::clients(&*table);
         seat.generation = generation;
         seat.begin_table(&*table);
-        let mut rows = Vec::new();
+        let mut reply_slots = Vec::new();
         for entry in entries {
             if seat.clients.contains_key(&entry.client) {
                 reply_table::leave(&*table, entry.block);
@@ -134,9 +134,11 @@ impl Forwarder {
             };
             seat.clients.insert(entry.client, seated);
             let used = |index: &u16| entry.vacant & reply_table::page_bit(*index) == 0;
-            let all = (0..ROWS as u16).filter(used);
-            let all = all.map(|index| reply_table::row_number(entry.block, index));
-            rows.extend(all.filter(|row| reply_table::peek(&*table, *row).0 == RowState::Intent));
+            let all = (0..REPLY_SLOTS as u16).filter(used);
+            let all = all.map(|index| reply_table::reply_slot_number(entry.block, index));
+            reply_slots.extend(all.filter(|reply_slot| {
+                reply_table::peek(&*table, *reply_slot).0 == ReplySlotState::Intent
+            }));
         }
         let reclaiming = seat.clients.values().any(|seated| seated.reclaiming);
         seat.whole_grace = table.may_lack_holders();
@@ -155,27 +157,29 @@ impl Forwarder {
         if !reclaiming {
             self.outputs.push_back(Output::Reclaimed { seat: number });
         }
-        self.resolve(number, rows);
+        self.resolve(number, reply_slots);
     }
 
     /// Has intents looked up; requests wait meanwhile.
-    fn resolve(&mut self, number: u16, rows: Vec<u32>) {
+    fn resolve(&mut self, number: u16, reply_slots: Vec<u32>) {
         let seat = self.seat_mut(number);
         seat.state = State::Resolving;
-        seat.resolving = rows.len() as u32;
+        seat.resolving = reply_slots.len() as u32;
         let table = seat.table.clone().expect("a held seat has a table");
-        for row in &rows {
-            let address = RowAddress {
+        for reply_slot in &reply_slots {
+            let address = ReplySlotAddress {
                 unresolved: Vec::new(),
                 seat: number,
                 table: table.clone(),
-                row: *row,
-                sequence: reply_table::peek(&*table, *row).1,
+                reply_slot: *reply_slot,
+                sequence: reply_table::peek(&*table, *reply_slot).1,
             };
-            let job = Job::Resolve { row: address };
+            let job = Job::Resolve {
+                reply_slot: address,
+            };
             self.start(Running::Resolve { seat: number }, job);
         }
-        self.seat_mut(number).unresolved = rows;
+        self.seat_mut(number).unresolved = reply_slots;
         if self.seat_mut(number).resolving == 0 {
             self.serve(number);
         }
@@ -188,8 +192,9 @@ impl Forwarder {
             return;
         }
         let table = seat.table.clone().expect("a held seat has a table");
-        seat.unresolved
-            .retain(|row| reply_table::peek(&*table, *row).0 == RowState::Intent);
+        seat.unresolved.retain(|reply_slot| {
+            reply_table::peek(&*table, *reply_slot).0 == ReplySlotState::Intent
+        });
         match seat.state {
             State::Draining | State::Lost => self.release_if_idle(number),
             _ => self.serve(number),
@@ -217,8 +222,8 @@ impl Forwarder {
         self.requests[key].resolved = true;
         let seat = self.seat_mut(number);
         seat.waiting.push_front(key);
-        let rows = core::mem::take(&mut seat.unresolved);
-        self.resolve(number, rows);
+        let reply_slots = core::mem::take(&mut seat.unresolved);
+        self.resolve(number, reply_slots);
         true
     }
 
@@ -292,11 +297,11 @@ impl Forwarder {
 
     /// Takes an answered request out of its seat.
     pub(super) fn leave_seat_gate(&mut self, pending: &Pending) {
-        if pending.row_number.is_none() && !pending.active {
+        if pending.reply_slot_number.is_none() && !pending.active {
             return;
         }
         let seat = self.seats.entry(pending.seat);
-        seat.row_done(pending);
+        seat.reply_slot_done(pending);
         if pending.active {
             seat.count_active(false);
             if matches!(seat.state, State::Draining | State::Lost) {
@@ -349,9 +354,9 @@ impl Forwarder {
         let table = seat.table.as_ref().expect("a held seat has a table");
         reply_table::leave(&**table, seated.block);
         seat.free_block(seated.block);
-        let first = reply_table::row_number(seated.block, 0);
+        let first = reply_table::reply_slot_number(seated.block, 0);
         seat.unresolved
-            .retain(|row| !(first..first + ROWS as u32).contains(row));
+            .retain(|reply_slot| !(first..first + REPLY_SLOTS as u32).contains(reply_slot));
         self.end_grace_if_all_came(number);
     }
 

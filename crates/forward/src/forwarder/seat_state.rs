@@ -1,15 +1,15 @@
 //! One seat of the layout as this forwarder sees it: its state, its table, and the clients in it.
 
 use super::pending_request::{Key, Pending};
-use crate::reply_table::{self, ALL_VACANT, CLIENTS_MAX, RowState, SeatTable};
+use crate::reply_table::{self, ALL_VACANT, CLIENTS_MAX, ReplySlotState, SeatTable};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{Outcome, Status};
 
-/// Blocks whose rows are given back together: clients that come and go all the time use the same
-/// rows again.
+/// Blocks whose reply slots are given back together: clients that come and go all the time use the
+/// same reply slots again.
 const GIVEN_BACK_MIN: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Seat {
     blocks: Vec<bool>,
     /// No block before this one is free.
     free_from: usize,
-    /// Rows of blocks from here on have been given back, or were never used.
+    /// Reply slots of blocks from here on have been given back, or were never used.
     used_end: usize,
     /// Requests that wait for the seat.
     pub(super) waiting: VecDeque<Key>,
@@ -46,9 +46,9 @@ pub(super) struct Seat {
     pub(super) grace_until: Option<Time>,
     /// It ends when its time has come: nobody knows who may want to reclaim something.
     pub(super) whole_grace: bool,
-    /// When clients that the last holder knew, and that have not come here, lose their rows.
+    /// When clients that the last holder knew, and that have not come here, lose their reply slots.
     pub(super) unseen_clients_expire_at: Option<Time>,
-    /// Rows whose intents could not be looked up so far.
+    /// Reply slots whose intents could not be looked up so far.
     pub(super) unresolved: Vec<u32>,
     pub(super) resolving: u32,
     /// Requests and jobs that must end before the seat is released.
@@ -137,11 +137,11 @@ impl core::ops::Index<u16> for Seats {
 /// A client with a block in the seat's table.
 pub(super) struct Seated {
     pub(super) block: u16,
-    /// Pages of its rows that are not used, as the table says.
+    /// Pages of its reply slots that are not used, as the table says.
     pub(super) vacant: u16,
-    pub(super) rows_busy: u64,
-    /// Rows whose last request has ended at this holder.
-    pub(super) rows_ended: u64,
+    pub(super) reply_slots_busy: u64,
+    /// Reply slots whose last request has ended at this holder.
+    pub(super) reply_slots_ended: u64,
     /// Opens, and files with locks, of the client at this seat.
     pub(super) holdings: u32,
     /// The table says that it has holdings.
@@ -196,7 +196,7 @@ impl Seat {
         self.grace_until.is_some()
     }
 
-    /// For the status: a word for the state, and the clients with rows.
+    /// For the status: a word for the state, and the clients with reply slots.
     pub(super) fn describe(&self) -> (&'static str, usize) {
         let word = match self.state {
             State::Released => "away",
@@ -217,10 +217,10 @@ impl Seat {
         }
     }
 
-    /// Table and number of the row of a client that has a block.
-    pub(super) fn row(&self, client: u64, index: u16) -> (&dyn SeatTable, u32) {
+    /// Table and number of the reply slot of a client that has a block.
+    pub(super) fn reply_slot(&self, client: u64, index: u16) -> (&dyn SeatTable, u32) {
         let table = self.table.as_deref().expect("a held seat has a table");
-        let number = reply_table::row_number(self.clients[&client].block, index);
+        let number = reply_table::reply_slot_number(self.clients[&client].block, index);
         (table, number)
     }
 
@@ -254,8 +254,8 @@ impl Seat {
         true
     }
 
-    /// Puts a row of a client that has a block to use; false if there is no room for it.
-    pub(super) fn open_row(&mut self, client: u64, index: u16) -> bool {
+    /// Puts a reply slot of a client that has a block to use; false if there is no room for it.
+    pub(super) fn open_reply_slot(&mut self, client: u64, index: u16) -> bool {
         let seated = self.clients.get_mut(&client);
         let seated = seated.expect("the client has a block");
         let table = self.table.as_deref().expect("a held seat has a table");
@@ -267,7 +267,7 @@ impl Seat {
     pub(super) fn begin_table(&mut self, table: &dyn SeatTable) {
         self.blocks.clear();
         self.free_from = 0;
-        // Whoever held the seat before may have left rows anywhere.
+        // Whoever held the seat before may have left reply slots anywhere.
         self.used_end = reply_table::room(table);
     }
 
@@ -281,7 +281,8 @@ impl Seat {
         self.used_end = self.used_end.max(self.blocks.len());
     }
 
-    /// Notes that a block is nobody's any more. Many behind the last one give their rows back.
+    /// Notes that a block is nobody's any more. Many behind the last one give their reply slots
+    /// back.
     pub(super) fn free_block(&mut self, block: u16) {
         let block = usize::from(block);
         self.blocks[block] = false;
@@ -296,44 +297,45 @@ impl Seat {
         }
     }
 
-    /// Marks a row in use; false if it is.
-    pub(super) fn use_row(&mut self, client: u64, index: u16, number: u32) -> bool {
+    /// Marks a reply slot in use; false if it is.
+    pub(super) fn use_reply_slot(&mut self, client: u64, index: u16, number: u32) -> bool {
         let seated = self
             .clients
             .get_mut(&client)
             .expect("the client has a block");
         let bit = 1 << index;
-        if seated.rows_busy & bit != 0 {
+        if seated.reply_slots_busy & bit != 0 {
             return false;
         }
-        seated.rows_busy |= bit;
+        seated.reply_slots_busy |= bit;
         if !self.unresolved.is_empty() {
-            self.unresolved.retain(|row| *row != number);
+            self.unresolved.retain(|reply_slot| *reply_slot != number);
         }
         true
     }
 
-    /// A row's request is done. An intent that is still there waits to be looked up.
-    pub(super) fn row_done(&mut self, pending: &Pending) {
-        let (Some(row), Some(number)) = (pending.row, pending.row_number) else {
+    /// A reply slot's request is done. An intent that is still there waits to be looked up.
+    pub(super) fn reply_slot_done(&mut self, pending: &Pending) {
+        let (Some(reply_slot), Some(number)) = (pending.reply_slot, pending.reply_slot_number)
+        else {
             return;
         };
         let Some(seated) = self.clients.get_mut(&pending.client) else {
             return;
         };
-        seated.rows_busy &= !(1 << row.index);
-        seated.rows_ended |= 1 << row.index;
+        seated.reply_slots_busy &= !(1 << reply_slot.index);
+        seated.reply_slots_ended |= 1 << reply_slot.index;
         let table = self.table.as_ref().expect("a held seat has a table");
         if pending.failure == Some(Status::UnknownHandle)
-            && reply_table::peek(&**table, number).0 == RowState::Intent
+            && reply_table::peek(&**table, number).0 == ReplySlotState::Intent
         {
             self.unresolved.push(number);
         }
     }
 
-    /// Whether what a row says was recorded by this holder of the seat.
+    /// Whether what a reply slot says was recorded by this holder of the seat.
     pub(super) fn ended_here(&self, client: u64, index: u16) -> bool {
-        self.clients[&client].rows_ended & (1 << index) != 0
+        self.clients[&client].reply_slots_ended & (1 << index) != 0
     }
 
     /// Notes that the client has one open or locked file more or less.
@@ -368,8 +370,8 @@ impl Seated {
         Seated {
             block,
             vacant: ALL_VACANT,
-            rows_busy: 0,
-            rows_ended: 0,
+            reply_slots_busy: 0,
+            reply_slots_ended: 0,
             holdings: 0,
             marked: false,
             inherited: false,

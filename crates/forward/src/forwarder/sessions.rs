@@ -5,7 +5,7 @@ use super::applications::Introduced;
 use super::pending_request::Key;
 use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
-use crate::reply_table::{CLIENTS_MAX, ROWS};
+use crate::reply_table::{CLIENTS_MAX, REPLY_SLOTS};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -59,7 +59,7 @@ pub(super) struct Client {
     pub(super) allowed: BTreeSet<(Handle, bool)>,
     /// The applications that it named.
     pub(super) introduced: Introduced,
-    /// It said goodbye or lost its lease; its rows go when its last request is done.
+    /// It said goodbye or lost its lease; its reply slots go when its last request is done.
     pub(super) ended: bool,
 }
 
@@ -320,7 +320,7 @@ impl Forwarder {
                 0 => 1,
                 _ => self.config.connections.max(1),
             },
-            rows: ROWS as u16,
+            reply_slots: REPLY_SLOTS as u16,
             fresh,
             lease_ms: (self.config.lease_ns / 1_000_000).min(u64::from(u32::MAX)) as u32,
             wall_ns: self
@@ -413,7 +413,7 @@ impl Forwarder {
         }
     }
 
-    /// Lets an ended client's rows and name go once nothing of it is outstanding.
+    /// Lets an ended client's reply slots and name go once nothing of it is outstanding.
     pub(super) fn forget_if_ended(&mut self, client: u64) {
         let done = |it: &Client| {
             let idle = it.outstanding.is_empty() && it.answered_early == 0;

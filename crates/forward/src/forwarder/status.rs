@@ -95,7 +95,7 @@ pub(super) struct Counters {
     errors: u64,
     /// Look-ups of what is not there: ordinary answers, most programs' first ones.
     absent: u64,
-    /// Requests answered from a row.
+    /// Requests answered from a reply slot.
     pub(super) replays: u64,
     pub(super) batches: u64,
     /// Back-end calls that move data, by direction.

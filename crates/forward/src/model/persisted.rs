@@ -156,7 +156,7 @@ impl SeatTable for PersistedTable {
     }
 
     fn reserve(&self, at: usize, len: usize) -> bool {
-        // The file may hold rows of whoever had the place before.
+        // The file may hold reply slots of whoever had the place before.
         lock(&self.marks).now.extend(Self::pages(at, len));
         self.memory.reserve(at, len)
     }

@@ -48,26 +48,26 @@ fn a_table_grows_with_its_clients_until_it_has_all_its_segments() {
     let (found, damaged) = clients(&table);
     assert_eq!((found.len(), damaged), (SEGMENTS_MAX, 0));
     assert_eq!(usize::from(found[15].block), 15 * SEGMENT_CLIENTS);
-    // Neither entries nor rows of two clients share a byte.
+    // Neither entries nor reply slots of two clients share a byte.
     let mut ends = [(0, 0); 2 * SEGMENTS_MAX];
     for (segment, places) in ends.chunks_mut(2).enumerate() {
         let block = (segment * SEGMENT_CLIENTS + 1023) as u16;
         places[0] = (entry_at(block), entry_at(block) + CLIENT_BYTES);
-        let row = row_at(row_number(block, ROWS as u16 - 1));
-        places[1] = (row, row + RowRecord::BYTES_MAX);
+        let reply_slot = reply_slot_at(reply_slot_number(block, REPLY_SLOTS as u16 - 1));
+        places[1] = (reply_slot, reply_slot + ReplyRecord::BYTES_MAX);
     }
     assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0));
     assert_eq!(ends[ends.len() - 1].1, table.len());
 }
 
 #[test]
-fn a_new_client_finds_the_rows_of_its_block_empty() {
+fn a_new_client_finds_the_reply_slots_of_its_block_empty() {
     let (_, table) = table();
     enter(&table, 3, 77);
-    let row = row_number(3, 63);
+    let reply_slot = reply_slot_number(3, 63);
     let mut vacant = ALL_VACANT;
     assert!(open_page(&table, 3, 63, &mut vacant));
-    record(&table, row, 1, &RESULT);
+    record(&table, reply_slot, 1, &RESULT);
     leave(&table, 3);
     enter(&table, 3, 88);
     let (found, _) = clients(&table);
@@ -76,21 +76,21 @@ fn a_new_client_finds_the_rows_of_its_block_empty() {
     assert!(open_page(&table, 3, 60, &mut vacant));
     assert_eq!(vacant, 0x7fff);
     assert_eq!(clients(&table).0[0].vacant, vacant);
-    assert_eq!(read(&table, row).state, RowState::Empty);
-    assert_eq!(peek(&table, row), (RowState::Empty, 0));
+    assert_eq!(read(&table, reply_slot).state, ReplySlotState::Empty);
+    assert_eq!(peek(&table, reply_slot), (ReplySlotState::Empty, 0));
 }
 
 /// Kills a change of clients at every store, whole and torn: the block is the old client's, with
-/// its rows, nobody's, or the new client's, who finds no row of the old one.
+/// its reply slots, nobody's, or the new client's, who finds no reply slot of the old one.
 #[test]
-fn a_client_that_comes_while_the_process_dies_has_no_rows_of_another() {
+fn a_client_that_comes_while_the_process_dies_has_no_reply_slots_of_another() {
     for torn in [false, true] {
         for stores in 0..12 {
             let (switch, table) = table();
             enter(&table, 3, 77);
             let mut vacant = ALL_VACANT;
             assert!(open_page(&table, 3, 0, &mut vacant));
-            record(&table, row_number(3, 0), 1, &RESULT);
+            record(&table, reply_slot_number(3, 0), 1, &RESULT);
             switch.fail_after(stores, torn);
             leave(&table, 3);
             enter(&table, 3, 88);
@@ -98,16 +98,23 @@ fn a_client_that_comes_while_the_process_dies_has_no_rows_of_another() {
             assert!(open_page(&table, 3, 0, &mut vacant));
             let seen = table.seen_by(&Switch::new());
             let (found, _) = clients(&seen);
-            let row = read(&seen, row_number(3, 0)).state;
+            let reply_slot = read(&seen, reply_slot_number(3, 0)).state;
             match found.first() {
                 None => {}
                 Some(entry) if entry.client == 77 => {
-                    assert_eq!((entry.vacant, row), (!1, RowState::Done), "{stores} stores");
+                    assert_eq!(
+                        (entry.vacant, reply_slot),
+                        (!1, ReplySlotState::Done),
+                        "{stores} stores"
+                    );
                 }
                 Some(entry) => {
                     assert_eq!(entry.client, 88);
                     let open = entry.vacant & 1 == 0;
-                    assert!(!open || row == RowState::Empty, "after {stores} stores");
+                    assert!(
+                        !open || reply_slot == ReplySlotState::Empty,
+                        "after {stores} stores"
+                    );
                 }
             }
         }
@@ -146,7 +153,7 @@ fn every_result_comes_back() {
         let stored = read(&table, 9);
         assert_eq!(
             (stored.state, stored.sequence),
-            (RowState::Done, sequence as u64)
+            (ReplySlotState::Done, sequence as u64)
         );
         assert_eq!(
             (&*stored.intent, stored.result),
@@ -168,12 +175,12 @@ fn a_record_that_is_torn_anywhere_is_old_empty_or_new() {
             finish(&table, 0, 2, &RESULT);
             let now = read(&table, 0);
             match (now.state, now.sequence) {
-                (RowState::Done, 1) => assert_eq!(now.result, Some(Ok(Outcome::Done))),
-                (RowState::Empty, _) => {}
-                (RowState::Intent, 2) => {
+                (ReplySlotState::Done, 1) => assert_eq!(now.result, Some(Ok(Outcome::Done))),
+                (ReplySlotState::Empty, _) => {}
+                (ReplySlotState::Intent, 2) => {
                     assert_eq!(&*now.intent, b"an intent of some length");
                 }
-                (RowState::Done, 2) => assert_eq!(now.result, Some(RESULT)),
+                (ReplySlotState::Done, 2) => assert_eq!(now.result, Some(RESULT)),
                 other => panic!("{other:?} after {stores} stores"),
             }
             // An effect lies between begin's last store and finish's first.
@@ -189,20 +196,20 @@ fn a_flipped_bit_never_makes_another_record() {
     begin(&table, 0, 2, b"an intent");
     finish(&table, 0, 2, &RESULT);
     let good = read(&table, 0);
-    for bit in 0..RowRecord::BYTES_MAX * 8 {
-        let at = row_at(0) + bit / 8;
+    for bit in 0..ReplyRecord::BYTES_MAX * 8 {
+        let at = reply_slot_at(0) + bit / 8;
         let mut byte = [0];
         table.load(at, &mut byte);
         table.store(at, &[byte[0] ^ 1 << (bit % 8)]);
         let bad = read(&table, 0);
         let expected = match bad.state {
-            RowState::Done => good.clone(),
-            RowState::Intent => RowRecord {
-                state: RowState::Intent,
+            ReplySlotState::Done => good.clone(),
+            ReplySlotState::Intent => ReplyRecord {
+                state: ReplySlotState::Intent,
                 result: None,
                 ..good.clone()
             },
-            RowState::Empty => RowRecord::empty(),
+            ReplySlotState::Empty => ReplyRecord::empty(),
         };
         assert_eq!(bad, expected, "bit {bit}");
         table.store(at, &byte);
@@ -217,7 +224,7 @@ fn nobody_uses_the_spare_bytes_of_a_page() {
     set_held(&table, 0, true);
     begin(&table, 0, u64::MAX, &[255; INTENT_MAX]);
     finish(&table, 0, u64::MAX, &RESULT);
-    for at in [entry_at(0), row_at(0)] {
+    for at in [entry_at(0), reply_slot_at(0)] {
         let mut spare = [1; 4];
         table.load(at + SPARE_AT, &mut spare);
         assert_eq!((at % PAGE_BYTES, spare), (0, [0; 4]));

@@ -226,12 +226,12 @@ fn a_full_pool_makes_connections_wait_and_room_comes_back() {
     assert!(!host.receive(tester.conn, second.clone(), &[2; 10]));
     host.run_job();
     assert!(tester.take(&mut host, &first).0.is_ok());
-    let row = Row {
+    let reply_slot = ReplySlot {
         index: 1,
         sequence: 1,
     };
     let second = Request {
-        row: Some(row),
+        reply_slot: Some(reply_slot),
         ..second
     };
     assert!(host.receive(tester.conn, second.clone(), &[2; 10]));
@@ -268,7 +268,7 @@ fn hints_reach_the_scheduler_and_the_epoch_comes_back() {
 }
 
 #[test]
-fn a_replayed_write_is_answered_from_its_row_and_not_written_again() {
+fn a_replayed_write_is_answered_from_its_reply_slot_and_not_written_again() {
     let (world, mut host, mut tester, file) = world();
     let request = tester.send(&mut host, write(file, 0, 3), b"old");
     tester.take(&mut host, &request).0.expect("written");

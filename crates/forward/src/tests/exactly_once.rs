@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::back_end_files::Errno;
-use crate::reply_table::{self, ROWS, RowState, SEGMENT_CLIENTS};
+use crate::reply_table::{self, REPLY_SLOTS, ReplySlotState, SEGMENT_CLIENTS};
 use std::format;
 use tidegate_wire::{RenameMode, SetAttr};
 
@@ -278,9 +278,9 @@ fn trial(case: &Case, calls: u64, torn: bool, table: Table, births: bool) -> Tri
 
     if table == Table::IntentsLost {
         let seen = world.tables[&0].seen_by(&Switch::new());
-        for row in 0..(SEGMENT_CLIENTS * ROWS) as u32 {
-            if reply_table::peek(&seen, row).0 == RowState::Intent {
-                reply_table::clear(&seen, row);
+        for reply_slot in 0..(SEGMENT_CLIENTS * REPLY_SLOTS) as u32 {
+            if reply_table::peek(&seen, reply_slot).0 == ReplySlotState::Intent {
+                reply_table::clear(&seen, reply_slot);
             }
         }
     }

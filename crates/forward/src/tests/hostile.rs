@@ -66,7 +66,7 @@ fn other_trials(root: Handle) -> Vec<(&'static str, Request)> {
         seats: 2,
         stripe: 4096,
     };
-    let row = |index, sequence| Some(Row { index, sequence });
+    let reply_slot = |index, sequence| Some(ReplySlot { index, sequence });
     vec![
         (
             "seat that does not exist",
@@ -83,25 +83,25 @@ fn other_trials(root: Handle) -> Vec<(&'static str, Request)> {
             },
         ),
         (
-            "row",
+            "reply slot",
             Request {
                 seat: layout.seat_of_file(root),
                 ..plain(5, create(root, "a", true))
             },
         ),
         (
-            "row",
+            "reply slot",
             Request {
                 seat: layout.seat_of_file(root),
-                row: row(64, 1),
+                reply_slot: reply_slot(64, 1),
                 ..plain(5, create(root, "a", true))
             },
         ),
         (
-            "row",
+            "reply slot",
             Request {
                 seat: layout.seat_of_file(root),
-                row: row(0, 1),
+                reply_slot: reply_slot(0, 1),
                 ..plain(5, Op::Getattr { handle: root })
             },
         ),
@@ -109,7 +109,7 @@ fn other_trials(root: Handle) -> Vec<(&'static str, Request)> {
             "name",
             Request {
                 seat: layout.seat_of_file(root),
-                row: row(0, 1),
+                reply_slot: reply_slot(0, 1),
                 ..plain(5, create(root, "a/b", true))
             },
         ),
@@ -117,7 +117,7 @@ fn other_trials(root: Handle) -> Vec<(&'static str, Request)> {
             "name",
             Request {
                 seat: layout.seat_of_file(root),
-                row: row(0, 1),
+                reply_slot: reply_slot(0, 1),
                 ..plain(5, create(root, "..", true))
             },
         ),
@@ -219,7 +219,7 @@ fn more_requests_than_credits_end_the_session() {
 }
 
 #[test]
-fn a_row_whose_sequence_goes_back_or_that_is_busy_ends_the_session() {
+fn a_reply_slot_whose_sequence_goes_back_or_that_is_busy_ends_the_session() {
     let (_world, mut host, mut tester) = seated(1);
     let root = tester.root();
     let first = tester.send(&mut host, create(root, "a", true), &[]);
@@ -241,7 +241,7 @@ fn a_row_whose_sequence_goes_back_or_that_is_busy_ends_the_session() {
     let one = other.send(&mut host, create(root, "c", true), &[]);
     let two = Request {
         id: one.id + 1,
-        row: Some(Row {
+        reply_slot: Some(ReplySlot {
             index: 0,
             sequence: 2,
         }),

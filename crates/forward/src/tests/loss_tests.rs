@@ -4,7 +4,7 @@ use super::*;
 use crate::SeatTable;
 use crate::back_end_files::{Access, Errno};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tidegate_wire::{Lock, LockFamily, LockKind, Row, SetAttr};
+use tidegate_wire::{Lock, LockFamily, LockKind, ReplySlot, SetAttr};
 
 const TTL: u64 = 4 * SECOND;
 
@@ -150,13 +150,13 @@ fn a_batch_over_two_seats_has_no_effect_for_the_one_that_is_lost() {
     let piece = |at: usize| write(file, (at * STRIPE) as u64, STRIPE as u64);
     let mut send = |host: &mut Host, at: usize| {
         let sent = tester.request(piece(at), STRIPE);
-        // A row of its own: they are under way at once.
-        let row = Row {
+        // A reply slot of its own: they are under way at once.
+        let reply_slot = ReplySlot {
             index: at as u16,
             sequence: 1,
         };
         let sent = Request {
-            row: Some(row),
+            reply_slot: Some(reply_slot),
             ..sent
         };
         assert!(host.receive(tester.conn, sent.clone(), &[b'x'; STRIPE]));
@@ -325,7 +325,7 @@ fn nothing_takes_effect_when_the_seat_goes_while_its_intent_is_persisted() {
     let request = tester.send(&mut host, unlink, &[]);
     assert_eq!(tester.take(&mut host, &request).0, Err(Status::NotMySeat));
     assert!(world.disk.contents("one").is_some());
-    // It was only refused here: what comes again is not answered from a row.
+    // It was only refused here: what comes again is not answered from a reply slot.
     table.goes.store(false, Ordering::Relaxed);
     table.closed.store(false, Ordering::Relaxed);
     assert!(host.receive(tester.conn, request.clone(), &[]));

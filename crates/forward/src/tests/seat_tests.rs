@@ -138,12 +138,12 @@ fn a_changed_generation_is_told_once_and_to_those_who_were_known() {
     // One that this holder met itself may send several with generation 0 before it hears.
     let mut fresh = Tester::new(&mut third, 9);
     let one = fresh.send(&mut third, create(root, "a", true), &[]);
-    let row = Row {
+    let reply_slot = ReplySlot {
         index: 1,
         sequence: 1,
     };
     let other = Request {
-        row: Some(row),
+        reply_slot: Some(reply_slot),
         ..fresh.request(create(root, "b", true), 0)
     };
     third.receive(fresh.conn, other.clone(), &[]);
@@ -238,7 +238,7 @@ fn grace_ends_by_itself_when_a_client_does_not_come() {
 }
 
 #[test]
-fn clients_that_never_come_lose_their_rows_after_a_lease() {
+fn clients_that_never_come_lose_their_reply_slots_after_a_lease() {
     let mut world = World::new();
     let mut first = Host::serving(&mut world);
     Tester::new(&mut first, 7).create(&mut first, "file");

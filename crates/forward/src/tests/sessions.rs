@@ -179,7 +179,7 @@ fn goodbye_ends_everything_at_once() {
     let status = String::from_utf8(host.forwarder_status()).expect("text");
     assert!(
         status.contains("\"clients\":0"),
-        "its rows are gone: {status}"
+        "its reply slots are gone: {status}"
     );
 }
 
@@ -296,7 +296,7 @@ fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
 }
 
 #[test]
-fn a_seat_has_rows_for_many_clients_and_the_next_holder_finds_them_all() {
+fn a_seat_has_reply_slots_for_many_clients_and_the_next_holder_finds_them_all() {
     const CLIENTS: usize = 2 * SEGMENT_CLIENTS + 100;
     let mut world = World::new();
     let mut config = world.config(0, 1);

@@ -108,7 +108,7 @@ mod tests {
             id,
             seat: 0,
             generation: 0,
-            row: None,
+            reply_slot: None,
             epoch: 0,
             replay: false,
             caller: None,

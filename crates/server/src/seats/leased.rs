@@ -279,7 +279,7 @@ impl LeasedSeats {
 
     /// Writes what could wait until now and what had no room until now, gives unused room back, and
     /// makes what the next takings need, beginning no call after a time. A back end that is full
-    /// takes no more rows, and the seats are held all the same.
+    /// takes no more reply slots, and the seats are held all the same.
     pub fn write_tables(&mut self, until: Instant) -> io::Result<()> {
         let now = self.options.fence.now();
         if now < self.full_until {

@@ -53,7 +53,7 @@ impl TableMemory {
     }
 
     /// A range of the table. Whoever asks for one outside it has a bug that would corrupt others'
-    /// rows.
+    /// reply slots.
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[AtomicU8] {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len());
         assert!(inside, "{len} bytes at {at} are outside the table");

@@ -25,7 +25,7 @@ const PAGE_BYTES: usize = 4096;
 pub(super) struct MappedTable {
     memory: TableMemory,
     /// A bit for each page of the table that was set aside since it was mapped, so that the kernel
-    /// is asked once for rows that are used again and again.
+    /// is asked once for reply slots that are used again and again.
     set_aside: Mutex<Vec<u64>>,
     file: File,
 }
@@ -127,7 +127,7 @@ impl SeatTable for MappedTable {
         self.note_set_aside(at, end - at, false);
         if let Err(error) = self.punch(at, end - at) {
             // Their room on the disk stays taken, which is no harm: they are used again.
-            tracing::debug!(%error, "rows of a seat's reply table keep their room");
+            tracing::debug!(%error, "reply slots of a seat's reply table keep their room");
         }
     }
 
@@ -166,7 +166,7 @@ impl MappedTable {
         done.is_ok()
     }
 
-    /// Takes a range of rows out of memory, and off the disk where the file system can.
+    /// Takes a range of reply slots out of memory, and off the disk where the file system can.
     fn punch(&self, at: usize, len: usize) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

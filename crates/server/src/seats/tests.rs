@@ -67,7 +67,7 @@ fn a_table_takes_room_for_clients_beyond_the_first_when_they_come() {
     let blocks = || std::fs::metadata(&file).expect("metadata").blocks();
     let table = seats.try_take(1).expect("take").expect("free").table;
     let first = blocks();
-    let block = 64 * tidegate_forward::RowRecord::BYTES_MAX;
+    let block = 64 * tidegate_forward::ReplyRecord::BYTES_MAX;
     assert!(table.reserve(tidegate_forward::table_bytes(255), block));
     assert_eq!(blocks(), first);
     assert!(table.reserve(table.len() - block, block));

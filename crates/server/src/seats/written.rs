@@ -6,10 +6,10 @@
 //! the lease's renewals. Nothing is written after the lease has run out: the next holder has a
 //! file of its own, so what this one wrote too late would change nothing that anybody reads.
 //!
-//! Clients' rows lie far apart in the table, and most use one page. So the file has the pages in
-//! the order of their first use, side by side behind the record's page, and each says in its spare
-//! bytes which it is: its number and one, or zero where none was written. A page keeps its place
-//! as long as the file lives.
+//! Clients' reply slots lie far apart in the table, and most use one page. So the file has the
+//! pages in the order of their first use, side by side behind the record's page, and each says in
+//! its spare bytes which it is: its number and one, or zero where none was written. A page keeps
+//! its place as long as the file lives.
 
 use super::marks::Marks;
 use super::memory::{MAPPED_BYTES, TableMemory};
@@ -200,8 +200,8 @@ impl WrittenTable {
         self.now.is_set(page) || self.later.is_set(page)
     }
 
-    /// What is marked, in calls. Rows come before entries: an entry that says that rows are its
-    /// client's must not be found beside those of the client before it.
+    /// What is marked, in calls. Reply slots come before entries: an entry that says that reply
+    /// slots are its client's must not be found beside those of the client before it.
     fn runs(&self, places: &mut Places, all: bool) -> VecDeque<Run> {
         let pages = self.memory.len() / PAGE;
         let mut marked: Vec<usize> = self.now.set_below(pages).collect();
@@ -210,23 +210,24 @@ impl WrittenTable {
             marked.sort_unstable();
             marked.dedup();
         }
-        let (entries, rows): (Vec<usize>, Vec<usize>) =
+        let (entries, reply_slots): (Vec<usize>, Vec<usize>) =
             marked.into_iter().partition(|page| has_entries(*page));
-        let mut runs = side_by_side(places, &rows);
+        let mut runs = side_by_side(places, &reply_slots);
         runs.extend(side_by_side(places, &entries));
         runs
     }
 
-    /// Writes pages that lie side by side. What is stored meanwhile marks its page again. Rows that
-    /// entries speak of by now come before them, also where they were not among those to write.
+    /// Writes pages that lie side by side. What is stored meanwhile marks its page again. Reply
+    /// slots that entries speak of by now come before them, also where they were not among those to
+    /// write.
     fn write_run(&self, places: &mut Places, run: &[(usize, usize)]) -> io::Result<()> {
         let pages = self.load_run(run);
         if has_entries(run[0].1) {
             let marked = self.now.set_below(self.memory.len() / PAGE);
-            let rows: Vec<usize> = marked.filter(|page| !has_entries(*page)).collect();
-            for rows in side_by_side(places, &rows) {
-                let pages = self.load_run(&rows);
-                self.put_run(&rows, &pages)
+            let reply_slots: Vec<usize> = marked.filter(|page| !has_entries(*page)).collect();
+            for reply_slots in side_by_side(places, &reply_slots) {
+                let pages = self.load_run(&reply_slots);
+                self.put_run(&reply_slots, &pages)
                     .inspect_err(|_| self.mark_run(run))?;
             }
         }
@@ -286,7 +287,7 @@ impl WrittenTable {
             let len = (run.len() * PAGE) as u64;
             // Room that stays taken is no harm: it is used again.
             if let Err(error) = self.file.punch(place_at(run[0].0), len) {
-                tracing::debug!(%error, "rows of a seat's reply table keep their room");
+                tracing::debug!(%error, "reply slots of a seat's reply table keep their room");
             }
         }
     }
@@ -328,11 +329,12 @@ pub(super) enum AllWritten {
     LacksNoneNow,
 }
 
-/// Pages that the file of the next holder needs: of the record, of entries, and of rows in use.
+/// Pages that the file of the next holder needs: of the record, of entries, and of reply slots in
+/// use.
 pub(super) fn pages_needed(table: &WrittenTable) -> usize {
     let entries = table.len() / SEGMENT_BYTES * ENTRIES_BYTES;
-    let rows: usize = used_ranges(table).iter().map(ExactSizeIterator::len).sum();
-    1 + (entries + rows) / PAGE
+    let reply_slots: usize = used_ranges(table).iter().map(ExactSizeIterator::len).sum();
+    1 + (entries + reply_slots) / PAGE
 }
 
 /// A page's place in the file.
@@ -340,7 +342,7 @@ fn place_at(place: usize) -> u64 {
     TABLE_AT + (place * PAGE) as u64
 }
 
-/// Whether a page has entries of clients, and not rows.
+/// Whether a page has entries of clients, and not reply slots.
 fn has_entries(page: usize) -> bool {
     page * PAGE % SEGMENT_BYTES < ENTRIES_BYTES
 }
@@ -473,7 +475,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Of the rows those go on that their clients' entries say are used.
+    /// Of the reply slots those go on that their clients' entries say are used.
     fn mark_used(&self, table: &WrittenTable) {
         let used = Marks::new(PAGES_MAX);
         for range in used_ranges(table) {
@@ -545,7 +547,7 @@ impl SeatTable for WrittenTable {
     }
 
     fn reserve(&self, at: usize, len: usize) -> bool {
-        // The file may have the rows of whoever had them before.
+        // The file may have the reply slots of whoever had them before.
         self.mark(&self.now, at, len);
         true
     }

@@ -342,7 +342,7 @@ impl Shared {
             Job::Op {
                 caller,
                 op,
-                row,
+                reply_slot,
                 payload,
             } => {
                 self.operations.fetch_add(1, Ordering::Relaxed);
@@ -356,12 +356,12 @@ impl Shared {
                 let Some(bytes) = bytes.filter(|_| payload.is_some() == locked.is_some()) else {
                     return JobResult::Op(Err(Errno::EIO.into()));
                 };
-                let (caller, row) = (caller.as_ref(), row.as_ref());
-                JobResult::Op(effect::perform(files, caller, &op, row, bytes))
+                let (caller, reply_slot) = (caller.as_ref(), reply_slot.as_ref());
+                JobResult::Op(effect::perform(files, caller, &op, reply_slot, bytes))
             }
-            Job::Resolve { row } => {
+            Job::Resolve { reply_slot } => {
                 self.operations.fetch_add(1, Ordering::Relaxed);
-                effect::resolve(files, &row);
+                effect::resolve(files, &reply_slot);
                 JobResult::Done
             }
             Job::Closed { handle } => {
@@ -443,8 +443,8 @@ impl Shared {
 /// The seat whose holder may do the job. Of data each part has its own, which is looked at there.
 fn seat_of(files: &PosixFiles, work: &Job) -> Option<u16> {
     match work {
-        Job::Op { row, .. } => row.as_ref().map(|row| row.seat),
-        Job::Resolve { row } => Some(row.seat),
+        Job::Op { reply_slot, .. } => reply_slot.as_ref().map(|its| its.seat),
+        Job::Resolve { reply_slot } => Some(reply_slot.seat),
         Job::Closed { handle } => Some(files.seat_of(*handle)),
         Job::Io { .. } | Job::Persist { .. } | Job::Refused(_) => None,
     }

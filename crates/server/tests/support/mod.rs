@@ -16,7 +16,7 @@ use tidegate_server::config::{Address, Config, Place};
 use tidegate_server::{Running, Server};
 use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_request};
 use tidegate_wire::{
-    Extent, Handle, Hello, HelloReply, Hints, Op, Outcome, PAYLOAD_LIMIT, Reply, Request, Row,
+    Extent, Handle, Hello, HelloReply, Hints, Op, Outcome, PAYLOAD_LIMIT, Reply, ReplySlot, Request,
 };
 
 /// A directory that goes with its owner.
@@ -196,13 +196,13 @@ impl Peer {
         self.reply.as_ref().expect("after the hello").root.handle
     }
 
-    /// A request as a well-behaved client sends it (one seat, row 0).
+    /// A request as a well-behaved client sends it (one seat, reply slot 0).
     pub fn request(&mut self, op: Op, payload_len: u32) -> Request {
         let id = self.next_id;
         self.next_id += 1;
-        let row = op.mutates().then(|| {
+        let reply_slot = op.mutates().then(|| {
             self.sequence += 1;
-            Row {
+            ReplySlot {
                 index: 0,
                 sequence: self.sequence,
             }
@@ -216,7 +216,7 @@ impl Peer {
         Request {
             id,
             seat: 0,
-            row,
+            reply_slot,
             generation: 0,
             epoch: 0,
             replay: false,

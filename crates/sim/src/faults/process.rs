@@ -411,19 +411,25 @@ impl Process {
             Job::Op {
                 caller,
                 op,
-                row,
+                reply_slot,
                 payload,
             } => {
                 let bytes = match payload {
                     Some((slot, len)) => self.slots[&slot][..len as usize].to_vec(),
                     None => Vec::new(),
                 };
-                let row = row.as_ref();
+                let reply_slot = reply_slot.as_ref();
                 let files = &mut self.files;
-                JobResult::Op(effect::perform(files, caller.as_ref(), &op, row, &bytes))
+                JobResult::Op(effect::perform(
+                    files,
+                    caller.as_ref(),
+                    &op,
+                    reply_slot,
+                    &bytes,
+                ))
             }
-            Job::Resolve { row } => {
-                effect::resolve(&mut self.files, &row);
+            Job::Resolve { reply_slot } => {
+                effect::resolve(&mut self.files, &reply_slot);
                 JobResult::Done
             }
             Job::Closed { handle } => {

@@ -43,7 +43,7 @@ fn encode(op: u8, reply: &Reply, flags: u16, out: &mut Vec<u8>) {
         flags,
         id: reply.id,
         seat: reply.seat,
-        row_index: 0,
+        reply_slot_index: 0,
         payload_len: reply.payload_len,
         status,
         counter: reply.charged_ns,
@@ -198,7 +198,7 @@ fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
     out.pipeline(hello.pipeline);
     out.u32(hello.credits);
     out.u16(hello.connections);
-    out.u16(hello.rows);
+    out.u16(hello.reply_slots);
     out.u8(u8::from(hello.fresh));
     out.u32(hello.lease_ms);
     out.u64(hello.wall_ns);
@@ -232,7 +232,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
         pipeline: body.pipeline()?,
         credits: body.u32()?,
         connections: body.u16()?,
-        rows: body.u16()?,
+        reply_slots: body.u16()?,
         fresh: body.bool()?,
         lease_ms: body.u32()?,
         wall_ns: body.u64()?,
@@ -249,7 +249,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
         return Err(FrameError::Invalid("the layout"));
     }
     let session_fits =
-        hello.credits > 0 && hello.connections > 0 && hello.rows > 0 && hello.lease_ms > 0;
+        hello.credits > 0 && hello.connections > 0 && hello.reply_slots > 0 && hello.lease_ms > 0;
     if !session_fits || !(4096..=PAYLOAD_LIMIT).contains(&hello.payload_max) {
         return Err(FrameError::Invalid("the session's limits"));
     }

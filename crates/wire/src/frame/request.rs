@@ -3,10 +3,10 @@
 use super::bytes::{Reader, Writer};
 use super::op::{decode_op, encode_op, op_code, op_is_known};
 use super::{
-    FLAG_CALLER, FLAG_HINTS, FLAG_REPLAY, FLAG_ROW, FLAG_SHARED, Fields, FrameError, Header, begin,
-    seal,
+    FLAG_CALLER, FLAG_HINTS, FLAG_REPLAY, FLAG_REPLY_SLOT, FLAG_SHARED, Fields, FrameError, Header,
+    begin, seal,
 };
-use crate::message::{Op, PAYLOAD_LIMIT, Request, Row};
+use crate::message::{Op, PAYLOAD_LIMIT, ReplySlot, Request};
 use alloc::vec::Vec;
 
 /// Appends header and body of a request.
@@ -22,7 +22,7 @@ pub fn encode_request_shared(request: &Request, place: u64, out: &mut Vec<u8>) {
 }
 
 fn encode(request: &Request, place: Option<u64>, out: &mut Vec<u8>) {
-    debug_assert_eq!(request.row.is_some(), request.op.mutates());
+    debug_assert_eq!(request.reply_slot.is_some(), request.op.mutates());
     debug_assert_eq!(request.hints.is_some(), request.op.moves_data());
     let start = begin(out);
     let mut flags = 0;
@@ -33,8 +33,8 @@ fn encode(request: &Request, place: Option<u64>, out: &mut Vec<u8>) {
         flags |= FLAG_SHARED;
         out.u64(place);
     }
-    if request.row.is_some() {
-        flags |= FLAG_ROW;
+    if request.reply_slot.is_some() {
+        flags |= FLAG_REPLY_SLOT;
     }
     if let Some(caller) = &request.caller {
         flags |= FLAG_CALLER;
@@ -50,10 +50,10 @@ fn encode(request: &Request, place: Option<u64>, out: &mut Vec<u8>) {
         flags,
         id: request.id,
         seat: request.seat,
-        row_index: request.row.map_or(0, |row| row.index),
+        reply_slot_index: request.reply_slot.map_or(0, |its| its.index),
         payload_len: request.payload_len,
         status: 0,
-        counter: request.row.map_or(0, |row| row.sequence),
+        counter: request.reply_slot.map_or(0, |its| its.sequence),
         generation: request.generation,
         epoch: request.epoch,
     };
@@ -97,18 +97,18 @@ pub fn decode_request_shared(
     };
     let op = decode_op(header.op(), &mut body)?;
     body.end()?;
-    if header.flag(FLAG_ROW) != op.mutates() || header.flag(FLAG_HINTS) != op.moves_data() {
+    if header.flag(FLAG_REPLY_SLOT) != op.mutates() || header.flag(FLAG_HINTS) != op.moves_data() {
         return Err(FrameError::Flags(header.u16_at(6)));
     }
-    let row = match header.flag(FLAG_ROW) {
-        true => Some(Row {
+    let reply_slot = match header.flag(FLAG_REPLY_SLOT) {
+        true => Some(ReplySlot {
             index: header.u16_at(18),
             sequence: header.u64_at(32),
         }),
         false => None,
     };
-    if row.is_some_and(|row| row.sequence == 0) {
-        return Err(FrameError::Invalid("a row's sequence"));
+    if reply_slot.is_some_and(|its| its.sequence == 0) {
+        return Err(FrameError::Invalid("a reply slot's sequence"));
     }
     check_payload(&op, header.payload_len)?;
     if place.is_some() && !may_share(&op) {
@@ -117,7 +117,7 @@ pub fn decode_request_shared(
     let request = Request {
         id: header.id(),
         seat: header.u16_at(16),
-        row,
+        reply_slot,
         generation: header.u64_at(40),
         epoch: header.u64_at(48),
         replay: header.flag(FLAG_REPLAY),

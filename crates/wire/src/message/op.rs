@@ -352,7 +352,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether the operation changes files, so that a replay must not do it twice: it needs a row.
+    /// Whether the operation changes files, so that a replay must not do it twice: it needs a reply
+    /// slot.
     pub fn mutates(&self) -> bool {
         use Op::*;
         matches!(

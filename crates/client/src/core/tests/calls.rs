@@ -3,16 +3,26 @@
 use super::*;
 
 #[test]
-fn a_deadline_ends_the_call_but_its_row_stays_taken() {
+fn a_deadline_ends_the_call_but_its_reply_slot_stays_taken() {
     let mut rig = Rig::new(1);
-    rig.greet(0, Grant { rows: 1, ..GRANT }, &[]);
+    rig.greet(
+        0,
+        Grant {
+            reply_slots: 1,
+            ..GRANT
+        },
+        &[],
+    );
     let id = rig.call_with(create(b"a"), Bytes::new(), Some(10 * MS));
     let first = rig.next();
     rig.at(10 * MS);
     assert_eq!(rig.errno(id), 110);
     let next = rig.call(create(b"b"));
-    assert!(rig.sent.is_empty(), "the only row may still be in use");
-    // The row's answer is waited for across connections.
+    assert!(
+        rig.sent.is_empty(),
+        "the only reply slot may still be in use"
+    );
+    // The reply slot's answer is waited for across connections.
     rig.lose(0);
     rig.wake();
     rig.greet(0, GRANT, &[(0, 1)]);
@@ -20,7 +30,7 @@ fn a_deadline_ends_the_call_but_its_row_stays_taken() {
     assert_eq!(again.request.id, first.request.id);
     rig.ok(&again, Outcome::Attr(attr(file(9))));
     let second = rig.next();
-    assert_eq!(second.request.row.map(|row| row.sequence), Some(2));
+    assert_eq!(second.request.reply_slot.map(|its| its.sequence), Some(2));
     rig.ok(&second, Outcome::Attr(attr(file(10))));
     rig.succeeded(next);
     assert_eq!(rig.core.stats().pending, 0);
@@ -55,8 +65,11 @@ fn a_cancelled_call_that_was_not_sent_leaves_no_trace() {
     rig.ok(&first, Outcome::Attr(attr(file(9))));
     assert!(rig.sent.is_empty());
     rig.call(create(b"c"));
-    let row = rig.next().request.row;
-    assert_eq!(row.map(|row| (row.index, row.sequence)), Some((0, 1)));
+    let reply_slot = rig.next().request.reply_slot;
+    assert_eq!(
+        reply_slot.map(|its| (its.index, its.sequence)),
+        Some((0, 1))
+    );
 }
 
 #[test]
@@ -105,8 +118,8 @@ fn a_file_that_is_not_found_is_reached_by_its_path() {
     rig.ok(&reach, Outcome::Attr(attr(file(5))));
     let again = rig.next();
     assert_eq!(
-        (again.request.id, again.request.row),
-        (first.request.id, first.request.row)
+        (again.request.id, again.request.reply_slot),
+        (first.request.id, first.request.reply_slot)
     );
     rig.ok(&again, Outcome::Attr(attr(file(6))));
     rig.succeeded(id);

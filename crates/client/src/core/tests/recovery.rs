@@ -45,8 +45,8 @@ fn a_new_generation_is_told_opens_and_locks_first() {
     rig.reply(&done, 2, Ok(Outcome::Done));
     let again = rig.next();
     assert_eq!(
-        (again.request.id, again.request.row),
-        (first.request.id, first.request.row)
+        (again.request.id, again.request.reply_slot),
+        (first.request.id, first.request.reply_slot)
     );
     assert!(again.request.replay);
     assert_eq!(again.request.generation, 2);

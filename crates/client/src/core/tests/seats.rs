@@ -1,4 +1,4 @@
-//! Finding who serves a seat, rows and replays.
+//! Finding who serves a seat, reply slots and replays.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn other(forwarder: usize) -> usize {
 }
 
 #[test]
-fn a_replay_keeps_id_and_row() {
+fn a_replay_keeps_id_and_reply_slot() {
     let mut rig = Rig::open(1);
     let id = rig.call(create(b"a"));
     let first = rig.next();
@@ -18,14 +18,14 @@ fn a_replay_keeps_id_and_row() {
     let again = rig.next();
     assert!(again.request.replay);
     assert_eq!(again.request.id, first.request.id);
-    assert_eq!(again.request.row, first.request.row);
-    assert_eq!(again.request.row.map(|row| row.sequence), Some(1));
+    assert_eq!(again.request.reply_slot, first.request.reply_slot);
+    assert_eq!(again.request.reply_slot.map(|its| its.sequence), Some(1));
     rig.ok(&again, Outcome::Attr(attr(file(9))));
     rig.succeeded(id);
     rig.call(create(b"b"));
     let next = rig.next();
     assert_eq!(
-        next.request.row.map(|row| (row.index, row.sequence)),
+        next.request.reply_slot.map(|its| (its.index, its.sequence)),
         Some((0, 2))
     );
 }
@@ -41,7 +41,7 @@ fn not_my_seat_moves_on_and_the_seat_is_remembered() {
     rig.fail(&first, Status::NotMySeat);
     let again = rig.take(|sent| sent.request.id == first.request.id);
     assert_eq!(again.forwarder, other(owner));
-    assert_eq!(again.request.row, first.request.row);
+    assert_eq!(again.request.reply_slot, first.request.reply_slot);
     // What the owner was asked meanwhile comes after.
     let lookup_sent = rig.next();
     rig.fail(&lookup_sent, Status::NotMySeat);
@@ -106,21 +106,31 @@ fn silence_leads_nowhere() {
 }
 
 #[test]
-fn calls_wait_for_a_free_row() {
+fn calls_wait_for_a_free_reply_slot() {
     let mut rig = Rig::new(1);
-    rig.greet(0, Grant { rows: 2, ..GRANT }, &[]);
+    rig.greet(
+        0,
+        Grant {
+            reply_slots: 2,
+            ..GRANT
+        },
+        &[],
+    );
     let names: [&[u8]; 3] = [b"a", b"b", b"c"];
     let ids = names.map(|name| rig.call(create(name)));
     assert_eq!(rig.sent.len(), 2);
-    // What needs no row does not wait.
+    // What needs no reply slot does not wait.
     rig.call(lookup(b"d"));
     assert_eq!(rig.sent.len(), 3);
-    let second = rig.take(|sent| sent.request.row.is_some_and(|row| row.index == 1));
+    let second = rig.take(|sent| sent.request.reply_slot.is_some_and(|its| its.index == 1));
     rig.fail(&second, Status::Errno(17));
     assert_eq!(rig.errno(ids[1]), 17);
     let third = rig.take(|sent| sent.request.op == create(b"c"));
     assert_eq!(
-        third.request.row.map(|row| (row.index, row.sequence)),
+        third
+            .request
+            .reply_slot
+            .map(|its| (its.index, its.sequence)),
         Some((1, 2))
     );
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::effect::perform;
-use crate::host::RowAddress;
+use crate::host::ReplySlotAddress;
 use crate::model::{Copies, Disk, ModelFiles, ModelTable, Switch};
 use crate::reply_table::SeatTable;
 use std::sync::Arc;
@@ -245,15 +245,15 @@ fn appended_on(
         persists,
         others: move || meanwhile(&others, file),
     };
-    let row = RowAddress {
+    let reply_slot = ReplySlotAddress {
         seat: 0,
         table: Arc::new(table),
-        row: 3,
+        reply_slot: 3,
         sequence: 7,
         unresolved: std::vec::Vec::new(),
     };
     let op = Op::Append { handle: file };
-    let mut append = || perform(&mut files, None, &op, Some(&row), b"record");
+    let mut append = || perform(&mut files, None, &op, Some(&reply_slot), b"record");
     let told = append();
     assert_eq!(append(), told, "asked for again");
     (told, disk, files)

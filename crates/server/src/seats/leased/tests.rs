@@ -93,13 +93,13 @@ fn entry(client: u64) -> [u8; 64] {
     entry
 }
 
-/// Where the rows of the client in a place are.
-fn rows_at(client: usize) -> usize {
+/// Where the reply slots of the client in a place are.
+fn reply_slots_at(client: usize) -> usize {
     let segment = client / SEGMENT_CLIENTS * SEGMENT_BYTES;
     segment + ENTRIES_BYTES + client % SEGMENT_CLIENTS * (64 << 10)
 }
 
-/// Gives a seat so many clients, each with something in its rows.
+/// Gives a seat so many clients, each with something in its reply slots.
 fn fill(table: &dyn SeatTable, clients: usize) {
     for client in 0..clients {
         let segment = client / SEGMENT_CLIENTS;
@@ -108,7 +108,7 @@ fn fill(table: &dyn SeatTable, clients: usize) {
         }
         let at = segment * SEGMENT_BYTES + client % SEGMENT_CLIENTS * 64;
         table.store(at, &entry(client as u64 + 1));
-        table.store(rows_at(client), &(client as u64).to_le_bytes());
+        table.store(reply_slots_at(client), &(client as u64).to_le_bytes());
     }
     table.persist().expect("room");
 }
@@ -285,8 +285,8 @@ fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
     let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
     first.table.store(0, &entry(1));
-    let row = tidegate_forward::ENTRIES_BYTES;
-    first.table.store(row, b"an intent");
+    let reply_slot = tidegate_forward::ENTRIES_BYTES;
+    first.table.store(reply_slot, b"an intent");
     first.table.persist().expect("room");
     clock.lose_lock(0, 0);
     // A third one began to take it, and died.
@@ -305,7 +305,7 @@ fn the_table_goes_to_the_next_holder_past_a_taking_that_was_not_finished() {
     let second = wait_and_take(&mut b, 0, &clock);
     assert_eq!(second.generation, first.generation + 2);
     let mut bytes = [0; 9];
-    second.table.load(row, &mut bytes);
+    second.table.load(reply_slot, &mut bytes);
     assert_eq!(&bytes, b"an intent");
 }
 

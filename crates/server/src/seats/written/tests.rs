@@ -6,7 +6,7 @@ use crate::storage::Fence;
 use crate::storage::scratch::Scratch;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
-use tidegate_forward::RowRecord;
+use tidegate_forward::ReplyRecord;
 use tidegate_sched::Time;
 
 /// Pages of the first clients' entries, which every table has.
@@ -59,7 +59,7 @@ fn what_is_persisted_is_found_by_the_next_holder_and_nothing_else() {
     let scratch = Scratch::new("written");
     let first = table(&scratch, "lease.0.1", None);
     first.store(0, &entry_of_client_1());
-    first.store(ENTRIES_BYTES, b"a row");
+    first.store(ENTRIES_BYTES, b"a reply slot");
     first.persist().expect("room");
     first.store(ENTRIES_BYTES + 1024, b"lost with the node");
     first.store_later(ENTRIES_BYTES + PAGE, b"later");
@@ -71,7 +71,7 @@ fn what_is_persisted_is_found_by_the_next_holder_and_nothing_else() {
         next.load(at, &mut bytes);
         bytes
     };
-    assert_eq!(read(ENTRIES_BYTES, 5), b"a row");
+    assert_eq!(read(ENTRIES_BYTES, 5), b"a reply slot");
     assert_eq!(read(ENTRIES_BYTES + 1024, 4), b"lost");
     assert_eq!(read(ENTRIES_BYTES + PAGE, 5), [0; 5]);
     assert_eq!(read(ENTRIES_BYTES + 2 * PAGE, 5), [0; 5]);
@@ -89,7 +89,7 @@ fn nothing_is_written_after_the_lease_or_the_release() {
     let file = file(&scratch, "lease.0.1");
     let late = take_over(file.clone(), fence.taken(0), None).expect("table");
     let len = file.len().expect("stat");
-    late.store(ENTRIES_BYTES, b"a row");
+    late.store(ENTRIES_BYTES, b"a reply slot");
     fence.opens_until(Time(0));
     assert_eq!(late.persist(), Err(Errno::EIO));
     assert_eq!(file.len().expect("stat"), len);
@@ -151,8 +151,8 @@ fn threads_that_persist_at_once_find_all_they_stored() {
         for thread in 0..4usize {
             let shared = shared.clone();
             scope.spawn(move || {
-                for row in 0..16 {
-                    let at = ENTRIES_BYTES + (row * 4 + thread) * 1024;
+                for reply_slot in 0..16 {
+                    let at = ENTRIES_BYTES + (reply_slot * 4 + thread) * 1024;
                     shared.store(at, &[thread as u8 + 1; 100]);
                     shared.persist().expect("room");
                     let place = shared.turn().of(at / PAGE);
@@ -166,12 +166,12 @@ fn threads_that_persist_at_once_find_all_they_stored() {
 }
 
 #[test]
-fn a_page_has_its_place_beside_others_wherever_its_rows_are() {
+fn a_page_has_its_place_beside_others_wherever_its_reply_slots_are() {
     let scratch = Scratch::new("written-compact");
     let first = table(&scratch, "lease.0.1", None);
-    let rows = ENTRIES_BYTES..SEGMENT_BYTES;
-    for at in rows.step_by(64 * RowRecord::BYTES_MAX) {
-        first.store(at, b"a row");
+    let reply_slots = ENTRIES_BYTES..SEGMENT_BYTES;
+    for at in reply_slots.step_by(64 * ReplyRecord::BYTES_MAX) {
+        first.store(at, b"a reply slot");
     }
     first.store(0, &entry_of_client_1());
     first.persist().expect("room");
@@ -181,9 +181,9 @@ fn a_page_has_its_place_beside_others_wherever_its_rows_are() {
         ((1 + 1024 + ENTRIES) * PAGE) as u64,
         "most of the table is not used"
     );
-    // The rows of clients that are gone do not go on.
+    // The reply slots of clients that are gone do not go on.
     let next = table(&scratch, "lease.0.2", Some("lease.0.1"));
-    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a row");
+    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a reply slot");
     assert_eq!(
         next.file.len().expect("stat"),
         ((2 + ENTRIES) * PAGE) as u64
@@ -203,7 +203,7 @@ fn what_only_its_holder_believes_is_not_written() {
 }
 
 #[test]
-fn rows_given_back_wait_for_no_call_and_are_nobodys_before_they_are_used_again() {
+fn reply_slots_given_back_wait_for_no_call_and_are_nobodys_before_they_are_used_again() {
     let scratch = Scratch::new("written-back");
     let first = Arc::new(table(&scratch, "lease.0.1", None));
     first.store(0, &entry_of_client_1());
@@ -245,9 +245,9 @@ fn rows_given_back_wait_for_no_call_and_are_nobodys_before_they_are_used_again()
 fn a_time_that_is_over_leaves_the_rest_for_the_next_one() {
     let scratch = Scratch::new("written-until");
     let first = table(&scratch, "lease.0.1", None);
-    let rows = ENTRIES_BYTES..SEGMENT_BYTES;
-    for at in rows.step_by(64 * RowRecord::BYTES_MAX) {
-        first.store_later(at, b"a row");
+    let reply_slots = ENTRIES_BYTES..SEGMENT_BYTES;
+    for at in reply_slots.step_by(64 * ReplyRecord::BYTES_MAX) {
+        first.store_later(at, b"a reply slot");
     }
     let over = Some(Instant::now());
     let mut calls = 1;
@@ -265,7 +265,7 @@ fn a_time_that_is_over_leaves_the_rest_for_the_next_one() {
 fn what_is_to_be_written_by_a_time_waits_no_longer_for_another_thread() {
     let scratch = Scratch::new("written-busy");
     let first = Arc::new(table(&scratch, "lease.0.1", None));
-    first.store_later(ENTRIES_BYTES, b"a row");
+    first.store_later(ENTRIES_BYTES, b"a reply slot");
     // As if a write took long to be refused.
     let busy = first.turn();
     let (renewer, (said, heard)) = (first.clone(), std::sync::mpsc::channel());
@@ -298,7 +298,7 @@ fn a_table_with_a_page_twice_is_refused() {
 }
 
 #[test]
-fn rows_that_come_into_use_while_others_are_written_come_before_their_entry() {
+fn reply_slots_that_come_into_use_while_others_are_written_come_before_their_entry() {
     let scratch = Scratch::new("written-order");
     let first = Arc::new(table(&scratch, "lease.0.1", None));
     let used = [&entry_of_client_1()[..18], &[0xfe, 0xff]].concat();
@@ -307,8 +307,8 @@ fn rows_that_come_into_use_while_others_are_written_come_before_their_entry() {
         first.store(ENTRIES_BYTES + page * PAGE, b"of a client that is gone");
     }
     first.persist().expect("room");
-    // The second page is given to the next client of that place while a row is written.
-    first.store(ENTRIES_BYTES, b"a row");
+    // The second page is given to the next client of that place while a reply slot is written.
+    first.store(ENTRIES_BYTES, b"a reply slot");
     first.store(0, &used);
     let reactor = first.clone();
     slow::meanwhile(move || {
@@ -319,6 +319,6 @@ fn rows_that_come_into_use_while_others_are_written_come_before_their_entry() {
     first.persist().expect("room");
     // The node is lost.
     let next = table(&scratch, "lease.0.2", Some("lease.0.1"));
-    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a row");
+    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a reply slot");
     assert_eq!(loaded(&next, ENTRIES_BYTES + PAGE, 24), [0; 24]);
 }

@@ -5,7 +5,7 @@ use crate::storage::scratch::Scratch;
 use crate::storage::{ExportOptions, KillAfterEffect};
 use std::process::Command;
 use std::time::Duration;
-use tidegate_forward::{RowAddress, SlotId};
+use tidegate_forward::{ReplySlotAddress, SlotId};
 use tidegate_wire::{Layout, Op, Outcome, SetAttr};
 
 const LAYOUT: Layout = Layout {
@@ -184,7 +184,7 @@ fn after_the_lease_nothing_begins_but_what_needs_no_seat() {
     let plain = |op| Job::Op {
         caller: None,
         op,
-        row: None,
+        reply_slot: None,
         payload: None,
     };
     let ops = [
@@ -301,10 +301,10 @@ fn no_name_changes_when_its_intent_took_too_long_to_persist() {
         table: seats.try_take(0).expect("take").expect("free").table,
         fence: rig.fence.clone(),
     };
-    let mut row = RowAddress {
+    let mut reply_slot = ReplySlotAddress {
         seat: 0,
         table: Arc::new(table),
-        row: 0,
+        reply_slot: 0,
         sequence: 0,
         unresolved: Default::default(),
     };
@@ -329,11 +329,11 @@ fn no_name_changes_when_its_intent_took_too_long_to_persist() {
     ];
     for op in ops {
         rig.fence.opens_until(tidegate_sched::Time(u64::MAX));
-        row.sequence += 1;
+        reply_slot.sequence += 1;
         let job = Job::Op {
             caller: None,
             op,
-            row: Some(row.clone()),
+            reply_slot: Some(reply_slot.clone()),
             payload: None,
         };
         rig.pool.submit(JobId(1), job);
@@ -414,7 +414,7 @@ fn operations_are_carried_out_by_the_forwarders_code() {
         Job::Op {
             caller: None,
             op,
-            row: None,
+            reply_slot: None,
             payload: None,
         },
     );
@@ -426,12 +426,17 @@ fn operations_are_carried_out_by_the_forwarders_code() {
 }
 
 /// Carries out a change with the forwarder's own rights.
-fn perform(rig: &mut Rig, row: &mut RowAddress, op: Op, payload: Option<(SlotId, u32)>) {
-    row.sequence += 1;
+fn perform(
+    rig: &mut Rig,
+    reply_slot: &mut ReplySlotAddress,
+    op: Op,
+    payload: Option<(SlotId, u32)>,
+) {
+    reply_slot.sequence += 1;
     let job = Job::Op {
         caller: None,
         op,
-        row: Some(row.clone()),
+        reply_slot: Some(reply_slot.clone()),
         payload,
     };
     rig.pool.submit(JobId(1), job);
@@ -457,10 +462,10 @@ fn what_is_written_to_loses_its_set_id_bits() {
     std::fs::write(scratch.path().join("source"), b"text").expect("write");
     lock_buffer(&rig.slots.open(SlotId(0), 4096)).fill(1);
     let seats = crate::seats::Seats::open(&rig.files, LAYOUT, 0).expect("seats");
-    let mut row = RowAddress {
+    let mut reply_slot = ReplySlotAddress {
         seat: 0,
         table: seats.try_take(0).expect("take").expect("free").table,
-        row: 0,
+        reply_slot: 0,
         sequence: 0,
         unresolved: Default::default(),
     };
@@ -490,10 +495,10 @@ fn what_is_written_to_loses_its_set_id_bits() {
                 mode: Some(mode),
                 ..SetAttr::default()
             };
-            perform(&mut rig, &mut row, Op::Setattr { handle, set }, None);
+            perform(&mut rig, &mut reply_slot, Op::Setattr { handle, set }, None);
             assert_eq!(mode_of(&path), mode, "the forwarder may set any bit");
             match way.clone() {
-                Some((op, payload)) => perform(&mut rig, &mut row, op, payload),
+                Some((op, payload)) => perform(&mut rig, &mut reply_slot, op, payload),
                 None => {
                     let job = rig.io(handle, Direction::Write, 0, 0, 100);
                     rig.pool.submit(JobId(1), job);

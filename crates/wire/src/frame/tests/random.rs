@@ -12,7 +12,7 @@ pub(super) fn ping(id: u64) -> Request {
     Request {
         id,
         seat: 0,
-        row: None,
+        reply_slot: None,
         generation: 0,
         epoch: 0,
         replay: false,
@@ -187,7 +187,7 @@ impl Random {
             pipeline: self.pipeline(),
             credits: 1 + self.u16() as u32,
             connections: 1 + self.below(64) as u16,
-            rows: 1 + self.below(1000) as u16,
+            reply_slots: 1 + self.below(1000) as u16,
             fresh: self.yes(),
             lease_ms: 1 + self.u16() as u32,
             wall_ns: self.next(),
@@ -438,7 +438,7 @@ impl Random {
         Request {
             id: self.next(),
             seat: self.u16(),
-            row: op.mutates().then(|| Row {
+            reply_slot: op.mutates().then(|| ReplySlot {
                 index: self.u16(),
                 sequence: self.next().max(1),
             }),

@@ -15,18 +15,18 @@ fn renew(seats: &mut LeasedSeats) -> Renewal {
     renewal
 }
 
-/// A row that a holder has persisted for a client, with the client's entry.
-fn persist_row(table: &dyn tidegate_forward::SeatTable, row: &[u8]) {
+/// A reply slot that a holder has persisted for a client, with the client's entry.
+fn persist_reply_slot(table: &dyn tidegate_forward::SeatTable, reply_slot: &[u8]) {
     let mut entry = [0; 64];
     entry[0] = 1;
     let crc = tidegate_wire::frame::checksum(&entry[..8]);
     entry[8..12].copy_from_slice(&crc.to_le_bytes());
     table.store(0, &entry);
-    table.store(tidegate_forward::ENTRIES_BYTES, row);
+    table.store(tidegate_forward::ENTRIES_BYTES, reply_slot);
     table.persist().expect("room");
 }
 
-fn row_of(taken: &TakenSeat) -> [u8; 9] {
+fn reply_slot_of(taken: &TakenSeat) -> [u8; 9] {
     let mut bytes = [0; 9];
     taken
         .table
@@ -63,25 +63,28 @@ fn a_seat_changes_hands_where_there_is_no_room_for_another_file() {
     };
     let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
-    persist_row(&*first.table, b"an intent");
+    persist_reply_slot(&*first.table, b"an intent");
     assert!(renew(&mut a).until.is_some());
     fill_up(&scratch);
     assert!(renew(&mut a).until.is_some(), "records need no more room");
     clock.lose_lock(0, 0);
     let second = wait_and_take(&mut b, 0, &clock);
     assert_eq!(second.generation, first.generation + 1);
-    assert_eq!(&row_of(&second), b"an intent");
+    assert_eq!(&reply_slot_of(&second), b"an intent");
     second
         .table
         .store(tidegate_forward::ENTRIES_BYTES, b"its own 2");
-    second.table.persist().expect("the room of that row is had");
+    second
+        .table
+        .persist()
+        .expect("the room of that reply slot is had");
     assert!(renew(&mut b).until.is_some());
     // Nothing could be made ahead for the third one: it needs room.
     std::fs::remove_file(scratch.path().join("ballast")).expect("it was made");
     a.release(0).expect("it was lost");
     clock.lose_lock(1, 0);
     let third = wait_and_take(&mut a, 0, &clock);
-    assert_eq!(&row_of(&third), b"its own 2");
+    assert_eq!(&reply_slot_of(&third), b"its own 2");
 }
 
 #[test]
@@ -89,7 +92,7 @@ fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
     let scratch = Scratch::new("leased-no-bytes");
     let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
-    persist_row(&*first.table, b"an intent");
+    persist_reply_slot(&*first.table, b"an intent");
     IS_FULL.set(true);
     for _ in 0..5 {
         clock.pass(TTL / 2);
@@ -99,13 +102,13 @@ fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
     }
     clock.lose_lock(0, 0);
     let second = wait_and_take(&mut b, 0, &clock);
-    assert_eq!(&row_of(&second), b"an intent");
+    assert_eq!(&reply_slot_of(&second), b"an intent");
     assert!(second.table.persist().is_err(), "the copy is not made yet");
     a.release(0).expect("it was lost");
     clock.lose_lock(1, 0);
     let third = wait_and_take(&mut a, 0, &clock);
     assert_eq!(third.generation, first.generation + 2);
-    assert_eq!(&row_of(&third), b"an intent");
+    assert_eq!(&reply_slot_of(&third), b"an intent");
     b.release(0).expect("it was lost");
     IS_FULL.set(false);
     renew_until_there_is_room(&mut a, &clock);
@@ -118,7 +121,7 @@ fn seats_are_kept_and_change_hands_where_no_bytes_are_taken() {
     assert_eq!(spares, [1, 2, 3].map(|ahead| third.generation + ahead));
     clock.lose_lock(0, 0);
     let fourth = wait_and_take(&mut b, 0, &clock);
-    assert_eq!(&row_of(&fourth), b"an intent");
+    assert_eq!(&reply_slot_of(&fourth), b"an intent");
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn a_taking_that_came_to_nothing_leaves_files_for_others_that_follow() {
     };
     let (mut a, mut b, clock) = two(&scratch);
     let first = taken(&mut a, 0);
-    persist_row(&*first.table, b"an intent");
+    persist_reply_slot(&*first.table, b"an intent");
     assert!(renew(&mut a).until.is_some());
     fill_up(&scratch);
     clock.lose_lock(0, 0);
@@ -141,11 +144,14 @@ fn a_taking_that_came_to_nothing_leaves_files_for_others_that_follow() {
     // What it had is others' now.
     fill_up(&scratch);
     let second = wait_and_take(&mut b, 0, &clock);
-    assert_eq!(&row_of(&second), b"an intent");
+    assert_eq!(&reply_slot_of(&second), b"an intent");
     second
         .table
         .store(tidegate_forward::ENTRIES_BYTES, b"its own 2");
-    second.table.persist().expect("the room of that row is had");
+    second
+        .table
+        .persist()
+        .expect("the room of that reply slot is had");
 }
 
 #[test]
@@ -153,7 +159,7 @@ fn a_seat_that_is_let_go_without_room_for_its_table_is_free_at_once() {
     let scratch = Scratch::new("leased-let-go");
     let (mut a, mut b, _clock) = two(&scratch);
     let first = taken(&mut a, 0);
-    persist_row(&*first.table, b"an intent");
+    persist_reply_slot(&*first.table, b"an intent");
     IS_FULL.set(true);
     let later = tidegate_forward::ENTRIES_BYTES + PAGE;
     first.table.store_later(later, b"a result");
@@ -161,12 +167,12 @@ fn a_seat_that_is_let_go_without_room_for_its_table_is_free_at_once() {
     assert!(first.table.persist_holders().is_err(), "no record says so");
     a.release(0).expect("the record has room");
     let second = taken(&mut b, 0);
-    assert_eq!(&row_of(&second), b"an intent");
+    assert_eq!(&reply_slot_of(&second), b"an intent");
     assert!(second.table.may_lack_holders());
     // Its table is where it was.
     b.release(0).expect("the record has room");
     let third = taken(&mut a, 0);
-    assert_eq!(&row_of(&third), b"an intent");
+    assert_eq!(&reply_slot_of(&third), b"an intent");
     assert!(third.table.may_lack_holders());
 }
 
@@ -213,7 +219,7 @@ fn a_full_back_end_is_not_asked_again_for_a_while() {
     let table = taken(&mut a, 0).table;
     slow::each_call_takes(&clock.0, MS);
     IS_FULL.set(true);
-    table.store(rows_at(0), b"an intent");
+    table.store(reply_slots_at(0), b"an intent");
     assert_eq!(table.persist(), Err(tidegate_forward::Errno::ENOSPC));
     IS_FULL.set(false);
     let now = || a.options.fence.now();

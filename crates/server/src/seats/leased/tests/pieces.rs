@@ -16,7 +16,7 @@ fn a_seat_of_4000_clients_is_taken_within_one_lease_over_a_slow_back_end() {
     assert!(took < TTL / 4 * 3, "{} ms", took / MS);
     for client in [0, 1_023, 1_024, 3_999] {
         let mut bytes = [0; 8];
-        second.table.load(rows_at(client), &mut bytes);
+        second.table.load(reply_slots_at(client), &mut bytes);
         assert_eq!(u64::from_le_bytes(bytes), client as u64);
     }
 }
@@ -67,7 +67,9 @@ fn a_taking_that_outlasts_its_lease_is_given_up() {
         "nobody waits for what came to nothing"
     );
     let mut bytes = [0; 8];
-    taken(&mut b, 0).table.load(rows_at(3_999), &mut bytes);
+    taken(&mut b, 0)
+        .table
+        .load(reply_slots_at(3_999), &mut bytes);
     assert_eq!(
         u64::from_le_bytes(bytes),
         3_999,
@@ -95,7 +97,7 @@ fn a_renewal_does_not_wait_for_tables() {
     let (mut a, _b, clock) = two(&scratch);
     let table = taken(&mut a, 0).table;
     for client in (0..SEGMENT_CLIENTS).step_by(2) {
-        table.store_later(rows_at(client), b"a result");
+        table.store_later(reply_slots_at(client), b"a result");
     }
     slow::each_call_takes(&clock.0, MS);
     let began = a.options.fence.now();

@@ -3,13 +3,13 @@
 
 use super::sys::asked;
 use super::*;
-use tidegate_forward::{RowAddress, effect};
+use tidegate_forward::{ReplySlotAddress, effect};
 use tidegate_wire::{Op, Outcome};
 
 /// Files that are asked through a seat's table, as by a storage thread.
 struct Asked {
     rig: Rig,
-    row: RowAddress,
+    reply_slot: ReplySlotAddress,
 }
 
 impl Asked {
@@ -19,20 +19,28 @@ impl Asked {
         let other = Scratch::new("asked-table");
         let files = PosixFiles::open(other.path(), &ExportOptions::new(LAYOUT)).expect("export");
         let seats = Seats::open(&files, LAYOUT, 0).expect("seats");
-        let row = RowAddress {
+        let reply_slot = ReplySlotAddress {
             seat: 0,
             table: seats.try_take(0).expect("take").expect("free").table,
-            row: 0,
+            reply_slot: 0,
             sequence: 0,
             unresolved: Vec::new(),
         };
-        Asked { rig, row }
+        Asked { rig, reply_slot }
     }
 
     /// How often an operation that succeeds asks.
     fn by(&mut self, op: &Op, payload: &[u8]) -> u32 {
-        self.row.sequence += 1;
-        let act = || effect::perform(&mut self.rig.files, None, op, Some(&self.row), payload);
+        self.reply_slot.sequence += 1;
+        let act = || {
+            effect::perform(
+                &mut self.rig.files,
+                None,
+                op,
+                Some(&self.reply_slot),
+                payload,
+            )
+        };
         let (done, count) = asked(act);
         done.expect("done");
         count
@@ -68,8 +76,14 @@ fn an_append_asks_for_the_size_and_nothing_else() {
         .write_at(file, 100, b"others'")
         .expect("write");
     let op = Op::Append { handle: file };
-    asked.row.sequence += 1;
-    let done = effect::perform(&mut asked.rig.files, None, &op, Some(&asked.row), b"record");
+    asked.reply_slot.sequence += 1;
+    let done = effect::perform(
+        &mut asked.rig.files,
+        None,
+        &op,
+        Some(&asked.reply_slot),
+        b"record",
+    );
     let offset = 100 + b"others'".len() as u64;
     assert_eq!(done, Ok(Outcome::Appended { offset, len: 6 }));
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::storage::{Fence, Permit};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use tidegate_forward::{RowAddress, SEGMENT_BYTES, SeatTable, effect};
+use tidegate_forward::{ReplySlotAddress, SEGMENT_BYTES, SeatTable, effect};
 use tidegate_wire::{Op, SetAttr, SetTime};
 
 /// Everything that is in a directory, with what can be changed of it.
@@ -173,15 +173,15 @@ fn bytes_that_the_next_holder_appends_are_not_taken_for_ours() {
         file: options.append(true).open(rig.path("file")).expect("there"),
         permit,
     };
-    let row = RowAddress {
+    let reply_slot = ReplySlotAddress {
         seat: 0,
         table: Arc::new(table),
-        row: 0,
+        reply_slot: 0,
         sequence: 1,
         unresolved: Vec::new(),
     };
     let op = Op::Append { handle };
-    let done = effect::perform(&mut rig.files, None, &op, Some(&row), b"ours");
+    let done = effect::perform(&mut rig.files, None, &op, Some(&reply_slot), b"ours");
     assert_eq!(done, Err(Access::NotHeld));
     let bytes = std::fs::read(rig.path("file")).expect("there");
     assert_eq!(bytes, b"theirs");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::storage::scratch::Tmpfs;
 use crate::storage::{Fence, Permit};
-use tidegate_forward::{RowAddress, effect};
+use tidegate_forward::{ReplySlotAddress, effect};
 use tidegate_wire::{Op, Outcome};
 
 const RECORD: [u8; 211] = [b'r'; 211];
@@ -11,7 +11,7 @@ const RECORD: [u8; 211] = [b'r'; 211];
 const ROOM: usize = 96;
 
 /// Does that with a file that ends so many bytes before its page does, on a full file system.
-fn on_a_full_disk(act: impl FnOnce(&mut PosixFiles, Handle, RowAddress)) {
+fn on_a_full_disk(act: impl FnOnce(&mut PosixFiles, Handle, ReplySlotAddress)) {
     if !is_root("a file system of its own") {
         return;
     }
@@ -21,10 +21,10 @@ fn on_a_full_disk(act: impl FnOnce(&mut PosixFiles, Handle, RowAddress)) {
     };
     let mut files = PosixFiles::open(outer.path(), &ExportOptions::new(LAYOUT)).expect("export");
     let seats = Seats::open(&files, LAYOUT, 0).expect("seats");
-    let row = RowAddress {
+    let reply_slot = ReplySlotAddress {
         seat: 0,
         table: seats.try_take(0).expect("take").expect("free").table,
-        row: 0,
+        reply_slot: 0,
         sequence: 1,
         unresolved: Vec::new(),
     };
@@ -38,27 +38,31 @@ fn on_a_full_disk(act: impl FnOnce(&mut PosixFiles, Handle, RowAddress)) {
     assert_eq!(files.write_at(log, 0, &vec![b'b'; begun]), Ok(begun as u64));
     let full = (0..1000).find_map(|i| files.write_at(fill, i << 16, &[1; 1 << 16]).err());
     assert_eq!(full, Some(Errno(libc::ENOSPC as u16).into()));
-    act(&mut files, log, row);
+    act(&mut files, log, reply_slot);
 }
 
-fn append(files: &mut PosixFiles, log: Handle, row: &RowAddress) -> Result<Outcome, Access> {
+fn append(
+    files: &mut PosixFiles,
+    log: Handle,
+    reply_slot: &ReplySlotAddress,
+) -> Result<Outcome, Access> {
     let op = Op::Append { handle: log };
-    effect::perform(files, None, &op, Some(row), &RECORD)
+    effect::perform(files, None, &op, Some(reply_slot), &RECORD)
 }
 
 #[test]
 fn an_append_tells_how_much_there_was_room_for() {
-    on_a_full_disk(|files, log, mut row| {
+    on_a_full_disk(|files, log, mut reply_slot| {
         let offset = files.attr(log).expect("there").size;
         let told = Ok(Outcome::Appended {
             offset,
             len: ROOM as u64,
         });
-        assert_eq!(append(files, log, &row), told);
-        assert_eq!(append(files, log, &row), told, "asked for again");
-        row.sequence += 1;
+        assert_eq!(append(files, log, &reply_slot), told);
+        assert_eq!(append(files, log, &reply_slot), told, "asked for again");
+        reply_slot.sequence += 1;
         let full = Err(Errno(libc::ENOSPC as u16).into());
-        assert_eq!(append(files, log, &row), full);
+        assert_eq!(append(files, log, &reply_slot), full);
         let there = files.read_at(log, offset, 4096).expect("readable");
         assert_eq!(there, &RECORD[..ROOM]);
     });
@@ -66,10 +70,10 @@ fn an_append_tells_how_much_there_was_room_for() {
 
 #[test]
 fn an_append_whose_seat_is_lost_after_a_part_tells_nothing() {
-    on_a_full_disk(|files, log, row| {
+    on_a_full_disk(|files, log, reply_slot| {
         let offset = files.attr(log).expect("there").size;
         files.permit = Fence::closing_after(1).permit(Some(0));
-        assert_eq!(append(files, log, &row), Err(Access::NotHeld));
+        assert_eq!(append(files, log, &reply_slot), Err(Access::NotHeld));
         assert_eq!(files.attr(log).expect("there").size, offset + ROOM as u64);
         files.permit = Permit::default();
     });
