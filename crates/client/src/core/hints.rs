@@ -55,9 +55,10 @@ pub(super) struct Service {
     pub(super) operations: u64,
 }
 
-/// What a request tells of the time since the last one to its forwarder.
+/// Service that an application got since its last request to a forwarder, as the hints of the next
+/// one report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ServiceDelta {
     /// Given by others.
     pub(super) elsewhere: Service,
     /// Device time given there.
@@ -84,9 +85,9 @@ impl Service {
     }
 }
 
-impl Told {
-    pub(super) fn of_hints(hints: &Hints) -> Told {
-        Told {
+impl ServiceDelta {
+    pub(super) fn of_hints(hints: &Hints) -> ServiceDelta {
+        ServiceDelta {
             elsewhere: Service {
                 device_ns: hints.charged_elsewhere_ns,
                 bytes: hints.bytes_elsewhere,
@@ -118,8 +119,8 @@ struct Charge {
 struct Here {
     /// What it gave.
     own: Service,
-    /// What it was told of; None: nothing was sent to it yet.
-    told: Option<Known>,
+    /// What was reported to it; None: nothing was sent to it yet.
+    reported: Option<Known>,
 }
 
 /// What was given until a request, in all.
@@ -157,9 +158,9 @@ impl Charges {
         *own = own.plus(service);
     }
 
-    /// What was given since the forwarder was told last; now it is told. The first time that is
-    /// nothing: how much it would have given in that time is not known.
-    pub(super) fn tell(&mut self, app: u64, forwarder: usize, now: u64) -> Told {
+    /// The service since the last report to the forwarder, which counts as reported now. The first
+    /// report says nothing: how much the forwarder would have given in that time is not known.
+    pub(super) fn take_delta(&mut self, app: u64, forwarder: usize, now: u64) -> ServiceDelta {
         let charge = self.app(app);
         let here = &mut charge.here[forwarder];
         let all = Known {
@@ -167,21 +168,23 @@ impl Charges {
             here_ns: here.own.device_ns,
             at: now,
         };
-        let told = here.told.replace(all).unwrap_or(all);
-        let away_ms = now.saturating_sub(told.at) / 1_000_000;
-        Told {
-            elsewhere: all.elsewhere.minus(told.elsewhere),
-            here_ns: all.here_ns.saturating_sub(told.here_ns),
+        let reported = here.reported.replace(all).unwrap_or(all);
+        let away_ms = now.saturating_sub(reported.at) / 1_000_000;
+        ServiceDelta {
+            elsewhere: all.elsewhere.minus(reported.elsewhere),
+            here_ns: all.here_ns.saturating_sub(reported.here_ns),
             away_ms: u16::try_from(away_ms).unwrap_or(u16::MAX),
         }
     }
 
-    /// The forwarder did not serve the request that told it so.
-    pub(super) fn unheard(&mut self, app: u64, forwarder: usize, it: Told) {
-        if let Some(told) = &mut self.app(app).here[forwarder].told {
-            told.elsewhere = told.elsewhere.minus(it.elsewhere);
-            told.here_ns = told.here_ns.saturating_sub(it.here_ns);
-            told.at = told.at.saturating_sub(u64::from(it.away_ms) * 1_000_000);
+    /// The forwarder did not serve the request that reported this: the next one reports it.
+    pub(super) fn give_back(&mut self, app: u64, forwarder: usize, delta: ServiceDelta) {
+        if let Some(reported) = &mut self.app(app).here[forwarder].reported {
+            reported.elsewhere = reported.elsewhere.minus(delta.elsewhere);
+            reported.here_ns = reported.here_ns.saturating_sub(delta.here_ns);
+            reported.at = reported
+                .at
+                .saturating_sub(u64::from(delta.away_ms) * 1_000_000);
         }
     }
 
@@ -226,8 +229,8 @@ mod tests {
         }
     }
 
-    fn told(elsewhere: u64, here_ns: u64) -> Told {
-        Told {
+    fn delta(elsewhere: u64, here_ns: u64) -> ServiceDelta {
+        ServiceDelta {
             elsewhere: service(elsewhere),
             here_ns,
             away_ms: 0,
@@ -239,27 +242,27 @@ mod tests {
         let mut charges = Charges::new(2);
         charges.charged(7, 1, service(30));
         assert_eq!(
-            charges.tell(7, 0, 5),
-            told(0, 0),
+            charges.take_delta(7, 0, 5),
+            delta(0, 0),
             "there was no request before"
         );
         charges.charged(7, 0, service(100));
         charges.charged(7, 1, service(40));
         charges.charged(8, 1, service(4));
-        assert_eq!(charges.tell(7, 0, 5), told(40, 100));
-        assert_eq!(charges.tell(7, 0, 5), told(0, 0));
+        assert_eq!(charges.take_delta(7, 0, 5), delta(40, 100));
+        assert_eq!(charges.take_delta(7, 0, 5), delta(0, 0));
         charges.charged(7, 1, service(2));
-        let it = charges.tell(7, 0, 5);
-        assert_eq!(it, told(2, 0));
+        let it = charges.take_delta(7, 0, 5);
+        assert_eq!(it, delta(2, 0));
         charges.charged(7, 0, service(8));
         charges.charged(7, 1, service(6));
-        charges.unheard(7, 0, it);
-        assert_eq!(charges.tell(7, 0, 5), told(8, 8));
-        let away = charges.tell(7, 0, 5 + 40_000_000);
+        charges.give_back(7, 0, it);
+        assert_eq!(charges.take_delta(7, 0, 5), delta(8, 8));
+        let away = charges.take_delta(7, 0, 5 + 40_000_000);
         assert_eq!(away.away_ms, 40);
-        charges.unheard(7, 0, away);
-        assert_eq!(charges.tell(7, 0, 50_000_000).away_ms, 49);
-        assert_eq!(charges.tell(7, 0, u64::MAX).away_ms, u16::MAX);
+        charges.give_back(7, 0, away);
+        assert_eq!(charges.take_delta(7, 0, 50_000_000).away_ms, 49);
+        assert_eq!(charges.take_delta(7, 0, u64::MAX).away_ms, u16::MAX);
     }
 
     #[test]
@@ -270,17 +273,17 @@ mod tests {
             bytes: u64::MAX - 1,
             operations: 1 << 40,
         };
-        charges.tell(7, 1, 5);
+        charges.take_delta(7, 1, 5);
         charges.charged(7, 0, most);
         charges.charged(7, 0, service(10));
-        let it = charges.tell(7, 1, 5);
+        let it = charges.take_delta(7, 1, 5);
         let of = it.elsewhere;
         assert_eq!((of.device_ns, of.bytes), (u64::MAX, u64::MAX));
         let mut hints = Hints::default();
         it.put_into(&mut hints);
         assert_eq!(hints.operations_elsewhere, u32::MAX);
         charges.charged(7, 1, service(10));
-        let it = charges.tell(7, 1, 5);
+        let it = charges.take_delta(7, 1, 5);
         assert_eq!((it.elsewhere.device_ns, it.here_ns), (0, 10));
     }
 

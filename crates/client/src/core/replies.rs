@@ -1,7 +1,7 @@
 //! What replies mean: the end of a request, or another way for it; and what is learnt from them.
 
 use super::errno::{ECONNREFUSED, EPROTO};
-use super::hints::Told;
+use super::hints::ServiceDelta;
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::{Core, Ending, OpenModes};
 use crate::core::Errno;
@@ -58,8 +58,8 @@ impl Core {
                     self.charges.charged(hints.app, forwarder, service);
                 }
                 Err(_) => {
-                    let told = Told::of_hints(hints);
-                    self.charges.unheard(hints.app, forwarder, told);
+                    let delta = ServiceDelta::of_hints(hints);
+                    self.charges.give_back(hints.app, forwarder, delta);
                 }
             }
         }

@@ -280,8 +280,8 @@ impl Core {
             }
         }
         if let Some(hints) = &mut pending.hints {
-            let told = self.charges.tell(hints.app, forwarder, self.now);
-            told.put_into(hints);
+            let delta = self.charges.take_delta(hints.app, forwarder, self.now);
+            delta.put_into(hints);
         }
         let request = pending.request(id, generation, self.epoch);
         let payload = pending.payload.clone();
