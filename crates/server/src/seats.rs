@@ -10,22 +10,22 @@
 
 mod claims;
 mod etcd;
-mod files;
+mod file_claims;
 mod generations;
-mod keeper;
+mod lease_keeper;
+mod lease_record;
 mod leased;
+mod mapped_table;
 mod marks;
-mod memory;
-mod record;
-mod recorded;
+mod persisted_table;
+mod record_place;
 mod room;
 mod spare;
-mod table;
+mod table_memory;
 mod uncached;
-mod written;
 
 pub use etcd::EtcdError;
-pub use keeper::LeaseKeeper;
+pub use lease_keeper::LeaseKeeper;
 pub use leased::{LeaseOptions, LeasedSeats, Renewal, Tried};
 
 use crate::identity;
@@ -33,6 +33,7 @@ use crate::storage::ofd::{self, Kind};
 use crate::storage::posix::{
     PosixFiles, SETTLED_BYTE, open_hidden_file, open_hidden_with, read_or_record,
 };
+use mapped_table::{FILE_BYTES_MIN, MappedTable, allocate, segments};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,7 +41,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use table::{FILE_BYTES_MIN, MappedTable, allocate, segments};
 use tidegate_forward::SeatTable;
 use tidegate_wire::Layout;
 

@@ -1,6 +1,6 @@
 //! Starts a forwarder: checks its configuration, makes its parts and threads, and stops them again.
 
-mod seats;
+mod seat_setup;
 mod storage;
 
 use crate::adapters::gossip::Gossip;
@@ -151,7 +151,7 @@ impl Server {
         let zero = Zero::now();
         let fence = Fence::new(zero);
         let (export, mut files, place, shared) = export(config, &descriptors, &fence)?;
-        let seats = seats::locks(config, &files)?;
+        let seats = seat_setup::locks(config, &files)?;
         let peers = Peers::of_export(config, &files).map_err(StartError::NotFit)?;
         let root = root(&mut files)?;
         let mut scheduler = config.scheduler.clone();
@@ -177,7 +177,7 @@ impl Server {
         })?;
         forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
-        let ownership = Input::Ownership(seats::ownership(config, shared));
+        let ownership = Input::Ownership(seat_setup::ownership(config, shared));
         forwarder.handle(Time(0), ownership);
         let kept = found.keep(&hidden, waker.clone())?;
         let parts = Parts {
@@ -185,7 +185,7 @@ impl Server {
             forwarder,
             storage: chosen.storage,
             slots,
-            seats: seats::keeper(config, seats, (&files, export_id), shared, &fence, &waker)?,
+            seats: seat_setup::keeper(config, seats, (&files, export_id), shared, &fence, &waker)?,
             policy_changes: PolicyChanges::new(configured, scheduler, config.window_ms, kept),
             secret,
             payload_max: config.payload_max,

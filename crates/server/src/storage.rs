@@ -5,13 +5,12 @@
 //! the exported directory.
 
 mod batch;
+mod cache_gate;
 pub(crate) mod dead;
 pub mod emulated;
 mod ends;
 pub mod faults;
 pub mod fence;
-mod gate;
-pub mod memory;
 pub(crate) mod ofd;
 pub mod pages;
 pub mod pool;
@@ -20,16 +19,17 @@ mod route;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub mod shared;
+pub mod slot_memory;
 pub mod slots;
 pub mod uring;
 
 pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
 pub use fence::{Fence, Permit};
-pub use memory::SlotBytes;
 pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles};
 pub use shared::SharedMemory;
+pub use slot_memory::SlotBytes;
 pub use slots::{SlotBuffer, Slots};
 pub use uring::{Uring, UringOptions, UringRefused};
 

@@ -13,7 +13,7 @@ pub use client::EtcdError;
 
 use super::claims::{Claim, Claims};
 use super::generations::{Generations, first_generation};
-use super::record::Holder;
+use super::lease_record::Holder;
 use super::{Seats, SeatsError};
 use crate::config::EtcdOptions;
 use crate::storage::Fence;

@@ -1,8 +1,8 @@
 //! The files of a seat's generations in the hidden folder: which there are, and what they say.
 
-use super::record::Record;
+use super::lease_record::Record;
 use super::uncached::{UncachedFile, Way};
-use super::{recorded, spare};
+use super::{record_place, spare};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -53,7 +53,7 @@ impl Generations {
 
     /// What a file says.
     pub(super) fn record(&self, seat: u16, generation: u64) -> io::Result<Last> {
-        recorded::read(self.folder(), seat, generation)
+        record_place::read(self.folder(), seat, generation)
     }
 
     pub(super) fn open(

@@ -3,7 +3,7 @@
 //! Each taking of a seat has a number, its generation, and a file of that number,
 //! `.tidegate/lease.SEAT.GENERATION`, that its taker makes exclusively: so no number is given
 //! twice, and what a holder writes too late lands in a file that nobody reads any more. The file
-//! is made ahead ([`super::spare`]), has the lease's record ([`super::recorded`]) in its first
+//! is made ahead ([`super::spare`]), has the lease's record ([`super::record_place`]) in its first
 //! page, and the reply table behind it. A taker claims the seat first ([`super::claims`]), and
 //! takes the file and the table over ([`taking`]). The record goes past the page cache, and so does
 //! the table where it is to outlive the node. These calls wait for the back end.
@@ -12,14 +12,14 @@ mod taking;
 
 use super::claims::{Claim, Claims};
 use super::etcd::EtcdClaims;
-use super::files::FileClaims;
+use super::file_claims::FileClaims;
 use super::generations::{Generations, SeatFiles, file_name};
-use super::record::{Holder, Record, Stage};
-use super::recorded;
+use super::lease_record::{Holder, Record, Stage};
+use super::persisted_table::{AllWritten, WrittenTable, pages_needed};
+use super::record_place;
 use super::room::Room;
 use super::spare::{self, Spare};
 use super::uncached::{UncachedFile, Way};
-use super::written::{AllWritten, WrittenTable, pages_needed};
 use super::{Seats, SeatsError, TakenSeat};
 use crate::config::EtcdOptions;
 use crate::storage::Fence;
@@ -289,7 +289,7 @@ impl LeasedSeats {
         let mut held = held.map(|held| held.write(until));
         let written = held.try_for_each(|written| written);
         let made = written.and_then(|()| self.make_spares(until));
-        if made.as_ref().is_err_and(recorded::is_full) {
+        if made.as_ref().is_err_and(record_place::is_full) {
             // A full back end takes a second to say so, and renewals must not wait.
             self.full_until = now + self.options.ttl_ns * FULL_TTLS;
         }
@@ -412,13 +412,13 @@ impl LeasedSeats {
                     Ok(())
                 }
                 // Waiting for the lease's end would not give the next holder more of it.
-                Err(error) if recorded::is_full(&error) => {
+                Err(error) if record_place::is_full(&error) => {
                     held.record.lacks_holders = held.table.lacks_some() || held.in_grace;
                     Ok(())
                 }
                 Err(error) => Err(error),
             };
-            said = said.and_then(|()| recorded::write(&held.file, &mut held.record));
+            said = said.and_then(|()| record_place::write(&held.file, &mut held.record));
         }
         held.table.close();
         self.claims.release(seat).and(said)
@@ -457,7 +457,7 @@ impl Held {
     fn renew(&mut self, dir: BorrowedFd<'_>, seat: u16) -> io::Result<Option<String>> {
         let lacks = self.table.lacks_some();
         self.record.lacks_holders = lacks || self.in_grace;
-        recorded::write(&self.file, &mut self.record)?;
+        record_place::write(&self.file, &mut self.record)?;
         if lacks {
             self.table.lack_recorded();
         }
@@ -476,7 +476,7 @@ impl Held {
         if self.record.table_of != 0 || written == AllWritten::LacksNoneNow {
             self.record.table_of = 0;
             self.record.lacks_holders = self.in_grace;
-            recorded::write(&self.file, &mut self.record)?;
+            record_place::write(&self.file, &mut self.record)?;
         }
         self.table.set_partial(false);
         self.table.punch_until(until);

@@ -1,6 +1,6 @@
 //! The thread pool: a bounded queue of jobs, threads that carry them out, a queue of completions.
 
-mod near;
+mod cached_reads;
 
 use super::batch::{self, Meter};
 use super::dead::DeadMount;
@@ -9,7 +9,7 @@ use super::pages;
 use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
-use near::Near;
+use cached_reads::Near;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

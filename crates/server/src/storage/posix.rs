@@ -9,17 +9,17 @@
 mod attributes;
 mod bypass;
 mod caller;
-mod data;
 mod direct;
 mod doubts;
 mod export;
 mod groups;
+mod handle_table;
 mod listing;
-mod names;
-mod opens;
+mod name_calls;
+mod orphans;
 mod stamps;
 mod sys;
-mod table;
+mod whole_files;
 
 pub(crate) use bypass::{Cached, Drops, cached_pages};
 pub(crate) use direct::Direct;
@@ -27,7 +27,7 @@ pub use export::{ExportError, ExportOptions, HIDDEN};
 pub(crate) use export::{
     open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
 };
-pub(crate) use opens::SETTLED_BYTE;
+pub(crate) use orphans::SETTLED_BYTE;
 pub(super) use sys::no;
 
 use super::{Fence, Permit};
@@ -67,7 +67,7 @@ impl PosixFiles {
     pub fn tidy(&self) {
         for known in self.export.table.idle() {
             match sys::stat(&known.path) {
-                Ok(stat) if stat.stx_nlink > 0 => *known.data() = table::DataFds::default(),
+                Ok(stat) if stat.stx_nlink > 0 => *known.data() = handle_table::DataFds::default(),
                 _ => self.export.table.forget(known.handle),
             }
         }

@@ -1,8 +1,8 @@
 //! The way of a data job to its file: past the page cache where that can be, else through it.
 
 use super::Fence;
+use super::cache_gate::{Gate, Kind, Pass};
 use super::ends::Ends;
-use super::gate::{Gate, Kind, Pass};
 use super::posix::{Direct, PosixFiles};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

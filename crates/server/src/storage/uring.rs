@@ -13,7 +13,7 @@ mod ring;
 
 pub use ring::UringRefused;
 
-use super::gate::Pass;
+use super::cache_gate::Pass;
 use super::pool::{CompletionQueue, Sink};
 use super::posix::Direct;
 use super::slots::SlotBuffer;

@@ -4,11 +4,11 @@
 
 use super::{Held, LeasedSeats, Tried};
 use crate::seats::generations::{Last, SeatFiles, file_name};
-use crate::seats::record::{Record, Stage};
+use crate::seats::lease_record::{Record, Stage};
+use crate::seats::persisted_table::TakeOver;
 use crate::seats::spare::{self, Spare};
 use crate::seats::uncached::{UncachedFile, Way};
-use crate::seats::written::TakeOver;
-use crate::seats::{TakenSeat, recorded};
+use crate::seats::{TakenSeat, record_place};
 use rustix::fs::AtFlags;
 use std::io;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl LeasedSeats {
             table_of: 0,
             lacks_holders: false,
         };
-        recorded::write(&file, &mut record)?;
+        record_place::write(&file, &mut record)?;
         // A listing from before may have been old, and the number of a file given that is gone.
         let mut now = self.generations.of_seat(seat)?;
         if now.newest().is_some_and(|newest| newest > generation) {
@@ -166,7 +166,7 @@ impl LeasedSeats {
             taking.record.table_of = taking.table_of.unwrap_or(0);
         }
         taking.record.stage = Stage::Held;
-        recorded::write(&taking.file, &mut taking.record)?;
+        record_place::write(&taking.file, &mut taking.record)?;
         self.claims.confirm(taking.seat)?;
         self.still_ours(&taking)?;
         let (seat, generation) = taking.claim();
@@ -231,7 +231,7 @@ impl LeasedSeats {
             self.unclaim(seat);
             return Ok(());
         }
-        let written = recorded::write(&taking.file, &mut taking.record);
+        let written = record_place::write(&taking.file, &mut taking.record);
         if written.is_ok() && self.still_ours(&taking).is_ok() {
             taking.began = began;
         }

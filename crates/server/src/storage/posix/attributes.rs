@@ -1,8 +1,8 @@
 //! Attributes, permissions and extended attributes of files by handle.
 
 use super::PosixFiles;
+use super::handle_table::Known;
 use super::sys::{self, Done, EFBIG, attr_of, no};
-use super::table::Known;
 use rustix::fs::{
     AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };

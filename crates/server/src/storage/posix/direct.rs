@@ -2,10 +2,10 @@
 
 use super::PosixFiles;
 use super::export::{Export, draft_name, open_hidden_file};
+use super::handle_table::Known;
 use super::sys::{self, Done};
-use super::table::Known;
-use crate::storage::gate::{Gate, Kind, Pass};
-use crate::storage::memory::SlotBytes;
+use crate::storage::cache_gate::{Gate, Kind, Pass};
+use crate::storage::slot_memory::SlotBytes;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

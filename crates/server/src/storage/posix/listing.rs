@@ -1,8 +1,8 @@
 //! Directory listings, a part per call, continued by the back end's own cookies.
 
 use super::PosixFiles;
+use super::handle_table::Known;
 use super::sys::{self, Done, attr_of, no};
-use super::table::Known;
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

@@ -2,12 +2,12 @@
 
 mod asked;
 mod callers;
-mod data;
 mod escapes;
 mod fenced;
+mod file_data_tests;
+mod file_name_tests;
 mod moved;
-mod names;
-mod opens;
+mod orphan_tests;
 mod short;
 
 use super::*;

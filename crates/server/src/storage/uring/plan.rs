@@ -1,7 +1,7 @@
 //! A data job as pieces for the ring: each one call of the kernel, past the page cache.
 
 use super::ring::Ring;
-use crate::storage::gate::{Kind, Pass};
+use crate::storage::cache_gate::{Kind, Pass};
 use crate::storage::posix::Direct;
 use crate::storage::slots::SlotBuffer;
 use crate::storage::{PosixFiles, Slots};

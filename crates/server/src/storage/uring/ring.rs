@@ -2,7 +2,7 @@
 
 use super::registered::Registered;
 use crate::storage::PosixFiles;
-use crate::storage::memory::SlotBytes;
+use crate::storage::slot_memory::SlotBytes;
 use io_uring::squeue::Entry;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, types};

@@ -4,7 +4,7 @@
 //! full, files not used since the last look go first (a clock), files registered as open never.
 
 use super::direct::DirectFd;
-use crate::storage::gate::Gate;
+use crate::storage::cache_gate::Gate;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

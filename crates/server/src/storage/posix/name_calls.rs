@@ -1,9 +1,9 @@
 //! Operations on names: each takes a directory by handle and one component.
 
 use super::PosixFiles;
-use super::opens::Removing;
+use super::handle_table::Known;
+use super::orphans::Removing;
 use super::sys::{self, Done, attr_of, check_name, handle_of, no};
-use super::table::Known;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl PosixFiles {
         if !self.export.opens.has_hidden_name(handle) {
             return None;
         }
-        let name = super::opens::hidden_name(handle);
+        let name = super::orphans::hidden_name(handle);
         let orphans = self.export.opens.orphans();
         let fd = self
             .export

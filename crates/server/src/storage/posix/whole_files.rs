@@ -1,8 +1,8 @@
 //! Whole-file operations on data: sync, allocate, copy, seek, append.
 
 use super::PosixFiles;
+use super::handle_table::Known;
 use super::sys::{self, Done, EXDEV, no};
-use super::table::Known;
 use crate::storage::Permit;
 use crate::storage::dead;
 use crate::storage::ends::Ends;

@@ -2,7 +2,7 @@
 //!
 //! What is stored here is in the page cache at once: it survives the process, not the node.
 
-use super::memory::{MAPPED_BYTES, TableMemory};
+use super::table_memory::{MAPPED_BYTES, TableMemory};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

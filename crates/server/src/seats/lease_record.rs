@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn nobody_is_dead_where_proc_shows_the_processes_of_another_namespace() {
-        let inner = "seats::record::tests::processes_of_another_namespace_are_told_apart";
+        let inner = "seats::lease_record::tests::processes_of_another_namespace_are_told_apart";
         let mut command = std::process::Command::new("unshare");
         command.args(["--user", "--map-root-user", "--pid", "--fork"]);
         if !command

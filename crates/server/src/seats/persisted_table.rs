@@ -12,9 +12,9 @@
 //! its place as long as the file lives.
 
 use super::marks::Marks;
-use super::memory::{MAPPED_BYTES, TableMemory};
-use super::recorded;
+use super::record_place;
 use super::room::Room;
+use super::table_memory::{MAPPED_BYTES, TableMemory};
 use super::uncached::{PAGE, Page, UncachedFile};
 use crate::storage::Permit;
 use crate::storage::posix::NOT_HELD;
@@ -252,7 +252,7 @@ impl WrittenTable {
         let written = self.file.write(place_at(run[0].0), pages);
         written.inspect_err(|error| {
             self.mark_run(run);
-            if recorded::is_full(error) {
+            if record_place::is_full(error) {
                 self.room.refused(self.permit.fence().now());
             }
         })
@@ -426,7 +426,7 @@ impl TakeOver {
             .map_or(Ok(()), |run| self.table.write_run(&mut places, &run))
         {
             // The last complete one stays where it is until there is room.
-            Err(error) if recorded::is_full(&error) => {
+            Err(error) if record_place::is_full(&error) => {
                 self.table.set_partial(true);
                 Ok(true)
             }

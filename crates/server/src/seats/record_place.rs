@@ -7,7 +7,7 @@
 //! wherever it is.
 
 use super::generations::{Last, file_name};
-use super::record::{Record, Unread};
+use super::lease_record::{Record, Unread};
 use super::uncached::{Page, UncachedFile, Way};
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -59,7 +59,7 @@ fn what_is_persisted_is_found_by_the_next_holder_and_nothing_else() {
     let scratch = Scratch::new("written");
     let first = table(&scratch, "lease.0.1", None);
     first.store(0, &entry_of_client_1());
-    first.store(ENTRIES_BYTES, b"a reply slot");
+    first.store(ENTRIES_BYTES, b"a row");
     first.persist().expect("room");
     first.store(ENTRIES_BYTES + 1024, b"lost with the node");
     first.store_later(ENTRIES_BYTES + PAGE, b"later");
@@ -71,7 +71,7 @@ fn what_is_persisted_is_found_by_the_next_holder_and_nothing_else() {
         next.load(at, &mut bytes);
         bytes
     };
-    assert_eq!(read(ENTRIES_BYTES, 5), b"a reply slot");
+    assert_eq!(read(ENTRIES_BYTES, 5), b"a row");
     assert_eq!(read(ENTRIES_BYTES + 1024, 4), b"lost");
     assert_eq!(read(ENTRIES_BYTES + PAGE, 5), [0; 5]);
     assert_eq!(read(ENTRIES_BYTES + 2 * PAGE, 5), [0; 5]);
@@ -89,7 +89,7 @@ fn nothing_is_written_after_the_lease_or_the_release() {
     let file = file(&scratch, "lease.0.1");
     let late = take_over(file.clone(), fence.taken(0), None).expect("table");
     let len = file.len().expect("stat");
-    late.store(ENTRIES_BYTES, b"a reply slot");
+    late.store(ENTRIES_BYTES, b"a row");
     fence.opens_until(Time(0));
     assert_eq!(late.persist(), Err(Errno::EIO));
     assert_eq!(file.len().expect("stat"), len);
@@ -171,7 +171,7 @@ fn a_page_has_its_place_beside_others_wherever_its_reply_slots_are() {
     let first = table(&scratch, "lease.0.1", None);
     let reply_slots = ENTRIES_BYTES..SEGMENT_BYTES;
     for at in reply_slots.step_by(64 * ReplyRecord::BYTES_MAX) {
-        first.store(at, b"a reply slot");
+        first.store(at, b"a row");
     }
     first.store(0, &entry_of_client_1());
     first.persist().expect("room");
@@ -183,7 +183,7 @@ fn a_page_has_its_place_beside_others_wherever_its_reply_slots_are() {
     );
     // The reply slots of clients that are gone do not go on.
     let next = table(&scratch, "lease.0.2", Some("lease.0.1"));
-    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a reply slot");
+    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a row");
     assert_eq!(
         next.file.len().expect("stat"),
         ((2 + ENTRIES) * PAGE) as u64
@@ -247,7 +247,7 @@ fn a_time_that_is_over_leaves_the_rest_for_the_next_one() {
     let first = table(&scratch, "lease.0.1", None);
     let reply_slots = ENTRIES_BYTES..SEGMENT_BYTES;
     for at in reply_slots.step_by(64 * ReplyRecord::BYTES_MAX) {
-        first.store_later(at, b"a reply slot");
+        first.store_later(at, b"a row");
     }
     let over = Some(Instant::now());
     let mut calls = 1;
@@ -265,7 +265,7 @@ fn a_time_that_is_over_leaves_the_rest_for_the_next_one() {
 fn what_is_to_be_written_by_a_time_waits_no_longer_for_another_thread() {
     let scratch = Scratch::new("written-busy");
     let first = Arc::new(table(&scratch, "lease.0.1", None));
-    first.store_later(ENTRIES_BYTES, b"a reply slot");
+    first.store_later(ENTRIES_BYTES, b"a row");
     // As if a write took long to be refused.
     let busy = first.turn();
     let (renewer, (said, heard)) = (first.clone(), std::sync::mpsc::channel());
@@ -308,7 +308,7 @@ fn reply_slots_that_come_into_use_while_others_are_written_come_before_their_ent
     }
     first.persist().expect("room");
     // The second page is given to the next client of that place while a reply slot is written.
-    first.store(ENTRIES_BYTES, b"a reply slot");
+    first.store(ENTRIES_BYTES, b"a row");
     first.store(0, &used);
     let reactor = first.clone();
     slow::meanwhile(move || {
@@ -319,6 +319,6 @@ fn reply_slots_that_come_into_use_while_others_are_written_come_before_their_ent
     first.persist().expect("room");
     // The node is lost.
     let next = table(&scratch, "lease.0.2", Some("lease.0.1"));
-    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a reply slot");
+    assert_eq!(loaded(&next, ENTRIES_BYTES, 5), b"a row");
     assert_eq!(loaded(&next, ENTRIES_BYTES + PAGE, 24), [0; 24]);
 }
