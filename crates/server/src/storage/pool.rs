@@ -9,7 +9,7 @@ use super::pages;
 use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
-use cached_reads::Near;
+use cached_reads::CachedReads;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ pub struct ThreadPool {
     threads: Vec<JoinHandle<()>>,
     depth: u32,
     /// For reads that need no thread; None where completions take another way.
-    near: Option<Near>,
+    cached_reads: Option<CachedReads>,
 }
 
 /// Takes completions from the storage threads.
@@ -127,8 +127,8 @@ impl ThreadPool {
             Arc::new(move |completion| done.push(completion))
         };
         let mut pool = ThreadPool::with_sink(files, slots, options, done, sink)?;
-        // Past the page cache there is nothing near.
-        pool.near = (!files.avoids_pages()).then(|| Near::new(files.clone()));
+        // Past the page cache nothing is cached.
+        pool.cached_reads = (!files.avoids_pages()).then(|| CachedReads::new(files.clone()));
         Ok(pool)
     }
 
@@ -163,7 +163,7 @@ impl ThreadPool {
             done,
             threads: Vec::new(),
             depth,
-            near: None,
+            cached_reads: None,
         };
         for number in 0..depth {
             let mut files = files.clone();
@@ -188,8 +188,8 @@ impl ThreadPool {
 impl Storage for ThreadPool {
     fn submit(&mut self, job: JobId, work: Job) {
         self.shared.pending.fetch_add(1, Ordering::Relaxed);
-        if let Some(near) = &self.near
-            && let Some(result) = near.try_read(&self.shared, &work)
+        if let Some(cached_reads) = &self.cached_reads
+            && let Some(result) = cached_reads.try_read(&self.shared, &work)
         {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
             self.done.push_quietly(Completion { job, result });

@@ -14,15 +14,15 @@ use tidegate_sched::Direction;
 const BYTES_MAX: u32 = 64 << 10;
 
 /// What is needed for it.
-pub(super) struct Near {
+pub(super) struct CachedReads {
     files: PosixFiles,
     /// The back end does not say whether it would wait.
     unable: AtomicBool,
 }
 
-impl Near {
-    pub(super) fn new(files: PosixFiles) -> Near {
-        Near {
+impl CachedReads {
+    pub(super) fn new(files: PosixFiles) -> CachedReads {
+        CachedReads {
             files,
             unable: AtomicBool::new(false),
         }
