@@ -130,7 +130,7 @@ enum Running {
         write: bool,
         owner: bool,
     },
-    /// An intent that was left in a row.
+    /// An intent that was left in a reply slot.
     Resolve { seat: u16 },
     /// The last open of a file.
     Closed { handle: Handle },

@@ -1,4 +1,4 @@
-//! Results of mutating operations as a few bytes in a row of the reply table.
+//! Results of mutating operations as a few bytes in a reply slot of the reply table.
 
 use crate::bytes::{Reader, Writer};
 use tidegate_wire::{Attr, Handle, Outcome, Status};
