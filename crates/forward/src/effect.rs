@@ -13,7 +13,7 @@ use crate::host::ReplySlotAddress;
 use crate::reply_table::{self, ReplySlotState};
 use alloc::vec::Vec;
 use intent::Intent;
-use tidegate_wire::{Caller, Handle, Op, Outcome, Status};
+use tidegate_wire::{Caller, FileUse, Handle, Op, Outcome, Status};
 
 /// Carries out any operation but reads, writes, locks and session operations ([`crate::Job::Op`]).
 ///
@@ -119,7 +119,7 @@ fn may_be_done_in_part(errno: Errno) -> bool {
 fn unknown(access: Access) -> Access {
     match access {
         Access::Errno(_) => Errno::EIO.into(),
-        access => access,
+        Access::UnknownHandle | Access::NotHeld => access,
     }
 }
 
@@ -196,25 +196,10 @@ fn settle_others(
 
 /// The files whose names or contents an operation changes.
 fn touched(op: &Op) -> [Option<Handle>; 2] {
-    match op {
-        Op::Create { parent, .. }
-        | Op::Mkdir { parent, .. }
-        | Op::Mknod { parent, .. }
-        | Op::Symlink { parent, .. }
-        | Op::Link { parent, .. }
-        | Op::Unlink { parent, .. }
-        | Op::Rmdir { parent, .. } => [Some(*parent), None],
-        Op::Rename {
-            parent, new_parent, ..
-        } => [Some(*parent), Some(*new_parent)],
-        Op::Setattr { handle, .. }
-        | Op::Setxattr { handle, .. }
-        | Op::Removexattr { handle, .. }
-        | Op::Append { handle }
-        | Op::Fallocate { handle, .. }
-        | Op::CopyRange { handle, .. } => [Some(*handle), None],
-        _ => [None, None],
-    }
+    op.files().map(|file| match file? {
+        (handle, FileUse::Names | FileUse::Set | FileUse::Write) => Some(handle),
+        (_, FileUse::Look | FileUse::Read | FileUse::Sync) => None,
+    })
 }
 
 /// What the reply slot says of this very request, looked up if necessary.
@@ -329,7 +314,17 @@ fn ask(files: &mut dyn Files, caller: Option<&Caller>, op: &Op) -> Result<Outcom
         Op::Getxattr { handle, name } => Outcome::Text(files.getxattr(caller, *handle, name)?),
         Op::Listxattr { handle } => Outcome::Text(files.listxattr(caller, *handle)?),
         // Changes without a reply slot, and what the forwarder keeps to itself, never come here.
-        _ => return Err(Errno::EINVAL.into()),
+        session_ops!()
+        | name_ops!()
+        | attribute_ops!()
+        | lock_ops!()
+        | data_ops!()
+        | Op::Close { .. }
+        | Op::Append { .. }
+        | Op::Fallocate { .. }
+        | Op::CopyRange { .. } => {
+            return Err(Errno::EINVAL.into());
+        }
     })
 }
 
@@ -401,7 +396,13 @@ fn change(
             Ok(Outcome::Written { len })
         }
         // A write's bytes move in `Job::Io`; the rest changes nothing and has no reply slot.
-        _ => Err(Errno::EINVAL.into()),
+        session_ops!()
+        | path_ops!()
+        | look_ops!()
+        | open_ops!()
+        | lock_ops!()
+        | data_ops!()
+        | Op::Fsync { .. } => Err(Errno::EINVAL.into()),
     }
 }
 

@@ -408,19 +408,31 @@ impl Forwarder {
 /// Bytes of the pool, or of the client's memory, that a request's payload or its reply's needs; or
 /// why the peer broke the rules.
 fn payload_bytes(request: &Request, memory: PayloadMemory) -> Result<u64, &'static str> {
-    let payload_len = u64::from(request.payload_len);
-    match (&request.op, memory) {
-        (Op::Read { extents, .. } | Op::Write { extents, .. }, PayloadMemory::Client) => {
-            Ok(extents.bytes())
-        }
-        (_, PayloadMemory::Client) => Err("shared memory with an operation that has none"),
-        (Op::Read { .. }, _) if payload_len != 0 => Err("payload with a read"),
-        (Op::Read { extents, .. }, _) => Ok(extents.bytes()),
-        (Op::Write { extents, .. }, _) if extents.bytes() != payload_len => {
+    let len = u64::from(request.payload_len);
+    if memory == PayloadMemory::Client {
+        let data = request.op.data();
+        let (_, extents) = data.ok_or("shared memory with an operation that has none")?;
+        return Ok(extents.bytes());
+    }
+    match &request.op {
+        Op::Read { .. } if len != 0 => Err("payload with a read"),
+        Op::Read { extents, .. } => Ok(extents.bytes()),
+        Op::Write { extents, .. } if extents.bytes() != len => {
             Err("a write's payload and extents differ in length")
         }
-        (Op::Write { .. } | Op::Append { .. }, _) => Ok(payload_len),
-        _ if payload_len != 0 => Err("payload with an operation that has none"),
-        _ => Ok(0),
+        Op::Write { .. } | Op::Append { .. } => Ok(len),
+        session_ops!()
+        | path_ops!()
+        | look_ops!()
+        | name_ops!()
+        | attribute_ops!()
+        | open_ops!()
+        | lock_ops!()
+        | Op::Fsync { .. }
+        | Op::Fallocate { .. }
+        | Op::CopyRange { .. } => match len {
+            0 => Ok(0),
+            _ => Err("payload with an operation that has none"),
+        },
     }
 }

@@ -7,7 +7,10 @@
 //! so that the replay of an operation is decided by the same code everywhere.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 extern crate alloc;
+#[macro_use]
+extern crate tidegate_wire;
 #[cfg(any(test, feature = "model"))]
 extern crate std;
 

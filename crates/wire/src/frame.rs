@@ -33,7 +33,7 @@ mod tests;
 
 pub use bytes::name_is_valid;
 pub use error::FrameError;
-pub use op::{FSYNC, op_code};
+pub use op::op_code;
 pub use reply::{decode_reply, encode_reply, encode_reply_shared};
 pub use request::{decode_request, decode_request_shared, encode_request, encode_request_shared};
 

@@ -6,11 +6,13 @@
 //! reads. [`layout`] says which seat is in charge of which byte.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 extern crate alloc;
 
+#[macro_use]
+mod message;
 pub mod frame;
 pub mod layout;
-mod message;
 
 pub use layout::Layout;
 pub use message::*;

@@ -4,10 +4,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 mod op;
+#[macro_use]
+mod operations;
 mod outcome;
 mod pipeline;
 
 pub use op::Op;
+pub use operations::{AskedSeat, FileUse, Named, OpKind, OpSpec, ReplyKind};
 pub use outcome::{Entry, Lens, Outcome, Statfs};
 pub use pipeline::{CHUNK_MIN, Pipeline, Pipelining};
 
@@ -245,23 +248,23 @@ pub struct Lock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
     /// An existing target is replaced.
-    Replace,
+    Replace = 0,
     /// RENAME_NOREPLACE.
-    NoReplace,
+    NoReplace = 1,
     /// RENAME_EXCHANGE.
-    Exchange,
+    Exchange = 2,
 }
 
 /// How long a policy, or rules of shares, hold that came at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Until the forwarder ends.
-    Run,
+    Run = 0,
     /// They are written down for the export: forwarders read them again at their next start.
-    Saved,
+    Saved = 1,
     /// They are those of the configuration; what was written down is removed. No text comes with
     /// it.
-    Configured,
+    Configured = 2,
 }
 
 /// Who opens a session.

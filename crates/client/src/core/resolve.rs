@@ -24,45 +24,6 @@ pub(super) struct Resolving {
     refused: Option<Errno>,
 }
 
-/// The files that an operation names, in the order in which they are looked for.
-fn handles(op: &Op) -> [Option<Handle>; 2] {
-    match op {
-        Op::Link { handle, parent, .. } => [Some(*parent), Some(*handle)],
-        Op::Rename {
-            parent, new_parent, ..
-        } => [Some(*parent), Some(*new_parent)],
-        Op::CopyRange { source, handle, .. } => [Some(*source), Some(*handle)],
-        Op::Lookup { parent, .. }
-        | Op::Create { parent, .. }
-        | Op::Mkdir { parent, .. }
-        | Op::Mknod { parent, .. }
-        | Op::Symlink { parent, .. }
-        | Op::Unlink { parent, .. }
-        | Op::Rmdir { parent, .. } => [Some(*parent), None],
-        Op::Readdir { handle, .. }
-        | Op::Getattr { handle }
-        | Op::Setattr { handle, .. }
-        | Op::Open { handle, .. }
-        | Op::Close { handle, .. }
-        | Op::Readlink { handle }
-        | Op::Access { handle, .. }
-        | Op::Fsync { handle, .. }
-        | Op::Fallocate { handle, .. }
-        | Op::Seek { handle, .. }
-        | Op::Getxattr { handle, .. }
-        | Op::Setxattr { handle, .. }
-        | Op::Listxattr { handle }
-        | Op::Removexattr { handle, .. }
-        | Op::SetLock { handle, .. }
-        | Op::TestLock { handle, .. }
-        | Op::DropLocks { handle, .. }
-        | Op::Read { handle, .. }
-        | Op::Write { handle, .. }
-        | Op::Append { handle } => [Some(*handle), None],
-        _ => [None, None],
-    }
-}
-
 impl Core {
     /// The forwarder did not find a file of the request: tells it where they are.
     pub(super) fn unknown_handle(&mut self, forwarder: usize, id: Id) {
@@ -76,7 +37,8 @@ impl Core {
         }
         pending.resolves += 1;
         let tries_left = pending.resolves <= RESOLVES_MAX;
-        let mut files = handles(&pending.op);
+        let files = pending.op.files();
+        let mut files = files.map(|file| file.map(|(handle, _)| handle));
         if files[0] == files[1] {
             files[1] = None;
         }

@@ -113,7 +113,7 @@ impl Core {
     /// overtake each other: what is under way at once has no order. Each stripe has its connection,
     /// so that what follows one another in a file comes in order as far as can be.
     pub(super) fn connection_for(&mut self, forwarder: usize, op: &Op) -> u64 {
-        let (Op::Read { handle, extents } | Op::Write { handle, extents }) = op else {
+        let Some((handle, extents)) = op.data() else {
             return 0;
         };
         let session = &mut self.sessions[forwarder];

@@ -193,7 +193,8 @@ impl<'a> Intent<'a> {
         match self {
             Intent::Remove { .. } | Intent::RemoveXattr { .. } => true,
             Intent::SetAttr { set, size, .. } => set.size.is_some_and(|wanted| wanted < *size),
-            _ => false,
+            Intent::Make(_) | Intent::Link { .. } | Intent::Rename(_) => false,
+            Intent::Append { .. } | Intent::SetXattr { .. } => false,
         }
     }
 

@@ -53,7 +53,18 @@ pub(super) fn make(
             name,
             target,
         } => (*parent, name, LINK, Some(&**target), true),
-        _ => return Err(Errno::EINVAL.into()),
+        Op::Link { .. }
+        | Op::Unlink { .. }
+        | Op::Rmdir { .. }
+        | Op::Rename { .. }
+        | session_ops!()
+        | path_ops!()
+        | look_ops!()
+        | attribute_ops!()
+        | content_ops!()
+        | open_ops!()
+        | lock_ops!()
+        | data_ops!() => return Err(Errno::EINVAL.into()),
     };
     if let Some(attr) = found(files.lookup(caller, parent, name), Errno::ENOENT)? {
         return existing(attr, exclusive);
@@ -69,7 +80,19 @@ pub(super) fn make(
         Op::Create { mode, .. } => files.create(caller, parent, name, *mode),
         Op::Mkdir { mode, .. } => files.mkdir(caller, parent, name, *mode),
         Op::Mknod { mode, rdev, .. } => files.mknod(caller, parent, name, *mode, *rdev),
-        _ => files.symlink(caller, parent, name, target.unwrap_or(&[])),
+        Op::Symlink { target, .. } => files.symlink(caller, parent, name, target),
+        Op::Link { .. }
+        | Op::Unlink { .. }
+        | Op::Rmdir { .. }
+        | Op::Rename { .. }
+        | session_ops!()
+        | path_ops!()
+        | look_ops!()
+        | attribute_ops!()
+        | content_ops!()
+        | open_ops!()
+        | lock_ops!()
+        | data_ops!() => unreachable!("it makes no name"),
     };
     match made {
         // Somebody beside Tidegate was faster.

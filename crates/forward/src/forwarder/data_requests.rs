@@ -7,7 +7,7 @@ use crate::host::Job;
 use crate::reply_table;
 use alloc::vec::Vec;
 use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
-use tidegate_wire::{Lens, Op, Outcome, Status};
+use tidegate_wire::{Lens, Outcome, Status};
 
 /// The scheduler's name for extent number `index` of an outstanding request.
 fn request_id(key: Key, index: usize) -> RequestId {
@@ -22,7 +22,7 @@ impl Forwarder {
     /// Carries out a data request, once its transfer lets it run.
     pub(super) fn begin_data(&mut self, key: Key) {
         let pending = &mut self.requests[key];
-        let (Op::Read { extents, .. } | Op::Write { extents, .. }) = pending.op() else {
+        let Some((_, extents)) = pending.op().data() else {
             unreachable!("its dispatch says that it has extents");
         };
         let extents_len = 1 + extents.rest.len();
@@ -63,10 +63,7 @@ impl Forwarder {
             let request = Request {
                 id: request_id(key, index),
                 file: FileId(handle.inode),
-                direction: match self.requests[key].dispatch {
-                    Dispatch::Data(direction) => direction,
-                    _ => unreachable!("only data requests have extents"),
-                },
+                direction: self.requests[key].direction(),
                 offset: extent.offset,
                 len: extent.len,
                 mergeable: true,
@@ -146,13 +143,11 @@ impl Forwarder {
     /// How many extents a request has, and how many of them are not empty; of one that counts as a
     /// write of a whole file, none and one.
     fn extents_of(&self, key: Key) -> (usize, u32) {
-        match self.requests[key].op() {
-            Op::Read { extents, .. } | Op::Write { extents, .. } => (
-                1 + extents.rest.len(),
-                extents.iter().filter(|extent| extent.len > 0).count() as u32,
-            ),
-            _ => (0, 1),
-        }
+        let Some((_, extents)) = self.requests[key].op().data() else {
+            return (0, 1);
+        };
+        let filled = extents.iter().filter(|extent| extent.len > 0);
+        (1 + extents.rest.len(), filled.count() as u32)
     }
 
     /// The scheduler has room again for those that wait for it.
@@ -322,10 +317,11 @@ impl Forwarder {
     fn data_done(&mut self, key: Key) {
         let result = match self.requests[key].failure {
             // As write(2): what was written before an error counts, the next write tells the error.
-            Some(Status::Errno(errno)) => match self.data_outcome(key) {
-                Outcome::Written { len } if len > 0 => Ok(Outcome::Written { len }),
-                _ => Err(Status::Errno(errno)),
-            },
+            Some(Status::Errno(errno)) => {
+                let done = self.data_outcome(key);
+                let written = matches!(done, Outcome::Written { len: 1.. });
+                written.then_some(done).ok_or(Status::Errno(errno))
+            }
             Some(status) => Err(status),
             None => Ok(self.data_outcome(key)),
         };
@@ -356,9 +352,9 @@ impl Forwarder {
             ended |= u64::from(*done) < pending.extent(index + 1).1.len;
             sum += u64::from(*done);
         }
-        match pending.dispatch {
-            Dispatch::Data(Direction::Write) => Outcome::Written { len: sum },
-            _ => Outcome::Data {
+        match pending.direction() {
+            Direction::Write => Outcome::Written { len: sum },
+            Direction::Read => Outcome::Data {
                 lens: Lens { first, rest },
             },
         }

@@ -116,7 +116,8 @@ impl Forwarder {
         let key = match running {
             Running::Io(ids) => ids.first().map(|id| (id >> 16) as Key),
             Running::Op(key) => Some(*key),
-            _ => None,
+            Running::Check { .. } | Running::Resolve { .. } => None,
+            Running::Closed { .. } | Running::Persist { .. } => None,
         };
         key.is_some_and(|key| {
             let pending = &self.requests[key];

@@ -5,7 +5,7 @@ use super::{Forwarder, Running};
 use crate::back_end_files::Access;
 use crate::host::Job;
 use alloc::collections::{BTreeMap, VecDeque};
-use tidegate_wire::{Handle, Outcome, Status, frame};
+use tidegate_wire::{Handle, OpKind, Outcome, Status};
 
 /// For each directory the requests that change its names, in order of arrival; the first one runs.
 /// A request stands in the queue of each of its directories, and runs when it is the first of all.
@@ -69,8 +69,9 @@ impl Forwarder {
         let op = match pending.dispatch {
             // What names, opens or syncs is read again when the job is done.
             Dispatch::Names | Dispatch::Open => pending.op.clone(),
-            _ if pending.code == frame::FSYNC => pending.op.clone(),
-            _ => pending.op.take(),
+            Dispatch::WholeFile if pending.kind == OpKind::Fsync => pending.op.clone(),
+            Dispatch::Data(_) | Dispatch::WholeFile | Dispatch::Reach => pending.op.take(),
+            Dispatch::BackEnd | Dispatch::Local => pending.op.take(),
         };
         let op = op.expect("no job has the operation");
         let payload = pending.slot.map(|slot| (slot, pending.payload_len));
@@ -90,7 +91,7 @@ impl Forwarder {
             // The back end did not say that the path leads elsewhere: it could not be asked.
             Access::Errno(_) if reaches && self.has_lapsed() => Status::NotMySeat,
             // Also "not held": the storage thread saw it sooner than this forwarder was told.
-            access => access.into(),
+            Access::Errno(_) | Access::UnknownHandle | Access::NotHeld => access.into(),
         });
         match self.requests[key].dispatch {
             Dispatch::WholeFile => {
@@ -105,7 +106,9 @@ impl Forwarder {
                 self.begin_next_names(next);
             }
             Dispatch::Open => self.open_finished(key, result),
-            _ => self.answer(key, result),
+            Dispatch::Data(_) | Dispatch::Reach | Dispatch::BackEnd | Dispatch::Local => {
+                self.answer(key, result);
+            }
         }
     }
 

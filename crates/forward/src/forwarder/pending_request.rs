@@ -4,7 +4,7 @@ use crate::host::{ConnId, SlotId};
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::{
-    Caller, Extent, Handle, Hints, Op, ReplySlot, Request, SetAttr, Status, frame,
+    Caller, Extent, FileUse, Handle, Hints, Op, OpKind, ReplySlot, Request, Status,
 };
 
 /// Number of an outstanding request.
@@ -38,7 +38,7 @@ pub(super) struct Pending {
     pub(super) conn: ConnId,
     pub(super) id: u64,
     pub(super) seat: u16,
-    pub(super) code: u8,
+    pub(super) kind: OpKind,
     pub(super) generation: u64,
     pub(super) epoch: u64,
     pub(super) reply_slot: Option<ReplySlot>,
@@ -89,13 +89,13 @@ impl Pending {
             conn,
             id: request.id,
             seat: request.seat,
-            code: frame::op_code(&request.op),
+            kind: request.op.kind(),
             generation: request.generation,
             epoch: request.epoch,
             reply_slot: request.reply_slot,
             caller: request.caller,
             hints: request.hints.unwrap_or_default(),
-            dispatch: dispatch(&request.op),
+            dispatch: Dispatch::of(&request.op),
             looks_up: matches!(request.op, Op::Lookup { .. } | Op::Getxattr { .. }),
             op: Some(request.op),
             slot,
@@ -119,86 +119,62 @@ impl Pending {
         self.op.as_ref().expect("no job has the operation")
     }
 
+    /// Whether a data request reads or writes.
+    pub(super) fn direction(&self) -> Direction {
+        let Dispatch::Data(direction) = self.dispatch else {
+            unreachable!("only data requests have a direction");
+        };
+        direction
+    }
+
     /// File and extent number `index` of a data request.
     pub(super) fn extent(&self, index: usize) -> (Handle, Extent) {
-        match self.op() {
-            Op::Read { handle, extents } | Op::Write { handle, extents } => match index {
-                0 => (*handle, extents.first),
-                _ => (*handle, extents.rest[index - 1]),
-            },
-            _ => unreachable!("only data requests have extents"),
+        let (handle, extents) = self.op().data().expect("only data requests have extents");
+        match index {
+            0 => (handle, extents.first),
+            _ => (handle, extents.rest[index - 1]),
         }
     }
 
     /// Where in the slot the bytes of extent number `index` lie.
     pub(super) fn slot_offset(&self, index: usize) -> u32 {
-        match self.op() {
-            Op::Read { extents, .. } | Op::Write { extents, .. } => {
-                let before = extents.iter().take(index).map(|extent| extent.len);
-                // The sum of all lengths was checked against the largest payload.
-                before.sum::<u64>() as u32
-            }
-            _ => 0,
+        let Some((_, extents)) = self.op().data() else {
+            return 0;
+        };
+        let before = extents.iter().take(index).map(|extent| extent.len);
+        // The sum of all lengths was checked against the largest payload.
+        before.sum::<u64>() as u32
+    }
+}
+
+impl Dispatch {
+    fn of(op: &Op) -> Dispatch {
+        match op {
+            Op::Read { .. } => Dispatch::Data(Direction::Read),
+            Op::Write { .. } => Dispatch::Data(Direction::Write),
+            Op::Setattr { set, .. } if set.size.is_some() => Dispatch::WholeFile,
+            content_ops!() => Dispatch::WholeFile,
+            name_ops!() => Dispatch::Names,
+            Op::Open { .. } => Dispatch::Open,
+            path_ops!() => Dispatch::Reach,
+            look_ops!() | attribute_ops!() => Dispatch::BackEnd,
+            Op::Close { .. } | lock_ops!() | session_ops!() => Dispatch::Local,
         }
     }
 }
 
-/// The file that a whole-file operation counts as a write of, and source and target for permission.
+/// The file that a whole-file operation counts as a write of.
 pub(super) fn whole_file(op: &Op) -> Option<Handle> {
-    match op {
-        Op::Append { handle }
-        | Op::Fallocate { handle, .. }
-        | Op::CopyRange { handle, .. }
-        | Op::Fsync { handle, .. }
-        | Op::Setattr {
-            handle,
-            set: SetAttr { size: Some(_), .. },
-        } => Some(*handle),
-        _ => None,
-    }
+    let [file, _] = op.files();
+    file.filter(|_| Dispatch::of(op) == Dispatch::WholeFile)
+        .map(|(handle, _)| handle)
 }
 
 /// The directories whose names an operation changes.
 pub(super) fn directories(op: &Op) -> Option<(Handle, Option<Handle>)> {
-    match op {
-        Op::Create { parent, .. }
-        | Op::Mkdir { parent, .. }
-        | Op::Mknod { parent, .. }
-        | Op::Symlink { parent, .. }
-        | Op::Link { parent, .. }
-        | Op::Unlink { parent, .. }
-        | Op::Rmdir { parent, .. } => Some((*parent, None)),
-        Op::Rename {
-            parent, new_parent, ..
-        } => Some((*parent, Some(*new_parent).filter(|other| other != parent))),
-        _ => None,
-    }
-}
-
-fn dispatch(op: &Op) -> Dispatch {
-    match op {
-        Op::Read { .. } => Dispatch::Data(Direction::Read),
-        Op::Write { .. } => Dispatch::Data(Direction::Write),
-        Op::Open { .. } => Dispatch::Open,
-        Op::Close { .. }
-        | Op::SetLock { .. }
-        | Op::TestLock { .. }
-        | Op::DropLocks { .. }
-        | Op::CancelLock { .. }
-        | Op::ReclaimDone
-        | Op::Hello(_)
-        | Op::Bye
-        | Op::Ping
-        | Op::Status
-        | Op::SetPolicy { .. }
-        | Op::SetShares { .. }
-        | Op::Drain { .. }
-        | Op::Application { .. }
-        | Op::ShareMemory { .. }
-        | Op::RegisterMemory { .. } => Dispatch::Local,
-        Op::Reach { .. } => Dispatch::Reach,
-        _ if whole_file(op).is_some() => Dispatch::WholeFile,
-        _ if directories(op).is_some() => Dispatch::Names,
-        _ => Dispatch::BackEnd,
-    }
+    let names = |file: &(Handle, FileUse)| file.1 == FileUse::Names;
+    let [one, other] = op.files().map(|file| file.filter(names));
+    let (one, _) = one?;
+    let other = other.map(|(handle, _)| handle);
+    Some((one, other.filter(|other| *other != one)))
 }

@@ -10,23 +10,28 @@ use super::pending_request::Key;
 use super::{Forwarder, Running};
 use crate::back_end_files::{Access, Errno};
 use crate::host::Job;
-use tidegate_wire::{Handle, Op, Outcome, Status};
+use alloc::collections::BTreeSet;
+use tidegate_wire::{FileUse, Handle, Op, Outcome, Status};
 
 /// Files and directions that are remembered for one client.
 const ALLOWED_MAX: usize = 4096;
 const R_OK: u32 = 4;
 const W_OK: u32 = 2;
 
-/// What an operation does with data: up to two files, to read (false) or write (true).
-fn needs(op: &Op) -> [Option<(Handle, bool)>; 2] {
-    match op {
-        Op::Read { handle, .. } | Op::Seek { handle, .. } => [Some((*handle, false)), None],
-        Op::Write { handle, .. } | Op::Append { handle } | Op::Fallocate { handle, .. } => {
-            [Some((*handle, true)), None]
+/// Of the files whose data an operation reads (false) or writes (true), the first for which the
+/// client has not shown its right.
+fn missing(op: &Op, allowed: &BTreeSet<(Handle, bool)>) -> Option<(Handle, bool)> {
+    let lacks = |(handle, file_use): (Handle, FileUse)| {
+        let needs = |write: bool| (!allowed.contains(&(handle, write))).then_some((handle, write));
+        match file_use {
+            FileUse::Read => needs(false),
+            FileUse::Write => needs(true),
+            // Whoever may use the file in any way may make it stable; writers are the usual ones.
+            FileUse::Sync => needs(false).and(needs(true)),
+            FileUse::Look | FileUse::Names | FileUse::Set => None,
         }
-        Op::CopyRange { source, handle, .. } => [Some((*source, false)), Some((*handle, true))],
-        _ => [None, None],
-    }
+    };
+    op.files().into_iter().flatten().find_map(lacks)
 }
 
 impl Forwarder {
@@ -37,18 +42,7 @@ impl Forwarder {
             return self.begin(key);
         }
         let client = &self.clients[&pending.client];
-        let missing = match pending.op() {
-            // Whoever may use the file in any way may make it stable; writers are the usual ones.
-            Op::Fsync { handle, .. } => {
-                let known = [true, false].map(|write| client.allowed.contains(&(*handle, write)));
-                (!known.contains(&true)).then_some((*handle, true))
-            }
-            op => {
-                let mut needs = needs(op).into_iter().flatten();
-                needs.find(|need| !client.allowed.contains(need))
-            }
-        };
-        match missing {
+        match missing(pending.op(), &client.allowed) {
             None => self.begin(key),
             Some((handle, write)) => self.ask_permission(key, (handle, write), false),
         }

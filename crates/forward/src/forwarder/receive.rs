@@ -1,14 +1,16 @@
 //! A request comes in: what the peer must not do, and what is already outstanding.
 
 use super::Forwarder;
-use super::pending_request::{Dispatch, Key, Pending, whole_file};
+use super::pending_request::{Dispatch, Key, Pending};
 use super::serial_transfers::is_serial_chunk;
 use crate::back_end_files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;
 use alloc::format;
-use tidegate_wire::frame::NOTICE;
-use tidegate_wire::{EXTENTS_MAX, Extents, Handle, Layout, NAME_MAX, Op, Outcome, Request, Status};
+use tidegate_wire::frame::{self, NOTICE};
+use tidegate_wire::{
+    EXTENTS_MAX, Extents, Handle, Layout, NAME_MAX, Named, Op, Outcome, Request, Status,
+};
 
 /// The largest offset that Linux knows.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -80,9 +82,10 @@ impl Forwarder {
         }
     }
 
-    /// Session operations are answered at once; the others ask for their seat.
+    /// Answers operations on the session at once; the others ask for their seat.
     fn route(&mut self, key: Key) {
         match self.requests[key].op() {
+            Op::Hello(_) => unreachable!("a second hello is refused"),
             Op::Bye => self.bye(key),
             Op::Ping => self.answer(key, Ok(Outcome::Done)),
             Op::Status => {
@@ -105,11 +108,25 @@ impl Forwarder {
                 self.cancel_lock(key, request);
             }
             // Any forwarder can make its node's pages stable, whatever seat it holds.
-            Op::Reach { .. } | Op::Fsync { .. } => self.ask_back_end(key),
-            _ if self.draining => self.answer(key, Err(Status::NotMySeat)),
-            op if out_of_range(op) => self.answer(key, Err(Status::Errno(Errno::EINVAL.0))),
-            _ => self.enter_seat(key),
+            path_ops!() | Op::Fsync { .. } => self.ask_back_end(key),
+            look_ops!()
+            | name_ops!()
+            | attribute_ops!()
+            | open_ops!()
+            | lock_ops!()
+            | content_ops!()
+            | data_ops!() => self.route_to_seat(key),
         }
+    }
+
+    fn route_to_seat(&mut self, key: Key) {
+        if self.draining {
+            return self.answer(key, Err(Status::NotMySeat));
+        }
+        if out_of_range(self.requests[key].op()) {
+            return self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
+        }
+        self.enter_seat(key);
     }
 
     /// Ends the waiting of a request that has not begun; false if it has.
@@ -155,19 +172,13 @@ fn check(config: &Config, request: &Request, slot: Option<SlotId>) -> Result<(),
     {
         return Err("a reply slot that does not exist");
     }
-    let payload = match &request.op {
-        Op::Read { extents, .. } => {
-            check_extents(extents)?;
-            extents.bytes()
+    let mut payload = u64::from(request.payload_len);
+    if let Some((handle, extents)) = request.op.data() {
+        check_extents(extents)?;
+        check_stripes(layout, request.seat, handle, extents)?;
+        if !request.op.mutates() {
+            payload = extents.bytes();
         }
-        Op::Write { extents, .. } => {
-            check_extents(extents)?;
-            u64::from(request.payload_len)
-        }
-        _ => u64::from(request.payload_len),
-    };
-    if let Op::Read { handle, extents } | Op::Write { handle, extents } = &request.op {
-        check_stripes(layout, request.seat, *handle, extents)?;
     }
     if (payload != 0) != slot.is_some() {
         return Err("a payload without room for it");
@@ -211,28 +222,12 @@ fn check_extents(extents: &Extents) -> Result<(), &'static str> {
 }
 
 fn check_names(op: &Op) -> Result<(), &'static str> {
-    let sound = |name: &[u8]| {
-        (1..=NAME_MAX).contains(&name.len())
-            && name != b"."
-            && name != b".."
-            && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    let sound = |name: Named<'_>| match name {
+        Named::Entry(name) => frame::name_is_valid(name),
+        Named::Xattr(name) => (1..=NAME_MAX).contains(&name.len()),
     };
-    let name_sound = match op {
-        Op::Lookup { name, .. }
-        | Op::Create { name, .. }
-        | Op::Mkdir { name, .. }
-        | Op::Mknod { name, .. }
-        | Op::Symlink { name, .. }
-        | Op::Link { name, .. }
-        | Op::Unlink { name, .. }
-        | Op::Rmdir { name, .. } => sound(name),
-        Op::Rename { name, new_name, .. } => sound(name) && sound(new_name),
-        Op::Getxattr { name, .. } | Op::Setxattr { name, .. } | Op::Removexattr { name, .. } => {
-            (1..=NAME_MAX).contains(&name.len())
-        }
-        _ => true,
-    };
-    name_sound.then_some(()).ok_or("a name that is none")
+    let all_sound = op.names().into_iter().flatten().all(sound);
+    all_sound.then_some(()).ok_or("a name that is none")
 }
 
 /// Offsets that no file has: an error of the application, not of its client.
@@ -249,7 +244,10 @@ fn out_of_range(op: &Op) -> bool {
             len,
             ..
         } => past(*source_offset, *len) || past(*offset, *len),
-        Op::Setattr { set, .. } => whole_file(op).is_some() && past(set.size.unwrap_or(0), 0),
-        _ => false,
+        Op::Setattr { set, .. } => set.size.is_some_and(|size| past(size, 0)),
+        Op::Setxattr { .. } | Op::Removexattr { .. } => false,
+        Op::Append { .. } | Op::Fsync { .. } => false,
+        session_ops!() | path_ops!() | look_ops!() | name_ops!() => false,
+        open_ops!() | lock_ops!() => false,
     }
 }

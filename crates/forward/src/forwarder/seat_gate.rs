@@ -5,7 +5,7 @@ use super::pending_request::{Dispatch, Key, Pending};
 use super::seat_state::State;
 use crate::host::Output;
 use crate::reply_table::{self, ReplySlotState};
-use tidegate_wire::{LockKind, Op, Outcome, Reply, Status, frame};
+use tidegate_wire::{LockKind, Op, OpKind, Outcome, Reply, ReplyKind, Status};
 
 const EPROTO: u16 = 71;
 
@@ -19,11 +19,9 @@ impl Forwarder {
         if seat.client_is_stale(client, generation) {
             return self.answer(key, Err(Status::NewGeneration));
         }
-        let leaves_state = match pending.op() {
-            Op::Open { .. } => true,
-            Op::SetLock { lock, .. } => lock.kind != LockKind::None,
-            _ => has_reply_slot,
-        };
+        let leaves_state = has_reply_slot
+            || matches!(pending.op(), Op::Open { .. })
+            || matches!(pending.op(), Op::SetLock { lock, .. } if lock.kind != LockKind::None);
         let has_room = !leaves_state
             || seat.seat_client(client)
                 && pending
@@ -40,7 +38,8 @@ impl Forwarder {
         self.seats.entry(pending.seat).count_active(true);
         match pending.dispatch {
             Dispatch::Local => self.run_local(key),
-            _ => self.permit(key),
+            Dispatch::Data(_) | Dispatch::WholeFile | Dispatch::Names => self.permit(key),
+            Dispatch::Open | Dispatch::Reach | Dispatch::BackEnd => self.permit(key),
         }
     }
 
@@ -54,10 +53,12 @@ impl Forwarder {
         let again = state == ReplySlotState::Done && stored == reply_slot.sequence;
         if again && table.must_persist() && !seat.ended_here(pending.client, reply_slot.index) {
             // The last holder's node may be gone, with the bytes that this result speaks of.
-            match pending.op() {
-                Op::Append { .. } => reply_table::doubt(table, number),
-                Op::Write { .. } | Op::CopyRange { .. } => reply_table::clear(table, number),
-                _ => {}
+            match pending.kind.spec().reply {
+                ReplyKind::Appended => reply_table::doubt(table, number),
+                ReplyKind::Written => reply_table::clear(table, number),
+                ReplyKind::Done | ReplyKind::Attr | ReplyKind::Removed => {}
+                ReplyKind::Hello | ReplyKind::Text | ReplyKind::Entries | ReplyKind::Data => {}
+                ReplyKind::Offset | ReplyKind::Statfs | ReplyKind::Lock => {}
             }
             state = reply_table::peek(table, number).0;
         }
@@ -104,7 +105,14 @@ impl Forwarder {
                 self.answer(key, Ok(Outcome::Done));
                 self.reclaim_done(seat, client);
             }
-            _ => self.lock_operation(key),
+            Op::Open { .. } | lock_ops!() => self.lock_operation(key),
+            session_ops!()
+            | path_ops!()
+            | look_ops!()
+            | name_ops!()
+            | attribute_ops!()
+            | content_ops!()
+            | data_ops!() => unreachable!("its dispatch is another"),
         }
     }
 
@@ -126,7 +134,7 @@ impl Forwarder {
             .requests
             .remove(key)
             .expect("a request is answered once");
-        if pending.code == frame::FSYNC {
+        if pending.kind == OpKind::Fsync {
             result = self.synced(&pending, result);
         }
         if pending.answered_early {
@@ -145,13 +153,8 @@ impl Forwarder {
         let place = client.place_of(pending.id).expect("it is outstanding");
         client.outstanding.remove(place);
         let (conn, ended) = (client.replies_on(pending.conn), client.ended);
-        let payload_len = match &result {
-            Ok(Outcome::Data { lens }) => {
-                let rest = lens.rest.iter().copied();
-                rest.fold(lens.first, u32::saturating_add)
-            }
-            _ => 0,
-        };
+        let payload_len = result.as_ref().map_or(0, Outcome::payload_len);
+        let payload_len = u32::try_from(payload_len).unwrap_or(u32::MAX);
         let seat = &self.seats[pending.seat];
         let ours = seat.has_lock() && seat.state != State::Lost;
         let held = ours && !matches!(result, Err(Status::NotMySeat));
@@ -187,7 +190,7 @@ impl Forwarder {
             0 => pool.done(*slot),
             _ => pool.sending(*slot),
         });
-        let op = pending.code;
+        let op = pending.kind as u8;
         self.outputs.push_back(Output::Send {
             conn,
             op,

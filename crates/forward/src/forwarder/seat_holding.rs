@@ -197,7 +197,9 @@ impl Forwarder {
         });
         match seat.state {
             State::Draining | State::Lost => self.release_if_idle(number),
-            _ => self.serve(number),
+            State::Released | State::Taking(_) | State::Resolving | State::Held => {
+                self.serve(number);
+            }
         }
     }
 

@@ -36,7 +36,15 @@ impl Forwarder {
                 self.answer(key, Ok(Outcome::Done));
                 self.locks_changed(handle);
             }
-            _ => self.answer(key, Err(Status::Errno(Errno::EINVAL.0))),
+            Op::CancelLock { .. } | Op::ReclaimDone => unreachable!("they are no locks"),
+            session_ops!()
+            | path_ops!()
+            | look_ops!()
+            | name_ops!()
+            | attribute_ops!()
+            | content_ops!()
+            | open_ops!()
+            | data_ops!() => unreachable!("they are no locks"),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::host::{Job, Output};
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Op, Outcome, Reply, Status, frame};
+use tidegate_wire::{Op, OpKind, Outcome, Reply, Status};
 
 /// Until when the seats held here may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Forwarder {
     pub(super) fn lapsed_at(&self) -> Option<Time> {
         match self.lease {
             Lease::Lapsed(since) => Some(since),
-            _ => None,
+            Lease::NotNeeded | Lease::Until(_) => None,
         }
     }
 
@@ -143,7 +143,7 @@ impl Forwarder {
         if let Some(conn) = client.replies_on(pending.conn) {
             self.outputs.push_back(Output::Send {
                 conn,
-                op: pending.code,
+                op: pending.kind as u8,
                 reply,
                 slot: None,
             });
@@ -184,9 +184,10 @@ impl Forwarder {
             self.requests[key].wait_until = Some(until);
             self.wake_by(until);
         }
-        match self.requests[key].dispatch {
-            Dispatch::Reach => self.begin(key),
-            _ => self.permit(key),
+        if self.requests[key].dispatch == Dispatch::Reach {
+            self.begin(key);
+        } else {
+            self.permit(key);
         }
     }
 
@@ -340,6 +341,6 @@ impl Forwarder {
 
 /// These ask the back end and no seat.
 fn is_of_no_seat(pending: &Pending) -> bool {
-    let asks = pending.code == frame::FSYNC || pending.dispatch == Dispatch::Reach;
+    let asks = pending.kind == OpKind::Fsync || pending.dispatch == Dispatch::Reach;
     asks && !pending.active
 }

@@ -186,9 +186,10 @@ impl Seat {
 
     /// When the host was asked for its lock, unless it has answered.
     pub(super) fn asked_at(&self) -> Option<Time> {
-        match self.state {
-            State::Taking(since) => Some(since),
-            _ => None,
+        if let State::Taking(since) = self.state {
+            Some(since)
+        } else {
+            None
         }
     }
 

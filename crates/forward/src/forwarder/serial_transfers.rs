@@ -7,7 +7,7 @@
 use super::Forwarder;
 use super::pending_request::{Key, Pending};
 use alloc::collections::BTreeMap;
-use tidegate_wire::{Op, Pipelining};
+use tidegate_wire::Pipelining;
 
 /// An operation of a client.
 type Transfer = (u64, u64);
@@ -56,7 +56,7 @@ fn transfer(pending: &Pending) -> Transfer {
 
 /// Whether a request is one of several chunks, of which one is carried out at a time.
 pub(super) fn is_serial_chunk(pending: &Pending, mode: Pipelining) -> bool {
-    let (Op::Read { extents, .. } | Op::Write { extents, .. }) = pending.op() else {
+    let Some((_, extents)) = pending.op().data() else {
         return false;
     };
     mode == Pipelining::Serial && pending.hints.operation_bytes > extents.bytes()

@@ -48,12 +48,14 @@ impl Forwarder {
         let mut rest = core::mem::take(&mut noted.rest);
         rest.clear();
         let op = self.requests[key].op();
-        if let Op::Read { extents, .. } | Op::Write { extents, .. } = op {
+        if let Some((_, extents)) = op.data() {
             rest.resize(extents.rest.len(), Times::default());
         }
         let appends_to = match op {
             Op::Append { handle } => Some(handle.inode),
-            _ => None,
+            session_ops!() | path_ops!() | look_ops!() | name_ops!() | attribute_ops!() => None,
+            Op::Fsync { .. } | Op::Fallocate { .. } | Op::CopyRange { .. } => None,
+            open_ops!() | lock_ops!() | data_ops!() => None,
         };
         *noted = Noted {
             arrived: self.now,
@@ -145,7 +147,7 @@ impl Forwarder {
 
     /// One fact for each extent. Bytes count up to the first extent that is short.
     fn tell_extents(&mut self, key: Key, pending: &Pending, reply: &Reply, served: Served) {
-        let (Op::Read { handle, extents } | Op::Write { handle, extents }) = pending.op() else {
+        let Some((handle, extents)) = pending.op().data() else {
             unreachable!("its dispatch says that it has extents");
         };
         let mut left = match &reply.result {

@@ -136,7 +136,8 @@ impl Forwarder {
                     }
                     Status::Errno(_) => counters.errors += 1,
                     // Clients ask elsewhere, or again; programs do not see it.
-                    _ => {}
+                    Status::NotMySeat | Status::UnknownHandle => {}
+                    Status::NewGeneration | Status::TryLater => {}
                 }
                 return;
             }

@@ -7,7 +7,7 @@ use crate::connections::Came;
 use std::io;
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::Time;
-use tidegate_wire::Op;
+use tidegate_wire::session_ops;
 
 /// Every request passes here once it has come with its payload.
 pub struct Arrivals {
@@ -35,7 +35,7 @@ impl Arrivals {
         came: Came,
         slot: Option<SlotId>,
     ) -> Option<Came> {
-        if is_session_op(&came.request.op) {
+        if matches!(came.request.op, session_ops!()) {
             return Some(came);
         }
         self.requests += 1;
@@ -68,20 +68,6 @@ impl Arrivals {
             jitter.forget(conn);
         }
     }
-}
-
-fn is_session_op(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Hello(_)
-            | Op::Bye
-            | Op::Ping
-            | Op::Status
-            | Op::SetPolicy { .. }
-            | Op::SetShares { .. }
-            | Op::Drain { .. }
-            | Op::Application { .. }
-    )
 }
 
 /// The fault that tests ask for: as abrupt as `kill -9`.

@@ -142,7 +142,7 @@ impl ClientMemory {
         let Some(place) = place else {
             return Ok(());
         };
-        let (Op::Read { extents, .. } | Op::Write { extents, .. }) = &request.op else {
+        let Some((_, extents)) = request.op.data() else {
             return Err("registered memory with an operation that has none");
         };
         if !self.holds(place, extents.bytes()) {

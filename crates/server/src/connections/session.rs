@@ -321,7 +321,7 @@ impl Session {
         let Some(memory) = &self.memory else {
             return Err("payload in memory that was not offered");
         };
-        let (Op::Read { extents, .. } | Op::Write { extents, .. }) = &request.op else {
+        let Some((_, extents)) = request.op.data() else {
             return Err("shared memory with an operation that has none");
         };
         if !u32::try_from(extents.bytes()).is_ok_and(|len| memory.holds(place, len)) {

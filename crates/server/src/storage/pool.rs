@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
 use tidegate_net::Spin;
 use tidegate_sched::Direction;
-use tidegate_wire::{Handle, Op, Outcome};
+use tidegate_wire::{AskedSeat, Handle, Outcome};
 
 /// For the time at which a thread that has no job began it.
 const IDLE: u64 = u64::MAX;
@@ -456,7 +456,7 @@ fn needs_seat(work: &Job) -> bool {
     let Job::Op { op, .. } = work else {
         return true;
     };
-    !matches!(op, Op::Fsync { .. } | Op::Reach { .. })
+    op.kind().spec().seat != AskedSeat::Any
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

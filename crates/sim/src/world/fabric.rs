@@ -3,7 +3,7 @@
 use super::port::{NetworkOptions, Port};
 use crate::rng::Rng;
 use tidegate_forward::{ConnId, SlotId};
-use tidegate_wire::{Op, Reply, Request};
+use tidegate_wire::{Reply, Request};
 
 /// Number of a connection, never reused.
 pub(super) type LinkId = u32;
@@ -60,19 +60,17 @@ pub(super) struct Fabric {
 
 /// Bytes of a request on the wire.
 pub(super) fn request_bytes(request: &Request) -> u64 {
-    let extents = match &request.op {
-        Op::Read { extents, .. } | Op::Write { extents, .. } => 1 + extents.rest.len() as u64,
-        _ => 1,
-    };
+    let listed = request
+        .op
+        .data()
+        .map_or(0, |(_, extents)| extents.rest.len());
+    let extents = 1 + listed as u64;
     HEAD_BYTES + extents * EXTENT_BYTES + u64::from(request.payload_len)
 }
 
 /// Bytes that a request reads or writes.
 pub(super) fn moved_bytes(request: &Request) -> u64 {
-    match &request.op {
-        Op::Read { extents, .. } | Op::Write { extents, .. } => extents.bytes(),
-        _ => 0,
-    }
+    request.op.data().map_or(0, |(_, extents)| extents.bytes())
 }
 
 /// Bytes of a reply on the wire.

@@ -1,11 +1,10 @@
 //! Replies as bytes.
 
 use super::bytes::{Reader, Writer};
-use super::op::{Yields, yields};
 use super::{FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, begin, seal};
 use crate::message::{
     ADDRESS_MAX, ADDRESSES_MAX, BODY_MAX, EXTENTS_MAX, Entry, ExportId, HelloReply, Lens, Listed,
-    Outcome, PAYLOAD_LIMIT, Reply, Statfs, Status,
+    OpKind, Outcome, PAYLOAD_LIMIT, Reply, ReplyKind, Statfs, Status,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -32,7 +31,11 @@ fn encode(op: u8, reply: &Reply, flags: u16, out: &mut Vec<u8>) {
     let start = begin(out);
     let status = match &reply.result {
         Ok(outcome) => {
-            debug_assert_eq!(Some(kind(outcome)), yields(op), "not what op {op} yields");
+            debug_assert_eq!(
+                Some(outcome.kind()),
+                reply_kind(op),
+                "not what op {op} yields"
+            );
             encode_outcome(outcome, out);
             0
         }
@@ -64,7 +67,7 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
         Some(status) => Err(status),
         None => {
             let (id, op) = (header.id(), header.op());
-            let kind = yields(op).ok_or(FrameError::UnknownOp { id, op })?;
+            let kind = reply_kind(op).ok_or(FrameError::UnknownOp { id, op })?;
             Ok(decode_outcome(kind, &mut body)?)
         }
     };
@@ -72,10 +75,7 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
     if header.shared && !matches!(result, Ok(Outcome::Data { .. })) {
         return Err(FrameError::Flags(header.u16_at(6)));
     }
-    let payload = match &result {
-        Ok(Outcome::Data { lens }) => lens.bytes(),
-        _ => 0,
-    };
+    let payload = result.as_ref().map_or(0, Outcome::payload_len);
     if payload != u64::from(header.payload_len) {
         return Err(FrameError::PayloadLength(header.payload_len));
     }
@@ -88,6 +88,11 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
         result,
         payload_len: header.payload_len,
     })
+}
+
+/// What the reply of an operation holds; None for an unknown code.
+fn reply_kind(op: u8) -> Option<ReplyKind> {
+    OpKind::of_code(op).map(|kind| kind.spec().reply)
 }
 
 fn status_code(status: Status) -> u32 {
@@ -113,23 +118,6 @@ fn decode_status(code: u32) -> Result<Option<Status>, FrameError> {
         TRY_LATER => Some(Status::TryLater),
         _ => return Err(FrameError::Status(code)),
     })
-}
-
-fn kind(outcome: &Outcome) -> Yields {
-    match outcome {
-        Outcome::Done => Yields::Done,
-        Outcome::Hello(_) => Yields::Hello,
-        Outcome::Attr(_) => Yields::Attr,
-        Outcome::Removed(_) => Yields::Removed,
-        Outcome::Text(_) => Yields::Text,
-        Outcome::Entries(_) => Yields::Entries,
-        Outcome::Data { .. } => Yields::Data,
-        Outcome::Written { .. } => Yields::Written,
-        Outcome::Appended { .. } => Yields::Appended,
-        Outcome::Offset(_) => Yields::Offset,
-        Outcome::Statfs(_) => Yields::Statfs,
-        Outcome::Lock(_) => Yields::Lock,
-    }
 }
 
 fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
@@ -161,28 +149,28 @@ fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
     }
 }
 
-fn decode_outcome(kind: Yields, body: &mut Reader<'_>) -> Result<Outcome, FrameError> {
+fn decode_outcome(kind: ReplyKind, body: &mut Reader<'_>) -> Result<Outcome, FrameError> {
     Ok(match kind {
-        Yields::Done => Outcome::Done,
-        Yields::Hello => Outcome::Hello(Box::new(decode_hello(body)?)),
-        Yields::Attr => Outcome::Attr(body.attr()?),
-        Yields::Removed => Outcome::Removed(match body.bool()? {
+        ReplyKind::Done => Outcome::Done,
+        ReplyKind::Hello => Outcome::Hello(Box::new(decode_hello(body)?)),
+        ReplyKind::Attr => Outcome::Attr(body.attr()?),
+        ReplyKind::Removed => Outcome::Removed(match body.bool()? {
             true => Some(body.handle()?),
             false => None,
         }),
-        Yields::Text => Outcome::Text(body.blob(TEXT_MAX, "a text")?),
-        Yields::Entries => Outcome::Entries(decode_entries(body)?),
-        Yields::Data => Outcome::Data {
+        ReplyKind::Text => Outcome::Text(body.blob(TEXT_MAX, "a text")?),
+        ReplyKind::Entries => Outcome::Entries(decode_entries(body)?),
+        ReplyKind::Data => Outcome::Data {
             lens: decode_lens(body)?,
         },
-        Yields::Written => Outcome::Written { len: body.u64()? },
-        Yields::Appended => Outcome::Appended {
+        ReplyKind::Written => Outcome::Written { len: body.u64()? },
+        ReplyKind::Appended => Outcome::Appended {
             offset: body.u64()?,
             len: body.u64()?,
         },
-        Yields::Offset => Outcome::Offset(body.u64()?),
-        Yields::Statfs => Outcome::Statfs(decode_statfs(body)?),
-        Yields::Lock => Outcome::Lock(match body.bool()? {
+        ReplyKind::Offset => Outcome::Offset(body.u64()?),
+        ReplyKind::Statfs => Outcome::Statfs(decode_statfs(body)?),
+        ReplyKind::Lock => Outcome::Lock(match body.bool()? {
             true => Some(body.lock()?),
             false => None,
         }),

@@ -1,12 +1,12 @@
 //! Requests as bytes.
 
 use super::bytes::{Reader, Writer};
-use super::op::{decode_op, encode_op, op_code, op_is_known};
+use super::op::{decode_op, encode_op, op_code};
 use super::{
     FLAG_CALLER, FLAG_HINTS, FLAG_REPLAY, FLAG_REPLY_SLOT, FLAG_SHARED, Fields, FrameError, Header,
     begin, seal,
 };
-use crate::message::{Op, PAYLOAD_LIMIT, ReplySlot, Request};
+use crate::message::{Op, OpKind, PAYLOAD_LIMIT, ReplySlot, Request};
 use alloc::vec::Vec;
 
 /// Appends header and body of a request.
@@ -78,10 +78,8 @@ pub fn decode_request_shared(
         return Err(FrameError::Direction);
     }
     header.check_body(body)?;
-    if !op_is_known(header.op()) {
-        let (id, op) = (header.id(), header.op());
-        return Err(FrameError::UnknownOp { id, op });
-    }
+    let (id, op) = (header.id(), header.op());
+    let kind = OpKind::of_code(op).ok_or(FrameError::UnknownOp { id, op })?;
     let mut body = Reader::new(body);
     let place = match header.shared {
         true => Some(body.u64()?),
@@ -95,7 +93,7 @@ pub fn decode_request_shared(
         true => Some(body.hints()?),
         false => None,
     };
-    let op = decode_op(header.op(), &mut body)?;
+    let op = decode_op(kind, &mut body)?;
     body.end()?;
     if header.flag(FLAG_REPLY_SLOT) != op.mutates() || header.flag(FLAG_HINTS) != op.moves_data() {
         return Err(FrameError::Flags(header.u16_at(6)));
@@ -131,7 +129,7 @@ pub fn decode_request_shared(
 
 /// Operations whose payload may be in shared memory: those that storage carries out in place.
 fn may_share(op: &Op) -> bool {
-    matches!(op, Op::Read { .. } | Op::Write { .. })
+    op.data().is_some()
 }
 
 fn check_payload(op: &Op, payload_len: u32) -> Result<(), FrameError> {
@@ -139,7 +137,9 @@ fn check_payload(op: &Op, payload_len: u32) -> Result<(), FrameError> {
         Op::Write { extents, .. } => extents.bytes() == u64::from(payload_len),
         Op::Append { .. } => true,
         Op::Read { extents, .. } => payload_len == 0 && extents.bytes() <= u64::from(PAYLOAD_LIMIT),
-        _ => payload_len == 0,
+        Op::Fsync { .. } | Op::Fallocate { .. } | Op::CopyRange { .. } => payload_len == 0,
+        session_ops!() | path_ops!() | look_ops!() | name_ops!() => payload_len == 0,
+        attribute_ops!() | open_ops!() | lock_ops!() => payload_len == 0,
     };
     match fits {
         true => Ok(()),

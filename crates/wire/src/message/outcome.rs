@@ -1,6 +1,6 @@
 //! What a served request yields.
 
-use super::{Attr, FileKind, Handle, HelloReply, Lock, Name};
+use super::{Attr, FileKind, Handle, HelloReply, Lock, Name, ReplyKind};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -42,6 +42,36 @@ pub enum Outcome {
     Statfs(Statfs),
     /// TestLock: the lock in the way, if any.
     Lock(Option<Lock>),
+}
+
+impl Outcome {
+    /// Which outcome it is.
+    pub fn kind(&self) -> ReplyKind {
+        match self {
+            Outcome::Done => ReplyKind::Done,
+            Outcome::Hello(_) => ReplyKind::Hello,
+            Outcome::Attr(_) => ReplyKind::Attr,
+            Outcome::Removed(_) => ReplyKind::Removed,
+            Outcome::Text(_) => ReplyKind::Text,
+            Outcome::Entries(_) => ReplyKind::Entries,
+            Outcome::Data { .. } => ReplyKind::Data,
+            Outcome::Written { .. } => ReplyKind::Written,
+            Outcome::Appended { .. } => ReplyKind::Appended,
+            Outcome::Offset(_) => ReplyKind::Offset,
+            Outcome::Statfs(_) => ReplyKind::Statfs,
+            Outcome::Lock(_) => ReplyKind::Lock,
+        }
+    }
+
+    /// Bytes of payload that follow the reply: those of a read.
+    #[inline]
+    pub fn payload_len(&self) -> u64 {
+        if let Outcome::Data { lens } = self {
+            lens.bytes()
+        } else {
+            0
+        }
+    }
 }
 
 /// Bytes read for each extent of a read; one costs no allocation.

@@ -492,26 +492,26 @@ impl Random {
     }
 
     fn outcome(&mut self, op: &Op) -> Outcome {
-        match op::yields(op_code(op)).expect("every operation yields something") {
-            op::Yields::Done => Outcome::Done,
-            op::Yields::Hello => Outcome::Hello(Box::new(self.hello_reply())),
-            op::Yields::Attr => Outcome::Attr(self.attr()),
-            op::Yields::Removed => Outcome::Removed(self.some(Random::handle)),
-            op::Yields::Text => Outcome::Text(self.bytes(3000)),
-            op::Yields::Entries => Outcome::Entries(self.entries()),
-            op::Yields::Data => Outcome::Data {
+        match op.kind().spec().reply {
+            ReplyKind::Done => Outcome::Done,
+            ReplyKind::Hello => Outcome::Hello(Box::new(self.hello_reply())),
+            ReplyKind::Attr => Outcome::Attr(self.attr()),
+            ReplyKind::Removed => Outcome::Removed(self.some(Random::handle)),
+            ReplyKind::Text => Outcome::Text(self.bytes(3000)),
+            ReplyKind::Entries => Outcome::Entries(self.entries()),
+            ReplyKind::Data => Outcome::Data {
                 lens: Lens {
                     first: self.below(60_000) as u32,
                     rest: (0..self.below(4)).map(|_| self.below(9) as u32).collect(),
                 },
             },
-            op::Yields::Written => Outcome::Written { len: self.next() },
-            op::Yields::Appended => Outcome::Appended {
+            ReplyKind::Written => Outcome::Written { len: self.next() },
+            ReplyKind::Appended => Outcome::Appended {
                 offset: self.next(),
                 len: self.next(),
             },
-            op::Yields::Offset => Outcome::Offset(self.next()),
-            op::Yields::Statfs => Outcome::Statfs(Statfs {
+            ReplyKind::Offset => Outcome::Offset(self.next()),
+            ReplyKind::Statfs => Outcome::Statfs(Statfs {
                 blocks: self.next(),
                 blocks_free: self.next(),
                 blocks_available: self.next(),
@@ -520,7 +520,7 @@ impl Random {
                 block_size: self.u32(),
                 name_max: self.u32(),
             }),
-            op::Yields::Lock => Outcome::Lock(self.some(Random::lock)),
+            ReplyKind::Lock => Outcome::Lock(self.some(Random::lock)),
         }
     }
 
