@@ -9,9 +9,15 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The bits of a mode that let anybody but the owner in.
 const OTHERS: u32 = 0o077;
+
+/// How often a folder is made and opened, where another forwarder is making it.
+const FOLDER_TRIES: u32 = 100;
+/// How long it waits in between.
+const FOLDER_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often an unused name is looked for.
 const NAME_TRIES: u32 = 100;
@@ -21,13 +27,27 @@ pub(in crate::storage::posix) fn make_folder(
     dir: BorrowedFd<'_>,
     name: &str,
 ) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let fd = open(dir, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let fd = until_there(FOLDER_PAUSE, || {
+        match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        open(dir, name, OFlags::RDONLY | OFlags::DIRECTORY)
+    })?;
     make_ours(&fd, name, sys::DIRECTORY)?;
     Ok(fd)
+}
+
+/// Tries again for a while what does not find its folder: on distributed GlusterFS a folder that
+/// another forwarder is making at the same moment is there for one call and missing for the next.
+fn until_there<T>(pause: Duration, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..FOLDER_TRIES {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => std::thread::sleep(pause),
+            done => return done,
+        }
+    }
+    attempt()
 }
 
 /// Opens a file of the hidden folder for reading and writing, making it first if it is not there.

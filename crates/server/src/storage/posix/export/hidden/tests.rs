@@ -1,10 +1,13 @@
 //! Hidden folders that somebody prepared before the first forwarder came.
 
+use super::{FOLDER_TRIES, until_there};
 use crate::seats::Seats;
 use crate::storage::scratch::Scratch;
 use crate::storage::{ExportError, ExportOptions, PosixFiles};
+use std::io;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
+use std::time::Duration;
 use tidegate_wire::Layout;
 
 const LAYOUT: Layout = Layout {
@@ -123,4 +126,34 @@ fn forwarders_that_start_at_once_agree() {
         name.to_string_lossy().starts_with("layout.")
     });
     assert_eq!(drafts.count(), 0);
+}
+
+#[test]
+fn a_folder_that_another_forwarder_is_making_is_waited_for_but_not_for_ever() {
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let found = |from: u32| {
+        let mut tries = 0;
+        let found = until_there(Duration::ZERO, || {
+            tries += 1;
+            (tries >= from).then_some(()).ok_or_else(missing)
+        });
+        (found.map_err(|error| error.kind()), tries)
+    };
+    assert_eq!(found(1), (Ok(()), 1));
+    assert_eq!(found(5), (Ok(()), 5));
+    assert_eq!(
+        found(u32::MAX),
+        (Err(io::ErrorKind::NotFound), FOLDER_TRIES)
+    );
+    let denied = || Err::<(), _>(io::Error::from(io::ErrorKind::PermissionDenied));
+    let mut tries = 0;
+    let refused = until_there(Duration::ZERO, || {
+        tries += 1;
+        denied()
+    });
+    assert_eq!(
+        refused.map_err(|error| error.kind()),
+        Err(io::ErrorKind::PermissionDenied)
+    );
+    assert_eq!(tries, 1, "only what is missing is waited for");
 }
