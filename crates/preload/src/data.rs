@@ -1,9 +1,9 @@
 //! Reading and writing of intercepted files.
 
 use crate::descriptors::{self, Kind};
-use crate::intercept::{self, Intercepted};
+use crate::intercept;
 use crate::settings::{self, Mode};
-use crate::state;
+use crate::state::{self, Intercepted};
 use libc::{c_int, c_void, iovec, off_t};
 use std::sync::atomic::Ordering;
 use tidegate_client::{Bytes, Client, Context, Errno};
@@ -326,7 +326,7 @@ pub(crate) fn mapped(fd: c_int) {
         if !intercept::is_on_mount(state, fd, identity.0) {
             return;
         }
-        intercept::lock(&state.mapped).insert(identity);
+        state::lock(&state.mapped).insert(identity);
         intercept::give_up(state, identity);
         intercept::refresh(fd);
     });

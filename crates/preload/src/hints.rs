@@ -2,9 +2,9 @@
 //!
 //! It looks these functions up by name; without them it tells the mount.
 
-use crate::intercept::{self, Intercepted};
+use crate::intercept;
 use crate::settings::{self, Mode};
-use crate::state;
+use crate::state::{self, Intercepted};
 use libc::c_int;
 use std::sync::atomic::Ordering;
 use tidegate_client::collective::{HINT_LEN, Hint, HintCounts, Hints};
@@ -71,7 +71,7 @@ fn with(fd: c_int, change: impl FnOnce(&mut Hints)) -> Option<HintCounts> {
 }
 
 fn changed(file: &Intercepted, change: impl FnOnce(&mut Hints)) -> HintCounts {
-    let mut hints = intercept::lock(&file.hints);
+    let mut hints = state::lock(&file.hints);
     change(&mut hints);
     file.is_hinted.store(!hints.is_empty(), Ordering::Relaxed);
     hints.counts()

@@ -3,15 +3,13 @@
 use crate::descriptors::{self, Kind};
 use crate::libc_next;
 use crate::settings::{self, Mode};
-use crate::state::{self, Identity, State};
+use crate::state::{self, Allows, Identity, Intercepted, State, lock};
 use libc::c_int;
-use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_client::collective::Hints;
+use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_client::shortcut::{ANSWER_LEN, Answer, COMMAND};
-use tidegate_client::{Application, Client, Context, EmbeddedOptions, OpenFile, Options};
+use tidegate_client::{Application, Client, Context, EmbeddedOptions, Options};
 use tidegate_client::{job_from_env, project_from_env};
 
 /// A file is taken with this data call on it, so that files which are read at once, or of which
@@ -27,48 +25,6 @@ const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// `f_type` of a FUSE file system.
 const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
-
-/// A file whose data calls go to the forwarders.
-pub(crate) struct Intercepted {
-    pub(crate) open: OpenFile,
-    pub(crate) context: Context,
-    pub(crate) identity: Identity,
-    pub(crate) allows: Allows,
-    /// Whether anything was written here.
-    pub(crate) wrote: AtomicBool,
-    /// Collective operations that an MPI program has told of.
-    pub(crate) hints: Mutex<Hints>,
-    /// Whether there are any: requests of other programs take no lock.
-    pub(crate) is_hinted: AtomicBool,
-}
-
-impl Intercepted {
-    /// What a request of this range is told as.
-    pub(crate) fn context_of(&self, offset: u64, len: usize) -> Cow<'_, Context> {
-        let found = self.is_hinted.load(Ordering::Relaxed);
-        let found = found.then(|| lock(&self.hints).find(offset, len as u64));
-        match found.flatten() {
-            None => Cow::Borrowed(&self.context),
-            Some(collective) => Cow::Owned(Context {
-                collective: Some(collective),
-                ..self.context.clone()
-            }),
-        }
-    }
-}
-
-/// What can be done through a descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Allows {
-    pub(crate) reads: bool,
-    pub(crate) writes: bool,
-    /// Writes go to the end of the file.
-    pub(crate) appends: bool,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Device and inode of a regular file on a device without a number of its own, as FUSE's are. The
 /// kernel knows, and asks nobody.

@@ -1,9 +1,9 @@
 //! What this process knows beside the descriptors' words: intercepted files, mounts, connections.
 
 use crate::descriptors::{self, Kind};
-use crate::intercept::{self, Intercepted};
 use crate::libc_next;
 use crate::settings::{self, Mode};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -11,12 +11,55 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tidegate_client::Client;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tidegate_client::collective::Hints;
+use tidegate_client::{Client, Context, OpenFile};
 
 /// A file by its device and inode.
 pub(crate) type Identity = (u64, u64);
+
+/// A file whose data calls go to the forwarders.
+pub(crate) struct Intercepted {
+    pub(crate) open: OpenFile,
+    pub(crate) context: Context,
+    pub(crate) identity: Identity,
+    pub(crate) allows: Allows,
+    /// Whether anything was written here.
+    pub(crate) wrote: AtomicBool,
+    /// Collective operations that an MPI program has told of.
+    pub(crate) hints: Mutex<Hints>,
+    /// Whether there are any: requests of other programs take no lock.
+    pub(crate) is_hinted: AtomicBool,
+}
+
+impl Intercepted {
+    /// What a request of this range is told as.
+    pub(crate) fn context_of(&self, offset: u64, len: usize) -> Cow<'_, Context> {
+        let found = self.is_hinted.load(Ordering::Relaxed);
+        let found = found.then(|| lock(&self.hints).find(offset, len as u64));
+        match found.flatten() {
+            None => Cow::Borrowed(&self.context),
+            Some(collective) => Cow::Owned(Context {
+                collective: Some(collective),
+                ..self.context.clone()
+            }),
+        }
+    }
+}
+
+/// What can be done through a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Allows {
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+    /// Writes go to the end of the file.
+    pub(crate) appends: bool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// See the head of the file.
 pub(crate) struct State {
@@ -208,7 +251,7 @@ pub(crate) fn own(fd: i32) -> i32 {
 pub(crate) fn leave() {
     settings::set(Mode::Off);
     inside((), |state| {
-        let connections = std::mem::take(&mut *intercept::lock(&state.connections));
+        let connections = std::mem::take(&mut *lock(&state.connections));
         for client in connections.into_values().flatten() {
             client.shutdown();
         }

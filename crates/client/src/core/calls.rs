@@ -2,16 +2,17 @@
 
 use super::check::{check, fit};
 use super::errno::{EIO, EMSGSIZE, EPROTO, ETIMEDOUT};
-use super::fsync::FsyncPart;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
 use super::types::{Call, CallId, Operation, Output, Served};
+use super::unstable::Dirt;
 use super::{Core, Wake};
 use crate::collective::Collective;
 use crate::core::{Answer, Data, Errno};
 use crate::wire::{Extent, Extents, Handle, Hints, Lens, Op, Outcome, Pipelining};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 /// How the parts of a call become one answer.
 pub(super) enum Kind {
@@ -20,6 +21,13 @@ pub(super) enum Kind {
     Read,
     Write,
     Fsync(Handle, Vec<FsyncPart>),
+}
+
+/// What an fsync asks of one node.
+pub(super) struct FsyncPart {
+    pub(super) dirt: Dirt,
+    /// Forwarders that did not answer in this round.
+    pub(super) tried: BTreeSet<usize>,
 }
 
 /// A call without an answer.

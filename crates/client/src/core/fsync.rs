@@ -4,7 +4,7 @@
 //! has lost what it had in memory, and so, for all that the client can know, has one whose seat
 //! is served by another host now: then the fsync is EIO, once.
 
-use super::calls::Kind;
+use super::calls::{FsyncPart, Kind};
 use super::errno::EIO;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::split::Part;
@@ -18,13 +18,6 @@ use std::collections::BTreeSet;
 
 /// Pause after a round in which no forwarder of the node could be reached.
 const PAUSE: u64 = 100 * MS;
-
-/// What an fsync asks of one node.
-pub(super) struct FsyncPart {
-    dirt: Dirt,
-    /// Forwarders that did not answer in this round.
-    tried: BTreeSet<usize>,
-}
 
 enum Step {
     Ask(usize),
