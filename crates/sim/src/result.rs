@@ -1,14 +1,18 @@
 //! What the runs of a scenario came to: metrics of each point, and whether the claims hold.
 
 mod claims;
+mod given;
 mod measure;
 mod number;
+mod point;
 mod requests;
 mod timeline;
 
 pub use crate::metrics::Metric;
 pub use claims::Verdict;
-pub use measure::{Given, GivenApplication, PointResult, measure};
+pub use given::{Given, GivenApplication};
+pub use measure::measure;
+pub use point::PointResult;
 pub use timeline::{ApplicationTimeline, Timeline};
 
 use crate::scenario::Scenario;

@@ -30,8 +30,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("sim/faults", &["cluster", "keeper", "plan", "seats"]),
-    ("sim/result", &["measure", "requests", "timeline"]),
-    ("sim/world", &["outcome", "totals"]),
     ("wire", &["layout", "message"]),
 ];
 

@@ -1,129 +1,18 @@
 //! Measures one run: operations, applications, forwarders.
 
 use super::requests;
-use super::{Metric, Timeline, number};
+use super::{Given, GivenApplication, Metric, PointResult, Timeline};
 use crate::metrics::{Progress, Quantiles, Ratios, Run, operations, sys_efficiency};
 use crate::scenario::Operations;
-use crate::world::{self, Setup};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::world;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use tidegate_sched::AppId;
-
-/// The metrics of one run or, as means, of several; not a number where something was not measured.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PointResult(Vec<f64>, Option<Arc<Timeline>>);
-
-impl PointResult {
-    /// The value of a metric.
-    pub fn get(&self, metric: Metric) -> f64 {
-        place(metric).map_or(f64::NAN, |at| self.0[at])
-    }
-
-    /// What happened when, in the first of the runs.
-    pub fn timeline(&self) -> Option<&Timeline> {
-        self.1.as_deref()
-    }
-
-    pub(super) fn set(&mut self, metric: Metric, value: f64) {
-        if let Some(at) = place(metric) {
-            self.0[at] = value;
-        }
-    }
-
-    /// The mean of several runs; what one of them did not measure has none.
-    pub(super) fn mean(runs: &[PointResult]) -> PointResult {
-        let mean = |at: usize| {
-            let mean = runs.iter().map(|run| run.0[at]).sum::<f64>() / runs.len() as f64;
-            // The bits of what is not a number differ between machines.
-            if mean.is_nan() { f64::NAN } else { mean }
-        };
-        let timeline = runs.first().and_then(|run| run.1.clone());
-        PointResult((0..Metric::ALL.len()).map(mean).collect(), timeline)
-    }
-}
-
-fn place(metric: Metric) -> Option<usize> {
-    Metric::ALL.iter().position(|it| *it == metric)
-}
-
-#[derive(Serialize, Deserialize)]
-struct Value(#[serde(with = "number")] f64);
-
-impl Serialize for PointResult {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let values = Metric::ALL.iter().zip(&self.0);
-        to.collect_map(values.map(|(metric, value)| (metric, Value(*value))))
-    }
-}
-
-impl<'de> Deserialize<'de> for PointResult {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<PointResult, D::Error> {
-        let values: BTreeMap<String, Value> = Deserialize::deserialize(from)?;
-        let value = |metric: &Metric| values.get(&metric.name()).map_or(f64::NAN, |it| it.0);
-        Ok(PointResult(Metric::ALL.iter().map(value).collect(), None))
-    }
-}
 
 const MS: f64 = 1e6;
 
-/// What a run was given.
-#[derive(Clone, Debug, Default)]
-pub struct Given {
-    /// The applications, in the run's order.
-    pub applications: Vec<GivenApplication>,
-    /// What counts as an operation.
-    pub operations: Operations,
-    /// Measure requests; the run records them.
-    pub requests: bool,
-    /// Find the lower bound of completion; the run records requests.
-    pub bound: bool,
-}
-
-/// An application that a run was given.
-#[derive(Clone, Debug)]
-pub struct GivenApplication {
-    /// The hash of its name.
-    pub id: AppId,
-    /// Its name.
-    pub name: String,
-    /// Its processes.
-    pub processes: u32,
-    /// When its first process starts, ns after the run.
-    pub starts_ns: u64,
-    /// How long it takes by itself, ns, if that is known.
-    pub alone_ns: Option<u64>,
-    /// Whether it counts.
-    pub measured: bool,
-}
-
-impl Given {
-    /// What a setup gives.
-    pub fn of(setup: &Setup) -> Given {
-        let application = |it: &world::Application| GivenApplication {
-            id: AppId::from_name(&it.name),
-            name: it.name.clone(),
-            processes: it.processes.len() as u32,
-            starts_ns: it
-                .processes
-                .iter()
-                .map(|one| one.starts_ns)
-                .min()
-                .unwrap_or(0),
-            alone_ns: None,
-            measured: !it.background,
-        };
-        Given {
-            applications: setup.applications.iter().map(application).collect(),
-            ..Given::default()
-        }
-    }
-}
-
 /// Measures a run.
 pub fn measure(outcome: &world::Outcome, given: &Given) -> PointResult {
-    let timeline = Timeline::of(outcome, given).map(Arc::new);
-    let mut result = PointResult(vec![f64::NAN; Metric::ALL.len()], timeline);
+    let mut result = PointResult::new(Timeline::of(outcome, given));
     of_operations(&mut result, outcome, given);
     of_applications(&mut result, outcome, given);
     of_forwarders(&mut result, outcome);

@@ -3,6 +3,7 @@
 use super::follow::{Depth, Follow, Follows, Timeline};
 use super::host::Work;
 use super::node::Answered;
+use super::operation::Operation;
 use super::process::App;
 use super::totals::Totals;
 use super::{SetupError, World};
@@ -11,22 +12,6 @@ use std::collections::BTreeMap;
 use tidegate_forward::Served;
 use tidegate_sched::{AppId, FileId, Time};
 use tidegate_trace::{Record, Shuffle};
-
-/// An access, or an operation of a whole application, that has ended. Times are ns after the start
-/// of the programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
-    /// Number of the application.
-    pub app: u32,
-    /// Number of the process over all applications; the first one's for an operation of many.
-    pub process: u32,
-    /// When it was asked for.
-    pub issued_ns: u64,
-    /// When its answer was there.
-    pub completed_ns: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
 
 /// Most requests that a scenario's run writes down ([`super::Setup::record`]): 2 GiB of them.
 pub const RECORDS_MAX: usize = 1 << 24;

@@ -1,6 +1,6 @@
 //! What a run's accesses add up to, in memory that does not grow with their number.
 
-use super::outcome::Operation;
+use super::operation::Operation;
 use crate::metrics::Quantiles;
 
 /// The accesses of a run, added up in the order of their ends.
