@@ -5,6 +5,7 @@
 //! `TIDEGATE_SEED=17 cargo test -p tidegate-sim --test faults` replays one seed.
 
 mod client;
+mod clock;
 mod cluster;
 mod keeper;
 mod network;

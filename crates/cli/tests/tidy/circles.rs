@@ -29,7 +29,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "stamps",
         ],
     ),
-    ("sim/faults", &["cluster", "keeper", "plan", "seats"]),
     ("wire", &["layout", "message"]),
 ];
 

@@ -3,11 +3,13 @@
 //! dropped, and what the node still has under way is refused: that is the fence.
 
 use super::plan::{Cluster, Mutant};
-use super::seats::Life;
 use std::collections::BTreeMap;
 use tidegate_forward::lease::LeaseRecord;
 use tidegate_forward::model::{BackEnd, Copies, Disk, Mount, TableFile, Way};
 use tidegate_wire::Handle;
+
+/// A life of a forwarder's process: index and number of the life.
+pub type Life = (usize, u32);
 
 /// A generation's file: the lease's record, and the reply table behind it.
 #[derive(Clone)]

@@ -2,9 +2,9 @@
 //! as the server does it (`crates/server/src/seats/leased.rs`), with the same rules
 //! ([`tidegate_forward::lease`]).
 
-use super::cluster::{LeaseFile, Shared};
+use super::clock::Clock;
+use super::cluster::{LeaseFile, Life, Shared};
 use super::plan::Mutant;
-use super::seats::Life;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,35 +16,6 @@ use tidegate_sched::Time;
 const MS: u64 = 1_000_000;
 /// Between two looks at what may be due.
 pub const LOOK_NS: u64 = 10 * MS;
-
-/// A clock that does not run as the true one does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
-    /// Its thousandths of a second in a true one.
-    pub per_mille: u64,
-    /// What it showed at the beginning, ns.
-    pub offset_ns: u64,
-}
-
-impl Clock {
-    /// The true one.
-    pub const TRUE: Clock = Clock {
-        per_mille: 1000,
-        offset_ns: 0,
-    };
-
-    /// What it shows.
-    pub fn shows(self, true_ns: u64) -> Time {
-        let ns = u128::from(true_ns) * u128::from(self.per_mille) / 1000;
-        Time(ns as u64 + self.offset_ns)
-    }
-
-    /// The first moment at which it shows at least that.
-    pub fn when(self, time: Time) -> u64 {
-        let ns = u128::from(time.0.saturating_sub(self.offset_ns)) * 1000;
-        ns.div_ceil(u128::from(self.per_mille)) as u64
-    }
-}
 
 struct Held {
     generation: u64,

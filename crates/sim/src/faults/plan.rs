@@ -1,6 +1,6 @@
 //! What a seed decides: the size of the world and its faults.
 
-use super::keeper::Clock;
+use super::clock::Clock;
 use super::network::NetworkOptions;
 use crate::rng::Rng;
 use tidegate_forward::model::BackEnd;

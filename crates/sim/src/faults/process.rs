@@ -1,9 +1,11 @@
 //! A forwarder's process in the simulated world: the product's `Forwarder`, a host that carries its
 //! jobs out on the model file system, and what a kill does to them.
 
-use super::keeper::{Clock, Keeper, Step};
+use super::clock::Clock;
+use super::cluster::Life;
+use super::keeper::{Keeper, Step};
 use super::network::LinkId;
-use super::seats::{Holding, Life};
+use super::seats::Holding;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,10 +1,7 @@
 //! The seats' locks and tables, as the files in `.tidegate` keep them for real processes.
 
-use super::cluster::Shared;
+use super::cluster::{Life, Shared};
 use tidegate_forward::model::{ModelTable, Switch};
-
-/// A life of a forwarder's process: index and number of the life.
-pub type Life = (usize, u32);
 
 /// How seats are held.
 pub enum Holding {

@@ -1,13 +1,13 @@
 //! The world of the fault test: events in virtual time between clients, network and processes.
 
 use super::client::{self, Client, WALL_NS};
-use super::cluster::Shared;
+use super::cluster::{Life, Shared};
 use super::keeper::{LOOK_NS, Step};
 use super::network::{End, LinkId, Network};
 use super::plan::{Fault, Plan};
 use super::process::{self, Frame, Process};
 use super::script::Script;
-use super::seats::{Holding, Life, Seats};
+use super::seats::{Holding, Seats};
 use super::verdict;
 use crate::events::Events;
 use crate::rng::Rng;

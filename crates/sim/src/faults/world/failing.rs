@@ -1,10 +1,10 @@
 //! What goes wrong in the world, and what follows from it.
 
 use super::{Event, MS, World};
+use crate::faults::cluster::Life;
 use crate::faults::plan::Fault;
 use crate::faults::process::Process;
 use crate::faults::script::Script;
-use crate::faults::seats::Life;
 use std::collections::VecDeque;
 use tidegate_wire::Handle;
 
