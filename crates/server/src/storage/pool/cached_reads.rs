@@ -1,5 +1,5 @@
-//! Small reads of what the page cache has: done at once by the reactor, without a thread, whose
-//! waking and sleeping would take longer than they do.
+//! Small reads of what the page cache has: the thread of the forwarder's loop does them at once.
+//! Waking a thread of the pool and its sleeping again would take longer than they do.
 
 use super::Shared;
 use crate::storage::PosixFiles;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use tidegate_forward::{Job, JobResult};
 use tidegate_sched::Direction;
 
-/// Longer reads would keep the reactor from others for too long.
+/// Longer reads would keep the loop from others for too long.
 const BYTES_MAX: u32 = 64 << 10;
 
 /// What is needed for it.
