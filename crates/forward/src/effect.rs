@@ -381,10 +381,9 @@ fn change(
             mode,
             offset,
             len,
-        } => {
-            files.fallocate(*handle, *mode, *offset, *len)?;
-            Ok(Outcome::Done)
-        }
+        } => files
+            .fallocate(*handle, *mode, *offset, *len)
+            .map(|()| Outcome::Done),
         Op::CopyRange {
             source,
             source_offset,
@@ -396,13 +395,8 @@ fn change(
             Ok(Outcome::Written { len })
         }
         // A write's bytes move in `Job::Io`; the rest changes nothing and has no reply slot.
-        session_ops!()
-        | path_ops!()
-        | look_ops!()
-        | open_ops!()
-        | lock_ops!()
-        | data_ops!()
-        | Op::Fsync { .. } => Err(Errno::EINVAL.into()),
+        session_ops!() | path_ops!() | look_ops!() | open_ops!() => Err(Errno::EINVAL.into()),
+        lock_ops!() | data_ops!() | Op::Fsync { .. } => Err(Errno::EINVAL.into()),
     }
 }
 

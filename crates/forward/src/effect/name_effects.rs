@@ -76,7 +76,23 @@ pub(super) fn make(
         wall_ns: files.wall_ns(),
         target: target.map_or((0, 0), |target| (target.len() as u32, hash(target))),
     }))?;
-    let made = match op {
+    match call(files, caller, op, (parent, name)) {
+        // Somebody beside Tidegate was faster.
+        Err(Access::Errno(Errno::EEXIST)) if !exclusive => {
+            existing(files.lookup(caller, parent, name)?, exclusive)
+        }
+        made => Ok(Outcome::Attr(made?)),
+    }
+}
+
+/// Makes a name on the back end.
+fn call(
+    files: &mut dyn Files,
+    caller: Option<&Caller>,
+    op: &Op,
+    (parent, name): (Handle, &[u8]),
+) -> Result<Attr, Access> {
+    match op {
         Op::Create { mode, .. } => files.create(caller, parent, name, *mode),
         Op::Mkdir { mode, .. } => files.mkdir(caller, parent, name, *mode),
         Op::Mknod { mode, rdev, .. } => files.mknod(caller, parent, name, *mode, *rdev),
@@ -93,13 +109,6 @@ pub(super) fn make(
         | open_ops!()
         | lock_ops!()
         | data_ops!() => unreachable!("it makes no name"),
-    };
-    match made {
-        // Somebody beside Tidegate was faster.
-        Err(Access::Errno(Errno::EEXIST)) if !exclusive => {
-            existing(files.lookup(caller, parent, name)?, exclusive)
-        }
-        made => Ok(Outcome::Attr(made?)),
     }
 }
 
