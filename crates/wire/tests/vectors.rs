@@ -187,6 +187,7 @@ fn requests() -> Vec<(&'static str, Request)> {
     vec![
         ("hello", request(Op::Hello(hello()))),
         ("ping", request(Op::Ping)),
+        ("policy", request(Op::Policy)),
         (
             "create",
             Request {
