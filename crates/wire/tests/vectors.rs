@@ -187,7 +187,6 @@ fn requests() -> Vec<(&'static str, Request)> {
     vec![
         ("hello", request(Op::Hello(hello()))),
         ("ping", request(Op::Ping)),
-        ("policy", request(Op::Policy)),
         (
             "create",
             Request {

@@ -92,10 +92,6 @@ impl Forwarder {
                 let text = self.status(self.is_trusted(key));
                 self.answer(key, Ok(Outcome::Text(text)));
             }
-            Op::Policy => {
-                let policy = self.scheduler.policy().as_bytes().into();
-                self.answer(key, Ok(Outcome::Text(policy)));
-            }
             Op::SetPolicy { .. } => self.set_policy(key),
             Op::SetShares { .. } => self.set_shares(key),
             Op::Drain { undo } => {

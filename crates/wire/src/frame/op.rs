@@ -100,7 +100,6 @@ arguments! {
     Bye {}
     Ping {}
     Status {}
-    Policy {}
     SetPolicy { keep: keep, text: blob(POLICY_MAX, "a policy's text") }
     SetShares { keep: keep, after: u64, at: u64, text: blob(POLICY_MAX, "the rules' text") }
     Application {

@@ -15,8 +15,6 @@ pub enum Op {
     Ping,
     /// State of the forwarder as JSON ([`Outcome::Text`](super::Outcome::Text)).
     Status,
-    /// The name of the policy that orders requests now ([`Outcome::Text`]).
-    Policy,
     /// Changes the policy at run time: TOML text as under `[scheduler]` in the configuration.
     SetPolicy {
         /// The table's text.

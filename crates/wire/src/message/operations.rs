@@ -199,7 +199,6 @@ operations! {
         ShareMemory      9  Done     Any    reads   [] [];
         RegisterMemory  10  Done     Any    reads   [] [];
         Drain           11  Done     Any    reads   [] [];
-        Policy          12  Text     Any    reads   [] [];
     }
     /// Operations that make a file known to a forwarder.
     Path(path_ops) {

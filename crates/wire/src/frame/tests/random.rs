@@ -372,12 +372,11 @@ impl Random {
     }
 
     fn session_op(&mut self) -> Op {
-        match self.below(12) {
+        match self.below(11) {
             0 => Op::Hello(self.hello()),
             1 => Op::Bye,
             2 => Op::Ping,
             3 => Op::Status,
-            11 => Op::Policy,
             10 => Op::Drain { undo: self.yes() },
             4 => {
                 let (keep, text) = self.kept();
