@@ -29,9 +29,9 @@ extern crate alloc;
 extern crate std;
 
 mod ages;
-mod borders;
 mod cost;
 mod depth;
+mod endpoint_index;
 mod epochs;
 mod estimate;
 mod fair;

@@ -3,7 +3,7 @@
 //! A shared block of the policies. The policy picks a request as it would without merging; this
 //! block then finds, among those of the same group, file and direction, the ones that begin
 //! where it ends or end where it begins, and so on, up to the length of a batch; of several at one
-//! border the oldest. The extents of a batch never overlap, and stay apart: the back end gets a
+//! endpoint the oldest. The extents of a batch never overlap, and stay apart: the back end gets a
 //! list, nothing is copied together.
 //!
 //! Where files are striped over forwarders, what touches is counted without the stripes of the
@@ -11,7 +11,7 @@
 //! forwarder. One that stands in for another has stripes that seem to lie at the same place; a
 //! batch of such is no worse than another.
 
-use crate::borders::{Borders, Side};
+use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::options::Options;
 use crate::requests::{Entry, Requests, Slot};
 use crate::types::{Direction, Request};
@@ -25,7 +25,7 @@ pub(crate) struct Merge {
     requests_max: usize,
     stripes: Stripes,
     /// By stream: where the requests begin and end, as `stripes` counts.
-    borders: Borders,
+    endpoints: EndpointIndex,
     /// The batch being built: the ranges of the file that it is within, in the order in which they
     /// came; where the last of them begins and ends as `stripes` counts; and the requests' bytes.
     ranges: Vec<(u64, u64)>,
@@ -70,7 +70,7 @@ impl Merge {
             bytes_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max as usize,
             stripes: Stripes::new(options),
-            borders: Borders::new(),
+            endpoints: EndpointIndex::new(),
             ranges: Vec::new(),
             last: (0, 0),
             bytes: 0,
@@ -85,10 +85,10 @@ impl Merge {
         if self.on && can_merge(&requests[slot].request) {
             let stream = stream_of(&requests[slot]);
             let (start, end) = self.stripes.place(&requests[slot].request);
-            let borders = &mut self.borders;
-            borders.touch(stream, end);
-            borders.insert(stream, start, Side::Begins, slot);
-            borders.insert(stream, end, Side::Ends, slot);
+            let endpoints = &mut self.endpoints;
+            endpoints.touch(stream, end);
+            endpoints.insert(stream, start, Edge::Start, slot);
+            endpoints.insert(stream, end, Edge::End, slot);
         }
     }
 
@@ -101,9 +101,9 @@ impl Merge {
 
     fn remove(&mut self, stream: u64, requests: &Requests, slot: Slot) {
         let (start, end) = self.stripes.place(&requests[slot].request);
-        let borders = &mut self.borders;
-        borders.remove(stream, start, Side::Begins, slot);
-        borders.remove(stream, end, Side::Ends, slot);
+        let endpoints = &mut self.endpoints;
+        endpoints.remove(stream, start, Edge::Start, slot);
+        endpoints.remove(stream, end, Edge::End, slot);
     }
 
     /// A batch of one request for policies that merge only when told to. False when they were;
@@ -151,9 +151,9 @@ impl Merge {
         let stream = stream_of(&requests[slot]);
         self.last = self.stripes.place(request);
         // Both ends at once.
-        self.borders.touch(stream, self.last.1);
+        self.endpoints.touch(stream, self.last.1);
         self.remove(stream, requests, slot);
-        for side in [Side::Begins, Side::Ends] {
+        for side in [Edge::Start, Edge::End] {
             while let Some(next) = self.beside(requests, stream, side, into) {
                 let request = &requests[next].request;
                 let (offset, end) = (request.offset, request.end());
@@ -177,21 +177,21 @@ impl Merge {
     }
 
     /// A request that begins where the last range ends, or ends where it begins.
-    fn beside(&self, requests: &Requests, stream: u64, side: Side, into: &[Slot]) -> Option<Slot> {
+    fn beside(&self, requests: &Requests, stream: u64, side: Edge, into: &[Slot]) -> Option<Slot> {
         let byte = match side {
-            Side::Begins => self.last.1,
-            Side::Ends => self.last.0,
+            Edge::Start => self.last.1,
+            Edge::End => self.last.0,
         };
         let mut oldest: Option<Slot> = None;
-        self.borders.find(stream, byte, side, |slot| {
+        self.endpoints.find(stream, byte, side, |slot| {
             let found = &requests[slot];
             let request = &found.request;
             let (start, end) = self.stripes.place(request);
-            let border = match side {
-                Side::Begins => start,
-                Side::Ends => end,
+            let endpoint = match side {
+                Edge::Start => start,
+                Edge::End => end,
             };
-            if (stream_of(found), border) == (stream, byte)
+            if (stream_of(found), endpoint) == (stream, byte)
                 && oldest.is_none_or(|oldest| found.arrival < requests[oldest].arrival)
                 && self.fits(request, into)
             {

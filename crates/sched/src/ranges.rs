@@ -2,10 +2,10 @@
 //! policy, so that their cost can be measured.
 //!
 //! In the I/O forwarding layer of Ohta et al. (2010) one structure does both: a list that is
-//! scanned, or a tree. Here the order of overlapping requests (`overlap.rs`) and the borders by
-//! which requests join (`borders.rs`) are two, because most policies need the first alone.
+//! scanned, or a tree. Here the order of overlapping requests (`overlap.rs`) and the endpoints by
+//! which requests join (`endpoints.rs`) are two, because most policies need the first alone.
 
-use crate::borders::{Borders, Side};
+use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::index::NONE;
 use crate::overlap::Overlap;
 use crate::requests::{Requests, Slot, Stage};
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 pub struct Ranges {
     requests: Requests,
     overlap: Overlap,
-    borders: Borders,
+    endpoints: EndpointIndex,
     freed: Vec<Slot>,
 }
 
@@ -43,7 +43,7 @@ impl Ranges {
         Ranges {
             requests: Requests::new(),
             overlap: Overlap::new(),
-            borders: Borders::new(),
+            endpoints: EndpointIndex::new(),
             freed: Vec::new(),
         }
     }
@@ -57,14 +57,14 @@ impl Ranges {
         }
         let (stream, offset, end) = (stream_of(request), request.offset, request.end());
         // Both lines of the table at once.
-        self.borders.touch(stream, end);
+        self.endpoints.touch(stream, end);
         let found = Found {
             waits: !free,
-            before: self.oldest(stream, offset, Side::Ends),
-            after: self.oldest(stream, end, Side::Begins),
+            before: self.oldest(stream, offset, Edge::End),
+            after: self.oldest(stream, end, Edge::Start),
         };
-        self.borders.insert(stream, offset, Side::Begins, slot);
-        self.borders.insert(stream, end, Side::Ends, slot);
+        self.endpoints.insert(stream, offset, Edge::Start, slot);
+        self.endpoints.insert(stream, end, Edge::End, slot);
         found
     }
 
@@ -77,10 +77,10 @@ impl Ranges {
         }
         let request = self.requests[slot].request;
         let stream = stream_of(&request);
-        self.borders.touch(stream, request.end());
-        let borders = [(request.offset, Side::Begins), (request.end(), Side::Ends)];
-        for (byte, side) in borders {
-            self.borders.remove(stream, byte, side, slot);
+        self.endpoints.touch(stream, request.end());
+        let endpoints = [(request.offset, Edge::Start), (request.end(), Edge::End)];
+        for (byte, side) in endpoints {
+            self.endpoints.remove(stream, byte, side, slot);
         }
         self.overlap.gone(&mut self.requests, slot, &mut self.freed);
         self.requests.release(slot);
@@ -91,15 +91,15 @@ impl Ranges {
         true
     }
 
-    fn oldest(&self, stream: u64, byte: u64, side: Side) -> Option<RequestId> {
+    fn oldest(&self, stream: u64, byte: u64, side: Edge) -> Option<RequestId> {
         let mut oldest: Option<Slot> = None;
-        self.borders.find(stream, byte, side, |slot| {
+        self.endpoints.find(stream, byte, side, |slot| {
             let found = &self.requests[slot];
-            let border = match side {
-                Side::Begins => found.request.offset,
-                Side::Ends => found.request.end(),
+            let endpoint = match side {
+                Edge::Start => found.request.offset,
+                Edge::End => found.request.end(),
             };
-            if (stream_of(&found.request), border) == (stream, byte)
+            if (stream_of(&found.request), endpoint) == (stream, byte)
                 && oldest.is_none_or(|oldest| found.arrival < self.requests[oldest].arrival)
             {
                 oldest = Some(slot);

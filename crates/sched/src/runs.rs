@@ -12,13 +12,13 @@
 //! end. Which queue is next the policy chooses, by [`Order`].
 //!
 //! A long queue is mostly far away in memory. Eligible runs lie in a `Sweep`, which looks at what
-//! comes next only; what touches a request is found by its borders; and what will be next after
+//! comes next only; what touches a request is found by its endpoints; and what will be next after
 //! the next one is fetched while others run.
 
 mod stages;
 
-use crate::borders::{Borders, Side};
 use crate::cost::CostModel;
+use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::heap::Heap;
 use crate::index::Index;
 use crate::options::Options;
@@ -144,7 +144,7 @@ pub(crate) struct Runs {
     /// Queues that have moved.
     moved: Vec<u32>,
     /// Where the runs that others may join begin and end, by queue.
-    borders: Borders,
+    endpoints: EndpointIndex,
     /// Waiting ones by step; parked ones by time.
     due: Sorted<(u64, u32), ()>,
     parked: Sorted<(u64, u32), ()>,
@@ -178,7 +178,7 @@ impl Runs {
             by_file: [Index::new(), Index::new()],
             bags: Bags::new(),
             moved: Vec::new(),
-            borders: Borders::new(),
+            endpoints: EndpointIndex::new(),
             due: Sorted::new(),
             parked: Sorted::new(),
             turns: Heap::new(),
@@ -233,8 +233,9 @@ impl Runs {
                 old.end = request.end();
                 requests.push_back(&mut old.requests, slot);
                 let stream = u64::from(queue);
-                self.borders.remove(stream, request.offset, Side::Ends, run);
-                self.borders.insert(stream, request.end(), Side::Ends, run);
+                self.endpoints
+                    .remove(stream, request.offset, Edge::End, run);
+                self.endpoints.insert(stream, request.end(), Edge::End, run);
                 run
             }
             (None, Some(run)) => {
@@ -361,7 +362,7 @@ impl Runs {
     fn neighbours(&self, queue: u32, request: &Request) -> (Option<u32>, Option<u32>) {
         let (start, end, stream) = (request.offset, request.end(), u64::from(queue));
         // Both at once.
-        self.borders.touch(stream, end);
+        self.endpoints.touch(stream, end);
         let (mut left, mut right) = (None, None);
         let is_better = |run: u32, than: Option<u32>| {
             let touches =
@@ -373,12 +374,12 @@ impl Runs {
                 })
         };
         // Of several it joins the oldest.
-        self.borders.find(stream, start, Side::Ends, |run| {
+        self.endpoints.find(stream, start, Edge::End, |run| {
             if is_better(run, left) {
                 left = Some(run);
             }
         });
-        self.borders.find(stream, end, Side::Begins, |run| {
+        self.endpoints.find(stream, end, Edge::Start, |run| {
             if is_better(run, right) {
                 right = Some(run);
             }

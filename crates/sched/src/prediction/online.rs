@@ -11,7 +11,7 @@
 //! sure, else the sizes do.
 
 use super::expected::Expected;
-use crate::borders::{Borders, Side};
+use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::index::Index;
 use crate::index::NONE;
 use crate::requests::{Entry, Slot};
@@ -76,10 +76,10 @@ struct Chain {
 }
 
 impl Chain {
-    fn at(&self, side: Side) -> u64 {
+    fn at(&self, side: Edge) -> u64 {
         match side {
-            Side::Begins => self.start,
-            Side::Ends => self.end,
+            Edge::Start => self.start,
+            Edge::End => self.end,
         }
     }
 }
@@ -93,7 +93,7 @@ pub(super) struct Online {
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
     /// Where live chains begin and end, by stream. No two begin at one byte.
-    borders: Borders,
+    endpoints: EndpointIndex,
     /// By slot: its chain.
     chain_of: Vec<u32>,
 }
@@ -118,7 +118,7 @@ impl Online {
             oldest: 0,
             chains: Vec::new(),
             chains_free: Vec::new(),
-            borders: Borders::new(),
+            endpoints: EndpointIndex::new(),
             chain_of: Vec::new(),
         }
     }
@@ -134,31 +134,31 @@ impl Online {
         }
         let stream = self.stream_for(request.file.0, request.direction);
         let (start, end, now) = (request.offset, request.end(), entry.ready);
-        self.borders.touch(u64::from(stream), end);
-        if self.beside(stream, start, Side::Begins).is_some() {
+        self.endpoints.touch(u64::from(stream), end);
+        if self.beside(stream, start, Edge::Start).is_some() {
             // The same again: nothing is joined to it.
             return;
         }
-        let left = self.beside(stream, start, Side::Ends);
-        let right = self.beside(stream, end, Side::Begins);
+        let left = self.beside(stream, start, Edge::End);
+        let right = self.beside(stream, end, Edge::Start);
         let chain = match (left, right) {
             (Some(chain), right) => {
                 self.grows(chain, now);
-                self.unborder(chain, Side::Ends);
+                self.unborder(chain, Edge::End);
                 self.chains[chain as usize].end = end;
                 if let Some(other) = right {
-                    self.unborder(other, Side::Begins);
-                    self.unborder(other, Side::Ends);
+                    self.unborder(other, Edge::Start);
+                    self.unborder(other, Edge::End);
                     self.absorb(chain, other);
                 }
-                self.border(chain, Side::Ends);
+                self.endpoint(chain, Edge::End);
                 chain
             }
             (None, Some(chain)) => {
                 self.grows(chain, now);
-                self.unborder(chain, Side::Begins);
+                self.unborder(chain, Edge::Start);
                 self.chains[chain as usize].start = start;
-                self.border(chain, Side::Begins);
+                self.endpoint(chain, Edge::Start);
                 chain
             }
             (None, None) => {
@@ -166,8 +166,8 @@ impl Online {
                     return;
                 }
                 let chain = self.make(stream, start, end, now);
-                self.border(chain, Side::Begins);
-                self.border(chain, Side::Ends);
+                self.endpoint(chain, Edge::Start);
+                self.endpoint(chain, Edge::End);
                 chain
             }
         };
@@ -178,28 +178,29 @@ impl Online {
     }
 
     /// The chain that begins or ends there; of several the last one.
-    fn beside(&self, stream: u32, byte: u64, side: Side) -> Option<u32> {
+    fn beside(&self, stream: u32, byte: u64, side: Edge) -> Option<u32> {
         let mut found = None;
-        self.borders.find(u64::from(stream), byte, side, |number| {
-            let chain = &self.chains[number as usize];
-            let is_later = |than: u32| self.chains[than as usize].start < chain.start;
-            if (chain.stream, chain.at(side)) == (stream, byte) && found.is_none_or(is_later) {
-                found = Some(number);
-            }
-        });
+        self.endpoints
+            .find(u64::from(stream), byte, side, |number| {
+                let chain = &self.chains[number as usize];
+                let is_later = |than: u32| self.chains[than as usize].start < chain.start;
+                if (chain.stream, chain.at(side)) == (stream, byte) && found.is_none_or(is_later) {
+                    found = Some(number);
+                }
+            });
         found
     }
 
-    fn border(&mut self, number: u32, side: Side) {
+    fn endpoint(&mut self, number: u32, side: Edge) {
         let chain = &self.chains[number as usize];
         let stream = u64::from(chain.stream);
-        self.borders.insert(stream, chain.at(side), side, number);
+        self.endpoints.insert(stream, chain.at(side), side, number);
     }
 
-    fn unborder(&mut self, number: u32, side: Side) {
+    fn unborder(&mut self, number: u32, side: Edge) {
         let chain = &self.chains[number as usize];
         let stream = u64::from(chain.stream);
-        self.borders.remove(stream, chain.at(side), side, number);
+        self.endpoints.remove(stream, chain.at(side), side, number);
     }
 
     /// A request finished, or was cancelled.
@@ -307,8 +308,8 @@ impl Online {
     /// All of a chain have finished: nothing could have joined it any more.
     fn ends(&mut self, chain: u32) {
         let ended = self.chains[chain as usize];
-        self.unborder(chain, Side::Begins);
-        self.unborder(chain, Side::Ends);
+        self.unborder(chain, Edge::Start);
+        self.unborder(chain, Edge::End);
         self.chains_free.push(chain);
         let stream = &mut self.streams[ended.stream as usize];
         let len = ended.end - ended.start;

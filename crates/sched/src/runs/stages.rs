@@ -1,7 +1,7 @@
 //! Where runs stand: which are eligible, which wait for a step or a time, and which queue is next.
 
 use super::{Growth, Order, Queue, Runs, STEPS_MAX, Stage, place, run_of, slot_of, start_of};
-use crate::borders::Side;
+use crate::endpoint_index::Edge;
 use crate::index::NONE;
 use crate::requests::Requests;
 use crate::sweep::{Place, Sweep};
@@ -82,8 +82,9 @@ impl Runs {
         let queue = run.queue;
         if !run.closed {
             let stream = u64::from(queue);
-            self.borders.insert(stream, run.start, Side::Begins, number);
-            self.borders.insert(stream, run.end, Side::Ends, number);
+            self.endpoints
+                .insert(stream, run.start, Edge::Start, number);
+            self.endpoints.insert(stream, run.end, Edge::End, number);
         }
         match run.stage {
             Stage::Eligible => {
@@ -142,8 +143,9 @@ impl Runs {
         let run = &self.runs[number as usize];
         if !run.closed {
             let stream = u64::from(run.queue);
-            self.borders.remove(stream, run.start, Side::Begins, number);
-            self.borders.remove(stream, run.end, Side::Ends, number);
+            self.endpoints
+                .remove(stream, run.start, Edge::Start, number);
+            self.endpoints.remove(stream, run.end, Edge::End, number);
         }
     }
 
@@ -153,11 +155,11 @@ impl Runs {
         if let Some(second) = second {
             core::hint::black_box(self.runs[run_of(second) as usize].oldest);
             requests.touch(slot_of(second));
-            self.borders.touch(u64::from(queue), start_of(second));
+            self.endpoints.touch(u64::from(queue), start_of(second));
         }
         if let Some(next) = next {
             let end = self.runs[run_of(next) as usize].end;
-            self.borders.touch(u64::from(queue), end);
+            self.endpoints.touch(u64::from(queue), end);
             requests.touch_id(slot_of(next));
         }
         self.set_next(queue, next);

@@ -1,6 +1,6 @@
-//! Who begins or ends at a byte: a table of borders, for blocks that join what touches.
+//! Who begins or ends at a byte: a table of endpoints, for blocks that join what touches.
 //!
-//! A border is a stream (a file and direction, as the owner numbers them), a byte, and whether
+//! A endpoint is a stream (a file and direction, as the owner numbers them), a byte, and whether
 //! something begins or ends there. Many may share one. The table knows 32 bits of each, so who asks
 //! looks at what it finds; in return a look-up touches one line of the cache, and nothing else
 //! where there is nothing. It is never iterated in an order that could matter.
@@ -8,17 +8,17 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Borders in a line.
+/// EndpointIndex in a line.
 const WIDTH: usize = 7;
 
-/// Borders for each line at which the table grows.
+/// EndpointIndex for each line at which the table grows.
 const FULL: usize = 4;
 
-/// Which border.
+/// Which endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Begins,
-    Ends,
+pub(crate) enum Edge {
+    Start,
+    End,
 }
 
 /// One line of the cache.
@@ -26,50 +26,50 @@ pub(crate) enum Side {
 #[derive(Clone, Copy)]
 struct Line {
     hashes: [u32; WIDTH],
-    /// What the owner calls it, twice, and the side.
+    /// What the owner calls it, twice, and the edge.
     values: [u32; WIDTH],
     len: u32,
-    /// Borders that belong here or before, and lie behind this line because it was full.
-    passed: u32,
+    /// EndpointIndex that belong here or before, and lie behind this line because it was full.
+    overflowed: u32,
 }
 
 const EMPTY: Line = Line {
     hashes: [0; WIDTH],
     values: [0; WIDTH],
     len: 0,
-    passed: 0,
+    overflowed: 0,
 };
 
-/// Numbers below 2^31, by border.
-pub(crate) struct Borders {
+/// Numbers below 2^31, by endpoint.
+pub(crate) struct EndpointIndex {
     /// A power of two.
     lines: Vec<Line>,
     len: usize,
 }
 
-impl Borders {
-    /// No borders.
-    pub(crate) fn new() -> Borders {
-        Borders {
+impl EndpointIndex {
+    /// No endpoints.
+    pub(crate) fn new() -> EndpointIndex {
+        EndpointIndex {
             lines: vec![EMPTY; 2],
             len: 0,
         }
     }
 
-    /// Adds a border of what the owner calls `number`.
+    /// Adds a endpoint of what the owner calls `number`.
     #[inline]
-    pub(crate) fn insert(&mut self, stream: u64, byte: u64, side: Side, number: u32) {
+    pub(crate) fn insert(&mut self, stream: u64, byte: u64, edge: Edge, number: u32) {
         if self.len >= FULL * self.lines.len() {
             self.grow();
         }
         self.len += 1;
-        self.put(hash(stream, byte), value(side, number));
+        self.put(hash(stream, byte), value(edge, number));
     }
 
     /// Removes one that is there.
     #[inline]
-    pub(crate) fn remove(&mut self, stream: u64, byte: u64, side: Side, number: u32) {
-        let (hash, value) = (hash(stream, byte), value(side, number));
+    pub(crate) fn remove(&mut self, stream: u64, byte: u64, edge: Edge, number: u32) {
+        let (hash, value) = (hash(stream, byte), value(edge, number));
         let mut at = self.line_of(hash);
         loop {
             let line = &mut self.lines[at];
@@ -81,32 +81,35 @@ impl Borders {
                 self.len -= 1;
                 return;
             }
-            assert!(line.passed > 0, "a border is removed that is not there");
-            line.passed -= 1;
+            assert!(
+                line.overflowed > 0,
+                "a endpoint is removed that is not there"
+            );
+            line.overflowed -= 1;
             at = self.after(at);
         }
     }
 
-    /// Calls `found` with each number that may have this border.
+    /// Calls `found` with each number that may have this endpoint.
     #[inline]
-    pub(crate) fn find(&self, stream: u64, byte: u64, side: Side, mut found: impl FnMut(u32)) {
+    pub(crate) fn find(&self, stream: u64, byte: u64, edge: Edge, mut found: impl FnMut(u32)) {
         let hash = hash(stream, byte);
         let mut at = self.line_of(hash);
         loop {
             let line = &self.lines[at];
             for i in 0..line.len() {
-                if line.hashes[i] == hash && line.values[i] & 1 == value(side, 0) {
+                if line.hashes[i] == hash && line.values[i] & 1 == value(edge, 0) {
                     found(line.values[i] >> 1);
                 }
             }
-            if line.passed == 0 {
+            if line.overflowed == 0 {
                 return;
             }
             at = self.after(at);
         }
     }
 
-    /// Says that a border will soon be looked for.
+    /// Says that a endpoint will soon be looked for.
     #[inline]
     pub(crate) fn touch(&self, stream: u64, byte: u64) {
         core::hint::black_box(self.lines[self.line_of(hash(stream, byte))].len);
@@ -123,7 +126,7 @@ impl Borders {
                 line.len += 1;
                 return;
             }
-            line.passed += 1;
+            line.overflowed += 1;
             at = self.after(at);
         }
     }
@@ -162,8 +165,8 @@ impl Line {
 }
 
 #[inline]
-fn value(side: Side, number: u32) -> u32 {
-    number << 1 | side as u32
+fn value(edge: Edge, number: u32) -> u32 {
+    number << 1 | edge as u32
 }
 
 /// The upper half of a product depends on all bits of both.
@@ -181,31 +184,31 @@ mod tests {
 
     #[test]
     fn agrees_with_a_list() {
-        let mut borders = Borders::new();
+        let mut endpoints = EndpointIndex::new();
         let mut list: Vec<(u64, u64, u32, u32)> = Vec::new();
         let mut random = Random::new(1);
         for round in 0..60_000 {
             let (stream, byte) = (random.below(3), random.below(20) << 12);
-            let side = random.pick(&[Side::Begins, Side::Ends]);
-            // Grows and shrinks; some borders are shared by many.
+            let edge = random.pick(&[Edge::Start, Edge::End]);
+            // Grows and shrinks; some endpoints are shared by many.
             let grows = round / 5000 % 2 == 0;
             if random.chance(if grows { 70 } else { 30 }) {
                 let number = random.below(1 << 31) as u32;
-                borders.insert(stream, byte, side, number);
-                list.push((stream, byte, side as u32, number));
+                endpoints.insert(stream, byte, edge, number);
+                list.push((stream, byte, edge as u32, number));
             } else if !list.is_empty() {
                 let at = random.below(list.len() as u64) as usize;
-                let (stream, byte, side, number) = list.swap_remove(at);
-                let side = [Side::Begins, Side::Ends][side as usize];
-                borders.remove(stream, byte, side, number);
+                let (stream, byte, edge, number) = list.swap_remove(at);
+                let edge = [Edge::Start, Edge::End][edge as usize];
+                endpoints.remove(stream, byte, edge, number);
             }
             if round % 64 > 0 {
                 continue;
             }
             let mut found = Vec::new();
-            borders.find(stream, byte, side, |number| found.push(number));
+            endpoints.find(stream, byte, edge, |number| found.push(number));
             let of_it =
-                |one: &&(u64, u64, u32, u32)| (one.0, one.1, one.2) == (stream, byte, side as u32);
+                |one: &&(u64, u64, u32, u32)| (one.0, one.1, one.2) == (stream, byte, edge as u32);
             let mut expected: Vec<u32> = list.iter().filter(of_it).map(|one| one.3).collect();
             found.sort_unstable();
             expected.sort_unstable();
@@ -216,12 +219,12 @@ mod tests {
     #[test]
     fn lines_stay_short_however_borders_lie() {
         for step in [1, 512, 4096, 65_536, 1 << 20, 1 << 32] {
-            let mut borders = Borders::new();
+            let mut endpoints = EndpointIndex::new();
             for i in 0..50_000 {
-                borders.insert(i % 8, i / 8 * step, Side::Begins, i as u32);
+                endpoints.insert(i % 8, i / 8 * step, Edge::Start, i as u32);
             }
-            let passed = borders.lines.iter().map(|line| line.passed).max();
-            assert!(passed < Some(40), "{passed:?} at steps of {step}");
+            let overflowed = endpoints.lines.iter().map(|line| line.overflowed).max();
+            assert!(overflowed < Some(40), "{overflowed:?} at steps of {step}");
         }
     }
 }
