@@ -29,8 +29,10 @@ extern crate alloc;
 extern crate std;
 
 mod ages;
+mod c_scan;
 mod cost;
 mod depth;
+mod elevator_queue;
 mod endpoint_index;
 mod epochs;
 mod estimate;
@@ -54,12 +56,10 @@ mod runs;
 mod scheduler;
 mod share;
 mod sorted;
-mod sweep;
 mod tags;
 #[cfg(test)]
 mod test;
 mod types;
-mod upwards;
 
 pub use cost::{AccessCost, CostModel, CostModelError};
 pub use options::Options;

@@ -11,12 +11,13 @@
 //! Inside a queue the next run is the one upwards of the last, and from the lowest again at the
 //! end. Which queue is next the policy chooses, by [`Order`].
 //!
-//! A long queue is mostly far away in memory. Eligible runs lie in a `Sweep`, which looks at what
+//! A long queue is mostly far away in memory. Eligible runs lie in a `CScan`, which looks at what
 //! comes next only; what touches a request is found by its endpoints; and what will be next after
 //! the next one is fetched while others run.
 
 mod stages;
 
+use crate::c_scan::{CScan, Chunks, Place};
 use crate::cost::CostModel;
 use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::heap::Heap;
@@ -24,7 +25,6 @@ use crate::index::Index;
 use crate::options::Options;
 use crate::requests::{List, Requests, Slot};
 use crate::sorted::Sorted;
-use crate::sweep::{Bags, Place, Sweep};
 use crate::types::{Direction, Request, Time};
 use alloc::vec::Vec;
 
@@ -115,7 +115,7 @@ pub(crate) struct Queue {
     rank: u64,
     runs: u32,
     /// The eligible ones.
-    sweep: Sweep,
+    sweep: CScan,
     /// The next run, if one is eligible.
     next: Option<Place>,
     /// Whether the sweep has moved on, so that `next` must be asked for anew before a choice.
@@ -140,7 +140,7 @@ pub(crate) struct Runs {
     queues: Vec<Queue>,
     queues_free: Vec<u32>,
     by_file: [Index; 2],
-    bags: Bags,
+    chunks: Chunks,
     /// Queues that have moved.
     moved: Vec<u32>,
     /// Where the runs that others may join begin and end, by queue.
@@ -176,7 +176,7 @@ impl Runs {
             queues: Vec::new(),
             queues_free: Vec::new(),
             by_file: [Index::new(), Index::new()],
-            bags: Bags::new(),
+            chunks: Chunks::new(),
             moved: Vec::new(),
             endpoints: EndpointIndex::new(),
             due: Sorted::new(),

@@ -12,6 +12,7 @@
 //! different times. Here they go by their place, sweeping upwards through files and offsets and
 //! then from the lowest again; places are the same everywhere, and neighbours cost no seek.
 
+use crate::elevator_queue::ElevatorQueue;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
 use crate::merge::Merge;
 use crate::options::Options;
@@ -19,7 +20,6 @@ use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{Requests, Slot};
 use crate::sorted::Sorted;
 use crate::types::Time;
-use crate::upwards::Upwards;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -51,7 +51,7 @@ struct Window {
 /// The requests of one application in one window.
 struct Turn {
     key: Key,
-    queue: Upwards,
+    queue: ElevatorQueue,
 }
 
 impl Window {
@@ -85,7 +85,7 @@ impl Window {
                 number
             }
             None => {
-                let queue = Upwards::new();
+                let queue = ElevatorQueue::new();
                 self.turns.push(Turn { key, queue });
                 self.turns.len() as u32 - 1
             }

@@ -1,10 +1,10 @@
 //! Where runs stand: which are eligible, which wait for a step or a time, and which queue is next.
 
 use super::{Growth, Order, Queue, Runs, STEPS_MAX, Stage, place, run_of, slot_of, start_of};
+use crate::c_scan::{CScan, Place};
 use crate::endpoint_index::Edge;
 use crate::index::NONE;
 use crate::requests::Requests;
-use crate::sweep::{Place, Sweep};
 use crate::types::{Direction, Request, Time};
 
 impl Runs {
@@ -89,7 +89,7 @@ impl Runs {
         match run.stage {
             Stage::Eligible => {
                 let entry = &mut self.queues[queue as usize];
-                entry.sweep.insert(&mut self.bags, at);
+                entry.sweep.insert(&mut self.chunks, at);
                 let is_next = |next| entry.sweep.is_before(at, next);
                 if !entry.moved && entry.next.is_none_or(is_next) {
                     self.set_next(queue, Some(at));
@@ -107,7 +107,7 @@ impl Runs {
             Stage::Eligible => {
                 let (at, queue) = (self.place_of(requests, number), run.queue);
                 let entry = &mut self.queues[queue as usize];
-                entry.sweep.remove(&mut self.bags, at);
+                entry.sweep.remove(&mut self.chunks, at);
                 if entry.next == Some(at) {
                     self.find_next(requests, queue);
                 }
@@ -132,7 +132,7 @@ impl Runs {
         let entry = &mut self.queues[queue as usize];
         // A run that is made at the same place is ahead.
         let at = place(start_of(at), run_of(at), 0);
-        entry.sweep.jump(&mut self.bags, at);
+        entry.sweep.jump(&mut self.chunks, at);
         if !entry.moved {
             entry.moved = true;
             self.moved.push(queue);
@@ -151,7 +151,7 @@ impl Runs {
 
     pub(super) fn find_next(&mut self, requests: &Requests, queue: u32) {
         let entry = &mut self.queues[queue as usize];
-        let (next, second) = entry.sweep.next(&mut self.bags);
+        let (next, second) = entry.sweep.next(&mut self.chunks);
         if let Some(second) = second {
             core::hint::black_box(self.runs[run_of(second) as usize].oldest);
             requests.touch(slot_of(second));
@@ -190,7 +190,7 @@ impl Runs {
                 direction: Direction::Read,
                 rank: 0,
                 runs: 0,
-                sweep: Sweep::new(),
+                sweep: CScan::new(),
                 next: None,
                 moved: false,
             });

@@ -1,10 +1,10 @@
 //! Operations on this forwarder, in the base order, each with its parts: the requests with one
 //! shuffle, the longest shuffle first.
 
+use crate::elevator_queue::ElevatorQueue;
 use crate::requests::{Requests, Slot};
 use crate::sorted::Sorted;
 use crate::types::Request;
-use crate::upwards::Upwards;
 use alloc::vec::Vec;
 use core::cell::Cell;
 
@@ -55,7 +55,7 @@ pub(super) struct Part {
     pub(super) rank: u16,
     /// Work that waits.
     pub(super) work_ns: u64,
-    queue: Upwards,
+    queue: ElevatorQueue,
 }
 
 /// All that wait.
@@ -230,7 +230,7 @@ impl Operations {
                     shuffle_max_ns: 0,
                     rank: u16::MAX,
                     work_ns: 0,
-                    queue: Upwards::new(),
+                    queue: ElevatorQueue::new(),
                 });
                 self.parts.len() as u32 - 1
             }

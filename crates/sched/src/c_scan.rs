@@ -1,9 +1,9 @@
 //! A set in order of which one after the other is taken upwards, and from the lowest again at the
 //! end.
 //!
-//! Only what comes next is kept sorted. The rest lies in bags, each a range of the order and in no
-//! order itself, that are sorted when the sweep reaches them. So what is added to a long set is
-//! written to the end of a bag and looks at nothing else, and what is taken was sorted with its
+//! Only what comes next is kept sorted. The rest lies in chunks, each a range of the order and in
+//! no order itself, that are sorted when the sweep reaches them. So what is added to a long set is
+//! written to the end of a chunk and looks at nothing else, and what is taken was sorted with its
 //! neighbours at once.
 
 use alloc::vec::Vec;
@@ -11,47 +11,47 @@ use alloc::vec::Vec;
 /// What is swept: the least first.
 pub(crate) type Place = u128;
 
-/// Places of a bag.
-const BAG: usize = 128;
+/// Places of a chunk.
+const CHUNK: usize = 128;
 
-/// Sorted ones are kept up to so many, the others go into a bag.
-const NEAR_MAX: usize = 2 * BAG;
+/// Sorted ones are kept up to so many, the others go into a chunk.
+const NEAR_MAX: usize = 2 * CHUNK;
 
-/// The bags of several sweeps.
-pub(crate) struct Bags {
-    places: Vec<[Place; BAG]>,
+/// The chunks of several sweeps.
+pub(crate) struct Chunks {
+    places: Vec<[Place; CHUNK]>,
     free: Vec<u32>,
 }
 
-/// A bag of a sweep.
+/// A chunk of a sweep.
 #[derive(Clone, Copy)]
-struct Bag {
+struct Chunk {
     number: u32,
     len: u32,
 }
 
 /// See the head of the file. No two places are equal.
-pub(crate) struct Sweep {
+pub(crate) struct CScan {
     /// The last one that was taken.
     at: Place,
-    /// Those up to the next bag in the order of the sweep, the last is next. Empty unless `open`.
+    /// Those up to the next chunk in the order of the sweep, the last is next. Empty unless `open`.
     near: Vec<Place>,
-    /// Lower bounds of the bags, ascending. The first bag takes what is below as well.
+    /// Lower bounds of the chunks, ascending. The first chunk takes what is below as well.
     lows: Vec<Place>,
-    bags: Vec<Bag>,
-    /// When open: the bag that follows `near`. What lies below `at` is in bags before it.
+    chunks: Vec<Chunk>,
+    /// When open: the chunk that follows `near`. What lies below `at` is in chunks before it.
     ahead: usize,
-    /// Whether `near` reaches over the end: no bag lies above `at`, and `near` has what is below
-    /// all bags.
+    /// Whether `near` reaches over the end: no chunk lies above `at`, and `near` has what is below
+    /// all chunks.
     wrapped: bool,
-    /// Otherwise everything is in bags.
+    /// Otherwise everything is in chunks.
     open: bool,
 }
 
-impl Bags {
+impl Chunks {
     /// None yet; they are made as they are needed and kept.
-    pub(crate) fn new() -> Bags {
-        Bags {
+    pub(crate) fn new() -> Chunks {
+        Chunks {
             places: Vec::new(),
             free: Vec::new(),
         }
@@ -59,20 +59,20 @@ impl Bags {
 
     fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.places.push([0; BAG]);
+            self.places.push([0; CHUNK]);
             self.places.len() as u32 - 1
         })
     }
 }
 
-impl Sweep {
+impl CScan {
     /// An empty set.
-    pub(crate) fn new() -> Sweep {
-        Sweep {
+    pub(crate) fn new() -> CScan {
+        CScan {
             at: 0,
             near: Vec::new(),
             lows: Vec::new(),
-            bags: Vec::new(),
+            chunks: Vec::new(),
             ahead: 0,
             wrapped: true,
             open: true,
@@ -81,15 +81,15 @@ impl Sweep {
 
     /// Begins at the lowest again. The set must be empty.
     pub(crate) fn restart(&mut self) {
-        assert!(self.near.is_empty() && self.bags.is_empty());
+        assert!(self.near.is_empty() && self.chunks.is_empty());
         (self.at, self.ahead, self.wrapped, self.open) = (0, 0, true, true);
     }
 
     /// What comes next, and after it, if that is known already.
     #[inline]
-    pub(crate) fn next(&mut self, bags: &mut Bags) -> (Option<Place>, Option<Place>) {
+    pub(crate) fn next(&mut self, chunks: &mut Chunks) -> (Option<Place>, Option<Place>) {
         if self.near.is_empty() {
-            self.open(bags);
+            self.open(chunks);
         }
         let second = self.near.len().checked_sub(2);
         (self.near.last().copied(), second.map(|i| self.near[i]))
@@ -102,20 +102,20 @@ impl Sweep {
     }
 
     /// Adds a place.
-    pub(crate) fn insert(&mut self, bags: &mut Bags, place: Place) {
+    pub(crate) fn insert(&mut self, chunks: &mut Chunks, place: Place) {
         if !self.is_near(place) {
-            self.insert_far(bags, place);
+            self.insert_far(chunks, place);
             return;
         }
         let rank = self.rank(place);
         self.near.insert(rank, place);
         if self.near.len() > NEAR_MAX {
-            self.spill(bags);
+            self.spill(chunks);
         }
     }
 
     /// Removes a place that is there. The sweep stays where it is.
-    pub(crate) fn remove(&mut self, bags: &mut Bags, place: Place) {
+    pub(crate) fn remove(&mut self, chunks: &mut Chunks, place: Place) {
         if self.is_near(place) {
             let rank = self.rank(place);
             assert!(self.near.get(rank) == Some(&place), "no such place");
@@ -123,14 +123,14 @@ impl Sweep {
             return;
         }
         let after = self.lows.partition_point(|low| *low <= place);
-        let index = after.checked_sub(1).expect("a place is in a bag");
-        let Bag { number, len } = &mut self.bags[index];
-        let places = &mut bags.places[*number as usize][..*len as usize];
+        let index = after.checked_sub(1).expect("a place is in a chunk");
+        let Chunk { number, len } = &mut self.chunks[index];
+        let places = &mut chunks.places[*number as usize][..*len as usize];
         let found = places.iter().position(|one| *one == place);
         places.swap(found.expect("no such place"), *len as usize - 1);
         *len -= 1;
         if *len == 0 {
-            self.drop_bag(bags, index);
+            self.drop_bag(chunks, index);
         }
     }
 
@@ -139,21 +139,21 @@ impl Sweep {
     pub(crate) fn take_next(&mut self) {
         let place = self.near.pop().expect("it was asked for");
         if self.wrapped && place < self.at {
-            (self.wrapped, self.ahead) = (self.bags.is_empty(), 0);
+            (self.wrapped, self.ahead) = (self.chunks.is_empty(), 0);
         }
         self.at = place;
     }
 
     /// The sweep goes on from somewhere else. Nothing is sorted before `next` asks.
-    pub(crate) fn jump(&mut self, bags: &mut Bags, at: Place) {
+    pub(crate) fn jump(&mut self, chunks: &mut Chunks, at: Place) {
         let mut near = core::mem::take(&mut self.near);
         (self.at, self.open) = (at, false);
         for place in near.drain(..) {
-            self.insert_far(bags, place);
+            self.insert_far(chunks, place);
         }
         self.near = near;
-        if self.bags.is_empty() {
-            self.open(bags);
+        if self.chunks.is_empty() {
+            self.open(chunks);
         }
     }
 
@@ -174,94 +174,94 @@ impl Sweep {
         }
     }
 
-    fn insert_far(&mut self, bags: &mut Bags, place: Place) {
+    fn insert_far(&mut self, chunks: &mut Chunks, place: Place) {
         let after = self.lows.partition_point(|low| *low <= place);
-        // Bags from `ahead` on have nothing that lies below `at`.
+        // Chunks from `ahead` on have nothing that lies below `at`.
         let is_first = self.open && !self.wrapped && self.ahead == 0;
-        if after == 0 && (is_first || self.bags.is_empty()) {
-            self.add_bag(bags, 0, &[place]);
+        if after == 0 && (is_first || self.chunks.is_empty()) {
+            self.add_bag(chunks, 0, &[place]);
             self.ahead += usize::from(self.open);
             return;
         }
         let mut index = after.saturating_sub(1);
         self.lows[index] = self.lows[index].min(place);
-        let Bag { number, len } = self.bags[index];
-        if len as usize == BAG {
-            let mut half = [0; BAG / 2];
-            let places = &mut bags.places[number as usize];
-            places.select_nth_unstable(BAG / 2);
-            half.copy_from_slice(&places[BAG / 2..]);
-            self.bags[index].len = BAG as u32 / 2;
-            self.add_bag(bags, index + 1, &half);
+        let Chunk { number, len } = self.chunks[index];
+        if len as usize == CHUNK {
+            let mut half = [0; CHUNK / 2];
+            let places = &mut chunks.places[number as usize];
+            places.select_nth_unstable(CHUNK / 2);
+            half.copy_from_slice(&places[CHUNK / 2..]);
+            self.chunks[index].len = CHUNK as u32 / 2;
+            self.add_bag(chunks, index + 1, &half);
             self.ahead += usize::from(self.open && index < self.ahead);
             index += usize::from(place >= self.lows[index + 1]);
         }
-        let Bag { number, len } = &mut self.bags[index];
-        bags.places[*number as usize][*len as usize] = place;
+        let Chunk { number, len } = &mut self.chunks[index];
+        chunks.places[*number as usize][*len as usize] = place;
         *len += 1;
     }
 
-    /// Puts those of `near` that come last into a bag.
-    fn spill(&mut self, bags: &mut Bags) {
+    /// Puts those of `near` that come last into a chunk.
+    fn spill(&mut self, chunks: &mut Chunks) {
         let wrapped = self.near.partition_point(|one| *one < self.at);
         let (index, count) = match self.wrapped {
-            true if wrapped > 0 => (0, wrapped.min(BAG)),
-            // Nothing is over the end: what spills is the first bag above `at`.
-            true => (self.bags.len(), BAG),
-            false => (self.ahead, BAG),
+            true if wrapped > 0 => (0, wrapped.min(CHUNK)),
+            // Nothing is over the end: what spills is the first chunk above `at`.
+            true => (self.chunks.len(), CHUNK),
+            false => (self.ahead, CHUNK),
         };
         if wrapped == 0 {
             (self.wrapped, self.ahead) = (false, index);
         }
         let near = core::mem::take(&mut self.near);
-        self.add_bag(bags, index, &near[..count]);
+        self.add_bag(chunks, index, &near[..count]);
         self.near = near;
         self.near.drain(..count);
     }
 
-    /// Adds a bag of places, of which the least is its lower bound.
-    fn add_bag(&mut self, bags: &mut Bags, index: usize, places: &[Place]) {
-        let number = bags.take();
-        bags.places[number as usize][..places.len()].copy_from_slice(places);
-        let low = places.iter().min().expect("a bag is not empty");
+    /// Adds a chunk of places, of which the least is its lower bound.
+    fn add_bag(&mut self, chunks: &mut Chunks, index: usize, places: &[Place]) {
+        let number = chunks.take();
+        chunks.places[number as usize][..places.len()].copy_from_slice(places);
+        let low = places.iter().min().expect("a chunk is not empty");
         self.lows.insert(index, *low);
         let len = places.len() as u32;
-        self.bags.insert(index, Bag { number, len });
+        self.chunks.insert(index, Chunk { number, len });
     }
 
-    fn drop_bag(&mut self, bags: &mut Bags, index: usize) {
-        bags.free.push(self.bags[index].number);
+    fn drop_bag(&mut self, chunks: &mut Chunks, index: usize) {
+        chunks.free.push(self.chunks[index].number);
         self.lows.remove(index);
-        self.bags.remove(index);
+        self.chunks.remove(index);
         self.ahead -= usize::from(self.open && index < self.ahead);
-        if self.bags.is_empty() && self.open {
+        if self.chunks.is_empty() && self.open {
             (self.wrapped, self.ahead) = (true, 0);
         }
     }
 
-    /// Sorts the next bag, if there is one.
+    /// Sorts the next chunk, if there is one.
     #[cold]
-    fn open(&mut self, bags: &mut Bags) {
+    fn open(&mut self, chunks: &mut Chunks) {
         if !self.open {
             (self.open, self.wrapped) = (true, false);
             self.ahead = self.lows.partition_point(|low| *low <= self.at);
             if let Some(index) = self.ahead.checked_sub(1) {
-                self.open_bag(bags, index, self.at);
+                self.open_bag(chunks, index, self.at);
             }
         }
-        if self.bags.is_empty() {
+        if self.chunks.is_empty() {
             (self.wrapped, self.ahead) = (true, 0);
         } else if self.near.is_empty() {
-            self.wrapped |= self.ahead == self.bags.len();
+            self.wrapped |= self.ahead == self.chunks.len();
             let next = if self.wrapped { 0 } else { self.ahead };
-            self.open_bag(bags, next, 0);
+            self.open_bag(chunks, next, 0);
         }
     }
 
-    /// Moves the places of a bag that are not below `from` to `near`, which is empty.
-    fn open_bag(&mut self, bags: &mut Bags, index: usize, from: Place) {
-        let Bag { number, len } = &mut self.bags[index];
-        let places = &mut bags.places[*number as usize];
+    /// Moves the places of a chunk that are not below `from` to `near`, which is empty.
+    fn open_bag(&mut self, chunks: &mut Chunks, index: usize, from: Place) {
+        let Chunk { number, len } = &mut self.chunks[index];
+        let places = &mut chunks.places[*number as usize];
         let mut kept = 0;
         for i in 0..*len as usize {
             let place = places[i];
@@ -276,7 +276,7 @@ impl Sweep {
         *len = kept as u32;
         self.near.sort_unstable_by(|one, other| other.cmp(one));
         if kept == 0 {
-            self.drop_bag(bags, index);
+            self.drop_bag(chunks, index);
         }
     }
 }
@@ -294,10 +294,10 @@ mod tests {
 
     #[test]
     fn agrees_with_a_tree() {
-        let mut bags = Bags::new();
+        let mut chunks = Chunks::new();
         for seed in 0..40 {
             let mut random = Random::new(seed);
-            let (mut sweep, mut tree, mut at) = (Sweep::new(), BTreeSet::new(), 0);
+            let (mut sweep, mut tree, mut at) = (CScan::new(), BTreeSet::new(), 0);
             let most = random.pick(&[3, 40, 300, 3000]);
             let range = random.pick(&[100, 10_000, 1 << 40]);
             let (mut jumps, mut grows) = (0, true);
@@ -311,36 +311,36 @@ mod tests {
                 if choice < if grows { 60 } else { 35 } {
                     let place = Place::from(random.below(range)) << 64;
                     if tree.insert(place) {
-                        sweep.insert(&mut bags, place);
+                        sweep.insert(&mut chunks, place);
                     }
                 } else if choice < 95 {
                     let next = next_of(&tree, at);
-                    assert_eq!(sweep.next(&mut bags).0, next, "seed {seed}");
+                    assert_eq!(sweep.next(&mut chunks).0, next, "seed {seed}");
                     if let Some(next) = next {
                         sweep.take_next();
                         tree.remove(&next);
                         at = next;
                     }
                 } else if let Some(place) = next_of(&tree, Place::from(random.below(range)) << 64) {
-                    sweep.remove(&mut bags, place);
+                    sweep.remove(&mut chunks, place);
                     tree.remove(&place);
                     jumps += 1;
                     if random.chance(30) {
-                        sweep.jump(&mut bags, place);
+                        sweep.jump(&mut chunks, place);
                         at = place;
                     }
                 }
             }
             assert!(jumps > 0);
             while let Some(next) = next_of(&tree, at) {
-                assert_eq!(sweep.next(&mut bags).0, Some(next), "seed {seed}");
+                assert_eq!(sweep.next(&mut chunks).0, Some(next), "seed {seed}");
                 sweep.take_next();
                 tree.remove(&next);
                 at = next;
             }
-            assert_eq!(sweep.next(&mut bags), (None, None));
+            assert_eq!(sweep.next(&mut chunks), (None, None));
             sweep.restart();
-            assert_eq!(bags.free.len(), bags.places.len());
+            assert_eq!(chunks.free.len(), chunks.places.len());
         }
     }
 }

@@ -18,7 +18,7 @@ const REFILL: usize = 64;
 type Place = (u64, u64, Slot);
 
 /// Requests that are taken one after the other.
-pub(crate) struct Upwards {
+pub(crate) struct ElevatorQueue {
     /// The last one is next: upwards from where the sweep is, then from the lowest again.
     sweep: Vec<Place>,
     /// Where the sweep is: the place of the last one that was picked.
@@ -27,10 +27,10 @@ pub(crate) struct Upwards {
     rest: List,
 }
 
-impl Upwards {
+impl ElevatorQueue {
     /// Nothing, with room for a few.
-    pub(crate) fn new() -> Upwards {
-        Upwards {
+    pub(crate) fn new() -> ElevatorQueue {
+        ElevatorQueue {
             sweep: Vec::with_capacity(REFILL),
             at: (0, 0, 0),
             rest: List::new(),
