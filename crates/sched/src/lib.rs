@@ -28,7 +28,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod ages;
+mod aging;
 mod c_scan;
 mod cost;
 mod depth;

@@ -9,7 +9,7 @@
 //! that by use; `quantum = "adaptive"` does so here. With `prediction` a run may wait for more of
 //! it; see `prediction`.
 
-use crate::ages::{AGE_MS_MAX, Ages};
+use crate::aging::{AGE_MS_MAX, Aging};
 use crate::cost::CostModel;
 use crate::options::Options;
 use crate::options_error::OptionsError;
@@ -58,7 +58,7 @@ const QUANTUM_GROWTH_MAX: u64 = 64;
 
 struct Aioli {
     runs: Runs,
-    ages: Ages,
+    aging: Aging,
     predictor: Predictor,
     adaptive: Option<Adaptive>,
 }
@@ -121,7 +121,7 @@ impl Aioli {
         });
         Ok(Aioli {
             runs,
-            ages: Ages::new(options),
+            aging: Aging::new(options),
             predictor: Predictor::new(options)?,
             adaptive,
         })
@@ -158,14 +158,14 @@ impl Aioli {
 impl Policy for Aioli {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         let run = self.runs.arrived(requests, slot);
-        self.ages.arrived(slot);
+        self.aging.arrived(slot);
         if self.predictor.arrived(requests, slot, &self.runs) {
             self.runs.unpark(requests, run);
         }
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
-        let run = match self.ages.overdue(requests, now) {
+        let run = match self.aging.overdue(requests, now) {
             Some(slot) => requests[slot].tag,
             None => match self.choose(requests, now) {
                 Ok(run) => run,
@@ -178,7 +178,7 @@ impl Policy for Aioli {
         self.predictor.leaves(&self.runs, run);
         self.runs.remove(requests, run, into);
         for &slot in into.iter() {
-            self.ages.gone(slot);
+            self.aging.gone(slot);
         }
         self.predictor.dispatched(into.len(), now);
         Pick::Run
@@ -186,7 +186,7 @@ impl Policy for Aioli {
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
-        self.ages.gone(slot);
+        self.aging.gone(slot);
         self.predictor.cancelled(slot);
     }
 
@@ -211,7 +211,7 @@ impl Policy for Aioli {
     }
 
     fn bound(&self) -> Bound {
-        self.ages.bound()
+        self.aging.bound()
     }
 }
 

@@ -6,7 +6,7 @@
 //! it came, and doubles at each further one. See `runs` for what a step is. Touching requests join
 //! as they arrive, unless told otherwise.
 
-use crate::ages::{AGE_MS_MAX, Ages};
+use crate::aging::{AGE_MS_MAX, Aging};
 use crate::cost::CostModel;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
@@ -35,7 +35,7 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
 
 struct Mlf {
     runs: Runs,
-    ages: Ages,
+    aging: Aging,
 }
 
 impl Mlf {
@@ -43,7 +43,7 @@ impl Mlf {
         let quantum_bytes = options.table.integer(&QUANTUM_BYTES);
         Mlf {
             runs: Runs::new(options, Growth::Doubling, Order::Turns, quantum_bytes),
-            ages: Ages::new(options),
+            aging: Aging::new(options),
         }
     }
 }
@@ -51,11 +51,11 @@ impl Mlf {
 impl Policy for Mlf {
     fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.arrived(requests, slot);
-        self.ages.arrived(slot);
+        self.aging.arrived(slot);
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
-        let run = match self.ages.overdue(requests, now) {
+        let run = match self.aging.overdue(requests, now) {
             Some(slot) => requests[slot].tag,
             None => {
                 self.runs.step(requests, now);
@@ -64,14 +64,14 @@ impl Policy for Mlf {
         };
         self.runs.remove(requests, run, into);
         for &slot in into.iter() {
-            self.ages.gone(slot);
+            self.aging.gone(slot);
         }
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
         self.runs.cancelled(requests, slot);
-        self.ages.gone(slot);
+        self.aging.gone(slot);
     }
 
     fn prices(&self) -> bool {
@@ -83,7 +83,7 @@ impl Policy for Mlf {
     }
 
     fn bound(&self) -> Bound {
-        self.ages.bound()
+        self.aging.bound()
     }
 }
 

@@ -4,7 +4,7 @@
 //! keep their order of arrival. A request that has waited `age_ms_max` goes before shorter ones,
 //! without which large ones would starve. Touching requests join only when told to.
 
-use crate::ages::{AGE_MS_MAX, Ages};
+use crate::aging::{AGE_MS_MAX, Aging};
 use crate::cost::CostModel;
 use crate::merge::Merge;
 use crate::options::Options;
@@ -25,7 +25,7 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
 
 struct Sjf {
     cost: CostModel,
-    ages: Ages,
+    aging: Aging,
     merge: Merge,
     /// By slot: what the request was taken to cost when it came.
     costs_ns: Vec<u64>,
@@ -37,7 +37,7 @@ impl Sjf {
     fn new(options: &Options) -> Sjf {
         Sjf {
             cost: options.cost,
-            ages: Ages::new(options),
+            aging: Aging::new(options),
             merge: Merge::new(options),
             costs_ns: Vec::new(),
             queue: Sorted::new(),
@@ -50,7 +50,7 @@ impl Sjf {
 
     fn left(&mut self, requests: &mut Requests, slot: Slot) {
         self.queue.remove(&self.key(requests, slot));
-        self.ages.gone(slot);
+        self.aging.gone(slot);
     }
 }
 
@@ -61,12 +61,12 @@ impl Policy for Sjf {
         }
         self.costs_ns[slot as usize] = self.cost.request_ns(&requests[slot].request);
         self.queue.insert(self.key(requests, slot), slot);
-        self.ages.arrived(slot);
+        self.aging.arrived(slot);
         self.merge.arrived(requests, 0, slot);
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
-        let slot = self.ages.overdue(requests, now).unwrap_or_else(|| {
+        let slot = self.aging.overdue(requests, now).unwrap_or_else(|| {
             let (_, slot) = self.queue.first().expect("pick on an empty policy");
             slot
         });
@@ -97,7 +97,7 @@ impl Policy for Sjf {
     }
 
     fn bound(&self) -> Bound {
-        self.ages.bound()
+        self.aging.bound()
     }
 }
 

@@ -10,7 +10,7 @@
 //! The data server is `queue` of the request, or, with `stripe_bytes`, follows from file and
 //! offset as files are striped round robin. Requests of one server run in order of arrival.
 
-use crate::ages::{AGE_MS_MAX, Ages};
+use crate::aging::{AGE_MS_MAX, Aging};
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
@@ -60,7 +60,7 @@ struct Twins {
     servers: u32,
     start: u64,
     stripe_bytes: u64,
-    ages: Ages,
+    aging: Aging,
     merge: Merge,
     queues: Vec<List>,
     /// The servers that have requests.
@@ -77,7 +77,7 @@ impl Twins {
             servers,
             start: table.integer(&START),
             stripe_bytes: table.integer(&STRIPE_BYTES),
-            ages: Ages::new(options),
+            aging: Aging::new(options),
             merge: Merge::new(options),
             queues: (0..servers).map(|_| List::new()).collect(),
             busy: Sorted::new(),
@@ -106,7 +106,7 @@ impl Twins {
         if queue.is_empty() {
             self.busy.remove(&server);
         }
-        self.ages.gone(slot);
+        self.aging.gone(slot);
     }
 }
 
@@ -118,12 +118,12 @@ impl Policy for Twins {
             self.busy.insert(server, ());
         }
         requests.push_back(queue, slot);
-        self.ages.arrived(slot);
+        self.aging.arrived(slot);
         self.merge.arrived(requests, server, slot);
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
-        let slot = self.ages.overdue(requests, now).unwrap_or_else(|| {
+        let slot = self.aging.overdue(requests, now).unwrap_or_else(|| {
             let turn = self.busy.at_or_after(&self.turn(now));
             let (server, ()) = turn
                 .or_else(|| self.busy.first())
@@ -150,7 +150,7 @@ impl Policy for Twins {
     }
 
     fn bound(&self) -> Bound {
-        self.ages.bound()
+        self.aging.bound()
     }
 }
 

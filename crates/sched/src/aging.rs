@@ -25,7 +25,7 @@ pub(crate) const AGE_MS_MAX: OptionSpec = OptionSpec::integer(
 ///
 /// Who leaves is only marked, in an array that is small beside the requests; marks are cleared
 /// away when they reach the front, or are more than what is left.
-pub(crate) struct Ages {
+pub(crate) struct Aging {
     max_ns: u64,
     /// Slot and number.
     order: VecDeque<(Slot, u32)>,
@@ -35,10 +35,10 @@ pub(crate) struct Ages {
     held: usize,
 }
 
-impl Ages {
+impl Aging {
     /// The limit is the option `age_ms_max`, in milliseconds.
-    pub(crate) fn new(options: &Options) -> Ages {
-        Ages {
+    pub(crate) fn new(options: &Options) -> Aging {
+        Aging {
             max_ns: options.table.integer(&AGE_MS_MAX) * 1_000_000,
             order: VecDeque::new(),
             numbers: Vec::new(),
