@@ -6,8 +6,8 @@
 //! The least start tag runs next. With requests of one flow in their own order only the first
 //! of each needs its tag, so a flow has one, and requests have none.
 
+use crate::flat_btree::FlatBTree;
 use crate::heap::Heap;
-use crate::sorted::Sorted;
 use alloc::vec::Vec;
 
 /// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
@@ -34,11 +34,11 @@ pub(crate) struct Fair {
     flows: Vec<Flow>,
     flows_free: Vec<u32>,
     /// By id: the number of a flow.
-    by_id: Sorted<u64, u32>,
+    by_id: FlatBTree<u64, u32>,
     /// With requests, by start tag.
     active: Heap<u128>,
     /// Without, by finish tag and number; forgotten when the virtual time has passed it.
-    resting: Sorted<(u128, u32), ()>,
+    resting: FlatBTree<(u128, u32), ()>,
     now: u128,
 }
 
@@ -47,9 +47,9 @@ impl Fair {
         Fair {
             flows: Vec::new(),
             flows_free: Vec::new(),
-            by_id: Sorted::new(),
+            by_id: FlatBTree::new(),
             active: Heap::new(),
-            resting: Sorted::new(),
+            resting: FlatBTree::new(),
             now: 0,
         }
     }

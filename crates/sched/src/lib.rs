@@ -37,6 +37,7 @@ mod endpoint_index;
 mod epochs;
 mod estimate;
 mod fair;
+mod flat_btree;
 mod heap;
 mod index;
 #[cfg(test)]
@@ -55,7 +56,6 @@ mod requests;
 mod runs;
 mod scheduler;
 mod share;
-mod sorted;
 mod tags;
 #[cfg(test)]
 mod test;

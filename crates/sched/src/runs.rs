@@ -20,11 +20,11 @@ mod stages;
 use crate::c_scan::{CScan, Chunks, Place};
 use crate::cost::CostModel;
 use crate::endpoint_index::{Edge, EndpointIndex};
+use crate::flat_btree::FlatBTree;
 use crate::heap::Heap;
 use crate::index::Index;
 use crate::options::Options;
 use crate::requests::{List, Requests, Slot};
-use crate::sorted::Sorted;
 use crate::types::{Direction, Request, Time};
 use alloc::vec::Vec;
 
@@ -146,8 +146,8 @@ pub(crate) struct Runs {
     /// Where the runs that others may join begin and end, by queue.
     endpoints: EndpointIndex,
     /// Waiting ones by step; parked ones by time.
-    due: Sorted<(u64, u32), ()>,
-    parked: Sorted<(u64, u32), ()>,
+    due: FlatBTree<(u64, u32), ()>,
+    parked: FlatBTree<(u64, u32), ()>,
     /// Queues with an eligible run, by rank.
     turns: Heap<u64>,
 }
@@ -179,8 +179,8 @@ impl Runs {
             chunks: Chunks::new(),
             moved: Vec::new(),
             endpoints: EndpointIndex::new(),
-            due: Sorted::new(),
-            parked: Sorted::new(),
+            due: FlatBTree::new(),
+            parked: FlatBTree::new(),
             turns: Heap::new(),
         }
     }

@@ -19,8 +19,8 @@ mod change;
 mod node;
 mod told;
 
+use crate::flat_btree::FlatBTree;
 use crate::share::{Service, Shares};
-use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -67,16 +67,16 @@ pub(crate) struct Tags {
     credit_ns: u64,
     nodes: Vec<Node>,
     nodes_free: Vec<u32>,
-    by_app: Sorted<u64, u32>,
+    by_app: FlatBTree<u64, u32>,
     /// By number of a group: its node.
     groups: Vec<u32>,
     /// Of the system; then one for each group.
     levels: Vec<Level>,
     /// By time: who has its minimum until then.
-    later: Sorted<(u64, u32), ()>,
+    later: FlatBTree<(u64, u32), ()>,
     /// Who is owed, by deadline.
-    due: Sorted<(u64, u32), ()>,
-    throttled: Sorted<(u64, u32), ()>,
+    due: FlatBTree<(u64, u32), ()>,
+    throttled: FlatBTree<(u64, u32), ()>,
     /// Who rests, in the order in which it came to it; some do not rest any more.
     resting: VecDeque<(u32, u64)>,
     resting_now: usize,
@@ -103,12 +103,12 @@ impl Tags {
             credit_ns,
             nodes: Vec::new(),
             nodes_free: Vec::new(),
-            by_app: Sorted::new(),
+            by_app: FlatBTree::new(),
             groups: Vec::new(),
             levels: Vec::new(),
-            later: Sorted::new(),
-            due: Sorted::new(),
-            throttled: Sorted::new(),
+            later: FlatBTree::new(),
+            due: FlatBTree::new(),
+            throttled: FlatBTree::new(),
             resting: VecDeque::new(),
             resting_now: 0,
             rests: 0,
@@ -310,7 +310,7 @@ impl Tags {
     /// The system's level, and groups without applications.
     fn lay_out(&mut self) {
         let level = || Level {
-            active: Sorted::new(),
+            active: FlatBTree::new(),
             now: 0,
             latest: 0,
             waiting: 0,

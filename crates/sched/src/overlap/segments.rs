@@ -8,8 +8,8 @@
 //! segments beyond [`PIECES`] under one read are joined.
 
 use super::graph::{Graph, Ref};
+use crate::flat_btree::FlatBTree;
 use crate::index::NONE;
-use crate::sorted::Sorted;
 
 /// Readers that a segment lists before it joins them.
 const READERS: usize = 4;
@@ -37,7 +37,7 @@ const EMPTY: Segment = Segment {
 
 /// The segments of one file, by first byte; each ends where the next begins.
 pub(super) struct Segments {
-    by_start: Sorted<u64, Segment>,
+    by_start: FlatBTree<u64, Segment>,
     /// Nodes that were made for this file, minus those that are done.
     pub(super) nodes: usize,
 }
@@ -45,7 +45,7 @@ pub(super) struct Segments {
 impl Default for Segments {
     fn default() -> Segments {
         Segments {
-            by_start: Sorted::new(),
+            by_start: FlatBTree::new(),
             nodes: 0,
         }
     }

@@ -6,13 +6,13 @@
 //! feedback, see `depth`, up to the scheduler's own depth.
 
 use crate::depth::Feedback;
+use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Requests, Slot};
 use crate::share::{Latency, Shares};
-use crate::sorted::Sorted;
 use crate::types::{Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -50,7 +50,7 @@ struct Edf {
     merge: Merge,
     feedback: Option<Feedback>,
     /// By deadline and arrival.
-    by_deadline: Sorted<(u64, u64, Slot), ()>,
+    by_deadline: FlatBTree<(u64, u64, Slot), ()>,
     /// By slot: its deadline.
     deadlines: Vec<u64>,
 }
@@ -77,7 +77,7 @@ impl Edf {
             default,
             merge: Merge::new(options),
             feedback: feedback(options, default),
-            by_deadline: Sorted::new(),
+            by_deadline: FlatBTree::new(),
             deadlines: Vec::new(),
         }
     }

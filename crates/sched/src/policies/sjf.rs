@@ -6,11 +6,11 @@
 
 use crate::aging::{AGE_MS_MAX, Aging};
 use crate::cost::CostModel;
+use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{Requests, Slot};
-use crate::sorted::Sorted;
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ struct Sjf {
     /// By slot: what the request was taken to cost when it came.
     costs_ns: Vec<u64>,
     /// By cost and arrival, in one number.
-    queue: Sorted<u128, Slot>,
+    queue: FlatBTree<u128, Slot>,
 }
 
 impl Sjf {
@@ -40,7 +40,7 @@ impl Sjf {
             aging: Aging::new(options),
             merge: Merge::new(options),
             costs_ns: Vec::new(),
-            queue: Sorted::new(),
+            queue: FlatBTree::new(),
         }
     }
 

@@ -6,11 +6,11 @@
 //! the arrival, so that a wrong clock moves its owner by no more. Touching requests join unless
 //! told otherwise.
 
+use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{Requests, Slot};
-use crate::sorted::Sorted;
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ struct TimeOrder {
     wall_offset_ns: u64,
     merge: Merge,
     /// By time and arrival, in one number.
-    queue: Sorted<u128, Slot>,
+    queue: FlatBTree<u128, Slot>,
 }
 
 impl TimeOrder {
@@ -41,7 +41,7 @@ impl TimeOrder {
         TimeOrder {
             wall_offset_ns: options.wall_offset_ns,
             merge: Merge::new(options),
-            queue: Sorted::new(),
+            queue: FlatBTree::new(),
         }
     }
 

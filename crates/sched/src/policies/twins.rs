@@ -11,12 +11,12 @@
 //! offset as files are striped round robin. Requests of one server run in order of arrival.
 
 use crate::aging::{AGE_MS_MAX, Aging};
+use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{List, Requests, Slot};
-use crate::sorted::Sorted;
 use crate::types::{Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -64,7 +64,7 @@ struct Twins {
     merge: Merge,
     queues: Vec<List>,
     /// The servers that have requests.
-    busy: Sorted<u32, ()>,
+    busy: FlatBTree<u32, ()>,
 }
 
 impl Twins {
@@ -80,7 +80,7 @@ impl Twins {
             aging: Aging::new(options),
             merge: Merge::new(options),
             queues: (0..servers).map(|_| List::new()).collect(),
-            busy: Sorted::new(),
+            busy: FlatBTree::new(),
         }
     }
 

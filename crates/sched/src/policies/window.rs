@@ -14,11 +14,11 @@
 
 use crate::elevator_queue::ElevatorQueue;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
+use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::requests::{Requests, Slot};
-use crate::sorted::Sorted;
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -40,7 +40,7 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
 struct Window {
     epochs: Epochs,
     merge: Merge,
-    by_key: Sorted<Key, u32>,
+    by_key: FlatBTree<Key, u32>,
     turns: Vec<Turn>,
     turns_free: Vec<u32>,
     /// By the last bits of the application: the turn of its last arrival. The next one is often
@@ -59,7 +59,7 @@ impl Window {
         Window {
             epochs: Epochs::new(options),
             merge: Merge::new(options),
-            by_key: Sorted::new(),
+            by_key: FlatBTree::new(),
             turns: Vec::new(),
             turns_free: Vec::new(),
             recent: [0; RECENT],

@@ -1,8 +1,8 @@
 //! What is kept of each application and group that shares count, and of the levels at which they
 //! stand beside each other.
 
+use crate::flat_btree::FlatBTree;
 use crate::share::Share;
-use crate::sorted::Sorted;
 use crate::types::{AppId, Time};
 
 /// What others gave counts against minimum and maximum for so long at most.
@@ -117,7 +117,7 @@ pub(super) struct Node {
 
 /// The groups and single applications, or the applications of a group.
 pub(super) struct Level {
-    pub(super) active: Sorted<(u128, u32), ()>,
+    pub(super) active: FlatBTree<(u128, u32), ()>,
     /// Virtual time, and the latest finish tag, to which it goes when nothing waits.
     pub(super) now: u128,
     pub(super) latest: u128,

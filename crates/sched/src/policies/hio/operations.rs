@@ -2,8 +2,8 @@
 //! shuffle, the longest shuffle first.
 
 use crate::elevator_queue::ElevatorQueue;
+use crate::flat_btree::FlatBTree;
 use crate::requests::{Requests, Slot};
-use crate::sorted::Sorted;
 use crate::types::Request;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -60,7 +60,7 @@ pub(super) struct Part {
 
 /// All that wait.
 pub(super) struct Operations {
-    by_key: Sorted<Key, u32>,
+    by_key: FlatBTree<Key, u32>,
     all: Vec<Operation>,
     free: Vec<u32>,
     parts: Vec<Part>,
@@ -75,7 +75,7 @@ pub(super) struct Operations {
 impl Operations {
     pub(super) fn new() -> Operations {
         Operations {
-            by_key: Sorted::new(),
+            by_key: FlatBTree::new(),
             all: Vec::new(),
             free: Vec::new(),
             parts: Vec::new(),

@@ -37,7 +37,7 @@ struct Leaf<K, V> {
 type Found<K, V> = Option<(K, V)>;
 
 /// Values by unique keys, in order.
-pub(crate) struct Sorted<K, V> {
+pub(crate) struct FlatBTree<K, V> {
     leaves: Vec<Leaf<K, V>>,
     leaves_free: Vec<u32>,
     inner: Vec<Inner<K>>,
@@ -59,10 +59,10 @@ struct Way {
     at: usize,
 }
 
-impl<K: Ord + Copy + Default, V: Copy + Default> Sorted<K, V> {
+impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
     /// An empty map.
-    pub(crate) fn new() -> Sorted<K, V> {
-        let mut map = Sorted {
+    pub(crate) fn new() -> FlatBTree<K, V> {
+        let mut map = FlatBTree {
             leaves: Vec::new(),
             leaves_free: Vec::new(),
             inner: Vec::new(),
@@ -522,7 +522,7 @@ mod tests {
     fn agrees(seed: u64, steps: u64, mut key: impl FnMut(&mut Random, u64) -> u64, grow: u64) {
         let mut random = Random::new(seed);
         let mut map = BTreeMap::new();
-        let mut sorted: Sorted<u64, u64> = Sorted::new();
+        let mut sorted: FlatBTree<u64, u64> = FlatBTree::new();
         for step in 0..steps {
             let at = key(&mut random, step);
             match random.below(100) {
@@ -577,7 +577,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again() {
-        let mut sorted: Sorted<u64, ()> = Sorted::new();
+        let mut sorted: FlatBTree<u64, ()> = FlatBTree::new();
         for key in 0..100_000 {
             sorted.insert(key, ());
             if key >= 1000 {
