@@ -14,7 +14,7 @@ pub(crate) type Place = u128;
 /// Places of a chunk.
 const CHUNK: usize = 128;
 
-/// FlatBTree ones are kept up to so many, the others go into a chunk.
+/// Sorted ones are kept up to so many, the others go into a chunk.
 const NEAR_MAX: usize = 2 * CHUNK;
 
 /// The chunks of several sweeps.

@@ -102,7 +102,7 @@ pub(crate) trait Policy: Send {
     fn bound(&self) -> Bound;
 
     /// The longest time for which it leaves the device idle beside a request that waits; 0 for
-    /// policies that never answer [`Pick::Hold`].
+    /// policies that never answer [`Pick::Anticipate`].
     fn wait_ns_max(&self) -> u64 {
         0
     }
@@ -113,8 +113,9 @@ pub(crate) trait Policy: Send {
 pub(crate) enum Pick {
     /// Run what was put in `into`.
     Run,
-    /// Leave the device idle until this time, which is later than `now`, or until an input.
-    Hold(Time),
+    /// Leave the device idle until this time, which is later than `now`, or until an input: a
+    /// larger batch is expected, or limits forbid all that waits.
+    Anticipate(Time),
 }
 
 /// What a policy promises to every request, counted from when it is free to run. The suite of

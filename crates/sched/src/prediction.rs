@@ -74,7 +74,7 @@ pub(crate) struct Predictor {
     running: u32,
     counted: Time,
     /// Until when the device was last made to idle for a wait.
-    held_until: Time,
+    anticipates_until: Time,
     /// By run: its length when its wait began, and the one at which it ends, or `NO_GOAL`.
     goals: Vec<(u64, u64)>,
     trust: Trust,
@@ -104,7 +104,7 @@ impl Predictor {
             idle_ns: 0,
             running: 0,
             counted: Time(0),
-            held_until: Time(0),
+            anticipates_until: Time(0),
             goals: Vec::new(),
             trust: Trust::new(),
             hidden: 0,
@@ -181,12 +181,12 @@ impl Predictor {
     }
 
     /// Nothing but parked runs is left: may the device idle until `until`? Nothing if not.
-    pub(crate) fn may_hold(&mut self, now: Time, until: Time) -> Option<Time> {
+    pub(crate) fn may_anticipate(&mut self, now: Time, until: Time) -> Option<Time> {
         self.count(now);
         if self.running == 0 && !self.may_idle(until.since(now)) {
             return None;
         }
-        self.held_until = until;
+        self.anticipates_until = until;
         Some(until)
     }
 
@@ -207,7 +207,7 @@ impl Predictor {
     pub(crate) fn dispatched(&mut self, count: usize, now: Time) {
         if self.kind.is_some() {
             self.count(now);
-            self.held_until = Time(0);
+            self.anticipates_until = Time(0);
             self.running += count as u32;
         }
     }
@@ -245,7 +245,7 @@ impl Predictor {
         // Who was waited for may be cancelled: then the device idles on, but not for a wait.
         let (passed, hidden) = match self.running > 0 {
             true => (now.since(from), 256),
-            false => (now.min(self.held_until).since(from), 0),
+            false => (now.min(self.anticipates_until).since(from), 0),
         };
         match self.running > 0 {
             true => self.busy_ns += passed,
@@ -445,7 +445,10 @@ mod tests {
         predictor.dispatched(1, Time(0));
         predictor.finished(0, Time(1000 * MS));
         let until = Time(1005 * MS);
-        assert_eq!(predictor.may_hold(Time(1000 * MS), until), Some(until));
+        assert_eq!(
+            predictor.may_anticipate(Time(1000 * MS), until),
+            Some(until)
+        );
         // It is cancelled; an hour later there is another one.
         predictor.dispatched(1, Time(3_600_000 * MS));
         assert_eq!((predictor.busy_ns, predictor.idle_ns), (1000 * MS, 5 * MS));

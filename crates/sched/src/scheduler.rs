@@ -143,7 +143,7 @@ impl Scheduler {
                 self.dispatch(now, into);
                 Output::Dispatch
             }
-            Pick::Hold(until) => {
+            Pick::Anticipate(until) => {
                 // A policy may idle on purpose, but only up to a time it can name.
                 assert!(until > now, "policy holds work without a future wake-up");
                 let wait_ns_max = self.policy.wait_ns_max();

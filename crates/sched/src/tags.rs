@@ -34,7 +34,7 @@ const SCALE: u128 = 1 << 16;
 const RESTING_MAX: usize = 1024;
 
 /// The longest wait for a maximum that is told at once; then it is looked at again.
-pub(crate) const HOLD_NS_MAX: u64 = 1_000_000_000;
+pub(crate) const THROTTLE_NS_MAX: u64 = 1_000_000_000;
 
 /// How far ahead of its minimum one can be, besides by a request: what is on its way at others.
 const AHEAD_NS: u64 = 100_000_000;
@@ -258,7 +258,7 @@ impl Tags {
             return Ok(self.first_of(number));
         }
         let ((until, _), ()) = self.throttled.first().expect("who waits is here or there");
-        Err(Time(until).min(now + HOLD_NS_MAX))
+        Err(Time(until).min(now + THROTTLE_NS_MAX))
     }
 
     /// Who is next by weight at one of the levels, in turns: those of a group would else wait for

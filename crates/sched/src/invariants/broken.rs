@@ -124,7 +124,7 @@ impl Policy for Broken {
 
     fn pick(&mut self, _requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
         if self.fault == Fault::Waits || self.queue.is_empty() {
-            return Pick::Hold(now + 1);
+            return Pick::Anticipate(now + 1);
         }
         let last = match self.fault {
             Fault::Last | Fault::Windows => true,

@@ -139,7 +139,7 @@ impl Aioli {
                 // Whatever there is waits for more.
                 let until = self.runs.parked_until();
                 let until = until.expect("a step makes one eligible, or all are parked");
-                if let Some(until) = self.predictor.may_hold(now, until) {
+                if let Some(until) = self.predictor.may_anticipate(now, until) {
                     return Err(until);
                 }
                 let first = self.runs.first_parked().expect("one is parked");
@@ -169,7 +169,7 @@ impl Policy for Aioli {
             Some(slot) => requests[slot].tag,
             None => match self.choose(requests, now) {
                 Ok(run) => run,
-                Err(until) => return Pick::Hold(until),
+                Err(until) => return Pick::Anticipate(until),
             },
         };
         if let Some(adaptive) = &mut self.adaptive {

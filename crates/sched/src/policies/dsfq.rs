@@ -26,7 +26,7 @@ use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{List, Requests, Slot};
 use crate::share::{Latency, Service, Shares};
-use crate::tags::{HOLD_NS_MAX, Next, Tags, Told};
+use crate::tags::{Next, THROTTLE_NS_MAX, Tags, Told};
 use crate::types::{AppId, Given, Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -302,7 +302,7 @@ impl Policy for Dsfq {
         self.now = now.max(self.now);
         let number = match self.tags.next(self.now) {
             Ok(number) => number,
-            Err(until) => return Pick::Hold(until),
+            Err(until) => return Pick::Anticipate(until),
         };
         let front = requests.front(&self.queues[number as usize]);
         let slot = front.expect("an application without requests is not next");
@@ -415,7 +415,7 @@ impl Policy for Dsfq {
 
     fn wait_ns_max(&self) -> u64 {
         match self.tags.has_maxima() {
-            true => HOLD_NS_MAX,
+            true => THROTTLE_NS_MAX,
             false => 0,
         }
     }
