@@ -7,11 +7,11 @@
 //! forwarders. Inside one operation the longest shuffle goes first (Jackson's rule). And a part
 //! whose shuffle is shorter than the operation's longest has *slack*, the paper's acceptable delay:
 //! it may end so much later than in the base order without ending its operation later. So a part of
-//! a later operation goes before it if all that are passed have slack for it, and more left than it
-//! has itself. What was lent is subtracted from their slack. Where every operation has equal parts
-//! on all forwarders, and all of them are there from the beginning, nobody ends later than in the
-//! base order; elsewhere slack is a guess, and one may. `slack_percent` is the share of the slack
-//! that is lent.
+//! a later operation goes before it if all that are overtaken have slack for it, and more left than
+//! it has itself. Slack that was used is subtracted. Where every operation has equal parts on all
+//! forwarders, and all of them are there from the beginning, nobody ends later than in the base
+//! order; elsewhere slack is a guess, and one may. `slack_percent` is the share of the slack that
+//! may be used.
 //!
 //! All requests of one application with one stamp are one operation, from however many processes
 //! they come, if they carry shuffles. Requests without shuffles are one operation for each
@@ -56,7 +56,7 @@ const SLACK_PERCENT: OptionSpec = OptionSpec::integer(
     "slack_percent",
     100,
     [0, 100],
-    "how much of its slack an operation lends; 0: operations keep the base order",
+    "how much of its slack others may use; 0: operations keep the base order",
 );
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
@@ -77,7 +77,7 @@ struct Hio {
     alike_ns: u64,
     operations: Operations,
     /// Those before the chosen operation in the base order.
-    passed: Vec<u32>,
+    overtaken: Vec<u32>,
     /// Those behind them that were looked at.
     looked: Vec<u32>,
 }
@@ -94,7 +94,7 @@ impl Hio {
             cost: options.cost,
             alike_ns: (base(false).saturating_sub(base(true)) * SEEKS_ALIKE).max(1),
             operations: Operations::new(),
-            passed: Vec::with_capacity(LOOK_MAX),
+            overtaken: Vec::with_capacity(LOOK_MAX),
             looked: Vec::with_capacity(LOOK_MAX),
         }
     }
@@ -110,16 +110,16 @@ impl Hio {
         }
     }
 
-    /// Which operation goes on, of the window that is first; `passed` are those before it.
+    /// Which operation goes on, of the window that is first; `overtaken` are those before it.
     fn choose(&mut self) -> u32 {
         let operations = &self.operations;
         let mut looked = operations.of_first_window();
         let first = looked.next().expect("pick on an empty policy");
         let slack_ns = |number| operations.slack_ns(number, self.slack_percent);
         let mut chosen = (slack_ns(first), first);
-        // The least slack of all that would be passed.
+        // The least slack of all that would be overtaken.
         let mut room_ns = chosen.0;
-        self.passed.clear();
+        self.overtaken.clear();
         self.looked.clear();
         self.looked.push(first);
         for number in looked.take(LOOK_MAX - 1) {
@@ -130,7 +130,7 @@ impl Hio {
             let needs_ns = || operations.next_work_ns(number).saturating_add(own_ns);
             if own_ns < chosen.0 && needs_ns() <= room_ns {
                 chosen = (own_ns, number);
-                self.passed.append(&mut self.looked);
+                self.overtaken.append(&mut self.looked);
             }
             self.looked.push(number);
             room_ns = room_ns.min(own_ns);
@@ -181,8 +181,8 @@ impl Policy for Hio {
         let work_ns = costs.fold(0, u64::saturating_add);
         self.operations.served(part, work_ns);
         // Those wait for this long because of it. With `printed` nobody is.
-        for &passed in &self.passed {
-            self.operations.lends(passed, work_ns);
+        for &operation in &self.overtaken {
+            self.operations.uses_slack(operation, work_ns);
         }
         self.operations.release_if_empty(part);
         Pick::Run

@@ -12,7 +12,8 @@ use core::cell::Cell;
 /// client that tells many does not make everybody's requests expensive.
 pub(super) const PARTS_MAX: usize = 256;
 
-/// Operations that ran empty here and may go on, of which is known what they have lent.
+/// Operations that ran empty here and may go on, of which is known how much of their slack was
+/// used.
 const GONE_MAX: usize = 64;
 
 /// The place of an operation in the base order. The application decides where two ranks are equal.
@@ -38,8 +39,8 @@ struct Operation {
     /// Work that was served.
     done_ns: u64,
     /// Work of others that went before although its place is behind.
-    lent_ns: u64,
-    /// When it ends here if nobody passes it, as long as nothing has changed.
+    slack_used_ns: u64,
+    /// When it ends here if nobody overtakes it, as long as nothing has changed.
     here_ns: Cell<Option<u64>>,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct Operations {
     parts_free: Vec<u32>,
     /// Operation and part of the last arrival; the next one is often of the same.
     last: (u32, u32),
-    /// What operations that ran empty had lent, the last ones, in a ring.
+    /// The slack that operations had used when they ran empty, the last ones, in a ring.
     gone: [(Key, u64); GONE_MAX],
     gone_at: usize,
 }
@@ -131,17 +132,17 @@ impl Operations {
             here_ns
         });
         let slack_ns = elsewhere_ns.saturating_sub(here_ns);
-        let lendable_ns = match percent {
+        let lendable_slack_ns = match percent {
             100 => slack_ns,
             _ => (u128::from(slack_ns) * u128::from(percent) / 100) as u64,
         };
-        lendable_ns.saturating_sub(found.lent_ns)
+        lendable_slack_ns.saturating_sub(found.slack_used_ns)
     }
 
     /// An operation waited for another one that its place is before.
-    pub(super) fn lends(&mut self, operation: u32, work_ns: u64) {
-        let lent_ns = &mut self.all[operation as usize].lent_ns;
-        *lent_ns = lent_ns.saturating_add(work_ns);
+    pub(super) fn uses_slack(&mut self, operation: u32, work_ns: u64) {
+        let slack_used_ns = &mut self.all[operation as usize].slack_used_ns;
+        *slack_used_ns = slack_used_ns.saturating_add(work_ns);
     }
 
     /// Finds or makes the part of a request that arrived, and counts its work.
@@ -169,14 +170,16 @@ impl Operations {
         number
     }
 
-    /// What an operation had lent when it ran empty here.
-    fn lent_before(&self, key: &Key) -> u64 {
+    /// The slack that an operation had used when it ran empty here.
+    fn slack_used_before(&self, key: &Key) -> u64 {
         if key.stamp == 0 {
             return 0;
         }
         let same = |gone: &Key| (gone.app, gone.stamp) == (key.app, key.stamp);
-        let lent = self.gone.iter().filter(|(gone, _)| same(gone));
-        lent.map(|(_, lent_ns)| *lent_ns).max().unwrap_or(0)
+        let used = self.gone.iter().filter(|(gone, _)| same(gone));
+        used.map(|(_, slack_used_ns)| *slack_used_ns)
+            .max()
+            .unwrap_or(0)
     }
 
     fn operation(&mut self, key: Key) -> u32 {
@@ -193,13 +196,13 @@ impl Operations {
             self.all.push(Operation::default());
             self.all.len() as u32 - 1
         });
-        let lent_ns = self.lent_before(&key);
+        let slack_used_ns = self.slack_used_before(&key);
         let new = &mut self.all[number as usize];
         let parts = core::mem::take(&mut new.parts);
         *new = Operation {
             key,
             parts,
-            lent_ns,
+            slack_used_ns,
             ..Operation::default()
         };
         self.by_key.insert(key, number);
@@ -292,8 +295,8 @@ impl Operations {
         found.here_ns.set(None);
         self.parts_free.push(number);
         if found.parts.is_empty() {
-            if found.key.stamp > 0 && found.lent_ns > 0 {
-                self.gone[self.gone_at] = (found.key, found.lent_ns);
+            if found.key.stamp > 0 && found.slack_used_ns > 0 {
+                self.gone[self.gone_at] = (found.key, found.slack_used_ns);
                 self.gone_at = (self.gone_at + 1) % GONE_MAX;
             }
             self.by_key.remove(&found.key);

@@ -1,4 +1,4 @@
-//! Tests of `hio`: where it is `window`, what goes first, what is passed, and the printed form.
+//! Tests of `hio`: where it is `window`, what goes first, what is overtaken, and the printed form.
 
 use super::operations::{Key, Operations, PARTS_MAX};
 use crate::test::{Random, drain_at, read};
@@ -131,7 +131,7 @@ fn what_has_slack_is_passed_by_what_has_none_and_no_further() {
 
 #[test]
 fn one_that_has_less_slack_afterwards_than_the_other_is_not_passed() {
-    // 5 ms, of which 3 would be lent to one that has 3 of its own.
+    // 5 ms, of which 3 would be used by one that has 3 of its own.
     let input = [part(1, 2, 4, 9), part(2, 3, 4, 7)];
     assert_eq!(order(&options("hio"), &input), [0, 1]);
 }
