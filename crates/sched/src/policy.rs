@@ -66,14 +66,14 @@ pub(crate) trait Policy: Send {
     /// What everybody is promised from now on, for policies that keep it.
     fn shares(&mut self, _shares: &Shares, _now: Time) {}
 
-    /// What it knows of shares, for a policy in its place; it is not asked for anything after that.
-    fn leave_tags(&mut self) -> Option<Tags> {
+    /// Hands its fair-queueing state to the policy that takes its place; it is dropped afterwards.
+    fn take_fair_state(&mut self) -> Option<Tags> {
         None
     }
 
-    /// Takes the requests that wait, in order of arrival, and what the policy before it knew of
-    /// shares, if it keeps them.
-    fn takes_over(
+    /// Adopts the requests that wait, in order of arrival, and the fair-queueing state of the
+    /// policy before, if that had any.
+    fn adopt(
         &mut self,
         _tags: Option<Tags>,
         requests: &mut Requests,

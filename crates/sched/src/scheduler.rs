@@ -166,8 +166,8 @@ impl Scheduler {
         self.estimate.configure(&options, policy.prices());
         policy.costs(self.estimate.in_force());
         let waiting = self.requests.at_stage(Stage::Queued);
-        let tags = self.policy.leave_tags();
-        policy.takes_over(tags, &mut self.requests, &waiting, now);
+        let tags = self.policy.take_fair_state();
+        policy.adopt(tags, &mut self.requests, &waiting, now);
         self.options = options;
         self.policy = policy;
         Ok(())

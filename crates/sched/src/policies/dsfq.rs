@@ -107,7 +107,7 @@ pub(super) struct Dsfq {
     below: Option<Below>,
     now: Time,
     /// Whether requests come that waited under the policy before: what they tell is known.
-    takes_over: bool,
+    adopts: bool,
     /// By slot: when it was dispatched, and its application's number; [`NONE`] if it does not run.
     running: Vec<(Time, u32)>,
     /// When a request was done last.
@@ -142,7 +142,7 @@ impl Dsfq {
             queues: Vec::new(),
             below,
             now: Time(0),
-            takes_over: false,
+            adopts: false,
             running: Vec::new(),
             finished_at: Time(0),
         }
@@ -270,7 +270,7 @@ impl Policy for Dsfq {
             self.queues.resize(number as usize + 1, List::new());
         }
         let first = self.first(requests, slot);
-        let told = match self.takes_over {
+        let told = match self.adopts {
             true => Told::default(),
             false => self.told(&request),
         };
@@ -381,27 +381,21 @@ impl Policy for Dsfq {
         self.tags.set_shares(shares, self.now);
     }
 
-    fn leave_tags(&mut self) -> Option<Tags> {
+    fn take_fair_state(&mut self) -> Option<Tags> {
         let none = Tags::new(&Shares::default(), 0, false);
         Some(core::mem::replace(&mut self.tags, none))
     }
 
-    fn takes_over(
-        &mut self,
-        tags: Option<Tags>,
-        requests: &mut Requests,
-        waiting: &[Slot],
-        now: Time,
-    ) {
+    fn adopt(&mut self, tags: Option<Tags>, requests: &mut Requests, waiting: &[Slot], now: Time) {
         self.now = now;
         if let Some(tags) = tags {
-            self.tags.takes_over(tags, now);
-            self.takes_over = true;
+            self.tags.adopt(tags, now);
+            self.adopts = true;
         }
         for &slot in waiting {
             self.arrived(requests, slot);
         }
-        self.takes_over = false;
+        self.adopts = false;
     }
 
     fn depth(&self) -> Option<u32> {

@@ -25,7 +25,7 @@ impl Tags {
 
     /// Goes on with what another policy's tags know. Requests that wait come again, and bring their
     /// delays with them.
-    pub(crate) fn takes_over(&mut self, mut known: Tags, now: Time) {
+    pub(crate) fn adopt(&mut self, mut known: Tags, now: Time) {
         known.requests_leave();
         (known.credit_ns, known.by_deadline) = (self.credit_ns, self.by_deadline);
         known.set_shares(&self.shares, now);
