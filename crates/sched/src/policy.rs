@@ -44,13 +44,13 @@ pub(crate) trait Policy: Send {
     /// Feedback for policies that adapt; the others need not write it.
     fn finished(&mut self, _requests: &Requests, _slot: Slot, _now: Time) {}
 
-    /// Whether it asks what requests cost; for those that do not, nobody learns it.
-    fn prices(&self) -> bool {
+    /// Whether it uses the cost model; for policies that do not, nobody measures what batches take.
+    fn uses_cost_model(&self) -> bool {
         false
     }
 
-    /// What accesses cost from now on. Requests that it holds keep the places they have.
-    fn costs(&mut self, _cost: &CostModel) {}
+    /// Sets what accesses cost from now on. Requests that it holds keep the places they have.
+    fn set_cost_model(&mut self, _cost: &CostModel) {}
 
     /// Whether one batch more may run beside `calls`; asked before `pick`, besides the own depth. A
     /// policy that says no has requests running, whose end makes room.

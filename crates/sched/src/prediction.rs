@@ -112,7 +112,7 @@ impl Predictor {
     }
 
     /// What accesses cost from now on.
-    pub(crate) fn costs(&mut self, cost: &CostModel) {
+    pub(crate) fn set_cost_model(&mut self, cost: &CostModel) {
         self.cost = *cost;
     }
 

@@ -186,7 +186,7 @@ impl Runs {
     }
 
     /// What accesses cost from now on, and with them the quantum; who waits for a step keeps it.
-    pub(crate) fn costs(&mut self, cost: &CostModel) {
+    pub(crate) fn set_cost_model(&mut self, cost: &CostModel) {
         (self.cost, self.quantum_ns) = (*cost, quantum_ns(cost, self.quantum_bytes));
     }
 

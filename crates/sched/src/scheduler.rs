@@ -75,7 +75,7 @@ impl Scheduler {
 
     pub(crate) fn with_policy(options: Options, policy: Box<dyn Policy>) -> Scheduler {
         Scheduler {
-            estimate: Estimate::new(&options, policy.prices()),
+            estimate: Estimate::new(&options, policy.uses_cost_model()),
             options,
             policy,
             requests: Requests::new(),
@@ -163,8 +163,8 @@ impl Scheduler {
         options.check()?;
         let now = self.latest(now);
         let (options, mut policy) = policies::build(options)?;
-        self.estimate.configure(&options, policy.prices());
-        policy.costs(self.estimate.in_force());
+        self.estimate.configure(&options, policy.uses_cost_model());
+        policy.set_cost_model(self.estimate.in_force());
         let waiting = self.requests.at_stage(Stage::Queued);
         let tags = self.policy.take_fair_state();
         policy.adopt(tags, &mut self.requests, &waiting, now);
@@ -320,7 +320,7 @@ impl Scheduler {
             self.batches_free.push(batch);
             self.batches_running -= 1;
             if let Some(cost) = self.estimate.finished(batch, now) {
-                self.policy.costs(cost);
+                self.policy.set_cost_model(cost);
             }
         }
         self.policy.finished(&self.requests, slot, now);

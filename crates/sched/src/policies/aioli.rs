@@ -198,13 +198,13 @@ impl Policy for Aioli {
         self.predictor.wait_ns_max()
     }
 
-    fn prices(&self) -> bool {
+    fn uses_cost_model(&self) -> bool {
         true
     }
 
-    fn costs(&mut self, cost: &CostModel) {
-        self.runs.costs(cost);
-        self.predictor.costs(cost);
+    fn set_cost_model(&mut self, cost: &CostModel) {
+        self.runs.set_cost_model(cost);
+        self.predictor.set_cost_model(cost);
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.first_ns = self.runs.quantum_ns();
         }

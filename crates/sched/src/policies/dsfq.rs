@@ -368,11 +368,11 @@ impl Policy for Dsfq {
         }
     }
 
-    fn prices(&self) -> bool {
+    fn uses_cost_model(&self) -> bool {
         true
     }
 
-    fn costs(&mut self, cost: &CostModel) {
+    fn set_cost_model(&mut self, cost: &CostModel) {
         self.cost = *cost;
     }
 

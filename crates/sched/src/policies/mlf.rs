@@ -74,12 +74,12 @@ impl Policy for Mlf {
         self.aging.gone(slot);
     }
 
-    fn prices(&self) -> bool {
+    fn uses_cost_model(&self) -> bool {
         true
     }
 
-    fn costs(&mut self, cost: &CostModel) {
-        self.runs.costs(cost);
+    fn set_cost_model(&mut self, cost: &CostModel) {
+        self.runs.set_cost_model(cost);
     }
 
     fn bound(&self) -> Bound {
