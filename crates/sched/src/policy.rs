@@ -136,6 +136,6 @@ pub enum Bound {
     /// Requests of one application, or queue, start in order of arrival; and of two that both wait
     /// all the time, neither is served more than the other, in device time divided by weight,
     /// beyond one request of each for every batch that may run at once, what other forwarders
-    /// served, and what minima and maxima ask for.
+    /// served, and what reservations and limits ask for.
     Weighted,
 }

@@ -34,14 +34,14 @@ pub struct Latency {
 /// What one application, or one group, is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its part of what is left after minima, beside the weights of the others; 1 to
+    /// Its part of what is left after reservations, beside the weights of the others; 1 to
     /// [`WEIGHT_MAX`].
     pub weight: u32,
-    /// What it gets before all others get more than their minimum.
+    /// What it gets before all others get more than their reservation.
     pub min: Option<Rate>,
     /// What it never gets more of.
     pub max: Option<Rate>,
-    /// How soon requests within its minimum are done.
+    /// How soon requests within its reservation are done.
     pub latency: Option<Latency>,
 }
 

@@ -1,4 +1,4 @@
-//! Who is next by shares: weights, minima and maxima of applications and of groups.
+//! Who is next by shares: weights, reservations and limits of applications and of groups.
 //!
 //! A shared block of the policies, of three known parts. Weights: start-time fair queueing with
 //! several requests outstanding, SFQ(D) (Jin et al. 2004), as DSFQ has it (Wang and Merchant,
@@ -7,7 +7,7 @@
 //! takes as they gave lately for what was given here, for a delay by all that they gave since the
 //! last request lets processes that go from server to server gather at one. Who comes back from
 //! others may begin behind v by what they gave, and who waits all the time keeps its tag, also when
-//! a minimum let somebody run ahead of it. Minima and maxima: the tags of
+//! a reservation let somebody run ahead of it. Reservations and limits: the tags of
 //! mClock (Gulati et al., OSDI'10), each a time at which the next request is due by its rate, and
 //! at which it may run at the soonest. What others gave moves both.
 //!
@@ -25,26 +25,26 @@ use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub(crate) use node::Next;
-use node::{Claim, HALF_NS, Level, Node, Recent, Stands, TOLD_NS_MAX, level_of, scaled};
+use node::{HALF_NS, Level, Node, NodeState, Recent, Reservation, TOLD_NS_MAX, level_of, scaled};
 
 /// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
 const SCALE: u128 = 1 << 16;
 
 /// Applications without requests whose tags are kept.
-const RESTING_MAX: usize = 1024;
+const IDLE_MAX: usize = 1024;
 
-/// The longest wait for a maximum that is told at once; then it is looked at again.
+/// The longest wait for a limit that is told at once; then it is looked at again.
 pub(crate) const THROTTLE_NS_MAX: u64 = 1_000_000_000;
 
-/// How far ahead of its minimum one can be, besides by a request: what is on its way at others.
+/// How far ahead of its reservation one can be, besides by a request: what is on its way at others.
 const AHEAD_NS: u64 = 100_000_000;
 
-/// A maximum may be passed by what it gives in this time, so that pauses are made up for.
+/// A limit may be passed by what it gives in this time, so that pauses are made up for.
 const BURST_NS: u64 = 20_000_000;
 
-/// When minima had so much device time in a row, one request goes by weight: minima that are more
-/// than there is must not starve who has none.
-const MINIMA_NS_MAX: u64 = 1_000_000_000;
+/// When reservations had so much device time in a row, one request goes by weight: reservations
+/// that are more than there is must not starve who has none.
+const RESERVED_NS_MAX: u64 = 1_000_000_000;
 
 /// So many requests have to tell what others gave before nothing is guessed.
 const ENOUGH: u64 = 4;
@@ -63,7 +63,7 @@ pub(crate) struct Told {
 /// All applications that wait or did lately.
 pub(crate) struct Tags {
     shares: Shares,
-    /// How long a minimum that was not asked for can be asked for later.
+    /// How long a reservation that was not asked for can be asked for later.
     credit_ns: u64,
     nodes: Vec<Node>,
     nodes_free: Vec<u32>,
@@ -72,29 +72,29 @@ pub(crate) struct Tags {
     groups: Vec<u32>,
     /// Of the system; then one for each group.
     levels: Vec<Level>,
-    /// By time: who has its minimum until then.
-    later: FlatBTree<(u64, u32), ()>,
+    /// By time: who has its reservation until then.
+    met_until: FlatBTree<(u64, u32), ()>,
     /// Who is owed, by deadline.
     due: FlatBTree<(u64, u32), ()>,
     throttled: FlatBTree<(u64, u32), ()>,
-    /// Who rests, in the order in which it came to it; some do not rest any more.
-    resting: VecDeque<(u32, u64)>,
-    resting_now: usize,
-    rests: u64,
+    /// Who is idle, in the order in which it became so; some are not any more.
+    idle: VecDeque<(u32, u64)>,
+    idle_count: usize,
+    idle_marks: u64,
     /// Whether who is owed comes by the deadline of its request, not by when it was owed.
     by_deadline: bool,
     /// When delays were looked at again.
     looked_at: Time,
-    /// Whether the last one that was next was owed its minimum.
-    by_minimum: bool,
-    /// Device time given to minima since a request went by weight.
-    minima_ns: u64,
-    /// The level that chooses when minima had theirs for long.
+    /// Whether the last one that was next was owed its reservation.
+    by_reservation: bool,
+    /// Device time given to reservations since a request went by weight.
+    reserved_ns: u64,
+    /// The level that chooses when reservations had theirs for long.
     turn: usize,
 }
 
 impl Tags {
-    /// Nobody waits. `credit_ns`: how much of its minimum one can be owed at once, in time.
+    /// Nobody waits. `credit_ns`: how much of its reservation one can be owed at once, in time.
     /// `by_deadline`: of those who are owed the earliest deadline goes first, else who was owed
     /// first.
     pub(crate) fn new(shares: &Shares, credit_ns: u64, by_deadline: bool) -> Tags {
@@ -106,16 +106,16 @@ impl Tags {
             by_app: FlatBTree::new(),
             groups: Vec::new(),
             levels: Vec::new(),
-            later: FlatBTree::new(),
+            met_until: FlatBTree::new(),
             due: FlatBTree::new(),
             throttled: FlatBTree::new(),
-            resting: VecDeque::new(),
-            resting_now: 0,
-            rests: 0,
+            idle: VecDeque::new(),
+            idle_count: 0,
+            idle_marks: 0,
             by_deadline,
             looked_at: Time(0),
-            by_minimum: false,
-            minima_ns: 0,
+            by_reservation: false,
+            reserved_ns: 0,
             turn: 0,
         };
         tags.lay_out();
@@ -145,14 +145,14 @@ impl Tags {
         (found == app.0).then_some(number)
     }
 
-    /// Whether somebody has a maximum, so that requests may have to wait for it.
-    pub(crate) fn has_maxima(&self) -> bool {
+    /// Whether somebody has a limit, so that requests may have to wait for it.
+    pub(crate) fn has_limits(&self) -> bool {
         self.shares.all().any(|share| share.max.is_some())
     }
 
     /// A request came, behind the application's others; `first` counts if it has no other here.
     pub(crate) fn arrived(&mut self, number: u32, now: Time, told: &Told, first: Next) {
-        let elsewhere = self.not_heard(number, &told.elsewhere);
+        let elsewhere = self.without_reported(number, &told.elsewhere);
         let here_ns = self.nodes[number as usize].was_given(told.here_ns);
         let is_first = self.node(number).waiting == 0;
         for one in self.both(number) {
@@ -177,8 +177,8 @@ impl Tags {
                 node.behind = u128::from(delay_ns) * SCALE / u128::from(node.share.weight);
             }
             let node = &mut self.nodes[one as usize];
-            if core::mem::take(&mut node.rested) > 0 {
-                self.resting_now -= 1;
+            if core::mem::take(&mut node.idle_mark) > 0 {
+                self.idle_count -= 1;
             }
             node.waiting += 1;
             if alone {
@@ -219,7 +219,7 @@ impl Tags {
             };
             // Of whom clients still tell, a delay that happens to be shorter now means nothing.
             let is_quiet = now.0 - node.told_at.0.min(now.0) >= HALF_NS;
-            if node.stands != Stands::Active || !is_quiet {
+            if node.state != NodeState::Active || !is_quiet {
                 continue;
             }
             let shorter_ns = delay_ns.saturating_sub(self.delay(number, now, first));
@@ -234,25 +234,25 @@ impl Tags {
         }
     }
 
-    /// Whose first request runs next; or when to ask again, if maxima forbid all.
+    /// Whose first request runs next; or when to ask again, if limits forbid all.
     pub(crate) fn next(&mut self, now: Time) -> Result<u32, Time> {
         self.wake(now);
         if now.0 >= self.looked_at.0.saturating_add(HALF_NS) {
             self.look_again(now);
         }
-        self.by_minimum = false;
-        if self.minima_ns >= MINIMA_NS_MAX
+        self.by_reservation = false;
+        if self.reserved_ns >= RESERVED_NS_MAX
             && let Some(number) = self.by_turn()
         {
             return Ok(number);
         }
         while let Some(((_, number), ())) = self.due.first() {
             let Some(until) = self.blocked_until(number) else {
-                self.by_minimum = true;
+                self.by_reservation = true;
                 return Ok(self.first_of(number));
             };
-            self.unclaim(number);
-            self.claim(number, until.max(now.0.saturating_add(1)));
+            self.end_reservation(number);
+            self.meet_until(number, until.max(now.0.saturating_add(1)));
         }
         if let Some(((_, number), ())) = self.levels[0].active.first() {
             return Ok(self.first_of(number));
@@ -262,12 +262,12 @@ impl Tags {
     }
 
     /// Who is next by weight at one of the levels, in turns: those of a group would else wait for
-    /// ever behind the group's tag, when minima within it are more than there is.
+    /// ever behind the group's tag, when reservations within it are more than there is.
     fn by_turn(&mut self) -> Option<u32> {
         for _ in 0..self.levels.len() {
             self.turn = (self.turn + 1) % self.levels.len();
             let group = self.turn.checked_sub(1).map(|group| self.groups[group]);
-            if group.is_some_and(|group| self.node(group).stands != Stands::Active) {
+            if group.is_some_and(|group| self.node(group).state != NodeState::Active) {
                 continue;
             }
             if let Some(((_, number), ())) = self.levels[self.turn].active.first() {
@@ -279,15 +279,15 @@ impl Tags {
 
     /// The first request of an application runs, and takes so much. `next`: its first one then.
     pub(crate) fn charge(&mut self, number: u32, now: Time, service: &Service, next: Option<Next>) {
-        self.minima_ns = match self.by_minimum {
-            true => self.minima_ns.saturating_add(service.device_ns),
+        self.reserved_ns = match self.by_reservation {
+            true => self.reserved_ns.saturating_add(service.device_ns),
             false => 0,
         };
         for one in self.both(number) {
             self.detach(one);
             let node = &self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
-            // Who has a minimum may be ahead of those whose turn it is by weight.
+            // Who has a reservation may be ahead of those whose turn it is by weight.
             let turn = level.active.first().map_or(node.tag, |((tag, _), ())| tag);
             level.now = level.now.max(node.tag.min(turn));
             // A delay counts as if it had been given here.
@@ -360,7 +360,7 @@ impl Tags {
     fn blocked_until(&self, number: u32) -> Option<u64> {
         let group = self.groups[self.node(number).group? as usize];
         let group = self.node(group);
-        (group.stands != Stands::Active).then_some(group.max_at)
+        (group.state != NodeState::Active).then_some(group.limit_at)
     }
 
     /// Time has passed.
@@ -377,15 +377,15 @@ impl Tags {
                 self.place(group, now);
             }
         }
-        while let Some(((at, number), ())) = self.later.first() {
+        while let Some(((at, number), ())) = self.met_until.first() {
             if at > now.0 {
                 break;
             }
-            self.later.remove(&(at, number));
+            self.met_until.remove(&(at, number));
             // A group is as urgent as the first request that it would run.
             let deadline = self.node(self.first_of(number)).deadline;
             let due = if self.by_deadline { deadline } else { at };
-            self.nodes[number as usize].claim = Claim::Due(due);
+            self.nodes[number as usize].reservation = Reservation::Due(due);
             self.due.insert((due, number), ());
         }
     }
@@ -395,10 +395,13 @@ impl Tags {
     fn elsewhere(&mut self, number: u32, now: Time, service: &Service, device_ns: u64) {
         let node = self.node(number);
         let limit = now.0.saturating_add(TOLD_NS_MAX);
-        let (min_at, max_at) = (node.min_at.max(limit), node.max_at.max(limit));
+        let (reservation_at, limit_at) = (node.reservation_at.max(limit), node.limit_at.max(limit));
         self.given(number, now, service, device_ns);
         let node = &mut self.nodes[number as usize];
-        (node.min_at, node.max_at) = (node.min_at.min(min_at), node.max_at.min(max_at));
+        (node.reservation_at, node.limit_at) = (
+            node.reservation_at.min(reservation_at),
+            node.limit_at.min(limit_at),
+        );
     }
 
     /// Service given to a node that stands nowhere: device time by its tag, all by its rates.
@@ -409,16 +412,16 @@ impl Tags {
         node.tag += u128::from(device_ns) * SCALE / u128::from(node.share.weight);
         level.latest = level.latest.max(node.tag);
         if let Some(min) = node.share.min {
-            // Whoever had more than its minimum, when others left it, is not owed less for that
+            // Whoever had more than its reservation, when others left it, is not owed less for that
             // later.
             let takes_ns = min.ns(service, forwarders);
-            let from = node.min_from(now, self.credit_ns);
+            let from = node.reservation_from(now, self.credit_ns);
             let most = now.0.saturating_add(takes_ns.max(AHEAD_NS));
-            node.min_at = from.saturating_add(takes_ns).min(most.max(from));
+            node.reservation_at = from.saturating_add(takes_ns).min(most.max(from));
         }
         if let Some(max) = node.share.max {
-            let from = node.max_from(now, BURST_NS);
-            node.max_at = from.saturating_add(max.ns(service, forwarders));
+            let from = node.limit_from(now, BURST_NS);
+            node.limit_at = from.saturating_add(max.ns(service, forwarders));
         }
     }
 
@@ -442,17 +445,17 @@ impl Tags {
 
     /// Takes a node from wherever it stands.
     fn detach(&mut self, number: u32) {
-        self.unclaim(number);
+        self.end_reservation(number);
         let node = &mut self.nodes[number as usize];
-        match core::mem::replace(&mut node.stands, Stands::Resting) {
-            Stands::Resting => {}
-            Stands::Active => {
+        match core::mem::replace(&mut node.state, NodeState::Idle) {
+            NodeState::Idle => {}
+            NodeState::Active => {
                 node.stayed = true;
                 let level = &mut self.levels[level_of(node)];
                 level.active.remove(&(node.tag, number));
             }
-            Stands::Throttled => {
-                self.throttled.remove(&(node.max_at, number));
+            NodeState::Throttled => {
+                self.throttled.remove(&(node.limit_at, number));
             }
         }
     }
@@ -460,7 +463,7 @@ impl Tags {
     /// Puts a node that stands nowhere, or stays, where it belongs.
     fn place(&mut self, number: u32, now: Time) {
         let node = &self.nodes[number as usize];
-        if node.stands != Stands::Resting {
+        if node.state != NodeState::Idle {
             return;
         }
         let runnable = match node.is_group {
@@ -471,15 +474,15 @@ impl Tags {
         let stayed = core::mem::take(&mut node.stayed);
         let behind = core::mem::take(&mut node.behind);
         if !runnable {
-            return self.rests(number);
+            return self.becomes_idle(number);
         }
         let node = &mut self.nodes[number as usize];
-        if node.share.max.is_some() && node.max_at > now.0 {
-            node.stands = Stands::Throttled;
-            self.throttled.insert((node.max_at, number), ());
+        if node.share.max.is_some() && node.limit_at > now.0 {
+            node.state = NodeState::Throttled;
+            self.throttled.insert((node.limit_at, number), ());
             return;
         }
-        node.stands = Stands::Active;
+        node.state = NodeState::Active;
         let level = &mut self.levels[level_of(node)];
         if !stayed {
             node.tag = node.tag.max(level.now.saturating_sub(behind));
@@ -487,55 +490,56 @@ impl Tags {
         level.latest = level.latest.max(node.tag);
         level.active.insert((node.tag, number), ());
         if node.share.min.is_some() {
-            let from = node.min_from(now, self.credit_ns);
-            self.claim(number, from);
+            let from = node.reservation_from(now, self.credit_ns);
+            self.meet_until(number, from);
         }
     }
 
-    /// Its minimum owes it something at that time.
-    fn claim(&mut self, number: u32, at: u64) {
-        self.nodes[number as usize].claim = Claim::Later(at);
-        self.later.insert((at, number), ());
+    /// Its reservation owes it something at that time.
+    fn meet_until(&mut self, number: u32, at: u64) {
+        self.nodes[number as usize].reservation = Reservation::MetUntil(at);
+        self.met_until.insert((at, number), ());
     }
 
-    fn unclaim(&mut self, number: u32) {
-        let claim = &mut self.nodes[number as usize].claim;
-        match core::mem::replace(claim, Claim::None) {
-            Claim::None => {}
-            Claim::Later(at) => drop(self.later.remove(&(at, number))),
-            Claim::Due(at) => drop(self.due.remove(&(at, number))),
+    fn end_reservation(&mut self, number: u32) {
+        let reservation = &mut self.nodes[number as usize].reservation;
+        match core::mem::replace(reservation, Reservation::None) {
+            Reservation::None => {}
+            Reservation::MetUntil(at) => drop(self.met_until.remove(&(at, number))),
+            Reservation::Due(at) => drop(self.due.remove(&(at, number))),
         }
     }
 
     /// Notes that an application has nothing to run.
-    fn rests(&mut self, number: u32) {
+    fn becomes_idle(&mut self, number: u32) {
         let node = &mut self.nodes[number as usize];
-        if node.is_group.is_some() || node.rested > 0 {
+        if node.is_group.is_some() || node.idle_mark > 0 {
             return;
         }
-        self.rests += 1;
-        self.resting_now += 1;
-        node.rested = self.rests;
-        self.resting.push_back((number, self.rests));
+        self.idle_marks += 1;
+        self.idle_count += 1;
+        node.idle_mark = self.idle_marks;
+        self.idle.push_back((number, self.idle_marks));
     }
 
-    /// Forgets who has rested longest, when many do.
+    /// Forgets who has been idle longest, when many do.
     fn forget(&mut self) {
-        while self.resting_now > RESTING_MAX {
-            let first = self.resting.pop_front();
-            let (number, rested) = first.expect("there are many");
+        while self.idle_count > IDLE_MAX {
+            let first = self.idle.pop_front();
+            let (number, idle_mark) = first.expect("there are many");
             let node = &mut self.nodes[number as usize];
-            if node.rested == rested {
-                node.rested = 0;
-                self.resting_now -= 1;
+            if node.idle_mark == idle_mark {
+                node.idle_mark = 0;
+                self.idle_count -= 1;
                 self.by_app.remove(&node.app.0);
                 self.nodes_free.push(number);
             }
         }
-        if self.resting.len() > 2 * self.resting_now + 64 {
+        if self.idle.len() > 2 * self.idle_count + 64 {
             let nodes = &self.nodes;
-            let rests = |(number, rested): &(u32, u64)| nodes[*number as usize].rested == *rested;
-            self.resting.retain(rests);
+            let is_idle =
+                |(number, idle_mark): &(u32, u64)| nodes[*number as usize].idle_mark == *idle_mark;
+            self.idle.retain(is_idle);
         }
     }
 }

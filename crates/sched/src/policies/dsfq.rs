@@ -8,11 +8,11 @@
 //! `local` shares each forwarder by itself; `layout` takes what others give from how the operation
 //! is spread, and `threshold` from what they tell each other whenever they have served somebody for
 //! `tell_ms` of device time (vPFS's layout-driven and threshold-driven synchronisation). With
-//! `total` and `tell_ms` what clients tell is checked by it: the larger one counts. Minima and
-//! maxima: see `tags`.
+//! `total` and `tell_ms` what clients tell is checked by it: the larger one counts. Reservations
+//! and limits: see `tags`.
 //!
 //! `two-level` has shares above and deadlines below: of the applications that have not had their
-//! minimum, the one whose first request is due first goes, and when none is owed anything the
+//! reservation, the one whose first request is due first goes, and when none is owed anything the
 //! weights decide, so no device idles for a promise (the credits of the original, which come back
 //! at idleness). How many run at once follows from latency targets, see `depth`.
 
@@ -36,7 +36,7 @@ pub(super) const CREDIT_MS: OptionSpec = OptionSpec::integer(
     "credit_ms",
     500,
     [1, 60_000],
-    "for how many milliseconds of the past a minimum that was not asked for can be asked for",
+    "for how many milliseconds of the past a reservation that was not asked for can be asked for",
 );
 
 /// Keeps somebody who is served elsewhere at a hundredth of its share here.
@@ -338,7 +338,7 @@ impl Policy for Dsfq {
             && *number != NONE
         {
             let since = self.finished_at.max(*since);
-            self.tags.worked(*number, now.since(since));
+            self.tags.record_device_time(*number, now.since(since));
             *number = NONE;
         }
         self.finished_at = self.finished_at.max(now);
@@ -408,7 +408,7 @@ impl Policy for Dsfq {
     }
 
     fn wait_ns_max(&self) -> u64 {
-        match self.tags.has_maxima() {
+        match self.tags.has_limits() {
             true => THROTTLE_NS_MAX,
             false => 0,
         }

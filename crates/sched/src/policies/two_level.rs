@@ -1,8 +1,8 @@
 //! The two-level scheduler of the position paper of vPFS: shares above, as in `dsfq`, and deadlines
 //! below, as in `edf`.
 //!
-//! Of the applications that have not had their minimum, the one whose first request is due first
-//! goes. When none is owed anything the weights decide, so no device idles for a promise (the
+//! Of the applications that have not had their reservation, the one whose first request is due
+//! first goes. When none is owed anything the weights decide, so no device idles for a promise (the
 //! credits of the original, which come back at idleness). How many batches run at once follows from
 //! latency targets, see `depth`.
 

@@ -1,6 +1,6 @@
 //! New shares for those who wait, or did lately.
 
-use super::node::{Claim, Node, Stands, level_of};
+use super::node::{Node, NodeState, Reservation, level_of};
 use super::{SCALE, Tags};
 use crate::share::{AppShare, Share, Shares};
 use crate::types::Time;
@@ -105,7 +105,7 @@ impl Tags {
             self.nodes[number as usize].is_group = None;
             self.nodes_free.push(number);
         }
-        for set in [&mut self.later, &mut self.due, &mut self.throttled] {
+        for set in [&mut self.met_until, &mut self.due, &mut self.throttled] {
             set.clear();
         }
         self.levels.clear();
@@ -117,7 +117,7 @@ impl Tags {
             let node = &mut self.nodes[number as usize];
             node.promise(known.share, now);
             (node.group, node.tag) = (known.group, 0);
-            (node.stands, node.claim) = (Stands::Resting, Claim::None);
+            (node.state, node.reservation) = (NodeState::Idle, Reservation::None);
             node.delayed = None;
             let (waiting, deadline) = (node.waiting, node.deadline);
             self.joins(number, waiting, deadline, now);
@@ -130,10 +130,10 @@ impl Node {
     /// would have come at another time, by a rate that was far too low at one that is never.
     fn promise(&mut self, share: Share, now: Time) {
         if self.share.min != share.min {
-            self.min_at = self.min_at.min(now.0);
+            self.reservation_at = self.reservation_at.min(now.0);
         }
         if self.share.max != share.max {
-            self.max_at = self.max_at.min(now.0);
+            self.limit_at = self.limit_at.min(now.0);
         }
         (self.share, self.stayed, self.behind) = (share, false, 0);
     }

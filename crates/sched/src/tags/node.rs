@@ -5,7 +5,7 @@ use crate::flat_btree::FlatBTree;
 use crate::share::Share;
 use crate::types::{AppId, Time};
 
-/// What others gave counts against minimum and maximum for so long at most.
+/// What others gave counts against reservation and limit for so long at most.
 pub(super) const TOLD_NS_MAX: u64 = 1_000_000_000;
 
 /// In such a time half of what was given before is forgotten. Short ones follow chance: processes
@@ -28,7 +28,7 @@ const KEPT: [u64; TICKS as usize] = {
     kept
 };
 
-/// For so long a minimum waits for what clients tell.
+/// For so long a reservation waits for what clients tell.
 const UNKNOWN_NS_MAX: u64 = 2_000_000_000;
 
 /// The longest time that a client is said to have been away, and some more.
@@ -50,21 +50,21 @@ pub(crate) struct Next {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(super) enum NodeState {
     /// Nothing of it can run.
-    Resting,
+    Idle,
     /// At its level, by its tag.
     Active,
-    /// Until its maximum allows more.
+    /// Until its limit allows more.
     Throttled,
 }
 
-/// Where an application or group stands with its minimum.
+/// Where an application or group stands with its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum Reservation {
     None,
-    /// Has its minimum until then.
-    Later(u64),
+    /// Has its reservation until then.
+    MetUntil(u64),
     /// Is owed, and due by then.
     Due(u64),
 }
@@ -81,7 +81,7 @@ pub(super) struct Node {
     pub(super) here_since: Option<Time>,
     /// Requests, for a group those of its applications.
     pub(super) waiting: u32,
-    pub(super) stands: Stands,
+    pub(super) state: NodeState,
     /// Start tag of its first request, finish tag of the last one when it has none.
     pub(super) tag: u128,
     /// Whether it keeps its tag when it is placed: it stood at its level until now.
@@ -90,10 +90,10 @@ pub(super) struct Node {
     pub(super) delayed: Option<(Next, u64)>,
     /// How far behind virtual time it may begin again: what others gave while it was away.
     pub(super) behind: u128,
-    /// When its minimum owes it the next request, and its maximum allows it.
-    pub(super) min_at: u64,
-    pub(super) max_at: u64,
-    pub(super) claim: Claim,
+    /// When its reservation owes it the next request, and its limit allows it.
+    pub(super) reservation_at: u64,
+    pub(super) limit_at: u64,
+    pub(super) reservation: Reservation,
     /// Lately: what clients told, of others and of this forwarder.
     pub(super) told: Recent,
     /// Whether that is among what is known of all.
@@ -112,7 +112,7 @@ pub(super) struct Node {
     /// When its first request should be done.
     pub(super) deadline: u64,
     /// In what order it came to rest.
-    pub(super) rested: u64,
+    pub(super) idle_mark: u64,
 }
 
 /// The groups and single applications, or the applications of a group.
@@ -135,14 +135,14 @@ impl Node {
             share,
             here_since: None,
             waiting: 0,
-            stands: Stands::Resting,
+            state: NodeState::Idle,
             tag: 0,
             stayed: false,
             delayed: None,
             behind: 0,
-            min_at: 0,
-            max_at: 0,
-            claim: Claim::None,
+            reservation_at: 0,
+            limit_at: 0,
+            reservation: Reservation::None,
             told: Recent::default(),
             is_counted: false,
             told_at: Time(0),
@@ -151,7 +151,7 @@ impl Node {
             told_ns: 0,
             untold_ns: 0,
             deadline: 0,
-            rested: 0,
+            idle_mark: 0,
         }
     }
 }
@@ -195,20 +195,20 @@ impl Node {
         self.is_counted = is_believed;
     }
 
-    /// From when its minimum counts: at most so much of it is owed for the past. What others gave
-    /// while clients were away is not known yet, and counts later.
-    pub(super) fn min_from(&mut self, now: Time, credit_ns: u64) -> u64 {
+    /// From when its reservation counts: at most so much of it is owed for the past. What others
+    /// gave while clients were away is not known yet, and counts later.
+    pub(super) fn reservation_from(&mut self, now: Time, credit_ns: u64) -> u64 {
         let unknown_ns = self.away_ns(now).min(UNKNOWN_NS_MAX);
         let past_ns = credit_ns.saturating_add(unknown_ns);
-        self.min_at.max(now.0.saturating_sub(past_ns))
+        self.reservation_at.max(now.0.saturating_sub(past_ns))
     }
 
-    /// From when its maximum counts, which may be passed by what it gives in `burst_ns`. While
+    /// From when its limit counts, which may be passed by what it gives in `burst_ns`. While
     /// clients are away others give, and what they tell of it must find that time.
-    pub(super) fn max_from(&mut self, now: Time, burst_ns: u64) -> u64 {
+    pub(super) fn limit_from(&mut self, now: Time, burst_ns: u64) -> u64 {
         let unknown_ns = self.away_ns(now).min(UNKNOWN_NS_MAX);
         let past_ns = burst_ns.saturating_add(unknown_ns);
-        self.max_at.max(now.0.saturating_sub(past_ns))
+        self.limit_at.max(now.0.saturating_sub(past_ns))
     }
 
     /// How long clients stay away, before they tell of it.

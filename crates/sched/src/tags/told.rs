@@ -37,7 +37,7 @@ impl Tags {
     }
 
     /// What a client tells and no forwarder told before.
-    pub(super) fn not_heard(&mut self, number: u32, elsewhere: &Service) -> Service {
+    pub(super) fn without_reported(&mut self, number: u32, elsewhere: &Service) -> Service {
         let node = &mut self.nodes[number as usize];
         let told = i64::try_from(elsewhere.device_ns).unwrap_or(i64::MAX);
         let known = (-node.told_ns).max(0);
@@ -56,7 +56,7 @@ impl Tags {
 
     /// The device worked so long for an application. What its clients say it was given here cannot
     /// be more.
-    pub(crate) fn worked(&mut self, number: u32, device_ns: u64) {
+    pub(crate) fn record_device_time(&mut self, number: u32, device_ns: u64) {
         self.nodes[number as usize].gives(device_ns);
     }
 }
