@@ -18,7 +18,7 @@ pub(crate) const WEIGHT_MAX: u64 = 1 << 16;
 
 /// Flows without requests that are remembered; beyond it those are forgotten whose share comes back
 /// first.
-const RESTING_MAX: usize = 1024;
+const IDLE_MAX: usize = 1024;
 
 #[derive(Clone, Copy)]
 struct Flow {
@@ -38,7 +38,7 @@ pub(crate) struct Fair {
     /// With requests, by start tag.
     active: Heap<u128>,
     /// Without, by finish tag and number; forgotten when the virtual time has passed it.
-    resting: FlatBTree<(u128, u32), ()>,
+    idle: FlatBTree<(u128, u32), ()>,
     now: u128,
 }
 
@@ -49,7 +49,7 @@ impl Fair {
             flows_free: Vec::new(),
             by_id: FlatBTree::new(),
             active: Heap::new(),
-            resting: FlatBTree::new(),
+            idle: FlatBTree::new(),
             now: 0,
         }
     }
@@ -65,7 +65,7 @@ impl Fair {
         let flow = &mut self.flows[number as usize];
         flow.waiting += 1;
         if flow.waiting == 1 {
-            self.resting.remove(&(flow.tag, number));
+            self.idle.remove(&(flow.tag, number));
             flow.tag = flow.tag.max(self.now);
             self.active.set(number, flow.tag);
         }
@@ -102,23 +102,23 @@ impl Fair {
             self.active.set(number, tag);
         } else {
             self.active.remove(number);
-            self.resting.insert((tag, number), ());
+            self.idle.insert((tag, number), ());
         }
     }
 
     /// Forgets flows that a new one would not differ from.
     fn forget(&mut self) {
         if self.active.is_empty()
-            && let Some(((tag, _), ())) = self.resting.last()
+            && let Some(((tag, _), ())) = self.idle.last()
         {
             // Nothing waits: the next request finds every flow equal.
             self.now = self.now.max(tag);
         }
-        while let Some(((tag, number), ())) = self.resting.first() {
-            if tag > self.now && self.resting.len() <= RESTING_MAX {
+        while let Some(((tag, number), ())) = self.idle.first() {
+            if tag > self.now && self.idle.len() <= IDLE_MAX {
                 break;
             }
-            self.resting.remove(&(tag, number));
+            self.idle.remove(&(tag, number));
             self.by_id.remove(&self.flows[number as usize].id);
             self.flows_free.push(number);
         }
@@ -191,7 +191,7 @@ mod tests {
             fair.charge(fair.next().unwrap(), 1_000_000);
             fair.charge(fair.next().unwrap(), 1_000_000);
         }
-        assert!(fair.flows.len() < RESTING_MAX + 20, "{}", fair.flows.len());
+        assert!(fair.flows.len() < IDLE_MAX + 20, "{}", fair.flows.len());
     }
 
     #[test]
