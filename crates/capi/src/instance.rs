@@ -201,11 +201,11 @@ impl Instance {
         let now = self.at(now_ns);
         let mut output = self.scheduler.poll(now, &mut self.batch);
         // Nobody hears it: a host of the library says itself what others gave.
-        while let Output::Tell(_) = output {
+        while let Output::Broadcast(_) = output {
             output = self.scheduler.poll(now, &mut self.batch);
         }
         match output {
-            Output::Tell(_) => unreachable!("asked until it tells no more"),
+            Output::Broadcast(_) => unreachable!("asked until it tells no more"),
             Output::Dispatch => Next::Batch,
             Output::WaitUntil(until) => Next::WaitUntil(until),
             Output::Idle => Next::Idle,

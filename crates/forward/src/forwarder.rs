@@ -304,10 +304,10 @@ impl Forwarder {
             Input::BackEnd(trouble) => self.back_end.told(trouble),
             Input::Recorded(recorded) => self.recorded = Some(recorded),
             Input::Counted(counts) => self.counters.host = Some(counts),
-            Input::Heard(given) => {
+            Input::PeerService(report) => {
                 let heard = self
                     .scheduler
-                    .handle(self.now, tidegate_sched::Input::Heard(given));
+                    .handle(self.now, tidegate_sched::Input::PeerService(report));
                 heard.expect("what is heard is never refused");
             }
             Input::Drain => self.drain(),

@@ -235,8 +235,8 @@ pub enum Input {
     PolicyFound(tidegate_sched::Options),
     /// The same of the rules of shares.
     SharesFound(Rules),
-    /// Another forwarder told what it gave an application ([`Output::Tell`]).
-    Heard(tidegate_sched::Given),
+    /// Another forwarder reports what it served an application ([`Output::Broadcast`]).
+    PeerService(tidegate_sched::ServiceReport),
     /// Answer to [`Output::ParseShares`].
     SharesParsed {
         /// Which.
@@ -471,9 +471,9 @@ pub enum Output {
         /// The reply's payload, or the request's slot.
         slot: Option<SlotId>,
     },
-    /// Tell all other forwarders, which hear it as [`Input::Heard`]. It may be lost. Only under a
-    /// policy that was told to tell.
-    Tell(tidegate_sched::Given),
+    /// Send this report to all other forwarders, whose hosts hand it in as [`Input::PeerService`].
+    /// It may be lost. Only under a policy that was told to tell.
+    Broadcast(tidegate_sched::ServiceReport),
     /// The slot's buffer may be reused.
     Free {
         /// Which.

@@ -244,7 +244,7 @@ impl Host {
                     self.closed.push((conn, reason.into()));
                     self.forwarder.handle(self.now, Input::Closed { conn });
                 }
-                Output::Tell(_) => {}
+                Output::Broadcast(_) => {}
                 Output::Log { text } => self.logs.push(text.into()),
                 Output::ParsePolicy { policy, text, .. }
                 | Output::ParseShares { policy, text, .. } => {

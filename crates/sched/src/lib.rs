@@ -71,5 +71,6 @@ pub use ranges::{Found, Ranges};
 pub use scheduler::{Scheduler, Stats};
 pub use share::{AppShare, Latency, RATE_MAX, Rate, RateError, Share, Shares, WEIGHT_MAX};
 pub use types::{
-    AppId, Direction, FileId, Given, Input, Output, Rejected, Request, RequestId, Time, mix64,
+    AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, ServiceReport, Time,
+    mix64,
 };

@@ -112,12 +112,12 @@ mod tests {
             "start = 4 is outside of 0 to 3"
         );
         assert_eq!(
-            refused("dsfq", "tell_ms", 0, &[("sync", "threshold")]),
-            "tell_ms = 0 is outside of 1 to 60000"
+            refused("dsfq", "report_ms", 0, &[("sync", "threshold")]),
+            "report_ms = 0 is outside of 1 to 60000"
         );
         let mut options = Options::for_policy("two-level");
         options.table.set("sync", "threshold");
         let (effective, _) = build(&options).expect("it is valid");
-        assert_eq!(effective.table.get("tell_ms"), Some(&50.into()));
+        assert_eq!(effective.table.get("report_ms"), Some(&50.into()));
     }
 }

@@ -8,7 +8,7 @@ use crate::policy_options::OptionSpec;
 use crate::requests::{Requests, Slot};
 use crate::share::Shares;
 use crate::tags::Tags;
-use crate::types::{Given, Time};
+use crate::types::{ServiceReport, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -85,13 +85,13 @@ pub(crate) trait Policy: Send {
         }
     }
 
-    /// What others should hear next, for policies that were told to tell.
-    fn tells(&mut self) -> Option<Given> {
+    /// The next report to the other forwarders of what this one served, for policies that send any.
+    fn broadcast(&mut self) -> Option<ServiceReport> {
         None
     }
 
-    /// Another forwarder told what it served.
-    fn heard(&mut self, _served: &Given, _now: Time) {}
+    /// Takes a report of what another forwarder served.
+    fn on_peer_service(&mut self, _served: &ServiceReport, _now: Time) {}
 
     /// The number of the current window, for policies that have windows.
     fn epoch(&self, _now: Time) -> u64 {

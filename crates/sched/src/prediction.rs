@@ -312,7 +312,7 @@ mod tests {
                     continue;
                 }
                 Output::WaitUntil(until) => until.0,
-                Output::Tell(_) => unreachable!("aioli tells nothing"),
+                Output::Broadcast(_) => unreachable!("aioli tells nothing"),
                 Output::Idle => u64::MAX,
             };
             let arrival = input.peek().map_or(u64::MAX, |(at, _)| *at);

@@ -111,8 +111,8 @@ impl Scheduler {
             Input::Arrived(ref request) => self.arrived(now, request),
             Input::Finished(id) => self.finished(now, id),
             Input::Cancelled(id) => self.cancelled(now, id),
-            Input::Heard(given) => {
-                self.policy.heard(&given, now);
+            Input::PeerService(report) => {
+                self.policy.on_peer_service(&report, now);
                 Ok(())
             }
         };
@@ -127,8 +127,8 @@ impl Scheduler {
     pub fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
         into.clear();
         let now = self.latest(now);
-        if let Some(given) = self.policy.tells() {
-            return Output::Tell(given);
+        if let Some(report) = self.policy.broadcast() {
+            return Output::Broadcast(report);
         }
         if self.ready == 0 || self.batches_running == self.options.depth {
             return Output::Idle;

@@ -17,7 +17,7 @@
 
 mod change;
 mod node;
-mod told;
+mod service_reports;
 
 use crate::flat_btree::FlatBTree;
 use crate::share::{Service, Shares};
@@ -51,7 +51,7 @@ const ENOUGH: u64 = 4;
 
 /// What a request tells of the time since its client's last one here.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ServiceDelta {
     /// What others gave the application.
     pub(crate) elsewhere: Service,
     /// Device time that it was given here.
@@ -151,7 +151,7 @@ impl Tags {
     }
 
     /// A request came, behind the application's others; `first` counts if it has no other here.
-    pub(crate) fn arrived(&mut self, number: u32, now: Time, told: &Told, first: Next) {
+    pub(crate) fn arrived(&mut self, number: u32, now: Time, told: &ServiceDelta, first: Next) {
         let elsewhere = self.without_reported(number, &told.elsewhere);
         let here_ns = self.nodes[number as usize].was_given(told.here_ns);
         let is_first = self.node(number).waiting == 0;

@@ -173,13 +173,13 @@ pub enum Input {
     /// Nobody waits for this request any more. If it is still queued it will never be dispatched
     /// and its id is free at once; if it runs, nothing changes and `Finished` must still follow.
     Cancelled(RequestId),
-    /// Another forwarder told what it served an application.
-    Heard(Given),
+    /// Another forwarder reports what it served an application.
+    PeerService(ServiceReport),
 }
 
 /// What one forwarder served an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct ServiceReport {
     /// The application.
     pub app: AppId,
     /// Device time, nanoseconds.
@@ -196,9 +196,9 @@ pub enum Output {
     /// Perform the batch that was put in `into`, as one call to the back end, and report every
     /// request in it as [`Input::Finished`].
     Dispatch,
-    /// Tell the other forwarders, which hear it as [`Input::Heard`]; then ask again. Only if a
-    /// policy was told to tell.
-    Tell(Given),
+    /// Send this report to the other forwarders, whose hosts hand it in as [`Input::PeerService`];
+    /// then ask again. Only from a policy that is configured to report (`report_ms`).
+    Broadcast(ServiceReport),
     /// Nothing to do before this time, which is later than `now`, unless an input arrives first.
     WaitUntil(Time),
     /// Nothing to do until an input arrives.

@@ -140,7 +140,7 @@ fn poll(scheduler: &mut Scheduler, now: Time, running: &mut Vec<u64>, text: &mut
             .collect();
         let line = match output {
             Output::Dispatch => format!("> dispatch {}", ids.join(" ")),
-            Output::Tell(given) => format!("> tell {} {} ns", given.app.0, given.device_ns),
+            Output::Broadcast(report) => format!("> tell {} {} ns", report.app.0, report.device_ns),
             Output::WaitUntil(until) => format!("> wait until {}", until.0),
             Output::Idle => {
                 format!(
@@ -151,7 +151,7 @@ fn poll(scheduler: &mut Scheduler, now: Time, running: &mut Vec<u64>, text: &mut
             }
         };
         writeln!(text, "{line}").expect("a string takes all");
-        if !matches!(output, Output::Dispatch | Output::Tell(_)) {
+        if !matches!(output, Output::Dispatch | Output::Broadcast(_)) {
             return;
         }
     }

@@ -270,8 +270,8 @@ impl ForwarderLoop {
             self.accept(listener);
         }
         self.take_completions();
-        for given in self.gossip.heard() {
-            self.tell(Input::Heard(given));
+        for report in self.gossip.received() {
+            self.tell(Input::PeerService(report));
         }
         for input in self.seats.turn(self.now) {
             self.tell(input);
@@ -500,7 +500,7 @@ impl ForwarderLoop {
             Output::Close { conn, reason } => {
                 self.ports.tell(conn, ToShard::Close(conn, reason));
             }
-            Output::Tell(given) => self.gossip.tell(given),
+            Output::Broadcast(report) => self.gossip.broadcast(report),
             Output::Log { text } => info!("{text}"),
             Output::ParsePolicy { policy, text, keep } => {
                 if let Some(input) = self.policy_changes.parse_policy(policy, &text, keep) {

@@ -42,7 +42,7 @@ use seats::Seats;
 use std::sync::Arc;
 use tidegate_client::core as client;
 use tidegate_forward::{Config, Input, JobId, Output};
-use tidegate_sched::{Given, Prediction};
+use tidegate_sched::{Prediction, ServiceReport};
 
 /// One second.
 const SECOND: u64 = 1_000_000_000;
@@ -76,7 +76,7 @@ enum Event {
     /// What a forwarder told the others is there.
     Told {
         forwarder: u32,
-        given: Given,
+        given: ServiceReport,
     },
     /// A message of its application has come to a process on the same node.
     Word(u32),
@@ -526,7 +526,7 @@ impl World {
                     self.events.push(now, Event::LostAtForwarder(link));
                 }
             }
-            Output::Tell(given) => self.tells(forwarder, given),
+            Output::Broadcast(report) => self.broadcast(forwarder, report),
             Output::Served(served) => self.recorder.served(forwarder as u16, &served),
             Output::Free { .. }
             | Output::Log { .. }

@@ -174,7 +174,9 @@ impl Forwarder {
                 self.start_batch(&mut batch);
                 self.unpark();
             }
-            Output::Tell(given) => self.outputs.push_back(crate::host::Output::Tell(given)),
+            Output::Broadcast(report) => self
+                .outputs
+                .push_back(crate::host::Output::Broadcast(report)),
             Output::WaitUntil(until) => self.scheduler_wakes = Some(until),
             Output::Idle => self.scheduler_wakes = None,
         }

@@ -223,7 +223,7 @@ impl Model {
             self.batch = batch;
             match output {
                 Output::Dispatch => self.dispatched(subject)?,
-                Output::Tell(_) => {}
+                Output::Broadcast(_) => {}
                 Output::Idle => return self.check_idle(subject.inner().depth()),
                 Output::WaitUntil(until) => {
                     let wait_ns_max = subject.inner().wait_ns_max();

@@ -7,8 +7,8 @@
 //! stay to it on each forwarder (the paper's hybrid), which bounds what a wrong counter can do.
 //! `local` shares each forwarder by itself; `layout` takes what others give from how the operation
 //! is spread, and `threshold` from what they tell each other whenever they have served somebody for
-//! `tell_ms` of device time (vPFS's layout-driven and threshold-driven synchronisation). With
-//! `total` and `tell_ms` what clients tell is checked by it: the larger one counts. Reservations
+//! `report_ms` of device time (vPFS's layout-driven and threshold-driven synchronisation). With
+//! `total` and `report_ms` what clients tell is checked by it: the larger one counts. Reservations
 //! and limits: see `tags`.
 //!
 //! `two-level` has shares above and deadlines below: of the applications that have not had their
@@ -26,8 +26,8 @@ use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{List, Requests, Slot};
 use crate::share::{Latency, Service, Shares};
-use crate::tags::{Next, THROTTLE_NS_MAX, Tags, Told};
-use crate::types::{AppId, Given, Request, Time};
+use crate::tags::{Next, ServiceDelta, THROTTLE_NS_MAX, Tags};
+use crate::types::{AppId, Request, ServiceReport, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -54,10 +54,10 @@ pub(super) const SYNC: OptionSpec = OptionSpec::new(
      `layout`, as operations are spread; `threshold`, as forwarders report it to each other",
 );
 
-pub(super) const TELL_MS: OptionSpec = OptionSpec::integer(
-    "tell_ms",
+pub(super) const REPORT_MS: OptionSpec = OptionSpec::integer(
+    "report_ms",
     0,
-    [0, TELL_MS_MAX],
+    [0, REPORT_MS_MAX],
     "device time of an application, in milliseconds, after which a forwarder reports it to the \
      others, through the hidden folder, five times a second; 0: never. With `sync = \"total\"` it \
      checks what clients report: the larger one counts",
@@ -68,15 +68,15 @@ pub(super) const TELL_MS: OptionSpec = OptionSpec::integer(
     OptionKind::Integer {
         default: 50,
         min: 1,
-        max: TELL_MS_MAX,
+        max: REPORT_MS_MAX,
     },
 );
 
-const TELL_MS_MAX: u64 = 60_000;
+const REPORT_MS_MAX: u64 = 60_000;
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
     name: "dsfq",
-    options: &[CREDIT_MS, LOCAL_MIN_PERCENT, SYNC, TELL_MS],
+    options: &[CREDIT_MS, LOCAL_MIN_PERCENT, SYNC, REPORT_MS],
     merges: false,
     keeps_shares: true,
     make: |options| Ok(Box::new(Dsfq::new(options, None))),
@@ -94,10 +94,10 @@ pub(super) struct Dsfq {
     sync: Sync,
     local_min_percent: u64,
     /// Device time after which others are told; 0: never.
-    tell_ms: u64,
+    report_ms: u64,
     /// By number of an application: what others were not told yet; and who is to be told of.
-    untold: Vec<Given>,
-    to_tell: Vec<u32>,
+    unreported: Vec<ServiceReport>,
+    to_report: Vec<u32>,
     cost: CostModel,
     merge: Merge,
     tags: Tags,
@@ -132,9 +132,9 @@ impl Dsfq {
                 "layout" => Sync::Layout,
                 _ => Sync::Threshold,
             },
-            tell_ms: table.integer(&TELL_MS),
-            untold: Vec::new(),
-            to_tell: Vec::new(),
+            report_ms: table.integer(&REPORT_MS),
+            unreported: Vec::new(),
+            to_report: Vec::new(),
             local_min_percent: table.integer(&LOCAL_MIN_PERCENT),
             cost: options.cost,
             merge: Merge::new(options),
@@ -168,7 +168,7 @@ impl Dsfq {
     }
 
     /// What the application was given since its last request, as far as it counts here.
-    fn told(&self, request: &Request) -> Told {
+    fn reported_by(&self, request: &Request) -> ServiceDelta {
         let (device_ns, here_ns, away_ms) = match self.sync {
             Sync::Local | Sync::Threshold => (0, 0, 0),
             Sync::Total => (
@@ -189,7 +189,7 @@ impl Dsfq {
             bytes: request.bytes_elsewhere,
             operations: request.operations_elsewhere.into(),
         };
-        Told {
+        ServiceDelta {
             elsewhere,
             here_ns,
             away_ms,
@@ -225,8 +225,8 @@ impl Dsfq {
         self.running[slot as usize] = (now, number);
         let next = self.next_of(requests, number);
         self.tags.charge(number, now, &service, next);
-        if self.tell_ms > 0 {
-            self.note_untold(number, requests[slot].request.app, &service);
+        if self.report_ms > 0 {
+            self.note_unreported(number, requests[slot].request.app, &service);
         }
         if let Some(Below {
             feedback: Some(feedback),
@@ -240,22 +240,23 @@ impl Dsfq {
 
 impl Dsfq {
     /// Adds to what others should hear, and tells it when it is much.
-    fn note_untold(&mut self, number: u32, app: AppId, service: &Service) {
-        if number as usize >= self.untold.len() {
-            self.untold.resize(number as usize + 1, Given::default());
+    fn note_unreported(&mut self, number: u32, app: AppId, service: &Service) {
+        if number as usize >= self.unreported.len() {
+            self.unreported
+                .resize(number as usize + 1, ServiceReport::default());
         }
-        let untold = &mut self.untold[number as usize];
-        if untold.app != app {
+        let unreported = &mut self.unreported[number as usize];
+        if unreported.app != app {
             // The number had another application, of which little was left to tell.
-            *untold = Given::default();
+            *unreported = ServiceReport::default();
         }
-        let was_much = untold.device_ns >= self.tell_ms * 1_000_000;
-        untold.app = app;
-        untold.device_ns = untold.device_ns.saturating_add(service.device_ns);
-        untold.bytes = untold.bytes.saturating_add(service.bytes);
-        untold.operations += service.operations;
-        if !was_much && untold.device_ns >= self.tell_ms * 1_000_000 {
-            self.to_tell.push(number);
+        let was_much = unreported.device_ns >= self.report_ms * 1_000_000;
+        unreported.app = app;
+        unreported.device_ns = unreported.device_ns.saturating_add(service.device_ns);
+        unreported.bytes = unreported.bytes.saturating_add(service.bytes);
+        unreported.operations += service.operations;
+        if !was_much && unreported.device_ns >= self.report_ms * 1_000_000 {
+            self.to_report.push(number);
         }
     }
 }
@@ -271,8 +272,8 @@ impl Policy for Dsfq {
         }
         let first = self.first(requests, slot);
         let told = match self.adopts {
-            true => Told::default(),
-            false => self.told(&request),
+            true => ServiceDelta::default(),
+            false => self.reported_by(&request),
         };
         self.tags.arrived(number, now, &told, first);
         requests[slot].tag = number;
@@ -351,12 +352,12 @@ impl Policy for Dsfq {
         }
     }
 
-    fn tells(&mut self) -> Option<Given> {
-        let number = self.to_tell.pop()?;
-        Some(core::mem::take(&mut self.untold[number as usize]))
+    fn broadcast(&mut self) -> Option<ServiceReport> {
+        let number = self.to_report.pop()?;
+        Some(core::mem::take(&mut self.unreported[number as usize]))
     }
 
-    fn heard(&mut self, served: &Given, now: Time) {
+    fn on_peer_service(&mut self, served: &ServiceReport, now: Time) {
         if matches!(self.sync, Sync::Total | Sync::Threshold) {
             self.now = now.max(self.now);
             let service = Service {
@@ -364,7 +365,7 @@ impl Policy for Dsfq {
                 bytes: served.bytes,
                 operations: served.operations,
             };
-            self.tags.heard(served.app, self.now, &service);
+            self.tags.on_peer_service(served.app, self.now, &service);
         }
     }
 

@@ -6,7 +6,7 @@
 //! credits of the original, which come back at idleness). How many batches run at once follows from
 //! latency targets, see `depth`.
 
-use super::dsfq::{Below, CREDIT_MS, Dsfq, LOCAL_MIN_PERCENT, SYNC, TELL_MS};
+use super::dsfq::{Below, CREDIT_MS, Dsfq, LOCAL_MIN_PERCENT, REPORT_MS, SYNC};
 use super::edf::{self, FEEDBACK, LATENCY_MS};
 use crate::policy::PolicySpec;
 use alloc::boxed::Box;
@@ -19,7 +19,7 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
         LATENCY_MS,
         LOCAL_MIN_PERCENT,
         SYNC,
-        TELL_MS,
+        REPORT_MS,
     ],
     merges: false,
     keeps_shares: true,

@@ -52,7 +52,7 @@ fn who_has_one_forwarder_keeps_its_share_there_whatever_others_make_up() {
 fn forwarders_that_tell_each_other_believe_no_lies() {
     for policy in ["dsfq", "two-level"] {
         let mut options = options(policy, 4, &[(1, weight(1)), (2, weight(1))]);
-        options.table.set("tell_ms", 200);
+        options.table.set("report_ms", 200);
         for liar in liars(&[0, 1, 2, 3]) {
             let lies = (liar.tells_ns, liar.tells_here_ns, liar.tells_away_ms);
             let honest = Client::new(1, 8, &[0, 1, 2, 3]);

@@ -253,10 +253,10 @@ fn the_total_service_of_applications_that_wait_everywhere_stays_together() {
         let fair = total * weights[1] as f64 / (weights[0] + weights[1]) as f64;
         let most = total * some.len() as f64 / count as f64;
         let expected = fair.min(most);
-        let untold = (outstanding * count * 2) as f64 * COST_NS as f64;
+        let unreported = (outstanding * count * 2) as f64 * COST_NS as f64;
         let kept = if fair > most { 0.06 * total } else { 0.0 };
         assert!(
-            (other as f64 - expected).abs() <= 0.02 * total + untold + kept,
+            (other as f64 - expected).abs() <= 0.02 * total + unreported + kept,
             "seed {seed}: {other} of {total}, not {expected}; {count} forwarders, {some:?}, \
              weights {weights:?}"
         );
@@ -274,7 +274,7 @@ fn a_greedy_client_takes_nothing_from_the_share_of_others() {
             let mut options = options.clone();
             if forges {
                 // Forwarders that check what clients tell.
-                options.table.set("tell_ms", 200);
+                options.table.set("report_ms", 200);
             }
             let mut world = World::new(&options, &clients);
             world.run(30 * SECOND);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use tidegate_sched::{
-    AccessCost, AppId, AppShare, CostModel, Direction, FileId, Given, Input, Options, Output,
-    Request, RequestId, Scheduler, Share, Shares, Time, mix64,
+    AccessCost, AppId, AppShare, CostModel, Direction, FileId, Input, Options, Output, Request,
+    RequestId, Scheduler, ServiceReport, Share, Shares, Time, mix64,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -261,14 +261,18 @@ impl World {
         }
     }
 
-    pub fn tell(&mut self, from: usize, served: Given) {
+    pub fn tell(&mut self, from: usize, served: ServiceReport) {
         let at = Time(self.now);
         let others = self
             .forwarders
             .iter_mut()
             .enumerate()
             .filter(|(number, _)| *number != from);
-        others.for_each(|(_, other)| other.handle(at, Input::Heard(served)).expect("it listens"));
+        others.for_each(|(_, other)| {
+            other
+                .handle(at, Input::PeerService(served))
+                .expect("it listens")
+        });
     }
 
     /// Goes on until `until` ns.
@@ -289,7 +293,7 @@ impl World {
             for forwarder in 0..self.forwarders.len() {
                 if self.busy_until[forwarder].is_none() {
                     let mut output = self.forwarders[forwarder].poll(Time(self.now), &mut batch);
-                    while let Output::Tell(served) = output {
+                    while let Output::Broadcast(served) = output {
                         self.tell(forwarder, served);
                         output = self.forwarders[forwarder].poll(Time(self.now), &mut batch);
                     }
@@ -301,7 +305,7 @@ impl World {
                         }
                         Output::WaitUntil(time) => next = next.min(time.0),
                         Output::Idle => {}
-                        Output::Tell(_) => unreachable!("just told"),
+                        Output::Broadcast(_) => unreachable!("just told"),
                     }
                 }
                 if let Some((end, _)) = &self.busy_until[forwarder] {

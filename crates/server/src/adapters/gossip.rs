@@ -1,6 +1,6 @@
 //! Service reports between forwarders, through files of the hidden folder.
 //!
-//! Only with `tell_ms` above 0: then a thread writes the device time that this forwarder has given
+//! Only with `report_ms` above 0: then a thread writes the device time that this forwarder has given
 //! each application since it started to `.tidegate/given.N`, and reads the files of the other
 //! forwarders, five times a second. The forwarder's loop never waits for this thread. The thread
 //! replaces a file as a whole, and a mark at the end shows a reader that the file is complete. The
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidegate_sched::{AppId, Given};
+use tidegate_sched::{AppId, ServiceReport};
 use tracing::warn;
 
 /// How often the thread writes and reads files.
@@ -35,7 +35,7 @@ const FILE_BYTES_MAX: usize = APPS_MAX * 100;
 const HEAD: &str = "tidegate-given 2";
 
 /// Sums by application.
-type Sums = BTreeMap<u64, Given>;
+type Sums = BTreeMap<u64, ServiceReport>;
 
 /// What the forwarder's loop and the thread share.
 #[derive(Default)]
@@ -48,7 +48,7 @@ struct Shared {
 struct State {
     given: Sums,
     changed: bool,
-    heard: Vec<Given>,
+    heard: Vec<ServiceReport>,
     ends: bool,
 }
 
@@ -84,7 +84,7 @@ impl Gossip {
     }
 
     /// This forwarder gave so much more.
-    pub fn tell(&mut self, given: Given) {
+    pub fn broadcast(&mut self, report: ServiceReport) {
         if let Some(rounds) = self.waiting.take() {
             let thread = std::thread::Builder::new().name("gossip".to_string());
             match thread.spawn(move || rounds.run()) {
@@ -93,13 +93,13 @@ impl Gossip {
             }
         }
         let mut state = self.shared.lock();
-        add(&mut state.given, &given);
+        add(&mut state.given, &report);
         state.changed = true;
         self.shared.told.notify_one();
     }
 
-    /// What others told since the last call.
-    pub fn heard(&mut self) -> Vec<Given> {
+    /// The reports of others since the last call.
+    pub fn received(&mut self) -> Vec<ServiceReport> {
         match self.thread {
             None => Vec::new(),
             Some(_) => std::mem::take(&mut self.shared.lock().heard),
@@ -206,10 +206,10 @@ fn started() -> u32 {
     rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec as u32
 }
 
-fn add(sums: &mut Sums, given: &Given) {
-    let sum = sums.entry(given.app.0).or_insert(Given {
+fn add(sums: &mut Sums, given: &ServiceReport) {
+    let sum = sums.entry(given.app.0).or_insert(ServiceReport {
         app: given.app,
-        ..Given::default()
+        ..ServiceReport::default()
     });
     sum.device_ns = sum.device_ns.saturating_add(given.device_ns);
     sum.bytes = sum.bytes.saturating_add(given.bytes);
@@ -226,9 +226,9 @@ fn forget(sums: &mut Sums) {
 }
 
 /// What an application was given since it was read before.
-fn more(now: &Given, before: &Sums) -> Option<Given> {
+fn more(now: &ServiceReport, before: &Sums) -> Option<ServiceReport> {
     let before = before.get(&now.app.0).copied().unwrap_or_default();
-    let more = Given {
+    let more = ServiceReport {
         app: now.app,
         device_ns: now.device_ns.saturating_sub(before.device_ns),
         bytes: now.bytes.saturating_sub(before.bytes),
@@ -240,7 +240,7 @@ fn more(now: &Given, before: &Sums) -> Option<Given> {
 fn text(life: u64, sums: &Sums) -> String {
     let mut text = format!("{HEAD} {life:016x}\n");
     for sum in sums.values() {
-        let Given {
+        let ServiceReport {
             app,
             device_ns,
             bytes,
@@ -272,7 +272,7 @@ fn parse(text: &str) -> Option<(u64, Sums)> {
         let mut words = line.split(' ');
         let app = u64::from_str_radix(words.next()?, 16).ok()?;
         let mut number = || words.next()?.parse().ok();
-        let sum = Given {
+        let sum = ServiceReport {
             app: AppId(app),
             device_ns: number()?,
             bytes: number()?,
@@ -289,8 +289,8 @@ mod tests {
     use crate::storage::scratch::Scratch;
     use std::time::Instant;
 
-    fn given(app: u64, device_ns: u64) -> Given {
-        Given {
+    fn given(app: u64, device_ns: u64) -> ServiceReport {
+        ServiceReport {
             app: AppId(app),
             device_ns,
             bytes: device_ns.saturating_mul(2),
@@ -341,20 +341,20 @@ mod tests {
             Gossip::new(OwnedFd::from(folder), own, 3, waker.clone())
         };
         let (mut one, mut other) = (gossip(0), gossip(2));
-        assert!(one.heard().is_empty());
+        assert!(one.received().is_empty());
         let until = Instant::now() + Duration::from_secs(20);
         let mut sum = 0;
         // Each round tells; the first that is read is where it begins.
         while sum < 1000 {
             assert!(Instant::now() < until, "heard {sum}");
-            one.tell(given(5, 1));
-            other.tell(given(9, 100));
-            for heard in one.heard() {
+            one.broadcast(given(5, 1));
+            other.broadcast(given(9, 100));
+            for heard in one.received() {
                 assert_eq!((heard.app, heard.bytes), (AppId(9), 2 * heard.device_ns));
                 sum += heard.device_ns;
             }
             std::thread::sleep(ROUND / 4);
         }
-        assert!(other.heard().iter().all(|heard| heard.app == AppId(5)));
+        assert!(other.received().iter().all(|heard| heard.app == AppId(5)));
     }
 }

@@ -357,7 +357,7 @@ impl Process {
                 }
                 out.push(Effect::Send(conn.0, frame));
             }
-            Output::Tell(_) => {}
+            Output::Broadcast(_) => {}
             Output::Free { slot } => {
                 self.slots.remove(&slot);
             }

@@ -1,23 +1,23 @@
-//! What forwarders tell each other, if their policy was told to tell: it is there after the
+//! What forwarders tell each other, if their policy is configured to report: it is there after the
 //! network's latency, and takes nothing of its bandwidth.
 
 use super::{Event, World};
 use tidegate_forward::Input;
-use tidegate_sched::Given;
+use tidegate_sched::ServiceReport;
 
 impl World {
     /// A forwarder tells the others.
-    pub(super) fn tells(&mut self, forwarder: u32, given: Given) {
+    pub(super) fn broadcast(&mut self, forwarder: u32, given: ServiceReport) {
         let at = self.now() + self.fabric.options.latency_ns;
         self.events.push(at, Event::Told { forwarder, given });
     }
 
     /// What it told is there.
-    pub(super) fn told(&mut self, forwarder: u32, given: Given) {
+    pub(super) fn told(&mut self, forwarder: u32, given: ServiceReport) {
         let now = self.now();
         let hosts = 0..self.hosts.len() as u32;
         for other in hosts.filter(|other| *other != forwarder) {
-            self.hosts[other as usize].tell(now, Input::Heard(given));
+            self.hosts[other as usize].tell(now, Input::PeerService(given));
             self.pump_host(other);
         }
     }

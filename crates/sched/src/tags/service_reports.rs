@@ -8,7 +8,7 @@ use crate::types::{AppId, Time};
 impl Tags {
     /// Another forwarder told what it gave an application. What clients told of it before does not
     /// count twice.
-    pub(crate) fn heard(&mut self, app: AppId, now: Time, service: &Service) {
+    pub(crate) fn on_peer_service(&mut self, app: AppId, now: Time, service: &Service) {
         let number = self.number(app);
         let node = &mut self.nodes[number as usize];
         let heard = i64::try_from(service.device_ns).unwrap_or(i64::MAX);
