@@ -41,7 +41,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use applications::Applications;
 use capacity::Capacity;
-use effective_shares::InForce;
+use effective_shares::EffectiveShares;
 use ill::BackEnd;
 use open_files::OpenFiles;
 use operation_jobs::NameQueues;
@@ -91,7 +91,7 @@ pub struct Forwarder {
     /// Where the export's forwarders listen.
     listed: Box<[Listed]>,
     applications: Applications,
-    shares: InForce,
+    shares: EffectiveShares,
     capacity: Capacity,
     counters: Counters,
     /// What is noted of outstanding requests, by their number; empty unless it is recorded.
@@ -149,7 +149,7 @@ impl Forwarder {
             "a forwarder owns the seat of its own index"
         );
         config.credits = config.credits.max(1);
-        let shares = InForce::new(&config);
+        let shares = EffectiveShares::new(&config);
         let options = shares.options();
         let mut forwarder = Forwarder {
             now: Time(0),

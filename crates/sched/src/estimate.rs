@@ -76,7 +76,7 @@ pub(crate) struct Estimate {
     on: bool,
     configured: CostModel,
     /// What was told last.
-    in_force: CostModel,
+    effective: CostModel,
     kinds: [Kind; 4],
     /// By number of a batch.
     batches: Vec<Batch>,
@@ -93,7 +93,7 @@ impl Estimate {
         Estimate {
             on: options.estimate && prices,
             configured: options.cost,
-            in_force: options.cost,
+            effective: options.cost,
             kinds: kinds(&options.cost),
             batches: Vec::new(),
             took: Vec::with_capacity(BATCHES),
@@ -114,15 +114,15 @@ impl Estimate {
         self.on = on;
         if !options.estimate || options.cost != self.configured {
             self.took.clear();
-            (self.configured, self.in_force) = (options.cost, options.cost);
+            (self.configured, self.effective) = (options.cost, options.cost);
             self.kinds = kinds(&options.cost);
         }
     }
 
     /// The model that policies were told.
     #[inline]
-    pub(crate) fn in_force(&self) -> &CostModel {
-        &self.in_force
+    pub(crate) fn effective(&self) -> &CostModel {
+        &self.effective
     }
 
     /// A batch runs: `requests`, at least one, of one file and direction.
@@ -198,15 +198,15 @@ impl Estimate {
             kind.fit();
             kind.age();
             let new = kind.cost();
-            let old = self.in_force.access(direction, sequential);
+            let old = self.effective.access(direction, sequential);
             differs |= far(old.base_ns, new.base_ns) || far(old.ns_per_mib, new.ns_per_mib);
             *model.access_mut(direction, sequential) = new;
         }
         if !differs {
             return None;
         }
-        self.in_force = model;
-        Some(&self.in_force)
+        self.effective = model;
+        Some(&self.effective)
     }
 }
 

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 /// Decides which request goes next. See the crate's first page for an example.
 pub struct Scheduler {
-    /// As they are in force, defaults too.
+    /// The effective ones: what was given, and defaults.
     options: Options,
     policy: Box<dyn Policy>,
     requests: Requests,
@@ -164,7 +164,7 @@ impl Scheduler {
         let now = self.latest(now);
         let (options, mut policy) = policies::build(options)?;
         self.estimate.configure(&options, policy.uses_cost_model());
-        policy.set_cost_model(self.estimate.in_force());
+        policy.set_cost_model(self.estimate.effective());
         let waiting = self.requests.at_stage(Stage::Queued);
         let tags = self.policy.take_fair_state();
         policy.adopt(tags, &mut self.requests, &waiting, now);
@@ -194,7 +194,7 @@ impl Scheduler {
         &self.options.policy
     }
 
-    /// The options in force: also those of the policy's own that were not given.
+    /// The effective options: those that were given, and the defaults of the others.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -202,7 +202,7 @@ impl Scheduler {
     /// What accesses are taken to cost now: [`Options::cost`], corrected by what batches took
     /// under policies that price requests, unless [`Options::estimate`] is off.
     pub fn cost(&self) -> CostModel {
-        *self.estimate.in_force()
+        *self.estimate.effective()
     }
 
     /// What the current policy promises.
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_options_in_force_are_all_there_and_make_the_same_policy() {
+    fn the_effective_options_are_all_there_and_make_the_same_policy() {
         for name in policies::NAMES {
             let mut scheduler = Scheduler::new(&Options::for_policy(name)).unwrap();
             let told = scheduler.options().clone();

@@ -198,7 +198,7 @@ impl ForwarderLoop {
 
     /// The scheduler's policy that is followed, in words.
     pub fn policy(&self) -> Box<str> {
-        self.forwarder.policy_in_force()
+        self.forwarder.effective_policy()
     }
 
     /// Serves until it is stopped and drained. True if the drain ended in time.

@@ -18,7 +18,7 @@ use tidegate_wire::{EXTENTS_MAX, Op, Outcome, Status};
 const SHARING: &str = "two-level";
 
 /// What was asked for, and what follows.
-pub(super) struct InForce {
+pub(super) struct EffectiveShares {
     /// The scheduler's options as they were asked for.
     plain: Options,
     pub(super) rules: Rules,
@@ -29,10 +29,10 @@ pub(super) struct InForce {
     coming: Option<(PolicyId, u64)>,
 }
 
-impl InForce {
-    pub(super) fn new(config: &Config) -> InForce {
+impl EffectiveShares {
+    pub(super) fn new(config: &Config) -> EffectiveShares {
         let forwarders = u32::from(config.layout.seats);
-        InForce {
+        EffectiveShares {
             plain: Options {
                 stripe_bytes: config.layout.stripe,
                 ..config.scheduler.clone()
@@ -67,11 +67,11 @@ impl InForce {
 
     /// The options that the scheduler gets.
     pub(super) fn options(&self) -> Options {
-        in_force(&self.plain, &self.rules, &self.shares)
+        effective_options(&self.plain, &self.rules, &self.shares)
     }
 }
 
-fn in_force(plain: &Options, rules: &Rules, shares: &Shares) -> Options {
+fn effective_options(plain: &Options, rules: &Rules, shares: &Shares) -> Options {
     let mut options = plain.clone();
     let keeps_shares = policies::find(&options.policy).is_some_and(|policy| policy.keeps_shares);
     if !rules.is_empty() && !keeps_shares {
@@ -159,7 +159,7 @@ impl Forwarder {
         });
         match set {
             Ok(()) => {
-                self.log(format!("the policy is now {}", self.policy_in_force()));
+                self.log(format!("the policy is now {}", self.effective_policy()));
                 self.answer(key, Ok(Outcome::Done));
             }
             Err((errno, reason)) => {
@@ -187,7 +187,7 @@ impl Forwarder {
         match set {
             Ok(()) => {
                 let count = self.shares.rules.len();
-                let policy = self.policy_in_force();
+                let policy = self.effective_policy();
                 self.log(format!("{count} rules of shares now, policy {policy}"));
                 self.answer(key, Ok(Outcome::Done));
             }
@@ -204,7 +204,7 @@ impl Forwarder {
         match self.set_plain(plain) {
             Ok(()) => self.log(format!(
                 "the policy is now {}, as is kept for the export",
-                self.policy_in_force()
+                self.effective_policy()
             )),
             Err(reason) => self.log(format!("the policy kept for the export: {reason}")),
         }
@@ -218,7 +218,7 @@ impl Forwarder {
             Ok(()) => self.log(format!(
                 "{} rules of shares now, policy {}, as is kept for the export",
                 self.shares.rules.len(),
-                self.policy_in_force()
+                self.effective_policy()
             )),
             Err(reason) => self.log(format!("the rules kept for the export: {reason}")),
         }
@@ -231,7 +231,7 @@ impl Forwarder {
             stripe_bytes: self.config.layout.stripe,
             ..plain
         };
-        let options = in_force(&plain, &self.shares.rules, &self.shares.shares);
+        let options = effective_options(&plain, &self.shares.rules, &self.shares.shares);
         self.schedule_by(&options)?;
         self.shares.plain = plain;
         Ok(())
@@ -245,7 +245,7 @@ impl Forwarder {
                 shares.apps.insert(AppId(app), share);
             }
         }
-        let options = in_force(&self.shares.plain, &rules, &shares);
+        let options = effective_options(&self.shares.plain, &rules, &shares);
         if options.policy == self.scheduler.policy() {
             let set = self.scheduler.set_shares(self.now, &shares);
             set.map_err(|error| Box::from(format!("{error}")))?;
@@ -285,7 +285,7 @@ impl Forwarder {
     }
 
     /// The policy that is followed, and which one was asked for if that is another, in words.
-    pub fn policy_in_force(&self) -> Box<str> {
+    pub fn effective_policy(&self) -> Box<str> {
         let (plain, policy) = (self.shares.plain_policy(), self.scheduler.policy());
         match plain == policy {
             true => plain.into(),
