@@ -216,9 +216,9 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
 }
 
 uint32_t cost_shuffle_us(const struct bandwidths *bandwidths, const struct shuffle *shuffle,
-                         int printed) {
-    int64_t intra_bytes = printed ? shuffle->intra_max : shuffle->intra;
-    int64_t inter_bytes = printed ? shuffle->inter_max : shuffle->inter;
+                         int paper_exact) {
+    int64_t intra_bytes = paper_exact ? shuffle->intra_max : shuffle->intra;
+    int64_t inter_bytes = paper_exact ? shuffle->inter_max : shuffle->inter;
     double intra = (double)intra_bytes / bandwidths->intra_mbps;
     double inter = (double)inter_bytes / bandwidths->inter_mbps;
     double us;

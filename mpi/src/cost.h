@@ -31,6 +31,6 @@ void cost_learn(struct bandwidths *bandwidths, MPI_Comm comm, const int64_t *nod
 // the whole bandwidth: max(max intra_i / B_intra, max inter_j / B_inter) + gamma; or with one port
 // that all messages share: max(sum intra / B_intra, sum inter / B_inter) + gamma.
 uint32_t cost_shuffle_us(const struct bandwidths *bandwidths, const struct shuffle *shuffle,
-                      int printed);
+                      int paper_exact);
 
 #endif

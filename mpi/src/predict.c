@@ -51,7 +51,7 @@ struct predictor {
     int rank, ranks;
     int aggregator; // index of this rank, -1: none
     int readable;   // the hints were read again without an error
-    int printed;    // the shuffle by the printed equation
+    int paper_exact; // the shuffle by the equation as the paper has it
     struct tuning tuning;
     struct view view;
     struct bandwidths bandwidths;
@@ -111,7 +111,7 @@ struct predictor *predictor_open(MPI_File file, MPI_Comm comm) {
         return NULL;
     }
     cost_learn(&it->bandwidths, comm, it->node);
-    it->printed = shuffle && strcmp(shuffle, "printed") == 0;
+    it->paper_exact = shuffle && strcmp(shuffle, "paper_exact") == 0;
     it->readable = 1;
     it->aggregator = -1;
     for (int i = 0; i < it->tuning.aggregators; i++)
@@ -189,7 +189,7 @@ static void sum_up(struct predictor *it, struct result *result, int64_t base) {
     result->moved = domains_moved(result->touched, it->tuning.buffer_size, it->spans, pieces);
     result->touched.first -= base;
     result->touched.last -= base;
-    result->shuffle_us = cost_shuffle_us(&it->bandwidths, &result->shuffle, it->printed);
+    result->shuffle_us = cost_shuffle_us(&it->bandwidths, &result->shuffle, it->paper_exact);
     result->shuffle_max_us = result->shuffle_us;
 }
 
@@ -224,7 +224,7 @@ static void rank_from_records(struct predictor *it, struct result *result) {
         }
     }
     for (int i = 0; i < aggregators; i++)
-        rank_shuffle(result, cost_shuffle_us(&it->bandwidths, &it->shuffles[i], it->printed));
+        rank_shuffle(result, cost_shuffle_us(&it->bandwidths, &it->shuffles[i], it->paper_exact));
 }
 
 // Elsewhere an aggregator's shuffle comes with its next record.

@@ -18,10 +18,10 @@
 //! application and window, in order of place, as in `window`; without any shuffles the policy is
 //! `window`.
 //!
-//! With `printed` the order is the paper's algorithm 1, see `printed`.
+//! With `paper_exact` the order is the paper's algorithm 1, see `paper_exact`.
 
 mod operations;
-mod printed;
+mod paper_exact;
 
 use crate::cost::CostModel;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
@@ -34,7 +34,7 @@ use crate::types::{Direction, Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use operations::{Key, Operations};
-use printed::Printed;
+use paper_exact::PaperExact;
 
 /// Operations that are looked at for one that may go before the others.
 const LOOK_MAX: usize = 64;
@@ -45,8 +45,8 @@ const LOOK_MAX: usize = 64;
 const SEEKS_ALIKE: u64 = 64;
 
 /// Algorithm 1 of the paper.
-const PRINTED: OptionSpec = OptionSpec::new(
-    "printed",
+const PAPER_EXACT: OptionSpec = OptionSpec::new(
+    "paper_exact",
     OptionKind::Bool,
     "the paper's algorithm 1 instead; it can be 1.5 times as slow as `window`",
 );
@@ -61,7 +61,7 @@ const SLACK_PERCENT: OptionSpec = OptionSpec::integer(
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
     name: "hio",
-    options: &[ORDER, PRINTED, ROTATION_SEED, SLACK_PERCENT, WINDOW_MS],
+    options: &[ORDER, PAPER_EXACT, ROTATION_SEED, SLACK_PERCENT, WINDOW_MS],
     merges: false,
     keeps_shares: false,
     make: |options| Ok(Box::new(Hio::new(options))),
@@ -70,7 +70,7 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
 struct Hio {
     epochs: Epochs,
     slack_percent: u64,
-    printed: Option<Printed>,
+    paper_exact: Option<PaperExact>,
     merge: Merge,
     cost: CostModel,
     /// Shuffles that differ by less are alike: see `SEEKS_ALIKE`.
@@ -89,7 +89,7 @@ impl Hio {
         Hio {
             epochs: Epochs::new(options),
             slack_percent: table.integer(&SLACK_PERCENT),
-            printed: table.truth(&PRINTED).then(Printed::new),
+            paper_exact: table.truth(&PAPER_EXACT).then(PaperExact::new),
             merge: Merge::new(options),
             cost: options.cost,
             alike_ns: (base(false).saturating_sub(base(true)) * SEEKS_ALIKE).max(1),
@@ -146,21 +146,21 @@ impl Policy for Hio {
         let key = self.key(&request, arrived);
         let cost_ns = self.cost.request_ns(&request);
         // The paper's aggregators are never one, however alike their shuffles are.
-        let class = match self.printed {
+        let class = match self.paper_exact {
             Some(_) => u64::from(u16::MAX - request.shuffle_rank),
             None => u64::from(request.shuffle_us) * 1000 / self.alike_ns,
         };
         let part = self.operations.arrived(key, &request, class, cost_ns);
         self.operations.push(part, requests, slot);
         self.merge.arrived(requests, part, slot);
-        if let Some(printed) = &mut self.printed {
-            printed.forget();
+        if let Some(paper_exact) = &mut self.paper_exact {
+            paper_exact.forget();
         }
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
-        let part = match &mut self.printed {
-            Some(printed) => printed.next(&self.operations),
+        let part = match &mut self.paper_exact {
+            Some(paper_exact) => paper_exact.next(&self.operations),
             None => {
                 let chosen = self.choose();
                 self.operations.next_part(chosen)
@@ -180,7 +180,7 @@ impl Policy for Hio {
             .map(|&slot| self.cost.request_ns(&requests[slot].request));
         let work_ns = costs.fold(0, u64::saturating_add);
         self.operations.served(part, work_ns);
-        // Those wait for this long because of it. With `printed` nobody is.
+        // Those wait for this long because of it. With `paper_exact` nobody is.
         for &operation in &self.overtaken {
             self.operations.uses_slack(operation, work_ns);
         }
@@ -196,8 +196,8 @@ impl Policy for Hio {
         self.operations.withdrawn(part, rank, cost_ns);
         self.merge.cancelled(requests, slot);
         self.operations.release_if_empty(part);
-        if let Some(printed) = &mut self.printed {
-            printed.forget();
+        if let Some(paper_exact) = &mut self.paper_exact {
+            paper_exact.forget();
         }
     }
 

@@ -172,9 +172,9 @@ fn an_operation_is_passed_for_its_slack_in_all_and_by_its_window_only() {
 }
 
 #[test]
-fn printed_orders_by_rank_where_shuffles_are_long_and_changes_neighbours() {
+fn paper_exact_orders_by_rank_where_shuffles_are_long_and_changes_neighbours() {
     let mut options = options("hio");
-    options.table.set("printed", true);
+    options.table.set("paper_exact", true);
     let with_rank = |rank, part: Request| Request {
         shuffle_rank: rank,
         ..part
@@ -202,7 +202,7 @@ fn printed_orders_by_rank_where_shuffles_are_long_and_changes_neighbours() {
 #[test]
 fn the_delay_that_was_used_is_gone() {
     let mut options = options("hio");
-    options.table.set("printed", true);
+    options.table.set("paper_exact", true);
     // 8 ms: the first waits for two of 3 ms, not for a third.
     let mut input = Vec::from([part(1, 5, 0, 8)]);
     input.extend((2..6).map(|app| part(app, 3, 1, 1)));
@@ -299,13 +299,13 @@ fn what_was_lent_is_not_lent_again_when_the_next_piece_arrives() {
 }
 
 #[test]
-fn printed_tells_aggregators_apart_whose_shuffles_are_alike() {
+fn paper_exact_tells_aggregators_apart_whose_shuffles_are_alike() {
     // On a disk 300 and 400 ms count as alike elsewhere.
     let mut disk = Options {
         cost: CostModel::default(),
         ..options("hio")
     };
-    disk.table.set("printed", true);
+    disk.table.set("paper_exact", true);
     let input = [
         aggregator(1, part(1, 1, 0, 400)),
         aggregator(0, part(1, 1, 400, 400)),
@@ -314,7 +314,7 @@ fn printed_tells_aggregators_apart_whose_shuffles_are_alike() {
     assert_eq!(order(&disk, &input), [1, 2, 0]);
     // Seven shuffles of 4 ms are more than a fifth of seven reads of 16 ms, so ranks decide.
     let mut options = options("hio");
-    options.table.set("printed", true);
+    options.table.set("paper_exact", true);
     let mut input: Vec<Request> = (1..7)
         .map(|rank| aggregator(rank, part(1, 16, 4, 4)))
         .collect();

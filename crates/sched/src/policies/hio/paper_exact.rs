@@ -30,15 +30,15 @@ struct Aggregator {
     read_ns: u64,
 }
 
-pub(super) struct Printed {
+pub(super) struct PaperExact {
     /// The last one is next. Empty: to be made.
     order: Vec<u32>,
     queue: Vec<Aggregator>,
 }
 
-impl Printed {
-    pub(super) fn new() -> Printed {
-        Printed {
+impl PaperExact {
+    pub(super) fn new() -> PaperExact {
+        PaperExact {
             order: Vec::new(),
             queue: Vec::new(),
         }
