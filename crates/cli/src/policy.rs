@@ -205,8 +205,8 @@ fn beside_rules(name: &str, states: &[serde_json::Value]) -> Vec<String> {
     };
     if name == "edf" && texts.into_iter().any(keeps_more) {
         warnings.push(
-            "edf keeps latencies only: weights, reservations and limits of the rules do nothing under \
-             it; two-level keeps both"
+            "edf keeps latencies only: weights, reservations and limits of the rules do nothing \
+             under it; two-level keeps both"
                 .to_string(),
         );
     }

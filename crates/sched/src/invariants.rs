@@ -11,8 +11,8 @@ mod model;
 use crate::test::Random;
 use crate::types::{AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
 use crate::{
-    AccessCost, Bound, CostModel, Observed, OptionKind, OptionValue, Options, PolicyOptions,
-    PolicySpec, Prediction, Scheduler, policies,
+    AccessCost, Bound, CostModel, Observed, OptionKind, OptionSpec, OptionValue, Options,
+    PolicyOptions, PolicySpec, Prediction, Scheduler, policies,
 };
 use alloc::sync::Arc;
 use model::Model;
@@ -70,7 +70,12 @@ impl Shape {
     /// Options of a policy: each at its default, at a limit, or anywhere between, mostly small.
     fn table(policy: &PolicySpec, random: &mut Random) -> PolicyOptions {
         let mut table = PolicyOptions::default();
-        for spec in policy.options {
+        // What depends on other options comes after them.
+        let depends =
+            |spec: &&OptionSpec| spec.except.is_some() || matches!(spec.kind, OptionKind::Below(_));
+        let (last, first): (Vec<&OptionSpec>, Vec<&OptionSpec>) =
+            policy.options.iter().partition(depends);
+        for spec in first.into_iter().chain(last) {
             let kind = spec.kind_beside(&table);
             if random.chance(25) {
                 table.set(spec.name, kind.default());
@@ -82,7 +87,7 @@ impl Shape {
                 }
                 OptionKind::Below(bound) => {
                     let Some(&OptionValue::Integer(end)) = table.get(bound) else {
-                        unreachable!("{bound} stands before {}", spec.name);
+                        unreachable!("{bound} is drawn before {}", spec.name);
                     };
                     table.set(spec.name, random.below(end));
                 }
@@ -370,8 +375,10 @@ fn refused_options_change_nothing() {
     let unknown = Options::for_policy("lifo");
     assert_eq!(
         text(scheduler.set_policy(Time(0), &unknown)),
-        "there is no policy \"lifo\"; known: aioli, dsfq, edf, fifo, hio, mlf, round-robin, \
-         sjf, time-order, twins, two-level, wfq, window"
+        std::format!(
+            "there is no policy \"lifo\"; known: {}",
+            policies::NAMES.join(", ")
+        )
     );
     let mut window = Options::for_policy("window");
     window.table.set("width", 5u64);

@@ -49,8 +49,7 @@ pub enum OptionKind {
         /// The greatest allowed value.
         max: u64,
     },
-    /// A whole number below the value of another option, which stands before this one in the
-    /// policy's list; 0 unless another is given.
+    /// A whole number below the value of another option of the policy; 0 unless another is given.
     Below(&'static str),
     /// True or false; false unless true is given.
     Bool,
@@ -81,8 +80,8 @@ pub struct OptionSpec {
     pub name: &'static str,
     /// What it takes.
     pub kind: OptionKind,
-    /// What it takes instead while another option, which stands before this one in the policy's
-    /// list, has a certain word: option, word, kind.
+    /// What it takes instead while another option of the policy has a certain word: option, word,
+    /// kind.
     pub except: Option<(&'static str, &'static str, OptionKind)>,
     /// What it does, as docs/policies.md prints it.
     pub help: &'static str,
@@ -141,8 +140,9 @@ impl OptionSpec {
                 check_range(option, *value, min, max)
             }
             (OptionKind::Below(bound), OptionValue::Integer(value)) => match others.get(bound) {
-                Some(OptionValue::Integer(end)) => check_range(option, *value, 0, end - 1),
-                _ => unreachable!("{bound} stands before {option} and is at least 1"),
+                Some(OptionValue::Integer(end @ 1..)) => check_range(option, *value, 0, end - 1),
+                // Then the bound itself is refused.
+                _ => Ok(()),
             },
             (OptionKind::Integer { .. } | OptionKind::Below(_), _) => wrong_type("a whole number"),
             (OptionKind::Bool, OptionValue::Bool(_)) => Ok(()),
@@ -212,14 +212,12 @@ impl PolicyOptions {
         }
         let mut complete = PolicyOptions::default();
         for spec in specs {
-            let value = match self.values.get(spec.name) {
-                Some(value) => {
-                    spec.check(value, &complete)?;
-                    value.clone()
-                }
-                None => spec.kind_beside(&complete).default(),
-            };
-            complete.set(spec.name, value);
+            complete.set(spec.name, spec.kind_beside(self).default());
+        }
+        complete.values.extend(self.values.clone());
+        for spec in specs {
+            let value = complete.get(spec.name).expect("all have one now");
+            spec.check(value, &complete)?;
         }
         Ok(complete)
     }

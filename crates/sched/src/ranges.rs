@@ -3,7 +3,7 @@
 //!
 //! In the I/O forwarding layer of Ohta et al. (2010) one structure does both: a list that is
 //! scanned, or a tree. Here the order of overlapping requests (`overlap.rs`) and the endpoints by
-//! which requests join (`endpoints.rs`) are two, because most policies need the first alone.
+//! which requests join (`endpoint_index.rs`) are two, because most policies need the first alone.
 
 use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::index::NONE;

@@ -170,10 +170,10 @@ impl Overlap {
              Medians of {} turns, on\n{}.\n\n\
              Ohta et al. (2010) have two structures for pending ranges, a list that is scanned and \
              a tree. Here there is one, whatever the\nnumber: the order of overlapping requests \
-             (`crates/sched/src/overlap.rs`) with the table of borders\n\
-             (`crates/sched/src/borders.rs`). So many ranges of one file are pending, half of them \
-             writes. An operation takes away the\nrange that has been free the longest, and tells \
-             who need no longer wait for it; and adds a new one, and tells whether it\n\
+             (`crates/sched/src/overlap.rs`) with the index of endpoints\n\
+             (`crates/sched/src/endpoint_index.rs`). So many ranges of one file are pending, half \
+             of them writes. An operation takes away the\nrange that has been free the longest, \
+             and tells who need no longer wait for it; and adds a new one, and tells whether it\n\
              must wait, and which range it touches at either end. The list (32 bytes for each \
              range) is scanned once for what comes and\nonce for what goes. Both give the same \
              answers, which the benchmark compares.\n\n\

@@ -76,7 +76,7 @@ const REPORT_MS_MAX: u64 = 60_000;
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
     name: "dsfq",
-    options: &[CREDIT_MS, LOCAL_MIN_PERCENT, SYNC, REPORT_MS],
+    options: &[CREDIT_MS, LOCAL_MIN_PERCENT, REPORT_MS, SYNC],
     merges: false,
     keeps_shares: true,
     make: |options| Ok(Box::new(Dsfq::new(options, None))),

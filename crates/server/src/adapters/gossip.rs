@@ -1,7 +1,7 @@
 //! Service reports between forwarders, through files of the hidden folder.
 //!
-//! Only with `report_ms` above 0: then a thread writes the device time that this forwarder has given
-//! each application since it started to `.tidegate/given.N`, and reads the files of the other
+//! Only with `report_ms` above 0: then a thread writes the device time that this forwarder has
+//! given each application since it started to `.tidegate/given.N`, and reads the files of the other
 //! forwarders, five times a second. The forwarder's loop never waits for this thread. The thread
 //! replaces a file as a whole, and a mark at the end shows a reader that the file is complete. The
 //! files hold sums, so a report that is lost or late is made up for by the next one.

@@ -339,7 +339,7 @@ keys! {
 keys! {
     /// What an application or a group is promised.
     pub(super) struct ShareKeys in "[[app]]" {
-        /// Part of what is left after the minima
+        /// Part of what is left after the reservations
         weight: u32 = or(1).range(1, WEIGHT_MAX.into());
 
         /// What it gets before others get more than theirs: `"25 MB/s"`, `"1000 op/s"` or
