@@ -7,6 +7,7 @@ mod edf;
 mod fifo;
 mod hio;
 mod mlf;
+mod newest_first;
 mod round_robin;
 mod sjf;
 mod time_order;
@@ -28,6 +29,7 @@ pub const ALL: &[&PolicySpec] = &[
     &fifo::SPEC,
     &hio::SPEC,
     &mlf::SPEC,
+    &newest_first::SPEC,
     &round_robin::SPEC,
     &sjf::SPEC,
     &time_order::SPEC,
