@@ -7,7 +7,6 @@ mod edf;
 mod fifo;
 mod hio;
 mod mlf;
-mod newest_first;
 mod round_robin;
 mod sjf;
 mod time_order;
@@ -29,7 +28,6 @@ pub const ALL: &[&PolicySpec] = &[
     &fifo::SPEC,
     &hio::SPEC,
     &mlf::SPEC,
-    &newest_first::SPEC,
     &round_robin::SPEC,
     &sjf::SPEC,
     &time_order::SPEC,
