@@ -1,4 +1,4 @@
-//! Addresses of forwarders: one grammar for who listens and who connects.
+//! Addresses of forwarders. Forwarders and clients read them by the same grammar.
 
 use rustix::net::SocketAddrUnix;
 use std::fmt;
@@ -10,13 +10,13 @@ use tidegate_fabric::Provider;
 /// `fabric:PROVIDER:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// What carries the bytes, if that is not the socket.
+    /// The libfabric provider that carries the bytes; None: the socket carries them.
     pub provider: Option<Provider>,
     /// The socket.
     pub place: Place,
 }
 
-/// Where the socket is. Endpoints of libfabric are brought together over one.
+/// Where the socket is. With libfabric, the two endpoints exchange their addresses over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A Unix socket.
@@ -42,13 +42,14 @@ impl Address {
         }
     }
 
-    /// Whether clients may come from other nodes. They get a challenge, and prove the secret.
+    /// Whether clients may come from other nodes. The forwarder sends such a client a challenge,
+    /// and the client proves that it knows the secret.
     pub fn is_remote(&self) -> bool {
         matches!(self.place, Place::Tcp(_))
     }
 
-    /// Whether a forwarder there can reach memory of its clients: on this node, or through
-    /// libfabric.
+    /// Whether a forwarder at this address can read and write memory of its clients: it is on their
+    /// node, or libfabric connects them.
     pub fn reaches_memory(&self) -> bool {
         self.provider.is_some() || !self.is_remote()
     }

@@ -1,4 +1,4 @@
-//! Sockets that begin to connect to a forwarder.
+//! The client's side of connecting: opens sockets to a forwarder without waiting for it.
 
 use crate::address::{Address, Place};
 use rustix::fd::OwnedFd;
@@ -22,7 +22,7 @@ pub struct Dialer {
 #[derive(Debug)]
 enum Target {
     Unix(SocketAddrUnix),
-    /// Tried in turn, one a connection.
+    /// Each new connection tries the next of these addresses.
     Tcp {
         addresses: Vec<SocketAddr>,
         next: usize,
@@ -30,8 +30,8 @@ enum Target {
 }
 
 impl Dialer {
-    /// For this address. A host name is looked up here, once; the error says that it is not known,
-    /// or that the path of a Unix socket is too long.
+    /// A dialer for this address. It looks a host name up once, here. The error says that the name
+    /// is unknown, or that the path of a Unix socket is too long.
     pub fn new(address: Address) -> io::Result<Dialer> {
         let target = match &address.place {
             Place::Unix(path) => Target::Unix(SocketAddrUnix::new(path)?),
@@ -48,15 +48,16 @@ impl Dialer {
         &self.address
     }
 
-    /// Has the next connection go where the last one went.
+    /// Makes the next connection go to the same address as the last one.
     pub fn again(&mut self) {
         if let Target::Tcp { addresses, next } = &mut self.target {
             *next = (*next + addresses.len().saturating_sub(1)) % addresses.len().max(1);
         }
     }
 
-    /// A socket that connects in the background; writable when it is done. `AGAIN`: the forwarder's
-    /// queue of new connections is full, try again soon.
+    /// Opens a socket and begins to connect it; the socket becomes writable once it is connected.
+    /// `AGAIN`: the forwarder's queue of new connections is full, so the caller should try again
+    /// soon.
     pub fn connect(&mut self) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, begun) = match &mut self.target {
@@ -86,7 +87,8 @@ impl Dialer {
     }
 }
 
-/// Small frames go out at once, and a node that is gone is noticed though it cannot say so.
+/// Sends small frames without delay, and detects a peer's node that is gone without having closed
+/// the connection.
 fn tune(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_tcp_user_timeout(socket, NODE_SILENCE_MS_MAX)?;

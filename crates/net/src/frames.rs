@@ -1,8 +1,9 @@
-//! Frames out of a stream of bytes: header, body, payload, in whatever pieces they come.
+//! Cuts a stream of bytes into frames (header, body, payload), however the bytes are divided when
+//! they arrive.
 //!
-//! The reader never waits: [`FrameReader::next`] uses what has come, [`FrameReader::fill`] reads
-//! once. Payload goes straight to where the caller wants it, except for the few kilobytes that came
-//! together with its head.
+//! The reader never waits: [`FrameReader::next`] parses bytes that have arrived,
+//! [`FrameReader::fill`] reads from the connection once. Payload is received straight into the
+//! caller's memory, except for the few kilobytes that arrived together with its header.
 
 use std::cell::Cell;
 use std::io::{self, IoSliceMut};
@@ -25,17 +26,17 @@ thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What the bytes so far amount to.
+/// What the bytes that have arrived so far are.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// More bytes are needed.
     More,
     /// The forwarder wants a proof of the secret.
     Challenge(Challenge),
-    /// A header of the right direction, and its body. If it announces payload that is not in shared
-    /// memory, say next whether to keep or skip it.
+    /// A header of the expected direction, and its body. If the header announces payload that is
+    /// not in shared memory, the caller must say next whether to keep or to skip the payload.
     Frame(Header, &'a [u8]),
-    /// The payload that was kept is complete.
+    /// The payload that the caller wanted to keep is complete.
     Payload,
 }
 
@@ -43,17 +44,18 @@ enum State {
     Challenge,
     Header,
     Body(Header),
-    /// Header and body are out; what becomes of so much payload has not been said yet.
+    /// The caller has the header and body, and has not said yet what becomes of this many bytes of
+    /// payload.
     Undecided(usize),
     Payload {
         filled: usize,
         len: usize,
     },
-    /// So much payload is dropped.
+    /// This many bytes of payload are read and dropped.
     Skip(usize),
 }
 
-/// Where in the stream of one connection we are.
+/// Parses the stream of one connection, and keeps its position between calls.
 pub struct FrameReader {
     /// Replies come, not requests.
     replies: bool,
@@ -70,7 +72,8 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// At the first byte of a stream of requests. Readers of one thread share a buffer.
+    /// A reader at the first byte of a stream of requests. The readers of one thread share a
+    /// buffer.
     pub fn of_requests(payload_max: u32) -> FrameReader {
         FrameReader {
             replies: false,
@@ -85,7 +88,8 @@ impl FrameReader {
         }
     }
 
-    /// At the first byte of a stream of replies, where a challenge comes first or not.
+    /// A reader at the first byte of a stream of replies. With `challenged`, the stream begins with
+    /// a challenge.
     pub fn of_replies(payload_max: u32, challenged: bool) -> FrameReader {
         FrameReader {
             replies: true,
@@ -100,8 +104,8 @@ impl FrameReader {
         }
     }
 
-    /// Uses the bytes that have come. `target` is where the payload goes: as long as it is, or
-    /// empty while there is none to be kept.
+    /// Parses bytes that have arrived. `target` is the memory for the payload: exactly as long as
+    /// the payload, or empty while no payload is to be kept.
     pub fn next(&mut self, target: &mut [u8]) -> Result<Step<'_>, FrameError> {
         loop {
             match &mut self.state {
@@ -169,7 +173,7 @@ impl FrameReader {
         }
     }
 
-    /// The payload of the last frame goes to the `target` of the calls to come.
+    /// Keeps the payload of the last frame: the following calls receive it into their `target`.
     pub fn keep_payload(&mut self) {
         let State::Undecided(len) = self.state else {
             panic!("only after a frame with payload");
@@ -190,8 +194,9 @@ impl FrameReader {
         !matches!(self.state, State::Header) || self.start < self.end
     }
 
-    /// Calls `receive` once, which reads into the pieces in their order: how many bytes came, of
-    /// how many there was room for. None is the end of the stream.
+    /// Calls `receive` once; it reads from the connection into the pieces it is given, in their
+    /// order. Returns how many bytes it read and how many there was room for, or None at the end of
+    /// the stream.
     pub fn fill(
         &mut self,
         receive: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
@@ -227,8 +232,8 @@ impl FrameReader {
         Ok((count > 0).then_some((count, direct + ahead)))
     }
 
-    /// Nothing is read for now: the buffer, if nothing is left in it, is for others of this thread.
-    /// Says how much payload was copied out of it since the last call.
+    /// The caller will not read for now: an empty buffer returns to the other readers of this
+    /// thread. Returns how many bytes of payload were copied out of the buffer since the last call.
     pub fn rest(&mut self) -> u64 {
         if self.start == self.end && !self.ahead.is_empty() {
             (self.start, self.end) = (0, 0);
@@ -240,7 +245,7 @@ impl FrameReader {
         std::mem::take(&mut self.copied)
     }
 
-    /// Moves what is left to the front, and has room for the whole body that is due.
+    /// Moves the unread bytes to the front, and makes room for the whole body that comes next.
     fn make_room(&mut self) {
         if self.start > 0 {
             self.ahead.copy_within(self.start..self.end, 0);

@@ -1,4 +1,4 @@
-//! Sockets that forwarders listen on, and who is at the other end of what they accept.
+//! The forwarder's side of connecting: sockets to listen on, and who connected to them.
 
 use crate::address::{Address, Place};
 use crate::stream::Stream;
@@ -17,15 +17,15 @@ use tidegate_fabric::Domain;
 /// Connections that may wait to be accepted.
 const CONNECTING_MAX: i32 = 16_384;
 
-/// An address that cannot be listened on.
+/// Why a forwarder cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {error}; {advice}")]
 pub struct ListenError {
     /// The address.
     pub address: Address,
-    /// Why.
+    /// The system's error.
     pub error: io::Error,
-    /// What to do.
+    /// What the administrator can do about it.
     pub advice: String,
 }
 
@@ -38,14 +38,15 @@ pub struct Origin {
     pub address: String,
 }
 
-/// A bound socket.
+/// A socket that is bound to an address and listens.
 pub struct Listener {
     socket: OwnedFd,
     address: Address,
 }
 
 impl Listener {
-    /// Binds an address. A Unix socket that nobody listens on any more is replaced.
+    /// Binds an address and listens. Replaces the file of a Unix socket on which no process listens
+    /// any more.
     pub fn bind(address: &Address) -> Result<Listener, ListenError> {
         Listener::try_bind(address).map_err(|error| ListenError {
             address: address.clone(),
@@ -86,7 +87,8 @@ impl Listener {
         Ok(Listener { socket, address })
     }
 
-    /// Where it listens; a port 0 has become the one that was given.
+    /// The address on which the socket listens. Where port 0 was asked for, it has the port that
+    /// the system chose.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -97,8 +99,8 @@ impl Listener {
         registry.register(&mut SourceFd(&fd), token, Interest::READABLE)
     }
 
-    /// The next connection and who made it. `WouldBlock`: there is none now; `ConnectionAborted`:
-    /// that one could not be had, others may.
+    /// Accepts the next connection; returns it and who made it. `WouldBlock`: no client is waiting.
+    /// `ConnectionAborted`: accepting this one failed, others may succeed.
     pub fn accept(&self) -> io::Result<(Stream, Origin)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, from) = net::acceptfrom_with(&self.socket, flags)?;
@@ -141,15 +143,16 @@ impl Drop for Listener {
     }
 }
 
-/// Lets many connect at once, as they do when a forwarder starts again: the library's queue has 128
-/// places, and a client that finds it full tries again after a second. The kernel cuts it to its
-/// own limit (`net.core.somaxconn`).
+/// Makes the queue of new connections longer, since all clients connect at once when a forwarder
+/// restarts. The standard library's queue has 128 places, and a client that finds it full tries
+/// again after a second. The kernel cuts the length to its own limit (`net.core.somaxconn`).
 fn lengthen_queue(socket: impl AsFd) {
     // The shorter queue serves as well, only more slowly.
     let _ = net::listen(socket, CONNECTING_MAX);
 }
 
-/// Removes a socket file that nobody listens on; anything else stays and the bind says so.
+/// Removes the file of a Unix socket on which no process listens. Anything else stays, and binding
+/// then reports the error.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {}

@@ -1,5 +1,5 @@
-//! What one thread has for another: messages are collected, and handed over once a pass with one
-//! lock and at most one wake, whatever their number.
+//! Mailboxes from one thread to another. The writer collects messages and hands them over together,
+//! with one lock and at most one wake, whatever their number.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Of the thread whose poll has this waker.
+    /// Wakes the thread whose poll has this `mio::Waker`.
     pub fn new(waker: Arc<mio::Waker>) -> Arc<Waker> {
         Arc::new(Waker {
             waker,
@@ -22,7 +22,7 @@ impl Waker {
         })
     }
 
-    /// Called after a hand-over.
+    /// Wakes the thread if it sleeps. A writer calls this after it has handed messages over.
     pub fn wake(&self) {
         if self.asleep.swap(false, Ordering::AcqRel) {
             // The thread has ended when this fails.
@@ -30,19 +30,20 @@ impl Waker {
         }
     }
 
-    /// The thread is about to sleep. It looks at its mailboxes once more before it does: who handed
-    /// over before this did not wake it.
+    /// Announces that the thread is about to sleep. The thread must look at its mailboxes once more
+    /// before it does: a writer that handed over before this call did not wake it.
     pub fn park(&self) {
         self.asleep.swap(true, Ordering::AcqRel);
     }
 
-    /// The thread sleeps no longer.
+    /// Announces that the thread no longer sleeps.
     pub fn unpark(&self) {
         self.asleep.swap(false, Ordering::AcqRel);
     }
 }
 
-/// What has been handed over and not been taken. Bounded by what its writers may have under way.
+/// Messages that the writer has handed over and the reader has not taken. Their number is bounded
+/// by what the writer may have outstanding.
 struct Messages<T> {
     messages: Mutex<Vec<T>>,
     /// There are some, or the writer has ended.
@@ -59,7 +60,8 @@ impl<T> Messages<T> {
     }
 }
 
-/// The writer's end: collects until it is told to hand over. Dropping it ends the reader's wait.
+/// The writer's end: collects messages until [`Outgoing::hand_over`]. Dropping it hands over the
+/// rest and ends the reader's wait.
 pub struct Outgoing<T> {
     collected: Vec<T>,
     shared: Arc<Messages<T>>,
@@ -71,7 +73,7 @@ pub struct Incoming<T> {
     shared: Arc<Messages<T>>,
 }
 
-/// Both ends of a mailbox; `waker` is the reader's.
+/// Makes a mailbox and returns both ends; `waker` wakes the reader.
 pub fn mailbox<T>(waker: Arc<Waker>) -> (Outgoing<T>, Incoming<T>) {
     let shared = Arc::new(Messages {
         messages: Mutex::new(Vec::new()),
@@ -87,12 +89,12 @@ pub fn mailbox<T>(waker: Arc<Waker>) -> (Outgoing<T>, Incoming<T>) {
 }
 
 impl<T> Outgoing<T> {
-    /// Adds a message to those that are handed over next.
+    /// Collects a message for the next hand-over.
     pub fn push(&mut self, message: T) {
         self.collected.push(message);
     }
 
-    /// Hands over what was collected.
+    /// Hands the collected messages to the reader and wakes it. Does nothing if there are none.
     pub fn hand_over(&mut self) {
         if self.collected.is_empty() {
             return;
@@ -117,17 +119,18 @@ impl<T> Drop for Outgoing<T> {
 }
 
 impl<T> Incoming<T> {
-    /// Whether [`Incoming::take`] would find something, or the writer has ended.
+    /// Whether [`Incoming::take`] would find messages, or the writer has dropped its end.
     pub fn is_any(&self) -> bool {
         self.shared.any.load(Ordering::Acquire)
     }
 
-    /// Whether the writer has ended.
+    /// Whether the writer has dropped its end.
     pub fn is_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// Takes what was handed over. `into`, which must be empty, is the room of the next messages.
+    /// Moves the messages that were handed over into `into`, which must be empty. The mailbox keeps
+    /// the memory of `into` for the next messages.
     pub fn take(&self, into: &mut Vec<T>) {
         if !self.is_any() {
             return;

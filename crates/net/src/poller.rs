@@ -1,8 +1,9 @@
-//! One thread's wait for events, for a moment awake where that pays.
+//! One thread's wait for events, which begins with a moment of busy polling where that pays.
 //!
-//! Going to sleep and being woken takes longer than a small request does. So a thread looks for a
-//! few microseconds before it sleeps, but only where that has paid lately, and only while no other
-//! thread wants the processor: giving way shows that, as it then takes long.
+//! To sleep and be woken takes longer than a small request does. So a thread polls for a few
+//! microseconds before it sleeps, but only where polling has lately found events, and only while no
+//! other thread wants the processor. It learns the latter from `sched_yield`, which then takes long
+//! to return.
 
 use mio::{Events, Poll, Registry};
 use std::io::{self, ErrorKind};
@@ -22,7 +23,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Nothing is watched yet. An error of the system's: it has no descriptors left.
+    /// A poller that watches nothing yet. The error says that the process has no descriptors left.
     pub fn new() -> io::Result<Poller> {
         Ok(Poller {
             poll: Poll::new()?,
@@ -30,14 +31,14 @@ impl Poller {
         })
     }
 
-    /// Where descriptors are named that are to be watched.
+    /// The registry in which the caller registers the descriptors to watch.
     pub fn registry(&self) -> &Registry {
         self.poll.registry()
     }
 
-    /// Looks for events for a few microseconds at most, and no longer than `wait`, unless that was
-    /// in vain lately. `has_other` says whether something has come that is no event. True: there
-    /// are events, or it said so.
+    /// Polls for events for a few microseconds at most, and no longer than `wait`; not at all while
+    /// polling was lately in vain. `has_other` says whether something else than an event has
+    /// arrived. Returns true if there are events or `has_other` said so.
     pub fn look(
         &mut self,
         events: &mut Events,
@@ -52,7 +53,8 @@ impl Poller {
         })
     }
 
-    /// Sleeps until there are events, at most for `timeout`. A signal ends it without events.
+    /// Sleeps until there are events, for at most `timeout`. A signal ends the sleep without
+    /// events.
     pub fn sleep(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {
@@ -64,7 +66,8 @@ impl Poller {
     }
 }
 
-/// Decides whether a wait begins awake: what one thread, or those that take turns, has learnt.
+/// Decides whether a wait begins with busy polling, from how the last waits of one thread, or of
+/// threads that take turns, went.
 #[derive(Debug, Default)]
 pub struct Spin {
     /// Waits that still begin asleep.
@@ -74,7 +77,8 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Looks for at most `wait`, unless that seems in vain; `look` says whether something has come.
+    /// Calls `look` again and again until it returns true, for at most `wait`; not at all while
+    /// that was lately in vain. Returns whether `look` returned true.
     pub fn look(&mut self, wait: Duration, mut look: impl FnMut() -> bool) -> bool {
         if self.asleep > 0 {
             self.asleep -= 1;

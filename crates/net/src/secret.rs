@@ -13,7 +13,7 @@ const SECRET_LEN_MIN: usize = 16;
 /// Longest file that is taken for a secret.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
-/// Why a file cannot serve as a secret: words that follow its path.
+/// Why a file cannot serve as a secret, in words that follow its path in a message.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The system refuses to read it.
@@ -28,12 +28,12 @@ pub enum SecretError {
          `head -c 32 /dev/urandom | base64`"
     )]
     Short(usize),
-    /// It holds so many bytes that it is another file.
+    /// The file is too long to be a secret.
     #[error("is longer than {FILE_LEN_MAX} bytes")]
     Long,
 }
 
-/// The bytes of a file that nobody but its owner can read, without white space at its end.
+/// Reads a file that only its owner may read, and strips the white space at its end.
 pub fn read_private(path: &Path) -> Result<Vec<u8>, SecretError> {
     let file = std::fs::File::open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
@@ -48,11 +48,11 @@ pub fn read_private(path: &Path) -> Result<Vec<u8>, SecretError> {
     Ok(bytes)
 }
 
-/// What a site's forwarders and clients know, and nobody else. Never printed.
+/// The secret that a site's forwarders and clients share. It is never printed.
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Reads a secret by the rules of [`read_private`]; it has at least 16 bytes.
+    /// Reads a secret by the rules of [`read_private`]; an error if it has less than 16 bytes.
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
         let bytes = read_private(path)?;
         match bytes.len() {
@@ -61,13 +61,13 @@ impl Secret {
         }
     }
 
-    /// What a client that knows the secret answers to a challenge: HMAC-SHA-256(secret, challenge
-    /// || client id little endian).
+    /// The proof with which a client answers a challenge: HMAC-SHA-256(secret, challenge || client
+    /// id little endian).
     pub fn prove(&self, challenge: &Challenge, client: u64) -> [u8; 32] {
         self.mac(challenge, client).finalize().into_bytes().into()
     }
 
-    /// Whether a client's proof is right; takes the same time for every wrong one.
+    /// Whether a client's proof is right. Every wrong proof takes the same time to refuse.
     pub fn is_proved(&self, challenge: &Challenge, client: u64, proof: &[u8]) -> bool {
         self.mac(challenge, client).verify_slice(proof).is_ok()
     }
@@ -86,7 +86,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A fresh challenge.
+/// Draws a challenge from the system's random source.
 pub fn challenge() -> Result<Challenge, getrandom::Error> {
     let mut challenge = Challenge::default();
     getrandom::fill(&mut challenge)?;

@@ -1,4 +1,4 @@
-//! What carries a connection's bytes: a socket, or a link of libfabric that belongs to one.
+//! The stream of bytes of a connection: a socket, or a libfabric link that was set up over one.
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -22,17 +22,18 @@ pub struct Stream {
     link: OnceLock<Link>,
 }
 
-/// Descriptors that came on a Unix socket beside the bytes.
+/// File descriptors that the peer passed on a Unix socket together with the bytes.
 #[derive(Default)]
 pub struct Beside {
-    /// The last that came and was not taken.
+    /// The last descriptor that arrived and that the caller has not taken.
     pub descriptor: Option<OwnedFd>,
-    /// The last read ended where descriptors came, even if there was no number left for them.
+    /// Whether the last read ended at a message with descriptors, even if this process had no
+    /// descriptor number left for them.
     pub ended: bool,
 }
 
 impl Stream {
-    /// Takes over a socket that is connected or about to be, and does not block.
+    /// Takes over a nonblocking socket that is connected or about to be.
     pub fn new(socket: OwnedFd, provider: Option<Provider>) -> Stream {
         Stream {
             socket: Arc::new(socket),
@@ -41,8 +42,8 @@ impl Stream {
         }
     }
 
-    /// The socket is connected: begins the link, if there is to be one. Returns a descriptor that
-    /// is to be waited for as well.
+    /// Sets up the libfabric link, if there is to be one, now that the socket is connected. Returns
+    /// a further descriptor that the caller must watch.
     pub fn connected(&self) -> Result<Option<RawFd>, tidegate_fabric::Error> {
         let Some(provider) = self.provider else {
             return Ok(None);
@@ -59,12 +60,13 @@ impl Stream {
         self.link.get()
     }
 
-    /// Whether libfabric carries the bytes, from when it is connected.
+    /// Whether libfabric carries the bytes once the stream is connected.
     pub fn is_linked(&self) -> bool {
         self.provider.is_some()
     }
 
-    /// Receives once into the pieces, in their order. 0 is the end.
+    /// Receives once into the pieces, in their order. Returns the number of bytes; 0 is the end of
+    /// the stream.
     pub fn receive(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self.provider {
             Some(_) => self.begun()?.read(pieces),
@@ -72,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// The same, and takes in descriptors that come with the bytes.
+    /// Like [`Stream::receive`], and takes in descriptors that the peer passed with the bytes.
     pub fn receive_beside(
         &self,
         pieces: &mut [IoSliceMut<'_>],
@@ -95,8 +97,8 @@ impl Stream {
         Ok(received.bytes)
     }
 
-    /// Sends what there is room for; a descriptor goes with the first byte. `more`: other bytes
-    /// follow at once.
+    /// Sends as many bytes as the stream takes now; `descriptor` is passed with the first byte.
+    /// `more`: further bytes follow at once.
     pub fn send(
         &self,
         pieces: &[IoSlice<'_>],
@@ -121,12 +123,12 @@ impl Stream {
         Ok(sent?)
     }
 
-    /// Whether the peer has what was sent, as far as that can be known.
+    /// Whether the peer has received everything that was sent, as far as this side can know.
     pub fn is_delivered(&self) -> bool {
         self.link().is_none_or(Link::is_delivered)
     }
 
-    /// Ends it for both sides, in any thread.
+    /// Ends the stream for both sides. Any thread may call this.
     pub fn shutdown(&self) {
         if let Some(link) = self.link() {
             link.close();
@@ -134,23 +136,24 @@ impl Stream {
         let _ = net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Reports readiness of all its descriptors (edges) under `token`.
+    /// Watches all descriptors of the stream, edge triggered; `registry` reports them as `token`.
     pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
         self.each(|fd| registry.register(&mut SourceFd(&fd), token, BOTH))
     }
 
-    /// Reports readiness of one more descriptor (edges), which belongs to it.
+    /// Watches a further descriptor that belongs to the stream, edge triggered, as `token`.
     pub fn register_also(registry: &Registry, token: Token, fd: RawFd) -> io::Result<()> {
         registry.register(&mut SourceFd(&fd), token, BOTH)
     }
 
-    /// Reports nothing more.
+    /// Stops watching the stream's descriptors.
     pub fn deregister(&self, registry: &Registry) {
         // The descriptors are closed next; that ends the registration whatever this says.
         let _ = self.each(|fd| registry.deregister(&mut SourceFd(&fd)));
     }
 
-    /// Calls `what` with every descriptor that is to be waited for; the last error counts.
+    /// Calls `what` with every descriptor of the stream that needs watching; returns the last
+    /// error.
     fn each(&self, what: impl Fn(RawFd) -> io::Result<()>) -> io::Result<()> {
         let queue = self.link().and_then(Link::queue);
         let done = queue.map_or(Ok(()), &what);
