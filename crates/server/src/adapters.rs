@@ -1,5 +1,5 @@
-//! What stands between the forwarder's loop and the rest of the world, beside connections and
-//! storage: each of these owns its state, and the loop tells the forwarder what it brings.
+//! Adapters between the forwarder's loop and the rest of the world, beside connections and storage.
+//! Each adapter owns its state. The loop passes to the forwarder what the adapters report.
 
 pub mod arrivals;
 pub mod gossip;

@@ -1,37 +1,38 @@
-//! The forwarder's time: it goes on while the node is suspended, as that of others does.
+//! The forwarder's clock. It counts on while the node is suspended, as the clocks of other nodes
+//! do.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 use tidegate_sched::Time;
 
-/// The zero from which a forwarder counts.
+/// The instant from which a forwarder counts time.
 #[derive(Clone, Copy, Debug)]
 pub struct Zero {
     since_boot: Duration,
 }
 
 impl Zero {
-    /// It is now.
+    /// The current instant.
     pub fn now() -> Zero {
         Zero {
             since_boot: since_boot(),
         }
     }
 
-    /// What has passed since.
+    /// The time that has passed since this instant.
     pub fn elapsed(self) -> Duration {
         since_boot().saturating_sub(self.since_boot)
     }
 
-    /// The same in the core's words.
+    /// The time that has passed since this instant, in the forwarder's unit (ns).
     pub fn time(self) -> Time {
         Time(u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
-/// What has passed since the node was booted. A lease runs out elsewhere whether this node sleeps
-/// or not: a clock that stands still then (`CLOCK_MONOTONIC`, [`std::time::Instant`]) would have it
-/// served for too long.
+/// The time since the node was booted, suspended time included. Other nodes see a lease expire
+/// whether this node is suspended or not. A clock that stops during suspension (`CLOCK_MONOTONIC`,
+/// [`std::time::Instant`]) would let this node serve a seat for too long.
 pub fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)

@@ -1,10 +1,10 @@
-//! Connections of clients. Each lives in a *shard*: an epoll and its connections, served by one
-//! thread.
+//! Connections of clients. Each connection belongs to one *shard*: an epoll instance with its
+//! connections, which one thread serves.
 //!
-//! A shard receives, decodes and sends, and has the payload of its connections in its own hands.
-//! The forwarder's loop hears of it, and tells it what to do, by messages of one protocol,
-//! [`ToLoop`] and [`ToShard`]. Shard 0 runs in the loop's own thread, where both lie in plain
-//! vectors; to and from the others they go through a locked mailbox, once a pass.
+//! A shard receives and decodes requests, moves their payload, and sends replies. The forwarder's
+//! loop decides what happens to a request. Shard and loop talk by two message types: [`ToLoop`] and
+//! [`ToShard`]. Shard 0 runs in the loop's own thread, so its messages lie in plain vectors. The
+//! messages of every other shard go through a locked mailbox, which each side empties once a pass.
 
 pub mod acceptor;
 pub mod outbox;
@@ -24,105 +24,108 @@ use tidegate_sched::Time;
 use tidegate_wire::{Reply, Request};
 use traffic::Traffic;
 
-/// Requests of a connection that the loop may not have taken yet. A connection with so many is not
-/// read: there is no memory for one of them, most likely.
+/// How many requests of one connection may lie in the loop before it has taken them. At this count
+/// the shard stops reading the connection: most likely the pool has no buffer for one of the
+/// requests.
 pub const HANDED_MAX: u32 = 64;
 
-/// What a connection must prove, what it may offer, and how long it may keep others waiting.
+/// What the forwarder demands of a connection, what the client may offer on it, and how long the
+/// connection may keep others waiting.
 pub struct ConnectionPolicy {
-    /// For TCP connections; None accepts any.
+    /// The secret that TCP clients must prove they know; None accepts every client.
     pub secret: Option<Secret>,
-    /// Memory that clients offer is taken.
+    /// Whether the forwarder maps memory that clients offer to share.
     pub shared_memory: bool,
-    /// A connection that keeps others waiting this long is closed.
+    /// How long a connection may keep others waiting, in ns, before the forwarder closes it.
     pub stall_ns_max: u64,
 }
 
-/// A request whose header and body have come.
+/// A request whose header and body have arrived. Its payload may still have to be read.
 pub struct Came {
-    /// The request.
+    /// The decoded request.
     pub request: Box<Request>,
-    /// Its payload lies, or that of its reply shall lie, in this memory of the client's at this
-    /// place.
+    /// The client's shared memory and the offset in it, if the payload of the request or of its
+    /// reply goes through that memory.
     pub shared: Option<(Arc<SharedMemory>, u64)>,
 }
 
 impl Came {
-    /// Whether it has payload, which is read once there is a buffer for it.
+    /// Whether the client sends payload on the socket, which the shard reads once it has a buffer.
     pub fn payload_follows(&self) -> bool {
         self.request.payload_len > 0 && self.shared.is_none()
     }
 }
 
-/// From a shard to the forwarder's loop.
+/// What a shard tells the forwarder's loop.
 pub enum ToLoop {
-    /// Header and body of a request have come. If its payload follows, the shard reads that once it
-    /// is given a buffer ([`ToShard::Payload`]).
+    /// Header and body of a request have arrived. If payload follows, the shard reads it after the
+    /// loop has given it a buffer by [`ToShard::Payload`].
     Request(ConnId, Came),
-    /// The payload of a request is in its buffer.
+    /// The shard has received the payload of a request into its payload buffer.
     PayloadReceived {
-        /// On this connection.
+        /// The connection of the request.
         conn: ConnId,
-        /// The request.
+        /// The request that the loop sent with the buffer.
         request: Box<Request>,
-        /// The buffer.
+        /// The payload buffer that was filled.
         slot: SlotId,
     },
-    /// A reply's bytes are out, or will never be.
+    /// The shard needs this payload buffer no longer: the reply was sent, or its connection has
+    /// ended.
     Sent(SlotId),
-    /// The connection has ended. Its shard holds nothing of it any more.
+    /// The connection has ended. Its shard holds none of its requests or payload buffers any more.
     Closed(ConnId),
-    /// Everything is sent.
+    /// The shard has sent everything that was queued: its reply to [`ToShard::Flush`].
     Flushed,
 }
 
-/// From the forwarder's loop to a shard.
+/// What the forwarder's loop tells a shard.
 pub enum ToShard {
-    /// A new connection.
+    /// Serve this new connection from now on.
     Serve(Box<Session>),
-    /// The loop has taken so many more requests of the connection.
+    /// The loop has taken this many more requests of the connection, so the shard may read on.
     Taken(ConnId, u32),
-    /// The payload of a request goes into this buffer; say [`ToLoop::PayloadReceived`] then.
+    /// Read the payload of a request into this buffer, then send [`ToLoop::PayloadReceived`].
     Payload {
-        /// On this connection.
+        /// The connection of the request.
         conn: ConnId,
-        /// The request.
+        /// The request that waits for its payload.
         request: Box<Request>,
-        /// The buffer's number.
+        /// The number of the payload buffer.
         slot: SlotId,
-        /// Its memory.
+        /// The memory of the payload buffer.
         buffer: SlotBuffer,
     },
-    /// A reply.
+    /// Send a reply.
     Answer {
-        /// Where to.
+        /// The connection on which the request came.
         conn: ConnId,
-        /// Op code of the request.
+        /// The operation code of the request, which says how the reply is encoded.
         op: u8,
         /// The reply.
         reply: Reply,
-        /// Its payload.
+        /// The payload that follows the reply, if any.
         body: Body,
     },
-    /// The connection ends when what is queued on it is sent.
+    /// End the connection, for this reason, once its queued replies are sent.
     Close(ConnId, Box<str>),
-    /// The connection ends at once.
+    /// End the connection at once, for this reason.
     Cut(ConnId, Box<str>),
-    /// Say [`ToLoop::Flushed`] when nothing is left to send.
+    /// Send [`ToLoop::Flushed`] once no connection has anything left to send.
     Flush,
-    /// End the thread.
+    /// End the shard's thread.
     End,
 }
 
-/// What the connections of a shard have in common: the time, the counts, and the messages that the
+/// What the connections of a shard share: the time, the counts, and the messages that the
 /// forwarder's loop has not taken yet.
 pub struct RequestSink {
-    /// The time of this pass.
+    /// The time at which this pass began.
     pub now: Time,
-    /// What is counted.
+    /// Counts of the shard's system calls and copies.
     pub traffic: Traffic,
-    /// For all connections.
+    /// The rules for all connections.
     pub policy: Arc<ConnectionPolicy>,
-    /// For the loop, in order.
+    /// Messages for the loop, oldest first.
     pub messages: Vec<ToLoop>,
 }

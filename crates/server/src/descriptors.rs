@@ -1,38 +1,38 @@
-//! How the descriptors that the system lets this process have are shared out: a connection takes
-//! one, a file that is known up to three.
+//! How the process divides its limit of open descriptors: a connection takes one, a known file up
+//! to three.
 
 use rustix::process::{Resource, getrlimit};
 
 /// Descriptors for all that is neither a client's connection nor a file: listeners, the log, the
 /// seats, the trace.
 const OTHERS: u64 = 128;
-/// Descriptors of a file that is known, at most.
+/// The most descriptors that a known file takes.
 const OF_A_FILE: u64 = 3;
-/// Files known at once, whatever the limit.
+/// The most known files, whatever the limit.
 const HANDLES_MAX: u64 = 16_384;
-/// Files known at once that leave programs some speed.
+/// The fewest known files with which programs still run at a fair speed.
 const HANDLES_MIN: u64 = 256;
 
-/// What there is room for.
+/// For how many connections and files the limit of descriptors has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Connections at once.
+    /// The most connections at once.
     pub conns_max: usize,
-    /// Those of them that may be further ones of sessions.
+    /// How many of them may be additional connections of a session.
     pub joined_max: usize,
-    /// Files known at once.
+    /// The most known files at once.
     pub handles_max: usize,
     /// The limit, if it is too low for the configured number of sessions.
     pub too_low: Option<u64>,
 }
 
 impl Descriptors {
-    /// Shares out what this process may have now.
+    /// Divides the descriptors that this process may open now.
     pub fn of_process(sessions_max: u32) -> Descriptors {
         share_out(getrlimit(Resource::Nofile).current, sessions_max)
     }
 
-    /// What to tell whoever starts a forwarder with a limit that is too low.
+    /// The warning for a limit that is too low, or None.
     pub fn warning(&self, sessions_max: u32) -> Option<String> {
         self.too_low.map(|limit| {
             format!(
@@ -46,22 +46,25 @@ impl Descriptors {
     }
 }
 
-/// Further connections of sessions, which few clients gain from, and many have none of.
+/// How many additional connections all sessions together want; few clients gain from them, and many
+/// use none.
 fn joined_wanted(sessions_max: u32) -> u64 {
     u64::from(sessions_max) / 4
 }
 
-/// Connections that a number of sessions needs: old ones end a little after new ones have come.
+/// How many connections a number of sessions needs. A client that reconnects has its old and its
+/// new connection for a moment.
 fn conns_wanted(sessions_max: u32) -> u64 {
     u64::from(sessions_max) + u64::from(sessions_max) / 4 + 64 + joined_wanted(sessions_max)
 }
 
-/// The least limit of open files with which nothing is cut.
+/// The lowest limit of open files that restricts nothing.
 fn needed(sessions_max: u32) -> u64 {
     OTHERS + conns_wanted(sessions_max) + OF_A_FILE * HANDLES_MIN
 }
 
-/// Connections first, as a file can be opened again; but never more than three quarters for them.
+/// Serves connections first, because a file can be opened again. Connections get three quarters at
+/// most.
 fn share_out(limit: Option<u64>, sessions_max: u32) -> Descriptors {
     let limit = limit.unwrap_or(u64::MAX);
     let free = limit.saturating_sub(OTHERS);

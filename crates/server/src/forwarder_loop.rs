@@ -1,9 +1,9 @@
-//! The forwarder's loop: the thread that owns the [`Forwarder`], and what belongs to it: storage,
-//! seats, gossip, the trace, and shard 0 of the connections.
+//! The forwarder's loop: the thread that alone owns the [`Forwarder`]. It also owns the adapters
+//! around it: storage, seats, service reports, the trace, and shard 0 of the connections.
 //!
-//! Each pass reads the clock once, takes what has happened, tells the forwarder, does what the
-//! forwarder asks, and has the shards send what is to be sent. A connection that has more to say
-//! than its part of a pass waits for the next one.
+//! Each pass reads the clock once, takes the events that have arrived, reports them to the
+//! forwarder, carries out the forwarder's commands, and has the shards send what is queued. A
+//! connection that has used up its part of a pass continues in the next pass.
 
 mod admission;
 
@@ -40,7 +40,7 @@ const LISTENERS: usize = 1;
 const JITTER: usize = CONNS - 1;
 const STORAGE: usize = CONNS - 2;
 
-/// How long a drain may take.
+/// How long a drain may take, in ns.
 const DRAIN_NS_MAX: u64 = 30_000_000_000;
 
 /// Stops a forwarder's loop from another thread.
@@ -51,7 +51,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Asks the loop to drain and end. Does not wait.
+    /// Asks the loop to finish the requests that it has accepted, and then to end. Does not wait.
     pub fn ask(&self) {
         self.asked.store(true, Ordering::Release);
         // The loop is gone when this fails, which is what was asked for.
@@ -63,56 +63,56 @@ impl Stop {
     }
 }
 
-/// What a forwarder's loop works with, all of it ready.
+/// What a forwarder's loop is made of. All parts are ready to use.
 pub struct Parts {
-    /// Bound sockets.
+    /// The sockets to listen on, already bound.
     pub listeners: Vec<Listener>,
     /// The forwarder.
     pub forwarder: Forwarder,
-    /// Where jobs run.
+    /// What executes the forwarder's jobs on the back end.
     pub storage: Box<dyn Storage>,
-    /// Memory of payload, shared with storage.
+    /// The payload buffers, which loop and storage share.
     pub slots: Slots,
-    /// The seats' locks and tables.
+    /// Takes and releases seats.
     pub seats: SeatKeeper,
-    /// Policy and rules of shares that come at run time.
+    /// Changes of policy and share rules at run time.
     pub policy_changes: PolicyChanges,
-    /// For TCP connections; None accepts any.
+    /// The secret that TCP clients must prove they know; None accepts every client.
     pub secret: Option<Secret>,
-    /// Largest payload of one frame.
+    /// The largest payload of one frame, in bytes.
     pub payload_max: u32,
-    /// Connections at once.
+    /// The most connections at once.
     pub conns_max: usize,
-    /// A connection that keeps others waiting this long is closed.
+    /// How long a connection may keep others waiting, in ns, before the forwarder closes it.
     pub stall_ns_max: u64,
-    /// Threads that serve connections, the loop's among them.
+    /// How many threads serve connections, the loop's own included.
     pub reactors: usize,
-    /// Memory that clients offer is taken.
+    /// Whether the forwarder maps memory that clients offer to share.
     pub shared_memory: bool,
-    /// The process kills itself when it accepts this request.
+    /// For tests: the process kills itself when it has accepted this many requests.
     pub kill_at_request: Option<u64>,
-    /// Delays on purpose.
+    /// For tests: delays every request by a random time.
     pub jitter: Option<Jitter>,
-    /// Zero of the forwarder's time.
+    /// The zero of the forwarder's time.
     pub zero: Zero,
-    /// Where requests are recorded, if they are.
+    /// The trace that records requests, if one is configured.
     pub recording: Option<Recording>,
-    /// What forwarders tell each other.
+    /// The service reports that forwarders send each other.
     pub gossip: Gossip,
 }
 
-/// The loop. Made in one thread, run in any.
+/// The loop. One thread may make it and another one run it.
 pub struct ForwarderLoop {
     forwarder: Forwarder,
     /// The time of this pass.
     now: Time,
     zero: Zero,
-    /// Shard 0.
+    /// The connections that the loop's own thread serves.
     shard: Shard,
     ports: Ports,
-    /// Room for what other threads hand over.
+    /// A vector, kept for reuse, into which the messages of other threads are taken.
     from_threads: Vec<ToLoop>,
-    /// How many shards there are to be.
+    /// How many shards to start.
     shards: usize,
     admission: Admission,
     arrivals: Arrivals,
@@ -133,14 +133,15 @@ pub struct ForwarderLoop {
 }
 
 impl ForwarderLoop {
-    /// A poller and its waker, which the storage needs before the loop is made.
+    /// Makes a poller and its waker. The storage needs the waker before the loop is made.
     pub fn poller() -> io::Result<(Poller, Arc<Waker>)> {
         let poller = Poller::new()?;
         let waker = Arc::new(Waker::new(poller.registry(), WAKER)?);
         Ok((poller, waker))
     }
 
-    /// A loop that starts when [`ForwarderLoop::run`] is called.
+    /// Makes a loop, which does nothing until [`ForwarderLoop::run`] is called. Fails if the system
+    /// refuses to register a descriptor.
     pub fn new(poller: Poller, waker: Arc<Waker>, parts: Parts) -> io::Result<ForwarderLoop> {
         let watch = |fd: Option<i32>, token: usize| match fd {
             Some(fd) => {
@@ -191,17 +192,17 @@ impl ForwarderLoop {
         })
     }
 
-    /// Stops this loop from elsewhere.
+    /// A handle by which another thread stops this loop.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// The scheduler's policy that is followed, in words.
+    /// The effective scheduling policy, as text.
     pub fn policy(&self) -> Box<str> {
         self.forwarder.effective_policy()
     }
 
-    /// Serves until it is stopped and drained. True if the drain ended in time.
+    /// Serves until the loop is stopped and drained. True if the drain ended within its time.
     pub fn run(mut self) -> io::Result<bool> {
         let mut events = Events::with_capacity(256);
         let started = Ports::start(self.shards, &self.stop.waker, &self.policy, self.zero);
@@ -248,7 +249,7 @@ impl ForwarderLoop {
         }
     }
 
-    /// Reads the clock: once a pass, and when jobs were done meanwhile.
+    /// Reads the clock: once a pass, and again when jobs were executed meanwhile.
     fn tick(&mut self) {
         self.now = self.zero.time();
         self.shard.sink.now = self.now;
@@ -258,7 +259,7 @@ impl ForwarderLoop {
         self.forwarder.handle(self.now, input);
     }
 
-    /// Everything of a pass but new events.
+    /// Does everything of a pass, except waiting for new events.
     fn pass(&mut self) -> io::Result<()> {
         if self.stop.is_asked() && self.drain_until.is_none() {
             info!("stopping: finishing what was accepted");
@@ -293,7 +294,8 @@ impl ForwarderLoop {
         Ok(())
     }
 
-    /// Waits for events, for a moment awake, until the next time that is due.
+    /// Waits for events until the next timer is due, after looking for them for a moment without
+    /// sleeping.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let timeout = self.timeout();
         let ports = &self.ports;
@@ -301,7 +303,7 @@ impl ForwarderLoop {
             .wait(events, timeout, ports.waker(), || ports.has_mail())
     }
 
-    /// How long the next poll may sleep.
+    /// How long the poller may sleep at most.
     fn timeout(&self) -> Option<Duration> {
         // Once more after the last of them has gone.
         let scan =
@@ -322,7 +324,7 @@ impl ForwarderLoop {
         ))
     }
 
-    /// Whether the loop is over, and if so whether all that was accepted is done.
+    /// Whether the loop has ended, and if so whether all accepted requests were finished.
     fn ended(&mut self) -> Option<bool> {
         let until = self.drain_until?;
         if self.drained && self.ports.are_flushed() {
@@ -340,7 +342,7 @@ impl ForwarderLoop {
         }
     }
 
-    /// Serves what came on shard 0, until nothing more follows in this pass.
+    /// Serves the connections of shard 0 until none can continue in this pass.
     fn serve_own(&mut self) {
         self.shard.take(self.ports.for_own());
         self.shard.serve();
@@ -353,7 +355,7 @@ impl ForwarderLoop {
         }
     }
 
-    /// Takes what shard 0 has to say. True if there was something.
+    /// Takes the messages of shard 0. True if there were any.
     fn take_from_own(&mut self) -> bool {
         let mut messages = std::mem::take(&mut self.shard.sink.messages);
         let any = !messages.is_empty();
@@ -364,7 +366,7 @@ impl ForwarderLoop {
         any
     }
 
-    /// Takes what the other shards have to say. An error is that of a thread that has ended.
+    /// Takes the messages of the other shards. An error means that the thread of one has ended.
     fn take_from_threads(&mut self) -> io::Result<()> {
         for thread in 0..self.ports.threads() {
             let mut messages = std::mem::take(&mut self.from_threads);
@@ -378,7 +380,7 @@ impl ForwarderLoop {
         Ok(())
     }
 
-    /// What a shard has to say.
+    /// Carries out one message of a shard.
     fn take(&mut self, message: ToLoop) {
         match message {
             ToLoop::Request(conn, came) => {
@@ -412,14 +414,15 @@ impl ForwarderLoop {
         }
     }
 
-    /// A request has come with its payload, if any: it goes on, or does when its delay is over.
+    /// Passes a complete request on to the forwarder, now or, where delays are emulated, when its
+    /// delay is over.
     fn complete(&mut self, conn: ConnId, came: Came, slot: Option<SlotId>) {
         if let Some(came) = self.arrivals.came(self.now, conn, came, slot) {
             self.arrived(conn, came, slot);
         }
     }
 
-    /// Goes on with the delayed requests that are due.
+    /// Passes on the delayed requests that are due.
     fn take_delayed(&mut self) {
         while let Some(held) = self.arrivals.take(self.now) {
             self.arrived(held.conn, held.came, held.slot);
@@ -437,7 +440,8 @@ impl ForwarderLoop {
         }
     }
 
-    /// Does what is asked and sends what is to be sent, until nothing more follows from it.
+    /// Carries out the forwarder's commands and has replies sent, until nothing more follows from
+    /// them.
     fn settle(&mut self) {
         loop {
             let mut went_on = false;
@@ -458,7 +462,7 @@ impl ForwarderLoop {
         }
     }
 
-    /// Tells the forwarder which jobs have ended. True if there were any.
+    /// Reports the ended jobs to the forwarder. True if there were any.
     fn take_completions(&mut self) -> bool {
         self.storage.completions(&mut self.completions);
         if self.storage.failure().is_some() {
@@ -549,13 +553,13 @@ impl ForwarderLoop {
         }
     }
 
-    /// The bytes of a reply are out, or will never be.
+    /// Frees the payload buffer of a reply that was sent, or never will be.
     fn sent(&mut self, slot: SlotId) {
         self.admission.sent(slot);
         self.tell(Input::Sent { slot });
     }
 
-    /// Tells the forwarder what there is to count, for whoever asks for the status.
+    /// Passes the current counts to the forwarder, which answers requests for the status.
     fn tell_counts(&mut self) {
         if let Some(recording) = &self.recording {
             let recorded = recording.counts();

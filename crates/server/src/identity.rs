@@ -1,4 +1,5 @@
-//! Where bytes lie that were acknowledged and not synced, and what the wall clock says.
+//! Which memory holds bytes that were acknowledged and not synced. Also the wall clock and the
+//! names of users.
 
 use crate::backend::{Backend, Trust};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -7,22 +8,24 @@ use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_sched::AppId;
 
-/// The number of a mount that no other one has before the next boot, for statx (Linux 6.8).
+/// Asks `statx` for a number of the mount that no other mount gets before the next boot (Linux
+/// 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// Where acknowledged bytes lie until they are synced, as the hello tells it. A client whose bytes
-/// lie in a place may have them synced by any forwarder of the same place; if there is none any
-/// more, they may be lost, and the client says so.
+/// The memory that holds acknowledged bytes until they are synced. The forwarder's hello names it
+/// to clients. Any forwarder with the same place can sync such bytes. If no such forwarder is left,
+/// the bytes may be lost, and the client reports that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The memory that holds them.
+    /// A number of the memory: the page cache of a node or mount, or the back end's servers.
     pub host: u64,
-    /// One life of it.
+    /// A number that changes when that memory is lost, as by a reboot.
     pub boot: u64,
 }
 
 impl Place {
-    /// The place of what is written to an export.
+    /// The place of bytes that this node writes to an export. Fails if the system does not tell
+    /// what file system `export` is on.
     pub fn of(backend: &Backend, trust: Trust, export: impl AsFd) -> std::io::Result<Place> {
         if !trust.pages {
             // No node's memory holds them: all forwarders see the same servers.
@@ -48,19 +51,19 @@ impl Place {
     }
 }
 
-/// This boot of the node.
+/// A number of this boot of the node.
 pub fn boot() -> u64 {
     hash(&boot_text())
 }
 
-/// What tells the page cache of a file of this file system here from those of other nodes, and of
-/// other mounts of this one.
+/// A number of the page cache that this node has of a file's file system. Two nodes have
+/// two numbers, and so have two mounts that share no page cache. Fails if `statx` does.
 pub fn page_cache(file: impl AsFd) -> std::io::Result<u64> {
     let (device, _) = device_text(file)?;
     Ok(hash(&format!("{} {device}", boot_text())))
 }
 
-/// A page cache is that of a kernel and a file system, however often it is mounted there.
+/// A page cache belongs to one kernel and one file system, however often that is mounted there.
 fn device_text(file: impl AsFd) -> std::io::Result<(String, rustix::fs::Statx)> {
     let wanted = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
@@ -68,8 +71,8 @@ fn device_text(file: impl AsFd) -> std::io::Result<(String, rustix::fs::Statx)> 
     Ok((device, stat))
 }
 
-/// What tells this boot of this kernel from all others, also from those of copied images; where it
-/// cannot be read, the machine's id and name.
+/// A text that differs for every boot of every kernel, even of copied images. Where it cannot be
+/// read, the machine's id and name.
 fn boot_text() -> String {
     match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(boot) => boot.trim().to_owned(),
@@ -81,7 +84,7 @@ fn boot_text() -> String {
     }
 }
 
-/// The wall clock, ns since 1970.
+/// The wall clock, in ns since 1970.
 pub fn wall_ns() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -89,7 +92,7 @@ pub fn wall_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The number of the user of this name, as the system's directory of users says.
+/// The number of the user with this name, from the system's user database.
 pub fn uid_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     // Longer entries than this are not to be expected, and then there is no such user.
@@ -110,7 +113,7 @@ pub fn uid_of(name: &str) -> Option<u32> {
     (error == 0 && !found.is_null()).then_some(entry.pw_uid)
 }
 
-/// The name of the user of this number, as the system's directory of users says.
+/// The name of the user with this number, from the system's user database.
 pub fn user_of(uid: u32) -> Option<String> {
     let mut buffer = [0 as libc::c_char; 16_384];
     let mut found = std::ptr::null_mut();
@@ -134,7 +137,7 @@ pub fn user_of(uid: u32) -> Option<String> {
     name.to_str().ok().map(str::to_string)
 }
 
-/// The hash that application names have, which is fixed for all versions.
+/// The hash that application names have, the same in all versions.
 fn hash(text: &str) -> u64 {
     AppId::from_name(text).0
 }

@@ -1,9 +1,11 @@
-//! The forwarder daemon: sockets, storage and configuration around `tidegate_forward`.
+//! The forwarder daemon: sockets, storage and configuration around the state machine of
+//! `tidegate_forward`, which does no I/O itself.
 //!
-//! [`serve()`] is the daemon, [`Server`] the same within another program. One thread runs the
-//! `forwarder_loop`, which alone has the forwarder's state; `connections` are served by that
-//! thread and perhaps others, and the threads of [`storage`] do what blocks. [`seats`] are the
-//! locks by which the forwarders of an export divide the files.
+//! [`serve()`] runs the daemon. [`Server`] runs the same forwarder within another program. One
+//! thread runs the `forwarder_loop`, which alone owns the forwarder's state. That thread serves
+//! `connections` of clients, together with further threads if the configuration asks for them. The
+//! threads of [`storage`] execute calls that block. Through [`seats`] the forwarders of an export
+//! agree which of them serves which part of the files.
 
 mod adapters;
 pub mod backend;
@@ -23,5 +25,5 @@ pub use forwarder_loop::Stop;
 pub use identity::user_of;
 pub use serve::{log_to_stderr, serve};
 pub use start::{Running, Server, StartError};
-/// The emulated devices' models, for programs that configure them.
+/// The models of the emulated devices, for programs that configure them.
 pub use tidegate_device as device;

@@ -1,5 +1,5 @@
-//! Requests that are handed to the forwarder: counted, for the fault that tests ask for, and held
-//! back, where delays are emulated.
+//! Complete requests on their way to the forwarder. They are counted, for a fault that tests
+//! inject, and delayed where delays are emulated.
 
 use super::jitter::{Held, Jitter};
 use crate::clock::Zero;
@@ -9,16 +9,16 @@ use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::Time;
 use tidegate_wire::session_ops;
 
-/// Every request passes here once it has come with its payload.
+/// Every request passes through here once its payload has arrived.
 pub struct Arrivals {
-    /// Requests so far, session operations left out.
+    /// Requests so far, without operations on sessions.
     requests: u64,
     kill_at_request: Option<u64>,
     jitter: Option<Jitter>,
 }
 
 impl Arrivals {
-    /// No request yet. The process kills itself when `kill_at_request` of them have come.
+    /// Starts at no request. The process kills itself when `kill_at_request` of them have arrived.
     pub fn new(jitter: Option<Jitter>, kill_at_request: Option<u64>) -> Arrivals {
         Arrivals {
             requests: 0,
@@ -27,7 +27,8 @@ impl Arrivals {
         }
     }
 
-    /// A request has come; with `slot` its payload is there. Gives it back unless it is held back.
+    /// Takes a request that has arrived, with its payload in the buffer `slot` if it has one.
+    /// Returns the request unless it has to be delayed.
     pub fn came(
         &mut self,
         now: Time,
@@ -49,12 +50,12 @@ impl Arrivals {
         None
     }
 
-    /// Takes a request that was held back for long enough.
+    /// Takes a delayed request that is due.
     pub fn take(&mut self, now: Time) -> Option<Held> {
         self.jitter.as_mut()?.take(now)
     }
 
-    /// Sets the timer to the next request that is due.
+    /// Sets the timer to the time when the next delayed request is due.
     pub fn arm(&mut self, zero: Zero) -> io::Result<()> {
         match &mut self.jitter {
             Some(jitter) => jitter.arm(zero.time()),
@@ -62,7 +63,7 @@ impl Arrivals {
         }
     }
 
-    /// A connection is gone, and what is held back of it.
+    /// Drops the delayed requests of a connection that has ended.
     pub fn closed(&mut self, conn: ConnId) {
         if let Some(jitter) = &mut self.jitter {
             jitter.forget(conn);
@@ -70,7 +71,7 @@ impl Arrivals {
     }
 }
 
-/// The fault that tests ask for: as abrupt as `kill -9`.
+/// The fault that tests inject: ends the process as abruptly as `kill -9`.
 fn kill_self() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()

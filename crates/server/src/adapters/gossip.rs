@@ -1,10 +1,11 @@
 //! Service reports between forwarders, through files of the hidden folder.
 //!
-//! Only with `report_ms` above 0: then a thread writes the device time that this forwarder has
-//! given each application since it started to `.tidegate/given.N`, and reads the files of the other
-//! forwarders, five times a second. The forwarder's loop never waits for this thread. The thread
-//! replaces a file as a whole, and a mark at the end shows a reader that the file is complete. The
-//! files hold sums, so a report that is lost or late is made up for by the next one.
+//! Reports are exchanged if `report_ms` is above 0. Then a thread writes to `.tidegate/given.N` the
+//! device time that this forwarder has given each application since it started. Five times a second
+//! the thread also reads the files of the other forwarders. The forwarder's loop never waits for
+//! this thread. The thread replaces a file as a whole, and a mark at the end shows a reader that
+//! the file is complete. The files hold sums, so the next report makes up for one that is lost or
+//! late.
 
 use crate::storage::posix::{open_hidden_file, replace_hidden_file};
 use mio::Waker;
@@ -25,13 +26,13 @@ const ROUND: Duration = Duration::from_millis(200);
 /// Rounds without a report after which the thread sleeps until there is one.
 const QUIET_ROUNDS: u32 = 25;
 
-/// Applications of a file: those with the most device time.
+/// The most applications of a file: those with the most device time.
 const APPS_MAX: usize = 1024;
 
-/// The largest file of that many.
+/// The largest size of a file with that many applications, in bytes.
 const FILE_BYTES_MAX: usize = APPS_MAX * 100;
 
-/// First word of a file, and the version of its form.
+/// The first word of a file, and the version of its format.
 const HEAD: &str = "tidegate-given 2";
 
 /// Sums by application.
@@ -52,17 +53,17 @@ struct State {
     ends: bool,
 }
 
-/// The telling of one forwarder.
+/// The service reports of one forwarder, and its end of the thread that exchanges them.
 pub struct Gossip {
     shared: Arc<Shared>,
-    /// What the thread needs; it starts when there is something to tell.
+    /// What the thread needs. The thread starts at the first report.
     waiting: Option<Rounds>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Gossip {
-    /// Nothing to tell yet. `folder` is the hidden folder, `own` this forwarder's number of
-    /// `seats`; `waker` wakes the reactor when something was heard.
+    /// Starts without a report. `folder` is the hidden folder, and `own` is this forwarder's number
+    /// among `seats`. `waker` wakes the loop's thread when reports of others have arrived.
     pub fn new(folder: OwnedFd, own: u16, seats: u16, waker: Arc<Waker>) -> Gossip {
         let shared = Arc::<Shared>::default();
         let rounds = Rounds {
@@ -83,7 +84,7 @@ impl Gossip {
         }
     }
 
-    /// This forwarder gave so much more.
+    /// Adds the device time that this forwarder has given since its last report.
     pub fn broadcast(&mut self, report: ServiceReport) {
         if let Some(rounds) = self.waiting.take() {
             let thread = std::thread::Builder::new().name("gossip".to_string());
@@ -98,7 +99,7 @@ impl Gossip {
         self.shared.told.notify_one();
     }
 
-    /// The reports of others since the last call.
+    /// The reports of other forwarders since the last call.
     pub fn received(&mut self) -> Vec<ServiceReport> {
         match self.thread {
             None => Vec::new(),
@@ -122,7 +123,7 @@ impl Shared {
     }
 }
 
-/// The thread's part.
+/// The thread's side.
 struct Rounds {
     folder: OwnedFd,
     own: u16,
@@ -130,7 +131,7 @@ struct Rounds {
     life: u64,
     shared: Arc<Shared>,
     waker: Arc<Waker>,
-    /// By forwarder: its life, and its sums when they were read last.
+    /// For each other forwarder: the start of its process, and its sums when they were last read.
     others: BTreeMap<u16, (u64, Sums)>,
     fails: bool,
 }
@@ -166,7 +167,7 @@ impl Rounds {
         }
     }
 
-    /// Writes the own file if it changed, and reads the others'.
+    /// Writes this forwarder's file if it has changed, and reads the files of the others.
     fn round(&mut self, text: Option<&str>) -> io::Result<()> {
         if let Some(text) = text {
             replace_hidden_file(self.folder.as_fd(), &name(self.own), text, false)?;
@@ -196,12 +197,12 @@ impl Rounds {
     }
 }
 
-/// The file of a forwarder.
+/// The name of a forwarder's file.
 fn name(forwarder: u16) -> String {
     format!("given.{forwarder}")
 }
 
-/// Seconds of the clock, for the life of a process whose number comes again.
+/// The wall clock in seconds. It tells a process from an earlier one with the same process id.
 fn started() -> u32 {
     rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec as u32
 }
@@ -216,7 +217,7 @@ fn add(sums: &mut Sums, given: &ServiceReport) {
     sum.operations = sum.operations.saturating_add(given.operations);
 }
 
-/// Keeps the applications that were given most.
+/// Drops all applications but those with the most device time.
 fn forget(sums: &mut Sums) {
     while sums.len() > APPS_MAX {
         let least = sums.values().min_by_key(|sum| sum.device_ns);
@@ -225,7 +226,7 @@ fn forget(sums: &mut Sums) {
     }
 }
 
-/// What an application was given since it was read before.
+/// What an application was given since its sum was last read.
 fn more(now: &ServiceReport, before: &Sums) -> Option<ServiceReport> {
     let before = before.get(&now.app.0).copied().unwrap_or_default();
     let more = ServiceReport {
@@ -253,12 +254,12 @@ fn text(life: u64, sums: &Sums) -> String {
     text + &end
 }
 
-/// By which parts of two files that came together are told from one file.
+/// A checksum by which a file that mixes parts of two writes is recognised.
 fn mark(text: &str) -> u64 {
     AppId::from_name(text).0
 }
 
-/// The life and the sums of a file; None if it is not whole.
+/// The start of the process and the sums in a file; None if the file is not complete.
 fn parse(text: &str) -> Option<(u64, Sums)> {
     let (text, end) = text.strip_suffix('\n')?.rsplit_once("end ")?;
     if u64::from_str_radix(end, 16).ok()? != mark(text) {

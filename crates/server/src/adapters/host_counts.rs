@@ -1,11 +1,12 @@
-//! What the forwarder's status tells of the system calls and copies of its host.
+//! The host's counts of system calls and copies, as the forwarder's status reports them.
 
 use crate::connections::traffic::Traffic;
 use crate::storage::Counts;
 use std::time::Duration;
 use tidegate_forward::HostCounts;
 
-/// Of sockets and storage; `oldest_job`: how long the oldest job ran at the last look.
+/// Joins the counts of sockets and of storage. `oldest_job` is how long the oldest running job had
+/// run when it was last looked at.
 pub fn host_counts(traffic: &Traffic, storage: &Counts, oldest_job: Duration) -> HostCounts {
     HostCounts {
         waits: traffic.waits,

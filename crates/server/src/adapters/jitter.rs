@@ -1,8 +1,9 @@
-//! Delays on purpose, for tests and benchmarks: every request reaches the core a random time after
-//! it came, as over a network whose messages overtake each other. A local socket has nothing of
-//! the kind, and without it all forwarders see the same order of arrival.
+//! Artificial delays, for tests and benchmarks. The forwarder receives every request a random time
+//! after it arrived, as over a network whose messages overtake each other. A local socket delays
+//! nothing, so without this all forwarders would see the same order of arrival.
 //!
-//! Only here, because neither the core nor its peers can tell a delayed request from a late one.
+//! The delays are made here, because neither the forwarder nor its peers can tell a delayed request
+//! from a late one.
 
 use crate::connections::Came;
 use rustix::time::{
@@ -15,30 +16,32 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_sched::{Time, mix64};
 
-/// Requests on their way, by the time at which they arrive.
+/// The delayed requests, by the time when they are due.
 pub struct Jitter {
     max_ns: u64,
-    /// Delays drawn so far; they follow from it and the seed.
+    /// How many delays were drawn so far. This number and the seed determine the next delay.
     drawn: u64,
     seed: u64,
     due: BTreeMap<(Time, u64), Held>,
-    /// Wakes the reactor on time, where an epoll timeout would be up to a millisecond late.
+    /// Wakes the loop's thread on time, where a timeout of `epoll_wait` would be up to a
+    /// millisecond late.
     timer: OwnedFd,
     armed: Option<Time>,
 }
 
-/// A request that has come and not yet arrived.
+/// A request that is delayed.
 pub struct Held {
-    /// On which connection.
+    /// The connection on which it came.
     pub conn: ConnId,
     /// The request.
     pub came: Came,
-    /// The buffer of its payload, if that was read.
+    /// The buffer with its payload, if it has payload.
     pub slot: Option<SlotId>,
 }
 
 impl Jitter {
-    /// Delays of 0 up to `max_us`, which follow from `seed`.
+    /// Draws delays from 0 to `max_us` microseconds, which follow from `seed`. Fails if the system
+    /// gives no timer.
     pub fn new(max_us: u32, seed: u64) -> io::Result<Jitter> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Jitter {
@@ -51,12 +54,12 @@ impl Jitter {
         })
     }
 
-    /// Becomes readable when the next request is due.
+    /// A descriptor that becomes readable when the next request is due.
     pub fn wake_fd(&self) -> RawFd {
         self.timer.as_raw_fd()
     }
 
-    /// Delays a request that came `now`.
+    /// Delays a request that arrived at `now`.
     pub fn hold(&mut self, now: Time, held: Held) {
         self.drawn += 1;
         let chance = mix64(self.seed ^ mix64(self.drawn));
@@ -71,12 +74,14 @@ impl Jitter {
         (entry.key().0 <= now).then(|| entry.remove())
     }
 
-    /// Forgets what a connection sent that is gone; the core frees its slots.
+    /// Drops the delayed requests of a connection that has ended; the forwarder frees their payload
+    /// buffers.
     pub fn forget(&mut self, conn: ConnId) {
         self.due.retain(|_, held| held.conn != conn);
     }
 
-    /// Sets the timer to the next request that is due; `now` is read just before.
+    /// Sets the timer to the time when the next request is due. The caller has read `now` just
+    /// before.
     pub fn arm(&mut self, now: Time) -> io::Result<()> {
         let next = self.due.first_key_value().map(|((at, _), _)| *at);
         if next == self.armed {

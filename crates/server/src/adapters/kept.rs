@@ -29,7 +29,7 @@ const QUIET_ROUNDS: u32 = 10;
 /// has not done so for this many rounds has ended.
 const DOUBLED_ROUNDS: u32 = 3 * QUIET_ROUNDS;
 
-/// A setting that is kept as a text.
+/// A setting that is kept as text in the hidden folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// The scheduler's policy and options.
@@ -41,7 +41,7 @@ pub enum What {
 impl What {
     const ALL: [What; 2] = [What::Policy, What::Shares];
 
-    /// The file in the hidden folder.
+    /// The name of its file in the hidden folder.
     pub fn file(self) -> &'static str {
         match self {
             What::Policy => "policy.toml",
@@ -66,50 +66,50 @@ impl What {
     }
 }
 
-/// Something to be written down, or removed.
+/// A change of a file that the thread is to make.
 pub struct Order {
-    /// Whose answer waits for it.
+    /// The change of policy or shares whose reply waits for this.
     pub policy: PolicyId,
-    /// What.
+    /// The setting to change.
     pub what: What,
-    /// None: what the configuration says holds again.
+    /// The new text; None removes the file, so that the configuration's setting holds again.
     pub text: Option<String>,
 }
 
-/// What the thread has to say.
+/// What the thread reports to the forwarder's loop.
 pub enum News {
-    /// An order was carried out, or why not.
+    /// The thread has carried out an order, or has failed to.
     Written {
-        /// Whose answer waits for it.
+        /// The change of policy or shares whose reply waits for this.
         policy: PolicyId,
-        /// In words, with the file.
+        /// If it failed: the reason, as text that names the file.
         result: Result<(), String>,
     },
-    /// Another forwarder has changed a text; None: it has removed it.
+    /// Another forwarder has changed a setting.
     Found {
-        /// Which.
+        /// The setting.
         what: What,
-        /// As it is in the file.
+        /// The text in the file; None if the file was removed.
         text: Option<String>,
     },
-    /// Where the forwarders listen has changed.
+    /// The list of the forwarders' addresses has changed.
     Forwarders(Box<[Listed]>),
-    /// Another process tells that it has this forwarder's index, and listens there; None: it has
-    /// not for a while.
+    /// Another process claims this forwarder's index, and listens at this address. None: no process
+    /// has claimed it for a while.
     Doubled(Option<Box<str>>),
 }
 
-/// The texts that were found at the start.
+/// The settings that were found at the start.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
-    /// Of `policy.toml`.
+    /// The text of `policy.toml`, if there is one.
     pub policy: Option<String>,
-    /// Of `shares.toml`.
+    /// The text of `shares.toml`, if there is one.
     pub shares: Option<String>,
 }
 
 impl Texts {
-    /// Reads both.
+    /// Reads both files. Fails if one exists and cannot be read.
     pub fn read(folder: BorrowedFd<'_>) -> io::Result<Texts> {
         Ok(Texts {
             policy: read_hidden_file(folder, What::Policy.file())?,
@@ -125,13 +125,14 @@ impl Texts {
     }
 }
 
-/// The reactor's end of the thread.
+/// The loop's end of the thread.
 pub struct Kept {
     orders: Sender<Order>,
     news: Receiver<News>,
 }
 
-/// Which export this is: a number that its first forwarder has drawn.
+/// The number of the export, which its first forwarder has drawn at random. Fails if the file
+/// cannot be read or written, or holds something else.
 pub fn export_id(folder: BorrowedFd<'_>) -> io::Result<ExportId> {
     let mut drawn = [0; 16];
     getrandom::fill(&mut drawn).map_err(|error| io::Error::other(error.to_string()))?;
@@ -145,8 +146,8 @@ pub fn export_id(folder: BorrowedFd<'_>) -> io::Result<ExportId> {
     })
 }
 
-/// Where clients reach a forwarder that listens there: an address for all of the node's is told by
-/// the node's name.
+/// The addresses at which clients reach a forwarder that listens at `listening`. A wildcard address
+/// is replaced by the node's name, and the path of a Unix socket is made absolute.
 pub fn advertised(listening: &[Address]) -> Vec<Address> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
@@ -164,17 +165,17 @@ pub fn advertised(listening: &[Address]) -> Vec<Address> {
     listening.iter().map(one).collect()
 }
 
-/// Where a forwarder tells that it is.
+/// The addresses that a forwarder announces to the others.
 pub struct Advertised {
-    /// Its index.
+    /// The forwarder's index.
     pub index: u16,
-    /// Forwarders of the export.
+    /// The number of forwarders of the export.
     pub seats: u16,
     addresses: Vec<String>,
 }
 
 impl Advertised {
-    /// Of an export of so many `seats`.
+    /// Announces `addresses` for forwarder `index` of an export with `seats` forwarders.
     pub fn new(index: u16, seats: u16, addresses: &[Address]) -> Advertised {
         let addresses = addresses.iter().map(ToString::to_string);
         // What does not fit a list is told to nobody.
@@ -186,8 +187,8 @@ impl Advertised {
         }
     }
 
-    /// Tells the other forwarders, and so the clients. What cannot be written is logged: the
-    /// forwarder is reached by who names its address.
+    /// Writes the addresses for the other forwarders, which pass them on to clients. A failure is
+    /// logged only: clients that name an address themselves still reach the forwarder.
     pub fn tell(&self, folder: BorrowedFd<'_>) {
         let lines = self.addresses.iter().map(|address| format!("{address}\n"));
         let (index, lines) = (self.index, lines.collect::<String>());
@@ -202,7 +203,7 @@ impl Advertised {
     }
 }
 
-/// Where all forwarders listen, as they have told.
+/// The addresses that all forwarders have announced. Fails if a file exists and cannot be read.
 pub fn forwarders(folder: BorrowedFd<'_>, seats: u16) -> io::Result<Box<[Listed]>> {
     let mut all = Vec::new();
     let mut bytes = 0;
@@ -222,7 +223,7 @@ pub fn forwarders(folder: BorrowedFd<'_>, seats: u16) -> io::Result<Box<[Listed]
     Ok(all.into())
 }
 
-/// Whether a line is an address that fits a list on a client's command line.
+/// Whether a line is an address that a list on a client's command line may contain.
 fn is_told(line: &str) -> bool {
     let fits = |c: char| !c.is_control() && !c.is_whitespace() && c != ',' && c != ';';
     line.chars().all(fits) && line.parse::<Address>().is_ok()
@@ -233,8 +234,8 @@ fn forwarder_file(index: u16) -> String {
 }
 
 impl Kept {
-    /// Starts the thread. `folder` is the hidden folder of the export, `texts` and `listed` what
-    /// was found there; `waker` wakes the reactor when there is news.
+    /// Starts the thread. `folder` is the hidden folder of the export; `texts` and `listed` are
+    /// what it held at the start. `waker` wakes the loop's thread when there is news.
     pub fn start(
         folder: OwnedFd,
         own: Advertised,
@@ -262,29 +263,29 @@ impl Kept {
         Ok(Kept { orders, news })
     }
 
-    /// Has something written down; answered as news.
+    /// Asks the thread to change a file. The thread answers with [`News::Written`].
     pub fn order(&self, order: Order) {
         // The thread ends after this only.
         let _ = self.orders.send(order);
     }
 
-    /// The next news.
+    /// The next news of the thread, if there is any.
     pub fn news(&self) -> Option<News> {
         self.news.try_recv().ok()
     }
 }
 
-/// The thread's part.
+/// The thread's side.
 struct Rounds {
     folder: OwnedFd,
     own: Advertised,
-    /// Where another process listens that says it has the same index, and for how many rounds that
-    /// is believed.
+    /// The address of another process that claims the same index, and for how many more rounds this
+    /// thread believes it.
     doubled: Option<(Box<str>, u32)>,
-    /// As they were in the files last.
+    /// The texts as the files last had them.
     texts: Texts,
     listed: Box<[Listed]>,
-    /// When the folder was changed last, as it was seen.
+    /// When the folder was last changed, as this node saw it.
     changed: Option<(i64, i64)>,
     quiet: u32,
     fails: bool,
@@ -352,8 +353,8 @@ impl Rounds {
         Ok(())
     }
 
-    /// Corrects what another forwarder told under this one's index, so that clients find the one
-    /// that was there first too; and says so.
+    /// Corrects the addresses that another process wrote under this forwarder's index, so that
+    /// clients also find the forwarder that was there first. Reports the other process.
     fn tell_again(&mut self, listed: &[Listed]) {
         let Advertised {
             index, addresses, ..
@@ -384,7 +385,7 @@ impl Rounds {
         self.own.tell(self.folder.as_fd());
     }
 
-    /// Another round has begun in which no other process has told that it has this index, yet.
+    /// Counts a round in which no other process has claimed this forwarder's index yet.
     fn forget_double(&mut self) {
         let Some((_, rounds)) = &mut self.doubled else {
             return;

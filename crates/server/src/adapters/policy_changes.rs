@@ -1,5 +1,6 @@
-//! Policy and rules of shares that come at run time: read, written down for the export, or those of
-//! the configuration again; and what other forwarders have written down.
+//! Changes of policy and of share rules at run time. A change may be kept for the whole export, in
+//! the hidden folder, or undone, so that the configuration holds again. Changes that other
+//! forwarders have kept are taken over.
 
 use super::kept::{Kept, News, Order, What};
 use crate::config::{self, scheduler_options};
@@ -10,16 +11,17 @@ use tidegate_sched::Options;
 use tidegate_wire::Keep;
 use tracing::warn;
 
-/// What policy and rules of this forwarder are read from and written to.
+/// Parses changes of policy and share rules, and has them written down.
 pub struct PolicyChanges {
-    /// Those of the configuration.
+    /// Policy and share rules of the configuration.
     configured: (Options, Rules),
-    /// Options of the last policy, for what a change leaves out.
+    /// The options of the last policy, for what a change leaves out.
     scheduler: Options,
-    /// Width of a window where a change of policy names none, if it is not the policy's own.
+    /// The width of a window, in ms, where a change of policy names none and the policy has no
+    /// default of its own.
     window_ms: Option<u64>,
     kept: Kept,
-    /// What holds once it is written down.
+    /// Changes that take effect once they are written down.
     coming: BTreeMap<PolicyId, Change>,
 }
 
@@ -31,7 +33,7 @@ enum Change {
 type Refusal = (Errno, Box<str>);
 
 impl PolicyChanges {
-    /// `configured` is what the configuration says, `scheduler` what is in force.
+    /// `configured` are the configuration's options and rules, `scheduler` the effective options.
     pub fn new(
         configured: (Options, Rules),
         scheduler: Options,
@@ -66,8 +68,8 @@ impl PolicyChanges {
         config::rules(text, "shares").map_err(|error| refusal(error.to_string()))
     }
 
-    /// Reads a policy. What to tell the forwarder, unless that follows once the policy is written
-    /// down.
+    /// Parses a change of policy. Returns what to tell the forwarder, or None if the policy must be
+    /// written down first.
     pub fn parse_policy(&mut self, policy: PolicyId, text: &[u8], keep: Keep) -> Option<Input> {
         match self.options(text, keep) {
             Ok(options) => {
@@ -79,8 +81,8 @@ impl PolicyChanges {
         }
     }
 
-    /// Reads rules of shares. What to tell the forwarder, unless that follows once they are written
-    /// down.
+    /// Parses a change of share rules. Returns what to tell the forwarder, or None if the rules
+    /// must be written down first.
     pub fn parse_shares(&mut self, policy: PolicyId, text: &[u8], keep: Keep) -> Option<Input> {
         match self.rules(text, keep) {
             Ok(rules) => {
@@ -91,7 +93,8 @@ impl PolicyChanges {
         }
     }
 
-    /// What was written down, here or by others: what to tell the forwarder.
+    /// What this or another forwarder has written down since the last call, as input for the
+    /// forwarder.
     pub fn turn(&mut self) -> Vec<Input> {
         let mut inputs = Vec::new();
         while let Some(news) = self.kept.news() {
@@ -100,7 +103,7 @@ impl PolicyChanges {
         inputs
     }
 
-    /// Makes a change, once it is written down if it has to be: until then nothing has changed.
+    /// Makes a change. If the change is to be kept, it takes effect only once it is written down.
     fn change(
         &mut self,
         policy: PolicyId,
@@ -154,7 +157,7 @@ impl PolicyChanges {
         }
     }
 
-    /// Another forwarder has written something down, or removed it.
+    /// Takes over what another forwarder has written down or removed.
     fn found(&mut self, what: What, text: Option<&str>) -> Option<Input> {
         let keep = match text {
             Some(_) => Keep::Saved,
@@ -188,7 +191,7 @@ fn refusal(what: impl Into<Box<str>>) -> Refusal {
     (Errno::EINVAL, what.into())
 }
 
-/// The forwarder logs why.
+/// A policy that was refused. The forwarder logs the reason.
 fn refused_policy(policy: PolicyId, refusal: Refusal) -> Input {
     let options = Err(refusal);
     Input::PolicyParsed { policy, options }

@@ -1,4 +1,4 @@
-//! What was served, handed to the recorder of the trace.
+//! Hands the requests that were served to the recorder of the trace.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tidegate_sched::{AppId, FileId, mix64};
 use tidegate_trace::{Counts, Event, Header, Record, Recorder, Shuffle};
 use tracing::{info, warn};
 
-/// How long the end of a trace may take.
+/// How long writing the rest of a trace may take when the forwarder ends.
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// The trace of a forwarder.
@@ -19,7 +19,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins to record into a file.
+    /// Begins to record into a file. Fails if the file cannot be created.
     pub fn begin(
         file: PathBuf,
         buffer_records: u32,
@@ -44,13 +44,13 @@ impl Recording {
         })
     }
 
-    /// Records a request.
+    /// Records one request that was served.
     pub fn record(&mut self, served: &Served) {
         let record = record(served, self.forwarder, self.zero_wall_ns);
         self.recorder.record(&record);
     }
 
-    /// How much was recorded.
+    /// How many requests were recorded, and how many were dropped.
     pub fn counts(&self) -> Recorded {
         let Counts {
             recorded,
@@ -64,7 +64,7 @@ impl Recording {
         }
     }
 
-    /// Ends the trace; what cannot be written within two seconds is missing in it.
+    /// Ends the trace. Records that cannot be written within two seconds are lost.
     pub fn end(self) {
         let Counts {
             recorded,

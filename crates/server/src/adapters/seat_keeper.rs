@@ -1,6 +1,7 @@
-//! Takes seats for the forwarder and lets them go: its own until it has it, others while their
-//! owner is away. On one node the loop's thread does so itself, by locks; on several a thread does,
-//! by leases.
+//! Takes seats for the forwarder and releases them. It tries for the forwarder's own seat until it
+//! holds it, and for another seat while the owner of that seat is away. Where one node has the back
+//! end, the loop's thread does this, by locks. Where several nodes have it, a separate thread does
+//! this, by leases.
 
 use crate::seats::{LeaseKeeper, Seats, SeatsError, TakenSeat, sweep_if_settled};
 use crate::storage::{PosixFiles, dead};
@@ -9,36 +10,37 @@ use tidegate_forward::Input;
 use tidegate_sched::Time;
 use tracing::{info, warn};
 
-/// Between two tries for the own seat while a stand-in has it.
+/// How long after one try for the own seat the next one follows while a stand-in holds it, in ns.
 const TRY_NS: u64 = 50_000_000;
-/// Between two looks at whether an owner is back.
+/// How often to look whether the owner of a held seat is back, in ns.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The seats as the forwarder's loop sees them.
+/// The seats, as the forwarder's loop uses them.
 pub enum SeatKeeper {
-    /// By locks of this node, which cannot be lost.
+    /// Seats held by locks of this node. A process cannot lose them while it runs.
     Locks(LockKeeper),
-    /// By locks and leases of a back end that other nodes use too.
+    /// Seats held by locks and leases, on a back end that several nodes use.
     Leases(LeaseKeeper),
 }
 
-/// Seats by locks alone. Its calls are short, but for the flush of a seat's new generation, which
-/// is rare.
+/// Seats held by locks alone. Its calls are short, except for writing a seat's new generation to
+/// the device, which is rare.
 pub struct LockKeeper {
     seats: Seats,
     files: PosixFiles,
     own: u16,
-    /// The own seat was asked for and is not had yet.
+    /// Whether the forwarder wants its own seat and does not hold it yet.
     awaits_own: bool,
-    /// Seats of others held here, and whether the core knows that the owner is back.
+    /// Seats of other forwarders held here, and for each whether the forwarder knows that the owner
+    /// is back.
     foreign: BTreeMap<u16, bool>,
     turn_at: Option<Time>,
-    /// Why the forwarder cannot go on: the mount is dead, or it is not the only one.
+    /// Why the forwarder cannot go on: the mount is dead, or another mount of the export is in use.
     failure: Option<String>,
 }
 
 impl SeatKeeper {
-    /// When the seats are to be looked at again.
+    /// When to look at the seats again.
     pub fn wake_at(&self) -> Option<Time> {
         match self {
             SeatKeeper::Locks(locks) => locks.turn_at,
@@ -46,7 +48,7 @@ impl SeatKeeper {
         }
     }
 
-    /// Lets a seat go.
+    /// Releases a seat.
     pub fn release(&mut self, seat: u16) {
         match self {
             SeatKeeper::Locks(locks) => locks.release(seat),
@@ -54,7 +56,8 @@ impl SeatKeeper {
         }
     }
 
-    /// The clients of a seat have told what they have open: the rest of its hidden files may go.
+    /// Notes that the clients of a seat have reclaimed their open files. The seat's other hidden
+    /// files may be removed.
     pub fn reclaimed(&self, seat: u16) {
         match self {
             SeatKeeper::Locks(locks) => locks.reclaimed(seat),
@@ -62,7 +65,7 @@ impl SeatKeeper {
         }
     }
 
-    /// Why the forwarder cannot go on, if so.
+    /// Why the forwarder cannot go on, or None.
     pub fn failure(&self) -> Option<String> {
         match self {
             SeatKeeper::Locks(locks) => locks.failure.clone(),
@@ -70,7 +73,7 @@ impl SeatKeeper {
         }
     }
 
-    /// Tries to take a seat; None: nothing to say yet.
+    /// Tries to take a seat. Returns the result for the forwarder, or None if it is not known yet.
     pub fn take(&mut self, now: Time, seat: u16) -> Option<Input> {
         match self {
             SeatKeeper::Locks(locks) => locks.take(now, seat),
@@ -81,7 +84,7 @@ impl SeatKeeper {
         }
     }
 
-    /// What has changed.
+    /// Changes of the seats since the last call, as input for the forwarder.
     pub fn turn(&mut self, now: Time) -> Vec<Input> {
         match self {
             SeatKeeper::Locks(locks) => locks.turn(now),
@@ -91,7 +94,7 @@ impl SeatKeeper {
 }
 
 impl LockKeeper {
-    /// Nothing is held yet.
+    /// A keeper that holds no seat yet.
     pub fn new(seats: Seats, files: PosixFiles, own: u16) -> LockKeeper {
         let foreign = BTreeMap::new();
         LockKeeper {
@@ -162,7 +165,7 @@ impl LockKeeper {
         None
     }
 
-    /// What has changed, when it is time to look.
+    /// Changes of the seats, if it is time to look.
     fn turn(&mut self, now: Time) -> Vec<Input> {
         if self.turn_at.is_none_or(|at| at > now) {
             return Vec::new();

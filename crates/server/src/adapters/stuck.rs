@@ -1,28 +1,28 @@
-//! Says in the log that a call to the back end does not return, once, and once that it has.
+//! Logs once when a call to the back end does not return, and once more when it has returned.
 
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Calls that take longer are told.
+/// How long a call may run before it is logged.
 const LONG: Duration = Duration::from_secs(10);
 
-/// What was said.
+/// The calls that were logged.
 #[derive(Default)]
 pub struct Stuck {
-    /// The longest that a call was seen to run, since it was told.
+    /// The longest time that a call has run since it was logged.
     longest: Option<Duration>,
-    /// How long the oldest call ran at the last look.
+    /// How long the oldest call had run when it was last looked at.
     oldest: Duration,
 }
 
 enum News {
     Hangs,
-    /// The longest call took so long.
+    /// The longest call has run this long and goes on.
     GoesOn(Duration),
 }
 
 impl Stuck {
-    /// Looks how long the oldest call runs: for the status, and for the log.
+    /// Notes how long the oldest call has run, for the status, and logs it if that is long.
     pub fn look(&mut self, oldest: Duration) {
         self.oldest = oldest;
         match self.news(oldest) {
@@ -39,12 +39,12 @@ impl Stuck {
         }
     }
 
-    /// How long the oldest call ran at the last look.
+    /// How long the oldest call had run when it was last looked at.
     pub fn oldest(&self) -> Duration {
         self.oldest
     }
 
-    /// What there is to say when the oldest call has run for so long.
+    /// What to log when the oldest call has run for `oldest`.
     fn news(&mut self, oldest: Duration) -> Option<News> {
         match (self.longest, oldest >= LONG) {
             (None, true) => {

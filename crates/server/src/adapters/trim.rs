@@ -1,19 +1,20 @@
-//! Memory of connections that have ended goes back to the system.
+//! Returns the memory of ended connections to the system.
 //!
-//! The allocator keeps what thousands of small pieces leave behind, in case they come back. Asking
-//! it to let go takes milliseconds, so it is asked once for many, in a pass that is not in a hurry.
+//! The allocator keeps the thousands of small pieces that connections free, in case they are needed
+//! again. Asking the allocator to return them takes milliseconds. So the loop asks once for many
+//! connections, in a pass that has nothing urgent to do.
 
-/// Connections that ended since it was asked last, before it is asked again.
+/// How many connections must have ended since the last time before the allocator is asked again.
 const ENDED_MIN: u32 = 256;
 
-/// Counts connections that end.
+/// Counts connections that have ended.
 #[derive(Default)]
 pub struct Trim {
     ended: u32,
 }
 
 impl Trim {
-    /// A connection has ended.
+    /// Notes that a connection has ended.
     pub fn ended(&mut self) {
         self.ended = self.ended.saturating_add(1);
     }
@@ -23,7 +24,8 @@ impl Trim {
         self.ended >= ENDED_MIN
     }
 
-    /// Called about once a second.
+    /// Asks the allocator to return memory, if that is due. The loop calls this about once a
+    /// second.
     pub fn tidy(&mut self) {
         if !self.is_due() {
             return;

@@ -1,5 +1,5 @@
-//! New connections: accepted as far as there may be more, numbered, and challenged where they may
-//! be from another node.
+//! Accepts new connections while there is room for more, numbers them, and sends a challenge to
+//! those that may come from another node.
 
 use super::ConnectionPolicy;
 use super::session::Session;
@@ -12,7 +12,8 @@ use tidegate_sched::Time;
 use tidegate_wire::Challenge;
 use tracing::warn;
 
-/// Before connections are accepted again after the system ran out of something.
+/// How long the forwarder waits before it accepts again after the system ran out of a resource,
+/// such as descriptors.
 const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 
 /// The sockets that a forwarder listens on.
@@ -26,8 +27,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Takes at most `conns_max` connections at once, with frames of at most `payload_max` bytes of
-    /// payload.
+    /// Accepts from `listeners`. `conns_max` is the most connections at once; a frame may carry at
+    /// most `payload_max` bytes of payload.
     pub fn new(
         listeners: Vec<Listener>,
         policy: Arc<ConnectionPolicy>,
@@ -44,7 +45,7 @@ impl Acceptor {
         }
     }
 
-    /// Reports new connections under tokens from `first` on.
+    /// Registers each listener with the poller, under consecutive tokens from `first` on.
     pub fn register(&mut self, registry: &Registry, first: usize) -> io::Result<()> {
         for (number, listener) in self.listeners.iter().enumerate() {
             listener.register(registry, Token(first + number))?;
@@ -52,17 +53,17 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Listens no more.
+    /// Closes all listeners, so that no new connection comes.
     pub fn close(&mut self) {
         self.listeners.clear();
     }
 
-    /// When to try again though nothing is reported.
+    /// When the forwarder should try to accept again although the poller reports nothing.
     pub fn again_at(&self) -> Option<Time> {
         self.again_at
     }
 
-    /// The listeners to be tried again now.
+    /// The listeners on which the forwarder should try to accept now, after an earlier failure.
     pub fn again(&mut self, now: Time) -> std::ops::Range<usize> {
         match self.again_at.take_if(|at| *at <= now) {
             Some(_) => 0..self.listeners.len(),
@@ -70,8 +71,9 @@ impl Acceptor {
         }
     }
 
-    /// The next connection of a listener, and who is at its other end; None: there is none now.
-    /// `conns`: how many there are.
+    /// Accepts the next connection of a listener, and names its peer. Refuses connections while
+    /// `conns`, the number that exist now, is at the limit. None if no connection waits, or if the
+    /// system has run out of a resource.
     pub fn accept(
         &mut self,
         listener: usize,

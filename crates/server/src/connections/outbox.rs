@@ -1,4 +1,5 @@
-//! Replies on their way out: header, body and payload of several replies in one call.
+//! Replies that wait to be sent. One gather write sends header, body and payload of several
+//! replies.
 
 use super::traffic::Traffic;
 use crate::storage::pages::Pages;
@@ -12,25 +13,27 @@ use std::sync::{Arc, MutexGuard};
 use tidegate_forward::SlotId;
 use tidegate_net::Stream;
 
-/// Most replies of one gather write.
+/// The most replies that one gather write sends.
 const REPLIES_MAX: usize = 16;
-/// Buffers of heads that are kept for the next ones, of all connections together.
+/// How many empty head buffers are kept for reuse, over all connections together.
 const SPARE_MAX: usize = 64;
 
 thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Beyond so many replies that the client has not taken, nothing more is read from it. More than
-/// the credits of a session, so that only one who does not read comes there.
+/// How many unsent replies make an outbox full. The shard then reads no more requests from the
+/// client. A session has fewer credits than this, so only a client that does not read its replies
+/// fills an outbox.
 const WAITING_MAX: usize = 8192;
 
-/// Where replies go.
+/// Where an outbox sends its bytes.
 pub trait Sink {
-    /// Sends what there is room for. `more`: pages follow at once.
+    /// Sends as many bytes as there is room for, and returns their number. `more` says that pages
+    /// of a file follow at once.
     fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
 
-    /// Sends at most `len` bytes of the pages.
+    /// Sends at most `len` bytes of the pages, and returns the number of bytes that were sent.
     fn send_pages(&self, pages: &mut Pages, len: usize) -> io::Result<usize>;
 }
 
@@ -48,7 +51,8 @@ impl Sink for Stream {
     }
 }
 
-/// Bytes to send, in order. Bounded by [`Outbox::is_full`], and by what one pass brings.
+/// Bytes to send, in order. [`Outbox::is_full`] bounds their number, together with what one pass
+/// can add.
 #[derive(Default)]
 pub struct Outbox {
     queue: VecDeque<Outgoing>,
@@ -56,23 +60,24 @@ pub struct Outbox {
     sent: usize,
 }
 
-/// The payload of a reply: the first `len` bytes of a slot.
+/// The payload of a reply: the first `len` bytes of a payload buffer.
 pub struct Payload {
-    /// The slot, told as sent when the reply is out.
+    /// The payload buffer, which is reported as sent when the reply is out.
     pub slot: SlotId,
-    /// Its memory.
+    /// The memory of the payload buffer.
     pub buffer: SlotBuffer,
-    /// How much of it.
+    /// How many bytes of it the reply carries.
     pub len: usize,
 }
 
-/// What follows a reply's header.
+/// The payload that follows a reply's header.
 pub enum Body {
-    /// Nothing.
+    /// No payload.
     Nothing,
-    /// A slot's bytes.
+    /// The bytes of a payload buffer, sent on the connection.
     Payload(Payload),
-    /// Nothing: the bytes lie in this memory, if it is still the client's.
+    /// No bytes on the connection: the payload lies in this memory of the client's, unless the
+    /// client has replaced that memory meanwhile.
     Shared(Arc<SharedMemory>),
 }
 
@@ -88,7 +93,7 @@ impl Outgoing {
 }
 
 impl Outbox {
-    /// Queues a reply: `encode` appends header and body, `payload` follows them.
+    /// Queues a reply: `encode` appends its header and body, and `payload` follows them.
     pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>), payload: Option<Payload>) {
         let mut head = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
         encode(&mut head);
@@ -100,13 +105,13 @@ impl Outbox {
         self.queue.is_empty()
     }
 
-    /// Whether the client is to take some before it is heard again.
+    /// Whether the client must take some replies before the shard reads more of its requests.
     pub fn is_full(&self) -> bool {
         self.queue.len() >= WAITING_MAX
     }
 
-    /// Sends as much as the socket takes, and adds the slots that are done to `sent`. Returns how
-    /// many bytes went out.
+    /// Sends as much as the socket takes. Adds to `sent` the payload buffers that are not needed
+    /// any more. Returns how many bytes were sent.
     pub fn flush(
         &mut self,
         stream: &impl Sink,
@@ -142,7 +147,7 @@ impl Outbox {
         Ok(total)
     }
 
-    /// Drops everything, and adds the slots to `sent`.
+    /// Drops all unsent replies, and adds their payload buffers to `sent`.
     pub fn drop_all(&mut self, sent: &mut Vec<SlotId>) {
         sent.extend(
             self.queue

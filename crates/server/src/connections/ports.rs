@@ -1,5 +1,5 @@
-//! The loop's side of all connections: which shard has which, the threads of the shards, and the
-//! messages on their way to and from them.
+//! The loop's side of all connections: it knows which shard serves which connection, owns the
+//! threads of the shards, and carries the messages between loop and shards.
 
 use super::session::Session;
 use super::shard::{Shard, ShardThread, WAKER};
@@ -13,26 +13,26 @@ use std::thread::JoinHandle;
 use tidegate_forward::ConnId;
 use tidegate_net::{Incoming, Outgoing, Poller, Waker, mailbox};
 
-/// All connections, and the shards that have them.
+/// All connections, and the shards that serve them.
 #[derive(Default)]
 pub struct Ports {
     ports: BTreeMap<ConnId, Port>,
-    /// Connections of shard 0.
+    /// The number of connections of shard 0.
     own: usize,
-    /// For shard 0.
+    /// Messages for shard 0.
     to_own: Vec<ToShard>,
-    /// The other shards, from number 1 on.
+    /// The other shards, from number 1 on, each with a thread of its own.
     threads: Vec<Thread>,
-    /// Shards that have sent everything since they were asked to.
+    /// How many shards have sent everything since the loop asked them to flush.
     flushed: usize,
-    /// The loop's thread's; None without other threads.
+    /// The waker of the loop's thread; None if there are no other threads.
     waker: Option<Arc<Waker>>,
 }
 
 struct Thread {
     outgoing: Outgoing<ToShard>,
     incoming: Incoming<ToLoop>,
-    /// Connections that it serves.
+    /// The number of connections that it serves.
     conns: usize,
     traffic: Arc<Published>,
     handle: Option<JoinHandle<io::Result<()>>>,
@@ -41,16 +41,17 @@ struct Thread {
 /// One connection.
 struct Port {
     shard: usize,
-    /// What is sent on it may be pages of a file.
+    /// Whether a reply on it may be sent as pages of a file.
     takes_pages: bool,
-    /// Requests taken that the shard has not been told of.
+    /// Requests that the loop has taken and has not told the shard of yet.
     taken: u32,
-    /// It was told to end at once; what still comes is thrown away.
+    /// Whether the loop has cut the connection. Messages of it that still arrive are dropped.
     cut: bool,
 }
 
 impl Ports {
-    /// No connection yet. Starts a thread for each shard but the first; `waker` is the loop's.
+    /// Begins without connections. Starts a thread for each shard but the first; `waker` wakes the
+    /// loop's thread. Fails if the system gives no thread or descriptor.
     pub fn start(
         shards: usize,
         waker: &Arc<mio::Waker>,
@@ -85,30 +86,30 @@ impl Ports {
         Ok(ports)
     }
 
-    /// What ends the sleep of the loop's thread, if somebody but the system does.
+    /// The waker of the loop's thread; None if no other thread of this process has to wake it.
     pub fn waker(&self) -> Option<&Waker> {
         self.waker.as_deref()
     }
 
-    /// Whether a thread has handed something over.
+    /// Whether the thread of a shard has handed over messages.
     pub fn has_mail(&self) -> bool {
         self.threads.iter().any(|thread| thread.incoming.is_any())
     }
 
-    /// Connections of all shards.
+    /// The number of connections of all shards.
     pub fn len(&self) -> usize {
         self.ports.len()
     }
 
-    /// What the other threads have counted is added.
+    /// Adds the counts of the other threads to `traffic`.
     pub fn add_traffic(&self, traffic: &mut Traffic) {
         for thread in &self.threads {
             traffic.add(&thread.traffic.read());
         }
     }
 
-    /// Gives a new connection to the shard with the fewest; one through libfabric to shard 0, whose
-    /// thread alone registers memory with it.
+    /// Gives a new connection to the shard that has the fewest. A connection through libfabric goes
+    /// to shard 0, whose thread alone registers memory with libfabric.
     pub fn serve(&mut self, session: Box<Session>) {
         let takes_pages = session.stream.link().is_none();
         let least = (0..self.threads.len()).min_by_key(|at| self.threads[*at].conns);
@@ -125,7 +126,7 @@ impl Ports {
         self.push(shard, ToShard::Serve(session));
     }
 
-    /// A connection is gone. False if it was before.
+    /// Notes that a connection has ended. False if that was known already.
     pub fn closed(&mut self, conn: ConnId) -> bool {
         let Some(port) = self.ports.remove(&conn) else {
             return false;
@@ -134,14 +135,14 @@ impl Ports {
         true
     }
 
-    /// Whether what is sent on a connection may be pages of a file; None if its requests are taken
-    /// no more.
+    /// Whether replies on a connection may be sent as pages of a file. None if the loop takes no
+    /// more requests of the connection, because it has ended or was cut.
     pub fn hears(&self, conn: ConnId) -> Option<bool> {
         let port = self.ports.get(&conn).filter(|port| !port.cut)?;
         Some(port.takes_pages)
     }
 
-    /// A request of a connection was taken.
+    /// Notes that the loop has taken a request of a connection, so that its shard learns of it.
     pub fn taken(&mut self, conn: ConnId) {
         let Some(port) = self.ports.get_mut(&conn) else {
             return;
@@ -154,7 +155,7 @@ impl Ports {
         }
     }
 
-    /// Ends a connection at once.
+    /// Ends a connection at once; `reason` is for the log.
     pub fn cut(&mut self, conn: ConnId, reason: Box<str>) {
         if let Some(port) = self.ports.get_mut(&conn) {
             port.cut = true;
@@ -162,7 +163,7 @@ impl Ports {
         self.tell(conn, ToShard::Cut(conn, reason));
     }
 
-    /// Tells the shard of a connection. Gives the message back if the connection is gone.
+    /// Sends a message to the shard of a connection. Returns the message if the connection is gone.
     pub fn tell(&mut self, conn: ConnId, message: ToShard) -> Option<ToShard> {
         match self.ports.get(&conn) {
             Some(port) => {
@@ -173,41 +174,41 @@ impl Ports {
         }
     }
 
-    /// Asks all shards to say when they have nothing left to send.
+    /// Asks all shards to report when they have nothing left to send.
     pub fn flush(&mut self) {
         self.flushed = 0;
         (0..=self.threads.len()).for_each(|shard| self.push(shard, ToShard::Flush));
     }
 
-    /// A shard has said so.
+    /// Notes that one shard has nothing left to send.
     pub fn flushed(&mut self) {
         self.flushed += 1;
     }
 
-    /// Whether all have.
+    /// Whether all shards have reported that they have nothing left to send.
     pub fn are_flushed(&self) -> bool {
         self.flushed > self.threads.len()
     }
 
-    /// What shard 0 is to be told.
+    /// The messages for shard 0.
     pub fn for_own(&mut self) -> &mut Vec<ToShard> {
         &mut self.to_own
     }
 
-    /// Hands over what the other shards are to be told.
+    /// Hands the waiting messages over to the threads of the other shards.
     pub fn hand_over(&mut self) {
         for thread in &mut self.threads {
             thread.outgoing.hand_over();
         }
     }
 
-    /// How many threads there are beside the loop's.
+    /// How many threads serve connections beside the loop's.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Takes what a thread has handed over; `into` must be empty. An error is that of a thread that
-    /// has ended.
+    /// Takes what the thread of a shard has handed over; `into` must be empty. An error means that
+    /// this thread has ended, and is the thread's own.
     pub fn take(&mut self, thread: usize, into: &mut Vec<ToLoop>) -> io::Result<()> {
         let thread = &mut self.threads[thread];
         let ended = thread.incoming.is_ended();
@@ -234,7 +235,7 @@ impl Ports {
 }
 
 impl Thread {
-    /// Why it has ended; a panic goes on here.
+    /// Why the thread has ended. A panic of the thread is raised again here.
     fn failed(&mut self) -> io::Error {
         let joined = self.handle.take().map(JoinHandle::join);
         match joined {
@@ -246,7 +247,7 @@ impl Thread {
 }
 
 impl Drop for Ports {
-    /// Ends the threads, which wait for nothing else.
+    /// Ends the threads, which wait for nothing else than messages and sockets.
     fn drop(&mut self) {
         for thread in &mut self.threads {
             thread.outgoing.push(ToShard::End);

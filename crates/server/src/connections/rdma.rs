@@ -1,8 +1,9 @@
-//! Payload in memory that a client has registered with libfabric: fetched from there once the pool
-//! has a slot for it, and put there before the reply.
+//! Payload that libfabric moves between a payload buffer and memory that the client has registered.
+//! A request's payload is fetched once the pool has a buffer for it. A reply's payload is put into
+//! the client's memory before the reply is sent.
 //!
-//! Nothing here waits: a move is begun, and what follows from it is done when the link tells that
-//! it is over. A client whose memory does not answer is cut off like one that stops amid a frame.
+//! Nothing here waits. A call begins a move, and the link reports later that the move has ended. A
+//! client whose memory does not answer is cut off like a client that stops amid a frame.
 
 use super::outbox::Body;
 use crate::storage::SlotBuffer;
@@ -13,24 +14,27 @@ use tidegate_forward::SlotId;
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply, Request};
 
-/// Requests with a place that may be unanswered; far more than there are credits.
+/// The most unanswered requests that name a place in the client's memory; far more than a session
+/// has credits.
 const PLACES_MAX: usize = 1 << 16;
 
-/// What a client has registered, and what is on its way from and to there.
+/// The memory that a client has registered, and the moves that are under way from and to it.
 pub struct ClientMemory {
     bytes: u64,
     start: Remote,
-    /// Where the payload of unanswered requests lies or shall lie, by their numbers.
+    /// For each unanswered request, by its number: where in the client's memory its payload lies,
+    /// or where that of its reply goes.
     places: BTreeMap<u64, u64>,
     moves: BTreeMap<u64, (Time, Moving)>,
     moves_begun: u64,
 }
 
-/// A move, and what comes after it.
+/// A move of payload, and what follows when it has ended.
 pub enum Moving {
-    /// The payload of a request.
+    /// The payload of this request is fetched into this payload buffer.
     In(Box<Request>, SlotId),
-    /// That of a reply to an operation of this code.
+    /// The payload of this reply is put into the client's memory. The number is the operation code
+    /// of the request; the payload buffer is the source.
     Out(u8, Reply, SlotId),
 }
 
@@ -49,12 +53,12 @@ impl ClientMemory {
         place.checked_add(len).is_some_and(|end| end <= self.bytes)
     }
 
-    /// Since when the oldest move is on its way.
+    /// When the oldest move that is still under way began.
     pub fn since(&self) -> Option<Time> {
         self.moves.values().next().map(|(since, _)| *since)
     }
 
-    /// Begins to move the first `len` bytes of a slot.
+    /// Begins to move the first `len` bytes of a payload buffer.
     fn begin(
         &mut self,
         link: &Link,
@@ -99,7 +103,8 @@ impl ClientMemory {
         Ok(())
     }
 
-    /// The connection is over: slots whose replies will not be sent go to `sent`.
+    /// Ends all moves, because the connection has ended. Adds to `sent` the payload buffers of
+    /// replies that will not be sent.
     pub fn drop_all(&mut self, sent: &mut Vec<SlotId>) {
         let out = |(_, moving)| match moving {
             Moving::Out(_, _, slot) => Some(slot),
@@ -115,7 +120,7 @@ impl ClientMemory {
 }
 
 impl ClientMemory {
-    /// What a client has registered, if an operation offers memory that can be used.
+    /// The client's memory, if an operation offers memory that libfabric can use here.
     pub fn offered(op: &Op) -> Option<ClientMemory> {
         match *op {
             Op::RegisterMemory {
@@ -129,8 +134,8 @@ impl ClientMemory {
         }
     }
 
-    /// Notes where the payload of a request lies, or that of its reply shall lie, if that is here.
-    /// An error is the reason why the session ends.
+    /// Notes the place that a request names in registered memory, if it names one: where its
+    /// payload lies, or where that of its reply goes. An error says why the session must end.
     pub fn note_place(
         &mut self,
         request: &Request,
@@ -155,12 +160,13 @@ impl ClientMemory {
         Ok(())
     }
 
-    /// Where the payload of a request lies, if that is here. It is told once.
+    /// Where in registered memory the payload of a request lies, if it lies there. Removes the
+    /// note, so a second call returns None.
     pub fn take_place(&mut self, request: u64) -> Option<u64> {
         self.places.remove(&request)
     }
 
-    /// Fetches the payload of a request. An error is the reason why the session ends.
+    /// Begins to fetch the payload of a request. An error says why the session must end.
     pub fn fetch(
         &mut self,
         link: &Link,
@@ -172,8 +178,8 @@ impl ClientMemory {
         self.begin(link, &buffer, part, now, Moving::In(request, slot))
     }
 
-    /// Puts a reply's payload where the client wants it. False: it is to be sent with the reply. An
-    /// error is the reason why the session ends.
+    /// Begins to put a reply's payload into the client's memory. False if the client wants the
+    /// payload sent with the reply. An error says why the session must end.
     pub fn put(
         &mut self,
         link: &Link,
@@ -193,7 +199,7 @@ impl ClientMemory {
         Ok(true)
     }
 
-    /// The next move that is over. An error is the reason why the session ends.
+    /// The next move that has ended. An error says why the session must end.
     pub fn moved(&mut self, link: &Link) -> Result<Option<Moving>, String> {
         while let Some((number, result)) = link.moved() {
             result.map_err(|why| format!("its memory cannot be reached: {why}"))?;

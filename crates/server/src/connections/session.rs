@@ -1,5 +1,5 @@
-//! One connection: what it has sent so far, what it is still to be sent, and when it last moved.
-//! From bytes that came to requests that the forwarder's loop is told of.
+//! One connection of a client. It decodes the bytes that arrive into requests for the forwarder's
+//! loop, queues replies, and keeps the times by which a stalled connection is recognised.
 
 use super::outbox::{Body, Outbox};
 use super::rdma::{ClientMemory, Moving};
@@ -16,20 +16,20 @@ use tidegate_wire::frame::{encode_reply, encode_reply_shared};
 use tidegate_wire::{Challenge, Op, Outcome, Reply, Request, Status};
 use tracing::info;
 
-/// Bytes that one connection may bring in one pass, so that others have their turn.
+/// How many bytes one connection may bring in one pass before the others have their turn.
 const PASS_BYTES_MAX: usize = 1 << 20;
 
 const ENOSYS: Errno = Errno(38);
-/// How long a connection that is to end stays, so that its last words are read.
+/// How long a connection that ends stays open, in ns, so that the peer can read its last reply.
 const LAST_WORDS_NS: u64 = 1_000_000_000;
 
-/// How far the request that is coming in has come.
+/// How much of the incoming request has arrived.
 enum Stage {
-    /// Header and body are due.
+    /// Its header and body are not complete.
     Head,
-    /// Its payload follows, and there is no buffer for it yet; nothing is read until there is.
+    /// Its payload follows, and it has no payload buffer yet. The shard reads nothing until it has.
     NoBuffer,
-    /// Its payload goes to a buffer.
+    /// Its payload is being read into a payload buffer.
     Receiving {
         request: Box<Request>,
         slot: SlotId,
@@ -37,91 +37,95 @@ enum Stage {
     },
 }
 
-/// What the bytes so far amount to.
+/// What the bytes that have arrived amount to.
 enum Next {
-    /// More are needed.
+    /// Nothing complete yet.
     Nothing,
-    /// A request, and where in shared memory its payload lies. If it has payload and that lies
-    /// nowhere, it follows.
+    /// A request, with the offset of its payload in shared memory, if it names one. Otherwise its
+    /// payload follows on the socket, if it has any.
     Request(Box<Request>, Option<u64>),
-    /// A sound frame of an unknown operation.
+    /// A well-formed frame of an unknown operation.
     UnknownOp { id: u64, op: u8 },
     /// The payload of the last request is complete.
     Payload,
 }
 
-/// What one read from the socket gave.
+/// The result of one read from the socket.
 enum Fill {
-    /// So many bytes.
+    /// This many bytes.
     Some(usize),
-    /// So many bytes, and there are no others now.
+    /// This many bytes, and the socket is empty now.
     Last(usize),
-    /// None now.
+    /// The socket was empty.
     Blocked,
-    /// The peer is gone.
+    /// The peer has closed the connection.
     End,
 }
 
-/// What reading a connection came to.
+/// How reading a connection ended.
 pub enum Turn {
-    /// It may have more.
+    /// The connection may have more to read.
     Again,
-    /// Nothing until the socket or the forwarder's loop says so.
+    /// There is nothing to read until the poller or the forwarder's loop says so.
     Later,
-    /// The peer is gone.
+    /// The peer has closed the connection.
     End,
 }
 
-/// One connection.
+/// One connection of a client.
 pub struct Session {
-    /// Its number.
+    /// The number of the connection.
     pub id: ConnId,
-    /// The other end, for logs.
+    /// The peer's name, for logs.
     pub peer: String,
     /// The socket.
     pub stream: Stream,
-    /// Descriptors that came on it.
+    /// Descriptors that the peer has sent on the socket.
     beside: Beside,
-    /// Where the incoming request is.
+    /// How much of the incoming request has arrived.
     stage: Stage,
-    /// Requests that the forwarder's loop was told of and has not said it has taken.
+    /// Requests that the forwarder's loop has received and not yet taken.
     pub(super) handed: u32,
-    /// Bytes that it has brought in this pass.
+    /// Bytes that the connection has brought in this pass.
     turn_bytes: usize,
-    /// The frames that come in.
+    /// The frames that arrive.
     pub(super) reader: FrameReader,
-    /// The client's memory, if it has offered some.
+    /// The memory that the client shares, if it has offered any.
     memory: Option<Arc<SharedMemory>>,
-    /// The same through libfabric.
+    /// The memory that the client has registered with libfabric, if it has offered any.
     pub(super) rdma: Option<Box<ClientMemory>>,
-    /// Replies on their way out.
+    /// Replies that wait to be sent.
     pub outbox: Outbox,
-    /// What the hello must prove the secret over; None when it need not.
+    /// The challenge that the client's hello must answer with the secret; None where no proof is
+    /// asked.
     pub challenge: Option<Challenge>,
-    /// Its first frame, the hello, has come.
+    /// Whether the first frame, the hello, has arrived.
     greeted: bool,
-    /// Nothing more is read; it ends when the outbox is empty. The reason, for the log.
+    /// Set once the connection is to end: nothing more is read, and the connection ends when the
+    /// outbox is empty. The text is the reason, for the log.
     pub(super) closing: Option<Box<str>>,
-    /// Since when its last words are out, where only the peer knows that they came.
+    /// When the last reply was sent on a connection that is to end, where this side cannot learn
+    /// that the peer has read it.
     pub(super) last_words: Option<Time>,
-    /// It was not read because it does not read; it is when it has taken some replies.
+    /// Set while the shard does not read the connection because its outbox is full. The shard reads
+    /// on when the client has taken some replies.
     pub(super) unheard: bool,
-    /// Everything that the socket had was read; there will be an event when it has more.
+    /// Whether the socket was read until it was empty. The poller reports when more has arrived.
     pub(super) drained: bool,
-    /// The peer sends nothing more; the end is still to be read.
+    /// Whether the peer has ended its sending side, and the shard has not read that end yet.
     pub(super) hung_up: bool,
-    /// In the shard's list of those with something to read.
+    /// Whether the connection is in the shard's list of those with something to read.
     pub(super) in_ready: bool,
-    /// In the shard's list of those with something to send.
+    /// Whether the connection is in the shard's list of those with something to send.
     pub(super) in_dirty: bool,
-    /// When bytes last came.
+    /// When bytes were last received.
     heard: Time,
-    /// When bytes last went out, or the outbox was empty.
+    /// When bytes were last sent, or the outbox was last empty.
     spoke: Time,
 }
 
 impl Session {
-    /// A connection that has said nothing yet.
+    /// A connection from which nothing has been received yet.
     pub fn new(id: ConnId, peer: String, stream: Stream, payload_max: u32, now: Time) -> Session {
         Session {
             id,
@@ -149,22 +153,22 @@ impl Session {
         }
     }
 
-    /// Its shard has it from now on.
+    /// Notes that the shard serves the connection from `now` on.
     pub(super) fn begin(&mut self, now: Time) {
         (self.heard, self.spoke) = (now, now);
     }
 
-    /// A new pass: it may bring as much as any.
+    /// Begins a new pass, in which the connection may bring as much as any other.
     pub(super) fn begin_turn(&mut self) {
         self.turn_bytes = 0;
     }
 
-    /// Whether it has brought in this pass what it may.
+    /// Whether the connection has brought in this pass as many bytes as it may.
     pub(super) fn has_had_its_turn(&self) -> bool {
         self.turn_bytes >= PASS_BYTES_MAX
     }
 
-    /// Uses what the connection sends. An error is the reason why its session ends.
+    /// Reads and decodes what the client sends. An error says why the session must end.
     pub(super) fn receive(&mut self, sink: &mut RequestSink) -> Result<Turn, String> {
         loop {
             if self.closing.is_some() || self.waits_for_us() {
@@ -207,7 +211,7 @@ impl Session {
         }
     }
 
-    /// Uses the bytes that have come.
+    /// Decodes the bytes that have arrived.
     fn step(&mut self) -> Result<Next, FrameError> {
         let step = match &self.stage {
             Stage::Receiving {
@@ -316,7 +320,7 @@ impl Session {
         Ok(())
     }
 
-    /// The memory that the client has offered, where a request's payload lies.
+    /// The client's shared memory, if the request's payload fits into it at `place`.
     fn memory_of(&self, request: &Request, place: u64) -> Result<Arc<SharedMemory>, &'static str> {
         let Some(memory) = &self.memory else {
             return Err("payload in memory that was not offered");
@@ -330,8 +334,8 @@ impl Session {
         Ok(Arc::clone(memory))
     }
 
-    /// There is a buffer for the payload of a request: fetches it from registered memory, or reads
-    /// it from the socket. An error is the reason why the session ends.
+    /// Takes the buffer that the loop gives for the payload of a request. Fetches the payload from
+    /// registered memory, or reads it from the socket. An error says why the session must end.
     pub(super) fn buffer_came(
         &mut self,
         request: Box<Request>,
@@ -366,7 +370,7 @@ impl Session {
         });
     }
 
-    /// Maps what a client offers.
+    /// Maps the memory that a client offers to share.
     fn memory_offered(&mut self, bytes: u64, wanted: bool) -> Result<Outcome, Status> {
         let mapped = match self.beside.descriptor.take() {
             Some(fd) if wanted && self.memory.is_none() => SharedMemory::map(&fd, bytes),
@@ -384,7 +388,7 @@ impl Session {
         }
     }
 
-    /// Takes an offer of memory through libfabric.
+    /// Takes a client's offer of memory that is registered with libfabric.
     fn memory_registered(&mut self, op: &Op) -> Result<Outcome, Status> {
         let offered = ClientMemory::offered(op);
         let may = self.stream.link().is_some() && self.rdma.is_none();
@@ -397,8 +401,8 @@ impl Session {
         }
     }
 
-    /// Does what follows from moves of payload that are over. An error is the reason why the
-    /// session ends.
+    /// Continues the requests and replies whose payload libfabric has moved. An error says why the
+    /// session must end.
     pub(super) fn take_moved(&mut self, sink: &mut RequestSink) -> Result<(), String> {
         let (Some(link), Some(memory)) = (self.stream.link(), &mut self.rdma) else {
             return Ok(());
@@ -421,7 +425,7 @@ impl Session {
         Ok(())
     }
 
-    /// Refuses a request that the forwarder does not see.
+    /// Answers a request with an error without handing it to the forwarder.
     fn refuse(&mut self, id: u64, op: u8, errno: Errno) {
         self.answer_here(id, op, Err(Status::Errno(errno.0)));
     }
@@ -440,8 +444,9 @@ impl Session {
             .push(|into| encode_reply(op, &reply, into), None);
     }
 
-    /// Puts a reply's payload into registered memory if the client wants it there; the reply
-    /// follows. False: it is to be queued. An error is the reason why the session ends.
+    /// Begins to put a reply's payload into registered memory if the client wants it there; the
+    /// reply is sent after that. False if the caller has to queue the reply. An error says why the
+    /// session must end.
     pub(super) fn put(
         &mut self,
         now: Time,
@@ -455,7 +460,7 @@ impl Session {
         }
     }
 
-    /// Queues a reply.
+    /// Queues a reply with its payload.
     pub(super) fn answer(&mut self, now: Time, op: u8, reply: &Reply, body: Body) {
         if self.outbox.is_empty() {
             self.spoke = now;
@@ -482,7 +487,8 @@ impl Session {
         }
     }
 
-    /// Sends what the socket takes; buffers that are done go to `sent`.
+    /// Sends as much as the socket takes. Adds to `sent` the payload buffers that are not needed
+    /// any more.
     pub(super) fn flush(
         &mut self,
         sink: &mut RequestSink,
@@ -496,17 +502,18 @@ impl Session {
         Ok(())
     }
 
-    /// Whether nothing is read because of this side.
+    /// Whether this side is the reason that nothing is read from the connection.
     fn waits_for_us(&self) -> bool {
         matches!(self.stage, Stage::NoBuffer) || self.handed >= HANDED_MAX
     }
 
-    /// Whether it would be read if something came.
+    /// Whether the shard would read the connection if bytes arrived.
     pub(super) fn is_read(&self) -> bool {
         !self.waits_for_us() && self.closing.is_none() && !self.outbox.is_full()
     }
 
-    /// Whether the peer has read everything, or has had the time to. Sockets see to that alone.
+    /// Whether the peer has read everything, or has had the time to. A socket delivers what was
+    /// sent even after it is closed, so this is true for sockets at once.
     pub(super) fn is_heard(&mut self, now: Time) -> bool {
         let Some(link) = self.stream.link() else {
             return true;
@@ -515,13 +522,13 @@ impl Session {
         link.is_delivered() || now.since(since) > LAST_WORDS_NS
     }
 
-    /// Whether every reply is on its way.
+    /// Whether every reply has been handed to the system.
     pub(super) fn is_flushed(&self) -> bool {
         self.outbox.is_empty() && self.stream.is_delivered()
     }
 
-    /// Why this connection should end now, if it keeps others waiting: it takes no replies, it
-    /// stopped amid a frame, or it never said hello.
+    /// Why the connection must end now, if it keeps others waiting for longer than `limit_ns`: the
+    /// client takes no replies, stopped amid a frame, or never sent its hello.
     pub(super) fn stalled(&self, now: Time, limit_ns: u64) -> Option<&'static str> {
         if self
             .last_words

@@ -1,4 +1,5 @@
-//! A shard: the epoll and the connections of one thread, and which of them have something to do.
+//! A shard: the epoll instance and the connections of one thread, and the lists of connections that
+//! have something to read or to send.
 
 use super::outbox::Body;
 use super::session::{Session, Turn};
@@ -18,35 +19,35 @@ use tidegate_sched::Time;
 use tidegate_wire::Reply;
 use tracing::{debug, warn};
 
-/// The token of a thread's waker.
+/// The poller's token of a thread's waker.
 pub const WAKER: Token = Token(0);
-/// The token of the first connection; those below are for what else a thread watches.
+/// The poller's token of the first connection. Lower tokens are for what else a thread watches.
 pub const CONNS: usize = 1024;
-/// Between two looks at the connections that may be stalled.
+/// How long after one search for stalled connections the next one begins, in ns.
 pub const SCAN_NS: u64 = 1_000_000_000;
 
-/// One thread's connections.
+/// The connections of one thread.
 pub struct Shard {
     poller: Poller,
     pub(super) sessions: BTreeMap<ConnId, Session>,
-    /// Those of them that are through libfabric.
+    /// The connections that go through libfabric.
     pub(super) links: BTreeSet<ConnId>,
-    /// Connections that may have something to read, in turn.
+    /// Connections that may have something to read, in the order of their turns.
     ready: VecDeque<ConnId>,
-    /// Connections that may go on in this pass: there is a buffer for their payload.
+    /// Connections that may continue in this pass, because they now have a payload buffer.
     resumed: VecDeque<ConnId>,
     /// Connections that have something to send.
     dirty: Vec<ConnId>,
     sent: Vec<SlotId>,
     flush_asked: bool,
-    /// Its thread is to end.
+    /// Whether the loop has asked the shard's thread to end.
     ended: bool,
-    /// For the forwarder's loop, and what else connections have in common.
+    /// Messages for the forwarder's loop, and what else the connections share.
     pub sink: RequestSink,
 }
 
 impl Shard {
-    /// No connection yet.
+    /// A shard without connections.
     pub fn new(poller: Poller, policy: Arc<ConnectionPolicy>) -> Shard {
         Shard {
             poller,
@@ -67,8 +68,8 @@ impl Shard {
         }
     }
 
-    /// Waits for events or messages, for a moment awake. `waker` is what other threads wake, if
-    /// there are any.
+    /// Waits for events or messages, after looking for them for a moment without sleeping. `waker`
+    /// is the one that other threads of this process use, if there are any.
     pub fn wait(
         &mut self,
         events: &mut Events,
@@ -101,8 +102,8 @@ impl Shard {
         slept
     }
 
-    /// Looks at the connections through libfabric before a wait: those with news are served next.
-    /// How long the wait may be, if they bound it.
+    /// Looks at the connections through libfabric before a wait, and marks those with news as
+    /// ready. Returns how long the wait may be at most, if these connections bound it.
     fn look_at_links(&mut self) -> Option<Duration> {
         let (mut bound, mut news) = (None, Vec::new());
         for id in &self.links {
@@ -123,12 +124,13 @@ impl Shard {
         bound
     }
 
-    /// Whether it has no connection.
+    /// Whether the shard has no connection.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// Notes what happened on a connection, or that the thread was woken.
+    /// Notes an event of the poller: something happened on a connection, or another thread woke
+    /// this one.
     pub fn note(&mut self, event: &Event) {
         let number = event.token().0;
         if event.token() == WAKER {
@@ -157,7 +159,7 @@ impl Shard {
         }
     }
 
-    /// The connection may have something to read.
+    /// Notes that a connection may have something to read.
     pub(super) fn mark_ready(&mut self, id: ConnId) {
         if let Some(session) = self.sessions.get_mut(&id)
             && !session.in_ready
@@ -167,7 +169,7 @@ impl Shard {
         }
     }
 
-    /// The connection has something to send, or ends when it has not.
+    /// Notes that a connection has something to send, or is to end once everything is sent.
     fn mark_dirty(&mut self, id: ConnId) {
         if let Some(session) = self.sessions.get_mut(&id)
             && !session.in_dirty
@@ -177,7 +179,7 @@ impl Shard {
         }
     }
 
-    /// Does what the forwarder's loop asks for. True if it asked for anything.
+    /// Carries out the messages of the forwarder's loop. True if there were any.
     pub fn take(&mut self, messages: &mut Vec<ToShard>) -> bool {
         let any = !messages.is_empty();
         for message in messages.drain(..) {
@@ -186,7 +188,7 @@ impl Shard {
         any
     }
 
-    /// Does what a message says of one connection, if that is still there.
+    /// Carries out one message, if its connection still exists.
     fn perform(&mut self, message: ToShard) {
         match message {
             ToShard::Serve(session) => self.add(*session),
@@ -261,7 +263,7 @@ impl Shard {
         self.mark_dirty(id);
     }
 
-    /// The payload of a reply goes nowhere.
+    /// Drops the payload of a reply that will not be sent.
     fn drop_body(&mut self, body: Body) {
         if let Body::Payload(payload) = body {
             let slot = payload.slot;
@@ -270,7 +272,7 @@ impl Shard {
         }
     }
 
-    /// Reads each connection that may have something, as far as its part of the pass goes.
+    /// Reads each connection that may have something, up to its limit of bytes for a pass.
     pub fn serve(&mut self) {
         while let Some(id) = self.resumed.pop_front() {
             self.mark_ready(id);
@@ -285,8 +287,8 @@ impl Shard {
         }
     }
 
-    /// Goes on with connections whose payload has a buffer now; those that have had their part of
-    /// the pass wait for the next one. True if there were any.
+    /// Continues with connections that now have a buffer for their payload. Those that have reached
+    /// their limit of bytes wait for the next pass. True if there were any.
     pub fn serve_resumed(&mut self) -> bool {
         let any = !self.resumed.is_empty();
         while let Some(id) = self.resumed.pop_front() {
@@ -364,7 +366,8 @@ impl Shard {
         }
     }
 
-    /// Ends a connection at once. A reason makes it a warning, unless it is the client's goodbye.
+    /// Ends a connection at once. With a reason it logs a warning, unless the client has said
+    /// goodbye.
     fn close(&mut self, id: ConnId, reason: Option<&str>) {
         let Some(mut session) = self.sessions.remove(&id) else {
             return;
@@ -396,22 +399,22 @@ impl Shard {
 
 /// What a thread needs to serve a shard of its own.
 pub struct ShardThread {
-    /// Without connections.
+    /// The shard, without connections.
     pub shard: Shard,
-    /// What ends its sleep.
+    /// The waker that ends the thread's sleep.
     pub waker: Arc<Waker>,
-    /// From the forwarder's loop.
+    /// Messages from the forwarder's loop.
     pub incoming: Incoming<ToShard>,
-    /// To it.
+    /// Messages to the forwarder's loop.
     pub outgoing: Outgoing<ToLoop>,
-    /// Where its counts can be read.
+    /// Where the loop's thread reads the counts of this thread.
     pub published: Arc<Published>,
-    /// Zero of the forwarder's time.
+    /// The zero of the forwarder's time.
     pub zero: Zero,
 }
 
 impl ShardThread {
-    /// Serves the shard until the forwarder's loop ends it.
+    /// Serves the shard until the forwarder's loop ends it. Fails if the poller does.
     pub fn run(self) -> io::Result<()> {
         let ShardThread {
             mut shard,

@@ -1,35 +1,36 @@
-//! What the threads of connections have asked the system for, and what they have copied themselves:
-//! plain counts, for the status and for the table in docs/data-path.md.
+//! Counts of the system calls and copies of the threads that serve connections. `tidegate stat`
+//! shows them, and a test compares them with the table in docs/data-path.md.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Counts since the start, kept by one thread alone.
+/// Counts since the start. One thread alone changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Calls of epoll.
+    /// Calls of `epoll_wait`.
     pub waits: u64,
-    /// Of them, those that storage, or a thread of ours, ended.
+    /// Those of them that ended because a thread of this process woke the caller, such as a storage
+    /// thread.
     pub wakes: u64,
-    /// Calls that received something from a socket, or its end.
+    /// Receive calls that returned bytes, or the end of the stream.
     pub receives: u64,
-    /// Calls that found nothing to receive.
+    /// Receive calls that found the socket empty.
     pub receives_empty: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Calls that sent something.
+    /// Send calls that sent bytes.
     pub sends: u64,
-    /// Calls that found no room in the socket.
+    /// Send calls that found no room in the socket.
     pub sends_blocked: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Bytes of them that were sent as pages of a file, and so never copied here.
+    /// Those of the sent bytes that went out as pages of a file, without a copy by this process.
     pub spliced_bytes: u64,
     /// Bytes of payload that were copied from one buffer of this process to another.
     pub copied_bytes: u64,
 }
 
 impl Traffic {
-    /// Adds what another thread has counted.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: &Traffic) {
         self.waits += other.waits;
         self.wakes += other.wakes;
@@ -44,19 +45,20 @@ impl Traffic {
     }
 }
 
-/// Another thread's counts, for the loop's thread to read: as they were at the end of a pass.
+/// The counts of one thread as they were at the end of its last pass, for the loop's thread to
+/// read.
 #[derive(Default)]
 pub struct Published {
     traffic: Mutex<Traffic>,
 }
 
 impl Published {
-    /// Says what there is to count now.
+    /// Stores the counts for other threads to read.
     pub fn publish(&self, traffic: &Traffic) {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner) = *traffic;
     }
 
-    /// What was published last.
+    /// The counts that were stored last.
     pub fn read(&self) -> Traffic {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,11 +1,13 @@
-//! Where a request waits for memory: the one place for connections of all kinds.
+//! Where requests wait for payload memory. This is the only such place, for connections of every
+//! kind.
 //!
-//! A payload has a buffer of the pool from before it is read until it is written or sent, unless it
-//! lies in memory that the client shares. A connection for whose request there is none waits with
-//! it, and with what comes behind it; its shard reads no further once [`HANDED_MAX`] requests are
-//! on their way. Connections wait in order of arrival, and the first for which there is still none
-//! ends the round: the forwarder lets nobody pass where that takes from those before. A connection
-//! has its place for one request, and the next one that finds no memory takes the last place.
+//! A payload occupies a buffer of the pool from before it is read until it is written or sent,
+//! unless it lies in memory that the client shares. If the pool has no buffer for a request, the
+//! request waits here, and so do the requests behind it on its connection. The shard stops reading
+//! the connection once [`HANDED_MAX`] of its requests are waiting. Connections wait in order of
+//! arrival. The round ends at the first one that still finds no buffer, so that no later connection
+//! takes memory from an earlier one. Each turn of a connection serves one request; if its next
+//! request finds no buffer either, the connection goes to the end of the queue.
 //!
 //! [`HANDED_MAX`]: crate::connections::HANDED_MAX
 
@@ -18,16 +20,17 @@ use std::sync::Arc;
 use tidegate_forward::{Admission as Admitted, Arrival, ConnId, PayloadMemory, SlotId};
 use tidegate_wire::Op;
 
-/// Buffers of payload, and who waits for one.
+/// The payload buffers, and the connections that wait for one.
 pub(super) struct Admission {
     buffers: Slots,
-    /// Buffers that were given anew before the forwarder's word was heard that they are free.
+    /// Buffers that the forwarder has given out again before this side learned that it had freed
+    /// them.
     stale_frees: Vec<SlotId>,
-    /// Connections that wait, in order; some have ended since.
+    /// Connections that wait, in order. Some of them may have ended meanwhile.
     order: VecDeque<ConnId>,
-    /// What they wait with: a request without memory, and those behind it.
+    /// For each waiting connection: the request that has no buffer, and those behind it.
     waiting: BTreeMap<ConnId, VecDeque<Came>>,
-    /// There is more room than when those that wait were last asked for.
+    /// Whether buffers were freed since the waiting connections were last served.
     freed: bool,
 }
 
@@ -42,25 +45,25 @@ impl Admission {
         }
     }
 
-    /// A connection waits with these requests, behind all others.
+    /// Puts a connection with these requests at the end of the queue.
     fn waits(&mut self, conn: ConnId, requests: VecDeque<Came>) {
         self.waiting.insert(conn, requests);
         self.order.push_back(conn);
     }
 
-    /// A connection has ended.
+    /// Forgets a connection that has ended.
     pub(super) fn closed(&mut self, conn: ConnId) {
         self.waiting.remove(&conn);
         self.freed = true;
     }
 
-    /// A reply is out: its buffer is free.
+    /// Frees the buffer of a reply that was sent.
     pub(super) fn sent(&mut self, slot: SlotId) {
         self.buffers.free(slot);
         self.freed = true;
     }
 
-    /// The forwarder needs a buffer no longer.
+    /// Frees a buffer that the forwarder does not need any more.
     pub(super) fn free(&mut self, slot: SlotId) {
         match self.stale_frees.iter().position(|stale| *stale == slot) {
             Some(at) => drop(self.stale_frees.swap_remove(at)),
@@ -69,7 +72,8 @@ impl Admission {
         self.freed = true;
     }
 
-    /// The forwarder has given a buffer. Its word that the same one was free may be still to come.
+    /// Takes a buffer that the forwarder has given out. The forwarder's message that it had freed
+    /// the same buffer before may still be on its way.
     fn open(&mut self, slot: SlotId, len: u32) -> SlotBuffer {
         self.note_stale(slot);
         self.buffers.open(slot, len)
@@ -86,7 +90,7 @@ impl Admission {
         }
     }
 
-    /// What follows a reply that carries a buffer's bytes.
+    /// The payload that follows a reply: the bytes of this buffer.
     pub(super) fn body(&self, slot: SlotId, payload_len: u32) -> Body {
         if let Some(memory) = self.buffers.memory_of(slot) {
             return Body::Shared(memory);
@@ -101,7 +105,7 @@ impl Admission {
 }
 
 impl ForwarderLoop {
-    /// A request has come on a connection: it is taken, or waits.
+    /// Takes a request that a shard has received, or lets it wait.
     pub(super) fn request_came(&mut self, conn: ConnId, came: Came) {
         if let Some(behind) = self.admission.waiting.get_mut(&conn) {
             return behind.push_back(came);
@@ -111,7 +115,7 @@ impl ForwarderLoop {
         }
     }
 
-    /// Asks again for those that wait, in order, if there is more room than before. True if it did.
+    /// Serves the waiting connections in order, if buffers were freed. True if it did.
     pub(super) fn admit_waiting(&mut self) -> bool {
         if !std::mem::take(&mut self.admission.freed) || self.admission.order.is_empty() {
             return false;
@@ -142,8 +146,8 @@ impl ForwarderLoop {
         true
     }
 
-    /// Takes a request if there is memory for its payload; otherwise gives it back. What comes on a
-    /// connection that was told to end is dropped.
+    /// Takes a request if the pool has memory for its payload; otherwise returns it. Drops the
+    /// request if the loop has told its connection to end.
     fn admit(&mut self, conn: ConnId, came: Came) -> Option<Came> {
         let takes_pages = self.ports.hears(conn)?;
         if came.payload_follows() {
@@ -180,7 +184,7 @@ impl ForwarderLoop {
         }
     }
 
-    /// The same for a request whose payload is still to be read: into a buffer, if there is one.
+    /// Does the same for a request whose payload is still to be read, and gives its shard a buffer.
     fn admit_payload(&mut self, conn: ConnId, came: Came) -> Option<Came> {
         match self.forwarder.admit(self.now, conn, &came.request) {
             Admitted::Slot { slot, len } => {
@@ -205,7 +209,7 @@ impl ForwarderLoop {
     }
 }
 
-/// Whether a request reads, and all in one piece.
+/// Whether a request reads, and reads one contiguous range.
 fn is_of_one_extent(op: &Op) -> bool {
     matches!(op, Op::Read { extents, .. } if extents.rest.is_empty())
 }
