@@ -1,4 +1,4 @@
-//! Requests and replies as bytes, and back; nothing that is read is trusted.
+//! Encodes requests and replies as frames, and decodes frames. The decoder checks every field.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | 4 | version of the frame, [`VERSION`] |
 //! | 5 | op (request) or the request's op (reply) |
 //! | 6..8 | flags: reply 1, replay 2, reply slot 4, caller 8, hints 16, shared 32; others are 0 |
-//! | 8..16 | id; 0 for a reply that answers nothing ([`NOTICE`]) |
+//! | 8..16 | id; 0 for a reply that answers no request ([`NOTICE`]) |
 //! | 16..18 | seat |
 //! | 18..20 | reply slot index |
 //! | 20..24 | body length, at most [`BODY_MAX`] |
@@ -18,10 +18,11 @@
 //! | 56..60 | CRC-32 of the body |
 //! | 60..64 | CRC-32 of bytes 0..60 |
 //!
-//! Fields that a frame does not use are zero. The body of a request is the place of its payload in
-//! shared memory, the caller, the hints, each if its flag is set, and the operation's arguments;
-//! that of a reply is the outcome, or nothing when the status is not 0. Payload in shared memory
-//! does not follow the body; its length is in the header all the same.
+//! Fields that a frame does not use are zero. The body of a request holds, in this order, the
+//! offset of its payload in shared memory, the caller and the hints, each only if its flag is set,
+//! and then the operation's arguments. The body of a reply holds the outcome, or nothing when the
+//! status is not 0. A payload in shared memory does not follow the body; the header states its
+//! length all the same.
 
 mod bytes;
 mod error;
@@ -40,11 +41,12 @@ pub use request::{decode_request, decode_request_shared, encode_request, encode_
 use crate::message::BODY_MAX;
 use alloc::vec::Vec;
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 64;
-/// Largest header and body together.
+/// Largest length of header and body together, in bytes.
 pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
-/// The id of a reply that nobody asked for: the forwarder has given the reply's seat away.
+/// The id of a reply that answers no request. With it a forwarder tells clients that it has given
+/// up the reply's seat.
 pub const NOTICE: u64 = 0;
 /// The version of the frame that this code speaks.
 pub const VERSION: u8 = 4;
@@ -59,28 +61,28 @@ const FLAG_HINTS: u16 = 16;
 const FLAG_SHARED: u16 = 32;
 const FLAGS: u16 = 63;
 
-/// A header that passed its checks: magic, version, flags, lengths and checksum.
+/// A header that [`decode_header`] has checked: magic, version, flags, lengths and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// A reply; otherwise a request.
+    /// Whether the frame is a reply; otherwise it is a request.
     pub reply: bool,
     /// Bytes of body that follow.
     pub body_len: u32,
     /// Bytes of payload that follow the body, or lie in shared memory.
     pub payload_len: u32,
-    /// The payload, or that of the reply, lies in the memory that both ends share.
+    /// Whether the payload, or that of the reply to come, lies in memory that both ends share.
     pub shared: bool,
-    /// The checked bytes, for [`decode_request`] and [`decode_reply`].
+    /// The header's checked bytes, for [`decode_request`] and [`decode_reply`].
     pub(crate) bytes: [u8; HEADER_LEN],
 }
 
 impl Header {
-    /// Id of the request that this is, or answers.
+    /// Id of the request that the frame is, or answers.
     pub fn id(&self) -> u64 {
         self.u64_at(8)
     }
 
-    /// Op code of the request that this is, or answers; it may be unknown.
+    /// Op code of the request that the frame is, or answers. It may be unknown.
     pub fn op(&self) -> u8 {
         self.bytes[5]
     }
@@ -113,7 +115,8 @@ impl Header {
     }
 }
 
-/// Checks a header. `payload_max` is what the session agreed on.
+/// Checks a header. `payload_max` is the largest payload that the session agreed on, in bytes. An
+/// unknown op code is no error here.
 pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Header, FrameError> {
     let mut header = Header {
         reply: false,
@@ -161,7 +164,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// What the headers of requests and replies have in common.
+/// The header fields of a request or a reply, before they are encoded.
 struct Fields {
     op: u8,
     flags: u16,
@@ -170,7 +173,7 @@ struct Fields {
     reply_slot_index: u16,
     payload_len: u32,
     status: u32,
-    /// ReplySlot sequence, or charged ns.
+    /// A request's reply slot sequence, or a reply's charged ns.
     counter: u64,
     generation: u64,
     epoch: u64,

@@ -1,8 +1,8 @@
-//! Which seat is in charge of which byte of which file.
+//! The layout: which seat is in charge of which byte of which file.
 
 use crate::message::{Extent, Handle};
 
-/// How files are spread over the seats. All clients and forwarders of an export share one layout.
+/// How an export spreads its files over seats. All its clients and forwarders use the same layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Number of seats, at least 1. Forwarder `i` owns seat `i`.
@@ -21,7 +21,7 @@ pub struct Part {
 }
 
 impl Layout {
-    /// Seat in charge of the file as a whole: locks, append, truncate, size, opens.
+    /// Seat in charge of the file as a whole: its locks, appends, truncations, size and opens.
     pub fn seat_of_file(&self, handle: Handle) -> u16 {
         (mix(handle.inode) % u64::from(self.seats)) as u16
     }
@@ -32,7 +32,7 @@ impl Layout {
         ((mix(handle.inode) % seats + (offset / self.stripe) % seats) % seats) as u16
     }
 
-    /// Cuts an extent at stripe borders, in ascending order of offset.
+    /// Cuts an extent at stripe borders. Returns the parts in ascending order of offset.
     pub fn parts(&self, handle: Handle, extent: Extent) -> impl Iterator<Item = Part> + use<> {
         let layout = *self;
         let mut at = extent.offset;

@@ -1,9 +1,10 @@
-//! The bytes between a Tidegate client and a forwarder.
+//! The protocol between a Tidegate client and a forwarder: its messages and their encoding.
 //!
-//! A frame is a fixed little-endian [`Header`](frame) of 64 bytes, a body (caller, hints,
-//! arguments) and, for data, a payload that this crate never touches. [`Request`] and [`Reply`] are
-//! what the two sides mean; [`frame`] turns them into bytes and back and trusts nothing that it
-//! reads. [`layout`] says which seat is in charge of which byte.
+//! The client sends a [`Request`], and the forwarder answers it with a [`Reply`]. [`frame`] encodes
+//! each as a frame, and decodes frames. A frame has a little-endian header of 64 bytes, a body (the
+//! caller, hints and arguments of a request, or the outcome of a reply) and, for reads and writes,
+//! a payload, which this crate never touches. The decoder checks every field before it uses it.
+//! [`layout`] says which seat is in charge of which byte of a file.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]

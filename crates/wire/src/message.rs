@@ -1,4 +1,4 @@
-//! What client and forwarder say to each other, as types.
+//! The messages between client and forwarder as types, and the bounds of what they hold.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +14,8 @@ pub use operations::{AskedSeat, FileUse, Named, OpKind, OpSpec, ReplyKind};
 pub use outcome::{Entry, Lens, Outcome, Statfs};
 pub use pipeline::{CHUNK_MIN, Pipeline, Pipelining};
 
-/// Identity of a file on the back end. It survives rename; `birth` tells a reused inode apart.
+/// Identity of a file on the back end. A rename does not change it. `birth` tells two files apart
+/// that had the same inode number one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     /// Inode number on the exported file system.
@@ -32,7 +33,7 @@ pub struct Extent {
     pub len: u64,
 }
 
-/// On whose behalf an operation on names or attributes is done.
+/// The user on whose behalf a client asks for an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User id.
@@ -43,71 +44,77 @@ pub struct Caller {
     pub groups: Box<[u32]>,
 }
 
-/// What a data request tells the scheduler.
+/// What a data request tells the forwarder's scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Application id: 64-bit hash of the application's name.
+    /// Application id: a 64-bit hash of the application's name.
     pub app: u64,
     /// Number of the operation within the client.
     pub operation: u64,
     /// Bytes of the whole operation.
     pub operation_bytes: u64,
-    /// Largest number of the operation's bytes on one forwarder.
+    /// Of the operation's bytes, the largest number that goes to one forwarder.
     pub operation_bytes_max: u64,
-    /// Client's wall clock, corrected by the offset measured in the hello, ns since 1970. One per
-    /// operation.
+    /// The client's wall clock, ns since 1970, corrected by the offset that the hello measured. All
+    /// requests of an operation carry the same value.
     pub stamp_ns: u64,
     /// Wall-clock deadline in ns since 1970, 0 for none.
     pub deadline_ns: u64,
-    /// Device time that other forwarders charged this application since its last request here, ns.
-    /// An application's first request to a forwarder tells nothing.
+    /// Device time that other forwarders charged to the application since the client's last request
+    /// of this application to this forwarder, ns. 0 in the first such request.
     pub charged_elsewhere_ns: u64,
-    /// Device time that this forwarder charged it in the same time, as far as replies told it, ns.
+    /// Device time that this forwarder charged to the application in the same span, ns, as far as
+    /// the client has the replies.
     pub charged_here_ns: u64,
-    /// Bytes that the others served it since then.
+    /// Bytes that other forwarders served to the application in the same span.
     pub bytes_elsewhere: u64,
-    /// Accesses that they served it since then; an access has one extent.
+    /// Accesses that other forwarders served to the application in the same span. An access has one
+    /// extent.
     pub operations_elsewhere: u32,
-    /// Time since the client's last request of this application here, ms; larger ones are 65,535.
+    /// Length of that span, ms, at most 65,535.
     pub away_ms: u16,
-    /// Work that follows the request before the operation is done, in microseconds.
+    /// How long the shuffle that follows the request takes, in microseconds. The operation is done
+    /// when all its shuffles are.
     pub shuffle_us: u32,
-    /// The longest shuffle of the operation's requests, whoever sends them, in microseconds.
+    /// The longest shuffle of all requests of the operation, whichever client sends them, in
+    /// microseconds.
     pub shuffle_max_us: u32,
-    /// How many aggregators of the operation have a longer shuffle.
+    /// How many aggregators of the operation have a longer shuffle than this request's.
     pub shuffle_rank: u16,
 }
 
-/// A reply slot of a seat's reply table, named by the client: one mutating request at a time per
-/// reply slot.
+/// A reply slot of a seat's reply table, which the client chooses. The client has at most one
+/// outstanding request for each reply slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplySlot {
     /// Index within the client's reply slots of that seat, below [`HelloReply::reply_slots`].
     pub index: u16,
-    /// Grows by one with each new request of the reply slot, starting at 1.
+    /// Number of the request among those of the reply slot, from 1.
     pub sequence: u64,
 }
 
 /// A request from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Unique among all requests of the client, growing; a replay keeps the id.
+    /// Grows from request to request of the client. A request that the client sends again keeps its
+    /// id.
     pub id: u64,
-    /// The seat that the client asks. 0 for session operations.
+    /// The seat that the client asks; 0 for session operations.
     pub seat: u16,
-    /// Present exactly for operations that change something ([`Op::mutates`]).
+    /// Present exactly for operations that change something ([`Op::mutates`]). The forwarder
+    /// records the operation there.
     pub reply_slot: Option<ReplySlot>,
-    /// Generation of the seat that the client has last seen (0: none).
+    /// The seat's generation that the client has seen last; 0 if it has seen none.
     pub generation: u64,
     /// Highest epoch that the client has seen.
     pub epoch: u64,
-    /// The request may have been sent before.
+    /// Whether the client may have sent the request before.
     pub replay: bool,
-    /// Absent: the peer itself.
+    /// On whose behalf the client asks; None for the user of the session.
     pub caller: Option<Caller>,
     /// Present for data operations.
     pub hints: Option<Hints>,
-    /// What is asked.
+    /// What the client asks for.
     pub op: Op,
     /// Bytes of payload that follow the body (write, append).
     pub payload_len: u32,
@@ -120,32 +127,33 @@ pub struct Reply {
     pub id: u64,
     /// The request's seat.
     pub seat: u16,
-    /// Generation of the seat at the forwarder, 0 if it does not hold it.
+    /// Generation of the seat; 0 if the forwarder does not hold the seat.
     pub generation: u64,
     /// The forwarder's current epoch.
     pub epoch: u64,
-    /// Device time charged to the application for this request, ns.
+    /// Device time that the forwarder charges to the application for the request, ns.
     pub charged_ns: u64,
-    /// What became of the request.
+    /// What the request yields, or why it yields nothing.
     pub result: Result<Outcome, Status>,
     /// Bytes of payload that follow the body (read).
     pub payload_len: u32,
 }
 
-/// Why a request was not served.
+/// Why a forwarder did not serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The operation's errno (1..4096), as Linux on x86-64 numbers it.
     Errno(u16),
-    /// This forwarder does not hold the seat: ask another.
+    /// The forwarder does not hold the seat. The client asks another one.
     NotMySeat,
-    /// The forwarder cannot find the file by its handle: send [`Op::Reach`] with a path, then
-    /// again.
+    /// The forwarder cannot find the file by its handle. The client sends [`Op::Reach`] with a
+    /// path, then the request again.
     UnknownHandle,
-    /// The seat has changed hands (its generation is in the reply): re-open and reclaim, then
-    /// again.
+    /// The seat has changed hands; the reply has its generation. The client re-opens its files and
+    /// reclaims its locks, then sends the request again.
     NewGeneration,
-    /// Locks are being reclaimed, or something is full for a moment: send again later.
+    /// Clients are reclaiming locks, or a table or buffer is full. The client sends the request
+    /// again later.
     TryLater,
 }
 
@@ -177,20 +185,20 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device file.
     pub rdev: u32,
-    /// Preferred I/O size.
+    /// Preferred size of an access, bytes.
     pub block_size: u32,
 }
 
-/// A point in time to set: a given one, or the back end's now.
+/// A point in time that a client sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// ns since 1970.
     At(i64),
-    /// The back end's clock.
+    /// The time of the back end's clock when it sets the attribute.
     Now,
 }
 
-/// Attributes to set; absent ones stay.
+/// Attributes that a client sets. Those that are None stay as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits.
@@ -207,7 +215,7 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
 }
 
-/// The two families of advisory locks; they do not see each other.
+/// The two families of advisory locks. Locks of one family never conflict with those of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockFamily {
     /// POSIX byte-range locks (fcntl).
@@ -216,7 +224,7 @@ pub enum LockFamily {
     Whole,
 }
 
-/// What a lock allows others.
+/// Which locks of others a lock allows on the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockKind {
     /// Other shared locks.
@@ -227,14 +235,14 @@ pub enum LockKind {
     None,
 }
 
-/// An advisory lock asked for, held or found.
+/// An advisory lock that a client asks for or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
     /// Which family.
     pub family: LockFamily,
     /// Shared, exclusive or release.
     pub kind: LockKind,
-    /// Owner within the client (the kernel's lock owner).
+    /// Owner of the lock within the client (the kernel's lock owner).
     pub owner: u64,
     /// Process that asked, for F_GETLK.
     pub pid: u32,
@@ -255,42 +263,43 @@ pub enum RenameMode {
     Exchange = 2,
 }
 
-/// How long a policy, or rules of shares, hold that came at run time.
+/// How long a policy, or rules of shares, stay in effect that an operator sets at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Until the forwarder ends.
     Run = 0,
-    /// They are written down for the export: forwarders read them again at their next start.
+    /// Until they are set again: the forwarder stores them in the export, and forwarders read them
+    /// from there at their next start.
     Saved = 1,
-    /// They are those of the configuration; what was written down is removed. No text comes with
-    /// it.
+    /// Those of the configuration come into effect again, and the forwarder removes what the export
+    /// has stored. The request carries no text.
     Configured = 2,
 }
 
-/// Who opens a session.
+/// The first request on a connection: who the client is, and what it would like to agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Highest protocol version that the client speaks.
     pub version: u8,
     /// Random id of the client, the same for all its connections and reconnects, never 0.
     pub client: u64,
-    /// Grows with each session's first connection of this client to this forwarder; older
-    /// connections are closed.
+    /// Number of the session, which grows with each new session of this client at this forwarder.
+    /// The forwarder closes the connections of the client's older sessions.
     pub incarnation: u64,
-    /// This is a further connection of the session whose first one had this incarnation.
+    /// Whether this is a further connection of the session that has this incarnation already.
     pub joins: bool,
-    /// Only asks who the forwarder is, and which others it knows: no session is opened, and the
-    /// forwarder closes the connection behind its reply.
+    /// Whether the client only asks who the forwarder is, and which others it knows. The forwarder
+    /// then opens no session, and closes the connection after its reply.
     pub asks: bool,
     /// Client's wall clock when this was sent, ns since 1970.
     pub wall_ns: u64,
-    /// Largest payload the client wants to send or receive in one frame.
+    /// Largest payload that the client wants to send or receive in one frame, bytes.
     pub payload_max: u32,
-    /// How it wants to move what is longer than a chunk.
+    /// How the client wants to move transfers that are longer than a chunk.
     pub pipeline: Pipeline,
-    /// User whom the client serves.
+    /// User id of the user whom the client serves.
     pub uid: u32,
-    /// Group of that user.
+    /// Group id of that user.
     pub gid: u32,
     /// Name for logs and `tidegate stat`, for example host:pid.
     pub name: Box<[u8]>,
@@ -298,53 +307,58 @@ pub struct Hello {
     pub proof: Box<[u8]>,
 }
 
-/// What the forwarder grants.
+/// The forwarder's answer to a [`Hello`]: who it is, and what it grants to the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloReply {
-    /// The protocol version to speak: the highest both know.
+    /// The protocol version of the session: the highest that both know.
     pub version: u8,
     /// This forwarder's index in the layout.
     pub forwarder: u16,
-    /// The layout.
+    /// Number of seats of the layout.
     pub seats: u16,
-    /// Bytes of one stripe.
+    /// Bytes of one stripe of the layout.
     pub stripe: u64,
-    /// Largest payload of one frame.
+    /// Largest payload of one frame, bytes.
     pub payload_max: u32,
-    /// How transfers of this session move: at most what the client wants.
+    /// How transfers of this session move; at most what the client wants.
     pub pipeline: Pipeline,
-    /// Requests that the session may have unanswered, on all its connections together.
+    /// Requests that the session may have outstanding, on all its connections together.
     pub credits: u32,
-    /// Connections that are of use to the session; one more may be refused all the same.
+    /// How many connections are of use to the session. The forwarder may still refuse to open one.
     pub connections: u16,
     /// Reply slots that the client may use on each seat.
     pub reply_slots: u16,
-    /// The forwarder had no state of this client: open files and locks must be told again.
+    /// Whether the forwarder had no state of this client. The client must then re-open its files
+    /// and reclaim its locks.
     pub fresh: bool,
     /// How long the client's locks and opens outlive its connection, ms.
     pub lease_ms: u32,
     /// Forwarder's wall clock, ns since 1970.
     pub wall_ns: u64,
-    /// Where acknowledged bytes lie until they are synced: a node's page cache of one file system,
-    /// or the back end itself, which then is one place for all forwarders.
+    /// Identity of the place where acknowledged bytes lie until they are synced. The place is a
+    /// node's page cache of one file system, or the back end itself, which then is one place for
+    /// all forwarders.
     pub host: u64,
-    /// One life of that place.
+    /// Identity of one life of that place, such as the boot of a node. Unsynced bytes of an
+    /// earlier life are lost.
     pub boot: u64,
     /// Which export it serves.
     pub export: ExportId,
-    /// A random number of the forwarder's process: two addresses of one forwarder tell the same.
+    /// A random number of the forwarder's process. Two addresses with the same number lead to the
+    /// same forwarder.
     pub process: u64,
-    /// Where the forwarders of the export listen, as far as this one knows, in the order of their
-    /// indices; only for a hello that asks. What is beyond [`LISTED_BYTES_MAX`] is left out.
+    /// Where the forwarders of the export listen, as far as this one knows, in order of index; only
+    /// for a hello that [`asks`](Hello::asks). The forwarder leaves out what exceeds
+    /// [`LISTED_BYTES_MAX`].
     pub forwarders: Box<[Listed]>,
-    /// Seats held now and their generations.
+    /// Seats that the forwarder holds now, each with its generation.
     pub held: Box<[(u16, u64)]>,
     /// The root directory of the export.
     pub root: Attr,
 }
 
-/// A random number that the first forwarder of an export has recorded in it: the same at all its
-/// forwarders, and another for any other export. 0: it has none.
+/// A random number that identifies an export; 0 if the export has none. The export's first
+/// forwarder stores it there, and all forwarders of the export report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportId(pub u128);
 
@@ -354,19 +368,20 @@ impl core::fmt::Display for ExportId {
     }
 }
 
-/// Where a forwarder of the export listens, as it has told the others.
+/// Where a forwarder of the export listens, as it has told the other forwarders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Its index in the layout.
+    /// The forwarder's index in the layout.
     pub index: u16,
-    /// Its addresses, as clients write them; the first is the best.
+    /// Its addresses, as clients write them, the best first.
     pub addresses: Vec<Box<str>>,
 }
 
-/// First frame of the forwarder on a connection that needs a shared secret: what to prove it over.
+/// The first frame that a forwarder sends on a connection that needs a shared secret. The client
+/// proves over these random bytes that it has the secret.
 pub type Challenge = [u8; 32];
 
-/// The extents of one data request: nearly always one, so one costs no allocation.
+/// The extents of one data request. A single one, which is the usual case, costs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents {
     /// The first.
@@ -405,25 +420,25 @@ pub type Name = Box<[u8]>;
 pub const GROUPS_MAX: usize = 64;
 /// Most extents of one request.
 pub const EXTENTS_MAX: usize = 256;
-/// Longest file name.
+/// Longest file name, bytes.
 pub const NAME_MAX: usize = 255;
-/// Longest path or symbolic link.
+/// Longest path or symbolic link, bytes.
 pub const PATH_MAX: usize = 4096;
-/// Largest value of an extended attribute.
+/// Largest value of an extended attribute, bytes.
 pub const XATTR_MAX: usize = 65536;
-/// Longest text of a policy change, or of a change of shares.
+/// Longest text of a policy change, or of a change of shares, bytes.
 pub const POLICY_MAX: usize = 65536;
-/// Most addresses that a forwarder is listed with.
+/// Most addresses in one [`Listed`].
 pub const ADDRESSES_MAX: usize = 16;
-/// Longest of them.
+/// Longest address in a [`Listed`], bytes.
 pub const ADDRESS_MAX: usize = 512;
 /// Bytes that the list of forwarders may take in a reply to a hello.
 pub const LISTED_BYTES_MAX: usize = 64 * 1024;
-/// Longest proof of a shared secret.
+/// Longest proof of a shared secret, bytes.
 pub const PROOF_MAX: usize = 64;
-/// Largest `bytes_max` of [`Op::Readdir`]: entries with attributes then still fit a body.
+/// Largest `bytes_max` of [`Op::Readdir`]. So many bytes of names, with attributes, fit a body.
 pub const READDIR_MAX: u32 = 32 * 1024;
-/// Largest body of a frame.
+/// Largest body of a frame, bytes.
 pub const BODY_MAX: usize = 128 * 1024;
-/// Largest payload that any configuration may allow.
+/// Largest payload of a frame that any configuration may allow, bytes.
 pub const PAYLOAD_LIMIT: u32 = 16 << 20;

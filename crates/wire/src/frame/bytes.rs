@@ -1,4 +1,4 @@
-//! Fields of a body: writing them, and reading them with their bounds checked.
+//! Encodes the fields of a body, and decodes them with their bounds checked.
 
 use super::FrameError;
 use crate::message::{
@@ -8,7 +8,8 @@ use crate::message::{
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Whether bytes may be a name in a directory: 1 to 255 bytes, no `/` or NUL, not `.` or `..`.
+/// Whether these bytes are a valid name in a directory: 1 to 255 bytes, no `/` or NUL, not `.` or
+/// `..`.
 pub fn name_is_valid(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name != b"."

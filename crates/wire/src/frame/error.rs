@@ -1,22 +1,22 @@
-//! Why bytes are not a frame.
+//! The errors of decoding a frame.
 
 use super::VERSION;
 use core::fmt;
 
-/// Why bytes are not a frame. The session that sent them cannot be trusted further, except after
+/// Why bytes are not a valid frame. The receiver ends the session, except after
 /// [`FrameError::UnknownOp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The first bytes are not a frame's.
     Magic,
-    /// A version of the frame that is not spoken here.
+    /// The version of the frame is not [`VERSION`].
     Version(u8),
     /// The header's checksum is wrong.
     HeaderChecksum,
     /// The body's checksum is wrong.
     BodyChecksum,
-    /// Unknown flags, or flags that do not belong together or to the operation.
+    /// The flags are unknown, or do not fit each other or the operation.
     Flags(u16),
     /// A field that must be zero is not.
     Reserved,
@@ -24,22 +24,23 @@ pub enum FrameError {
     BodyLength(u32),
     /// The payload is longer than the session allows, or not as long as the operation says.
     PayloadLength(u32),
-    /// A request where a reply was expected, or the other way round.
+    /// The frame is a request where a reply was expected, or the other way round.
     Direction,
-    /// An operation that is not known here. The frame is sound: the request can be answered ENOSYS.
+    /// This side does not know the operation. The frame is valid otherwise, so the forwarder can
+    /// answer the request with ENOSYS.
     UnknownOp {
         /// Id of the request.
         id: u64,
         /// Its op code.
         op: u8,
     },
-    /// A status that is neither 0, an errno nor one of the protocol's.
+    /// The status is neither 0, an errno nor one of the protocol's.
     Status(u32),
     /// The body ends before its last field.
     Truncated,
     /// The body goes on after its last field.
     Trailing,
-    /// A field of the body is out of its bounds.
+    /// The named field of the body is out of its bounds.
     Invalid(&'static str),
 }
 

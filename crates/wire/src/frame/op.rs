@@ -1,5 +1,5 @@
-//! The arguments of operations as bytes: for each operation its fields, in the order in which they
-//! stand in the body, and how each is written and read.
+//! Encodes and decodes the arguments of operations. A table lists for each operation its fields, in
+//! their order in the body, and the encoding of each.
 
 use super::FrameError;
 use super::bytes::{Reader, Writer, family_code};

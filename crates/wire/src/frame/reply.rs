@@ -1,4 +1,4 @@
-//! Replies as bytes.
+//! Encodes and decodes replies.
 
 use super::bytes::{Reader, Writer};
 use super::{FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, begin, seal};
@@ -14,15 +14,17 @@ const UNKNOWN_HANDLE: u32 = 5002;
 const NEW_GENERATION: u32 = 5003;
 const TRY_LATER: u32 = 5004;
 const ERRNO_MAX: u32 = 4095;
-/// Room that a text may take; the rest of the body is its length.
+/// Longest text, in bytes; the rest of the body is the text's length.
 const TEXT_MAX: usize = BODY_MAX - 4;
 
-/// Appends header and body of a reply. `op` is the request's op code ([`op_code`](super::op_code)).
+/// Appends the header and body of a reply to `out`. `op` is the request's op code
+/// ([`op_code`](super::op_code)).
 pub fn encode_reply(op: u8, reply: &Reply, out: &mut Vec<u8>) {
     encode(op, reply, FLAG_REPLY, out);
 }
 
-/// The same for a reply whose payload lies where the request asked for it in shared memory.
+/// Appends the header and body of a reply to `out` whose payload the forwarder has put into shared
+/// memory, where the request asked for it.
 pub fn encode_reply_shared(op: u8, reply: &Reply, out: &mut Vec<u8>) {
     encode(op, reply, FLAG_REPLY | FLAG_SHARED, out);
 }
@@ -56,7 +58,7 @@ fn encode(op: u8, reply: &Reply, flags: u16, out: &mut Vec<u8>) {
     seal(&fields, out, start);
 }
 
-/// Reads a reply from its header and body.
+/// Decodes a reply from its header and body.
 pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
     if !header.reply {
         return Err(FrameError::Direction);
@@ -90,7 +92,7 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
     })
 }
 
-/// What the reply of an operation holds; None for an unknown code.
+/// What a reply to the operation with this code holds; None for an unknown code.
 fn reply_kind(op: u8) -> Option<ReplyKind> {
     OpKind::of_code(op).map(|kind| kind.spec().reply)
 }

@@ -1,4 +1,4 @@
-//! Requests as bytes.
+//! Encodes and decodes requests.
 
 use super::bytes::{Reader, Writer};
 use super::op::{decode_op, encode_op, op_code};
@@ -9,13 +9,14 @@ use super::{
 use crate::message::{Op, OpKind, PAYLOAD_LIMIT, ReplySlot, Request};
 use alloc::vec::Vec;
 
-/// Appends header and body of a request.
+/// Appends the header and body of a request to `out`.
 pub fn encode_request(request: &Request, out: &mut Vec<u8>) {
     encode(request, None, out);
 }
 
-/// The same for a read or write whose payload is, or shall be, in shared memory, `place` bytes
-/// behind its beginning.
+/// Appends the header and body of a read or write to `out` whose payload the client has put into
+/// shared memory, or the forwarder shall put there. `place` is the payload's offset in that memory,
+/// in bytes.
 pub fn encode_request_shared(request: &Request, place: u64, out: &mut Vec<u8>) {
     debug_assert!(may_share(&request.op));
     encode(request, Some(place), out);
@@ -60,8 +61,8 @@ fn encode(request: &Request, place: Option<u64>, out: &mut Vec<u8>) {
     seal(&fields, out, start);
 }
 
-/// Reads a request from its header and body. [`FrameError::Flags`] if its payload is in shared
-/// memory.
+/// Decodes a request from its header and body. Fails with [`FrameError::Flags`] if its payload is
+/// in shared memory.
 pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, FrameError> {
     match decode_request_shared(header, body)? {
         (request, None) => Ok(request),
@@ -69,7 +70,8 @@ pub fn decode_request(header: &Header, body: &[u8]) -> Result<Request, FrameErro
     }
 }
 
-/// Reads a request, and where in shared memory its payload lies, if it does.
+/// Decodes a request from its header and body. If the request's payload is in shared memory, also
+/// returns its offset there, in bytes.
 pub fn decode_request_shared(
     header: &Header,
     body: &[u8],
@@ -127,7 +129,8 @@ pub fn decode_request_shared(
     Ok((request, place))
 }
 
-/// Operations whose payload may be in shared memory: those that storage carries out in place.
+/// Whether the payload of an operation may be in shared memory. It may if storage can read and
+/// write it there.
 fn may_share(op: &Op) -> bool {
     op.data().is_some()
 }

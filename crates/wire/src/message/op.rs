@@ -1,49 +1,54 @@
-//! What a request asks, and which seat it must be asked of.
+//! The operations that a client can ask for, with their arguments.
 
 use super::{Extents, Handle, Hello, Keep, Lock, LockFamily, Name, RenameMode, SetAttr};
 use alloc::boxed::Box;
 
-/// What a request asks. The comment of each names the seat to ask: of the *parent* directory's
-/// inode, of the *file*'s inode, or of the *byte*.
+/// An operation that a client asks for. Its comment names the seat that the client asks: *parent*
+/// is the seat of the parent directory's inode, *file* that of the file's inode, and *byte* that of
+/// the first byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Opens the session; always the first frame.
+    /// Opens a session. Always the first request on a connection.
     Hello(Hello),
-    /// Ends the session and drops everything the client holds.
+    /// Ends the session. The forwarder drops all that the client holds.
     Bye,
-    /// Renews the lease.
+    /// Renews the client's lease.
     Ping,
     /// State of the forwarder as JSON ([`Outcome::Text`](super::Outcome::Text)).
     Status,
-    /// Changes the policy at run time: TOML text as under `[scheduler]` in the configuration.
+    /// Sets the scheduling policy at run time, as TOML text, as under `[scheduler]` in the
+    /// configuration.
     SetPolicy {
         /// The table's text.
         text: Box<[u8]>,
-        /// How long it holds.
+        /// How long the policy stays in effect.
         keep: Keep,
     },
 
-    /// Changes the rules of who is promised what: TOML text of `[[app]]`, `[[group]]` and
-    /// `[[view]]` tables as in the configuration. They replace all rules that are in force.
+    /// Replaces all rules of shares at run time, as TOML text with `[[app]]`, `[[group]]` and
+    /// `[[view]]` tables as in the configuration.
     SetShares {
-        /// All rules, none for an empty text.
+        /// All rules. An empty text means that there are none.
         text: Box<[u8]>,
-        /// How long they hold.
+        /// How long the rules stay in effect.
         keep: Keep,
-        /// The rules in force must not have been set later than that (`shares_set_ns` of the state,
-        /// ns since 1970): those that the change was made from. [`u64::MAX`]: any.
+        /// When the rules were set from which the change was made: `shares_set_ns` of the status,
+        /// ns since 1970. The forwarder refuses with ESTALE if its effective rules were set later.
+        /// [`u64::MAX`]: it never refuses for this reason.
         after: u64,
-        /// When these are set, ns since 1970: the same at all forwarders.
+        /// When these rules were set, ns since 1970; the same at all forwarders.
         at: u64,
     },
-    /// Sets the forwarder aside: it finishes what it has accepted, lets its seats go, and takes
-    /// none, so that others do. EOPNOTSUPP if no other could.
+    /// Takes the forwarder out of service: it finishes the requests that it has accepted, releases
+    /// its seats and takes no others, so that other forwarders take them. EOPNOTSUPP if no other
+    /// forwarder could.
     Drain {
-        /// It takes its own seat again, and those of others as before.
+        /// Puts the forwarder back into service: it takes its own seat again, and stands in for
+        /// others as before.
         undo: bool,
     },
-    /// Says who the application is whose id later data requests of this session carry. The user is
-    /// the request's caller, else the session's.
+    /// Describes the application whose id later data requests of this session carry. Its user is
+    /// the request's caller, or else the user of the session.
     Application {
         /// The hash of `name`.
         app: u64,
@@ -56,26 +61,28 @@ pub enum Op {
     },
 
     /// Offers memory for the payload of later reads and writes of this connection, which must be a
-    /// Unix socket. A descriptor of the memory comes with the frame (SCM_RIGHTS): a memfd that is
-    /// sealed against shrinking. EOPNOTSUPP if the forwarder does not take it.
+    /// Unix socket. The client passes a descriptor of the memory with the frame (SCM_RIGHTS): a
+    /// memfd that is sealed against shrinking. EOPNOTSUPP if the forwarder does not take it.
     ShareMemory {
-        /// How much of it.
+        /// Length of the memory.
         bytes: u64,
     },
 
-    /// The same on a connection through libfabric: memory that is registered there, which the
-    /// forwarder reads and writes itself from now on. EOPNOTSUPP if it does not.
+    /// Offers memory for the payload of later reads and writes of this connection, which must go
+    /// through libfabric. The client has registered the memory there, and the forwarder reads and
+    /// writes it by remote access. EOPNOTSUPP if the forwarder does not take it.
     RegisterMemory {
-        /// How much of it.
+        /// Length of the memory.
         bytes: u64,
-        /// Where it begins, in the sense of the registration: an address of the client's process
-        /// with some providers, 0 with others.
+        /// Where the memory begins for remote access: an address of the client's process with some
+        /// providers, 0 with others.
         address: u64,
-        /// The key of the registration.
+        /// The key of the memory's registration.
         key: u64,
     },
 
-    /// Tells the forwarder a path (relative to the export) of a handle it does not know. Any seat.
+    /// Tells the forwarder a path, relative to the export, of a file whose handle it does not know.
+    /// Any seat.
     Reach {
         /// The file.
         handle: Handle,
@@ -83,7 +90,7 @@ pub enum Op {
         path: Box<[u8]>,
     },
 
-    /// Attributes of a name. Seat: parent.
+    /// Gets the attributes of the file that a name leads to. Seat: parent.
     Lookup {
         /// Directory.
         parent: Handle,
@@ -98,7 +105,7 @@ pub enum Op {
         name: Name,
         /// Permission bits.
         mode: u32,
-        /// EEXIST if the name exists; otherwise an existing file is the result.
+        /// Fails with EEXIST if the name exists. Without it an existing file is the result.
         exclusive: bool,
     },
     /// Creates a directory. Seat: parent.
@@ -127,7 +134,7 @@ pub enum Op {
         parent: Handle,
         /// New name.
         name: Name,
-        /// What it says.
+        /// What the link leads to.
         target: Box<[u8]>,
     },
     /// Gives a file another name. Seat: (new) parent.
@@ -170,64 +177,65 @@ pub enum Op {
     Readdir {
         /// Directory.
         handle: Handle,
-        /// 0, or the cookie of the last entry seen.
+        /// 0, or the cookie of the last entry that the client has.
         cookie: u64,
-        /// Most bytes of names wanted.
+        /// Most bytes of names that the client wants.
         bytes_max: u32,
-        /// With attributes.
+        /// Whether entries have attributes.
         plus: bool,
     },
 
-    /// Attributes. Seat: file.
+    /// Gets attributes. Seat: file.
     Getattr {
         /// The file.
         handle: Handle,
     },
-    /// Sets attributes; a size counts as a write of the whole file. Seat: file.
+    /// Sets attributes. Setting the size counts as a write of the whole file. Seat: file.
     Setattr {
         /// The file.
         handle: Handle,
         /// What to set.
         set: SetAttr,
     },
-    /// Registers an open file, so that it outlives its last name. Idempotent. Seat: file.
+    /// Registers an open file, so that the file outlives its last name. Idempotent. Seat: file.
     Open {
         /// The file.
         handle: Handle,
-        /// Client's number of this open.
+        /// The client's number of this open.
         open: u64,
-        /// It will be read.
+        /// The client will read the file.
         read: bool,
-        /// It will be written.
+        /// The client will write the file.
         write: bool,
     },
     /// Ends an open. Idempotent. Seat: file.
     Close {
         /// The file.
         handle: Handle,
-        /// The open's number.
+        /// The client's number of the open.
         open: u64,
     },
-    /// What a symbolic link says. Seat: file.
+    /// Reads what a symbolic link leads to. Seat: file.
     Readlink {
         /// The link.
         handle: Handle,
     },
-    /// Asks whether the caller may; mask as access(2). Seat: file.
+    /// Asks whether the caller may access the file, as access(2). Seat: file.
     Access {
         /// The file.
         handle: Handle,
         /// R_OK 4, W_OK 2, X_OK 1.
         mask: u32,
     },
-    /// Makes written bytes and attributes stable, on this forwarder's node. Any seat.
+    /// Makes bytes and attributes durable that were written through this forwarder's node. Any
+    /// seat.
     Fsync {
         /// The file.
         handle: Handle,
-        /// Leave out attributes that reading does not need.
+        /// Leaves out attributes that reading does not need, as fdatasync(2).
         data_only: bool,
     },
-    /// The file system's state. Seat: file (of the root).
+    /// Gets the state of the file system, as statvfs(3). Seat: file (the export's root).
     Statfs,
     /// fallocate(2). Seat: file.
     Fallocate {
@@ -253,13 +261,13 @@ pub enum Op {
         /// Bytes.
         len: u64,
     },
-    /// Next data or hole: whence is SEEK_DATA 3 or SEEK_HOLE 4. Seat: file.
+    /// Finds the next data or hole, as lseek(2). Seat: file.
     Seek {
         /// The file.
         handle: Handle,
         /// Where to start.
         offset: u64,
-        /// 3 or 4.
+        /// SEEK_DATA 3 or SEEK_HOLE 4.
         whence: u32,
     },
     /// Reads an extended attribute. Seat: file.
@@ -269,7 +277,7 @@ pub enum Op {
         /// Attribute's name, with its prefix.
         name: Name,
     },
-    /// Sets one. Seat: file.
+    /// Sets an extended attribute. Seat: file.
     Setxattr {
         /// The file.
         handle: Handle,
@@ -280,12 +288,12 @@ pub enum Op {
         /// XATTR_CREATE 1, XATTR_REPLACE 2, or 0.
         flags: u32,
     },
-    /// Lists names, each ended by NUL. Seat: file.
+    /// Lists the names of extended attributes, each ended by NUL. Seat: file.
     Listxattr {
         /// The file.
         handle: Handle,
     },
-    /// Removes one. Seat: file.
+    /// Removes an extended attribute. Seat: file.
     Removexattr {
         /// The file.
         handle: Handle,
@@ -293,23 +301,25 @@ pub enum Op {
         name: Name,
     },
 
-    /// Sets, changes or releases an advisory lock. Seat: file. Not in the reply table: setting a
-    /// lock twice is setting it once.
+    /// Sets, changes or releases an advisory lock. Seat: file. It needs no reply slot, because a
+    /// lock that is set twice is the same as set once.
     SetLock {
         /// The file.
         handle: Handle,
         /// The lock.
         lock: Lock,
-        /// Wait until it can be had (the reply comes then).
+        /// The forwarder replies when it has granted the lock. Without it a lock that conflicts
+        /// is an error.
         wait: bool,
-        /// Held before the seat changed hands.
+        /// The client held the lock before the seat changed hands.
         reclaim: bool,
     },
-    /// Finds a lock in the way ([`Outcome::Lock`](super::Outcome::Lock)). Seat: file.
+    /// Finds a lock that conflicts with this one ([`Outcome::Lock`](super::Outcome::Lock)). Seat:
+    /// file.
     TestLock {
         /// The file.
         handle: Handle,
-        /// The lock one would like.
+        /// The lock that the client would like to set.
         lock: Lock,
     },
     /// Releases every lock of an owner on a file. Seat: file.
@@ -321,27 +331,28 @@ pub enum Op {
         /// The owner.
         owner: u64,
     },
-    /// Takes back a waiting [`Op::SetLock`]; its reply is EINTR unless it was granted before.
+    /// Cancels an [`Op::SetLock`] that waits. The forwarder answers that request with EINTR, unless
+    /// it has granted the lock before.
     CancelLock {
         /// Id of the request that waits.
         request: u64,
     },
-    /// All opens and locks of this client on this seat have been told again.
+    /// Says that the client has re-opened all its files and reclaimed all its locks at this seat.
     ReclaimDone,
 
-    /// Reads; the reply's payload is the extents' bytes in order, short at the end of the file.
+    /// Reads extents. The reply's payload holds their bytes in order, fewer where the file ends.
     /// Seat: byte.
     Read {
         /// The file.
         handle: Handle,
-        /// What to read; all within one stripe's seat.
+        /// What to read; one seat must be in charge of all of it.
         extents: Extents,
     },
     /// Writes the payload to the extents in order. Seat: byte.
     Write {
         /// The file.
         handle: Handle,
-        /// Where to.
+        /// Where to write; one seat must be in charge of all of it.
         extents: Extents,
     },
     /// Writes the payload at the end of the file, in one piece. Seat: file.

@@ -1,10 +1,11 @@
-//! The table of operations: what is true of each, said once. A row makes the operation's code, what
-//! its reply holds, which seat a client asks, which files and names it mentions, and the patterns
-//! (`session_ops!()` and so on) that stand for all operations of a class in a `match`.
+//! The table of operations. A row states an operation's code, what its reply holds, which seat a
+//! client asks, whether the operation changes something, and which files and names it mentions.
+//! For each class of operations the table makes a pattern (`session_ops!()` and so on) that stands
+//! for the whole class in a `match`.
 
 use super::{Extents, Handle, Op};
 
-/// What the body of a reply without error holds: which [`Outcome`](super::Outcome).
+/// Which [`Outcome`](super::Outcome) the body of a reply without error holds.
 #[allow(missing_docs, reason = "each is the outcome of the same name")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
@@ -27,15 +28,15 @@ pub enum ReplyKind {
 pub enum AskedSeat {
     /// Any forwarder answers, whatever seats it holds.
     Any,
-    /// The seat whose state the request means; the operation does not say which one that is.
+    /// The seat that the request names. The operation's arguments do not tell which one that is.
     Named,
-    /// The seat of the operation's first file, which is a directory whose name is asked for.
+    /// The seat of the operation's first file, which is the directory of a name.
     Parent,
     /// The seat of the operation's first file.
     File,
     /// The seat of the export's root directory.
     Root,
-    /// The seat of the first byte.
+    /// The seat of the first byte of the operation's extents.
     Byte,
 }
 
@@ -52,7 +53,7 @@ pub enum FileUse {
     Read,
     /// It writes bytes.
     Write,
-    /// It makes written bytes stable.
+    /// It makes written bytes durable.
     Sync,
 }
 
@@ -70,7 +71,7 @@ pub enum Named<'a> {
 pub struct OpSpec {
     /// The operation's name in this crate.
     pub name: &'static str,
-    /// Its class, which is a heading of the table.
+    /// Its class, which is a heading of this table.
     pub class: &'static str,
     /// Its code in the header of a frame.
     pub code: u8,
@@ -78,7 +79,8 @@ pub struct OpSpec {
     pub reply: ReplyKind,
     /// Which seat a client asks.
     pub seat: AskedSeat,
-    /// It changes files, so that a replay must not do it twice: its request names a reply slot.
+    /// Whether it changes files. A replay must not change them twice, so the request names a reply
+    /// slot.
     pub changes: bool,
 }
 
@@ -156,8 +158,8 @@ macro_rules! operations {
                 }
             }
 
-            /// The files that it must know, and what it does with each. The first is the one whose
-            /// seat is asked, if it asks a file's.
+            /// The files that a forwarder must know to execute it, and what it does with each. If
+            /// the client asks the seat of a file or directory, that is the first one.
             pub fn files(&self) -> [Option<(Handle, FileUse)>; 2] {
                 match self {
                     $($(Op::$op { $($file,)* .. } => up_to_two!($((*$file, FileUse::$use)),*),)+)+
@@ -262,13 +264,14 @@ operations! {
 }
 
 impl Op {
-    /// Whether the operation changes files, so that a replay must not do it twice: its request
+    /// Whether the operation changes files. A replay must not change them twice, so the request
     /// names a reply slot.
     pub fn mutates(&self) -> bool {
         self.kind().spec().changes
     }
 
-    /// Whether the operation moves payload, and so carries hints and passes the scheduler as data.
+    /// Whether the operation moves payload. Its request then carries hints, and the scheduler
+    /// orders it as data.
     pub fn moves_data(&self) -> bool {
         matches!(self, data_ops!() | Op::Append { .. })
     }
@@ -285,7 +288,8 @@ impl Op {
         }
     }
 
-    /// Which seat must be asked, or None where the operation does not say.
+    /// Which seat a client must ask; None where the operation does not say. `root` is the export's
+    /// root directory.
     pub fn seat(&self, layout: &crate::Layout, root: Handle) -> Option<u16> {
         match self.kind().spec().seat {
             AskedSeat::Any | AskedSeat::Named => None,

@@ -7,19 +7,20 @@ use alloc::vec::Vec;
 /// What a served request yields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done, nothing to say.
+    /// The operation is done and yields nothing.
     Done,
-    /// Session granted.
+    /// Hello.
     Hello(Box<HelloReply>),
     /// Lookup, create, mkdir, mknod, symlink, link, getattr, setattr, open, reach.
     Attr(Attr),
-    /// Unlink, rmdir, rename: the file that lost its (target) name, if any.
+    /// Unlink, rmdir, rename: the file that lost its name, for a rename the one that the target
+    /// name led to; None if there was none.
     Removed(Option<Handle>),
     /// Readlink, getxattr, listxattr, status.
     Text(Box<[u8]>),
-    /// Readdir. Empty at the end.
+    /// Readdir; empty at the end of the directory.
     Entries(Vec<Entry>),
-    /// Read: number of bytes of each extent that exist; payload is exactly their sum.
+    /// Read: for each extent the number of bytes that exist. The payload has exactly their sum.
     Data {
         /// Bytes per extent.
         lens: Lens,
@@ -29,23 +30,23 @@ pub enum Outcome {
         /// Bytes.
         len: u64,
     },
-    /// Append: where the bytes went, and the new size.
+    /// Append: where the bytes are.
     Appended {
         /// First byte.
         offset: u64,
         /// Bytes.
         len: u64,
     },
-    /// Seek.
+    /// Seek: the offset found.
     Offset(u64),
     /// Statfs.
     Statfs(Statfs),
-    /// TestLock: the lock in the way, if any.
+    /// TestLock: the lock that conflicts, if any.
     Lock(Option<Lock>),
 }
 
 impl Outcome {
-    /// Which outcome it is.
+    /// The outcome's kind.
     pub fn kind(&self) -> ReplyKind {
         match self {
             Outcome::Done => ReplyKind::Done,
@@ -63,7 +64,7 @@ impl Outcome {
         }
     }
 
-    /// Bytes of payload that follow the reply: those of a read.
+    /// Bytes of payload that follow the reply; 0 for all but reads.
     #[inline]
     pub fn payload_len(&self) -> u64 {
         if let Outcome::Data { lens } = self {
@@ -74,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// Bytes read for each extent of a read; one costs no allocation.
+/// The number of bytes read for each extent of a read. A single extent costs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lens {
     /// Of the first extent.
@@ -105,9 +106,9 @@ pub struct Entry {
     pub inode: u64,
     /// `d_type`.
     pub kind: FileKind,
-    /// Where to go on after this entry.
+    /// What the next Readdir names to continue after this entry.
     pub cookie: u64,
-    /// Attributes, if asked for and the file still exists.
+    /// Attributes, if the client asked for them and the file still exists.
     pub attr: Option<Attr>,
 }
 

@@ -1,25 +1,25 @@
-//! How a transfer moves that is longer than one chunk.
+//! How client and forwarder move a transfer in chunks.
 
 use super::PAYLOAD_LIMIT;
 
-/// What of a transfer may be under way at once. A transfer is what one call moves through one
-/// forwarder.
+/// How many chunks of a transfer may be outstanding, and in which order the forwarder executes
+/// them. A transfer is what one call reads or writes through one forwarder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pipelining {
-    /// A chunk is sent when the one before it is done: store and forward.
+    /// The client sends a chunk when the one before it is done: store and forward.
     None,
-    /// Chunks are sent ahead. The forwarder carries them out in order, one after another.
+    /// The client sends chunks ahead. The forwarder executes them in order, one after another.
     Serial,
-    /// Chunks are sent ahead, and carried out in any order, several at once.
+    /// The client sends chunks ahead. The forwarder executes several at once, in any order.
     #[default]
     Parallel,
 }
 
 impl Pipelining {
-    /// All of them, the least first.
+    /// All modes, the most restricted first.
     pub const ALL: [Pipelining; 3] = [Pipelining::None, Pipelining::Serial, Pipelining::Parallel];
 
-    /// As configurations and command lines spell it.
+    /// The mode's name in configurations and command lines.
     pub fn name(self) -> &'static str {
         match self {
             Pipelining::None => "none",
@@ -28,33 +28,33 @@ impl Pipelining {
         }
     }
 
-    /// The one of that name.
+    /// The mode of that name; None if there is none.
     pub fn from_name(name: &str) -> Option<Pipelining> {
         Pipelining::ALL.into_iter().find(|one| one.name() == name)
     }
 }
 
-/// What both ends of a session agree on.
+/// What client and forwarder agree on for the transfers of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipeline {
-    /// What may be under way at once.
+    /// How chunks move.
     pub mode: Pipelining,
-    /// Bytes of a chunk: what is longer is cut. At least [`CHUNK_MIN`], at most the largest
-    /// payload.
+    /// Largest chunk, bytes. The client cuts what is longer. At least [`CHUNK_MIN`], at most the
+    /// largest payload.
     pub chunk_bytes: u32,
 }
 
-/// The least that a chunk may have.
+/// The least `chunk_bytes` of a [`Pipeline`].
 pub const CHUNK_MIN: u32 = 4096;
 
 impl Pipeline {
-    /// With chunks of so many bytes, or as near to that as is allowed.
+    /// A pipeline with chunks of `chunk_bytes`, or as near to that as the bounds allow.
     pub fn new(mode: Pipelining, chunk_bytes: u32) -> Pipeline {
         let chunk_bytes = chunk_bytes.clamp(CHUNK_MIN, PAYLOAD_LIMIT);
         Pipeline { mode, chunk_bytes }
     }
 
-    /// What two sides agree on: the lesser of each.
+    /// What two sides agree on: the more restricted mode, and the smaller chunk.
     pub fn least(self, other: Pipeline) -> Pipeline {
         Pipeline {
             mode: self.mode.min(other.mode),
@@ -64,8 +64,8 @@ impl Pipeline {
 }
 
 impl Default for Pipeline {
-    /// 512 KiB: a slot of that size stays in the cache of one core between socket and file, and
-    /// moves a byte with the least processor time; larger ones start the device later.
+    /// Chunks of 512 KiB. A slot of that size stays in one core's cache between socket and file, so
+    /// it costs the least processor time a byte. With larger chunks the device starts later.
     fn default() -> Pipeline {
         Pipeline::new(Pipelining::default(), 512 << 10)
     }
