@@ -1,8 +1,8 @@
-//! Blocking calls for many threads: what the mount, the C ABI and programs use.
+//! Blocking calls for many threads. The mount, the C ABI and programs use them.
 //!
-//! [`Client`] belongs to the process that made it. A fork child must not use it: there each call
-//! ends with EIO and dropping it does nothing, so that the parent's sessions stay whole. A child
-//! that wants one connects anew.
+//! A [`Client`] belongs to the process that made it. A fork child must not use it: each call there
+//! ends with EIO. Dropping it there does nothing, so that the parent's sessions stay whole. A child
+//! that needs a client connects anew.
 
 mod data;
 mod files;
@@ -22,17 +22,17 @@ use crate::wire::{Attr, Handle, Keep, Op, Outcome, SetAttr, Statfs};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// One client of a set of forwarders. Methods block the calling thread, may be called from any
-/// number of threads, and end at the latest with the timeout.
+/// One client of a set of forwarders. Its methods block the calling thread, and end at the latest
+/// with the timeout. Any number of threads may call them at once.
 pub struct Client {
     host: Host,
     coalesce_bytes: usize,
 }
 
 impl Client {
-    /// Asks the forwarders who they are, and opens sessions; succeeds as soon as one forwarder has
-    /// granted one. A list that does not fit the export is an error; a forwarder that is down is
-    /// none, and is checked when it comes.
+    /// Asks the forwarders who they are, and opens sessions. Succeeds as soon as one forwarder has
+    /// granted a session. A list that does not fit the export is an error. A forwarder that is down
+    /// is no error: the client checks it when it comes up.
     pub fn connect(options: Options) -> Result<Arc<Client>, ConnectError> {
         Ok(Arc::new(Client {
             coalesce_bytes: options.coalesce_bytes_allowed(),
@@ -40,13 +40,14 @@ impl Client {
         }))
     }
 
-    /// Root directory of the export, as it was when the first session was granted.
+    /// Attributes of the export's root directory, as they were when the first forwarder granted a
+    /// session.
     pub fn root(&self) -> Attr {
         self.host.root()
     }
 
-    /// How another process of this machine reaches the same forwarders: a line for
-    /// [`Options::from_text`].
+    /// A line for [`Options::from_text`], with which another process of this machine reaches the
+    /// same forwarders.
     pub fn reached(&self) -> &str {
         self.host.reached()
     }
@@ -56,7 +57,8 @@ impl Client {
         self.host.addresses()
     }
 
-    /// Which addresses of the list are no forwarder's and were left out, a line for people each.
+    /// Addresses of the list that the client left out because no forwarder of the export is there,
+    /// with the reason; one line each.
     pub fn left_out(&self) -> &[String] {
         self.host.left_out()
     }
@@ -66,12 +68,13 @@ impl Client {
         self.coalesce_bytes
     }
 
-    /// How far the forwarders' clocks are ahead of this node's, ns: the median of those measured.
+    /// How far the forwarders' clocks are ahead of this node's, in ns: the median of those
+    /// measured.
     pub fn clock_ahead_ns(&self) -> i64 {
         self.host.clock_ahead_ns()
     }
 
-    /// Bytes of a stripe: of consecutive ones of a file each lies on another forwarder.
+    /// Bytes of a stripe. Consecutive stripes of a file belong to different forwarders.
     pub fn stripe_bytes(&self) -> Option<u64> {
         self.host.stripe_bytes()
     }
@@ -81,13 +84,14 @@ impl Client {
         self.host.forwarders()
     }
 
-    /// Most bytes of one append: the smallest payload bound of the sessions so far.
+    /// Largest number of bytes of one append: the smallest payload limit of the sessions so far.
     pub fn payload_max(&self) -> u32 {
         self.host.payload_max()
     }
 
-    /// Any operation as the wire names it; splits, routes, retries and replays as needed.
-    /// Used by every call below. Operations of sessions and opens are refused with EINVAL.
+    /// Makes any call of the protocol. The client splits it into requests, routes them, and sends
+    /// them again where needed. All methods below use it. Operations on sessions and opens are
+    /// refused with EINVAL.
     pub fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
         if matches!(op, Op::Open { .. } | Op::Close { .. }) {
             // Their numbers are chosen here.
@@ -96,8 +100,9 @@ impl Client {
         self.host.call(ctx, op, payload)
     }
 
-    /// The same, and how long after the call each forwarder had served its last part of it, in ns.
-    /// From the first such call on, every call notes this: meant for benchmarks.
+    /// Like [`Client::call`], and returns how long after the start of the call each forwarder
+    /// answered its last part, in ns. From the first such call on, the client measures this for
+    /// every call: it is meant for benchmarks.
     pub fn call_served(
         &self,
         ctx: &Context,
@@ -115,8 +120,8 @@ impl Client {
         }
     }
 
-    /// Changes the policy of forwarder `index`: text of a `[scheduler]` table, and how long it
-    /// holds.
+    /// Changes the policy of forwarder `index`: `text` is a `[scheduler]` table, `keep` says how
+    /// long the change holds.
     pub fn set_policy(&self, index: usize, text: &str, keep: Keep) -> Result<(), Errno> {
         let op = Op::SetPolicy {
             text: text.as_bytes().into(),
@@ -125,17 +130,18 @@ impl Client {
         self.host.call_forwarder(index, op).map(|_| ())
     }
 
-    /// Sets forwarder `index` aside, or takes it back (`undo`): see [`Op::Drain`]. It may still
-    /// hold seats when this returns: its state says when it has let them go.
+    /// Drains forwarder `index`, or with `undo` ends its draining: see [`Op::Drain`]. The forwarder
+    /// may still hold seats when this returns; its state shows when it has released them.
     pub fn drain(&self, index: usize, undo: bool) -> Result<(), Errno> {
         let op = Op::Drain { undo };
         self.host.call_forwarder(index, op).map(|_| ())
     }
 
-    /// Changes who is promised what at forwarder `index`: the text of all rules, and how long they
-    /// hold. `after` is when the rules were set that the change was made from (`shares_set_ns` of
-    /// the state; [`u64::MAX`]: whatever they are), `at` when these are, ns since 1970. ESTALE if
-    /// others were set since, EBUSY while another change is being written down.
+    /// Replaces the shares at forwarder `index`: `text` has all rules, `keep` says how long they
+    /// hold. `after` is the time at which the rules were set that the caller has changed
+    /// (`shares_set_ns` of the state; [`u64::MAX`]: any rules). `at` is the time of the new rules.
+    /// Both are in ns since 1970. ESTALE if others have set rules since, EBUSY while the forwarder
+    /// writes another change to disk.
     pub fn set_shares(
         &self,
         index: usize,
@@ -152,19 +158,19 @@ impl Client {
         self.host.call_forwarder(index, op).map(|_| ())
     }
 
-    /// Says who an application is, so that forwarders know its name; returns its id, for
-    /// [`Context::app`]. An application that is not named is known by its id alone.
+    /// Names an application to the forwarders; returns its id, for [`Context::app`]. Forwarders
+    /// know an application without a name by its id alone.
     pub fn name_application(&self, application: Application) -> u64 {
         self.host.name_application(application)
     }
 
-    /// Forgets what is known of a handle's path (the mount's nodes were forgotten).
+    /// Forgets the path of a handle (for the mount, whose kernel has forgotten the node).
     pub fn forget(&self, handle: Handle) {
         self.host.forget(handle);
     }
 
-    /// Says goodbye and ends the threads, within a second; waiting calls end with EIO. Also done on
-    /// drop.
+    /// Says goodbye to the forwarders and ends the client's threads, within a second. Waiting calls
+    /// end with EIO. Dropping the client does the same.
     pub fn shutdown(&self) {
         self.host.shutdown();
     }
@@ -182,12 +188,12 @@ impl Client {
         self.call_attr(ctx, Op::Setattr { handle, set })
     }
 
-    /// Whether the caller may: mask as access(2).
+    /// Checks whether the caller may access the file; `mask` as for access(2). EACCES if not.
     pub fn access(&self, ctx: &Context, handle: Handle, mask: u32) -> Result<(), Errno> {
         self.call_done(ctx, Op::Access { handle, mask })
     }
 
-    /// The file system's state.
+    /// Size and free space of the file system.
     pub fn statfs(&self, ctx: &Context) -> Result<Statfs, Errno> {
         match self.call(ctx, Op::Statfs, Bytes::new())?.outcome {
             Outcome::Statfs(statfs) => Ok(statfs),

@@ -15,10 +15,11 @@ pub const fn app_id(name: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// Name of the application that an environment belongs to: `TIDEGATE_APP`, else the batch system's
-/// job (and step), else the MPI launcher's name space. None if it says nothing.
+/// Name of the application to which an environment belongs: `TIDEGATE_APP`, else the batch system's
+/// job (and step), else the MPI launcher's name space. None if the environment has none of them.
 ///
-/// `lookup` yields the value of a variable, so that the environment may be another process's.
+/// `lookup` returns the value of a variable, so that callers can ask about another process's
+/// environment.
 ///
 /// ```
 /// use tidegate_client::application_name_from_env;
@@ -52,7 +53,7 @@ pub fn application_name_from_env(lookup: impl Fn(&str) -> Option<String>) -> Opt
         .find_map(|(name, system)| Some(format!("{system}-{}", set(name)?)))
 }
 
-/// The batch system's job that an environment belongs to, as the batch system numbers it.
+/// The batch system's job to which an environment belongs, as the batch system numbers it.
 pub fn job_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
     first(
         &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"],
@@ -60,7 +61,7 @@ pub fn job_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
     )
 }
 
-/// The project that an environment's job counts for: `TIDEGATE_PROJECT`, else the batch system's
+/// The project for which an environment's job counts: `TIDEGATE_PROJECT`, else the batch system's
 /// account.
 pub fn project_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
     let names = [

@@ -1,11 +1,10 @@
-//! Hints of an open file: which requests belong to a collective operation that an MPI program has
-//! begun on many nodes, what it is called, and what work follows them.
+//! Hints of an open file. They say which requests belong to a collective operation that an MPI
+//! program has begun on many nodes, the operation's number, and what work follows the requests.
 //!
-//! They are kept by open file and range of the file, not by thread: a nonblocking collective
-//! issues its requests later, from wherever the program waits, or from threads of libc. Whoever
-//! does the file's I/O looks each request up. An MPI library that does not do what was predicted
-//! must not be believed for long: the first request that does not fit ends the predictions of the
-//! file.
+//! The client keeps hints by open file and range of the file, not by thread: a nonblocking
+//! collective issues its requests later, from wherever the program waits, or from threads of libc.
+//! Whoever does the file's I/O looks each request up. An MPI library may do something else than it
+//! predicted. So the first request that does not fit ends the predictions for the file.
 
 /// Bytes of a hint, as device control calls and the short-cut's functions pass it.
 pub const HINT_LEN: usize = 80;
@@ -18,48 +17,48 @@ const EXCLUSIVE: u32 = 1;
 /// Its steps are predicted, and may be wrong.
 const PREDICTED: u32 = 2;
 
-/// What a request is told as a part of: one operation of a whole parallel program.
+/// The collective operation of a whole parallel program to which a request belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collective {
     /// Number of the operation, the same on all ranks.
     pub operation: u64,
-    /// Bytes that it moves over all ranks; 0: not known.
+    /// Bytes that all ranks together move in it; 0: not known.
     pub bytes: u64,
-    /// When it began, on the forwarders' clock; the same on all ranks.
+    /// When it began, in ns since 1970 on the forwarders' clock; the same on all ranks.
     pub stamp_ns: u64,
-    /// Work that follows the requests before the operation is done, in microseconds.
+    /// Time of the shuffle that follows the requests before the operation is done, in microseconds.
     pub shuffle_us: u32,
     /// The longest shuffle of all parts of the operation, in microseconds.
     pub shuffle_max_us: u32,
-    /// How many aggregators of the operation have a longer shuffle.
+    /// Number of aggregators of the operation that have a longer shuffle.
     pub shuffle_rank: u16,
 }
 
-/// Requests of one open file that are to come: each lies inside of one step.
+/// Requests that a program is going to make on one open file. Each lies within one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// What they are part of.
+    /// The operation to which they belong.
     pub collective: Collective,
-    /// First byte of the file.
+    /// First byte of the range.
     pub first: u64,
-    /// Last byte.
+    /// Last byte of the range.
     pub last: u64,
-    /// Steps begin at `first` and each multiple of this many bytes behind it; at least 1.
+    /// Bytes of a step, at least 1. Steps begin at `first` and at each multiple of this after it.
     pub step: u64,
     flags: u32,
 }
 
-/// What became of an open file's hints.
+/// How many requests an open file's hints matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintCounts {
     /// Requests that carried hints.
     pub hinted: u64,
-    /// Requests that should have fitted, and did not.
+    /// Requests that should have fitted a step and did not.
     pub off_grid: u64,
 }
 
 impl Hint {
-    /// Reads what the shim has written (`mpi/src/hint.h`); None if it makes no sense.
+    /// Decodes a hint of the MPI shim (`mpi/src/hint.h`); None if it makes no sense.
     pub fn decode(bytes: &[u8]) -> Option<Hint> {
         if bytes.len() < HINT_LEN {
             return None;
@@ -83,7 +82,7 @@ impl Hint {
         (hint.step > 0 && hint.first <= hint.last).then_some(hint)
     }
 
-    /// Number of the operation in such bytes, whatever else they say.
+    /// Number of the operation in an encoded hint, whatever else it says.
     pub fn operation_in(bytes: &[u8]) -> Option<u64> {
         (bytes.len() >= HINT_LEN).then(|| u64::from_le_bytes(eight(bytes, 0)))
     }
@@ -92,7 +91,7 @@ impl Hint {
         self.flags & flag != 0
     }
 
-    /// Whether all of these bytes lie inside of one step.
+    /// Whether all of these bytes lie within one step.
     fn holds(&self, offset: u64, len: u64) -> bool {
         let end = offset.saturating_add(len);
         if offset < self.first || end - 1 > self.last {
@@ -105,7 +104,7 @@ impl Hint {
         offset <= self.last && offset.saturating_add(len) > self.first
     }
 
-    /// The same, as no prediction: whatever the file's requests are, they are the operation's.
+    /// The same hint without its prediction: all requests of the file belong to the operation.
     fn unpredicted(self) -> Hint {
         Hint {
             collective: Collective {
@@ -127,7 +126,7 @@ fn eight(bytes: &[u8], at: usize) -> [u8; 8] {
 }
 
 impl HintCounts {
-    /// Writes them where the shim looks for them.
+    /// Writes the counts where the shim reads them.
     pub fn put_into(self, bytes: &mut [u8]) {
         if bytes.len() >= HINT_LEN {
             bytes[56..64].copy_from_slice(&self.hinted.to_le_bytes());
@@ -136,7 +135,7 @@ impl HintCounts {
     }
 }
 
-/// The hints of one open file. Nothing is allocated for a request.
+/// The hints of one open file. Looking a request up allocates nothing.
 #[derive(Debug, Default)]
 pub struct Hints {
     hints: [Option<(Hint, u64)>; OPERATIONS_MAX],
@@ -148,8 +147,8 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Tells of an operation. One that is there already is replaced, as is an exclusive one, which
-    /// must have ended without a word.
+    /// Adds the hint of an operation. It replaces a hint of the same operation. An exclusive hint
+    /// also replaces another exclusive one, whose operation must have ended without a notice.
     pub fn publish(&mut self, hint: Hint) {
         let place = self.hints.iter().position(|held| {
             held.is_some_and(|(held, _)| {
@@ -172,7 +171,7 @@ impl Hints {
         self.hints[place] = Some((hint, self.published));
     }
 
-    /// The operation has ended.
+    /// Removes the hint of an operation that has ended.
     pub fn end(&mut self, operation: u64) {
         for held in &mut self.hints {
             if held.is_some_and(|(held, _)| held.collective.operation == operation) {
@@ -181,7 +180,7 @@ impl Hints {
         }
     }
 
-    /// What a request is part of.
+    /// The operation to which a request belongs.
     pub fn find(&mut self, offset: u64, len: u64) -> Option<Collective> {
         if len == 0 {
             return None;
@@ -199,12 +198,12 @@ impl Hints {
         None
     }
 
-    /// Whether there is nothing to be found.
+    /// Whether there are no hints.
     pub fn is_empty(&self) -> bool {
         self.hints.iter().all(Option::is_none)
     }
 
-    /// What became of them.
+    /// How many requests the hints matched.
     pub fn counts(&self) -> HintCounts {
         self.counts
     }

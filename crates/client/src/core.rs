@@ -1,14 +1,17 @@
-//! The client without I/O: what to send where, and what an answer means.
+//! The client's decisions, without I/O: which request goes to which forwarder, and what its reply
+//! means.
 //!
-//! The host says what happened ([`Core::handle`]) and does what it is told ([`Core::poll`], until
-//! None); [`Core::wake_at`] says when to come back though nothing happened. There is no clock,
-//! thread, socket or random source inside: the same inputs give the same outputs. The rules are in
-//! `docs/protocol.md`.
+//! The host, which owns sockets and threads, reports each event with [`Core::handle`]. Then it
+//! calls [`Core::poll`] until that returns None, and does what each [`Output`] asks for.
+//! [`Core::wake_at`] gives the time at which the host must poll again if nothing happens before.
+//! The core has no clock, thread, socket or random source: the same inputs give the same outputs.
+//! `docs/protocol.md` has the rules.
 //!
-//! A call becomes one or more requests (`calls`, `split`, `fsync`). A request waits for a reply
-//! slot and for its seat (`requests`, `seats`), then for a credit of the session with the forwarder
-//! that serves the seat (`sessions`). Its reply ends it, or sends it on another way (`replies`): to
-//! the next forwarder, through a `recovery` of the seat, or after a path was told (`resolve`).
+//! The core turns a call into one or more requests (`calls`, `split`, `fsync`). A request waits for
+//! a reply slot and for its seat (`requests`, `seats`), then for a credit of the session with the
+//! forwarder that serves the seat (`sessions`). The reply either ends the request or has the core
+//! send it again (`replies`): to the next forwarder, after a `recovery` of the seat, or after the
+//! core has sent the path of a file whose handle the forwarder does not know (`resolve`).
 
 mod answer;
 mod applications;
@@ -136,25 +139,25 @@ struct OpenModes {
 enum Wake {
     /// A call's deadline.
     Call(CallId),
-    /// A request that waits for a time.
+    /// A request that is to be sent again at this time.
     Request(Id),
     /// The end of a seat's pause.
     Seat(u16),
-    /// An idle session's lease must be renewed.
+    /// The time to renew the lease of an idle session.
     Session(usize),
 }
 
 /// After [`Input::Shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Goodbyes are on their way, until this time at the latest.
+    /// The core has sent goodbyes and waits for their replies, until this time at the latest.
     Until(u64),
     Ended,
 }
 
 impl Core {
-    /// A client that connects to one forwarder after the other until it is granted a session, and
-    /// to the others when they are needed.
+    /// A core that connects to one forwarder after the other until one grants a session, and to the
+    /// others once a request needs them.
     pub fn new(options: CoreOptions) -> Core {
         assert!(options.forwarders > 0, "a client needs a forwarder");
         assert!(options.client != 0, "a client's id is not 0");
@@ -208,8 +211,8 @@ impl Core {
         core
     }
 
-    /// Tells what happened. `now_ns` is monotonic, `wall_ns` is the clock that files are stamped
-    /// with, in ns since 1970. Call [`Core::poll`] until None afterwards.
+    /// Takes in an event. `now_ns` is a monotonic clock; `wall_ns` is the clock that stamps files,
+    /// in ns since 1970. Call [`Core::poll`] until it returns None afterwards.
     pub fn handle(&mut self, now_ns: u64, wall_ns: u64, input: Input) {
         debug_assert!(now_ns >= self.now, "time went back");
         self.now = self.now.max(now_ns);
@@ -236,15 +239,15 @@ impl Core {
         }
     }
 
-    /// What to do now; call until None.
+    /// The next thing for the host to do; None: nothing for now.
     pub fn poll(&mut self, now_ns: u64) -> Option<Output> {
         self.now = self.now.max(now_ns);
         self.expire();
         self.outputs.pop_front()
     }
 
-    /// When to call [`Core::poll`] again though nothing happened. It may turn out then that nothing
-    /// is due yet.
+    /// When to call [`Core::poll`] again if nothing happens before, on the clock of `now_ns`.
+    /// Nothing may be due then.
     pub fn wake_at(&self) -> Option<u64> {
         if self.ending == Some(Ending::Ended) {
             return None;
@@ -261,33 +264,34 @@ impl Core {
         times.into_iter().flatten().min()
     }
 
-    /// The root directory, once a session was granted.
+    /// The root directory, once a forwarder has granted a session.
     pub fn root(&self) -> Option<Attr> {
         self.root
     }
 
-    /// How far the forwarders' clocks are ahead of this one's, ns.
+    /// How far the forwarders' wall clocks are ahead of this node's, in ns.
     pub fn clock_ahead_ns(&self) -> i64 {
         self.clocks.ahead()
     }
 
-    /// The layout, once a session was granted.
+    /// The layout, once a forwarder has granted a session.
     pub fn layout(&self) -> Option<Layout> {
         self.layout
     }
 
-    /// Largest payload of one frame: the smallest that client and forwarders have agreed on.
+    /// Largest payload of one frame in bytes: the smallest that the client has agreed on with a
+    /// forwarder.
     pub fn payload_max(&self) -> u32 {
         self.payload_max
     }
 
-    /// From now on, calls note when each forwarder has served its last part of them. What was noted
-    /// must be taken when the call ends.
+    /// From now on the core records for each call when each forwarder answered its last part of it.
+    /// The host must take the record with [`Core::take_served`] when the call ends.
     pub fn note_served(&mut self) {
         self.notes_served = true;
     }
 
-    /// What a call that has ended noted; nothing if it failed.
+    /// Takes the record of a call that has ended; empty if the call failed.
     pub fn take_served(&mut self, id: CallId) -> Vec<Served> {
         self.served.remove(&id).unwrap_or_default()
     }
@@ -301,7 +305,7 @@ impl Core {
         }
     }
 
-    /// Does what time has made due.
+    /// Handles everything whose time has come.
     fn expire(&mut self) {
         match self.ending {
             Some(Ending::Ended) => return,
@@ -356,7 +360,7 @@ impl Core {
         self.end_if_quiet();
     }
 
-    /// Ends once no goodbye is on its way.
+    /// Ends the core once every goodbye has its reply.
     fn end_if_quiet(&mut self) {
         if matches!(self.ending, Some(Ending::Until(_))) && self.requests.is_empty() {
             self.end();

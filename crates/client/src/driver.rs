@@ -1,10 +1,10 @@
 //! Sockets, threads and clocks around the core.
 //!
-//! A thread that makes a call gives it to the core under the one lock. The core answers with
-//! requests, which the same thread writes once it has released the lock ([`Work`]). Then the thread
-//! needs the reply. One thread at a time waits in epoll for all connections and takes in the
-//! replies of all calls: the [`leader`]. The others sleep on their [`waiter`], until the leader has
-//! taken in their reply or tells them to lead.
+//! A thread that makes a call gives it to the core, under the client's one lock. The core answers
+//! with requests, which the same thread writes to the sockets once it has released the lock
+//! ([`Work`]). Then the thread waits for the reply. One thread at a time, the [`leader`], waits in
+//! epoll for all connections and takes in the replies of all calls. The other threads sleep on
+//! their [`waiter`] until the leader has taken in their reply or makes one of them the leader.
 
 mod arena;
 mod budget;
@@ -39,7 +39,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use waiter::{Waiter, Woken};
 
-/// What is asked of forwarders.
+/// A call to forwarders.
 pub(crate) struct CallSpec {
     op: Op,
     payload: Bytes,
@@ -49,7 +49,7 @@ pub(crate) struct CallSpec {
 }
 
 impl CallSpec {
-    /// An operation of its own.
+    /// A call that is an operation of its own.
     pub(crate) fn new(op: Op, payload: Bytes) -> CallSpec {
         CallSpec {
             op,
@@ -59,7 +59,7 @@ impl CallSpec {
         }
     }
 
-    /// A part of an operation.
+    /// A call that is a part of an operation.
     pub(crate) fn part(op: Op, payload: Bytes, operation: Operation) -> CallSpec {
         CallSpec {
             operation: Some(operation),
@@ -68,7 +68,7 @@ impl CallSpec {
     }
 }
 
-/// A core with its sockets and its thread.
+/// A core with the sockets and the I/O thread that serve it.
 pub(crate) struct Host {
     shared: Arc<Shared>,
     leader: Arc<LeaderFollower>,
@@ -77,7 +77,7 @@ pub(crate) struct Host {
     root: Attr,
     /// How others reach the same forwarders.
     reached: String,
-    /// Which addresses were named and are of no use, a line each.
+    /// Addresses of the list that the client left out, with the reason; one line each.
     left_out: Vec<String>,
     app: u64,
     timeout: Duration,
@@ -85,22 +85,22 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// How another process of this machine reaches the same forwarders.
+    /// A line of options with which another process of this machine reaches the same forwarders.
     pub(crate) fn reached(&self) -> &str {
         &self.reached
     }
 
-    /// Which addresses were named and are of no use, a line each.
+    /// Addresses of the list that the client left out, with the reason; one line each.
     pub(crate) fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
-    /// Their addresses, in the order of the layout.
+    /// Addresses of the forwarders, in the order of the layout.
     pub(crate) fn addresses(&self) -> &[String] {
         &self.shared.names
     }
 
-    /// The root directory.
+    /// Attributes of the export's root directory.
     pub(crate) fn root(&self) -> Attr {
         self.root
     }
@@ -110,7 +110,7 @@ impl Host {
         self.shared.forwarders
     }
 
-    /// Smallest payload bound of the sessions so far.
+    /// Smallest payload limit of the sessions so far, in bytes.
     pub(crate) fn payload_max(&self) -> u32 {
         // A client that is broken inside refuses whatever is appended.
         self.state().map_or(0, |state| state.core.payload_max())
@@ -121,12 +121,12 @@ impl Host {
         self.shared.shares_arena
     }
 
-    /// Room for a write's bytes where forwarders on this node read them in place, if there is any.
+    /// Memory for a write's bytes that forwarders on this node read in place, if there is any left.
     pub(crate) fn room(&self, len: usize) -> Option<Piece> {
         self.shared.arena.as_ref()?.take(len)
     }
 
-    /// The bytes of a write, where forwarders read them in place if they can.
+    /// The bytes of a write, moved to where forwarders read them in place if they can.
     fn placed(&self, payload: Bytes) -> Bytes {
         let arena = self.shared.arena.as_ref();
         let Some(arena) = arena.filter(|_| self.shared.shares_arena) else {
@@ -148,7 +148,8 @@ impl Host {
         self.wait_for(&guard, &Arc::default(), ctx, CallSpec::new(op, payload))
     }
 
-    /// The same, and how long after its start each forwarder had served its last part, in ns.
+    /// Like [`Host::call`], and returns how long after the start each forwarder answered its last
+    /// part, in ns.
     pub(crate) fn call_served(
         &self,
         ctx: &Context,
@@ -167,7 +168,7 @@ impl Host {
         ))
     }
 
-    /// Asks one forwarder.
+    /// Makes a call to one forwarder.
     pub(crate) fn call_forwarder(&self, index: usize, op: Op) -> Result<Answer, Errno> {
         if index >= self.forwarders() {
             return Err(Errno::INVAL);
@@ -180,7 +181,8 @@ impl Host {
         self.wait_for(&guard, &Arc::default(), &Context::default(), spec)
     }
 
-    /// Begins an operation of several calls on parts of the extent; None where it is to be one.
+    /// Begins an operation of several calls on parts of the extent; None where the caller must make
+    /// it one call.
     pub(crate) fn operation(
         &self,
         ctx: &Context,
@@ -194,7 +196,7 @@ impl Host {
             .operation(wall_ns(), handle, extent, ctx.collective)
     }
 
-    /// How far the forwarders' clocks are ahead of this one's, ns.
+    /// How far the forwarders' clocks are ahead of this node's, in ns.
     pub(crate) fn clock_ahead_ns(&self) -> i64 {
         let _guard = SignalGuard::begin();
         self.state().map_or(0, |state| state.core.clock_ahead_ns())
@@ -233,7 +235,7 @@ impl Host {
         opened.map(|_| open)
     }
 
-    /// Ends an open in the background.
+    /// Closes a file in the background.
     pub(crate) fn close(&self, handle: Handle, open: u64) {
         self.call_unheard(Op::Close { handle, open });
     }
@@ -252,7 +254,7 @@ impl Host {
         self.tell(Input::Forget { handle });
     }
 
-    /// Tells the core what nobody waits for, unless the client has ended.
+    /// Gives the core an input for whose result nobody waits, unless the client has ended.
     fn tell(&self, input: Input) {
         let _guard = SignalGuard::begin();
         if let Ok(mut state) = self.state() {
@@ -262,7 +264,7 @@ impl Host {
         }
     }
 
-    /// Says who an application is; returns its id.
+    /// Names an application to the core; returns its id.
     pub(crate) fn name_application(&self, application: Application) -> u64 {
         let app = app_id(&application.name);
         self.tell(Input::Application { app, application });
@@ -299,7 +301,7 @@ impl Host {
         self.begin(guard, waiter, ctx, spec)?.wait(guard)
     }
 
-    /// Makes a call, whose end somebody waits for later.
+    /// Starts a call; the caller waits later for its end.
     pub(crate) fn begin(
         &self,
         guard: &SignalGuard,
@@ -354,7 +356,7 @@ impl Host {
         })
     }
 
-    /// Makes a call whose result nobody waits for.
+    /// Starts a call for whose result nobody waits.
     fn call_unheard(&self, op: Op) {
         if self.is_foreign() {
             return;
@@ -379,7 +381,8 @@ impl Host {
         }
     }
 
-    /// In a fork child the lock may be held for ever, and the sockets are the parent's.
+    /// Whether this is a fork child: there the lock may be held for ever, and the sockets are the
+    /// parent's.
     fn is_foreign(&self) -> bool {
         std::process::id() != self.process
     }
@@ -393,7 +396,7 @@ impl Host {
     }
 }
 
-/// A call that was made. Dropped, it goes on without anybody who waits.
+/// A call that was started. If it is dropped, the call goes on although nobody waits for it.
 pub(crate) struct InFlight<'h> {
     host: &'h Host,
     id: CallId,

@@ -1,8 +1,8 @@
 //! Paths over handles: walking to a file, opening it, and reading and writing it.
 //!
-//! A path starts at the root of the export, with or without a leading slash. Symbolic links are
-//! followed inside the export: one that says an absolute path starts again at the root of the
-//! export, and `..` there stays there.
+//! A path starts at the root of the export, with or without a leading slash. The client follows
+//! symbolic links inside the export: an absolute target starts again at the export's root, and `..`
+//! at the root stays there.
 
 mod coalesce;
 
@@ -24,22 +24,22 @@ const KIND_LINK: u32 = 0o120_000;
 /// How to open a file by its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenHow {
-    /// It will be read.
+    /// Opens the file for reading.
     pub read: bool,
-    /// It will be written.
+    /// Opens the file for writing.
     pub write: bool,
     /// Creates a file that does not exist, with these permission bits.
     pub create: Option<u32>,
     /// With `create`: EEXIST if it exists.
     pub exclusive: bool,
-    /// Cuts an existing file to nothing.
+    /// Truncates an existing file to length 0.
     pub truncate: bool,
     /// ELOOP if the path's last name is a symbolic link.
     pub no_follow: bool,
 }
 
 impl OpenHow {
-    /// For reading.
+    /// Opens an existing file for reading.
     pub fn read() -> OpenHow {
         OpenHow {
             read: true,
@@ -47,7 +47,7 @@ impl OpenHow {
         }
     }
 
-    /// For reading and writing; created with mode 0644 if it does not exist.
+    /// Opens a file for reading and writing, and creates it with mode 0644 if it does not exist.
     pub fn create() -> OpenHow {
         OpenHow {
             read: true,
@@ -72,18 +72,18 @@ struct Walked {
 }
 
 impl Client {
-    /// Attributes of the file that a path leads to.
+    /// Attributes of the file to which a path leads.
     pub fn resolve(&self, ctx: &Context, path: &[u8]) -> Result<Attr, Errno> {
         self.walk(ctx, path, true)?.attr.ok_or(Errno::NOENT)
     }
 
-    /// The same without following a symbolic link at the end.
+    /// Like [`Client::resolve`], without following a symbolic link at the end.
     pub fn resolve_link(&self, ctx: &Context, path: &[u8]) -> Result<Attr, Errno> {
         self.walk(ctx, path, false)?.attr.ok_or(Errno::NOENT)
     }
 
-    /// Directory and name that a path ends in, whether or not the name exists. EBUSY where the path
-    /// ends in no name: the root cannot be made, moved or removed.
+    /// Directory and name in which a path ends, whether or not the name exists. EBUSY for a path
+    /// that ends in no name: nobody can make, move or remove the root.
     pub fn resolve_parent(&self, ctx: &Context, path: &[u8]) -> Result<(Handle, Name), Errno> {
         self.walk(ctx, path, false)?.place.ok_or(Errno::BUSY)
     }
@@ -184,7 +184,7 @@ impl Client {
     }
 }
 
-/// The names of a path, without the empty ones and `.`.
+/// The names of a path, without empty names and `.`.
 fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = Name> {
     let names = path.split(|&byte| byte == b'/');
     names
@@ -192,7 +192,7 @@ fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = Name> {
         .map(Name::from)
 }
 
-/// An open regular file. Closed in the background on drop.
+/// An open regular file. Dropping it closes the file in the background.
 pub struct File {
     // Before the open, which ends after it.
     coalescer: Option<Coalescer>,
@@ -207,7 +207,7 @@ impl File {
         File { coalescer, open }
     }
 
-    /// Opens by handle what is known to be a regular file.
+    /// Opens by handle a file that the caller knows to be regular.
     pub fn from_handle(
         client: &Arc<Client>,
         ctx: &Context,
@@ -218,26 +218,26 @@ impl File {
         Ok(File::new(open))
     }
 
-    /// The file's identity.
+    /// The file's handle.
     pub fn handle(&self) -> Handle {
         self.open.handle()
     }
 
-    /// Reads; less than `len` only at the end of the file.
+    /// Reads; returns fewer than `len` bytes only at the end of the file.
     pub fn pread(&self, ctx: &Context, offset: u64, len: usize) -> Result<Data, Errno> {
         self.flush(ctx)?;
         self.client().read(ctx, self.handle(), offset, len)
     }
 
-    /// Reads into the caller's memory, of which parts are filled while others are on their way;
-    /// returns how many bytes: fewer than it holds only at the end of the file.
+    /// Reads into the caller's memory: the client fills some parts while forwarders send others.
+    /// Returns the number of bytes; fewer than `into` holds only at the end of the file.
     pub fn pread_into(&self, ctx: &Context, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let len = into.len();
         let take = |at: usize, bytes: &[u8]| into[at..at + bytes.len()].copy_from_slice(bytes);
         self.pread_parts(ctx, offset, len, take)
     }
 
-    /// Reads as [`Client::read_parts`].
+    /// Reads like [`Client::read_parts`].
     pub fn pread_parts(
         &self,
         ctx: &Context,
@@ -250,8 +250,8 @@ impl File {
             .read_parts(ctx, self.handle(), offset, len, take)
     }
 
-    /// Writes from the caller's memory, of which parts are copied while others are on their way;
-    /// else as [`pwrite`](File::pwrite).
+    /// Writes from the caller's memory: the client copies some parts while others are on their way.
+    /// Otherwise like [`pwrite`](File::pwrite).
     pub fn pwrite_from(&self, ctx: &Context, offset: u64, from: &[u8]) -> Result<usize, Errno> {
         let fill = |at: usize, to: &mut [u8]| to.copy_from_slice(&from[at..at + to.len()]);
         match &self.coalescer {
@@ -264,8 +264,8 @@ impl File {
         }
     }
 
-    /// Writes all bytes; with [`Options::coalesce_bytes`](crate::Options::coalesce_bytes) perhaps
-    /// later, together with those that follow.
+    /// Writes all bytes. With [`Options::coalesce_bytes`](crate::Options::coalesce_bytes) the
+    /// client may hold them back and send them with the writes that follow.
     pub fn pwrite(&self, ctx: &Context, offset: u64, bytes: Bytes) -> Result<usize, Errno> {
         match &self.coalescer {
             Some(coalescer) if !bytes.is_empty() => coalescer.write(ctx, offset, bytes),
@@ -273,20 +273,20 @@ impl File {
         }
     }
 
-    /// Appends in one piece, at most [`Client::payload_max`] bytes; returns where, and how much: a
-    /// back end that has not room for all may have taken the first bytes.
+    /// Appends in one piece, at most [`Client::payload_max`] bytes; returns where, and how many
+    /// bytes: a back end without space for all may have taken the first of them.
     pub fn append(&self, ctx: &Context, bytes: Bytes) -> Result<Extent, Errno> {
         self.flush(ctx)?;
         self.client().append(ctx, self.handle(), bytes)
     }
 
-    /// Attributes.
+    /// The file's attributes.
     pub fn attr(&self, ctx: &Context) -> Result<Attr, Errno> {
         self.flush(ctx)?;
         self.client().getattr(ctx, self.handle())
     }
 
-    /// Cuts or extends to `size`.
+    /// Truncates or extends the file to `size` bytes.
     pub fn truncate(&self, ctx: &Context, size: u64) -> Result<Attr, Errno> {
         self.flush(ctx)?;
         let set = SetAttr {
@@ -296,13 +296,14 @@ impl File {
         self.client().setattr(ctx, self.handle(), set)
     }
 
-    /// Returns when what was written is stable.
+    /// Waits until everything written is stable on the back end.
     pub fn fsync(&self, ctx: &Context, data_only: bool) -> Result<(), Errno> {
         self.flush(ctx)?;
         self.client().fsync(ctx, self.handle(), data_only)
     }
 
-    /// Sends writes that were held back to be sent together. On error they are gone.
+    /// Sends the writes that the client has held back to send them together. After an error they
+    /// are lost.
     pub fn flush(&self, ctx: &Context) -> Result<(), Errno> {
         match &self.coalescer {
             Some(coalescer) => coalescer.flush(ctx),
@@ -310,7 +311,8 @@ impl File {
         }
     }
 
-    /// Closes it, and says what a drop cannot: whether writes that were held back have succeeded.
+    /// Closes the file. Unlike a drop, it reports whether the writes that the client held back have
+    /// succeeded.
     pub fn close(self, ctx: &Context) -> Result<(), Errno> {
         self.flush(ctx)
     }

@@ -1,10 +1,11 @@
 //! The Tidegate client: one client of a set of forwarders, for many threads.
 //!
-//! The code has four rooms, and each uses only those before it. [`core`] decides everything and
-//! does no I/O: it splits operations over the seats, keeps sessions, finds stand-ins, re-opens and
-//! replays. `driver` gives the core its sockets, threads and clock. [`Client`] (in [`api`]) offers
-//! blocking calls by handle, and [`fs`] by path. [`capi`] is the same for C, declared in
-//! `include/tidegate.h`. The wire types are re-exported so that users of this crate need no other.
+//! The code has four parts, and each uses only those before it. [`core`] decides everything and
+//! does no I/O: it splits operations over the seats, keeps sessions, finds stand-ins, re-opens
+//! files and repeats requests. `driver` gives the core its sockets, threads and clock. [`Client`]
+//! (in [`api`]) offers blocking calls by handle, and [`fs`] by path. [`capi`] offers the same to C,
+//! declared in `include/tidegate.h`. The wire types are re-exported so that users of this crate
+//! need no other.
 
 pub mod api;
 mod application;

@@ -1,7 +1,7 @@
-//! Lists of forwarders: read from where they are, checked against what the forwarders say, brought
-//! into the order of the layout, and completed.
+//! Lists of forwarders. The client reads a list from options, files or DNS, checks it against the
+//! forwarders' answers, brings it into the order of the layout, and completes it.
 //!
-//! What forwarders were asked and answered comes in as [`Asked`]; who asks them is `driver::roll`.
+//! The forwarders' answers arrive as [`Asked`]; `driver::roll` asks them.
 
 mod resolver;
 mod srv;
@@ -20,18 +20,19 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A forwarder that does not take us for a while: too many sessions, or it is stopping.
 const EUSERS: i32 = 87;
 
-/// An address, and what came of asking there.
+/// An address, and the answer of the forwarder there.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) address: String,
     pub(crate) told: Told,
-    /// It will not change its mind: a refusal, or no forwarder of this release.
+    /// The client need not ask again: the forwarder has refused, or is not of this release.
     pub(crate) refused: bool,
-    /// Why nothing was told, in words.
+    /// Why there is no answer, in words.
     pub(crate) trouble: String,
 }
 
-/// What the forwarders of a list have in common, and which of them is where.
+/// A list that the forwarders' answers agree with: what its forwarders have in common, and which of
+/// them is where.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) export: ExportId,
@@ -47,23 +48,24 @@ pub(crate) struct Checked {
 #[derive(Debug)]
 struct Left {
     address: String,
-    /// Why nothing was told, in words.
+    /// Why there is no answer, in words.
     trouble: String,
     /// The place that it has by the order of the list.
     place: Option<usize>,
 }
 
-/// A list that is whole.
+/// A complete list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     /// Addresses by index in the layout.
     pub(crate) forwarders: Vec<String>,
-    /// What was named and is of no use, a line each.
+    /// The addresses of the list that are left out, with the reason; one line each.
     pub(crate) left_out: Vec<String>,
 }
 
-/// The addresses of a list: each part is one, or `@FILE`, a file with one a line. Instead of all of
-/// them, there or in the file, may stand `@_NAME`, a name of DNS whose SRV records are asked for.
+/// Reads the addresses of a list. Each part is an address, or `@FILE`, a file with one address a
+/// line. Instead of all of them, in the list or in the file, may stand `@_NAME`: a DNS name whose
+/// SRV records give the addresses.
 pub(crate) fn read(named: &[String]) -> Result<Vec<String>, ConnectError> {
     read_asking(named, resolver::srv)
 }
@@ -130,7 +132,7 @@ fn read_file(path: &Path) -> Result<Vec<String>, ConnectError> {
     }
 }
 
-/// Checks what was told, and finds each forwarder's place. At least one has told something.
+/// Checks the answers and finds each forwarder's place. At least one forwarder has answered.
 pub(crate) fn check(asked: &[Asked]) -> Result<Checked, ConnectError> {
     let wrong = |what: String| Err(ConnectError::List(what));
     let here: Vec<(&str, &HelloReply)> = asked.iter().filter_map(here).collect();
@@ -201,7 +203,7 @@ fn here(asked: &Asked) -> Option<(&str, &HelloReply)> {
     }
 }
 
-/// Two addresses at which the same index is told.
+/// The error where forwarders at two addresses give the same index.
 fn twice(other: &str, known: &HelloReply, address: &str, told: &HelloReply) -> String {
     let index = told.forwarder;
     match known.process == told.process {
@@ -216,7 +218,7 @@ fn twice(other: &str, known: &HelloReply, address: &str, told: &HelloReply) -> S
     }
 }
 
-/// Why there is no session at all.
+/// The error where no forwarder has answered.
 pub(crate) fn nobody(asked: &[Asked]) -> ConnectError {
     if let Some(refused) = asked.iter().find(|asked| asked.refused) {
         return ConnectError::Refused(refused.address.clone(), refused.trouble.clone());
@@ -226,7 +228,7 @@ pub(crate) fn nobody(asked: &[Asked]) -> ConnectError {
     ConnectError::Unreachable(each.join(", "))
 }
 
-/// Why one has told nothing, in words.
+/// Why a forwarder has not answered, in words.
 pub(crate) fn trouble_of(asked: &Asked) -> &str {
     match asked.trouble.is_empty() {
         true => "no answer",
@@ -235,8 +237,8 @@ pub(crate) fn trouble_of(asked: &Asked) -> &str {
 }
 
 impl Checked {
-    /// Gives those that have told nothing the places that are theirs: as others tell, or as the
-    /// list is ordered.
+    /// Gives forwarders without an answer their places: as other forwarders say, or in the order of
+    /// the list.
     fn place_silent(&mut self, asked: &[Asked]) -> Result<(), ConnectError> {
         let silent = || asked.iter().filter(|asked| here(asked).is_none());
         let in_order = asked.len() == self.places.len()
@@ -281,15 +283,15 @@ impl Checked {
         )))
     }
 
-    /// Whether others tell where the forwarder of a place listens.
+    /// Whether other forwarders say where the forwarder of this place listens.
     fn is_listed(&self, place: usize) -> bool {
         let index = u16::try_from(place).ok();
         let listed = index.and_then(|index| self.listed.get(&index));
         listed.is_some_and(|addresses| !addresses.is_empty())
     }
 
-    /// For each forwarder that has no place yet, where it may be asked: addresses of the kind of
-    /// those that were named first. A path of another node means nothing on this one.
+    /// For each forwarder without a known address, the addresses at which to ask it: those of the
+    /// same kind as in the list, then TCP. A path of another node means nothing on this one.
     pub(crate) fn missing(&self) -> Vec<(u16, Vec<String>)> {
         let left = self.left.iter().map(|left| &left.address);
         let named = self.places.iter().flatten().chain(left);
@@ -315,8 +317,8 @@ impl Checked {
         .collect()
     }
 
-    /// Takes in what was told at the addresses of those that were missing, and gives the whole
-    /// list, in order.
+    /// Takes in the answers of the forwarders that were missing, and returns the whole list, in
+    /// order.
     pub(crate) fn complete(mut self, asked: &[Asked]) -> Result<Whole, ConnectError> {
         let mut learned = Vec::new();
         for (index, usable) in self.missing() {

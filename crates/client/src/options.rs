@@ -16,74 +16,79 @@ const CONNECTIONS_MAX: u16 = 64;
 pub struct Options {
     /// Addresses: `unix:/path/to.sock`, `tcp:host:port` or, with the feature `fabric`,
     /// `fabric:provider:host:port` (`fabric:shm:/path/to.sock`); and `@/path`, a file with one
-    /// address a line. All forwarders of an export, or some that tell where the others listen. Or
-    /// only `@_tidegate._tcp.example.org`: DNS is asked for the SRV records of that name.
+    /// address a line. The list names all forwarders of an export, or some that know where the
+    /// others listen. Instead of all of these it may be one `@_tidegate._tcp.example.org`: then the
+    /// client asks DNS for the SRV records of that name.
     pub forwarders: Vec<String>,
-    /// Which export they serve. Where it is given, the list is taken for complete and in the order
-    /// of the layout, as from [`Client::reached`](crate::Client::reached); otherwise all are asked
-    /// first.
+    /// The export that the forwarders serve. If it is given, the client takes the list for complete
+    /// and in the order of the layout, like the one of [`Client::reached`](crate::Client::reached).
+    /// Otherwise the client asks all forwarders first.
     pub export: Option<ExportId>,
     /// File that holds the shared secret, for TCP.
     pub secret_file: Option<PathBuf>,
     /// How long one operation may take before it ends in ETIMEDOUT; zero: for ever. Default 60 s,
     /// longer than a forwarder's restart.
     pub timeout: Duration,
-    /// How long [`Client::connect`](crate::Client::connect) tries before it says that nobody
-    /// answers. Default 3 s.
+    /// How long [`Client::connect`](crate::Client::connect) tries before it reports that no
+    /// forwarder answers. Default 3 s.
     pub connect_timeout: Duration,
-    /// Largest payload of one frame, default 1 MiB.
+    /// Largest payload of one frame, in bytes. Default 1 MiB.
     pub payload_max: u32,
-    /// Connections to each forwarder at most, from 1 to 64; by default one for each core that this
-    /// process may use. A forwarder grants as many as it has threads for them (`reactors`). Those
-    /// after the first are made when several requests are under way at once, and carry data.
+    /// Largest number of connections to each forwarder, from 1 to 64. Default: one for each core
+    /// that this process may use. A forwarder grants as many as it has threads for them
+    /// (`reactors`). The client makes those after the first when several requests are under way at
+    /// once; they carry data only.
     pub connections: u16,
-    /// What may be under way at once of a call that is longer than `pipeline_bytes`, at each
-    /// forwarder; one that is configured to allow less makes it less. Default parallel.
+    /// How many pieces of a call that is longer than `pipeline_bytes` may be under way at once at
+    /// each forwarder. A forwarder whose configuration allows less has the last word. Default
+    /// parallel.
     pub pipelining: Pipelining,
-    /// The pieces in which such a call moves; at least 4 KiB, at most `payload_max`. Default
-    /// 512 KiB, which costs the least processor time a byte.
+    /// Bytes of a piece of such a call: at least 4 KiB, at most `payload_max`. Default 512 KiB,
+    /// which costs the least processor time a byte.
     pub pipeline_bytes: u32,
-    /// Most bytes that all calls together may have in flight, default 64 MiB; further calls wait.
+    /// Largest number of bytes that all calls together may have in flight. Further calls wait.
+    /// Default 64 MiB.
     pub in_flight_bytes_max: u64,
-    /// Memory through which payload goes to and from forwarders on this node (Unix sockets),
-    /// default 64 MiB; pages of it are taken when they are first used. 0: payload goes through the
-    /// sockets.
+    /// Bytes of memory that the client shares with forwarders on this node (Unix sockets) for
+    /// payload. The system allots its pages when they are first used. 0: payload goes through the
+    /// sockets. Default 64 MiB.
     pub shared_memory_bytes: u64,
-    /// Small writes of one open [`File`](crate::fs::File) that follow one another are held back and
-    /// sent together, up to so many bytes; at most 16 MiB. They are sent before anything else is
-    /// done with the open file, and when it is closed; others see them then. Default 0: each write
-    /// is sent at once.
+    /// The client holds back small consecutive writes of one open [`File`](crate::fs::File), up to
+    /// this number of bytes, at most 16 MiB, and sends them together. It sends them before it does
+    /// anything else with the open file, and when the file is closed; others see them then. Default
+    /// 0: the client sends each write at once.
     pub coalesce_bytes: u32,
-    /// Blocks of one operation that lie on the same seat travel in one request; otherwise each
+    /// Whether blocks of one operation on the same seat are sent in one request; otherwise each
     /// stripe block is a request of its own. Default true.
     pub merge_blocks: bool,
-    /// Names of files remembered at most, for forwarders that do not know a handle; default 262144.
+    /// Largest number of file names that the client remembers, for forwarders that do not know a
+    /// handle. Default 262144.
     pub names_max: usize,
-    /// Name for logs and `tidegate stat`, by default `host:pid`.
+    /// Name of the client in logs and in `tidegate stat`. Default `host:pid`.
     pub name: String,
-    /// Application that calls belong to which name none ([`Context::app`] is 0). Default: what
-    /// [`application_name_from_env`](crate::application_name_from_env) says, else `name`.
+    /// Name of the application for calls that name none ([`Context::app`] is 0). Default: what
+    /// [`application_name_from_env`](crate::application_name_from_env) returns, else `name`.
     pub application: String,
-    /// The batch system's job that the application belongs to; empty if there is none. Default:
-    /// what [`job_from_env`](crate::job_from_env) says.
+    /// The batch system's job to which the application belongs; empty if there is none. Default:
+    /// what [`job_from_env`](crate::job_from_env) returns.
     pub job: String,
-    /// The project that the job counts for; empty if there is none. Default: what
-    /// [`project_from_env`](crate::project_from_env) says.
+    /// The project for which the job counts; empty if there is none. Default: what
+    /// [`project_from_env`](crate::project_from_env) returns.
     pub project: String,
-    /// For a client that lives in a program that does not know of it.
+    /// For a client inside a program that does not know of it.
     pub embedded: EmbeddedOptions,
 }
 
-/// How a client stays out of the way of a program that does not know of it.
+/// How a client inside a program that does not know of it stays out of the program's way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmbeddedOptions {
-    /// Called by the client's own thread first.
+    /// The client's I/O thread calls this first.
     pub thread_begins: Option<fn()>,
     /// Moves a new socket to a number that the program will not use.
     pub place: Option<fn(OwnedFd) -> OwnedFd>,
 }
 
-/// Cores that this process may use.
+/// Number of cores that this process may use.
 fn cores() -> u16 {
     // Unlike std's, one system call: other programs' processes make clients, too.
     let allowed = rustix::thread::sched_getaffinity(None);
@@ -125,7 +130,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options for these forwarders, else the defaults.
+    /// The default options for these forwarders.
     pub fn new(forwarders: impl IntoIterator<Item = impl Into<String>>) -> Options {
         let forwarders = forwarders.into_iter().map(Into::into).collect();
         Options {
@@ -161,8 +166,8 @@ impl Options {
         Ok(options)
     }
 
-    /// How to reach the same forwarders from another process of this machine: a line for
-    /// [`from_text`](Options::from_text).
+    /// A line for [`from_text`](Options::from_text) with which another process of this machine
+    /// reaches the same forwarders.
     pub(crate) fn to_text(&self) -> String {
         let absolute = |address: &String| match address.strip_prefix("unix:") {
             Some(path) => {
@@ -227,28 +232,29 @@ impl Options {
         Ok(())
     }
 
-    /// The bound of gathered writes, within reason.
+    /// `coalesce_bytes`, cut to what is allowed.
     pub(crate) fn coalesce_bytes_allowed(&self) -> usize {
         self.coalesce_bytes.min(PAYLOAD_LIMIT) as usize
     }
 
-    /// The payload bound, within what the protocol allows.
+    /// `payload_max`, cut to what the protocol allows.
     pub(crate) fn payload_max_allowed(&self) -> u32 {
         self.payload_max.clamp(4096, PAYLOAD_LIMIT)
     }
 
-    /// The bound of connections, within reason.
+    /// `connections`, cut to what is allowed.
     pub(crate) fn connections_allowed(&self) -> u16 {
         self.connections.clamp(1, CONNECTIONS_MAX)
     }
 
-    /// How calls move that are longer than a chunk, within what the protocol allows.
+    /// How the client transfers calls that are longer than a chunk, cut to what the protocol
+    /// allows.
     pub(crate) fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.pipelining, self.pipeline_bytes)
     }
 }
 
-/// Why no session could be had.
+/// Why the client got no session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -264,7 +270,7 @@ pub enum ConnectError {
     /// The list does not fit the export.
     #[error("forwarders: {0}")]
     List(String),
-    /// The list is in DNS, which gives no answer that can be read.
+    /// The list is in DNS, and DNS gives no answer that the client can read.
     #[error("forwarders: {0}")]
     Lookup(String),
     /// The list is not complete, and the forwarders do not know the rest of it.
@@ -287,10 +293,10 @@ pub enum ConnectError {
          start one with `tidegate up DIR` or `tidegate serve`"
     )]
     Unreachable(String),
-    /// They refuse us.
+    /// The forwarders refuse this client.
     #[error("forwarder {0} refused the session: {1}")]
     Refused(String, String),
-    /// This machine has no sockets, threads or random numbers left.
+    /// The system gave no socket, thread or random numbers.
     #[error("the client's thread could not be started: {0}")]
     Resources(#[from] std::io::Error),
 }

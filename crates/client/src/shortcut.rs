@@ -1,7 +1,8 @@
-//! What a mount tells a program about one of its files, so that it can go straight to the
-//! forwarders: the answer to a device control call on an open file.
+//! Device control calls between a program and a mount. With them the mount tells the program about
+//! one of its files, so that the program can send reads and writes straight to the forwarders.
 //!
-//! The call goes through the kernel to whoever serves the mount; other file systems say ENOTTY.
+//! The kernel passes the call on to the process that serves the mount; other file systems answer
+//! ENOTTY.
 
 use crate::collective::HINT_LEN;
 use crate::wire::Handle;
@@ -9,20 +10,22 @@ use crate::wire::Handle;
 /// Bytes of the answer.
 pub const ANSWER_LEN: usize = 4096;
 
-/// Number of the call: it passes `ANSWER_LEN` bytes out (`_IOR(0xf7, 1, ...)`).
+/// Number of the call that returns an [`Answer`] in `ANSWER_LEN` bytes (`_IOR(0xf7, 1, ...)`).
 pub const COMMAND: u32 = 2 << 30 | (ANSWER_LEN as u32) << 16 | 0xf7 << 8 | 1;
 
-/// Tells of requests that are to come (`_IOWR(0xf7, 2, ...)`): a [`Hint`](crate::collective::Hint).
+/// Announces requests that the program is going to make (`_IOWR(0xf7, 2, ...)`): a
+/// [`Hint`](crate::collective::Hint).
 pub const HINT: u32 = 3 << 30 | (HINT_LEN as u32) << 16 | 0xf7 << 8 | 2;
 
-/// Tells that an operation has ended (`_IOWR(0xf7, 3, ...)`): a hint, whose operation counts.
+/// Announces that an operation has ended (`_IOWR(0xf7, 3, ...)`): a hint, of which only the
+/// operation matters.
 pub const HINT_END: u32 = 3 << 30 | (HINT_LEN as u32) << 16 | 0xf7 << 8 | 3;
 
 /// Bytes of an application's name, which a NUL ends.
 pub const NAME_LEN: usize = 256;
 
-/// Says which application the caller is (`_IOW(0xf7, 4, ...)`), for what it opens from now on, and
-/// for the file that is asked.
+/// Names the application of the caller (`_IOW(0xf7, 4, ...)`), for the file of the call and for
+/// every file that the caller opens from now on.
 pub const APPLICATION: u32 = 1 << 30 | (NAME_LEN as u32) << 16 | 0xf7 << 8 | 4;
 
 /// First bytes of an answer, which also say how the others are to be read.
@@ -32,12 +35,12 @@ const NUMBERS: usize = 8;
 /// Bytes before the texts.
 const HEAD: usize = 8 + 8 * NUMBERS;
 
-/// Which file it is, and how its forwarders are reached.
+/// Which file it is, and how a program reaches its forwarders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The file.
     pub handle: Handle,
-    /// The application that what is done through this open counts for.
+    /// Id of the application for which everything done through this open counts.
     pub app: u64,
     /// How far the forwarders' clocks are ahead of this node's, ns.
     pub clock_ahead_ns: i64,
@@ -47,12 +50,12 @@ pub struct Answer {
     pub forwarder_count: u64,
     /// A line for [`Options::from_text`](crate::Options::from_text).
     pub forwarders: String,
-    /// The application's name, if a program has said it; else its environment says who it is.
+    /// The application's name, if a program has given it; empty if its environment names it.
     pub name: String,
 }
 
 impl Answer {
-    /// The bytes; None if they would be too many.
+    /// Encodes the answer; None if it would be too long.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let numbers: [u64; NUMBERS] = [
             self.handle.inode,
@@ -73,7 +76,7 @@ impl Answer {
         (bytes.len() <= ANSWER_LEN).then_some(bytes)
     }
 
-    /// Reads what [`encode`](Answer::encode) wrote; bytes behind it do not matter.
+    /// Decodes what [`encode`](Answer::encode) wrote; ignores the bytes after it.
     pub fn decode(bytes: &[u8]) -> Option<Answer> {
         let (head, text) = bytes.split_at_checked(HEAD)?;
         let (magic, numbers) = head.split_at(MAGIC.len());

@@ -1,5 +1,5 @@
-//! Reads and writes. Those from and to a caller's own memory go in parts if they are long, so that
-//! the caller copies one part while forwarders move others.
+//! Reads and writes. The client transfers long ones from or to a caller's own memory in parts:
+//! while the caller copies one part, forwarders move others.
 
 use super::{Answer, Client, Context, Data, Errno};
 use crate::core::Operation;
@@ -19,9 +19,9 @@ const LEN_MIN: usize = 512 << 10;
 /// Parts of a call that are on their way at once.
 const STARTED_MAX: usize = 8;
 
-/// Room for the bytes of a write, in memory that is used again and again. Forwarders on this node
-/// read them in place: bytes that are made here are not copied on their way. Holds whatever was in
-/// it before.
+/// Memory for the bytes of a write, which the client uses again and again. Forwarders on this node
+/// read it in place, so nothing copies bytes that the caller makes here. At first it holds whatever
+/// was in it before.
 pub struct Room(Piece);
 
 impl Deref for Room {
@@ -44,8 +44,9 @@ impl From<Room> for Bytes {
     }
 }
 
-/// A read or write that goes on while its caller does something else, as MPI's nonblocking calls
-/// do. Dropped, it goes on without anybody who waits; its bytes count as in flight no longer.
+/// A read or write that goes on while its caller does something else, like MPI's nonblocking calls.
+/// If it is dropped, it goes on although nobody waits for it; its bytes no longer count as in
+/// flight.
 #[must_use = "whether it succeeded is known after the wait"]
 pub struct Pending<'c, T> {
     in_flight: InFlight<'c>,
@@ -62,8 +63,8 @@ impl<T> Pending<'_, T> {
 }
 
 impl Client {
-    /// Starts a read of at least one byte; the parts of different seats in parallel. Waits only
-    /// where too many bytes are in flight. Calls that are under way at once have no order.
+    /// Starts a read of at least one byte; different seats serve their parts in parallel. Waits
+    /// only while too many bytes are in flight. Calls that are under way at once have no order.
     pub fn start_read(
         &self,
         ctx: &Context,
@@ -85,8 +86,8 @@ impl Client {
         })
     }
 
-    /// Starts a write of at least one byte, as [`start_read`](Client::start_read). On error, how
-    /// much was written is unknown.
+    /// Starts a write of at least one byte, otherwise like [`start_read`](Client::start_read).
+    /// After an error, how much was written is unknown.
     pub fn start_write(
         &self,
         ctx: &Context,
@@ -105,13 +106,14 @@ impl Client {
         })
     }
 
-    /// Room for a write of `len` bytes. None where there is no such memory, or all of it is in use:
-    /// any other bytes will do.
+    /// Memory for a write of `len` bytes. None where the client shares no memory with forwarders,
+    /// or all of it is in use: then any other bytes will do.
     pub fn room(&self, len: usize) -> Option<Room> {
         self.host.room(len).map(Room)
     }
 
-    /// Reads; the parts of different seats in parallel.
+    /// Reads; different seats serve their parts in parallel. Returns fewer than `len` bytes only at
+    /// the end of the file.
     pub fn read(
         &self,
         ctx: &Context,
@@ -127,8 +129,8 @@ impl Client {
         self.call(ctx, op, Bytes::new()).map(|answer| answer.data)
     }
 
-    /// Writes all bytes; the parts of different seats in parallel. On error, how much was written
-    /// is unknown.
+    /// Writes all bytes; different seats serve their parts in parallel. After an error, how much
+    /// was written is unknown.
     pub fn write(
         &self,
         ctx: &Context,
@@ -164,8 +166,8 @@ fn write_of(handle: Handle, extent: Extent) -> Op {
 }
 
 impl Client {
-    /// Reads; `take` is given the bytes in order, in pieces, each with where it begins behind
-    /// `offset`. Returns how many were read; less than `len` only at the end of the file.
+    /// Reads, and calls `take` with the bytes in order, in pieces, each with its distance from
+    /// `offset`. Returns the number of bytes; fewer than `len` only at the end of the file.
     pub fn read_parts(
         &self,
         ctx: &Context,
@@ -187,8 +189,9 @@ impl Client {
         })
     }
 
-    /// Writes `len` bytes, which `fill` puts into memory that it is given, in order, each piece
-    /// with where it begins behind `offset`. On error, how much was written is unknown.
+    /// Writes `len` bytes. Calls `fill` for each piece of memory in order, with the piece's
+    /// distance from `offset`; `fill` puts the bytes into it. After an error, how much was written
+    /// is unknown.
     pub fn write_parts(
         &self,
         ctx: &Context,
@@ -249,7 +252,7 @@ impl Client {
             .begin(&SignalGuard::begin(), &Arc::default(), ctx, spec)
     }
 
-    /// Bytes for a write, where forwarders read them in place if there is room.
+    /// Makes the bytes of a write, in memory that forwarders read in place if there is any left.
     fn filled(&self, at: usize, len: usize, fill: &mut impl FnMut(usize, &mut [u8])) -> Bytes {
         if let Some(mut room) = self.room(len) {
             fill(at, &mut room);
@@ -261,7 +264,7 @@ impl Client {
     }
 }
 
-/// Starts the parts, some at once, and ends them in order, up to the first that is short.
+/// Starts the parts, several at once, and waits for them in order, up to the first that is short.
 fn in_turn<'c>(
     part_max: u64,
     offset: u64,
@@ -293,7 +296,7 @@ fn in_turn<'c>(
     }
 }
 
-/// Gives at most `len` bytes away; returns how many.
+/// Calls `take` with at most `len` bytes; returns how many.
 fn hand_out(data: &Data, at: usize, len: usize, take: &mut impl FnMut(usize, &[u8])) -> usize {
     let mut done = 0;
     for piece in &data.pieces {

@@ -5,8 +5,8 @@ use crate::wire::{Extent, Handle, Op, Outcome};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// An open file: keeps the file alive after its last name is gone. Closed in the background on
-/// drop.
+/// An open file. It keeps the file alive after its last name is gone. Dropping it closes the file
+/// in the background.
 pub struct OpenFile {
     client: Arc<Client>,
     handle: Handle,
@@ -32,8 +32,8 @@ impl Drop for OpenFile {
 }
 
 impl Client {
-    /// Opens a file by handle. The number of the open is chosen by the client; re-opened after a
-    /// forwarder changed.
+    /// Opens a file by handle. The client opens it again by itself when another forwarder takes
+    /// over.
     pub fn open(
         self: &Arc<Self>,
         ctx: &Context,
@@ -49,8 +49,8 @@ impl Client {
         })
     }
 
-    /// Appends in one piece (at most `payload_max`); returns where, and how much: a back end that
-    /// has not room for all may have taken the first bytes.
+    /// Appends in one piece, at most [`Client::payload_max`] bytes; returns where, and how many
+    /// bytes: a back end without space for all may have taken the first of them.
     pub fn append(&self, ctx: &Context, handle: Handle, bytes: Bytes) -> Result<Extent, Errno> {
         let asked = bytes.len() as u64;
         if asked == 0 {
@@ -63,7 +63,8 @@ impl Client {
         }
     }
 
-    /// Returns when the bytes written so far are stable on the back end.
+    /// Waits until the bytes written so far are stable on the back end. EIO if some of them were
+    /// lost.
     pub fn fsync(&self, ctx: &Context, handle: Handle, data_only: bool) -> Result<(), Errno> {
         self.call_done(ctx, Op::Fsync { handle, data_only })
     }

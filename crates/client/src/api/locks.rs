@@ -6,8 +6,9 @@ use bytes::Bytes;
 use std::time::Duration;
 
 impl Client {
-    /// Sets or releases a lock; `wait` blocks until granted, cancelled (EINTR) - never timed out.
-    /// The client remembers held locks and reclaims them after a seat changed hands.
+    /// Sets or releases a lock. With `wait` the call blocks until a forwarder grants the lock or
+    /// the caller cancels (EINTR); it has no timeout. The client remembers the locks it holds, and
+    /// reclaims them after a seat has changed hands.
     pub fn set_lock(
         &self,
         ctx: &Context,
@@ -32,7 +33,7 @@ impl Client {
         }
     }
 
-    /// A lock in the way of `lock`, if any.
+    /// A lock that conflicts with `lock`, if there is any.
     pub fn test_lock(
         &self,
         ctx: &Context,

@@ -5,7 +5,7 @@ use crate::wire::{Attr, Entry, Handle, Op, Outcome, READDIR_MAX, RenameMode};
 use bytes::Bytes;
 
 impl Client {
-    /// Attributes of a name.
+    /// Attributes of the file with this name.
     pub fn lookup(&self, ctx: &Context, parent: Handle, name: &[u8]) -> Result<Attr, Errno> {
         self.call_attr(
             ctx,
@@ -74,7 +74,7 @@ impl Client {
         )
     }
 
-    /// Creates a symbolic link that says `target`.
+    /// Creates a symbolic link to `target`.
     pub fn symlink(
         &self,
         ctx: &Context,
@@ -150,13 +150,13 @@ impl Client {
         self.call_done(ctx, op)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub fn readlink(&self, ctx: &Context, handle: Handle) -> Result<Vec<u8>, Errno> {
         self.call_text(ctx, Op::Readlink { handle })
     }
 
     /// Some entries of a directory after the one with `cookie` (0: from the start), with their
-    /// attributes if `plus`; none at the end.
+    /// attributes if `plus`; no entry at the end.
     pub fn readdir(
         &self,
         ctx: &Context,

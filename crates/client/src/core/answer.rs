@@ -1,19 +1,19 @@
-//! What a call yields.
+//! The result of a call.
 
 use crate::wire::Outcome;
 use bytes::Bytes;
 
-/// Bytes read: the parts of the file in order, without gaps.
+/// The bytes that a call has read: the parts of the file in order, without gaps.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
     /// Consecutive pieces.
     pub pieces: Vec<Bytes>,
-    /// Their bytes together; less than asked for only at the end of the file.
+    /// Number of bytes in all pieces; fewer than the caller asked for only at the end of the file.
     pub len: usize,
 }
 
 impl Data {
-    /// The bytes in one piece; copied only if there are several.
+    /// Joins the bytes to one piece; copies them only if there are several pieces.
     pub fn into_bytes(mut self) -> Bytes {
         match self.pieces.len() {
             0 => Bytes::new(),
@@ -34,7 +34,7 @@ impl Data {
     }
 }
 
-/// What a generic call yields.
+/// The result of any call of the protocol.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The outcome.

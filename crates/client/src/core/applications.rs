@@ -1,5 +1,5 @@
-//! Names of applications: each forwarder is told one before the first data request that carries
-//! its id.
+//! Names of applications. Before the first data request that carries an application's id, the
+//! client sends the forwarder the application's name.
 
 use super::Core;
 use super::hints::APPS_MAX;
@@ -8,7 +8,7 @@ use super::types::Application;
 use crate::wire::{NAME_MAX, Op};
 use std::collections::BTreeMap;
 
-/// What the host has told of applications.
+/// The applications that the host has named, by id.
 #[derive(Default)]
 pub(super) struct Applications {
     /// And when each was told, in numbers that grow.
@@ -17,8 +17,9 @@ pub(super) struct Applications {
 }
 
 impl Applications {
-    /// Job and project are as long as the protocol lets them be.
-    /// The oldest of too many is forgotten: forwarders that heard of it know it all the same.
+    /// Records an application, with job and project cut to what the protocol allows. Where there
+    /// are too many, the core forgets the oldest: forwarders that have received its name still know
+    /// it.
     fn learn(&mut self, app: u64, mut application: Application) {
         cut(&mut application.job);
         cut(&mut application.project);
@@ -41,7 +42,7 @@ fn cut(name: &mut String) {
 }
 
 impl Core {
-    /// The host says whose id `app` is.
+    /// Records the application whose id is `app`.
     pub(super) fn application(&mut self, app: u64, application: Application) {
         let known = self.applications.known.get(&app);
         let unchanged = known.is_some_and(|(known, _)| *known == application);
@@ -55,8 +56,8 @@ impl Core {
         }
     }
 
-    /// Tells the forwarder of the application whose request it is about to get. Returns false if
-    /// that took the last credit, and the request waits for the next.
+    /// Sends the forwarder the name of the application whose request it is about to get. Returns
+    /// false if that took the session's last credit: then the request waits for the next.
     pub(super) fn introduce(&mut self, forwarder: usize, id: Id) -> bool {
         let hints = self.requests.get(&id).and_then(|it| it.hints.as_ref());
         let Some(app) = hints.map(|hints| hints.app) else {

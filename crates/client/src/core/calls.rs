@@ -1,4 +1,5 @@
-//! Calls: their parts, their ends, and callers who leave early.
+//! Calls: how the core divides them into requests, how they end, and what happens when a caller
+//! stops waiting.
 
 use super::check::{check, fit};
 use super::errno::{EIO, EMSGSIZE, EPROTO, ETIMEDOUT};
@@ -16,21 +17,21 @@ use std::collections::BTreeSet;
 
 /// How the parts of a call become one answer.
 pub(super) enum Kind {
-    /// There is one, and it is the answer.
+    /// The call has one part, whose answer is the call's.
     Single,
     Read,
     Write,
     Fsync(Handle, Vec<FsyncPart>),
 }
 
-/// What an fsync asks of one node.
+/// The part of an fsync that goes to one node.
 pub(super) struct FsyncPart {
     pub(super) dirt: Dirt,
-    /// Forwarders that did not answer in this round.
+    /// Forwarders of the node that did not answer in this round.
     pub(super) tried: BTreeSet<usize>,
 }
 
-/// A call without an answer.
+/// A call that has no answer yet.
 pub(super) struct Active {
     pub(super) kind: Kind,
     parts: Vec<Part>,
@@ -179,9 +180,9 @@ impl Core {
         self.calls.insert(id, active);
     }
 
-    /// Begins an operation of several reads, or writes, of the extent's parts; `wall_ns` is the
-    /// time since 1970. None where its parts must wait for each other, or nothing is known of
-    /// forwarders yet: it is one call then.
+    /// Begins an operation of several reads, or several writes, of parts of the extent; `wall_ns`
+    /// is the time in ns since 1970. None where its parts must wait for each other, or the client
+    /// has no session yet: then the caller makes it one call.
     pub fn operation(
         &mut self,
         wall_ns: u64,
@@ -229,7 +230,7 @@ impl Core {
         }
     }
 
-    /// What a call tells the schedulers; all its requests say the same.
+    /// The hints of a call for the schedulers; all its requests carry the same.
     fn hints(&mut self, call: &Call, bytes: u64, bytes_max: u64) -> Hints {
         let operation = call.operation;
         let operation =
@@ -251,7 +252,7 @@ impl Core {
         }
     }
 
-    /// A forwarder has answered a part of a call.
+    /// Records that a forwarder has answered a part of a call.
     pub(super) fn note(&mut self, id: CallId, forwarder: usize) {
         let at_ns = self.now;
         let Some(active) = self.calls.get_mut(&id).filter(|_| self.notes_served) else {
@@ -264,7 +265,7 @@ impl Core {
         }
     }
 
-    /// A part has its answer; the last one ends the call.
+    /// Stores the answer of a part of a call; the last part ends the call.
     pub(super) fn part_done(&mut self, id: CallId, part: usize, result: Settled) {
         let Some(active) = self.calls.get_mut(&id) else {
             return;
@@ -305,7 +306,7 @@ impl Core {
         self.done(id, result);
     }
 
-    /// A caller waits no longer: the call ends, and what was sent of it goes on alone.
+    /// Ends a call whose caller waits no longer. Requests of it that were sent go on without it.
     pub(super) fn give_up(&mut self, id: CallId, errno: Errno) {
         if let Some(call) = self.unrouted.remove(&id) {
             return self.end_call(id, call.deadline_ns, Err(errno));

@@ -1,4 +1,5 @@
-//! Calls that no forwarder needs to see: their arguments cannot be sent, or mean nothing.
+//! Refuses calls before they reach a forwarder: those whose arguments cannot be sent or make no
+//! sense.
 
 use super::errno::*;
 use super::types::Call;
@@ -21,7 +22,7 @@ pub(super) fn fit(call: &mut Call) {
     }
 }
 
-/// Whether a call can be made.
+/// Whether the core can make a call; if not, the error that its caller gets.
 pub(super) fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
     let carries = matches!(call.op, Op::Write { .. } | Op::Append { .. });
     if !carries && !call.payload.is_empty() {
@@ -97,7 +98,8 @@ fn check_lock(lock: &Lock) -> Result<(), Errno> {
     or(lock.start <= lock.end, EINVAL)
 }
 
-/// Extents ascend, are disjoint, end where files can end, and none is empty but a lone one.
+/// Checks that extents ascend, are disjoint, and end where files can end, and that none is empty
+/// unless it is the only one.
 fn check_extents(extents: &Extents, beyond: Errno) -> Result<(), Errno> {
     let mut from = 0;
     for extent in extents.iter() {

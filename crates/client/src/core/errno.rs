@@ -1,5 +1,5 @@
-//! Error numbers, as applications know them; below those that the core itself answers with, as
-//! Linux on x86-64 numbers them.
+//! Error numbers as Linux on x86-64 numbers them: the type, and those with which the core itself
+//! answers.
 
 use rustix::io::Errno as Linux;
 use std::fmt;

@@ -1,8 +1,9 @@
 //! Fsync: one request to each node that has unstable writes of the file.
 //!
-//! A node is found again by host and boot: any forwarder of it will do. One that has booted since
-//! has lost what it had in memory, and so, for all that the client can know, has one whose seat
-//! is served by another host now: then the fsync is EIO, once.
+//! The client knows a node by its host and boot ids, and any forwarder on the node will do. A node
+//! that has booted since the write has lost what it had in memory. So, for all that the client can
+//! know, has a node whose seat another host now serves. In both cases the fsync fails with EIO,
+//! once.
 
 use super::calls::{FsyncPart, Kind};
 use super::errno::EIO;
@@ -55,7 +56,7 @@ impl Core {
         }
     }
 
-    /// Asks the next forwarder of the node, or finds that there is none.
+    /// Sends the fsync to the next forwarder of the node, or ends it if there is none.
     pub(super) fn fsync_step(&mut self, id: Id) {
         let Some((call, number)) = self.fsync_of(id) else {
             drop(self.remove(id));
@@ -114,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Whether one of the seats that the writes went through is served by another host now.
+    /// Whether another host now serves one of the seats through which the writes went.
     fn moved(&self, dirt: &Dirt) -> bool {
         let host = |forwarder: usize| self.sessions[forwarder].identity.map(|identity| identity.0);
         dirt.seats.iter().any(|seat| {
@@ -125,8 +126,8 @@ impl Core {
         })
     }
 
-    /// A forwarder has said hello: what waits for it as part of a node that it is not on any more
-    /// looks further.
+    /// A forwarder has said hello. Fsyncs that wait for it as part of a node to which it no longer
+    /// belongs look for another forwarder.
     pub(super) fn recheck_fsyncs(&mut self, forwarder: usize) {
         let queued: Vec<Id> = self.sessions[forwarder].queue.iter().collect();
         for id in queued {
@@ -158,7 +159,8 @@ impl Core {
         }
     }
 
-    /// The forwarder cannot reach the back end: another one of the node may.
+    /// Sends the fsync to another forwarder of the node, because this one cannot reach the back
+    /// end.
     pub(super) fn fsync_elsewhere(&mut self, forwarder: usize, id: Id) {
         if let Some((call, number)) = self.fsync_of(id)
             && let Some(part) = self.fsync_part(call, number)
@@ -169,7 +171,7 @@ impl Core {
         self.fsync_step(id);
     }
 
-    /// A node has answered, or is lost.
+    /// Takes in a node's answer to an fsync, or the loss of the node.
     pub(super) fn fsynced(&mut self, call: CallId, number: usize, result: Result<(), Errno>) {
         let lost = result == Err(EIO);
         if let Some(active) = self.calls.get(&call)

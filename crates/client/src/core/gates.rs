@@ -1,5 +1,6 @@
-//! Locks whose callers have gone: what was granted meanwhile is given back, and later calls of the
-//! same owner on the file wait until that is clear, or they would lose what they were granted.
+//! Lock calls whose callers have stopped waiting. The core gives back what a forwarder grants to
+//! them. Until it has, later calls of the same owner on the file wait: else they would lose the
+//! locks that they were granted.
 
 use super::Core;
 use super::locks::{LockKey, key_of};
@@ -16,7 +17,8 @@ pub(super) struct Gate {
 }
 
 impl Core {
-    /// Sends a lock call on its way, or behind the owner's abandoned ones.
+    /// Routes a lock call; where abandoned lock calls of its owner are not over yet, it waits for
+    /// them.
     pub(super) fn route_lock(&mut self, id: Id, key: LockKey) {
         match self.gates.get_mut(&key) {
             Some(gate) => {
@@ -27,7 +29,8 @@ impl Core {
         }
     }
 
-    /// The caller of a lock call waits no longer. What was sent may have been granted.
+    /// Abandons a lock call whose caller waits no longer. If the request was sent, the forwarder
+    /// may have granted the lock.
     pub(super) fn abandon_lock(&mut self, id: Id, key: LockKey, in_flight: Option<usize>) {
         let Some(pending) = self.requests.get(&id) else {
             return;
@@ -62,7 +65,7 @@ impl Core {
         self.gates.entry(key).or_default().busy += 1;
     }
 
-    /// An abandoned request or its repair is done. The last one opens the gate.
+    /// Ends one abandoned request, or its repair. The last one opens the gate.
     pub(super) fn release_gate(&mut self, key: LockKey) {
         let Some(gate) = self.gates.get_mut(&key) else {
             return;
@@ -82,16 +85,16 @@ impl Core {
         }
     }
 
-    /// Takes back a lock request that was sent and whose reply cannot come any more. The owner's
-    /// gate is held.
+    /// Takes back a lock request that was sent and whose reply cannot arrive any more. The caller
+    /// holds the owner's gate.
     pub(super) fn take_back(&mut self, request: Id, handle: Handle, lock: Lock, seat: u16) {
         let purpose = Purpose::TakeBack { handle, lock };
         let cancel = Op::CancelLock { request };
         self.submit(Pending::new(cancel, seat, Target::Seat, purpose));
     }
 
-    /// Gives the range of a lock that nobody wanted the state that is recorded here. The owner's
-    /// gate is held.
+    /// Sets the range of a lock that no caller wants any more back to the state that the client has
+    /// recorded. The caller holds the owner's gate.
     pub(super) fn restore(&mut self, handle: Handle, lock: Lock, seat: u16) {
         let key = key_of(handle, &lock);
         for lock in self.locks.restoring(handle, &lock) {
@@ -108,7 +111,7 @@ impl Core {
         self.release_gate(key);
     }
 
-    /// An abandoned lock call has its answer.
+    /// Takes in the answer to an abandoned lock call.
     pub(super) fn lock_abandoned(&mut self, pending: &Pending, granted: bool) {
         let Some(key) = pending.lock_key() else {
             return;

@@ -1,12 +1,14 @@
-//! What the client tells the schedulers: corrected time stamps, and what others have charged.
+//! What requests carry for the schedulers: time stamps corrected to the forwarders' clock, and the
+//! service that the application got at other forwarders.
 
 use crate::wire::Hints;
 use std::collections::BTreeMap;
 
-/// Applications whose charges are kept; the one that was quiet longest is forgotten first.
+/// Number of applications whose service the client records. Beyond it, the client drops the one
+/// that was idle longest.
 pub(super) const APPS_MAX: usize = 1024;
 
-/// How far the forwarders' wall clocks are ahead of the client's.
+/// How far the forwarders' wall clocks are ahead of this client's.
 pub(super) struct Clocks {
     offsets: Vec<Option<i64>>,
     /// Those that are known, ascending.
@@ -21,7 +23,8 @@ impl Clocks {
         }
     }
 
-    /// A forwarder's clock said `theirs` when ours said `ours`.
+    /// Records that a forwarder's clock showed `theirs` when this node's showed `ours`, both in ns
+    /// since 1970.
     pub(super) fn measured(&mut self, forwarder: usize, ours: u64, theirs: u64) {
         let offset = theirs.wrapping_sub(ours) as i64;
         if let Some(old) = self.offsets[forwarder].replace(offset) {
@@ -32,12 +35,12 @@ impl Clocks {
         self.sorted.insert(at, offset);
     }
 
-    /// The forwarders' common time for a time of our clock.
+    /// Converts a time of this node's clock into the forwarders' common time, ns since 1970.
     pub(super) fn corrected(&self, wall_ns: u64) -> u64 {
         wall_ns.saturating_add_signed(self.ahead())
     }
 
-    /// How far their clocks are ahead: the median.
+    /// How far the forwarders' clocks are ahead, in ns: the median.
     pub(super) fn ahead(&self) -> i64 {
         match self.sorted.len() {
             0 => 0,
@@ -46,8 +49,7 @@ impl Clocks {
     }
 }
 
-/// What an application was given, in each unit that shares are counted in. Sums end at their
-/// largest number.
+/// Service that an application got, in each unit in which shares are counted. Sums saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Service {
     pub(super) device_ns: u64,
@@ -59,11 +61,11 @@ pub(super) struct Service {
 /// one report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServiceDelta {
-    /// Given by others.
+    /// Service that other forwarders gave.
     pub(super) elsewhere: Service,
-    /// Device time given there.
+    /// Device time that the forwarder itself gave in the same time, in ns.
     pub(super) here_ns: u64,
-    /// How long that time was, ms.
+    /// Length of that time, in ms.
     pub(super) away_ms: u16,
 }
 
@@ -134,7 +136,7 @@ struct Known {
     at: u64,
 }
 
-/// What each application was given, by forwarder.
+/// The service that each application got from each forwarder.
 pub(super) struct Charges {
     apps: BTreeMap<u64, Charge>,
     forwarders: usize,
@@ -150,7 +152,7 @@ impl Charges {
         }
     }
 
-    /// A reply came to a request that was served.
+    /// Adds the service of a request that the forwarder has answered.
     pub(super) fn charged(&mut self, app: u64, forwarder: usize, service: Service) {
         let charge = self.app(app);
         charge.total = charge.total.plus(service);
@@ -158,8 +160,9 @@ impl Charges {
         *own = own.plus(service);
     }
 
-    /// The service since the last report to the forwarder, which counts as reported now. The first
-    /// report says nothing: how much the forwarder would have given in that time is not known.
+    /// The service since the last report to the forwarder, which counts as reported from now on.
+    /// The first report is empty, since the client does not know how much the forwarder would have
+    /// given in that time.
     pub(super) fn take_delta(&mut self, app: u64, forwarder: usize, now: u64) -> ServiceDelta {
         let charge = self.app(app);
         let here = &mut charge.here[forwarder];
@@ -177,7 +180,8 @@ impl Charges {
         }
     }
 
-    /// The forwarder did not serve the request that reported this: the next one reports it.
+    /// Takes back a report whose request the forwarder did not serve: the next request reports it
+    /// again.
     pub(super) fn give_back(&mut self, app: u64, forwarder: usize, delta: ServiceDelta) {
         if let Some(reported) = &mut self.app(app).here[forwarder].reported {
             reported.elsewhere = reported.elsewhere.minus(delta.elsewhere);

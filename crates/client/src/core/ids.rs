@@ -1,5 +1,5 @@
-//! A set of request ids in their order. New ids are the largest and old ones go first, nearly
-//! always: so a queue is cheaper than a tree.
+//! A set of request ids in ascending order. New ids are nearly always the largest and old ones
+//! leave first, so a queue is cheaper than a tree.
 
 use super::requests::Id;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ impl Ids {
         }
     }
 
-    /// Takes an id out; false if it was not there.
+    /// Removes an id; false if the set did not have it.
     pub(super) fn remove(&mut self, id: Id) -> bool {
         if self.0.front() == Some(&id) {
             self.0.pop_front();

@@ -1,24 +1,26 @@
-//! The advisory locks that the client holds, to tell them again after a seat changed hands.
+//! The advisory locks that the client holds. It reclaims them from the new holder after a seat has
+//! changed hands.
 
 use crate::wire::{Handle, Layout, Lock, LockFamily, LockKind};
 use std::collections::BTreeMap;
 
-/// Whose locks on which file.
+/// File, kind and owner of locks.
 pub(super) type LockKey = (Handle, LockFamily, u64);
 
-/// Key of a lock on a file.
+/// The key of a lock on a file.
 pub(super) fn key_of(handle: Handle, lock: &Lock) -> LockKey {
     (handle, lock.family, lock.owner)
 }
 
-/// Locks held: for each owner on a file, disjoint ranges in ascending order.
+/// The locks that the client holds: for each owner on a file, disjoint ranges in ascending order.
 #[derive(Clone, Default)]
 pub(super) struct Locks {
     held: BTreeMap<LockKey, Vec<Lock>>,
 }
 
 impl Locks {
-    /// A lock was granted or released: it replaces what its owner had in the range.
+    /// Records that a forwarder has granted or released a lock, which replaces what its owner had
+    /// in the range.
     pub(super) fn set(&mut self, handle: Handle, lock: Lock) {
         let key = key_of(handle, &lock);
         let ranges = self.held.entry(key).or_default();
@@ -51,8 +53,9 @@ impl Locks {
         }
     }
 
-    /// A lock call has no answer yet: what it releases may be somebody else's by now, so no more
-    /// is claimed than is left if it was carried out.
+    /// Narrows the locks for a lock call without an answer: the client then claims only what it
+    /// still holds if the forwarder has carried the call out. Somebody else may hold by now what
+    /// the call releases.
     pub(super) fn weaken(&mut self, handle: Handle, lock: &Lock) {
         if lock.kind == LockKind::Exclusive {
             return;
@@ -64,13 +67,13 @@ impl Locks {
         }
     }
 
-    /// Every lock of an owner on a file was released.
+    /// Removes every lock of an owner on a file.
     pub(super) fn drop_all(&mut self, key: &LockKey) {
         self.held.remove(key);
     }
 
-    /// Requests that give the lock's range back the state it has here: what is held in it, and
-    /// releases for the rest.
+    /// The locks and releases that set the lock's range at the forwarder to the state recorded
+    /// here.
     pub(super) fn restoring(&self, handle: Handle, lock: &Lock) -> Vec<Lock> {
         let nothing = Lock {
             kind: LockKind::None,
@@ -104,7 +107,7 @@ impl Locks {
         pieces
     }
 
-    /// The locks on files of a seat.
+    /// The locks on files that belong to a seat.
     pub(super) fn of_seat(&self, layout: &Layout, seat: u16) -> Vec<(Handle, Lock)> {
         let files = self.held.iter();
         files
@@ -114,7 +117,7 @@ impl Locks {
     }
 }
 
-/// Joins ranges that touch and are alike.
+/// Joins ranges that are adjacent and locked the same way.
 fn merge(ranges: Vec<Lock>) -> Vec<Lock> {
     let mut merged: Vec<Lock> = Vec::with_capacity(ranges.len());
     for lock in ranges {

@@ -1,4 +1,5 @@
-//! Where files were last seen: from a handle to a path, for forwarders that do not know the handle.
+//! Under which names the client last saw each file. Forwarders that do not know a file's handle get
+//! its path.
 
 use crate::wire::{Handle, PATH_MAX};
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ impl Names {
         self.nodes.len()
     }
 
-    /// The file is known by this name now.
+    /// Records that the file has this name.
     pub(super) fn seen(&mut self, parent: Handle, name: &[u8], handle: Handle) {
         let key: Key = (parent, Arc::from(name));
         match self.by_name.insert(key.clone(), handle) {
@@ -80,7 +81,8 @@ impl Names {
         self.evict();
     }
 
-    /// The name is gone. A file's last name is kept as the place where it was.
+    /// Records that the name is gone. A file's last name stays recorded as the place where the file
+    /// was.
     pub(super) fn removed(&mut self, parent: Handle, name: &[u8]) {
         let key: Key = (parent, Arc::from(name));
         if let Some(handle) = self.by_name.remove(&key) {
@@ -88,7 +90,7 @@ impl Names {
         }
     }
 
-    /// A name has moved, replacing another or changing places with it.
+    /// Records that a name has moved, and has replaced another name or changed places with it.
     pub(super) fn moved(&mut self, from: (Handle, &[u8]), to: (Handle, &[u8]), exchange: bool) {
         let file = |names: &Names, (parent, name): (Handle, &[u8])| {
             names.by_name.get(&(parent, Arc::from(name))).copied()
@@ -107,7 +109,7 @@ impl Names {
         }
     }
 
-    /// Takes one name from a file that has others, else marks it as gone.
+    /// Removes one name of a file that has others; marks a file's only name as gone.
     fn lose_name(&mut self, handle: Handle, key: &Key) {
         let Some(node) = self.nodes.get_mut(&handle) else {
             return;
@@ -121,7 +123,7 @@ impl Names {
         }
     }
 
-    /// The host knows the file no longer.
+    /// Forgets a file that the host no longer knows.
     pub(super) fn forget(&mut self, handle: Handle) {
         if let Some(node) = self.nodes.get_mut(&handle) {
             node.forgotten = true;
@@ -129,12 +131,12 @@ impl Names {
         }
     }
 
-    /// An open file keeps its name.
+    /// Counts an open of the file. While the file is open, its name stays recorded.
     pub(super) fn opened(&mut self, handle: Handle) {
         self.node(handle).opens += 1;
     }
 
-    /// One open less.
+    /// Counts a close of the file.
     pub(super) fn closed(&mut self, handle: Handle) {
         if let Some(node) = self.nodes.get_mut(&handle) {
             node.opens = node.opens.saturating_sub(1);
@@ -142,8 +144,8 @@ impl Names {
         }
     }
 
-    /// Paths below the root at which the file may be, the likeliest first. `moving` are renames
-    /// without an answer: where they come from and where they go.
+    /// Paths below the root at which the file may be, the likeliest first. `moving` are the renames
+    /// that have no answer yet: from where, and to where.
     pub(super) fn paths(
         &self,
         root: Handle,
@@ -156,7 +158,7 @@ impl Names {
         found
     }
 
-    /// Goes up to the root by every name; `suffix` are the names below `at`, the deepest first.
+    /// Follows every name up to the root; `suffix` are the names below `at`, the deepest first.
     fn extend_path(
         &self,
         root: Handle,
@@ -209,7 +211,7 @@ impl Names {
         }
     }
 
-    /// Drops a node that nobody needs, then its directories if they wait for that.
+    /// Drops a node that nothing refers to, then its directories if they were kept only for it.
     fn drop_unused(&mut self, handle: Handle) {
         let mut check = vec![handle];
         while let Some(handle) = check.pop() {
@@ -224,7 +226,7 @@ impl Names {
         }
     }
 
-    /// Drops a node; returns the directories that lost a child.
+    /// Drops a node; returns the directories that have lost a child.
     fn drop_node(&mut self, handle: Handle) -> Vec<Handle> {
         let Some(node) = self.nodes.remove(&handle) else {
             return Vec::new();
@@ -243,8 +245,9 @@ impl Names {
         parents
     }
 
-    /// Keeps the bound: the oldest that is neither open nor a directory in use goes. What cannot
-    /// go counts as new, so that the search stays short.
+    /// Keeps the number of files within its bound: drops the oldest that is neither open nor a
+    /// directory in use. A file that cannot be dropped counts as new, so that the search stays
+    /// short.
     fn evict(&mut self) {
         let mut looks = 64;
         while self.nodes.len() > self.nodes_max && looks > 0 {

@@ -1,4 +1,5 @@
-//! A seat that has changed hands: opens and locks are told to its new holder.
+//! Recovery of a seat that has changed hands: the client sends its opens and locks to the new
+//! holder.
 
 use super::Core;
 use super::locks::Locks;
@@ -7,7 +8,7 @@ use crate::core::Errno;
 use crate::wire::{Handle, Layout, Lock, Op};
 use std::collections::BTreeSet;
 
-/// The telling of opens and locks to a seat's holder.
+/// A recovery under way: which opens and locks the seat's holder still has to take.
 #[derive(Debug)]
 pub(super) struct Recovery {
     pub(super) forwarder: usize,
@@ -22,7 +23,7 @@ impl Core {
             .expect("requests are made after the layout is known")
     }
 
-    /// Whether the seat's holder must know something of this client.
+    /// Whether the client has opens or locks that the seat's holder must know.
     pub(super) fn has_state(&self, seat: u16) -> bool {
         let layout = self.known_layout();
         let opens = self
@@ -32,7 +33,7 @@ impl Core {
         opens || !self.locks.of_seat(&layout, seat).is_empty()
     }
 
-    /// A request was answered that the seat has another generation than the client knows.
+    /// Handles a reply which says that the seat has another generation than the client knows.
     pub(super) fn new_generation(&mut self, forwarder: usize, id: Id, generation: u64) {
         let Some(pending) = self.requests.get(&id) else {
             return;
@@ -57,7 +58,8 @@ impl Core {
         self.recover(seat, forwarder, generation);
     }
 
-    /// Tells everything again, unless that is being done. Requests of the seat wait meanwhile.
+    /// Sends all opens and locks of the seat to the forwarder, unless that is under way. Meanwhile
+    /// the requests of the seat wait.
     pub(super) fn recover(&mut self, seat: u16, forwarder: usize, generation: u64) {
         let known = &self.seats[usize::from(seat)].recovery;
         let same = |recovery: &Recovery| {
@@ -84,7 +86,7 @@ impl Core {
         self.tell(seat, ops);
     }
 
-    /// What was to be sent for the seat waits; looking for its holder is over.
+    /// Makes the unsent requests of the seat wait, and ends the search for its holder.
     fn hold_back(&mut self, seat: u16) {
         if let Some(probe) = self.seats[usize::from(seat)].probe.take() {
             self.remove(probe);
@@ -122,8 +124,9 @@ impl Core {
         opens.chain(locks).collect()
     }
 
-    /// The locks that are held whatever became of calls without an answer. A release may have been
-    /// carried out and its reply lost, and then somebody else was granted the lock.
+    /// The locks that the client holds whatever became of its calls without an answer. A forwarder
+    /// may have carried out a release whose reply was lost, and may then have granted the lock to
+    /// somebody else.
     fn claimable_locks(&self) -> Locks {
         let mut locks = self.locks.clone();
         for pending in self.requests.values() {
@@ -162,8 +165,8 @@ impl Core {
         }
     }
 
-    /// One of the told things has its answer. After the last, ReclaimDone; after that, the seat's
-    /// requests go on.
+    /// Takes in the answer to one open or lock. After the last one the core sends ReclaimDone;
+    /// after the reply to that, the seat's requests go on.
     pub(super) fn told(&mut self, id: Id, pending: &Pending, result: Result<(), Errno>) {
         let number = pending.seat;
         if let Err(errno) = result {
@@ -184,7 +187,7 @@ impl Core {
         self.release_waiting(number);
     }
 
-    /// The new holder refused an open or a lock: the client has it no longer.
+    /// Removes an open or a lock that the new holder refused.
     fn lost_state(&mut self, op: &Op, errno: Errno) {
         match op {
             Op::Open { handle, open, .. } => {
@@ -216,7 +219,7 @@ impl Core {
         ));
     }
 
-    /// Stops telling; the requests of the seat still wait.
+    /// Stops the recovery; the requests of the seat still wait.
     pub(super) fn abort_recovery(&mut self, seat: u16) {
         let recovery = self.seats[usize::from(seat)].recovery.take();
         for id in recovery.into_iter().flat_map(|recovery| recovery.left) {
@@ -224,8 +227,8 @@ impl Core {
         }
     }
 
-    /// Looks for the new holder of a seat that must know of opens and locks, if no request does so
-    /// anyway: locks have to be reclaimed before the grace time is over.
+    /// Looks for the new holder of a seat to which opens and locks belong, if no request looks for
+    /// it anyway: the client must reclaim its locks before the grace time is over.
     pub(super) fn probe_if_needed(&mut self, seat: u16) {
         let known = &self.seats[usize::from(seat)];
         if known.probe.is_none() && self.has_state(seat) {
@@ -233,7 +236,7 @@ impl Core {
         }
     }
 
-    /// Asks who serves the seat.
+    /// Sends a request whose reply says who serves the seat.
     pub(super) fn probe(&mut self, seat: u16) {
         if self.seats[usize::from(seat)].probe.is_some() {
             return;

@@ -1,4 +1,5 @@
-//! What replies mean: the end of a request, or another way for it; and what is learnt from them.
+//! Handles replies: each ends its request or makes the core send it elsewhere, and some carry news
+//! that the core records.
 
 use super::errno::{ECONNREFUSED, EPROTO};
 use super::hints::ServiceDelta;
@@ -9,7 +10,7 @@ use crate::wire::frame::NOTICE;
 use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
 use bytes::Bytes;
 
-/// What became of a request: outcome and payload, or an errno.
+/// The result of a request: outcome and payload, or an errno.
 pub(super) type Settled = Result<(Outcome, Bytes), Errno>;
 
 impl Core {
@@ -35,8 +36,8 @@ impl Core {
         }
     }
 
-    /// A forwarder says unasked that it has given a seat away. Opens and locks are told to the next
-    /// holder now: nobody may call before its grace time is over.
+    /// Handles a notice that a forwarder has given a seat away. The core starts the recovery at the
+    /// next holder now, since perhaps no call comes before its grace time is over.
     fn noticed(&mut self, forwarder: usize, notice: &Reply) {
         let away = notice.result == Err(Status::NotMySeat) && self.ending.is_none();
         let known = usize::from(notice.seat) < self.seats.len();
@@ -103,7 +104,8 @@ impl Core {
         }
     }
 
-    /// Whether the seat is known to have been taken since with a higher generation.
+    /// Whether the client knows that another forwarder has since taken the seat with a higher
+    /// generation.
     fn is_former(&self, seat: u16, generation: u64) -> bool {
         let known = &self.seats[usize::from(seat)];
         let recovering = known.recovery.as_ref();
@@ -111,7 +113,7 @@ impl Core {
         generation < known.generation || recovering
     }
 
-    /// A request has its final answer.
+    /// Ends a request with its final answer.
     pub(super) fn settled(&mut self, forwarder: usize, id: Id, result: Settled) {
         let Some(pending) = self.remove(id) else {
             return;
@@ -143,7 +145,7 @@ impl Core {
         }
     }
 
-    /// The only forwarder that could answer a request is gone.
+    /// Handles a request whose only possible forwarder is gone.
     pub(super) fn forwarder_lost(&mut self, forwarder: usize, id: Id) {
         let Some(pending) = self.requests.get(&id) else {
             return;
@@ -162,8 +164,8 @@ impl Core {
         }
     }
 
-    /// Remembers what a reply says of names, opens, locks and unstable writes, also when its
-    /// caller has gone.
+    /// Records what a reply says about names, opens, locks and unstable writes, even if its caller
+    /// waits no longer.
     fn learn(&mut self, forwarder: usize, pending: &Pending, result: &Settled) {
         let wanted = !pending.abandoned;
         match (&pending.op, result) {
@@ -228,7 +230,7 @@ impl Core {
         }
     }
 
-    /// What the forwarder's node has only in its memory now.
+    /// Records written bytes that the forwarder's node has only in its memory.
     fn learn_unstable(&mut self, forwarder: usize, seat: u16, op: &Op) {
         let Some(identity) = self.sessions[forwarder].identity else {
             return;

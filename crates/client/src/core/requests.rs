@@ -1,4 +1,4 @@
-//! Requests from their making to their end: which wait for what, and how they are sent.
+//! Requests from their start to their end: what each waits for, and how the core sends it.
 
 use super::errno::EAGAIN;
 use super::hints::Service;
@@ -13,49 +13,49 @@ use bytes::Bytes;
 /// Id of a request on the wire.
 pub(super) type Id = u64;
 
-/// Pause before a request is repeated after `TryLater`.
+/// Pause before a request is sent again after `TryLater`, in ns.
 pub(super) const LATER: u64 = 50 * super::MS;
 
-/// Who has to answer.
+/// Which forwarder must answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Whoever serves the request's seat.
+    /// The forwarder that serves the request's seat.
     Seat,
     /// This forwarder.
     Forwarder(usize),
 }
 
-/// What the answer is for.
+/// What the core does with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A part of a call.
     Part { call: CallId, part: usize },
     /// A part of an fsync, for one node.
     Fsync { call: CallId, part: usize },
-    /// Nobody waits for it.
+    /// No caller waits for the answer.
     Background,
     /// Renewal of the lease, or goodbye.
     Session,
-    /// The path of a file that the forwarder did not find.
+    /// Sends the path of a file whose handle the forwarder did not know.
     ResolvePath { handle: Handle },
-    /// An open or lock told again, or the end of it.
+    /// Reclaims an open or a lock at the seat's new holder, or ends the recovery.
     Recover,
-    /// Finds out who serves the seat, so that opens and locks are told again in time.
+    /// Finds out who serves the seat, so that the client reclaims its opens and locks in time.
     Probe,
-    /// Takes back a lock that may have been granted after its caller had gone.
+    /// Takes back a lock that the forwarder may have granted after the caller stopped waiting.
     TakeBack { handle: Handle, lock: Lock },
-    /// Gives a range back the locks that are recorded here.
+    /// Sets the locks of a range at the forwarder to those that the client has recorded.
     Restore { key: LockKey },
 }
 
-/// Where a request is.
+/// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Between two places.
+    /// On its way from one place to another.
     Nowhere,
-    /// Behind an abandoned lock of the same owner.
+    /// Waits until abandoned lock calls of the same owner are over.
     Gate(LockKey),
-    /// Behind another chunk of its transfer.
+    /// Waits for an earlier chunk of its transfer.
     Chunk,
     /// Waits for a free reply slot of its seat.
     ReplySlot,
@@ -82,24 +82,25 @@ pub(super) struct Pending {
     pub(super) target: Target,
     pub(super) purpose: Purpose,
     pub(super) reply_slot: Option<ReplySlot>,
-    /// The chunk before it of the same transfer is not done.
+    /// An earlier chunk of the same transfer is not done.
     pub(super) behind: bool,
-    /// The chunk after it.
+    /// The next chunk of the transfer.
     pub(super) next: Option<Id>,
     pub(super) place: Place,
-    /// It may have reached a forwarder.
+    /// The request may have reached a forwarder.
     pub(super) sent: bool,
-    /// Its caller waits no longer.
+    /// The caller waits no longer.
     pub(super) abandoned: bool,
-    /// A lock that wants to wait was sent as one that does not.
+    /// The caller wants to wait for the lock, but the client sent the request as one that does not
+    /// wait.
     pub(super) polled: bool,
-    /// How often files were reached for it on one connection.
+    /// How many times the client has resolved files for the request on one connection.
     pub(super) resolves: u8,
     /// Forwarder and number of that connection.
     pub(super) resolved_on: (usize, u64),
-    /// Files that are being reached for it.
+    /// Number of files that the client is resolving for the request.
     pub(super) resolving_left: u8,
-    /// One of them cannot be reached.
+    /// The error of a file that cannot be resolved.
     pub(super) unreachable: Option<Errno>,
 }
 
@@ -127,13 +128,13 @@ impl Pending {
         }
     }
 
-    /// Whether it must come to an answer although nobody waits: a mutation, because its reply slot
-    /// is free only then; a release, because others wait for it.
+    /// Whether the request needs an answer even if no caller waits: a change, because its reply
+    /// slot is free only then; a release, because others wait for it.
     pub(super) fn owed(&self) -> bool {
         !self.abandoned || self.releases() || (self.op.mutates() && self.sent)
     }
 
-    /// Whether it only gives something back.
+    /// Whether the request only gives something back.
     pub(super) fn releases(&self) -> bool {
         match &self.op {
             Op::Close { .. } | Op::DropLocks { .. } => true,
@@ -142,7 +143,7 @@ impl Pending {
         }
     }
 
-    /// Whose locks it changes.
+    /// The key of the locks that the request changes.
     pub(super) fn lock_key(&self) -> Option<LockKey> {
         match &self.op {
             Op::SetLock { handle, lock, .. } => Some(key_of(*handle, lock)),
@@ -155,7 +156,7 @@ impl Pending {
         }
     }
 
-    /// What it asks for, as forwarders count it.
+    /// The service that the request asks for, as forwarders count it.
     pub(super) fn service(&self, device_ns: u64) -> Service {
         let (bytes, operations) = match &self.op {
             Op::Read { extents, .. } => (extents.bytes(), 1 + extents.rest.len() as u64),
@@ -190,14 +191,14 @@ impl Pending {
 }
 
 impl Core {
-    /// Makes a request and sends it on its way.
+    /// Adds a request and routes it.
     pub(super) fn submit(&mut self, pending: Pending) -> Id {
         let id = self.insert(pending);
         self.route(id);
         id
     }
 
-    /// Makes a request that goes nowhere yet.
+    /// Adds a request without routing it.
     pub(super) fn insert(&mut self, pending: Pending) -> Id {
         let id = self.next_id();
         self.requests.insert(id, Box::new(pending));
@@ -209,7 +210,8 @@ impl Core {
         self.request_ids
     }
 
-    /// Sends a request on its way, new or again; drops it if nobody needs it.
+    /// Routes a request, new or again: to its seat or forwarder, or to what it must wait for. Drops
+    /// it if nobody needs it.
     pub(super) fn route(&mut self, id: Id) {
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
@@ -300,14 +302,14 @@ impl Core {
         });
     }
 
-    /// Repeats a request after a while.
+    /// Sends a request again after a pause, in ns.
     pub(super) fn later(&mut self, id: Id, pause: u64) {
         let at = self.now + pause;
         self.wakes.insert((at, Wake::Request(id)));
         self.put(id, Place::Later(at));
     }
 
-    /// The time of [`Core::later`] has come.
+    /// Routes a request whose pause is over.
     pub(super) fn resume(&mut self, id: Id) {
         self.put(id, Place::Nowhere);
         match self.requests.get(&id).map(|pending| pending.purpose) {
@@ -317,13 +319,13 @@ impl Core {
         }
     }
 
-    /// Whether a refused lock shall be asked for again: it wanted to wait.
+    /// Whether the core asks again for a refused lock: its caller wanted to wait.
     pub(super) fn polls_again(&self, id: Id, errno: Errno) -> bool {
         let pending = self.requests.get(&id);
         errno == EAGAIN && pending.is_some_and(|it| it.polled && !it.abandoned)
     }
 
-    /// Takes a request out of wherever it is; its reply slot is free for the next.
+    /// Removes a request from wherever it waits, and frees its reply slot for the next.
     pub(super) fn remove(&mut self, id: Id) -> Option<Box<Pending>> {
         let pending = self.requests.remove(&id)?;
         match pending.place {
@@ -358,7 +360,7 @@ impl Core {
         Some(pending)
     }
 
-    /// The chunk before this one is done.
+    /// Routes the chunk after this one, which is done.
     fn pass_on(&mut self, id: Id) {
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
@@ -370,7 +372,7 @@ impl Core {
         }
     }
 
-    /// Drops a request that nobody needs, and takes back what it may have done.
+    /// Drops a request that nobody needs, and takes back what a forwarder may have done for it.
     pub(super) fn discard(&mut self, id: Id) {
         let Some(pending) = self.remove(id) else {
             return;
@@ -385,13 +387,13 @@ impl Core {
         }
     }
 
-    /// Closes what was opened for a caller that had gone.
+    /// Closes a file that was opened for a caller who no longer waited.
     pub(super) fn close_unwanted(&mut self, handle: Handle, open: u64, seat: u16) {
         let close = Op::Close { handle, open };
         self.submit(Pending::new(close, seat, Target::Seat, Purpose::Background));
     }
 
-    /// The caller of a request waits no longer.
+    /// Marks a request whose caller waits no longer.
     pub(super) fn abandon(&mut self, id: Id) {
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
@@ -410,7 +412,7 @@ impl Core {
     }
 }
 
-/// The generation that a request carries: the new one while its seat is recovered.
+/// The generation that a request carries: during a recovery of its seat, the new one.
 fn generation_for(seats: &[Seat], pending: &Pending) -> u64 {
     let Some(seat) = seats.get(usize::from(pending.seat)) else {
         return 0;

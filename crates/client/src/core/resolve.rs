@@ -1,4 +1,4 @@
-//! Files that a forwarder does not find by their handle: it is told a path.
+//! Files whose handle a forwarder does not know: the client sends it their paths.
 
 use super::Core;
 use super::errno::{ENOENT, ESTALE};
@@ -13,7 +13,7 @@ const RESOLVES_MAX: u8 = 4;
 /// How often all paths of a file are told, if it has got others meanwhile.
 const ROUNDS_MAX: u8 = 4;
 
-/// A file whose paths are being told, one after the other.
+/// A file whose possible paths the client sends, one after the other.
 pub(super) struct Resolving {
     waiters: Vec<Id>,
     paths: Vec<Box<[u8]>>,
@@ -25,7 +25,7 @@ pub(super) struct Resolving {
 }
 
 impl Core {
-    /// The forwarder did not find a file of the request: tells it where they are.
+    /// The forwarder did not know a file of the request: sends it the file's paths.
     pub(super) fn unknown_handle(&mut self, forwarder: usize, id: Id) {
         let connection = (forwarder, self.sessions[forwarder].incarnation());
         let Some(pending) = self.requests.get_mut(&id) else {
@@ -65,8 +65,8 @@ impl Core {
         })
     }
 
-    /// Renames without an answer, which may have been carried out: a file is where it was or where
-    /// it goes.
+    /// Renames without an answer. The forwarder may have carried them out, so a file is where it
+    /// was or where the rename moves it.
     fn moving(&self) -> Vec<(Key, Key)> {
         let mut moving = Vec::new();
         for pending in self.requests.values() {
@@ -107,8 +107,8 @@ impl Core {
         self.tell_path(forwarder, handle);
     }
 
-    /// Tells the next path; false if there is none. A file that has moved while its paths were told
-    /// may have been missed at all of them.
+    /// Sends the next path; false if there is none. A file that was renamed meanwhile may have been
+    /// missed at all of its paths.
     fn tell_path(&mut self, forwarder: usize, handle: Handle) -> bool {
         let paths_now = self.paths(handle);
         let Some(resolving) = self.resolving.get_mut(&(forwarder, handle)) else {
@@ -131,8 +131,8 @@ impl Core {
         true
     }
 
-    /// A path was told, or the file is not there, then the next is tried. Waiters go on when it was
-    /// their last file.
+    /// Takes in the answer to a path: the file was found, or the core tries the next path. Requests
+    /// go on once their last file is resolved.
     pub(super) fn path_resolved(
         &mut self,
         forwarder: usize,

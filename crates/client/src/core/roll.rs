@@ -1,28 +1,28 @@
-//! The roll call: every forwarder of a list is asked who it is, and no session is opened.
+//! The roll call: the client asks every forwarder of a list who it is, and opens no session.
 //!
 //! A core that was made to ask ([`CoreOptions::asks`](super::CoreOptions::asks)) does nothing else.
-//! It connects to all at once. Whoever cannot be reached is tried again until the first one has
-//! told: then the others are as good as down, and a client does without them.
+//! It connects to all forwarders at once. It tries unreachable ones again until the first forwarder
+//! has answered. After that it takes them for down, and the client does without them.
 
 use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Output};
 use crate::core::Errno;
 use crate::wire::HelloReply;
 
-/// What became of asking one forwarder.
+/// The state of one forwarder in the roll call.
 #[derive(Clone, Debug, Default)]
 pub enum Told {
-    /// It has said nothing yet.
+    /// It has not answered yet.
     #[default]
     Silent,
-    /// It cannot be reached now.
+    /// The client cannot connect to it now.
     Away,
-    /// It refuses us.
+    /// It refuses this client.
     Refused(Errno),
-    /// It has told who it is.
+    /// It has answered who it is.
     Here(Box<HelloReply>),
 }
 
-/// Of all forwarders.
+/// The roll call of all forwarders.
 #[derive(Default)]
 pub(super) struct Roll {
     told: Vec<Told>,
@@ -43,8 +43,7 @@ impl Roll {
 }
 
 impl Core {
-    /// What the forwarders have told, by their places in the list; nothing of a core that does not
-    /// ask.
+    /// The state of each forwarder, by its place in the list; empty for a core that does not ask.
     pub fn roll(&self) -> &[Told] {
         &self.roll.told
     }
@@ -56,7 +55,7 @@ impl Core {
         }
     }
 
-    /// A forwarder has told who it is.
+    /// Records a forwarder's answer.
     pub(super) fn has_told(&mut self, forwarder: usize, granted: &HelloReply) {
         self.roll.told[forwarder] = Told::Here(Box::new(granted.clone()));
         self.discovering.1 = None;
@@ -64,7 +63,7 @@ impl Core {
         self.disconnect(forwarder);
     }
 
-    /// A connection has ended or has not come about.
+    /// Records that a connection has ended or could not be made.
     pub(super) fn has_not_told(&mut self, forwarder: usize, refused: Option<Errno>) {
         let told = &mut self.roll.told[forwarder];
         match (&told, refused) {
@@ -79,7 +78,7 @@ impl Core {
         }
     }
 
-    /// Tries those again that could not be reached.
+    /// Connects again to the forwarders that could not be reached.
     pub(super) fn call_again(&mut self) {
         self.discovering.1 = None;
         for forwarder in 0..self.sessions.len() {

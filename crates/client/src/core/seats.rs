@@ -1,4 +1,5 @@
-//! Who serves each seat, as far as the client knows, and the reply slots of its reply table.
+//! Which forwarder serves each seat, as far as the client knows, and the reply slots in the seat's
+//! reply table.
 
 use super::recovery::Recovery;
 use super::requests::{Id, Place, Target};
@@ -10,16 +11,17 @@ use std::collections::{BTreeSet, BinaryHeap};
 /// One seat as the client sees it.
 #[derive(Default)]
 pub(super) struct Seat {
-    /// Generation whose holder knows our opens and locks; 0: none.
+    /// Generation whose holder knows this client's opens and locks; 0: none.
     pub(super) generation: u64,
     owner: usize,
     /// Where a round begins: the forwarder that served last, else the owner.
     start: usize,
     /// Forwarders of the round that did not serve.
     step: usize,
-    /// Forwarder that served last.
+    /// Forwarder that served the seat last.
     pub(super) server: Option<usize>,
-    /// A full round found nobody.
+    /// The client has asked all forwarders, none serves the seat, and it waits until this time, in
+    /// ns.
     pub(super) paused_until: Option<u64>,
     backoff: u64,
     /// Requests that wait for the pause or the recovery to end.
@@ -44,7 +46,7 @@ impl Seat {
         }
     }
 
-    /// The forwarder to ask now: the last server, then the owner and those after it.
+    /// The forwarder to ask now: first the last server, then the owner and the forwarders after it.
     pub(super) fn candidate(&self, forwarders: usize) -> usize {
         if self.step == 0 {
             return self.start;
@@ -56,7 +58,8 @@ impl Seat {
             .expect("a round has a step for each forwarder")
     }
 
-    /// The candidate does not serve: on to the next, after a full round with a pause.
+    /// Goes on to the next forwarder because the candidate does not serve the seat; pauses after a
+    /// full round.
     fn advance(&mut self, forwarders: usize, now: u64) {
         self.step += 1;
         if self.step >= forwarders {
@@ -67,7 +70,7 @@ impl Seat {
         }
     }
 
-    /// A free reply slot below `reply_slots`, with its next sequence.
+    /// Takes a free reply slot below `reply_slots`, with its next sequence number.
     pub(super) fn take_reply_slot(&mut self, reply_slots: u16) -> Option<ReplySlot> {
         let known = self.sequences.len();
         let index = match self.reply_slots_free.peek() {
@@ -86,7 +89,7 @@ impl Seat {
         })
     }
 
-    /// A forwarder says that it holds the seat.
+    /// Records that a forwarder says it holds the seat.
     pub(super) fn found(&mut self, forwarder: usize) {
         self.start = forwarder;
         self.step = 0;
@@ -96,7 +99,7 @@ impl Seat {
 }
 
 impl Core {
-    /// A forwarder has answered a request of the seat as its holder.
+    /// Records that a forwarder has answered a request as holder of the seat.
     pub(super) fn served(&mut self, seat: u16, forwarder: usize) {
         let forwarders = self.sessions.len();
         let seat = &mut self.seats[usize::from(seat)];
@@ -106,8 +109,8 @@ impl Core {
         }
     }
 
-    /// A forwarder does not serve the seat, or no longer: its requests go to the next, together
-    /// with the one that it has just refused.
+    /// Handles that a forwarder does not serve the seat, or no longer. Its requests of the seat go
+    /// to the next forwarder, together with the one that it has just refused.
     pub(super) fn leave(&mut self, seat: u16, forwarder: usize, refused: Option<Id>) {
         let mut again: BTreeSet<Id> = refused.into_iter().collect();
         for id in &again {
@@ -149,7 +152,7 @@ impl Core {
         waiting
     }
 
-    /// Takes back the requests of the seat that were not sent to the forwarder yet.
+    /// Takes the requests of the seat that were not sent yet out of the forwarder's queue.
     pub(super) fn unqueue(&mut self, seat: u16, forwarder: usize) -> Vec<Id> {
         let requests = &mut self.requests;
         let mut ids = Vec::new();
@@ -176,7 +179,7 @@ impl Core {
         }
     }
 
-    /// Routes what has waited for the seat.
+    /// Routes the requests that have waited for the seat.
     pub(super) fn release_waiting(&mut self, seat: u16) {
         let waiting = std::mem::take(&mut self.seats[usize::from(seat)].waiting);
         for id in waiting {
@@ -185,8 +188,8 @@ impl Core {
         }
     }
 
-    /// A reply slot's request is over; the next that waits may have it. Nobody has seen the
-    /// sequence of a request that was never sent.
+    /// Frees the reply slot of a request that is over, for the next that waits. If the request was
+    /// never sent, its sequence number is used again, since no forwarder has seen it.
     pub(super) fn free_reply_slot(&mut self, seat: u16, reply_slot: ReplySlot, sent: bool) {
         let number = seat;
         let seat = &mut self.seats[usize::from(seat)];

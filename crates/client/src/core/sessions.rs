@@ -1,4 +1,5 @@
-//! Sessions with forwarders: opened when needed, kept within their credits and leases.
+//! Sessions with forwarders. The client opens one when a request needs it, keeps within its
+//! credits, and renews its lease.
 
 use super::errno::EPROTO;
 use super::ids::Ids;
@@ -29,7 +30,7 @@ enum Link {
     Open,
 }
 
-/// What there is between the client and one forwarder.
+/// The client's side of a session with one forwarder.
 #[derive(Default)]
 pub(super) struct Session {
     link: Link,
@@ -38,21 +39,21 @@ pub(super) struct Session {
     pipelining: Pipelining,
     lease_third: u64,
     pub(super) last_sent: u64,
-    /// Requests to be sent, in the order of their ids.
+    /// Requests that wait to be sent, in the order of their ids.
     pub(super) queue: Ids,
     /// Requests without a reply on this connection.
     pub(super) sent: Ids,
-    /// Those of them that wait for a lock.
+    /// Those of the sent requests that wait for a lock.
     pub(super) waits: Ids,
-    /// Applications that need no word any more on this connection.
+    /// Applications whose name the forwarder has received on this connection.
     pub(super) introduced: BTreeSet<u64>,
-    /// Words on applications that are on their way.
+    /// Requests that carry an application's name and have no reply yet.
     pub(super) introducing: BTreeSet<Id>,
     /// Connections that are of use, as the hello said.
     connections: u16,
     /// The host was told so.
     joins: bool,
-    /// Node and boot, as the last hello said.
+    /// Host and boot id from the last hello.
     pub(super) identity: Option<Identity>,
 }
 
@@ -71,7 +72,7 @@ impl Session {
         self.is_open() && self.sent.len() < self.credits
     }
 
-    /// How transfers move on it; on one that is not open, as is wanted.
+    /// How transfers use the session; `wanted` if the session is not open.
     pub(super) fn pipelining(&self, wanted: Pipelining) -> Pipelining {
         match self.is_open() {
             true => self.pipelining,
@@ -79,20 +80,20 @@ impl Session {
         }
     }
 
-    /// How many requests may wait for locks: never so many that the others starve, whose release
-    /// they wait for.
+    /// How many requests may wait for locks. Some credits remain for others, because those who wait
+    /// need the others to release the locks.
     pub(super) fn waits_max(&self) -> usize {
         self.credits / 2
     }
 
-    /// When the lease must be renewed.
+    /// When the client must renew the lease, in ns.
     fn ping_at(&self) -> Option<u64> {
         self.is_open().then(|| self.last_sent + self.lease_third)
     }
 }
 
 impl Core {
-    /// Opens a connection, if there is none.
+    /// Opens a connection to the forwarder, if there is none.
     pub(super) fn connect(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
         if session.link == Link::Down && self.ending.is_none() {
@@ -109,9 +110,9 @@ impl Core {
         }
     }
 
-    /// On which of the session's connections a request goes that is about to be sent. Data may
-    /// overtake each other: what is under way at once has no order. Each stripe has its connection,
-    /// so that what follows one another in a file comes in order as far as can be.
+    /// The connection of the session on which to send a request. Data requests may overtake each
+    /// other, since requests that are under way at once have no order. Each stripe has its
+    /// connection, so that consecutive requests of a file arrive in order as far as possible.
     pub(super) fn connection_for(&mut self, forwarder: usize, op: &Op) -> u64 {
         let Some((handle, extents)) = op.data() else {
             return 0;
@@ -137,7 +138,7 @@ impl Core {
         }
     }
 
-    /// A connection has come about: says hello.
+    /// Sends a hello on a new connection.
     pub(super) fn connected(&mut self, forwarder: usize, proof: Box<[u8]>) {
         if self.sessions[forwarder].link != Link::Connecting || self.ending.is_some() {
             return;
@@ -162,8 +163,8 @@ impl Core {
         });
     }
 
-    /// What a further connection of a session begins with, under an id of the host's, whose reply
-    /// is not for the core. None if there is no session now.
+    /// The first request on a further connection of a session. Its id is the host's, who handles
+    /// the reply instead of the core. None if there is no session now.
     pub fn join(&self, forwarder: usize, id: u64, proof: Box<[u8]>) -> Option<Request> {
         let open = self.sessions[forwarder].is_open() && self.ending.is_none();
         open.then(|| self.hello(forwarder, id, true, proof))
@@ -198,7 +199,7 @@ impl Core {
         }
     }
 
-    /// Whether this is the reply to the hello; then it has been dealt with.
+    /// Handles the reply to the hello; false if the reply is another one.
     pub(super) fn is_greeting(&mut self, forwarder: usize, reply: &Reply) -> bool {
         let Link::Greeting { hello, at, wall } = self.sessions[forwarder].link else {
             return false;
@@ -236,7 +237,7 @@ impl Core {
         self.lost(forwarder);
     }
 
-    /// Why this is not the forwarder that belongs to its place, if so.
+    /// Why this forwarder does not belong at its place in the list; None if it does.
     fn misplaced(&self, forwarder: usize, granted: &HelloReply) -> Option<String> {
         let layout = Layout {
             seats: granted.seats,
@@ -294,7 +295,7 @@ impl Core {
         self.flush(forwarder);
     }
 
-    /// Notes what a hello grants.
+    /// Records what the reply to a hello grants.
     fn epoch_of_hello(&mut self, forwarder: usize, granted: &HelloReply, middle: u64) {
         let session = &mut self.sessions[forwarder];
         session.link = Link::Open;
@@ -328,8 +329,8 @@ impl Core {
         }
     }
 
-    /// The seats that a forwarder says it holds: those that have changed hands, or whose opens and
-    /// locks it does not know, are recovered at once.
+    /// Takes in which seats a forwarder says it holds. Starts the recovery of those that have
+    /// changed hands, or whose opens and locks the forwarder does not know.
     fn seats_held(&mut self, forwarder: usize, granted: &HelloReply) {
         for (number, generation) in &granted.held {
             let seat = &mut self.seats[usize::from(*number)];
@@ -344,7 +345,8 @@ impl Core {
         }
     }
 
-    /// A forwarder has granted less than was wanted when requests were queued for it.
+    /// Routes the queued requests of a forwarder again if it has granted less than the client
+    /// wanted when it queued them.
     fn requeue(&mut self, forwarder: usize) {
         let queue: Vec<Id> = self.sessions[forwarder].queue.iter().collect();
         self.sessions[forwarder].queue.clear();
@@ -354,7 +356,7 @@ impl Core {
         }
     }
 
-    /// Sends what waits, as far as there are credits.
+    /// Sends the waiting requests as far as the session has credits.
     pub(super) fn flush(&mut self, forwarder: usize) {
         while self.sessions[forwarder].has_credit() {
             let Some(id) = self.sessions[forwarder].queue.pop_first() else {
@@ -364,7 +366,7 @@ impl Core {
         }
     }
 
-    /// Renews the lease of a session, if it was idle since it was looked at last.
+    /// Renews the lease of a session that was idle since the last look.
     pub(super) fn ping(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
         let Some(at) = session.ping_at() else {
@@ -384,7 +386,7 @@ impl Core {
         }
     }
 
-    /// Ends a session in order, if there is a credit for it.
+    /// Sends a goodbye, if the session has a credit for it.
     pub(super) fn say_goodbye(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
         session.queue.clear();
@@ -397,7 +399,7 @@ impl Core {
         }
     }
 
-    /// A connection has ended or has not come about.
+    /// Handles a connection that has ended or could not be made.
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
         self.sessions[forwarder].link = Link::Down;
         match self.options.asks && self.ending.is_none() {
@@ -407,7 +409,7 @@ impl Core {
         self.end_if_quiet();
     }
 
-    /// Everything that was to be answered by the forwarder goes another way.
+    /// Routes everything again that the forwarder was to answer.
     fn lost(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
         let unanswered = session.sent.iter().chain(session.queue.iter());
@@ -445,7 +447,7 @@ impl Core {
         }
     }
 
-    /// Tries the next forwarder for the first session.
+    /// Tries to get the first session from the next forwarder.
     fn discover_next(&mut self, failed: usize) {
         let count = self.sessions.len();
         let first = (self.options.client % count as u64) as usize;
@@ -459,7 +461,8 @@ impl Core {
         }
     }
 
-    /// A pause is over; or a forwarder keeps silent, and another is tried beside it.
+    /// Goes on with the search for the first session: the pause is over, or a forwarder does not
+    /// answer and the client tries another beside it.
     pub(super) fn discover(&mut self) {
         let (tried, _) = self.discovering;
         let silent = self.sessions[tried].link != Link::Down;

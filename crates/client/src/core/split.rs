@@ -1,4 +1,4 @@
-//! One read or write of any length as requests, and their answers as one.
+//! Splits a read or write of any length into requests, and joins their answers to one.
 
 use super::errno::EPROTO;
 use super::replies::Settled;
@@ -8,7 +8,7 @@ use crate::wire::{EXTENTS_MAX, Extent, Extents, Handle, Layout, Outcome};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// What one request does of a read or write.
+/// The part of a read or write that one request does.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) seat: u16,
@@ -23,7 +23,7 @@ pub(super) struct Block {
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) request: Id,
-    /// Of a read or write.
+    /// The part of the read or write; None for other calls.
     pub(super) block: Option<Block>,
     pub(super) result: Option<Settled>,
 }
@@ -37,7 +37,7 @@ impl Part {
         }
     }
 
-    /// The extents of a block, each with where its bytes lie in the call's.
+    /// The extents of a block, each with the place of its bytes in the call's payload.
     fn ranges(&self) -> impl Iterator<Item = (u64, Extent)> {
         self.block.iter().flat_map(Block::ranges)
     }
@@ -54,7 +54,7 @@ impl Block {
         }
     }
 
-    /// Takes an extent that lies behind the others in the file and in the call.
+    /// Adds an extent that lies after the others in the file and in the call.
     fn push(&mut self, extent: Extent, start: u64) {
         self.bytes += extent.len;
         let last = self.extents.rest.last_mut();
@@ -83,8 +83,8 @@ impl Block {
     }
 }
 
-/// Cuts extents (ascending, none empty) at stripe borders and to chunks. With `merge`, what lies on
-/// one seat is put together again as far as it fits a chunk.
+/// Cuts extents (ascending, none empty) at stripe boundaries and to chunks. With `merge`, pieces on
+/// the same seat are joined again as far as they fit a chunk.
 pub(super) fn split(
     layout: &Layout,
     handle: Handle,
@@ -128,17 +128,17 @@ pub(super) fn split(
     blocks
 }
 
-/// Where a block stands among those of its transfer.
+/// The place of a block among the blocks of its transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
-    /// Another one is before it.
+    /// Whether another block comes before this one.
     pub(super) behind: bool,
-    /// The one after it.
+    /// The block after this one.
     pub(super) next: Option<usize>,
 }
 
-/// The links of all blocks: a transfer has the blocks of all seats of one owner. Of a single block
-/// none.
+/// The links of all blocks. A transfer consists of the blocks on all seats of one owner. A single
+/// block has no link.
 pub(super) fn chain(blocks: &[Block], forwarders: usize) -> Vec<Link> {
     if blocks.len() < 2 {
         return Vec::new();
@@ -161,7 +161,7 @@ fn is_one_block(layout: &Layout, extent: Extent, chunk_bytes: u64) -> bool {
     one_stripe && (1..=chunk_bytes).contains(&extent.len)
 }
 
-/// Largest number of bytes that one seat has of the blocks.
+/// Largest number of bytes that the blocks have on one seat.
 pub(super) fn bytes_max(blocks: &[Block]) -> u64 {
     if let [block] = blocks {
         return block.bytes;
@@ -173,8 +173,9 @@ pub(super) fn bytes_max(blocks: &[Block]) -> u64 {
     by_seat.into_values().max().unwrap_or(0)
 }
 
-/// What the requests of a read have brought, in the call's order, up to the first that is short.
-/// An error counts only where nothing before it was short: behind the end there is nothing.
+/// Joins what the requests of a read returned, in the call's order, up to the first that is short.
+/// An error counts only if nothing before it was short, because behind the end of the file there is
+/// nothing to read.
 pub(super) fn assemble(parts: Vec<Part>) -> Result<Data, Errno> {
     let mut pieces: Vec<(u64, u64, Result<Bytes, Errno>)> = Vec::with_capacity(parts.len());
     for part in &parts {
@@ -215,7 +216,7 @@ pub(super) fn assemble(parts: Vec<Part>) -> Result<Data, Errno> {
     Ok(data)
 }
 
-/// Bytes written without a gap from the call's start; an error only if there are none.
+/// Number of bytes written without a gap from the call's start; an error only if it is 0.
 pub(super) fn written(parts: Vec<Part>) -> Result<u64, Errno> {
     let mut ranges: Vec<(u64, u64, Result<u64, Errno>)> = Vec::with_capacity(parts.len());
     for part in &parts {
@@ -247,7 +248,7 @@ pub(super) fn written(parts: Vec<Part>) -> Result<u64, Errno> {
     Ok(bytes)
 }
 
-/// Why a request has brought nothing: its error, or an answer to something else.
+/// The error of a request: its own, or that of an answer to something else.
 fn errno_of(result: &Option<Settled>) -> Errno {
     match result {
         Some(Err(errno)) => *errno,

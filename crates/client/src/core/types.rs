@@ -1,11 +1,11 @@
-//! What the host and the core say to each other.
+//! The types that pass between the host and the core: calls, inputs, outputs.
 
 use crate::collective::Collective;
 use crate::core::{Answer, Errno};
 use crate::wire::{Caller, ExportId, Op, Pipeline, Reply, Request};
 use bytes::Bytes;
 
-/// A call, numbered by the host and never used again.
+/// The number of a call. The host chooses it and uses it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
@@ -14,7 +14,7 @@ pub struct CallId(pub u64);
 pub struct CoreOptions {
     /// Random id of the client, never 0 and never used by another client.
     pub client: u64,
-    /// User whom the client serves.
+    /// User on whose behalf the client works.
     pub uid: u32,
     /// Group of that user.
     pub gid: u32,
@@ -22,30 +22,31 @@ pub struct CoreOptions {
     pub name: Box<[u8]>,
     /// Number of forwarders, at least 1; forwarder `i` owns the seats `i` modulo this number.
     pub forwarders: usize,
-    /// Which export they serve; None: that of the first one which grants a session.
-    pub export: Option<ExportId>,
-    /// Only asks all forwarders who they are ([`Core::roll`](super::Core::roll)), and opens no
+    /// The export that the forwarders serve; None: that of the first forwarder which grants a
     /// session.
+    pub export: Option<ExportId>,
+    /// The core only asks all forwarders who they are ([`Core::roll`](super::Core::roll)), and
+    /// opens no session.
     pub asks: bool,
-    /// Largest payload of one frame that the client wants, 4096 to
+    /// Largest payload of one frame that the client wants, in bytes: 4096 to
     /// [`PAYLOAD_LIMIT`](crate::wire::PAYLOAD_LIMIT).
     pub payload_max: u32,
-    /// Connections of each session at most.
+    /// Largest number of connections of a session.
     pub connections: u16,
-    /// How calls move that are longer than a chunk; a forwarder may agree to less.
+    /// How the client transfers calls that are longer than a chunk; a forwarder may agree to less.
     pub pipeline: Pipeline,
-    /// Blocks of one operation that lie on the same seat travel in one request (list I/O), as far
-    /// as they fit a chunk. Otherwise each stripe block is a request of its own.
+    /// Whether the blocks of one operation on the same seat are sent in one request (list I/O), as
+    /// far as they fit a chunk. Otherwise each stripe block is a request of its own.
     pub merge_blocks: bool,
-    /// Names of files remembered at most; the oldest without children and opens are forgotten
-    /// first. A file whose name is not remembered is ESTALE when a forwarder does not find it.
+    /// Largest number of file names that the client remembers. It forgets the oldest without
+    /// children and opens first. A request ends in ESTALE if the forwarder does not know the handle
+    /// of a file whose name the client has forgotten.
     pub names_max: usize,
 }
 
-/// What a call asks.
+/// A call of the host.
 ///
-/// The host bounds how many calls, and how many bytes in them, there are at once: the core keeps
-/// each until it is done.
+/// The host bounds the number of calls and their bytes: the core keeps each call until it is done.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The operation. A read or write may have extents of any length, also none: they are split
@@ -54,25 +55,26 @@ pub struct Call {
     /// [`Op::Reach`], [`Op::Application`], [`Op::CancelLock`] and [`Op::ReclaimDone`], are the
     /// core's own and answered EINVAL.
     pub op: Op,
-    /// On whose behalf; None: the peer itself.
+    /// User on whose behalf the call is made; None: the client's own.
     pub caller: Option<Caller>,
-    /// Application that it belongs to.
+    /// Id of the application to which the call belongs.
     pub app: u64,
-    /// Bytes to write or append; exactly the sum of a write's extents. An append longer than
-    /// [`Core::payload_max`](super::Core::payload_max) is EMSGSIZE.
+    /// Bytes to write or append; for a write, exactly as many as its extents have together. An
+    /// append longer than [`Core::payload_max`](super::Core::payload_max) ends in EMSGSIZE.
     pub payload: Bytes,
-    /// When it ends in ETIMEDOUT, on the clock of `now_ns`; None: never.
+    /// When the call ends in ETIMEDOUT, on the clock of `now_ns`; None: never.
     pub deadline_ns: Option<u64>,
-    /// Which forwarder to ask; only for [`Op::Status`], [`Op::SetPolicy`], [`Op::SetShares`] and
-    /// [`Op::Drain`], which end in ECONNREFUSED if it cannot be reached.
+    /// The forwarder to ask; only for [`Op::Status`], [`Op::SetPolicy`], [`Op::SetShares`] and
+    /// [`Op::Drain`], which end in ECONNREFUSED if the client cannot connect to it.
     pub forwarder: usize,
-    /// What it is a part of; None: an operation of its own.
+    /// The operation to which the call belongs; None: the call is an operation of its own.
     pub operation: Option<Operation>,
-    /// What the operation is a part of, over many clients; not asked where `operation` is given.
+    /// The collective operation over many clients to which the call belongs; ignored where
+    /// `operation` is given.
     pub collective: Option<Collective>,
 }
 
-/// What several calls are to schedulers: one operation. From [`Core::operation`].
+/// Makes several calls one operation for the schedulers. From [`Core::operation`].
 ///
 /// [`Core::operation`]: super::Core::operation
 #[derive(Clone, Copy, Debug)]
@@ -86,41 +88,41 @@ pub struct Operation {
     pub(super) shuffle_rank: u16,
 }
 
-/// Why a connection ended or did not come about.
+/// Why a connection ended or could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Nobody listens there.
+    /// No process listens at the address.
     Refused,
-    /// It was closed, or cut.
+    /// The peer closed the connection, or the network broke it.
     Reset,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     Broken,
 }
 
 /// Who an application is, for the forwarders' rules and reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Application {
-    /// Its name, whose hash is its id. Forwarders are not told one of more than 255 bytes.
+    /// Its name, whose hash is its id. The client sends forwarders no name of more than 255 bytes.
     pub name: String,
     /// The batch system's job, empty if there is none; cut to 255 bytes.
     pub job: String,
     /// The project or account that the job counts for, empty if there is none; cut to 255 bytes.
     pub project: String,
-    /// The user whose it is; None: the one whom the client serves.
+    /// The user whose application it is; None: the user whom the client serves.
     pub caller: Option<Caller>,
 }
 
-/// What happened outside.
+/// An event that the host reports to the core.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Somebody calls; answered by one [`Output::Done`].
+    /// A caller makes a call; the core ends it with one [`Output::Done`].
     Call {
         /// The call's number.
         id: CallId,
         /// What is asked.
         call: Call,
     },
-    /// The caller wants to wait no longer: the call ends with EINTR, unless it has ended.
+    /// The caller waits no longer: the call ends with EINTR, unless it has ended.
     Cancel {
         /// Which.
         id: CallId,
@@ -132,15 +134,15 @@ pub enum Input {
         /// What the hello shall carry: HMAC over the challenge, or nothing.
         proof: Box<[u8]>,
     },
-    /// An [`Output::Connect`] has failed, or the connection ended by itself. Not said after
-    /// [`Output::Disconnect`].
+    /// An [`Output::Connect`] has failed, or the connection ended by itself. The host does not
+    /// report this after [`Output::Disconnect`].
     ConnectionLost {
         /// Where.
         forwarder: usize,
         /// Why.
         why: Lost,
     },
-    /// A whole reply has come on the present connection.
+    /// A whole reply has arrived on the present connection.
     Received {
         /// From where.
         forwarder: usize,
@@ -149,41 +151,43 @@ pub enum Input {
         /// Its payload.
         payload: Bytes,
     },
-    /// An application's name: forwarders hear of it before the application's next request.
+    /// The name of an application. The core sends it to a forwarder before the application's next
+    /// request there.
     Application {
         /// Its id, as calls carry it.
         app: u64,
         /// Who it is.
         application: Application,
     },
-    /// The host knows the file no longer: its name need not be remembered.
+    /// The host no longer knows the file, so the core may forget its name.
     Forget {
         /// The file.
         handle: crate::wire::Handle,
     },
-    /// End: calls end with EIO, sessions with goodbye.
+    /// The host ends the client: calls end with EIO, sessions with goodbye.
     Shutdown,
 }
 
-/// What the host should do.
+/// What the core asks the host to do.
 #[derive(Debug)]
 pub enum Output {
-    /// Open a connection; answered by one [`Input::Connected`] or [`Input::ConnectionLost`].
+    /// Open a connection; the host answers with one [`Input::Connected`] or
+    /// [`Input::ConnectionLost`].
     Connect {
         /// Where to.
         forwarder: usize,
     },
-    /// Close the connection, or give up opening it; nothing of it may be told afterwards.
+    /// Close the connection, or stop opening it. The host must report nothing about it afterwards.
     Disconnect {
         /// Where.
         forwarder: usize,
     },
-    /// Several requests are under way: further connections of the session are of use. Said once of
-    /// each session; see [`Core::join`](super::Core::join).
+    /// Open further connections of the session, because several requests are under way at once. The
+    /// core asks once for each session; see [`Core::join`](super::Core::join).
     Join {
         /// Where to.
         forwarder: usize,
-        /// How many connections are of use, with the first one.
+        /// How many connections the session can use, the first one included.
         connections: u16,
     },
     /// Send a request on the session's connection, in the order given.
@@ -202,7 +206,7 @@ pub enum Output {
     Done {
         /// Which.
         id: CallId,
-        /// What came of it.
+        /// The result.
         result: Result<Answer, Errno>,
     },
     /// A forwarder has granted a session.
@@ -220,44 +224,44 @@ pub enum Output {
         /// What is wrong, and what to do.
         why: String,
     },
-    /// A fact for the log.
+    /// Write a line to the log.
     Log {
-        /// The fact.
+        /// The line.
         text: String,
     },
-    /// After [`Input::Shutdown`]: nothing more will come.
+    /// The core has ended after [`Input::Shutdown`]; no output follows.
     Ended,
 }
 
-/// A forwarder's last answer to a part of a call.
+/// When a forwarder gave its last answer to a part of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// Which.
     pub forwarder: usize,
-    /// When, on the clock of `now_ns`.
+    /// Time of the answer, on the clock of `now_ns`.
     pub at_ns: u64,
 }
 
-/// Counters since the start.
+/// Counters since the core was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Calls accepted.
     pub calls: u64,
-    /// Requests sent, repetitions included.
+    /// Requests sent, including those sent again.
     pub sent: u64,
     /// Requests sent again.
     pub repeated: u64,
-    /// Sessions granted.
+    /// Sessions that forwarders have granted.
     pub sessions: u64,
-    /// Seats whose opens and locks were told again.
+    /// Recoveries of seats: the client has sent its opens and locks to a new holder.
     pub recoveries: u64,
-    /// Paths told to forwarders.
+    /// Paths that the client has sent to forwarders.
     pub reaches: u64,
-    /// Locks that could not be reclaimed.
+    /// Locks that the client could not reclaim.
     pub locks_lost: u64,
-    /// Names remembered now.
+    /// File names that the client remembers now.
     pub names: u64,
-    /// Requests that wait for an answer or to be sent now.
+    /// Requests that are waiting now, to be sent or for an answer.
     pub pending: u64,
 }

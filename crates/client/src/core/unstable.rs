@@ -1,4 +1,4 @@
-//! Which nodes hold written bytes that no fsync has made stable yet.
+//! Which nodes have written bytes in memory that no fsync has made stable yet.
 
 use crate::wire::Handle;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// each fsync asks their node too.
 const FILES_MAX: usize = 65_536;
 
-/// A node in one of its lives: host and boot, as the hello says.
+/// A node from one boot to the next: its host and boot ids, from the hello.
 pub(super) type Identity = (u64, u64);
 
 /// Writes of one file that one node has in its memory.
@@ -16,7 +16,7 @@ pub(super) struct Dirt {
     pub(super) identity: Identity,
     /// Number of the last of these writes.
     pub(super) mark: u64,
-    /// Seats that they went through.
+    /// Seats through which these writes went.
     pub(super) seats: Vec<u16>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Unstable {
 }
 
 impl Unstable {
-    /// A write through this seat was acknowledged by this node.
+    /// Records that this node has acknowledged a write through this seat.
     pub(super) fn wrote(&mut self, handle: Handle, identity: Identity, seat: u16) {
         if self.files.len() >= FILES_MAX && !self.files.contains_key(&handle) {
             let (_, dirt) = self.files.pop_first().expect("it is full");
@@ -41,7 +41,7 @@ impl Unstable {
         note(dirt, identity, self.marks, &[seat]);
     }
 
-    /// Where the file's writes are.
+    /// The nodes that have unstable writes of the file.
     pub(super) fn of(&self, handle: Handle) -> Vec<Dirt> {
         let mut all = self.files.get(&handle).cloned().unwrap_or_default();
         for dirt in &self.anybody {
@@ -52,7 +52,7 @@ impl Unstable {
         all
     }
 
-    /// The writes up to the mark are stable, or their loss has been reported.
+    /// Removes the writes up to the mark: they are stable, or the client has reported their loss.
     pub(super) fn settled(&mut self, handle: Handle, settled: &Dirt, lost: bool) {
         let done = |d: &Dirt| d.identity == settled.identity && d.mark <= settled.mark;
         if let Some(dirt) = self.files.get_mut(&handle) {

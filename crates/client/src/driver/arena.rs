@@ -1,10 +1,9 @@
-//! Memory that forwarders read payload from and write it to themselves.
+//! Memory in which forwarders read and write payload themselves.
 //!
-//! It is one memfd, offered to each forwarder that is reached by a Unix socket, and registered with
-//! each connection through libfabric. Payload lies in a
-//! piece of it from before its request is sent until after the reply has come, and a frame says
-//! where. A piece whose request got no reply is never used again: its forwarder may still work on
-//! it.
+//! It is one memfd. The client offers it to each forwarder that it reaches by a Unix socket, and
+//! registers it with each connection through libfabric. Payload lies in a piece of it from before
+//! its request is sent until after the reply has arrived, and a frame says where. The client never
+//! uses a piece again whose request got no reply: its forwarder may still work on it.
 
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
@@ -45,7 +44,7 @@ unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
-/// A part of the arena, its owner's alone until it is dropped.
+/// A part of the arena, which belongs to its owner alone until it is dropped.
 pub(crate) struct Piece {
     arena: Arc<Arena>,
     at: usize,
@@ -55,7 +54,7 @@ pub(crate) struct Piece {
 }
 
 impl Arena {
-    /// Memory of this size, of which pages are taken when they are first used.
+    /// An arena of this size. The system allots its pages when they are first used.
     pub(crate) fn new(bytes: u64, place: Option<fn(OwnedFd) -> OwnedFd>) -> io::Result<Arc<Arena>> {
         let len = usize::try_from(bytes).map_err(io::Error::other)? / PIECE_MIN * PIECE_MIN;
         let limit = getrlimit(Resource::Fsize).current;
@@ -88,22 +87,23 @@ impl Arena {
         }))
     }
 
-    /// Its descriptor, for forwarders.
+    /// The arena's descriptor, which forwarders receive.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Where it begins in this process.
+    /// The arena's first byte in this process.
     pub(crate) fn start(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.len as u64
     }
 
-    /// A piece for `len` bytes, with whatever was in it before; None if there is none.
+    /// A piece for `len` bytes, which holds whatever was in it before; None if no such piece is
+    /// free.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Piece> {
         let size = len.max(PIECE_MIN).checked_next_power_of_two()?;
         let class = class_of(size);
@@ -131,8 +131,8 @@ impl Arena {
         (at.checked_add(bytes.len())? <= self.len).then_some(at as u64)
     }
 
-    /// The piece that this place is in is not used again: a forwarder may still work on it. Its
-    /// owner has it as long as it wants.
+    /// Never gives out again the piece that has this place: a forwarder may still work on it. Its
+    /// present owner keeps it as long as it wants.
     pub(crate) fn retire(&self, place: u64) {
         self.free().retired.insert(place as usize);
     }
@@ -156,18 +156,19 @@ fn class_of(size: usize) -> usize {
 }
 
 impl Piece {
-    /// Where in the arena it begins.
+    /// The piece's place in the arena.
     pub(crate) fn place(&self) -> u64 {
         self.at as u64
     }
 
-    /// Its bytes, to be filled.
+    /// The piece's bytes, to be filled.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the piece lies in the mapping, and nobody else has it.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
     }
 
-    /// Its first `len` bytes, or None if it has fewer. It is free again when they are dropped.
+    /// The piece's first `len` bytes, or None if it has fewer. The piece is free again when they
+    /// are dropped.
     pub(crate) fn into_bytes(mut self, len: usize) -> Option<Bytes> {
         if len > self.len {
             return None;

@@ -1,4 +1,4 @@
-//! The budget of bytes in flight: a call that would go beyond it waits, in order of arrival.
+//! The budget of bytes in flight. A call that would exceed it waits, in order of arrival.
 
 use super::signal_guard::SignalGuard;
 use super::waiter::{Waiter, Woken};
@@ -27,7 +27,7 @@ pub(crate) struct Permit<'a> {
 }
 
 impl Budget {
-    /// A budget of `bytes_max`. A single call beyond it is let in alone.
+    /// A budget of `bytes_max`. A call that is larger than the whole budget is admitted alone.
     pub(crate) fn new(bytes_max: u64) -> Budget {
         Budget {
             bytes_max: bytes_max.max(1),
@@ -35,8 +35,8 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes`, waiting on `waiter` for room: EINTR if it is interrupted, ETIMEDOUT at
-    /// `until`, EIO after [`Budget::close`].
+    /// Takes `bytes` from the budget; waits on `waiter` until there is room. EINTR if the wait is
+    /// interrupted, ETIMEDOUT at `until`, EIO after [`Budget::close`].
     pub(crate) fn take(
         &self,
         guard: &SignalGuard,
@@ -82,7 +82,7 @@ impl Budget {
         }
     }
 
-    /// Takes a waiter out that gave up; it may have been admitted meanwhile.
+    /// Removes a waiter that has stopped waiting; the budget may have admitted it meanwhile.
     fn leave(&self, bytes: u64, waiter: &Arc<Waiter>) {
         let mut state = self.state();
         let before = state.waiting.len();

@@ -1,7 +1,7 @@
-//! One connection's sending side: frames in order, written by whichever thread has the time.
+//! The sending side of one connection: frames in order, which any thread may write.
 //!
-//! The thread that makes a call writes its frames itself while the socket takes them. What does not
-//! fit stays in the queue until the leader hears that the socket is writable again.
+//! The thread that makes a call writes its frames itself while the socket takes them. Frames that
+//! do not fit stay in the queue until the leader learns that the socket is writable again.
 
 use super::arena::{Arena, Piece};
 use crate::wire::{Op, Request, frame};
@@ -18,13 +18,13 @@ use tidegate_net::Stream;
 const PIECES_MAX: usize = 64;
 /// Buffers of heads that are kept for reuse.
 const SPARE_MAX: usize = 64;
-/// Id of the request that offers memory. The core counts its own from 1.
+/// Id of the request that offers the arena to the forwarder. The core counts its own from 1.
 pub(crate) const OFFER: u64 = u64::MAX;
 /// Id of the request with which a further connection joins its session.
 pub(crate) const JOIN: u64 = u64::MAX - 1;
 
-/// A connected socket and what waits to be sent on it. Its number of frames is bounded by the
-/// session's credits, its bytes by the budget.
+/// A connected socket and the frames that wait to be sent on it. The session's credits bound their
+/// number, the budget their bytes.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     queue: Mutex<Queue>,
@@ -38,9 +38,9 @@ pub(crate) struct Connection {
 
 /// Payload in the arena.
 enum Kept {
-    /// To be read by the forwarder.
+    /// The forwarder reads these bytes.
     Sent(Bytes),
-    /// To be written by it.
+    /// The forwarder writes into this piece.
     Awaited(Piece),
 }
 
@@ -69,7 +69,7 @@ impl Frame {
         self.head.len() + self.payload.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// What is not out yet.
+    /// The parts of the frame that are not written yet.
     fn rest(&self) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.sent;
         let pieces = self.payload.iter().map(|piece| &piece[..]);
@@ -83,7 +83,7 @@ impl Frame {
 }
 
 impl Connection {
-    /// Sends on this stream. `arena` is what the forwarder is offered.
+    /// The sending side of this stream. `arena` is the memory that the client offers the forwarder.
     pub(crate) fn new(stream: Stream, arena: Option<Arc<Arena>>) -> Connection {
         Connection {
             stream,
@@ -119,12 +119,12 @@ impl Connection {
         self.push(encode, Vec::new(), with_descriptor);
     }
 
-    /// The forwarder has taken the offer: payload need not go through the socket from now on.
+    /// The forwarder has accepted the offer: from now on payload need not go through the socket.
     pub(crate) fn accepted(&self) {
         self.shares.store(true, Ordering::Release);
     }
 
-    /// Adds a request. Call [`Connection::flush`] afterwards, without locks.
+    /// Queues a request. Call [`Connection::flush`] afterwards, without holding a lock.
     pub(crate) fn enqueue_request(&self, request: &Request, payload: Vec<Bytes>) {
         match self.keep(request, &payload) {
             Some(place) => {
@@ -135,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// Where in the arena a request's payload lies or shall lie, if it can.
+    /// The place in the arena where a request's payload lies or shall lie, if it can lie there.
     fn keep(&self, request: &Request, payload: &[Bytes]) -> Option<u64> {
         let arena = self.arena.as_ref()?;
         if !self.shares.load(Ordering::Acquire) {
@@ -154,8 +154,8 @@ impl Connection {
         Some(place)
     }
 
-    /// The reply to a request has come: what the forwarder put into the arena, of which `len` bytes
-    /// count. None if it was not asked to.
+    /// Takes what the forwarder wrote into the arena for a request whose reply has arrived; `len`
+    /// bytes of it count. None if the forwarder was not to write there.
     pub(crate) fn replied(&self, id: u64, len: Option<usize>) -> Option<Bytes> {
         if !self.shares.load(Ordering::Acquire) {
             return None;
@@ -184,8 +184,8 @@ impl Connection {
         });
     }
 
-    /// Writes what the socket takes. On a broken socket the frames are dropped; the I/O thread
-    /// learns of it from the socket itself.
+    /// Writes what the socket takes. Drops the frames if the socket is broken; the I/O thread
+    /// learns that from the socket itself.
     pub(crate) fn flush(&self) {
         let mut queue = self.queue();
         if queue.flushing {
@@ -229,14 +229,14 @@ impl Connection {
         }
     }
 
-    /// Whether all frames are out, or never will be.
+    /// Whether all frames are written, or can never be.
     pub(crate) fn is_flushed(&self) -> bool {
         let queue = self.queue();
         let out = queue.frames.is_empty() && !queue.flushing;
         queue.broken || (out && self.stream.is_delivered())
     }
 
-    /// Whether the thread that waits must look at it, which its descriptors would not tell.
+    /// Whether the thread in epoll must look at this connection, although no descriptor wakes it.
     pub(crate) fn wants_look(&self) -> bool {
         self.stream.link().is_some_and(|link| link.wants_look())
     }
@@ -246,7 +246,7 @@ impl Connection {
         !self.kept().is_empty()
     }
 
-    /// Drops what is queued and ends the socket, so that nobody writes any more.
+    /// Drops the queued frames and shuts the socket down, so that no thread writes to it any more.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.broken = true;
@@ -256,7 +256,7 @@ impl Connection {
         self.retire();
     }
 
-    /// The forwarder may work on what is kept for how long ever: it is not used again.
+    /// Retires the pieces that the forwarder may still work on: they are never used again.
     fn retire(&self) {
         let retired = mem::take(&mut *self.kept());
         let Some(arena) = self.arena.as_ref().filter(|_| !retired.is_empty()) else {
@@ -274,7 +274,7 @@ impl Connection {
         }
     }
 
-    /// Writes frames from the front once, and returns the buffers of those that are out.
+    /// Writes frames from the front once; returns the buffers of those that are written whole.
     fn write(&self, batch: &mut VecDeque<Frame>) -> io::Result<Vec<Vec<u8>>> {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         // A descriptor goes with the first byte of its frame.
@@ -317,7 +317,7 @@ impl Connection {
     }
 }
 
-/// What offers the arena: the operation, and whether its descriptor goes with it.
+/// The operation that offers the arena, and whether the arena's descriptor goes with it.
 fn offer(stream: &Stream, arena: &Arc<Arena>) -> Option<(Op, bool)> {
     let bytes = arena.bytes();
     let Some(link) = stream.link() else {

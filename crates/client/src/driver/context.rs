@@ -1,4 +1,4 @@
-//! On whose behalf a call is made, and how another thread ends it.
+//! On whose behalf a call is made, and how another thread cancels it.
 
 use super::signal_guard::SignalGuard;
 use super::waiter::Waiter;
@@ -15,16 +15,17 @@ pub struct Context {
     pub caller: Option<Caller>,
     /// Application id (`app_id(name)`); 0: the client's own name.
     pub app: u64,
-    /// Interrupts the call.
+    /// A token with which another thread cancels the call.
     pub cancel: Option<CancelToken>,
-    /// Overrides [`Options::timeout`](crate::Options::timeout).
+    /// Timeout of this call, instead of [`Options::timeout`](crate::Options::timeout).
     pub timeout: Option<Duration>,
-    /// What a read or write is part of; None: an operation of its own.
+    /// The collective operation to which a read or write belongs; None: it is an operation of its
+    /// own.
     pub collective: Option<Collective>,
 }
 
-/// Ends a waiting call from another thread with EINTR. Clones are the same token; a token stays
-/// cancelled, so each operation that can be interrupted apart needs one of its own.
+/// Lets another thread end a waiting call with EINTR. Clones are the same token. A token stays
+/// cancelled, so each operation that is to be cancelled by itself needs its own token.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<CancelState>);
 
@@ -41,7 +42,7 @@ impl CancelToken {
         CancelToken::default()
     }
 
-    /// Ends the calls that use this token, now or when they start. Never blocks.
+    /// Ends the calls that use this token with EINTR, now or when they start. Never blocks.
     pub fn cancel(&self) {
         let _guard = SignalGuard::begin();
         let waiting = {
@@ -55,13 +56,13 @@ impl CancelToken {
         }
     }
 
-    /// Whether it was cancelled.
+    /// Whether the token was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// Interrupts `waiter` on cancellation, at once if that has happened, until the result is
-    /// dropped.
+    /// Interrupts `waiter` when the token is cancelled, at once if it already was, until the result
+    /// is dropped.
     pub(crate) fn attach(&self, waiter: &Arc<Waiter>) -> Attached {
         let mut waiting = self.waiting();
         if self.is_cancelled() {

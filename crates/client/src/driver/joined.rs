@@ -1,8 +1,8 @@
-//! Further connections of a session. They are made when several requests are under way at once, so
-//! that several threads of the forwarder serve the session.
+//! Further connections of a session. The client makes them when several requests are under way at
+//! once, so that several threads of the forwarder serve the session.
 //!
-//! They carry data only. All connections of a session end together, so there is one way in which
-//! a session is lost. Where a further connection cannot be made, the client works without it.
+//! They carry data only. All connections of a session end together, so a session can be lost in one
+//! way only. Where the client cannot make a further connection, it works without it.
 
 use super::connection::JOIN;
 use super::reactor::{Link, Reactor, Ready};
@@ -21,7 +21,7 @@ impl Reactor {
         self.dialers[self.forwarder(link)].address()
     }
 
-    /// Begins to make further connections, so that there are so many of this generation in all.
+    /// Begins to make further connections, up to this number in all for this generation.
     pub(super) fn join(
         &mut self,
         shared: &Shared,
@@ -45,7 +45,8 @@ impl Reactor {
         }
     }
 
-    /// One connection of a session has ended: what has come on the others counts still.
+    /// Takes in what has arrived on the other connections of a session, because one connection has
+    /// ended: these replies still count.
     pub(super) fn take_in_joined(&mut self, shared: &Shared, ended: usize) {
         let rest = Ready {
             readable: true,
@@ -61,7 +62,7 @@ impl Reactor {
         }
     }
 
-    /// A further connection has come about: asks the forwarder to take it into the session.
+    /// Asks the forwarder to take a new connection into the session.
     pub(super) fn ask_to_join(&mut self, shared: &Shared, link: usize, proof: Box<[u8]>) {
         let forwarder = self.forwarder(link);
         let Link::Present(live) = &self.links[link] else {
@@ -79,7 +80,7 @@ impl Reactor {
         live.connection.flush();
     }
 
-    /// The forwarder has taken the connection into the session, or will not.
+    /// Handles the forwarder's reply: it has taken the connection into the session, or refuses.
     pub(super) fn join_answered(&mut self, shared: &Shared, link: usize, reply: &Reply) {
         let forwarder = self.forwarder(link);
         let Link::Present(live) = &self.links[link] else {
@@ -104,7 +105,7 @@ impl Reactor {
         }
     }
 
-    /// Lets go of all connections to a forwarder.
+    /// Releases all connections to a forwarder.
     pub(super) fn release_all(&mut self, forwarder: usize) {
         for link in (forwarder..self.links.len()).step_by(self.dialers.len()) {
             self.release(link);

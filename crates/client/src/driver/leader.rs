@@ -1,10 +1,10 @@
-//! Who waits for the sockets: the client's own thread, or a calling thread that waits for a reply
-//! anyway. The latter takes its reply in itself, so that no other thread has to wake it.
+//! Decides which thread waits for the sockets: the client's I/O thread, or a calling thread that
+//! waits for a reply anyway. A calling thread takes in its own reply, so that no other thread has
+//! to wake it.
 //!
 //! One thread at a time has the reactor: the leader. A call that finds the reactor free leads until
-//! the call has its result, and then makes another waiting call the leader. The client's own thread
-//! leads where no call has led for a while, and it makes the connections. It stands by while calls
-//! lead.
+//! it has its result, and then makes another waiting call the leader. The I/O thread leads where no
+//! call has led for a while, and it makes the connections. It sleeps while calls lead.
 
 use super::reactor::{Cycle, Reactor};
 use super::shared::Shared;
@@ -62,7 +62,7 @@ impl LeaderFollower {
         }
     }
 
-    /// Called first by the own thread.
+    /// Sets the I/O thread up; it calls this first.
     pub(crate) fn thread_begins(&self) {
         // Nobody calls before the first session, for which this thread connects.
         if let Some(reactor) = self.take_reactor() {
@@ -70,7 +70,7 @@ impl LeaderFollower {
         }
     }
 
-    /// What the own thread does until the client has ended.
+    /// Runs the I/O thread until the client has ended.
     pub(crate) fn run(&self, shared: &Shared) {
         let mut goodbye_until = None;
         loop {
@@ -95,7 +95,7 @@ impl LeaderFollower {
         }
     }
 
-    /// Waits for the result of a call, or an interruption.
+    /// Waits until a call has its result or is interrupted.
     pub(crate) fn wait(
         &self,
         guard: &SignalGuard,
@@ -127,7 +127,7 @@ impl LeaderFollower {
         }
     }
 
-    /// The own thread is wanted: the client ends.
+    /// Wakes the I/O thread, because the client ends.
     pub(crate) fn wake_io_thread(&self) {
         *self.needed() = true;
         self.recalled.notify_one();
@@ -138,7 +138,8 @@ impl LeaderFollower {
         self.reactor.try_lock().ok()
     }
 
-    /// Leads if nobody does, else enters among those who would.
+    /// Makes the calling thread the leader if there is none, else enters it in the list of
+    /// followers.
     fn lead_or_follow(&self, shared: &Shared, id: CallId, waiter: &Arc<Waiter>) -> Led {
         if let Some(reactor) = self.take_reactor() {
             return self.lead(reactor, shared, waiter);
@@ -155,7 +156,7 @@ impl LeaderFollower {
         }
     }
 
-    /// Takes in what comes until the call has what it waits for, or that takes long.
+    /// Takes in what arrives until the call has what it waits for, or until that takes long.
     fn lead(
         &self,
         mut reactor: MutexGuard<'_, Reactor>,
@@ -191,7 +192,7 @@ impl LeaderFollower {
         })
     }
 
-    /// Waits while another leads.
+    /// Waits while another thread leads.
     fn follow(&self, guard: &SignalGuard, id: CallId, waiter: &Arc<Waiter>) -> Woken {
         let woken = waiter.wait(guard, None);
         let told = self.followers().remove(&id).is_none();
@@ -202,7 +203,7 @@ impl LeaderFollower {
         woken
     }
 
-    /// The reactor is free: one of those who wait shall take it. The youngest call, which will wait
+    /// Makes a follower the leader, because the reactor is free: the youngest call, which will wait
     /// longest.
     fn pass_on(&self) {
         let follower = self.followers().pop_last();
@@ -211,7 +212,7 @@ impl LeaderFollower {
         }
     }
 
-    /// Waits until no call has led for a while.
+    /// Keeps the I/O thread asleep until no call has led for a while.
     fn stand_by(&self, shared: &Shared) {
         let standby_ns = STANDBY.as_nanos() as u64;
         let mut needed = self.needed();

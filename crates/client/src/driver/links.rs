@@ -1,5 +1,5 @@
-//! Connections through libfabric in the wait for all connections: a link of libfabric may have
-//! received bytes without a descriptor that says so.
+//! Connections through libfabric beside epoll: libfabric may have received bytes without any
+//! descriptor reporting it.
 
 use super::reactor::{Link, Reactor, Ready};
 use super::shared::Shared;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_fabric::Wait;
 
 impl Reactor {
-    /// Something has happened at a forwarder's descriptors.
+    /// Handles an event at a descriptor of a link.
     pub(super) fn woken(&self, link: usize) {
         if let Link::Present(live) = &self.links[link]
             && let Some(link) = live.connection.stream.link()
@@ -16,7 +16,7 @@ impl Reactor {
         }
     }
 
-    /// How long the next wait may be, if connections through libfabric bound it.
+    /// The longest time that the next wait may take, if connections through libfabric bound it.
     pub(super) fn look_at_links(&self) -> Option<Duration> {
         let present = self.links.iter().filter_map(|link| match link {
             Link::Present(live) => Some(&live.connection),
@@ -33,7 +33,7 @@ impl Reactor {
         waits.min()
     }
 
-    /// Takes in what has come through libfabric, whether or not a descriptor has told of it.
+    /// Takes in what has arrived through libfabric, whether or not a descriptor has reported it.
     pub(super) fn serve_links(&mut self, shared: &Shared) {
         for forwarder in 0..self.links.len() {
             let linked = matches!(&self.links[forwarder], Link::Present(live)

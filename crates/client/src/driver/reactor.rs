@@ -1,4 +1,5 @@
-//! Waiting for all connections of a client, and taking in what comes, in whichever thread leads.
+//! The reactor: the leading thread waits in it for all connections of a client, and takes in what
+//! arrives.
 
 use super::connection::{Connection, JOIN, OFFER};
 use super::receiver::{Progress, ReceiveError, Received, Receiver};
@@ -36,21 +37,21 @@ pub(crate) struct Reactor {
     events: Events,
 }
 
-/// What one wait was good for.
+/// How one wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cycle {
-    /// What came was taken in.
+    /// The thread has taken in what arrived.
     Over,
-    /// A connection is to be made, which the client's own thread does.
+    /// The I/O thread must make a connection.
     Connect,
-    /// The client has ended, and all goodbyes are said.
+    /// The client has ended, and all goodbyes are sent.
     Done,
 }
 
-/// What the thread has of one connection.
+/// One connection as the reactor sees it.
 pub(super) enum Link {
     Absent,
-    /// Its queue of new connections is full.
+    /// The forwarder's queue of new connections is full.
     Queued {
         generation: u64,
         again: Instant,
@@ -69,10 +70,10 @@ pub(super) struct Live {
 /// What an event says.
 #[derive(Clone, Copy)]
 pub(super) struct Ready {
-    /// Something, or the end, may be received.
+    /// There may be bytes, or the end of the stream, to receive.
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The end may be.
+    /// The end of the stream may be there.
     pub(super) closed: bool,
 }
 
@@ -87,10 +88,10 @@ impl Ready {
     }
 }
 
-/// Why a connection is over.
+/// Why a connection has ended.
 pub(super) enum Gone {
     Connecting(Errno),
-    /// libfabric does not do what it should.
+    /// libfabric reports an error.
     Fabric(tidegate_fabric::Error),
     Receiving(ReceiveError),
     /// The forwarder wants a proof, and there is no secret.
@@ -98,7 +99,7 @@ pub(super) enum Gone {
 }
 
 impl Reactor {
-    /// The thread's things, and what wakes it.
+    /// Makes a reactor, and the waker of the thread that waits in it.
     pub(crate) fn new(
         dialers: Vec<Dialer>,
         secret: Option<Secret>,
@@ -124,15 +125,15 @@ impl Reactor {
         Ok((reactor, waker))
     }
 
-    /// Called first by the client's own thread.
+    /// Sets the I/O thread up; it calls this first.
     pub(crate) fn thread_begins(&self) {
         if let Some(begins) = self.embedded.thread_begins {
             begins();
         }
     }
 
-    /// Does what is due, waits once, and takes in what has come. In the client's own thread.
-    /// `wait_max` bounds the wait.
+    /// Does what is due, waits once, for at most `wait_max`, and takes in what has arrived. Only
+    /// the I/O thread calls this.
     pub(crate) fn cycle(&mut self, shared: &Shared, wait_max: Option<Duration>) -> Cycle {
         let (wait, done) = self.turn(shared);
         if done {
@@ -142,7 +143,7 @@ impl Reactor {
         Cycle::Over
     }
 
-    /// The same in a thread that makes a call.
+    /// Like [`Reactor::cycle`], in a thread that makes a call.
     pub(crate) fn cycle_of_caller(&mut self, shared: &Shared, wait_max: Duration) -> Cycle {
         let mut state = shared.state();
         let now_ns = shared.now_ns();
@@ -192,8 +193,8 @@ impl Reactor {
         self.serve_links(shared);
     }
 
-    /// Lets the core do what is due and connects as told; returns how long to sleep, and whether
-    /// all goodbyes are said.
+    /// Lets the core do what is due, and connects as it asks. Returns how long to sleep, and
+    /// whether all goodbyes are sent.
     fn turn(&mut self, shared: &Shared) -> (Option<Duration>, bool) {
         loop {
             let mut state = shared.state();
@@ -231,7 +232,7 @@ impl Reactor {
         }
     }
 
-    /// Begins again where a queue was full; whether there was such a one.
+    /// Tries again to connect to forwarders whose queue was full; returns whether there was one.
     fn retry(&mut self, shared: &Shared) -> bool {
         let now = Instant::now();
         let mut any = false;
@@ -292,7 +293,7 @@ impl Reactor {
         }));
     }
 
-    /// Lets go of a socket. A thread that still writes to it finds it ended.
+    /// Releases a socket. A thread that still writes to it finds it shut down.
     pub(super) fn release(&mut self, link: usize) {
         let link = std::mem::replace(&mut self.links[link], Link::Absent);
         if let Link::Present(live) = link {
@@ -323,7 +324,7 @@ impl Reactor {
         }
     }
 
-    /// Looks whether a connection has come about.
+    /// Checks whether a connection has been made.
     fn connected(&mut self, shared: &Shared, link: usize, ready: Ready) -> Result<(), Gone> {
         let Link::Present(live) = &mut self.links[link] else {
             return Ok(());
@@ -350,7 +351,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Hands a connection over to the core.
+    /// Reports a usable connection to the core.
     fn usable(&mut self, shared: &Shared, link: usize, proof: Box<[u8]>) {
         let Link::Present(live) = &self.links[link] else {
             return;
@@ -373,7 +374,7 @@ impl Reactor {
         live.connection.flush();
     }
 
-    /// Takes in what has arrived.
+    /// Takes in what has arrived on a connection.
     pub(super) fn receive(
         &mut self,
         shared: &Shared,
@@ -408,8 +409,8 @@ impl Reactor {
         }
     }
 
-    /// Tells the core what has come, if it is still of the present connection. Returns the emptied
-    /// list.
+    /// Gives the core the replies that have arrived, if they belong to the present connection.
+    /// Returns the emptied list.
     fn deliver(
         &mut self,
         shared: &Shared,
@@ -454,7 +455,7 @@ impl Reactor {
         Ok(received)
     }
 
-    /// The payload of a reply, wherever it is.
+    /// The payload of a reply, from the socket or from shared memory.
     fn payload_of(
         &self,
         link: usize,
@@ -470,7 +471,7 @@ impl Reactor {
         payload.ok_or(Gone::Receiving(ReceiveError::Memory))
     }
 
-    /// The forwarder takes the memory that it was offered, or not.
+    /// Handles the forwarder's answer to the offer of the arena.
     fn offer_answered(&self, link: usize, reply: &Reply) {
         let Link::Present(live) = &self.links[link] else {
             return;
@@ -485,7 +486,7 @@ impl Reactor {
         }
     }
 
-    /// What the hello shall carry. A forwarder without a secret sends zeros.
+    /// The proof that the hello carries. A forwarder without a secret sends a challenge of zeros.
     fn prove(&self, challenge: &Challenge) -> Result<Box<[u8]>, Gone> {
         match &self.secret {
             _ if *challenge == [0; 32] => Ok(Box::default()),
@@ -494,7 +495,7 @@ impl Reactor {
         }
     }
 
-    /// Tells the core that a connection is over, unless it has given it up itself.
+    /// Reports to the core that a connection has ended, unless the core itself has closed it.
     fn lost(&mut self, shared: &Shared, link: usize, generation: u64, gone: Gone) {
         let forwarder = self.forwarder(link);
         let (why, refused, text) = match gone {

@@ -1,7 +1,7 @@
-//! One connection's receiving side: frames become challenges and replies.
+//! The receiving side of one connection: turns frames into challenges and replies.
 //!
-//! A payload is received into memory of its exact size. A long one's is of the client's arena,
-//! which is used again and again: new memory costs a page fault for each page.
+//! The receiver puts a payload into memory of its exact size. For a long payload it takes memory of
+//! the client's arena, which is used again and again: new memory costs a page fault for each page.
 
 use super::arena::{Arena, Piece};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ const LONG: usize = 32 << 10;
 pub(crate) enum Received {
     /// The forwarder wants a proof of the secret.
     Challenge(Challenge),
-    /// An answer and its payload; None where that is in shared memory.
+    /// A reply and its payload; None where the payload is in shared memory.
     Reply(Reply, Option<Bytes>),
 }
 
@@ -30,29 +30,29 @@ pub(crate) enum ReceiveError {
     /// The peer closed it.
     #[error("closed by the forwarder")]
     Closed,
-    /// The network did.
+    /// The network broke it.
     #[error("{0}")]
     Socket(io::Error),
-    /// The bytes are not a reply.
+    /// The bytes are no reply.
     #[error("not a reply: {0}")]
     Frame(#[from] FrameError),
-    /// A payload that lies nowhere.
+    /// A reply names a payload that is not in shared memory.
     #[error("a reply's payload is in memory that was not meant for it")]
     Memory,
 }
 
-/// What one look at the socket gave.
+/// How one receive from the socket ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// There may be more.
+    /// There may be more bytes.
     More,
-    /// That was all, but for the end of the stream.
+    /// There are no more bytes; the end of the stream may follow.
     Drained,
-    /// There is nothing, not even an end.
+    /// There is nothing to receive, not even the end of the stream.
     Empty,
 }
 
-/// State between two portions of bytes.
+/// The state of parsing between two receives.
 pub(crate) struct Receiver {
     frames: FrameReader,
     /// A reply whose payload is still coming.
@@ -83,7 +83,8 @@ impl Memory {
 }
 
 impl Receiver {
-    /// For a new connection, on which a challenge comes first or not.
+    /// A receiver for a new connection; `challenged` says whether the stream begins with a
+    /// challenge.
     pub(crate) fn new(payload_max: u32, challenged: bool, arena: Option<Arc<Arena>>) -> Receiver {
         Receiver {
             frames: FrameReader::of_replies(payload_max, challenged),
@@ -92,7 +93,7 @@ impl Receiver {
         }
     }
 
-    /// Receives once and appends to `into` all that became whole.
+    /// Receives once, and appends to `into` every challenge and reply that is now complete.
     pub(crate) fn receive(
         &mut self,
         receive: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
@@ -117,7 +118,7 @@ impl Receiver {
         })
     }
 
-    /// Takes one thing out of what has come; false if none is whole.
+    /// Takes one challenge or reply out of what has arrived; false if none is complete.
     fn next(&mut self, into: &mut Vec<Received>) -> Result<bool, ReceiveError> {
         let target = match &mut self.payload {
             Some((_, memory)) => memory.bytes_mut(),

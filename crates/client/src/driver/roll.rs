@@ -1,5 +1,5 @@
-//! Asks the forwarders of a list who they are, before the first session: the list is then checked,
-//! in order and complete ([`list`](crate::list)).
+//! Asks the forwarders of a list who they are, before the first session. [`list`](crate::list)
+//! checks, orders and completes the list with their answers.
 
 use super::Host;
 use super::start::core_options;
@@ -20,7 +20,7 @@ const SILENCE_MAX: Duration = Duration::from_millis(500);
 const LEARN_WAIT: Duration = Duration::from_millis(250);
 
 impl Host {
-    /// Asks the forwarders who they are, starts the thread and waits for the first session.
+    /// Asks the forwarders who they are, starts the I/O thread and waits for the first session.
     pub(crate) fn start(options: Options) -> Result<Host, ConnectError> {
         if options.forwarders.is_empty() {
             return Err(ConnectError::NoAddress);
@@ -42,8 +42,8 @@ impl Host {
     }
 }
 
-/// The options with all forwarders of the export, in the order of the layout; and which of those
-/// that were named are left out, a line each.
+/// The options with all forwarders of the export, in the order of the layout; and the addresses of
+/// the list that are left out, with the reason, one line each.
 fn ask_all(options: Options) -> Result<(Options, Vec<String>), ConnectError> {
     if options.export.is_some() {
         // Who wrote the line has asked them.
@@ -69,7 +69,7 @@ fn ask_all(options: Options) -> Result<(Options, Vec<String>), ConnectError> {
     }
 }
 
-/// Asks those that are named, and those that they tell of.
+/// Asks the forwarders of the list, then those that these name.
 fn once(
     options: &Options,
     named: &[String],
@@ -101,8 +101,8 @@ fn once(
     Ok((whole, export))
 }
 
-/// Asks all of them at once. Ends when all have told or refused, or one has told and the others
-/// had their time; where nobody tells, at `until`.
+/// Asks all of them at once. Ends when all have answered or refused, or when one has answered and
+/// the others had their time; where none answers, at `until`.
 fn ask(
     options: &Options,
     addresses: Vec<String>,

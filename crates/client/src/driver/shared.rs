@@ -1,5 +1,5 @@
-//! What calling threads and the I/O thread share: the core under its lock, and what follows from
-//! its outputs.
+//! What the calling threads and the I/O thread share: the core under its lock, and the code that
+//! carries out its outputs.
 
 use super::arena::Arena;
 use super::budget::Budget;
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// See the module.
 pub(crate) struct Shared {
     pub(crate) forwarders: usize,
-    /// Their addresses, as they were named or told.
+    /// Addresses of the forwarders, as the list or the forwarders give them.
     pub(crate) names: Vec<String>,
     pub(crate) budget: Budget,
     /// Memory for payload.
     pub(crate) arena: Option<Arc<Arena>>,
-    /// A forwarder is on this node, and shares that memory.
+    /// Whether a forwarder on this node shares that memory.
     pub(crate) shares_arena: bool,
     state: Mutex<State>,
     /// Signalled when a session is granted or all are refused.
@@ -42,31 +42,32 @@ pub(crate) struct State {
     calls_next: u64,
     waiters: BTreeMap<CallId, Arc<Waiter>>,
     pub(crate) peers: Vec<Peer>,
-    /// For the I/O thread.
+    /// What the I/O thread shall do next.
     pub(crate) commands: Vec<Command>,
-    /// Until when the I/O thread sleeps; it is woken for what the core wants earlier.
+    /// The time until which the I/O thread sleeps, in ns. A caller wakes it if the core wants
+    /// something earlier.
     pub(crate) sleeps_until_ns: u64,
-    /// The core has ended.
+    /// Whether the core has ended.
     pub(crate) ended: bool,
 }
 
-/// One forwarder, as its connection is now.
+/// One forwarder and its connections now.
 #[derive(Default)]
 pub(crate) struct Peer {
     /// Present while requests may be sent.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// Further connections of the session, and which of the reactor's links they are. They end
-    /// with the first one, and it with them.
+    /// Further connections of the session, each with the number of its link in the reactor. When
+    /// one connection of a session ends, all do.
     pub(crate) joined: Vec<(usize, Arc<Connection>)>,
-    /// Number of the connection: what belongs to an older one must not be told to the core.
+    /// Number of the connection. The core must not receive anything of an older one.
     pub(crate) generation: u64,
-    /// Why there is none, in words.
+    /// Why there is no connection, in words.
     pub(crate) trouble: String,
     refused: bool,
 }
 
 impl Peer {
-    /// The connection of this number, modulo how many there are.
+    /// The connection with this number, modulo the number of connections.
     fn connection(&self, number: u64) -> Option<&Arc<Connection>> {
         let first = self.connection.as_ref()?;
         let further = number % (self.joined.len() as u64 + 1);
@@ -76,13 +77,13 @@ impl Peer {
         }
     }
 
-    /// All connections, none of which is used any more.
+    /// Takes out all connections; no request uses them any more.
     pub(crate) fn take_connections(&mut self) -> impl Iterator<Item = Arc<Connection>> {
         let joined = mem::take(&mut self.joined).into_iter().map(|(_, it)| it);
         self.connection.take().into_iter().chain(joined)
     }
 
-    /// Whether everything that was to be sent is out.
+    /// Whether all connections have written their frames.
     pub(crate) fn is_flushed(&self) -> bool {
         let joined = self.joined.iter().map(|(_, connection)| connection);
         let mut connections = self.connection.iter().chain(joined);
@@ -95,17 +96,17 @@ impl Peer {
 pub(crate) enum Command {
     /// Connect, under this generation.
     Connect { forwarder: usize, generation: u64 },
-    /// Make further connections of its session, so that there are so many of this generation.
+    /// Make further connections of the session of this generation, up to this number.
     Join {
         forwarder: usize,
         generation: u64,
         connections: u16,
     },
-    /// Let go of the connection.
+    /// Close the connection.
     Disconnect { forwarder: usize },
 }
 
-/// What is left to do without the lock.
+/// What a thread does after it has released the lock.
 #[derive(Default)]
 #[must_use = "outputs of the core must be carried out"]
 pub(crate) struct Work {
@@ -114,14 +115,14 @@ pub(crate) struct Work {
     wake: bool,
 }
 
-/// Since 1970.
+/// The wall clock, in ns since 1970.
 pub(super) fn wall_ns() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);
     wall.unwrap_or(Duration::ZERO).as_nanos() as u64
 }
 
 impl State {
-    /// A number for a new call, and where its result goes, if anywhere.
+    /// Gives a new call its number, and notes the waiter that gets its result, if there is one.
     pub(crate) fn number(&mut self, waiter: Option<&Arc<Waiter>>) -> CallId {
         let id = CallId(self.calls_next);
         self.calls_next += 1;
@@ -164,17 +165,17 @@ impl Shared {
         }
     }
 
-    /// The core's time now.
+    /// The time on the core's clock, in ns.
     pub(crate) fn now_ns(&self) -> u64 {
         self.ns_at(Instant::now())
     }
 
-    /// The core's time at `at`.
+    /// The time `at` on the core's clock, in ns.
     pub(crate) fn ns_at(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.start).as_nanos() as u64
     }
 
-    /// The state for a call; EIO once the client has ended, be it by a panic.
+    /// Locks the state for a call; EIO once the client has ended, even by a panic.
     pub(crate) fn live_state(&self) -> Result<MutexGuard<'_, State>, Errno> {
         let state = self.state.lock().map_err(|_| Errno::IO)?;
         if self.is_closed() {
@@ -184,7 +185,8 @@ impl Shared {
         }
     }
 
-    /// The state for the I/O thread, which panics if another has: it ends then, and all calls.
+    /// Locks the state for the I/O thread. Panics if another thread has panicked: then the I/O
+    /// thread ends, and all calls with it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("another thread broke the client")
     }
@@ -193,14 +195,14 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Tells the core and collects what it wants.
+    /// Gives the core an input and collects its outputs.
     pub(crate) fn handle(&self, state: &mut State, input: Input) -> Work {
         let now_ns = self.now_ns();
         state.core.handle(now_ns, wall_ns(), input);
         self.poll(state, now_ns)
     }
 
-    /// Collects what the core wants.
+    /// Collects the core's outputs.
     pub(crate) fn poll(&self, state: &mut State, now_ns: u64) -> Work {
         let mut work = Work::default();
         while let Some(output) = state.core.poll(now_ns) {
@@ -215,7 +217,7 @@ impl Shared {
         work
     }
 
-    /// Does what follows from what was decided under the lock.
+    /// Does the work that the core decided on, without the lock.
     pub(crate) fn carry_out(&self, work: Work) {
         for (waiter, result) in work.done {
             waiter.finish(result);
@@ -230,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a forwarder has granted a session; says why if none does.
+    /// Waits until a forwarder has granted a session; the error says why none has.
     pub(crate) fn first_session(
         &self,
         addresses: &[String],
@@ -271,8 +273,8 @@ impl Shared {
         }
     }
 
-    /// Waits until each forwarder that is asked has told who it is or cannot be reached; where
-    /// nobody has told, until `until`, and else those that keep silent have `silence_max` more.
+    /// Waits until each forwarder has answered who it is or cannot be reached. Where none has
+    /// answered it waits until `until`; else those without an answer have `silence_max` more.
     pub(crate) fn told(
         &self,
         addresses: &[String],
@@ -309,7 +311,8 @@ impl Shared {
         Ok(asked.collect())
     }
 
-    /// Notes why a forwarder cannot be had. `refused`: it will not change its mind.
+    /// Records why there is no connection to a forwarder. `refused`: the forwarder will not change
+    /// its answer.
     pub(crate) fn note_trouble(
         &self,
         state: &mut State,
@@ -323,7 +326,7 @@ impl Shared {
         self.sessions.notify_all();
     }
 
-    /// Tells the core to end, and the I/O thread with it.
+    /// Ends the core, and the I/O thread with it.
     pub(crate) fn shutdown(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -337,7 +340,7 @@ impl Shared {
         wake(&self.waker);
     }
 
-    /// Ends what still waits, whatever state a panic has left.
+    /// Ends all calls that still wait, whatever state a panic has left.
     pub(crate) fn abandon(&self) {
         self.closed.store(true, Ordering::Release);
         self.budget.close();

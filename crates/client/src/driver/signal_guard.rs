@@ -13,9 +13,10 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// While it lives, its thread takes no signals, nor do threads that it starts, and is not
-/// cancelled. Handlers may wait for other threads' calls, and may jump out of a call: a thread that
-/// has any lock must hold one, and lets signals in only where it sleeps without one.
+/// While a guard lives, no signal handler runs in its thread or in threads that the thread starts,
+/// and no cancellation ends the thread. A handler may wait for calls of other threads, and may jump
+/// out of a call. So a thread that holds a lock must hold a guard, and lets signals in only where
+/// it sleeps without a lock.
 pub(crate) struct SignalGuard {
     before: Option<libc::sigset_t>,
     uncancelled: Uncancelled,
@@ -32,7 +33,8 @@ impl SignalGuard {
         }
     }
 
-    /// Runs `part`, which must be without locks, with the signals that came before it let in.
+    /// Runs `part` with the signals let in that were let in before the guard. `part` must hold no
+    /// lock.
     pub(super) fn let_signals_in<T>(&self, part: impl FnOnce() -> T) -> T {
         self.restore();
         let done = part();
@@ -68,7 +70,7 @@ fn block_all() -> Option<libc::sigset_t> {
     }
 }
 
-/// Wakes whoever waits for the sockets.
+/// Wakes the thread that waits for the sockets.
 pub(super) fn wake(waker: &Waker) {
     let mut uncancelled = Uncancelled::begin();
     // Fails only if the client is gone, and the wait with it.

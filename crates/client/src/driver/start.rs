@@ -1,4 +1,4 @@
-//! Makes a client of its options: checks addresses and secret, and starts the thread.
+//! Makes a client from its options: checks addresses and secret, and starts the I/O thread.
 
 use super::Host;
 use super::arena::Arena;
@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use tidegate_net::{Address, Dialer, Secret};
 
 impl Host {
-    /// Starts the thread.
+    /// Checks the options and starts the I/O thread.
     pub(super) fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
         let dialers: Result<Vec<Dialer>, _> = options.forwarders.iter().map(dialer).collect();
         let secret = match &options.secret_file {
@@ -59,7 +59,7 @@ impl Host {
     }
 }
 
-/// What addresses of libfabric need before the time to connect begins.
+/// Prepares libfabric for its addresses, before the time to connect begins.
 fn prepare_fabric(options: &Options, dialers: &[Dialer]) -> Result<(), ConnectError> {
     let mut addresses = dialers.iter().map(Dialer::address);
     let Some(address) = addresses.find(|address| address.provider.is_some()) else {
@@ -73,7 +73,7 @@ fn prepare_fabric(options: &Options, dialers: &[Dialer]) -> Result<(), ConnectEr
     tidegate_fabric::load().map_err(|error| unreachable(error.to_string()))
 }
 
-/// What connects to the forwarder of this address.
+/// The dialer for this address.
 fn dialer(text: &String) -> Result<Dialer, ConnectError> {
     let address: Address = text
         .parse()
@@ -81,8 +81,8 @@ fn dialer(text: &String) -> Result<Dialer, ConnectError> {
     Dialer::new(address).map_err(|error| ConnectError::Unreachable(format!("{text}: {error}")))
 }
 
-/// Memory for payload, for forwarders on this node, or through libfabric, to work on; all payload
-/// goes through the connections without.
+/// Memory for payload, in which forwarders on this node, or through libfabric, work. None: all
+/// payload goes through the connections.
 fn arena(options: &Options) -> Option<Arc<Arena>> {
     let bytes = options.shared_memory_bytes;
     if bytes == 0 {
@@ -97,7 +97,7 @@ fn arena(options: &Options) -> Option<Arc<Arena>> {
     }
 }
 
-/// Starts the client's own thread. It takes no signals: they are the program's.
+/// Starts the I/O thread. It takes no signals: they are the program's.
 fn spawn(shared: &Arc<Shared>, leader: &Arc<LeaderFollower>) -> std::io::Result<JoinHandle<()>> {
     let (shared, leader) = (Arc::clone(shared), Arc::clone(leader));
     let body = move || {

@@ -1,5 +1,5 @@
-//! Where one calling thread waits: for its result, an interruption, the lead, or a place in the
-//! budget.
+//! Where one calling thread waits: for its result, an interruption, its turn to lead, or a place in
+//! the budget.
 
 use super::signal_guard::{SignalGuard, wake};
 use crate::core::{Answer, Errno, Served};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One waiting call. Woken once for each thing that happens to it.
+/// One waiting call. Each event wakes it once.
 #[derive(Default)]
 pub(crate) struct Waiter {
     state: Mutex<State>,
@@ -40,16 +40,16 @@ pub(crate) enum Woken {
     Finished(Result<Answer, Errno>),
     /// The budget has room for it.
     Admitted,
-    /// Its token was cancelled. Told once.
+    /// Its token was cancelled. Reported once.
     Interrupted,
-    /// It shall take in what comes ([`LeaderFollower`](super::leader::LeaderFollower)).
+    /// It shall lead and take in what arrives ([`LeaderFollower`](super::leader::LeaderFollower)).
     Lead,
     /// The time is over.
     TimedOut,
 }
 
 impl Waiter {
-    /// Hands over the result. The first one counts.
+    /// Stores the result and wakes the thread. Only the first result counts.
     pub(crate) fn finish(&self, result: Result<Answer, Errno>) {
         let mut state = self.state();
         if state.result.is_none() {
@@ -58,24 +58,24 @@ impl Waiter {
         }
     }
 
-    /// Notes when forwarders served the call, before its result.
+    /// Stores when forwarders answered the call, before its result.
     pub(crate) fn note(&self, served: Vec<Served>) {
         self.state().served = served;
     }
 
-    /// What was noted.
+    /// Takes what [`Waiter::note`] has stored.
     pub(crate) fn take_served(&self) -> Vec<Served> {
         mem::take(&mut self.state().served)
     }
 
-    /// Tells that the budget has room.
+    /// Wakes the thread because the budget has room for it.
     pub(crate) fn admit(&self) {
         let mut state = self.state();
         state.admitted = true;
         self.wake(state);
     }
 
-    /// Tells that the caller wants no result any more.
+    /// Wakes the thread because its call was cancelled.
     pub(crate) fn interrupt(&self) {
         let mut state = self.state();
         state.interrupted = true;
@@ -85,30 +85,30 @@ impl Waiter {
         self.wake(state);
     }
 
-    /// Tells that it shall lead.
+    /// Wakes the thread to lead.
     pub(crate) fn lead(&self) {
         let mut state = self.state();
         state.lead = true;
         self.wake(state);
     }
 
-    /// Forgets that it was told to lead.
+    /// Withdraws [`Waiter::lead`].
     pub(crate) fn refuse_lead(&self) {
         self.state().lead = false;
     }
 
-    /// The thread waits in the reactor, where this wakes it; or no longer.
+    /// Notes that the thread waits in the reactor, where `waker` wakes it; None: it no longer does.
     pub(crate) fn leads(&self, waker: Option<Arc<Waker>>) {
         self.state().leads = waker;
     }
 
-    /// What has happened, if anything has.
+    /// Takes the next event, if there is one.
     pub(crate) fn take(&self) -> Option<Woken> {
         self.state().take()
     }
 
-    /// Blocks until something happens; a result goes before everything else. Signals come while it
-    /// sleeps.
+    /// Blocks until an event; a result goes before everything else. Signals are let in while the
+    /// thread sleeps.
     pub(crate) fn wait(&self, guard: &SignalGuard, until: Option<Instant>) -> Woken {
         loop {
             let mut state = self.state();
@@ -127,7 +127,7 @@ impl Waiter {
         }
     }
 
-    /// Sleeps unless something has happened since `seen`; at most `left`, at times shorter.
+    /// Sleeps unless there was an event since `seen`; for at most `left`, sometimes shorter.
     fn sleep(&self, seen: u32, left: Option<Duration>) {
         // A time that no clock counts is none.
         let left = left.and_then(|left| left.try_into().ok());
@@ -135,7 +135,7 @@ impl Waiter {
         let _ = futex::wait(&self.changes, futex::Flags::PRIVATE, seen, left.as_ref());
     }
 
-    /// Wakes the thread if it sleeps: a system call, left out where it does not.
+    /// Wakes the thread if it sleeps. Makes no system call if it does not.
     fn wake(&self, state: MutexGuard<'_, State>) {
         // Under the lock: a thread that has looked before sees that it is not as it was.
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Waiter {
 }
 
 impl State {
-    /// What has happened; a result goes before everything else.
+    /// Takes the next event; a result goes before everything else.
     fn take(&mut self) -> Option<Woken> {
         if let Some(result) = self.result.take() {
             return Some(Woken::Finished(result));

@@ -1,15 +1,15 @@
-//! Small writes of one open file that follow one another, sent as one.
+//! Gathers small consecutive writes of one open file and sends them as one.
 //!
-//! Off unless [`Options::coalesce_bytes`](crate::Options::coalesce_bytes) says otherwise. What was
-//! gathered is sent before anything else is done with the open file, and when it is closed; nobody
-//! else sees it before. An error is told by the call that sends it.
+//! Off unless [`Options::coalesce_bytes`](crate::Options::coalesce_bytes) says otherwise. The
+//! client sends the gathered writes before it does anything else with the open file, and when the
+//! file is closed. Nobody else sees them before. The call that sends them reports the error.
 
 use crate::api::{Client, Context, Errno};
 use crate::wire::Handle;
 use bytes::{Bytes, BytesMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What one open file has gathered.
+/// The gathered writes of one open file.
 pub(super) struct Coalescer {
     client: Arc<Client>,
     handle: Handle,
@@ -31,7 +31,7 @@ impl Gathered {
         self.offset + self.bytes.len() as u64
     }
 
-    /// Takes a write in if it touches what is there and fits.
+    /// Gathers a write if it is adjacent to the gathered ones and fits; false if not.
     fn takes(&mut self, offset: u64, bytes: &[u8], room: usize) -> bool {
         let begin = match offset.checked_sub(self.offset) {
             Some(begin) if offset <= self.end() => begin as usize,
@@ -59,7 +59,7 @@ impl Coalescer {
         }
     }
 
-    /// Writes, now or later.
+    /// Writes now, or gathers the write for later.
     pub(super) fn write(&self, ctx: &Context, offset: u64, bytes: Bytes) -> Result<usize, Errno> {
         let mut gathered = self.gathered();
         let whose = (gathered.context.app, &gathered.context.caller);
@@ -82,7 +82,8 @@ impl Coalescer {
         Ok(bytes.len())
     }
 
-    /// Sends what was gathered. After an error it is gone, as what the kernel could not write back.
+    /// Sends the gathered writes. After an error they are lost, as pages are that the kernel could
+    /// not write back.
     pub(super) fn flush(&self, ctx: &Context) -> Result<(), Errno> {
         self.send(&mut self.gathered(), ctx)
     }

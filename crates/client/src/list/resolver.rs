@@ -1,8 +1,8 @@
-//! A question to DNS, by the resolver of the C library: it knows `/etc/resolv.conf`, its servers
-//! and time limits, and asks again by TCP where an answer is too long for UDP.
+//! Asks DNS, by the resolver of the C library: it reads `/etc/resolv.conf` for servers and time
+//! limits, and asks again by TCP where an answer is too long for UDP.
 //!
-//! In libc itself since glibc 2.34. It waits in the calling thread, which has its own state of the
-//! resolver, and keeps no socket.
+//! The resolver is in libc itself since glibc 2.34. It blocks the calling thread, which has a
+//! resolver state of its own, and keeps no socket open.
 
 use std::ffi::{CString, c_char, c_int};
 use std::io;
@@ -22,13 +22,13 @@ const NO_DATA: c_int = 4;
 /// Why there is no answer to read.
 #[derive(Debug)]
 pub(super) enum Silence {
-    /// DNS knows no such name.
+    /// The name does not exist.
     NoName,
-    /// It knows the name, but no record of this kind.
+    /// The name exists, but has no record of this kind.
     NoRecord,
     /// No server answered in time, or none was willing.
     NoAnswer(io::Error),
-    /// The resolver could not ask.
+    /// The resolver could not send the question.
     Failed(io::Error),
 }
 
@@ -43,7 +43,7 @@ unsafe extern "C" {
     fn __h_errno_location() -> *mut c_int;
 }
 
-/// The answer to a question for the SRV records of a name. Waits as long as `timeout` and
+/// Asks for the SRV records of a name and returns the answer. Waits as long as `timeout` and
 /// `attempts` of `/etc/resolv.conf` say.
 pub(super) fn srv(name: &str) -> Result<Vec<u8>, Silence> {
     let name = CString::new(name).expect("a name of DNS has no NUL");

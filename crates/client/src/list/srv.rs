@@ -1,7 +1,7 @@
-//! Lists of forwarders in DNS: the SRV records of a name (RFC 2782), as addresses.
+//! Lists of forwarders in DNS: reads the SRV records of a name (RFC 2782) as addresses.
 //!
-//! Nothing of the answer is believed: it is read within its bounds, and a pointer of a compressed
-//! name (RFC 1035, 4.1.4) only leads backwards.
+//! The parser trusts nothing in the answer: it stays within the message, and follows a pointer of a
+//! compressed name (RFC 1035, 4.1.4) only backwards.
 
 use super::resolver::Silence;
 use crate::options::ConnectError;
@@ -19,7 +19,7 @@ const ANSWER: u16 = 0x8000;
 const CUT_SHORT: u16 = 0x0200;
 const CODE: u16 = 0x000f;
 
-/// The name of DNS in a part of a list, if it is one: `@`, then a name that begins with `_`. A path
+/// The DNS name in a part of a list, if it is one: `@`, then a name that begins with `_`. A path
 /// that begins so needs a `/`.
 pub(super) fn name(part: &str) -> Option<&str> {
     let name = part.strip_prefix('@')?;
@@ -33,8 +33,8 @@ const PUBLISH: &str = "publish an SRV record for each forwarder, or correct the 
 const INSTEAD: &str =
     "see the servers in /etc/resolv.conf, or name the forwarders' addresses instead";
 
-/// The addresses that DNS gives for a name: those of the lowest priority first, of one priority
-/// those of the greatest weight, then by name.
+/// The addresses that DNS gives for a name: the lowest priority first, within one priority the
+/// greatest weight first, then by name.
 pub(super) fn addresses(
     name: &str,
     ask: impl Fn(&str) -> Result<Vec<u8>, Silence>,
@@ -78,7 +78,7 @@ pub(super) fn addresses(
     Ok(records.into_iter().map(address).collect())
 }
 
-/// Whether it can be a name of DNS; with a dot at its end, no search domain is tried.
+/// Whether the text can be a DNS name. With a dot at its end, the resolver tries no search domain.
 fn is_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let label = |label: &str| {
@@ -112,7 +112,7 @@ impl Record {
     }
 }
 
-/// The SRV records of an answer; or what is wrong with it, in words that follow "the answer".
+/// The SRV records of an answer. The error says what is wrong, in words that follow "the answer".
 fn records(message: &[u8]) -> Result<Vec<Record>, String> {
     let mut message = Message {
         bytes: message,
@@ -187,7 +187,8 @@ impl<'a> Message<'a> {
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// The labels of a name. What is read next is what follows where the name begins.
+    /// The labels of a name. The next read goes on after the name, not after where its pointers
+    /// lead.
     fn name(&mut self) -> Result<Vec<&'a [u8]>, String> {
         let mut labels = Vec::new();
         let mut room = NAME_MAX;
@@ -220,7 +221,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A name that can be one of a node, as text; empty for the root.
+    /// A name that can be a node's, as text; empty for the root.
     fn target(&mut self) -> Result<String, String> {
         let mut text = String::new();
         for label in self.name()? {
