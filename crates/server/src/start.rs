@@ -36,17 +36,17 @@ use tracing::{info, warn};
 
 const MS: u64 = 1_000_000;
 
-/// Seconds between two sweeps of removed files of which only a seat's holder knows that no client
-/// has them open.
+/// How many seconds pass between two sweeps of removed files, where only a seat's holder knows that
+/// no client has them open.
 const SWEEP_ROUNDS: u32 = 10;
 /// How long a forwarder that stops waits until its idle files are closed.
 const TIDY_END_MAX: Duration = Duration::from_secs(1);
 
-/// Why a forwarder did not start: one line that says what is wrong and what to do.
+/// Why a forwarder did not start. The message is one line that says what is wrong and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The exported directory is not there.
+    /// The exported directory does not exist, or cannot be opened.
     #[error(
         "export directory {}: {error}; name an existing directory that you may use",
         path.display()
@@ -54,64 +54,65 @@ pub enum StartError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
     /// The exported directory cannot be used.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// The emulated device cannot be had.
+    /// The emulated device cannot be made.
     #[error(transparent)]
     Device(#[from] EmulatedError),
-    /// io_uring was asked for by name and cannot be had.
+    /// The configuration demands io_uring, and io_uring cannot be used.
     #[error("engine = \"uring\": {0}; or set engine = \"auto\" in [storage]")]
     Uring(UringRefused),
-    /// The export's file system cannot carry forwarders on several nodes, or not as it is mounted.
+    /// The export's file system, or the way in which it is mounted, does not allow forwarders on
+    /// several nodes.
     #[error("{0}")]
     NotFit(String),
     /// The seats of the export cannot be used.
     #[error(transparent)]
     Seats(#[from] SeatsError),
-    /// Fail-over was asked for where it cannot work.
+    /// The configuration demands fail-over where fail-over cannot work.
     #[error("{0}")]
     FailOver(String),
-    /// Forwarders on several nodes would not be right over this back end.
+    /// Forwarders on several nodes would give wrong results on this back end.
     #[error("{0}")]
     Unshared(String),
-    /// An address cannot be listened on.
+    /// The forwarder cannot listen on an address.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The shared secret cannot be used.
     #[error("secret file {} {error}", path.display())]
     Secret {
-        /// The file.
+        /// The file with the secret.
         path: PathBuf,
-        /// Why, and what to do.
+        /// What is wrong with it, and what to do.
         error: SecretError,
     },
-    /// The policy or the rules of shares that are kept for the export cannot be used.
+    /// The policy or the share rules that are kept for the export cannot be used.
     #[error("{0}; correct or remove that file")]
     Kept(ConfigError),
-    /// What the forwarders keep for each other cannot be read.
+    /// A file that the forwarders keep for each other cannot be read.
     #[error("{}: {error}", path.display())]
     KeptFile {
         /// The file, or the hidden folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
     /// The scheduler refuses its options.
     #[error("scheduler: {0}")]
     Scheduler(#[from] OptionsError),
-    /// Requests cannot be recorded as asked for.
+    /// The trace that the configuration demands cannot be recorded.
     #[error("trace file {}: {error}", path.display())]
     Trace {
-        /// The file.
+        /// The trace's file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
-    /// It served, and cannot go on.
+    /// The forwarder served requests, and cannot go on.
     #[error("stopped: {0}")]
     Stopped(io::Error),
     /// A call to the system failed.
@@ -119,7 +120,7 @@ pub enum StartError {
     System {
         /// What was tried.
         what: &'static str,
-        /// Why it failed.
+        /// The error of the system.
         error: io::Error,
     },
 }
@@ -130,18 +131,18 @@ impl StartError {
     }
 }
 
-/// A forwarder that listens and has not begun to serve.
+/// A forwarder that listens and does not serve yet.
 pub struct Server {
     serving: ForwarderLoop,
     addresses: Vec<Address>,
     files: PosixFiles,
-    /// Where forwarders on several nodes may have the export.
+    /// The other forwarders, where several nodes may have the export.
     peers: Option<Peers>,
 }
 
 impl Server {
-    /// Checks everything that can be wrong, and binds the addresses. Sets the process's umask to 0,
-    /// because modes come from clients that have applied their own.
+    /// Checks everything that can be wrong, and binds the addresses. Sets the umask of the process
+    /// to 0, because clients have already applied their umasks to the modes that they send.
     pub fn bind(config: &Config) -> Result<Server, StartError> {
         check_directory(&config.export)?;
         let secret = secret(config)?;
@@ -213,22 +214,23 @@ impl Server {
         })
     }
 
-    /// Where it listens; a TCP port 0 has become the one that was given.
+    /// The addresses on which the forwarder listens. A TCP port 0 is replaced by the actual port.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// The policy that is followed, in words: with rules of shares perhaps not the one asked for.
+    /// The effective policy, as text. Share rules may require another one than the configured one.
     pub fn policy(&self) -> Box<str> {
         self.serving.policy()
     }
 
-    /// Stops it from elsewhere.
+    /// A handle that stops the forwarder from another thread.
     pub fn stop(&self) -> Stop {
         self.serving.stop()
     }
 
-    /// Serves in this thread until it is stopped. True if everything accepted was finished in time.
+    /// Serves in this thread until the forwarder is stopped. True if all accepted requests were
+    /// finished in time.
     pub fn run(self) -> Result<bool, StartError> {
         let (end, ended) = channel::<()>();
         let (tidy, tidied) = channel::<()>();
@@ -259,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Serves in a thread of its own.
+    /// Serves in a thread of its own. Fails if the thread cannot be started.
     pub fn spawn(self) -> Result<Running, StartError> {
         let (addresses, stop) = (self.addresses.clone(), self.stop());
         let thread = std::thread::Builder::new().name("forwarder".to_string());
@@ -273,7 +275,7 @@ impl Server {
     }
 }
 
-/// A forwarder that serves in a thread of this process. Dropping it stops it.
+/// A forwarder that serves in a thread of this process. Dropping it stops the forwarder.
 pub struct Running {
     addresses: Vec<Address>,
     stop: Stop,
@@ -281,12 +283,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where it listens.
+    /// The addresses on which the forwarder listens.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Drains and ends it. True if everything accepted was finished in time.
+    /// Drains and stops the forwarder. True if all accepted requests were finished in time.
     pub fn shutdown(mut self) -> Result<bool, StartError> {
         self.end().unwrap_or(Ok(true))
     }
@@ -346,7 +348,7 @@ fn check_directory(path: &Path) -> Result<(), StartError> {
     })
 }
 
-/// How many descriptors the process may have; a warning where they are few.
+/// How many descriptors the process may have. Logs a warning if they are too few.
 fn descriptors(config: &Config) -> Descriptors {
     let descriptors = Descriptors::of_process(config.sessions_max);
     if let Some(warning) = descriptors.warning(config.sessions_max) {
@@ -355,8 +357,8 @@ fn descriptors(config: &Config) -> Descriptors {
     descriptors
 }
 
-/// The files of the export, how they are exported, where what is written to them lies, and whether
-/// forwarders on several nodes may have them.
+/// Opens the export. Returns its options, its files, the place of unsynced bytes, and whether
+/// forwarders on several nodes may have the export.
 fn export(
     config: &Config,
     descriptors: &Descriptors,
@@ -452,7 +454,7 @@ fn forward_config(
     })
 }
 
-/// What the forwarders of the export keep for each other, as it was found.
+/// What the forwarders of the export keep for each other, as it was at the start.
 struct Found {
     export: ExportId,
     own: Advertised,
@@ -461,7 +463,7 @@ struct Found {
 }
 
 impl Found {
-    /// Goes on looking, and writes.
+    /// Starts the thread that watches and writes the kept files.
     fn keep(self, hidden: &OwnedFd, waker: Arc<mio::Waker>) -> Result<Kept, StartError> {
         let started = hidden
             .try_clone()
@@ -470,7 +472,7 @@ impl Found {
     }
 }
 
-/// Looks at what is kept for the export, and tells the others where this forwarder listens.
+/// Reads what is kept for the export, and announces to the other forwarders where this one listens.
 fn found(
     config: &Config,
     hidden: BorrowedFd<'_>,

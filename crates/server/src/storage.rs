@@ -1,8 +1,9 @@
-//! Where jobs run: the files of the export, the threads that work on them, and the emulated device.
+//! Executes the forwarder's jobs: on the files of the export by threads or io_uring, or on an
+//! emulated device.
 //!
-//! The reactor hands a [`Job`] to a [`Storage`] and gets a [`Completion`] back. Payload stays in
-//! the buffers of [`Slots`]; a job names them by id. [`PosixFiles`] is the only code that touches
-//! the exported directory.
+//! The forwarder's loop hands a [`Job`] to a [`Storage`] and gets a [`Completion`] back. Payload
+//! stays in the payload buffers of [`Slots`]; a job names its buffers by number. Only
+//! [`PosixFiles`] touches the exported directory.
 
 mod batch;
 mod cache_gate;

@@ -237,7 +237,7 @@ impl Rounds {
 
     fn say(&self, inputs: impl IntoIterator<Item = Input>) {
         lock(&self.said).inputs.extend(inputs);
-        // The reactor is gone when this fails.
+        // This fails once the loop has ended.
         let _ = self.waker.wake();
     }
 

@@ -35,7 +35,7 @@ fn by_leases(config: &Config, shared: bool) -> bool {
     shared || ownership.durability == Some(Durability::Node) || ownership.etcd.is_some()
 }
 
-/// The seats' files, if they can be had as the configuration wants them.
+/// Opens the seats' files, if the export supports what the configuration demands.
 pub(super) fn locks(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
     let seats = Seats::open(files, config.layout(), config.forwarder)?;
     let others = config.fail_over && config.seats > 1 && config.ownership.etcd.is_none();
@@ -45,7 +45,8 @@ pub(super) fn locks(config: &Config, files: &PosixFiles) -> Result<Seats, StartE
     }
 }
 
-/// By locks alone where one node has the back end, by leases where several may, or etcd is named.
+/// Uses locks alone where one node has the back end, and leases where several nodes may have it or
+/// where etcd is configured.
 pub(super) fn keeper(
     config: &Config,
     seats: Seats,

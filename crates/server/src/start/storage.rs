@@ -13,13 +13,13 @@ use std::sync::Arc;
 use tidegate_forward::StorageFacts;
 use tracing::{info, warn};
 
-/// The storage, and the facts that `stat` and log show of it.
+/// The storage, and the facts about it that `stat` and the log show.
 pub(super) struct Chosen {
     pub(super) storage: Box<dyn Storage>,
     pub(super) facts: StorageFacts,
 }
 
-/// Makes the storage that the configuration asks for; it wakes the reactor. Says in the log what
+/// Makes the storage that the configuration asks for, which wakes the forwarder's loop. Logs what
 /// was chosen.
 pub(super) fn choose(
     config: &Config,
@@ -92,16 +92,16 @@ pub(super) fn choose(
     }
 }
 
-/// Wakes the reactor.
+/// Makes a function that wakes the forwarder's loop.
 fn wake(waker: &Arc<Waker>) -> Wake {
     let waker = waker.clone();
     Arc::new(move || {
-        // The reactor is gone when this fails.
+        // This fails once the loop has ended.
         let _ = waker.wake();
     })
 }
 
-/// Tries whether the back end heeds the groups of callers, which storage threads change.
+/// Tries whether the back end checks the groups of callers, which storage threads switch between.
 pub(super) fn check_groups(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
     let export = config.export.display();
     match files.groups_count() {
@@ -118,8 +118,8 @@ pub(super) fn check_groups(config: &Config, files: &PosixFiles) -> Result<(), St
     }
 }
 
-/// Refuses a mount whose process remembers for itself what other nodes may change, or reads a brick
-/// that has come back without what it missed.
+/// Refuses a mount whose process caches what other nodes may change, or that reads from a GlusterFS
+/// brick which has come back without the changes that it missed.
 pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), StartError> {
     let export = config.export.display();
     let lacks = backend.gluster_lacks();
@@ -155,7 +155,7 @@ pub(super) fn check_layers(config: &Config, backend: &Backend) -> Result<(), Sta
 
 const ONE_NODE: &str = "if all forwarders run on this node, set one_node = true in [ownership]";
 
-/// Warns of what such a mount loses even where forwarders of one node use it alone.
+/// Warns of what such a mount may lose even where forwarders of one node use it alone.
 pub(super) fn warn_of_layers(config: &Config, backend: &Backend) {
     let export = config.export.display();
     for lack in backend.gluster_lacks().unwrap_or_default() {
@@ -167,7 +167,7 @@ pub(super) fn warn_of_layers(config: &Config, backend: &Backend) {
     }
 }
 
-/// Checks that data can go past the page cache, as forwarders on several nodes need it.
+/// Tries whether data can bypass the page cache, as forwarders on several nodes need it.
 fn bypass(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
     let refused = |error: std::io::Error| {
         StartError::Unshared(format!(
@@ -185,7 +185,7 @@ fn bypass(config: &Config, files: &PosixFiles) -> Result<(), StartError> {
     files.try_bypass().map_err(refused)
 }
 
-/// Whether data goes past the page cache: only where the export can do direct I/O.
+/// Whether data bypasses the page cache: only where the export supports direct I/O.
 fn io(config: &Config, files: &PosixFiles) -> Result<Io, StartError> {
     if files.bypasses() {
         bypass(config, files)?;

@@ -1,5 +1,5 @@
-//! One data job: parts of one file moved between slots and the back end in as few system calls as
-//! their places in the file allow.
+//! One data job: moves the parts of one file between payload buffers and the back end, in as few
+//! system calls as the parts' places in the file allow.
 
 use super::posix::no;
 use super::route::{Route, Way};
@@ -17,7 +17,7 @@ const BUFFERS_MAX: usize = 1024;
 
 type Part = Result<u32, Access>;
 
-/// Totals of one direction.
+/// Totals of the calls and bytes of one direction.
 #[derive(Default)]
 pub(super) struct Meter {
     pub(super) calls: AtomicU64,
@@ -25,8 +25,8 @@ pub(super) struct Meter {
     pub(super) bytes: AtomicU64,
 }
 
-/// Moves the parts and says for each how many bytes were moved, or why not. Parts that touch in the
-/// file share a system call.
+/// Moves the parts. Returns for each the number of bytes moved, or the error. Adjacent parts share
+/// a system call.
 pub(super) fn transfer(
     route: &mut Route,
     parts: &[IoPart],
@@ -62,7 +62,8 @@ pub(super) fn transfer(
     results
 }
 
-/// The buffers that the parts name, each once, by slot id: locking in this order cannot deadlock.
+/// The payload buffers that the parts name, each once and in the order of their numbers. Locking in
+/// this order cannot deadlock.
 fn buffers_of(parts: &[IoPart], slots: &Slots) -> Vec<(SlotId, SlotBuffer)> {
     let mut ids: Vec<SlotId> = parts.iter().map(|part| part.slot).collect();
     ids.sort_unstable();
@@ -72,7 +73,8 @@ fn buffers_of(parts: &[IoPart], slots: &Slots) -> Vec<(SlotId, SlotBuffer)> {
         .collect()
 }
 
-/// Each part's bytes in its buffer, or None if they overlap or are not all there.
+/// The bytes of each part in its payload buffer. None if two parts overlap, or a part exceeds its
+/// buffer.
 fn slices<'a>(
     parts: &[IoPart],
     locked: &'a mut [(SlotId, MutexGuard<'_, Memory>)],
@@ -97,7 +99,7 @@ fn slices<'a>(
     found.into_iter().collect()
 }
 
-/// Where the run of touching parts that starts at `begin` ends.
+/// Where the run of adjacent parts that begins at `begin` ends.
 fn run_end(parts: &[IoPart], begin: usize) -> usize {
     let touches = |pair: &[IoPart]| {
         pair[0].offset.checked_add(u64::from(pair[0].len)) == Some(pair[1].offset)
@@ -110,7 +112,7 @@ fn run_end(parts: &[IoPart], begin: usize) -> usize {
             .count()
 }
 
-/// Moves one run. A part that fails does not keep the following ones from being tried.
+/// Moves one run. If a part fails, the parts after it are tried all the same.
 fn transfer_run(
     route: &mut Route,
     parts: &[IoPart],
@@ -177,8 +179,8 @@ fn transfer_run(
     }
 }
 
-/// What a part is that ended before all was moved. A write counts for what it wrote, as write(2)
-/// does; a short read would mean the end of the file, so it is an error.
+/// The result of a part that stopped early. A write counts for the bytes that it wrote, as write(2)
+/// does. A short read would mean the end of the file, so it is an error instead.
 fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
     match direction {
         Direction::Write if within > 0 && error != Access::NotHeld => Ok(within as u32),
@@ -186,8 +188,8 @@ fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
     }
 }
 
-/// One system call by a way, within its pass; how many bytes it moved, of a read those that are the
-/// file's. None: it must be done again.
+/// Makes one system call on one route. Returns the bytes moved; of a read, those that are the
+/// file's. None: the call must be repeated.
 fn call_by(
     route: &mut Route,
     way: &Way,
@@ -216,7 +218,7 @@ fn call_by(
     route.ends.found(fd, (offset, len), read)
 }
 
-/// One system call from `within` bytes into the first slice on.
+/// Makes one system call, which begins `within` bytes into the first slice.
 fn call(
     fd: &OwnedFd,
     direction: Direction,

@@ -1,23 +1,23 @@
-//! The gate of a file: writes past the page cache, and calls through it, take turns.
+//! The gate of a file: it separates direct writes from calls through the page cache.
 //!
-//! A direct write drops the pages that it covers before and after it. A buffered call that runs at
-//! the same time may bring old bytes back into such a page, or keep the page from being dropped;
-//! the kernel then gives the next reader old data and the next fsync an error. Calls of one kind
-//! run together; the two kinds exclude each other on one file. Direct reads need no pass: the
-//! kernel writes dirty pages of their range to the device first.
+//! A direct write drops the pages that it covers, before and after it writes. A buffered call that
+//! runs at the same time may bring old bytes back into such a page, or keep the page from being
+//! dropped. The kernel then gives the next reader old data, and the next fsync an error. Calls of
+//! one kind run together; the two kinds exclude each other on one file. Direct reads need no pass,
+//! because the kernel first writes dirty pages of their range to the device.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// What passes.
+/// The two kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A write past the page cache.
+    /// A write that bypasses the page cache.
     DirectWrite,
     /// A read or write through the page cache.
     Buffered,
 }
 
-/// Lets one kind in at a time; the kinds alternate while both wait.
+/// Admits one kind of calls at a time. The kinds alternate while both wait.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
@@ -26,21 +26,22 @@ pub(crate) struct Gate {
 
 #[derive(Default)]
 struct State {
-    /// Inside, by kind.
+    /// How many calls of each kind are running.
     inside: [u32; 2],
     waiting: [u32; 2],
-    /// The kind that goes first, as index, while the other waits.
+    /// The kind that is admitted next, as an index, while the other one waits.
     turn: usize,
 }
 
-/// Whoever has it is inside.
+/// The right to make calls of one kind, until it is dropped.
 pub(crate) struct Pass {
     gate: Arc<Gate>,
     kind: Kind,
 }
 
 impl Gate {
-    /// Waits for the other kind to leave. Those inside are system calls, so that is soon.
+    /// Waits until no call of the other kind runs. The wait is short, because those are system
+    /// calls.
     pub(crate) fn enter(self: &Arc<Gate>, kind: Kind) -> Pass {
         let own = kind as usize;
         let mut state = self.lock();
@@ -59,7 +60,7 @@ impl Gate {
         self.pass(kind)
     }
 
-    /// A pass if there is one without waiting.
+    /// A pass, if one can be had without waiting.
     pub(crate) fn try_enter(self: &Arc<Gate>, kind: Kind) -> Option<Pass> {
         let mut state = self.lock();
         if !state.may_enter(kind as usize) {
@@ -70,7 +71,7 @@ impl Gate {
         Some(self.pass(kind))
     }
 
-    /// Whether anybody waits.
+    /// Whether a call waits.
     #[cfg(test)]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.lock().waiting != [0, 0]

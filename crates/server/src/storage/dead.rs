@@ -1,16 +1,17 @@
-//! Whether the mount of the back end is dead: its process was killed, its server shut it out.
+//! Detects that the mount of the back end is dead: its process was killed, or its server has
+//! evicted it.
 //!
-//! Calls to a dead mount fail with errors that say nothing of the file. A program must not be told
-//! them: what it asked for may have taken effect, and another forwarder can tell. So the thread
-//! whose call failed looks at the export's root before it hands its result on. One file alone may
-//! honestly be out of reach, where a part of the back end is; the root is not.
+//! Calls to a dead mount fail with errors that have nothing to do with the file. A program must not
+//! see them: its operation may have taken effect, and another forwarder can find out. So the thread
+//! whose call failed looks at the export's root before it reports the result. A single file may be
+//! unreachable because a part of the back end is down; the root is not then.
 
 use super::{Faults, PosixFiles};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use tidegate_forward::{Access, Errno, JobResult};
 
-/// Errors of calls that may be those of a dead mount. Others are the file's.
+/// Errors that a call may return because the mount is dead. Any other error concerns the file.
 const MAY_TELL: [i32; 14] = [
     libc::EIO,
     libc::ENODEV,
@@ -27,8 +28,8 @@ const MAY_TELL: [i32; 14] = [
     libc::ESHUTDOWN,
     libc::ETIMEDOUT,
 ];
-/// Of them, those that prove it where the root itself answers so. A root that says EIO is that of a
-/// bad disk, and programs are to know.
+/// Those of these errors that prove a dead mount if the root itself returns them. A root that
+/// returns EIO is on a bad disk, and programs must learn of that.
 const PROVE: [i32; 7] = [
     libc::ENODEV,
     libc::ESTALE,
@@ -39,19 +40,19 @@ const PROVE: [i32; 7] = [
     libc::ETIMEDOUT,
 ];
 
-/// What is known of the mount. Clones know the same.
+/// Whether the mount is known to be dead. Clones share the state.
 #[derive(Clone, Default)]
 pub(crate) struct DeadMount {
     found: Arc<OnceLock<String>>,
 }
 
 impl DeadMount {
-    /// Why nothing of this mount may be told any more; None while it lives.
+    /// Why no result of this mount may be reported any more; None while it lives.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.found.get().map(String::as_str)
     }
 
-    /// Looks at a result before it is handed on.
+    /// Checks a result before it is reported.
     pub(super) fn look(&self, files: &PosixFiles, faults: &Faults, result: &JobResult) {
         let suspect = match result {
             JobResult::Io { parts, .. } => parts.iter().any(may_tell),
@@ -73,19 +74,20 @@ impl DeadMount {
     }
 }
 
-/// What the root says if the mount is dead.
+/// The error of the export's root, if the mount is dead.
 pub(crate) fn proof(files: &PosixFiles) -> Option<io::Error> {
     let error = files.look_at_root().err()?;
     let proves = |errno: i32| PROVE.contains(&errno);
     error.raw_os_error().is_some_and(proves).then_some(error)
 }
 
-/// Whether a call that ended so shows, with what the root says, that the mount is dead.
+/// Whether a call that failed with this error proves, together with what the root returns, that the
+/// mount is dead.
 pub(super) fn is_proven(files: &PosixFiles, ended: Access) -> bool {
     may_tell::<()>(&Err(ended)) && proof(files).is_some()
 }
 
-/// For the log and the last line of the forwarder.
+/// The message for the log and for the forwarder's last line.
 pub(crate) fn words(error: &io::Error) -> String {
     format!(
         "the mount of the back end is dead ({error}): mount it again and start this forwarder again"

@@ -1,9 +1,9 @@
-//! An emulated device around the thread pool: data jobs take as long as a model of a disk or SSD
+//! An emulated device around the thread pool: data jobs take as long as the model of a disk or SSD
 //! says.
 //!
-//! The real reading or writing is done at once; its completion is withheld until the model has
-//! finished. So scheduling effects of a slow device show on any machine, with real data. Jobs on
-//! names and attributes, appends included, are not slowed down.
+//! The pool reads or writes the data at once. The completion is held back until the model has
+//! finished the job. So the effects of scheduling on a slow device show on any machine, with real
+//! data. Jobs on names and attributes, appends included, are not slowed down.
 
 use super::pool::{CompletionQueue, PoolOptions, Sink, ThreadPool};
 use super::{Completion, Counts, PosixFiles, Slots, Storage, Wake};
@@ -18,11 +18,11 @@ use tidegate_forward::{IoPart, Job, JobId, JobResult};
 use tidegate_sched::Direction;
 use tidegate_wire::{Handle, Layout};
 
-/// Why there is no emulated device.
+/// Why the emulated device cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmulatedError {
-    /// The device's options contradict each other.
+    /// The options of the device contradict each other.
     #[error("device: {0}")]
     Options(OptionsError),
     /// A thread could not be started.
@@ -39,12 +39,12 @@ pub struct Emulated {
     layout: Layout,
     timeline: Arc<Timeline>,
     timer: Option<JoinHandle<()>>,
-    /// When the device is done with all it was given, ns since the timeline's zero.
+    /// When the device has finished all jobs that it was given, in ns since the timeline's zero.
     free_at_ns: u64,
     accesses: Vec<Access>,
 }
 
-/// What the device is still busy with, and the thread that waits for it.
+/// The jobs of the device, shared with the thread that waits until they are finished.
 struct Timeline {
     zero: Instant,
     state: Mutex<State>,
@@ -53,17 +53,18 @@ struct Timeline {
 
 #[derive(Default)]
 struct State {
-    /// When each job finishes, in order.
+    /// When the device finishes each job, in order.
     finishes: BTreeSet<(u64, JobId)>,
-    /// What the model charged for each of them.
+    /// The time that the model charged for each of them, in ns.
     charged: BTreeMap<JobId, u64>,
-    /// Those whose real work is done.
+    /// Completions of jobs that the pool has executed and the device has not finished.
     withheld: BTreeMap<JobId, Completion>,
     closed: bool,
 }
 
 impl Emulated {
-    /// Starts pool and device. The mapping of files to the device follows the layout.
+    /// Starts the pool and the device. The layout determines where on the device a file lies. Fails
+    /// if an option is wrong or a thread cannot be started.
     pub fn new(
         files: &PosixFiles,
         slots: &Slots,
@@ -102,7 +103,7 @@ impl Emulated {
         })
     }
 
-    /// Places the job on the device, after those before it.
+    /// Gives the job to the device, after all earlier jobs.
     fn dispatch(&mut self, job: JobId, handle: Handle, direction: Direction, parts: &[IoPart]) {
         map(
             &self.mapping,
@@ -184,7 +185,7 @@ impl Timeline {
         u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The real work of a job is done.
+    /// Takes the completion of a job that the pool has executed.
     fn worked(&self, completion: Completion, done: &CompletionQueue) {
         let mut state = self.lock();
         if !state.charged.contains_key(&completion.job) {
@@ -197,7 +198,8 @@ impl Timeline {
         self.changed.notify_one();
     }
 
-    /// Lets completions out when the device has finished, until closed and empty.
+    /// Passes completions on when the device has finished the jobs, until the timeline is closed
+    /// and empty.
     fn run(&self, done: &CompletionQueue) {
         // Else waits end up to 50 us late. Refused only where a sandbox forbids it: then so be it.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -236,7 +238,7 @@ impl Timeline {
 }
 
 impl State {
-    /// Takes what the device has finished and the pool has done.
+    /// Takes the completions of jobs that both pool and device have finished.
     fn due(&mut self, now_ns: u64) -> Vec<Completion> {
         let finished = self
             .finishes
@@ -260,7 +262,8 @@ impl State {
     }
 }
 
-/// The addresses of a job's parts on the device. Parts that touch on this forwarder are one access.
+/// The addresses of a job's parts on the device. Parts that are adjacent on this forwarder are one
+/// access.
 fn map(
     mapping: &Mapping,
     layout: Layout,

@@ -1,10 +1,11 @@
-//! The end of a file: where a node's cache may be old, a read is believed only as far as the back
-//! end has the file.
+//! Finds the end of a file where this node's caches may be stale: a read counts only as far as the
+//! file reaches on the back end.
 //!
-//! A read that finds nothing may be wrong, since the kernel remembers an old, smaller size. A read
-//! past the page cache may find too much: the kernel finishes a short one through the cache, up to
-//! the size that it remembers, and takes zeros for what other nodes have cut off. Such a read
-//! leaves pages behind; only then is the size asked for, and the read is done again.
+//! A read that finds nothing may be wrong, because the kernel remembers an older, smaller size. A
+//! read past the page cache may also find too much: the kernel completes a short read through the
+//! page cache, up to the size that it remembers, and fills with zeros what other nodes have cut
+//! off. Such a read leaves pages in the cache. Only then does this module ask the back end for the
+//! size, and has the read repeated.
 
 use super::posix::{Cached, Drops, PosixFiles, cached_pages};
 use std::os::fd::AsFd;
@@ -13,34 +14,34 @@ use std::time::Duration;
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::Handle;
 
-/// How often a read is tried again that contradicts the size that the back end says.
+/// How often a read is repeated that contradicts the size which the back end reports.
 const TRIES_MAX: u32 = 7;
 
-/// Tells the size of the file, as the back end has it. The kernel learns it too.
+/// Asks the back end for the size of the file, in bytes. The kernel learns the size too.
 type Size = Box<dyn FnMut() -> Result<u64, Access> + Send>;
 
-/// Decides for one job which bytes that a read found are the file's, and whether it has met the
-/// end.
+/// Decides for one job which of the bytes that a read returned belong to the file, and whether the
+/// read has reached the file's end.
 #[derive(Default)]
 pub(crate) struct Ends {
-    /// None: what a read found is believed.
+    /// Asks for the size; None if every read is believed.
     size: Option<Size>,
     tries: u32,
-    /// For reads past the page cache.
+    /// Detects whether the page cache took part in a read; only for reads past the page cache.
     watch: Option<Watch>,
 }
 
-/// Sees whether the page cache took part in a read.
+/// Detects whether the page cache took part in a read.
 struct Watch {
     drops: Arc<Drops>,
     /// [`Drops::finished`] before the read.
     finished: u32,
-    /// What the back end said before the read, if it was asked.
+    /// The size that the back end reported before the read, if it was asked.
     size: Option<u64>,
 }
 
 impl Ends {
-    /// As the export's trust in its node's memory demands.
+    /// Chooses the checks that the export's trust in this node's caches demands.
     pub(crate) fn of(files: &PosixFiles, handle: Handle) -> Ends {
         if files.trusts_attributes() {
             return Ends::default();
@@ -54,7 +55,7 @@ impl Ends {
         }
     }
 
-    /// The size is asked for.
+    /// Checks reads against the size that `size` asks for.
     pub(crate) fn asking(size: impl FnMut() -> Result<u64, Access> + Send + 'static) -> Ends {
         Ends {
             size: Some(Box::new(size)),
@@ -62,7 +63,7 @@ impl Ends {
         }
     }
 
-    /// The same for reads that should not meet the page cache.
+    /// Also checks whether the page cache took part in reads that should bypass it.
     fn past_the_cache(mut self, drops: Arc<Drops>) -> Ends {
         self.watch = Some(Watch {
             finished: drops.finished(),
@@ -72,7 +73,7 @@ impl Ends {
         self
     }
 
-    /// To be called before a read: has the kernel forget what it keeps of that range.
+    /// Must be called before a read: makes the kernel drop its cached pages of that range.
     pub(crate) fn before(&mut self, fd: impl AsFd, offset: u64, len: u64) -> Result<(), Access> {
         let (Some(watch), Some(size)) = (&mut self.watch, &mut self.size) else {
             return Ok(());
@@ -88,8 +89,8 @@ impl Ends {
         Ok(())
     }
 
-    /// How many of the `read` bytes that a read of `len` found are the file's, none at its end;
-    /// None: read again.
+    /// How many of the `read` bytes that a read of `len` bytes returned belong to the file; 0 at
+    /// its end. None: repeat the read.
     pub(crate) fn found(
         &mut self,
         fd: impl AsFd,
@@ -120,7 +121,8 @@ impl Ends {
         Ok(None)
     }
 
-    /// Whether the file ends there or before, where a read has found nothing. If not, read again.
+    /// Whether the file ends at `offset` or before, where a read has found nothing. If not, repeat
+    /// the read.
     pub(crate) fn is_at(&mut self, offset: u64) -> Result<bool, Access> {
         let Some(size) = &mut self.size else {
             return Ok(true);

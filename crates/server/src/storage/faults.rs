@@ -1,20 +1,20 @@
-//! Test aids: the daemon kills itself at a chosen point, so that tests can restart it, or finds
-//! that its mount of the back end is dead.
+//! For tests: the daemon kills itself at a chosen point, so that a test can restart it, or treats
+//! its mount of the back end as dead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Dies after an effect, before its result is recorded or reported.
+/// Ends the process after an effect, before its result is recorded or reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KillAfterEffect {
     /// `create`, `mkdir`, `mknod`, `symlink`, `link`, `unlink`, `rmdir`, `rename`, `append` or
     /// `write`.
     pub operation: String,
-    /// The first is 1.
+    /// Which effect of that operation; the first is 1.
     pub count: u64,
 }
 
-/// Where to die. The default is nowhere. Clones count together.
+/// The faults to inject; by default none. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     shared: Option<Arc<Shared>>,
@@ -31,12 +31,13 @@ struct Shared {
 }
 
 impl Faults {
-    /// Dies at the given points; `kill_at_request` counts jobs from 1 and dies before that job.
+    /// Ends the process at the given points. `kill_at_request` counts jobs from 1; the process ends
+    /// before that job.
     pub fn new(kill_after_effect: Option<KillAfterEffect>, kill_at_request: Option<u64>) -> Faults {
         Faults::with_panic(kill_after_effect, kill_at_request, None)
     }
 
-    /// As [`Faults::new`], with a job number that panics instead of running.
+    /// The faults of [`Faults::new`], and the number of a job that panics instead of running.
     pub fn with_panic(
         kill_after_effect: Option<KillAfterEffect>,
         kill_at_request: Option<u64>,
@@ -48,8 +49,8 @@ impl Faults {
         Faults::of(kill_after_effect, kill_at_request, panic_at_request, None)
     }
 
-    /// The mount of the back end dies under the job of this number, counted from 1: it takes
-    /// effect, and says that the mount is dead, as all do that follow.
+    /// The mount of the back end dies during the job with this number, counted from 1. That job
+    /// takes effect. It and all later jobs report that the mount is dead.
     pub fn with_dead_mount(job: u64) -> Faults {
         Faults::of(None, None, None, Some(job))
     }
@@ -73,7 +74,7 @@ impl Faults {
         }
     }
 
-    /// Whether the mount has died by now, on purpose.
+    /// Whether the injected fault has killed the mount.
     pub(crate) fn mount_is_dead(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| {
             let at = shared.dead_mount_at;
@@ -81,7 +82,7 @@ impl Faults {
         })
     }
 
-    /// Told by storage when an operation has taken effect.
+    /// Storage calls this when an operation has taken effect.
     pub(crate) fn effect(&self, operation: &str) {
         let Some(shared) = &self.shared else { return };
         let Some(kill) = &shared.kill_after_effect else {
@@ -94,12 +95,12 @@ impl Faults {
         }
     }
 
-    /// Whether any fault is wanted.
+    /// Whether any fault is to be injected.
     pub(crate) fn are_set(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// Told by storage before a job runs.
+    /// Storage calls this before a job runs.
     pub(crate) fn request(&self) {
         let Some(shared) = &self.shared else { return };
         let number = shared.requests.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,11 +1,11 @@
-//! Keeps effects from the back end after this forwarder has lost a seat: by the end of its lease,
-//! which is that of all its seats, or by the loss of that seat alone.
+//! Blocks changes of the back end after this forwarder has lost a seat: because the lease of all
+//! its seats has expired, or because it has lost that seat alone.
 //!
-//! The forwarder's core refuses what it hears too late. But a job may wait for a storage thread
-//! then, its thread may have been stopped, or an earlier call of the same job may hang while the
-//! seat goes to another forwarder. So a thread looks here before each call that changes something,
-//! and nowhere is there another call to the back end between that look and the change. A call that
-//! the kernel has by then cannot be called back.
+//! The forwarder refuses requests that come too late. But at that time a job may still wait for a
+//! storage thread, its thread may be stopped, or an earlier call of the same job may hang while
+//! another forwarder takes the seat. So a storage thread asks the fence right before each call that
+//! changes anything, with no other call to the back end in between. A call that the kernel already
+//! has cannot be called back.
 
 use crate::clock::Zero;
 use std::fmt;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_forward::Access;
 use tidegate_sched::Time;
 
-/// Seats of a layout at most.
+/// The most seats of a layout.
 const SEATS_MAX: usize = 1 << 16;
 
-/// Which seats were lost, and when the lease of all runs out. Clones are the same fence.
+/// Which seats were lost, and when the lease of all seats expires. Clones share one state.
 #[derive(Clone)]
 pub struct Fence {
     shared: Arc<Shared>,
@@ -25,7 +25,7 @@ pub struct Fence {
 
 struct Shared {
     until_ns: AtomicU64,
-    /// A bit for each seat: it was lost, and has not been taken again since.
+    /// One bit a seat: it was lost and has not been taken again.
     lost: Box<[AtomicU64]>,
     zero: Zero,
     #[cfg(test)]

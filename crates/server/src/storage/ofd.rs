@@ -1,21 +1,21 @@
-//! Locks on single bytes that belong to an open file description and vanish with it.
+//! Locks on single bytes of a file. They belong to an open file description and end with it.
 //!
-//! `F_OFD_SETLK` and `F_OFD_GETLK` are the only locks that two descriptions in one process hold
+//! `F_OFD_SETLK` and `F_OFD_GETLK` set the only locks that two descriptions in one process hold
 //! against each other, and that no unrelated `close` in the process can drop.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// What a lock allows others.
+/// What a lock allows other descriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Other shared locks.
+    /// Further shared locks.
     Shared,
-    /// Nothing.
+    /// No other lock.
     Exclusive,
 }
 
-/// Takes the lock of one byte, or says false when another description is in the way.
-/// A lock of the same description on this byte is replaced.
+/// Locks one byte. False if another description holds a lock that excludes it. Replaces an earlier
+/// lock of the same description on this byte.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64, kind: Kind) -> std::io::Result<bool> {
     let kind = match kind {
         Kind::Shared => libc::F_RDLCK,
@@ -31,12 +31,12 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64, kind: Kind) -> std::io::Re
     }
 }
 
-/// Lets go of the description's lock on one byte; not holding it is no error.
+/// Releases the description's lock on one byte, if it holds one.
 pub(crate) fn unlock(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<()> {
     command(fd, libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, byte))
 }
 
-/// The lock of another description on the byte, if there is one.
+/// The kind of lock that another description holds on the byte, if any.
 pub(crate) fn held_elsewhere(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<Option<Kind>> {
     let mut lock = flock(libc::F_WRLCK, byte);
     command(fd, libc::F_OFD_GETLK, &mut lock)?;

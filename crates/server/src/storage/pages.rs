@@ -1,8 +1,8 @@
-//! Pages of a file on their way to a socket, in a pipe: their bytes are copied by nobody here.
+//! Pages of a file on their way to a socket, in a pipe. This process does not copy their bytes.
 //!
-//! A storage thread moves them from the page cache into the pipe, waiting for the back end if it
-//! must; the thread of the socket moves them on when there is room. Pipes are few, and used again:
-//! where there is none, bytes are copied.
+//! A storage thread moves the pages from the page cache into the pipe (`splice`), and waits for the
+//! back end if it must. The thread of the connection moves them on when the socket has room. Pipes
+//! are few and are reused. If no pipe is free, the bytes are copied.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -11,16 +11,16 @@ use std::io;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most pipes. All of them hold as many pages as the system lets a user have without asking.
+/// The most pipes. Together they hold as many pages as the system allows a user without privileges.
 const PIPES_MAX: usize = 64;
-/// Bytes that a pipe holds, if they begin at a page.
+/// How many bytes a pipe holds, if they begin at a page.
 const PIPE_BYTES: usize = 1 << 20;
-/// What a pipe counts in.
+/// The unit in which a pipe counts its bytes.
 const PAGE: u64 = 4096;
-/// Bytes from which on it is worth it.
+/// From this many bytes on, sending pages is faster than a copy.
 pub(super) const BYTES_MIN: u32 = 64 << 10;
 
-/// The pipes of a forwarder. Clones are the same.
+/// The pipes of a forwarder. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Pipes {
     state: Arc<Mutex<State>>,
@@ -29,9 +29,9 @@ pub(super) struct Pipes {
 #[derive(Default)]
 struct State {
     free: Vec<Pipe>,
-    /// All of them, also those in use.
+    /// The number of pipes, those in use included.
     made: usize,
-    /// The system gives none, or a file system no pages.
+    /// Set once the system gives no pipe, or the file system no pages.
     unable: bool,
 }
 
@@ -40,10 +40,10 @@ struct Pipe {
     write: OwnedFd,
 }
 
-/// Bytes of a file that wait to be sent.
+/// Bytes of a file that wait in a pipe to be sent.
 pub struct Pages {
     pipes: Pipes,
-    /// Present until it is dropped.
+    /// The pipe; always present until this is dropped.
     pipe: Option<Pipe>,
     left: usize,
 }
@@ -59,8 +59,9 @@ impl Pipe {
 }
 
 impl Pipes {
-    /// The bytes from `offset` on, at most `len`, fewer at the end of the file, if `is_end` says of
-    /// a place that it is one. None where they must be copied instead. `calls` counts system calls.
+    /// Fills a pipe with the bytes from `offset` on: at most `len`, and fewer at the end of the
+    /// file, which `is_end` confirms. None if the bytes must be copied instead. `calls` counts
+    /// system calls.
     pub(super) fn fill(
         &self,
         file: impl AsFd,
@@ -138,12 +139,12 @@ impl Pipes {
 }
 
 impl Pages {
-    /// How many bytes are left to send.
+    /// How many bytes are still to be sent.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Sends at most `len` of them; returns how many.
+    /// Sends at most `len` bytes, and returns the number of bytes that were sent.
     pub fn send(&mut self, socket: impl AsFd, len: usize) -> io::Result<usize> {
         let Some(pipe) = &self.pipe else {
             return Ok(0);

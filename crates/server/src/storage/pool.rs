@@ -1,4 +1,4 @@
-//! The thread pool: a bounded queue of jobs, threads that carry them out, a queue of completions.
+//! The thread pool: a bounded queue of jobs, threads that execute them, and a queue of completions.
 
 mod cached_reads;
 
@@ -21,36 +21,36 @@ use tidegate_net::Spin;
 use tidegate_sched::Direction;
 use tidegate_wire::{AskedSeat, Handle, Outcome};
 
-/// For the time at which a thread that has no job began it.
+/// Stands for the start time of a job on a thread that has no job.
 const IDLE: u64 = u64::MAX;
 
 /// The pool's size and test aids.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Threads, at least 1.
+    /// The number of threads, at least 1.
     pub threads: u32,
-    /// Most jobs that wait for a thread; one more completes with EAGAIN.
+    /// How many jobs may wait for a thread. A further job completes with EAGAIN.
     pub queued_max: usize,
-    /// Test aid; give the same to the export.
+    /// For tests: injected faults. The export must get the same value.
     pub faults: Faults,
-    /// Closes to seats that are lost: nothing of theirs may begin any more.
+    /// Blocks calls that change files of a seat that this forwarder has lost.
     pub fence: Fence,
 }
 
-/// Carries out jobs on threads of its own.
+/// Executes jobs on threads of its own.
 pub struct ThreadPool {
     shared: Arc<Shared>,
     done: Arc<CompletionQueue>,
     threads: Vec<JoinHandle<()>>,
     depth: u32,
-    /// For reads that need no thread; None where completions take another way.
+    /// Executes reads that need no thread. None where completions take another way.
     cached_reads: Option<CachedReads>,
 }
 
 /// Takes completions from the storage threads.
 pub(super) type Sink = Arc<dyn Fn(Completion) + Send + Sync>;
 
-/// Completions on their way to the reactor.
+/// Completions on their way to the forwarder's loop.
 pub(super) struct CompletionQueue {
     list: Mutex<Vec<Completion>>,
     wake: Wake,
@@ -59,7 +59,7 @@ pub(super) struct CompletionQueue {
 struct Shared {
     queue: Mutex<Queue>,
     ready: Condvar,
-    /// Jobs in the queue, for who looks at it without its lock.
+    /// The number of queued jobs, for a thread that looks without taking the lock.
     queued: AtomicUsize,
     queued_max: usize,
     slots: Slots,
@@ -70,7 +70,7 @@ struct Shared {
     writes: Meter,
     operations: AtomicU64,
     pending: AtomicU64,
-    /// When each thread began its job, ns after `zero`; [`IDLE`] without one.
+    /// When each thread began its job, in ns after `zero`; [`IDLE`] if it has none.
     began: Box<[AtomicU64]>,
     zero: Instant,
 }
@@ -78,7 +78,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<(JobId, Job)>,
-    /// A thread is about to take one: it need not be woken.
+    /// Whether a thread is about to take a job, so that no thread need be woken for it.
     looking: bool,
     closed: bool,
 }
@@ -91,7 +91,7 @@ impl CompletionQueue {
         })
     }
 
-    /// Appends one, and wakes the reactor if it has seen all before.
+    /// Appends a completion, and wakes the loop's thread if it has taken all earlier ones.
     pub(super) fn push(&self, completion: Completion) {
         let mut list = lock(&self.list);
         let first = list.is_empty();
@@ -102,19 +102,20 @@ impl CompletionQueue {
         }
     }
 
-    /// Appends one from the reactor itself, which looks for completions after it has submitted.
+    /// Appends a completion from the loop's own thread, which looks for completions after it has
+    /// submitted jobs.
     fn push_quietly(&self, completion: Completion) {
         lock(&self.list).push(completion);
     }
 
-    /// Moves all into the reactor's list.
+    /// Moves all completions into the list of the forwarder's loop.
     pub(super) fn take(&self, into: &mut Vec<Completion>) {
         into.append(&mut lock(&self.list));
     }
 }
 
 impl ThreadPool {
-    /// Starts the threads. Each works on a clone of `files`.
+    /// Starts the threads. Each works on a clone of `files`. Fails if a thread cannot be started.
     pub fn new(
         files: &PosixFiles,
         slots: &Slots,
@@ -132,8 +133,8 @@ impl ThreadPool {
         Ok(pool)
     }
 
-    /// As [`ThreadPool::new`]; completions go through `sink`, which puts them into `done` some
-    /// time.
+    /// Does the same as [`ThreadPool::new`], but hands completions to `sink`, which puts them into
+    /// `done` at some time.
     pub(super) fn with_sink(
         files: &PosixFiles,
         slots: &Slots,
@@ -179,7 +180,7 @@ impl ThreadPool {
 }
 
 impl ThreadPool {
-    /// The totals of a direction, for storage around this pool that moves data by itself.
+    /// The totals of a direction, for a storage that wraps this pool and also moves data itself.
     pub(super) fn meter(&self, direction: Direction) -> &Meter {
         self.shared.meter(direction)
     }
@@ -390,8 +391,8 @@ impl Shared {
         }
     }
 
-    /// Has the file's pages sent instead of a copy, where that is all that becomes of them; how
-    /// many bytes.
+    /// Has the file's pages sent instead of a copy, if the part's bytes are used for nothing else.
+    /// Returns the number of bytes.
     fn pages(&self, files: &PosixFiles, handle: Handle, part: &IoPart) -> Option<u32> {
         if part.len < pages::BYTES_MIN || files.avoids_pages() {
             return None;
@@ -440,7 +441,8 @@ impl Shared {
     }
 }
 
-/// The seat whose holder may do the job. Of data each part has its own, which is looked at there.
+/// The seat whose holder may execute the job. Each part of a data job has a seat of its own, which
+/// is checked when the part is moved.
 fn seat_of(files: &PosixFiles, work: &Job) -> Option<u16> {
     match work {
         Job::Op { reply_slot, .. } => reply_slot.as_ref().map(|its| its.seat),
@@ -450,8 +452,8 @@ fn seat_of(files: &PosixFiles, work: &Job) -> Option<u16> {
     }
 }
 
-/// Whether a job's seat must be held here. What was written while it was may be made stable after
-/// that, and to learn a path changes nothing: a forwarder that holds no seat serves both.
+/// Whether the job may run only while its seat is held here. A sync may follow after the seat was
+/// lost, and resolving a path changes nothing: a forwarder that holds no seat executes both.
 fn needs_seat(work: &Job) -> bool {
     let Job::Op { op, .. } = work else {
         return true;

@@ -1,10 +1,10 @@
-//! [`PosixFiles`]: one exported directory, and nothing above or beside it.
+//! [`PosixFiles`]: the files of one exported directory, and nothing outside it.
 //!
-//! The root is opened once. Everything else is reached from it with `openat2`, beneath it, through
-//! no symbolic or magic link and on the root's own file system only: a mount point below answers
-//! EXDEV. Files are known by handle, which is inode number and birth time, so a reused inode is
-//! told apart where the back end keeps birth times. A forwarder run by root acts with each caller's
-//! ids; another one ignores callers.
+//! The root is opened once. Every other file is opened with `openat2`, relative to a directory
+//! below the root, without following symbolic or magic links, and only on the root's own file
+//! system: a mount point below answers EXDEV. A file is known by its handle, which is inode number
+//! and birth time. So a reused inode number is recognised where the back end keeps birth times. A
+//! forwarder that runs as root acts with each caller's ids; any other forwarder ignores them.
 
 mod attributes;
 mod bypass;
@@ -47,13 +47,15 @@ pub(crate) const NOT_HELD: &str = "the seat is not held any more";
 #[derive(Clone)]
 pub struct PosixFiles {
     export: Arc<Export>,
-    /// What changes anything asks it first; that of a storage thread is for the job in hand.
+    /// Every call that changes something asks it first. A storage thread's permit is for its
+    /// current job.
     pub(super) permit: Permit,
 }
 
 impl PosixFiles {
-    /// Opens the directory and makes the hidden folder `.tidegate` in it. The process must run with
-    /// umask 0 ([`crate::storage::prepare_process`]): clients have applied theirs.
+    /// Opens the directory, and makes the hidden folder `.tidegate` in it. The process must run
+    /// with umask 0 ([`crate::storage::prepare_process`]), because clients have already applied
+    /// their umasks. Fails if the directory cannot be opened or the hidden folder cannot be used.
     pub fn open(dir: &Path, options: &ExportOptions) -> Result<PosixFiles, ExportError> {
         Ok(PosixFiles {
             export: Arc::new(Export::open(dir, options)?),
@@ -61,9 +63,9 @@ impl PosixFiles {
         })
     }
 
-    /// To be called once a second: closes descriptors of a part of the files that were idle
-    /// since its last turn, and forgets those that another forwarder has removed, so that their
-    /// space is freed.
+    /// Must be called about once a second. Each call looks at one part of the known files. It
+    /// closes the descriptors of files that were not used since their part's last turn, and drops
+    /// files that another forwarder has removed, so that their space is freed.
     pub fn tidy(&self) {
         for known in self.export.table.idle() {
             match sys::stat(&known.path) {
@@ -73,8 +75,9 @@ impl PosixFiles {
         }
     }
 
-    /// Call when the grace period of a seat held here is over and the seat is settled: removes
-    /// files without a name that nobody opened again, and notes of renames. Says how many files.
+    /// Must be called when the grace period of a seat held here has ended and the seat is settled.
+    /// Removes the seat's files that have no name and that nobody has reopened, and notes of
+    /// renames. Returns the number of removed files.
     pub fn sweep(&self, seat: u16) -> std::io::Result<u64> {
         let permit = self.permit.fence().permit(Some(seat));
         let removed = self.export.opens.sweep(seat, &permit);
@@ -83,17 +86,18 @@ impl PosixFiles {
         Ok(removed)
     }
 
-    /// Call when the grace period of a seat held here is over.
+    /// Must be called when the grace period of a seat held here has ended.
     pub fn seat_settled(&self, seat: u16) {
         self.export.opens.set_settled(seat, true);
     }
 
-    /// Call as soon as a seat is known to be lost: its next holder knows more about its files.
+    /// Must be called as soon as a seat is known to be lost, because its next holder knows more
+    /// about its files.
     pub fn seat_lost(&self, seat: u16) {
         self.export.opens.set_settled(seat, false);
     }
 
-    /// Sweeps the seats held here, where other forwarders leave it to their holder.
+    /// Sweeps the seats held here, where other forwarders leave that to the seat's holder.
     pub fn sweep_apart(&self) -> std::io::Result<()> {
         for seat in self.export.opens.to_sweep() {
             self.sweep(seat)?;
@@ -101,7 +105,8 @@ impl PosixFiles {
         Ok(())
     }
 
-    /// Call when a seat was released: registrations of its files are the next holder's business.
+    /// Must be called when a seat was released: its next holder registers which of its files are
+    /// open.
     pub fn seat_released(&self, seat: u16) {
         self.seat_lost(seat);
         for handle in self.export.opens.forget_seat(seat) {
@@ -111,34 +116,34 @@ impl PosixFiles {
         }
     }
 
-    /// The same files for calls that may be made as long as the fence is open.
+    /// The same files, for calls that the fence must permit.
     pub fn fenced(mut self, fence: &Fence) -> PosixFiles {
         self.permit = fence.permit(None);
         self
     }
 
-    /// The seat that knows who has a file open.
+    /// The seat whose holder knows who has a file open.
     pub(crate) fn seat_of(&self, handle: Handle) -> u16 {
         self.export.opens.seat_of(handle)
     }
 
-    /// Whether byte locks exclude open descriptions from each other on this back end.
+    /// Whether byte locks of two open descriptions exclude each other on this back end.
     pub(crate) fn locks_work(&self) -> bool {
         self.export.opens.locks_work()
     }
 
-    /// Whether sizes and the like that this node's kernel remembers are believed.
+    /// Whether sizes and other attributes that this node's kernel caches are believed.
     pub(crate) fn trusts_attributes(&self) -> bool {
         self.export.trust.attributes
     }
 
-    /// The file's size.
+    /// The file's size in bytes.
     pub(crate) fn size_now(&self, handle: Handle) -> Done<u64> {
         let known = self.export.known(handle)?;
         self.export.size(&known.path).map_err(no)
     }
 
-    /// Asks the back end itself for the root, whatever the kernel remembers of it.
+    /// Asks the back end itself for the root, whatever the kernel has cached of it.
     pub(crate) fn look_at_root(&self) -> std::io::Result<()> {
         use rustix::fs::AtFlags;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
@@ -146,24 +151,25 @@ impl PosixFiles {
         Ok(())
     }
 
-    /// The hidden folder, for the seats.
+    /// The hidden folder, for the modules that keep seats.
     pub(crate) fn hidden(&self) -> BorrowedFd<'_> {
         self.export.hidden()
     }
 
-    /// Where the hidden folder is, for messages.
+    /// The path of the hidden folder, for messages.
     pub(crate) fn hidden_path(&self) -> &Path {
         &self.export.hidden_path
     }
 
-    /// The descriptor that reads a file's data, if it is open: no system call is made for it.
+    /// The descriptor that reads a file's data, if it is open. Makes no system call.
     pub(crate) fn open_read_fd(&self, handle: Handle) -> Option<Arc<OwnedFd>> {
         let known = self.export.table.find(handle)?;
         let data = known.data();
         data.read.clone()
     }
 
-    /// The descriptor that reads or writes a file's data. Write from the thread that asked.
+    /// The descriptor that reads or writes a file's data. Only the thread that asked may write by
+    /// it.
     pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
         let known = self.export.known(handle)?;
         match direction {

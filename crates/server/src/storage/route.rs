@@ -1,4 +1,5 @@
-//! The way of a data job to its file: past the page cache where that can be, else through it.
+//! Chooses the route of a data job to its file: direct I/O where it is possible, else the page
+//! cache.
 
 use super::Fence;
 use super::cache_gate::{Gate, Kind, Pass};
@@ -10,30 +11,30 @@ use tidegate_forward::{Access, IoPart};
 use tidegate_sched::Direction;
 use tidegate_wire::Handle;
 
-/// The descriptors of one job. Write by it from the thread that made it.
+/// The descriptors of one job. Only the thread that made it may write by it.
 pub(super) struct Route {
     direction: Direction,
-    /// Opens the buffered descriptor when it is needed.
+    /// Opens the buffered descriptor when it is first needed.
     files: Option<(PosixFiles, Handle)>,
     buffered: Option<Arc<OwnedFd>>,
     direct: Option<Arc<Direct>>,
     gate: Option<Arc<Gate>>,
-    /// Closes to the parts of seats that are lost.
+    /// Blocks the parts of seats that this forwarder has lost.
     pub(super) fence: Fence,
-    /// Whether reads have met the end of the file.
+    /// Decides whether reads have reached the end of the file.
     pub(super) ends: Ends,
 }
 
-/// How the next system call of a job goes.
+/// The route of the next system call.
 pub(super) enum Way {
     /// Past the page cache.
     Direct(Arc<Direct>),
-    /// Through it.
+    /// Through the page cache.
     Buffered(Arc<OwnedFd>),
 }
 
 impl Way {
-    /// The descriptor.
+    /// The descriptor to use.
     pub(super) fn fd(&self) -> &OwnedFd {
         match self {
             Way::Direct(direct) => &direct.fd,
@@ -41,7 +42,7 @@ impl Way {
         }
     }
 
-    /// Whether a call that moved so much has seen the end of the file.
+    /// Whether a call that moved this many bytes has reached the end of the file.
     pub(super) fn is_end(&self, direction: Direction, moved: usize) -> bool {
         match self {
             Way::Direct(direct) => direction == Direction::Read && direct.is_end(moved),
@@ -51,7 +52,7 @@ impl Way {
 }
 
 impl Route {
-    /// The route to a file.
+    /// The route to a file. Fails if the file cannot be opened.
     pub(super) fn find(
         files: &PosixFiles,
         handle: Handle,
@@ -76,7 +77,7 @@ impl Route {
         })
     }
 
-    /// The route by one descriptor.
+    /// The route by one given descriptor.
     #[cfg(test)]
     pub(super) fn through(fd: OwnedFd, direction: Direction) -> Route {
         Route::through_until(fd, direction, Ends::default())

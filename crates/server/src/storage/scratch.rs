@@ -1,15 +1,15 @@
-//! Test aids: a directory that is removed with its last user, a small file system.
+//! For tests: a directory that is removed with its last user, and a small file system.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A fresh directory under the system's temporary one.
+/// A fresh directory below the system's temporary directory.
 pub(crate) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes it; `name` is for whoever finds it after a crash.
+    /// Makes the directory; `name` tells whoever finds it after a crash which test made it.
     pub(crate) fn new(name: &str) -> Scratch {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -19,7 +19,7 @@ impl Scratch {
         Scratch { path }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -36,7 +36,7 @@ impl Drop for Scratch {
 pub(crate) struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    /// None, with a printed line, where mounting is not allowed (a container).
+    /// Mounts it. None, with a printed line, where mounting is not allowed, as in a container.
     pub(crate) fn mount(at: &Path, size: &str) -> Option<Tmpfs> {
         let options = format!("size={size}");
         let args = ["-t", "tmpfs", "-o", &options, "tmpfs"];

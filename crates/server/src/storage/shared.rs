@@ -1,8 +1,8 @@
-//! Memory that a client has offered for its payload: storage reads and writes files from and to it,
-//! so that no byte is copied on its way.
+//! Memory that a client shares for its payload. Storage reads files into it and writes files from
+//! it, so payload is not copied on its way.
 //!
-//! The client can change it at any time. So nothing here looks at it: only the kernel does, for
-//! which that is no more than a program that changes a buffer amid a call.
+//! The client can change the memory at any time. So this process never accesses it; only the kernel
+//! does. To the kernel it is no more than a program that changes a buffer during a call.
 
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -10,13 +10,13 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-/// Most that one connection may offer.
+/// The most bytes that one connection may share.
 pub const SHARED_BYTES_MAX: u64 = 1 << 30;
 
-/// What memfds without huge pages are files of.
+/// The type of file system that memfds without huge pages belong to.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// A client's memory, mapped here until its last slot is freed.
+/// A client's memory, mapped until its last payload buffer is freed.
 pub struct SharedMemory {
     base: NonNull<u8>,
     len: usize,
@@ -29,8 +29,9 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps the first `bytes` of what the descriptor is. It must be sealed against shrinking, or
-    /// the client could take pages away that the kernel is told to fill.
+    /// Maps the first `bytes` of a client's memfd. The memfd must be sealed against shrinking;
+    /// otherwise the client could take away pages that the kernel is told to fill. Fails if the
+    /// memfd is not sealed, has huge pages, is too short or too large, or cannot be mapped.
     pub fn map(fd: &OwnedFd, bytes: u64) -> io::Result<SharedMemory> {
         let wrong = |what: &str| io::Error::new(ErrorKind::InvalidInput, what.to_string());
         if bytes == 0 || bytes > SHARED_BYTES_MAX {
@@ -57,13 +58,13 @@ impl SharedMemory {
         Ok(SharedMemory { base, len })
     }
 
-    /// Whether `len` bytes at `place` lie in it.
+    /// Whether the `len` bytes at offset `place` lie in it.
     pub fn holds(&self, place: u64, len: u32) -> bool {
         let end = place.checked_add(u64::from(len));
         end.is_some_and(|end| end <= self.len as u64)
     }
 
-    /// The address of a place that it holds.
+    /// The address of offset `place`, which must lie in it.
     pub(super) fn at(&self, place: u64) -> *mut u8 {
         debug_assert!(self.holds(place, 0));
         self.base.as_ptr().wrapping_add(place as usize)

@@ -1,4 +1,5 @@
-//! Memory of one slot: zeroed bytes at an address that direct I/O accepts on every device.
+//! The memory of one payload buffer: zeroed bytes at an address that direct I/O accepts on every
+//! device.
 
 use super::pages::Pages;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -7,18 +8,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tidegate_fabric::{Domain, Registration};
 
-/// Alignment of a slot's first byte: a page, which is as much as any device asks for.
+/// The alignment of a payload buffer, in bytes: one page, which is the most that any device asks
+/// for.
 pub const ALIGN: usize = 4096;
 
 /// Bytes of a fixed length that begin at a multiple of [`ALIGN`] and never move.
 pub struct SlotBytes {
     start: NonNull<u8>,
     len: usize,
-    /// Where the ring's table of registered buffers has these bytes, if it has them.
+    /// The index of these bytes in the ring's table of registered buffers, if they are registered.
     pub(super) registered: Option<u16>,
-    /// Pages that are sent instead of these bytes.
+    /// The pages that are sent instead of these bytes, if there are any.
     pub(crate) pages: Option<Pages>,
-    /// The same for domains of libfabric: made when they first need it, kept as long as the bytes.
+    /// The registrations of these bytes with domains of libfabric. Each is made when it is first
+    /// needed, and lives as long as the bytes.
     fabric: Vec<Arc<Registration>>,
 }
 
@@ -28,7 +31,7 @@ unsafe impl Send for SlotBytes {}
 unsafe impl Sync for SlotBytes {}
 
 impl SlotBytes {
-    /// So many zeros; at least one.
+    /// `len` zeros; at least one.
     pub fn zeroed(len: usize) -> SlotBytes {
         let layout = layout(len);
         // SAFETY: the layout has at least one byte.
@@ -45,7 +48,7 @@ impl SlotBytes {
         }
     }
 
-    /// Registers the bytes with a domain, unless they are.
+    /// The registration of the bytes with a domain, which is made if there is none.
     pub fn registration(
         &mut self,
         domain: &Arc<Domain>,
@@ -60,7 +63,8 @@ impl SlotBytes {
         Ok(made)
     }
 
-    /// Where the bytes begin, for the kernel: it may write there while nobody looks at those bytes.
+    /// The address of the first byte, for the kernel, which may write there while this process does
+    /// not access the bytes.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }

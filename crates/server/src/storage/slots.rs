@@ -1,8 +1,8 @@
-//! The memory of payload slots: buffers by slot id, the most recently freed handed out first.
+//! The memory of payload buffers. A new request gets the most recently freed buffer of its size.
 //!
-//! The forwarder's core accounts slots and gives them ids; here each id gets memory. Sizes are
-//! powers of two, so that a freed buffer fits the next request of its kind while it is still in the
-//! cache.
+//! The forwarder decides which request gets a payload buffer, and numbers the buffers; this module
+//! gives each number its memory. Sizes are powers of two, so that a freed buffer fits the next
+//! request of its kind while it is still in the processor's cache.
 
 use super::pages::{Pages, Pipes};
 use super::{SharedMemory, SlotBytes};
@@ -11,21 +11,23 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_forward::{IoPart, SlotId};
 
-/// The buffer of one slot. One side at a time works on it: the reactor while it receives or sends,
-/// a storage thread while a job runs. The lock is for jobs that share one slot.
+/// The memory of one payload buffer. One side at a time works on it: the thread of its connection
+/// while it receives or sends, a storage thread while a job runs. The lock is for jobs that share a
+/// buffer.
 pub type SlotBuffer = Arc<Mutex<Memory>>;
 
-/// The bytes of a slot, wherever they are.
+/// The bytes of a payload buffer, wherever they are.
 pub enum Memory {
-    /// The forwarder's own.
+    /// Memory of the forwarder.
     Own(SlotBytes),
-    /// A client's: storage is to give them to the kernel, and nobody is to look at them.
+    /// Memory of a client. Storage passes its address to the kernel; this process never reads or
+    /// writes the bytes itself.
     Shared {
-        /// The mapping.
+        /// The mapping of the client's memory.
         memory: Arc<SharedMemory>,
-        /// First byte, from the mapping's beginning.
+        /// The offset of the first byte in the mapping.
         place: u64,
-        /// Number of bytes, all of them in the mapping.
+        /// The number of bytes, all of them within the mapping.
         len: u32,
     },
 }
@@ -58,7 +60,8 @@ impl DerefMut for Memory {
 }
 
 impl Memory {
-    /// Where the bytes begin, for the kernel: it may write there while nobody looks at those bytes.
+    /// The address of the first byte, for the kernel, which may write there while this process does
+    /// not access the bytes.
     pub(super) fn start(&self) -> *mut u8 {
         match self {
             Memory::Own(bytes) => bytes.start(),
@@ -66,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// The pages that are sent instead of the bytes, if it is so.
+    /// The pages that are sent instead of the bytes, if there are any.
     pub(crate) fn pages(&mut self) -> Option<&mut Pages> {
         match self {
             Memory::Own(bytes) => bytes.pages.as_mut(),
@@ -74,14 +77,14 @@ impl Memory {
         }
     }
 
-    /// From now on these pages are sent, or the bytes.
+    /// Sets the pages to send instead of the bytes; None sends the bytes.
     pub(super) fn set_pages(&mut self, pages: Option<Pages>) {
         if let Memory::Own(bytes) = self {
             bytes.pages = pages;
         }
     }
 
-    /// Where the ring's table of registered buffers has the bytes, if it has them.
+    /// The index of these bytes in the ring's table of registered buffers, if they are registered.
     #[cfg(test)]
     pub(super) fn registered(&self) -> Option<u16> {
         match self {

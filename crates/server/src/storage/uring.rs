@@ -1,11 +1,11 @@
-//! Direct I/O through io_uring: data jobs go to the kernel from the reactor's own thread, all else
-//! to a thread pool.
+//! Direct I/O through io_uring. The thread of the forwarder's loop submits data jobs to the kernel;
+//! a thread pool executes all other jobs.
 //!
-//! A job takes the ring if each of its parts may go past the page cache as it is (alignment of
-//! place and memory), its file's direct descriptor is open, and nobody works on the file through
-//! the page cache. Else the pool does it, as it does whatever the ring did not do whole: its
-//! threads may wait, the reactor may not. Completions come in any order; a job's buffers, its
-//! descriptor and its pass are held until the last of its completions was seen.
+//! The ring takes a job if three things hold: each part can bypass the page cache (place and memory
+//! are aligned), the file's direct descriptor is open, and no call on the file goes through the
+//! page cache. The pool executes every other job, and also what the ring left undone, because the
+//! pool's threads may wait and the loop's thread may not. Completions come in any order. The
+//! buffers of a job, its descriptor and its pass are held until its last completion has come.
 
 mod plan;
 mod registered;
@@ -31,17 +31,17 @@ use tidegate_forward::{Access, Errno, IoPart, Job, JobId, JobResult};
 use tidegate_sched::Direction;
 use tidegate_wire::Handle;
 
-/// How long an end waits for the kernel to finish what it was given.
+/// How long shutting down waits for the kernel to finish what it was given.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// The ring's size.
+/// The size of the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct UringOptions {
-    /// Calls that the kernel has at once, at least 1; further ones wait here.
+    /// How many calls the kernel has at once, at least 1. Further calls wait in this process.
     pub depth: u32,
 }
 
-/// Carries out data jobs by io_uring, and all others by a thread pool.
+/// Executes data jobs by io_uring and all others by a thread pool.
 pub struct Uring {
     ring: Ring,
     pool: ThreadPool,
@@ -51,17 +51,17 @@ pub struct Uring {
     fence: Fence,
     wake: Wake,
     done: Arc<CompletionQueue>,
-    /// What the pool finishes for the ring.
+    /// Jobs that the pool finishes for the ring.
     halves: Arc<Mutex<BTreeMap<JobId, Half>>>,
     tasks: Vec<Option<Task>>,
     spare: Vec<usize>,
-    /// Pieces that have not been given to the kernel: task, and number in it.
+    /// Pieces that the kernel has not been given: the task, and the piece's number in it.
     waiting: VecDeque<(usize, usize)>,
     waiting_max: usize,
     flying: u32,
     flying_max: u32,
     ended: Vec<Completion>,
-    /// Jobs that the ring was given.
+    /// How many jobs the ring was given.
     rung: u64,
 }
 
@@ -72,28 +72,29 @@ struct Task {
     direction: Direction,
     parts: Vec<IoPart>,
     results: Vec<Result<u32, Access>>,
-    /// Parts that the pool has to do after all.
+    /// Parts that the ring left undone, for the pool.
     again: Vec<usize>,
     pieces: Vec<Piece>,
-    /// Pieces that are not done.
+    /// How many pieces have not completed.
     left: usize,
-    /// The memory that the pieces name; not freed before they are done.
+    /// The buffers that the pieces use. They must not be freed before the pieces have completed.
     _buffers: Vec<SlotBuffer>,
     direct: Arc<Direct>,
     pass: Option<Pass>,
     began: Instant,
 }
 
-/// A job of which the ring did not do all.
+/// A job that the ring did only partly.
 struct Half {
     results: Vec<Result<u32, Access>>,
-    /// The parts that the pool does, in order.
+    /// The parts that the pool executes, in order.
     again: Vec<usize>,
     began: Instant,
 }
 
 impl Uring {
-    /// Tries io_uring on the export, and starts the threads.
+    /// Tries io_uring on the export, and starts the threads. Fails if the kernel, the export or the
+    /// limit of threads does not allow it.
     pub fn new(
         files: &PosixFiles,
         slots: &Slots,
@@ -130,12 +131,12 @@ impl Uring {
         })
     }
 
-    /// Jobs that the ring has been given since the start; the pool had the others.
+    /// How many jobs the ring was given since the start. The pool executed the others.
     pub fn rung(&self) -> u64 {
         self.rung
     }
 
-    /// Whether buffers can be registered with the kernel, or why not.
+    /// Whether buffers can be registered with the kernel; if not, the error says why.
     pub fn registers(&self) -> Result<(), &str> {
         self.ring.registered.works()
     }
@@ -176,7 +177,7 @@ impl Uring {
         self.waiting.extend((0..pieces).map(|piece| (at, piece)));
     }
 
-    /// Gives the kernel as many pieces as may fly.
+    /// Submits as many pieces as the depth allows.
     fn launch(&mut self) {
         while self.flying < self.flying_max
             && let Some(&(at, number)) = self.waiting.front()
@@ -206,7 +207,7 @@ impl Uring {
         }
     }
 
-    /// Takes what the kernel has finished.
+    /// Takes the completions of the kernel.
     fn reap(&mut self) {
         while let Some((mark, result)) = self.ring.next() {
             self.flying -= 1;
@@ -263,7 +264,7 @@ impl Uring {
         self.pool.submit(task.job, work);
     }
 
-    /// Waits, for so long, until the kernel has nothing of ours.
+    /// Waits up to `time` until the kernel has completed all pieces.
     fn land_all(&mut self) {
         let give_up = Instant::now() + END_MAX;
         while (self.flying > 0 || !self.waiting.is_empty()) && Instant::now() < give_up {
@@ -281,21 +282,22 @@ impl Uring {
 }
 
 impl Task {
-    /// Whether the seats of all that a piece writes are held still.
+    /// Whether this forwarder still holds the seats of everything that a piece writes.
     fn may_begin(&self, number: usize, fence: &Fence) -> bool {
         let parts = &self.parts[self.pieces[number].parts.clone()];
         let lost = || fence.is_closed() || parts.iter().any(|part| fence.is_lost(part.seat));
         self.direction == Direction::Read || !lost()
     }
 
-    /// A piece was not begun. The pool may do those of its parts whose seats are held.
+    /// Handles a piece that was not submitted: the pool may execute those of its parts whose seats
+    /// are held.
     fn refused(&mut self, number: usize) {
         self.left -= 1;
         self.again.extend(self.pieces[number].parts.clone());
         self.again.sort_unstable();
     }
 
-    /// What the kernel says of a piece: bytes, or an errno below zero.
+    /// Takes the kernel's result of a piece: a number of bytes, or a negative errno.
     fn landed(&mut self, number: usize, result: i32) {
         self.left -= 1;
         let piece = &self.pieces[number];
@@ -403,7 +405,7 @@ impl Drop for Uring {
     }
 }
 
-/// A completion of the pool, with what the ring had done of the job before.
+/// Joins a completion of the pool with what the ring had done of the job before.
 fn joined(halves: &Mutex<BTreeMap<JobId, Half>>, completion: Completion) -> Completion {
     let Some(half) = lock(halves).remove(&completion.job) else {
         return completion;

@@ -1,5 +1,5 @@
-//! Small reads of what the page cache has: the thread of the forwarder's loop does them at once.
-//! Waking a thread of the pool and its sleeping again would take longer than they do.
+//! Small reads of data in the page cache, which the thread of the forwarder's loop executes at
+//! once. To wake a pool's thread, and to let it sleep again, would take longer than the read.
 
 use super::Shared;
 use crate::storage::PosixFiles;
@@ -10,13 +10,13 @@ use std::time::Instant;
 use tidegate_forward::{Job, JobResult};
 use tidegate_sched::Direction;
 
-/// Longer reads would keep the loop from others for too long.
+/// Longer reads would delay the loop's other work for too long.
 const BYTES_MAX: u32 = 64 << 10;
 
-/// What is needed for it.
+/// What such reads need.
 pub(super) struct CachedReads {
     files: PosixFiles,
-    /// The back end does not say whether it would wait.
+    /// Whether the back end does not support reads that return instead of waiting.
     unable: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ impl CachedReads {
         }
     }
 
-    /// The result, if the job is such a read and can be done without waiting for anything.
+    /// The result, if the job is such a read and can be executed without waiting.
     pub(super) fn try_read(&self, shared: &Shared, work: &Job) -> Option<JobResult> {
         let Job::Io {
             handle,

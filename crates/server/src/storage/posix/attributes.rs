@@ -12,14 +12,14 @@ use tidegate_wire::{Attr, Caller, Handle, SetAttr, SetTime, XATTR_MAX};
 const NS: i64 = 1_000_000_000;
 
 impl PosixFiles {
-    /// fstat, the hidden name counted out.
+    /// The file's attributes by fstat. The hidden name is not counted.
     pub(super) fn attr_of_known(&self, known: &Known) -> Done<Attr> {
         let mut attr = attr_of(&self.export.stat(&known.path).map_err(no)?);
         self.leave_out_hidden_name_of(known, &mut attr);
         Ok(attr)
     }
 
-    /// What the back end says of a file that is known, the hidden name counted out.
+    /// Corrects the attributes of a known file: the hidden name is not counted.
     pub(super) fn leave_out_hidden_name_of(&self, known: &Known, attr: &mut Attr) {
         if known.is_open() && known.kind == sys::REGULAR {
             self.count_out_hidden_name(attr);
@@ -28,14 +28,15 @@ impl PosixFiles {
         }
     }
 
-    /// As [`Self::count_out_hidden_name`], where a single name is known to be an ordinary one.
+    /// Does the same as [`Self::count_out_hidden_name`], where a single name is known to be an
+    /// ordinary one.
     pub(super) fn leave_out_hidden_name(&self, attr: &mut Attr) {
         if attr.nlink > 1 && attr.mode & sys::KIND == sys::REGULAR {
             self.count_out_hidden_name(attr);
         }
     }
 
-    /// Leaves the hidden name, if there is one, out of the number of names.
+    /// Subtracts the hidden name, if there is one, from the number of names.
     pub(super) fn count_out_hidden_name(&self, attr: &mut Attr) {
         if attr.nlink > 0 && self.export.opens.has_hidden_name(attr.handle) {
             attr.nlink -= 1;
@@ -87,8 +88,8 @@ impl PosixFiles {
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(&fd, size)).map_err(no)
     }
 
-    /// Whether the caller may open the file so. Its owner may: it may have been opened before its
-    /// mode changed, and could change it back.
+    /// Whether the caller may open the file with these rights. The owner always may: the owner may
+    /// have opened the file before its mode changed, and could change the mode back.
     pub(super) fn check_open(
         &self,
         caller: Option<&Caller>,

@@ -1,15 +1,17 @@
-//! Data past the page cache at any place and length, for back ends that do not keep the caches of
-//! several nodes right, such as file systems through FUSE and NFS.
+//! I/O past the page cache at any place and length. It is for back ends that do not keep the page
+//! caches of several nodes consistent, such as file systems through FUSE and NFS.
 //!
-//! Descriptors are opened with `O_DIRECT`, which such file systems take without any alignment.
-//! Two habits of the kernel must be kept away:
-//! - A direct read that comes back short is finished through the page cache. So pages of its range
-//!   that an earlier call may have left there are dropped first, and what was found is believed
-//!   only if there are none afterwards ([`crate::storage::ends`]).
-//! - When a direct write beyond what the kernel takes for the end of the file fails, FUSE truncates
-//!   the file to that: what other nodes have written since is gone. FUSE without a write-back cache
-//!   hands buffered writes on before they return, and does not truncate. So the daemon is shown
-//!   `O_DIRECT` when the descriptor is opened, and then the kernel forgets it.
+//! Descriptors are opened with `O_DIRECT`, which such file systems accept without any alignment.
+//! Two habits of the kernel must be avoided:
+//!
+//! - The kernel completes a short direct read through the page cache. So pages of the range that
+//!   an earlier call may have left there are dropped first, and the read counts only if the cache
+//!   has no pages of the range afterwards ([`crate::storage::ends`]).
+//! - When a direct write fails beyond what the kernel takes for the end of the file, FUSE truncates
+//!   the file to that size, and so loses what other nodes have written since. FUSE without a
+//!   write-back cache passes buffered writes on before they return, and does not truncate. So the
+//!   FUSE daemon sees `O_DIRECT` when the descriptor is opened, and then the kernel's flag is
+//!   cleared.
 
 use super::PosixFiles;
 use super::export::{Export, draft_name, open_hidden_file};
@@ -23,23 +25,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tidegate_wire::Handle;
 
-/// What the trial writes, and where: nothing that is aligned.
+/// The bytes that the trial writes, and their offset; neither is aligned.
 const TRIAL: (&[u8], u64) = (b"abc", 1);
 
-/// Whether data goes past the page cache wherever it is.
+/// Whether all data bypasses the page cache.
 pub(super) struct Bypass {
     wanted: bool,
-    /// Buffered writes have been handed on when they return; found out by the trial.
+    /// Whether buffered writes have been passed on when they return, as the trial has found.
     writes_through: AtomicBool,
-    /// By file; several files may have one in common.
+    /// Counts by file; several files may share one.
     drops: [Arc<Drops>; DROPS],
 }
 
-/// How many files whose pages are dropped are told apart.
+/// How many counts there are.
 const DROPS: usize = 64;
 
-/// Counts how often pages of a file were dropped. A read that had the kernel make pages finds none
-/// if another thread dropped them meanwhile; by these numbers the reading thread knows.
+/// Counts how often pages of a file were dropped. A thread whose read made the kernel cache pages
+/// does not find them if another thread has dropped them meanwhile; these counts tell the reading
+/// thread.
 #[derive(Default)]
 pub(crate) struct Drops {
     started: AtomicU32,
@@ -47,34 +50,34 @@ pub(crate) struct Drops {
 }
 
 impl Drops {
-    /// Has the kernel forget what it keeps of that range.
+    /// Makes the kernel drop its cached pages of that range.
     pub(crate) fn drop_pages(&self, fd: impl AsFd, offset: u64, len: u64) {
         self.started.fetch_add(1, Ordering::SeqCst);
         drop_pages(fd, offset, len);
         self.finished.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many have been done; to be noted before a read.
+    /// How many drops were finished; must be noted before a read.
     pub(crate) fn finished(&self) -> u32 {
         self.finished.load(Ordering::SeqCst)
     }
 
-    /// Whether one has gone on since that was noted.
+    /// Whether a drop was under way since that was noted.
     pub(crate) fn since(&self, finished: u32) -> bool {
         self.started.load(Ordering::SeqCst) != finished
     }
 }
 
-/// Whether the kernel keeps or kept pages of a range.
+/// Whether the kernel caches or has cached pages of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cached {
     None,
     Some,
-    /// It does not say (before Linux 6.5, or of files of other users).
+    /// The kernel does not tell (before Linux 6.5, or for files of other users).
     Unknown,
 }
 
-/// What the kernel says of the pages of a range. Pages that it gave up for want of memory count.
+/// What the kernel tells of the pages of a range. Pages that it evicted for want of memory count.
 pub(crate) fn cached_pages(fd: impl AsFd, offset: u64, len: u64) -> Cached {
     match page_counts(fd, offset, len) {
         None => Cached::Unknown,
@@ -96,7 +99,7 @@ impl Bypass {
         self.wanted
     }
 
-    /// With what flags regular files are opened for their data.
+    /// The flags with which regular files are opened for their data.
     pub(super) fn flags(&self) -> OFlags {
         match self.wanted {
             true => OFlags::DIRECT,
@@ -104,7 +107,7 @@ impl Bypass {
         }
     }
 
-    /// Whether writes have a descriptor of their own, which must not be read by.
+    /// Whether writes use a descriptor of their own, which must not be used for reads.
     pub(super) fn keeps_writes_apart(&self) -> bool {
         self.writes_through.load(Ordering::Relaxed)
     }
@@ -119,7 +122,7 @@ impl Bypass {
     }
 }
 
-/// Has the kernel forget what it keeps of that range.
+/// Makes the kernel drop its cached pages of that range.
 fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
     let page = rustix::param::page_size() as u64;
     let begin = offset - offset % page;
@@ -129,7 +132,7 @@ fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
 }
 
 impl Export {
-    /// The trial: what was written at any place can be read past the page cache at any place.
+    /// The trial: whether data written at any offset can be read past the page cache at any offset.
     fn try_bypass(&self) -> io::Result<()> {
         let name = draft_name("bypass");
         let file = open_hidden_file(self.hidden(), &name)?;
@@ -187,7 +190,7 @@ impl Export {
 }
 
 impl PosixFiles {
-    /// Whether data goes past the page cache at any place and length.
+    /// Whether data bypasses the page cache at any place and length.
     pub(crate) fn bypasses(&self) -> bool {
         self.export.bypass.is_wanted()
     }
@@ -197,7 +200,8 @@ impl PosixFiles {
         &self.export.bypass.drops[handle.inode as usize % DROPS]
     }
 
-    /// Whether the export takes that, or why not. To be called before data is moved.
+    /// Tries whether the export supports this. The error says why not. Must be called before data
+    /// is moved.
     pub(crate) fn try_bypass(&self) -> io::Result<()> {
         self.export.try_bypass()
     }
@@ -209,8 +213,8 @@ fn is_of_fuse(fd: &OwnedFd) -> io::Result<bool> {
     Ok(rustix::fs::fstatfs(fd)?.f_type as i64 == FUSE_SUPER_MAGIC)
 }
 
-/// Bytes that this thread had the kernel hold back, since it began; None if the kernel does not
-/// count them. Writes that go to the mount's process at once are not among them.
+/// The bytes of this thread's writes that the kernel has kept in the page cache so far; None if the
+/// kernel does not count them. Writes that go to the mount's process at once are not counted.
 fn accounted() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
     let count = text
@@ -219,7 +223,7 @@ fn accounted() -> Option<u64> {
     count?.parse().ok()
 }
 
-/// How many pages of the file's beginning the kernel holds back; None if it does not say.
+/// How many dirty pages of the file's beginning the kernel keeps; None if it does not tell.
 fn held_back(fd: &OwnedFd) -> Option<u64> {
     page_counts(fd, 0, 1).map(|counts| counts.dirty + counts.being_written)
 }
@@ -235,8 +239,8 @@ struct PageCounts {
     lately_evicted: u64,
 }
 
-/// What the kernel says of the pages of a range; None if it does not (before Linux 6.5, or of
-/// files of other users).
+/// What the kernel tells of the pages of a range; None if it does not tell (before Linux 6.5, or
+/// for files of other users).
 fn page_counts(fd: impl AsFd, offset: u64, len: u64) -> Option<PageCounts> {
     const CACHESTAT: libc::c_long = 451;
     let range: [u64; 2] = [offset, len];

@@ -1,11 +1,11 @@
-//! Acting for a caller: a storage thread takes on the caller's ids for one operation.
+//! Acts for a caller: a storage thread takes on the caller's ids for one operation.
 //!
-//! Only the thread's *effective* ids change, by raw system calls that concern one thread. Leaving
-//! effective uid 0 also clears every effective capability, so the kernel decides as it would for
-//! the caller itself: no trusted attributes, no device nodes, no reserved blocks, and the set-uid
-//! bits fall where they fall on a local file system. Data is written by root's threads through
-//! root's descriptors, whoever wrote it; for that they give up `CAP_FSETID`, so that the kernel
-//! takes the set-id bits away as from any file that is written to.
+//! Only the *effective* ids of the thread change, by raw system calls that concern one thread.
+//! Leaving effective uid 0 also clears every effective capability. So the kernel decides as for the
+//! caller itself: no trusted attributes, no device nodes, no reserved blocks, and set-uid bits are
+//! cleared as on a local file system. Data is written by threads of root through descriptors of
+//! root, whoever has written it. For that the threads give up `CAP_FSETID`, so that the kernel
+//! clears the set-id bits as of any file that is written to.
 
 use super::sys::{Done, no};
 use rustix::process::{Gid, Uid, getgroups};
@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use tidegate_forward::Errno;
 use tidegate_wire::Caller;
 
-/// Who the forwarder is, and whether it can be others.
+/// The forwarder's own ids, and whether it can take on others.
 pub(super) struct Own {
     uid: Uid,
     gid: Gid,
@@ -23,12 +23,13 @@ pub(super) struct Own {
 }
 
 thread_local! {
-    /// Whether the thread's effective capabilities have `CAP_FSETID`, if it may have it at all.
-    /// Unknown at first, as a thread begins with those of the one that started it.
+    /// Whether the thread's effective capabilities include `CAP_FSETID`, if it may have that at
+    /// all. Unknown at first, because a thread inherits the capabilities of the thread that started
+    /// it.
     static KEEPS_SET_ID: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// While it lives, the thread has the caller's uid.
+/// While this exists the thread has the caller's uid.
 pub(super) struct Acting<'a> {
     own: Option<&'a Own>,
 }
@@ -49,12 +50,12 @@ impl Own {
         self.uid.as_raw()
     }
 
-    /// Whether callers count: a forwarder that is not root serves itself only.
+    /// Whether callers' ids are used: a forwarder that is not root acts as itself only.
     pub(super) fn acts_for_callers(&self) -> bool {
         self.uid.is_root()
     }
 
-    /// The uid that an operation for this caller is judged by.
+    /// The uid by which the kernel judges an operation of this caller.
     pub(super) fn effective_uid(&self, caller: Option<&Caller>) -> u32 {
         match caller {
             Some(caller) if self.acts_for_callers() => caller.uid,
@@ -62,7 +63,7 @@ impl Own {
         }
     }
 
-    /// Takes on the caller's ids until the guard is dropped. Do not nest.
+    /// Takes on the caller's ids until the guard is dropped. Calls must not nest.
     pub(super) fn act_as(&self, caller: Option<&Caller>) -> Done<Acting<'_>> {
         if !self.acts_for_callers() {
             return Ok(Acting { own: None });
@@ -84,8 +85,8 @@ impl Own {
         Ok(Acting { own: Some(self) })
     }
 
-    /// Prepares the thread to write data: what it writes to loses its set-id bits, until the thread
-    /// next acts for somebody.
+    /// Prepares the thread to write data: files that it writes to lose their set-id bits, until the
+    /// thread next acts for a caller.
     pub(super) fn write_as_anybody(&self) -> Done<()> {
         match self.acts_for_callers() {
             true => keep_set_id(false),
@@ -94,11 +95,11 @@ impl Own {
     }
 
     /// Gives the thread a group and supplementary groups. They stay after the operation, because
-    /// the next one is often for the same caller, and because they mean nothing while the uid is
-    /// root's and no file is made.
+    /// the next one is often for the same caller. They have no effect while the uid is root's and
+    /// no file is made.
     fn join_groups(&self, gid: u32, groups: &[u32]) -> Done<()> {
         thread_local! {
-            /// Unknown at first, as a thread begins with the ids of the one that started it.
+            /// Unknown at first, because a thread inherits the ids of the thread that started it.
             static JOINED: RefCell<Option<(u32, Vec<u32>)>> = const { RefCell::new(None) };
         }
         JOINED.with_borrow_mut(|joined| {

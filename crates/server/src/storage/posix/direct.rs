@@ -1,4 +1,4 @@
-//! Descriptors that go past the page cache (`O_DIRECT`), and what they ask of places and memory.
+//! Descriptors that bypass the page cache (`O_DIRECT`), and the alignment that they need.
 
 use super::PosixFiles;
 use super::export::{Export, draft_name, open_hidden_file};
@@ -14,34 +14,35 @@ use tidegate_forward::Access;
 use tidegate_sched::Direction;
 use tidegate_wire::Handle;
 
-/// What is asked where the kernel does not say what is needed: more than any device needs.
+/// The alignment used where the kernel does not tell what is needed, in bytes: more than any device
+/// needs.
 const ALIGN_UNKNOWN: u64 = 4096;
 
-/// A descriptor that goes past the page cache.
+/// A descriptor that bypasses the page cache.
 pub(crate) struct Direct {
     pub(crate) fd: OwnedFd,
-    /// Addresses of memory are multiples of this.
+    /// Memory addresses must be multiples of this.
     memory_align: u64,
-    /// Offsets and lengths are multiples of this.
+    /// Offsets and lengths must be multiples of this.
     offset_align: u64,
 }
 
 /// Whether a file has such a descriptor.
 #[derive(Default)]
 pub(super) enum DirectFd {
-    /// Nobody has asked yet.
+    /// Not tried yet.
     #[default]
     Unknown,
-    /// The file does not take it.
+    /// The file does not support direct I/O.
     Refused,
-    /// It has.
+    /// The descriptor.
     Open(Arc<Direct>),
 }
 
-/// Whether an export goes past the page cache.
+/// Whether an export uses direct I/O.
 pub(super) struct DirectState {
     wanted: AtomicBool,
-    /// That a file did not take it was told once.
+    /// Whether the log already says that a file does not support it.
     told: AtomicBool,
 }
 
@@ -53,12 +54,12 @@ impl DirectState {
         }
     }
 
-    /// Whether it does where files take it.
+    /// Whether direct I/O is used for files that support it.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Says in the log, once, that there are files that do not take it.
+    /// Logs once that there are files that do not support direct I/O.
     fn tell(&self, why: &dyn std::fmt::Display) {
         if !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -70,21 +71,22 @@ impl DirectState {
 }
 
 impl Direct {
-    /// Whether bytes in memory may move to or from that place of the file.
+    /// Whether these bytes may be moved to or from this offset of the file.
     pub(crate) fn takes(&self, offset: u64, bytes: &[u8]) -> bool {
         let address = bytes.as_ptr() as u64;
         (offset | bytes.len() as u64).is_multiple_of(self.offset_align)
             && address.is_multiple_of(self.memory_align)
     }
 
-    /// Whether a read that moved so much of what it was asked for has seen the end of the file:
+    /// Whether a read that moved this many of the requested bytes has reached the end of the file:
     /// direct reads end within a block only there.
     pub(crate) fn is_end(&self, moved: usize) -> bool {
         !(moved as u64).is_multiple_of(self.offset_align)
     }
 
-    /// Finds out what a descriptor asks for; None if it takes no direct I/O after all. Writes cover
-    /// whole pages, so that none is shared with a write through the page cache.
+    /// Finds out the alignment that a descriptor needs. None if it does not support direct I/O
+    /// after all. Writes cover whole pages, so that no page is shared with a write through the page
+    /// cache.
     fn new(fd: OwnedFd, direction: Direction) -> std::io::Result<Option<Direct>> {
         // Such a flag would make io_uring give up where it had to wait.
         rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)?;
@@ -151,8 +153,8 @@ impl Export {
         }
     }
 
-    /// Tells the kernel that nothing is to be read ahead into the page cache, where direct writes
-    /// would have to drop it again.
+    /// Keeps the kernel from reading ahead into the page cache, where direct writes would have to
+    /// drop the pages again.
     pub(super) fn without_read_ahead(&self, fd: OwnedFd) -> OwnedFd {
         if self.direct.is_wanted() {
             // A back end that knows no such advice is none the worse.
@@ -161,14 +163,14 @@ impl Export {
         fd
     }
 
-    /// Entry for calls through the page cache; None where there are no others.
+    /// The pass for calls through the page cache; None where no direct writes exist.
     pub(super) fn buffered_pass(&self, known: &Known) -> Option<Pass> {
         self.direct
             .is_wanted()
             .then(|| known.gate.enter(Kind::Buffered))
     }
 
-    /// The same of two files.
+    /// The passes of two files.
     pub(super) fn buffered_passes(&self, one: &Known, other: &Known) -> [Option<Pass>; 2] {
         // In one order everywhere: two who each waited for the other would wait for ever.
         match one.handle.cmp(&other.handle) {
@@ -179,7 +181,7 @@ impl Export {
     }
 }
 
-/// Whether the errno means that the file system knows no direct I/O.
+/// Whether the errno means that the file system does not support direct I/O.
 fn is_refusal(errno: i32) -> bool {
     [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOTTY].contains(&errno)
 }
@@ -188,27 +190,27 @@ fn is_refusal(errno: i32) -> bool {
 type DirectAndGate = (Option<Arc<Direct>>, Option<Arc<Gate>>);
 
 impl PosixFiles {
-    /// Whether data goes past the page cache where files take it.
+    /// Whether data bypasses the page cache where files support direct I/O.
     pub(crate) fn is_direct(&self) -> bool {
         self.export.direct.is_wanted()
     }
 
-    /// Whether data goes past the page cache in one way or the other.
+    /// Whether data bypasses the page cache, by direct I/O or by [`PosixFiles::bypasses`].
     pub(crate) fn avoids_pages(&self) -> bool {
         self.is_direct() || self.bypasses()
     }
 
-    /// Whether the export takes direct I/O, or why not.
+    /// Tries direct I/O on the export. The error says why it does not work.
     pub(crate) fn try_direct(&self) -> std::io::Result<()> {
         self.direct_draft().map(|_| ())
     }
 
-    /// The export takes no direct I/O: it is not asked for any more.
+    /// Stops using direct I/O, because the export does not support it.
     pub(crate) fn forget_direct(&self) {
         self.export.direct.wanted.store(false, Ordering::Relaxed);
     }
 
-    /// A file did not take a call that its descriptor promised to take: it gets no more of them.
+    /// Stops direct I/O on a file that refused a call which its descriptor had promised to take.
     pub(crate) fn direct_refused(&self, handle: Handle, direction: Direction) {
         self.export.direct.tell(&"Invalid argument");
         if let Some(known) = self.export.table.find(handle) {
@@ -216,7 +218,7 @@ impl PosixFiles {
         }
     }
 
-    /// A file's direct descriptor and its gate, if both are at hand: waits for nothing.
+    /// A file's direct descriptor and its gate, if both are open already. Does not wait.
     pub(crate) fn direct_at_hand(
         &self,
         handle: Handle,
@@ -230,7 +232,7 @@ impl PosixFiles {
         Some((direct, known.gate.clone()))
     }
 
-    /// A file's direct descriptor, opened if need be, and its gate if calls must pass it.
+    /// A file's direct descriptor, opened if necessary, and its gate if calls must pass it.
     pub(crate) fn direct_and_gate(
         &self,
         handle: Handle,
@@ -247,8 +249,8 @@ impl PosixFiles {
         Ok((direct, Some(known.gate.clone())))
     }
 
-    /// Runs `act` with the rights that writes of data have: for credentials that the kernel is to
-    /// keep. None if rights play no part.
+    /// Runs `act` with the credentials that writes of data have, which the kernel may then keep.
+    /// None if credentials play no part here.
     pub(crate) fn as_writer<T>(&self, act: impl FnOnce() -> T) -> std::io::Result<Option<T>> {
         if !self.export.own.acts_for_callers() {
             return Ok(None);
@@ -260,7 +262,7 @@ impl PosixFiles {
         Ok(Some(done))
     }
 
-    /// Opens a draft in the hidden folder for direct I/O, without a name, to try it on.
+    /// Opens a nameless file in the hidden folder for direct I/O, on which it is tried.
     pub(crate) fn direct_draft(&self) -> std::io::Result<Direct> {
         let hidden = self.export.hidden();
         let name = draft_name("direct");

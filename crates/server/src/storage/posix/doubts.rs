@@ -1,25 +1,26 @@
-//! Files whose copies may differ at their ends (GlusterFS): an append failed, and what came of it
-//! could not be looked up. They are made alike before the size of such a file is told again.
+//! Files whose copies may differ at their ends (GlusterFS): an append has failed, and its result
+//! could not be looked up. The forwarder makes the copies agree before it reports the size of such
+//! a file again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_wire::Handle;
 
-/// Most files that are remembered.
+/// The most files in doubt.
 const FILES_MAX: usize = 65_536;
 
-/// Which files are in doubt, and the range of the append: offset and length.
+/// The files in doubt, each with the range of the append: offset and length in bytes.
 #[derive(Default)]
 pub(super) struct Doubts {
-    /// So that nothing is locked while there are none.
+    /// Whether there are any, so that no lock is taken while there are none.
     any: AtomicBool,
     ranges: Mutex<BTreeMap<Handle, (u64, u64)>>,
 }
 
 impl Doubts {
-    /// A range is in doubt from now on, unless an earlier one of the file is; false if there is no
-    /// room to remember it.
+    /// Notes a range of a file as in doubt, unless an earlier one of the same file is. False if
+    /// there are too many such files.
     pub(super) fn add(&self, handle: Handle, range: (u64, u64)) -> bool {
         let mut ranges = self.lock();
         if ranges.len() >= FILES_MAX && !ranges.contains_key(&handle) {
@@ -38,7 +39,7 @@ impl Doubts {
         self.lock().get(&handle).copied()
     }
 
-    /// All copies of a file are alike.
+    /// Notes that all copies of a file agree.
     pub(super) fn settle(&self, handle: Handle) {
         let mut ranges = self.lock();
         ranges.remove(&handle);

@@ -24,14 +24,15 @@ use std::sync::{Arc, Mutex};
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::{Attr, Handle, Layout};
 
-/// The folder in the root that no client sees: seats, locks, and files that lost their last name.
+/// The folder in the root that no client sees. It holds seats, locks, and files that lost their
+/// last name.
 pub const HIDDEN: &str = ".tidegate";
 
-/// Most files known at once, unless the limit of descriptors is lower.
+/// The most known files, unless the limit of descriptors is lower.
 const HANDLES_MAX: usize = 16384;
 
-/// Names are looked up one component at a time, below the root, through no link, on one file
-/// system.
+/// Names are looked up one component at a time, below the root, without following links, on one
+/// file system.
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
@@ -40,24 +41,24 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
 /// How a directory is exported.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// The layout that all forwarders share; it tells which seat is in charge of a file.
+    /// The layout that all forwarders share. It says which seat serves which file.
     pub layout: Layout,
-    /// Most files known at once; each takes up to three descriptors, five with direct I/O. None:
+    /// The most known files. Each takes up to three descriptors, or five with direct I/O. None:
     /// 16,384, or a quarter (with direct I/O a sixth) of the limit of open files if that is less.
     pub handles_max: Option<usize>,
-    /// Data goes past the page cache where files take that.
+    /// Whether data bypasses the page cache where files support direct I/O.
     pub direct: bool,
-    /// What is believed of what this node's kernel remembers of files.
+    /// Which of the data that this node's kernel caches are believed.
     pub trust: Trust,
-    /// The back end's locks do not tell of forwarders on other nodes, and are not asked; this does,
-    /// which closes when the seats are not held here any more.
+    /// Set where the back end's locks do not reach forwarders on other nodes, and are not used. The
+    /// fence closes when the seats are not held here any more.
     pub apart: Option<Fence>,
-    /// Test aid.
+    /// For tests: injected faults.
     pub faults: Faults,
 }
 
 impl ExportOptions {
-    /// The usual limits.
+    /// Options with the usual limits.
     pub fn new(layout: Layout) -> ExportOptions {
         ExportOptions {
             layout,
@@ -74,31 +75,31 @@ impl ExportOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// It cannot be opened.
+    /// The directory cannot be opened.
     #[error("cannot export {}: {source}", path.display())]
     Open {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The hidden folder cannot be used.
     #[error("cannot use {}: {source}; the forwarder needs a folder there", path.display())]
     Hidden {
-        /// What in the hidden folder.
+        /// The file or folder in the hidden folder that failed.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The hidden folder, or something in it, is somebody else's.
+    /// The hidden folder, or something in it, belongs to another user.
     #[error("cannot use {}: {source}", path.display())]
     Foreign {
         /// The hidden folder.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// What is wrong, and what to do about it.
         source: std::io::Error,
     },
-    /// The kernel is too old.
+    /// The kernel has no `openat2` (it is older than Linux 5.6).
     #[error("this kernel has no openat2 (Linux 5.6 or newer is needed)")]
     NoOpenat2,
 }
@@ -119,12 +120,13 @@ pub(super) struct Export {
     pub(super) trust: Trust,
     pub(super) stamps: Stamps,
     pub(super) doubts: Doubts,
-    /// Held while a mode is widened for a moment, so that two threads do not restore each other's.
+    /// Held while a file's mode is widened for a moment, so that two threads do not restore each
+    /// other's.
     widening: Mutex<()>,
 }
 
 impl Export {
-    /// Opens the directory and makes the hidden folder.
+    /// Opens the directory and makes the hidden folder in it.
     pub(super) fn open(dir: &Path, options: &ExportOptions) -> Result<Export, ExportError> {
         let at_root = |source: rustix::io::Errno| ExportError::Open {
             path: dir.to_owned(),
@@ -173,12 +175,13 @@ impl Export {
         })
     }
 
-    /// statx of a descriptor's file, for what others may change: sizes, link counts, times, rights.
+    /// The attributes of a descriptor's file that other nodes may change: size, link count, times,
+    /// rights.
     pub(super) fn stat(&self, fd: impl AsFd) -> rustix::io::Result<Statx> {
         sys::stat_at(fd, c"", AtFlags::EMPTY_PATH | self.asks())
     }
 
-    /// The same of a name in a directory.
+    /// The same attributes of a name in a directory.
     pub(super) fn stat_at(
         &self,
         dir: impl AsFd,
@@ -187,12 +190,13 @@ impl Export {
         sys::stat_at(dir, name, self.asks())
     }
 
-    /// The size alone.
+    /// The size alone, in bytes.
     pub(super) fn size(&self, fd: impl AsFd) -> rustix::io::Result<u64> {
         sys::size(fd, self.asks())
     }
 
-    /// Whom statx asks: what the node's kernel remembers may be old where other nodes change it.
+    /// The flags that say whether statx asks the back end: this node's cached attributes may be
+    /// stale where other nodes change the file.
     fn asks(&self) -> AtFlags {
         match self.trust.attributes {
             true => AtFlags::empty(),
@@ -210,12 +214,12 @@ impl Export {
         self.table.find(handle).ok_or(Access::UnknownHandle)
     }
 
-    /// Whether a name in this directory is the hidden folder's.
+    /// Whether this is the name of the hidden folder in this directory.
     pub(super) fn is_hidden(&self, parent: &Known, name: &[u8]) -> bool {
         name == HIDDEN.as_bytes() && parent.handle == self.root.handle
     }
 
-    /// Opens a name in a directory. Short of descriptors, it forgets some files first.
+    /// Opens a name in a directory. If descriptors are short, it first drops some known files.
     pub(super) fn open_at(
         &self,
         dir: impl AsFd,
@@ -254,7 +258,7 @@ impl Export {
         })
     }
 
-    /// Opens the file behind a descriptor anew, whatever its name is now.
+    /// Opens the file behind a descriptor once more, whatever its name is now.
     pub(super) fn reopen(&self, fd: impl AsFd, flags: OFlags) -> Done<OwnedFd> {
         let path = sys::proc_path(fd);
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -267,13 +271,13 @@ impl Export {
         }
     }
 
-    /// Makes the file behind an `O_PATH` descriptor known and tells its attributes.
+    /// Adds the file behind an `O_PATH` descriptor to the known files, and returns its attributes.
     pub(super) fn adopt(&self, path: OwnedFd) -> Done<(Arc<Known>, Attr)> {
         let attr = sys::attr_of(&self.stat(&path).map_err(no)?);
         Ok((self.adopt_as(path, &attr)?, attr))
     }
 
-    /// The same where its attributes have just been asked for.
+    /// Does the same where the caller has just asked for the attributes.
     pub(super) fn adopt_as(&self, path: OwnedFd, attr: &Attr) -> Done<Arc<Known>> {
         if attr.handle == self.hidden_handle {
             return Err(Errno::ENOENT.into());
@@ -286,12 +290,13 @@ impl Export {
         Ok(known)
     }
 
-    /// Whether statx saw a file of the exported file system, and not one mounted upon it.
+    /// Whether statx saw a file of the exported file system, and not of one that is mounted on it.
     pub(super) fn is_ours(&self, stat: &rustix::fs::Statx) -> bool {
         sys::device_of(stat) == self.root_device && sys::handle_of(stat) != self.hidden_handle
     }
 
-    /// A descriptor that reads the file (or syncs a directory), with the forwarder's own rights.
+    /// A descriptor that reads the file (or syncs a directory), opened with the forwarder's own
+    /// rights.
     pub(super) fn read_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
         if let Some(fd) = &known.data().read {
             return Ok(fd.clone());
@@ -308,7 +313,7 @@ impl Export {
         Ok(known.data().read.get_or_insert(fd).clone())
     }
 
-    /// A descriptor that writes the file, with the forwarder's own rights.
+    /// A descriptor that writes the file, opened with the forwarder's own rights.
     pub(super) fn write_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
         if let Some(fd) = &known.data().write {
             return Ok(fd.clone());
@@ -324,7 +329,7 @@ impl Export {
         Ok(known.data().write.get_or_insert(fd).clone())
     }
 
-    /// Keeps a descriptor that reads and writes, for a file that was just created.
+    /// Keeps a descriptor that reads and writes a file that was just created.
     pub(super) fn keep_data_fd(&self, known: &Known, fd: OwnedFd) -> Done<()> {
         let fd = self.bypass.for_writing(fd)?;
         let fd = Arc::new(self.without_read_ahead(fd));
@@ -336,8 +341,8 @@ impl Export {
         Ok(())
     }
 
-    /// Reopens for data. The owner may use an open file whatever became of its mode; a forwarder
-    /// that is not root widens the mode for that moment.
+    /// Opens the file for data once more. The owner may use an open file whatever its mode has
+    /// become. A forwarder that is not root widens the mode for that moment.
     pub(super) fn reopen_widened(&self, known: &Known, flags: OFlags) -> Done<OwnedFd> {
         let refused = match self.reopen(&known.path, flags) {
             Err(Access::Errno(Errno::EACCES)) => Access::Errno(Errno::EACCES),
@@ -360,7 +365,8 @@ impl Export {
     }
 }
 
-/// Three descriptors a file at most, five with direct I/O, and as many as one left for connections.
+/// How many files to know. Each takes at most three descriptors, or five with direct I/O, and for
+/// each one descriptor is left for connections.
 fn handles_max(direct: bool) -> usize {
     let each = if direct { 6 } else { 4 };
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

@@ -1,8 +1,8 @@
-//! Whether the back end judges a caller by the groups that he has now.
+//! Tries whether the back end judges a caller by the groups that the caller has now.
 //!
-//! A storage thread serves many callers, one after the other, and has the groups of each. A file
-//! system that remembers the groups of a thread, as GlusterFS does for 300 s unless it is told not
-//! to, refuses members of a group and lets others in.
+//! A storage thread serves many callers, one after the other, and takes on the groups of each. A
+//! file system that caches the groups of a thread, as GlusterFS does for 300 s by default, refuses
+//! members of a group and admits others.
 
 use super::PosixFiles;
 use super::export::draft_name;
@@ -13,13 +13,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::Caller;
 
-/// A user and a group that nobody is and has: the trial's own.
+/// A user and a group for this trial only, which nobody else uses.
 const CALLER: u32 = 2_000_000_017;
 const GROUP: u32 = 2_000_000_029;
 
 impl PosixFiles {
-    /// Whether a thread that comes to a directory without its group, then with it, and then without
-    /// it again is refused, let in and refused. None where that cannot be tried.
+    /// Whether a thread is refused by a directory without its group, admitted with it, and refused
+    /// again without it. None where that cannot be tried.
     pub(crate) fn groups_count(&self) -> io::Result<Option<bool>> {
         if !self.export.own.acts_for_callers() {
             return Ok(None);
@@ -50,8 +50,8 @@ impl PosixFiles {
         Ok(Some(are_right(&answers)))
     }
 
-    /// Makes a file in the directory, as a member of its group or not: nothing else asks the back
-    /// end in any case.
+    /// Makes a file in the directory, as a member of its group or not: only this makes every back
+    /// end check the group.
     fn enter(&self, directory: &OwnedFd, member: bool) -> Done<()> {
         let caller = Caller {
             uid: CALLER,
@@ -71,7 +71,7 @@ impl PosixFiles {
     }
 }
 
-/// Refused, let in, refused.
+/// Whether the answers are: refused, admitted, refused.
 fn are_right(answers: &[Done<()>; 3]) -> bool {
     let refused = Err(Access::Errno(Errno::EACCES));
     *answers == [refused, Ok(()), refused]

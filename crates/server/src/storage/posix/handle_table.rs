@@ -1,7 +1,8 @@
-//! The files that handles stand for: open descriptors by identity, shared by all storage threads.
+//! The known files: open descriptors by handle, which all storage threads share.
 //!
-//! An `O_PATH` descriptor keeps a file reachable over renames. The table is bounded; when it is
-//! full, files not used since the last look go first (a clock), files registered as open never.
+//! An `O_PATH` descriptor keeps a file reachable when it is renamed. The table is bounded. When it
+//! is full, it drops files that were not used since it last looked at them (the clock algorithm),
+//! but never files that are registered as open.
 
 use super::direct::DirectFd;
 use crate::storage::cache_gate::Gate;
@@ -11,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_wire::Handle;
 
-/// Parts of the table, each with a lock of its own.
+/// The number of parts of the table. Each part has a lock of its own.
 const SHARDS: usize = 16;
 
-/// A file that is known by its handle.
+/// A file that can be reached by its handle.
 pub(super) struct Known {
     /// Its identity.
     pub(super) handle: Handle,
@@ -22,15 +23,15 @@ pub(super) struct Known {
     pub(super) kind: u32,
     /// `O_PATH` descriptor.
     pub(super) path: OwnedFd,
-    /// Descriptors for data, opened when needed.
+    /// Descriptors that read and write its data, opened when needed.
     pub(super) data: Mutex<DataFds>,
-    /// Keeps writes past the page cache apart from what goes through it.
+    /// Keeps direct writes apart from calls through the page cache.
     pub(super) gate: Arc<Gate>,
     used: AtomicBool,
     open: AtomicBool,
 }
 
-/// Descriptors for a file's data; they outlive changes of its mode.
+/// Descriptors of a file's data. They outlive changes of the file's mode.
 #[derive(Default)]
 pub(super) struct DataFds {
     /// For reading (and syncing a directory).
@@ -51,22 +52,22 @@ pub(super) struct HandleTable {
 #[derive(Default)]
 struct Shard {
     files: HashMap<Handle, Arc<Known>>,
-    /// Exactly the keys of `files`; the clock's hand is at the front.
+    /// The keys of `files`, each once. The hand of the clock is at the front.
     order: VecDeque<Handle>,
 }
 
 impl Known {
-    /// Whether it is registered as open.
+    /// Whether the file is registered as open.
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Registers it as open or no longer open.
+    /// Registers the file as open or as no longer open.
     pub(super) fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::Relaxed);
     }
 
-    /// Its data descriptors.
+    /// The file's data descriptors.
     pub(super) fn data(&self) -> MutexGuard<'_, DataFds> {
         // Only whole assignments happen under the lock.
         self.data
@@ -85,14 +86,14 @@ impl HandleTable {
         }
     }
 
-    /// The file of a handle, if known.
+    /// The file of a handle, if it is known.
     pub(super) fn find(&self, handle: Handle) -> Option<Arc<Known>> {
         let known = self.shard(handle).files.get(&handle).cloned()?;
         known.used.store(true, Ordering::Relaxed);
         Some(known)
     }
 
-    /// Makes a file known by its `O_PATH` descriptor; one that is known already stays as it is.
+    /// Adds a file by its `O_PATH` descriptor. A file that is known already stays as it is.
     pub(super) fn insert(&self, handle: Handle, kind: u32, path: OwnedFd) -> Arc<Known> {
         let mut shard = self.shard(handle);
         if let Some(known) = shard.files.get(&handle) {
@@ -116,7 +117,7 @@ impl HandleTable {
         known
     }
 
-    /// Forgets a file that has lost its last name, unless it is open.
+    /// Drops a file that has lost its last name, unless it is open.
     pub(super) fn forget(&self, handle: Handle) {
         let mut shard = self.shard(handle);
         if shard
@@ -131,7 +132,8 @@ impl HandleTable {
         }
     }
 
-    /// Forgets a quarter of what may be forgotten: the process is short of descriptors.
+    /// Drops a quarter of the files that may be dropped, because the process is short of
+    /// descriptors.
     pub(super) fn shrink(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -142,8 +144,8 @@ impl HandleTable {
         }
     }
 
-    /// The files of the next part of the table that have not been used since its last turn and are
-    /// not open.
+    /// The files of the next part of the table that are not open and were not used since that
+    /// part's last turn.
     pub(super) fn idle(&self) -> Vec<Arc<Known>> {
         let turn = self.tidied.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let shard = lock(&self.shards[turn]);
@@ -159,7 +161,7 @@ impl HandleTable {
 }
 
 impl Shard {
-    /// Removes files until at most `max` are left or all others are open.
+    /// Drops files until at most `max` are left, or all others are open.
     fn evict_over(&mut self, max: usize) -> Vec<Arc<Known>> {
         let mut evicted = Vec::new();
         // Each file gets a second chance once, so two rounds find all that can go.

@@ -1,4 +1,4 @@
-//! Directory listings, a part per call, continued by the back end's own cookies.
+//! Directory listings, one part per call, continued by the back end's own cookies.
 
 use super::PosixFiles;
 use super::handle_table::Known;
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::{Caller, Entry, Handle};
 
-/// What an entry counts besides its name.
+/// How many bytes an entry counts for besides its name.
 const ENTRY_BYTES: usize = 32;
 /// Bytes of kernel entries read at once.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -42,8 +42,8 @@ impl PosixFiles {
         Ok(entries)
     }
 
-    /// Opens a directory for reading as the caller, or with own rights if it is the caller's, which
-    /// may have opened it before its mode changed.
+    /// Opens a directory for reading as the caller. If the caller owns it, uses the forwarder's
+    /// rights, because the caller may have opened the directory before its mode changed.
     fn open_directory(&self, caller: Option<&Caller>, known: &Known) -> Done<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let acting = self.export.own.act_as(caller)?;
@@ -85,7 +85,7 @@ impl PosixFiles {
         Ok(entries)
     }
 
-    /// Fills in what the listing itself did not tell. An entry may be gone by now.
+    /// Fills in what the listing did not contain. The entry may have been removed meanwhile.
     fn look_at(&self, dir: &OwnedFd, entry: &mut Entry, plus: bool) {
         let Ok(stat) = self.export.stat_at(dir, &*entry.name) else {
             return;
@@ -99,7 +99,7 @@ impl PosixFiles {
     }
 }
 
-/// The number that `d_type` has for a type.
+/// The number of a type as `d_type` gives it.
 fn kind_number(kind: FileType) -> u8 {
     match kind {
         FileType::Fifo => libc::DT_FIFO,

@@ -1,4 +1,4 @@
-//! Operations on names: each takes a directory by handle and one component.
+//! Operations on names: each takes the handle of a directory and one path component.
 
 use super::PosixFiles;
 use super::handle_table::Known;
@@ -33,7 +33,7 @@ impl PosixFiles {
             })
     }
 
-    /// Removes notes of renames that nobody needs, of a seat's files and directories.
+    /// Removes notes of renames that are not needed any more, of a seat's files and directories.
     pub(super) fn sweep_notes(&self, seat: u16) -> Done<()> {
         self.export.opens.sweep_moved(seat, |handle, path| {
             let fd = self
@@ -46,7 +46,7 @@ impl PosixFiles {
         })
     }
 
-    /// Leaves a note of what was just renamed to `name`, for those who have it open.
+    /// Leaves a note about a file that was just renamed to `name`, for clients that have it open.
     fn note_move(&self, parent: &Known, name: &[u8]) {
         let Ok(stat) = sys::stat_at(&parent.path, name, AtFlags::empty()) else {
             return;
@@ -58,7 +58,7 @@ impl PosixFiles {
         }
     }
 
-    /// Goes down a path; ESTALE if it ends at another file.
+    /// Walks down a path. ESTALE if it ends at another file.
     fn walk(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
         if path.len() >= PATH_MAX {
             return Err(Errno::ENAMETOOLONG.into());
@@ -315,10 +315,10 @@ impl PosixFiles {
         Ok(())
     }
 
-    /// Runs `remove`, which takes `name` away from a file, as the caller. A file that may be open
-    /// keeps a hidden name; one that may not and has no other name is forgotten. Unless the name's
-    /// file is the one that `spared` tells: a rename onto another name of the same file does
-    /// nothing.
+    /// Runs `remove`, which removes `name` from a file, as the caller. A file that may be open
+    /// keeps a hidden name. A file that is not open and has no other name is dropped from the known
+    /// files. Does nothing to a name of the file `spared`, because a rename onto another name of
+    /// the same file has no effect.
     fn remove_name(
         &self,
         caller: Option<&Caller>,
@@ -364,7 +364,7 @@ impl PosixFiles {
         removed
     }
 
-    /// Closes what keeps a file without names from being freed.
+    /// Closes descriptors that would keep a file without names from being freed.
     fn forget_if_gone(&self, handle: Handle) {
         if let Some(known) = self.export.table.find(handle)
             && self
@@ -376,9 +376,10 @@ impl PosixFiles {
         }
     }
 
-    /// Whether the seat that the call is for is in charge of the file's beginning, too. Otherwise
-    /// another forwarder is about to write it; a descriptor that writes it here meanwhile would
-    /// take from that one what a back end lends to a single writer, so that its calls wait longer.
+    /// Whether the seat that the call is for also serves the file's beginning. If it does not,
+    /// another forwarder is about to write the file. A descriptor that can write it here would then
+    /// take from that forwarder what a back end grants to a single writer, and would delay its
+    /// calls.
     fn serves(&self, handle: Handle) -> bool {
         let seat = self.permit.seat();
         seat.is_none_or(|seat| seat == self.seat_of(handle))
@@ -394,7 +395,7 @@ impl PosixFiles {
         }
     }
 
-    /// Makes a file known that was just created under a name.
+    /// Adds a file that was just created under a name to the known files.
     fn adopt_new(&self, parent: &Known, name: &[u8]) -> Done<Attr> {
         let fd = self.export.open_at(&parent.path, name, OFlags::PATH, 0);
         let made = fd.and_then(|fd| self.export.adopt(fd));
@@ -402,8 +403,8 @@ impl PosixFiles {
     }
 }
 
-/// What a call answers that has made a file and then lost it: never what says that it was not made,
-/// as ESTALE does, upon which kernels try again and find the file in the way.
+/// The error of a call that has created a file and then lost it. It must not say that the file was
+/// not created, as ESTALE does: upon ESTALE kernels try again and find the file in the way.
 fn made_and_lost(access: Access) -> Access {
     match access {
         Access::Errno(Errno::ESTALE) => Errno::EIO.into(),

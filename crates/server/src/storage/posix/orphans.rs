@@ -1,15 +1,16 @@
-//! Files that are open somewhere outlive their last name under a hidden one.
+//! Keeps files that are still open after their last name was removed, under a hidden name.
 //!
 //! A forwarder that has a file registered as open holds a shared lock on byte `inode` of
-//! `.tidegate/opens`. Whoever takes a name away tries an exclusive lock on that byte, through a
-//! second description: if somebody holds it shared, or if the seat in charge of the file cannot
-//! vouch for its opens (its holder is gone, or clients are still telling them), the file is first
-//! linked to `.tidegate/orphans/<inode>-<birth>`. The last close removes that name; after a change
-//! of seats a sweep does, for files that nobody reclaimed.
+//! `.tidegate/opens`. A forwarder that removes a name tries an exclusive lock on that byte, through
+//! a second description. The file is first linked to `.tidegate/orphans/<inode>-<birth>` in two
+//! cases: some forwarder holds the shared lock, or the seat of the file cannot tell whether the
+//! file is open, because the seat has no holder or clients are still reclaiming. The last close
+//! removes the hidden name. After a seat changed hands a sweep removes the hidden names of files
+//! that nobody has reclaimed.
 //!
-//! Where locks do not hold between nodes (`apart`), a forwarder asks nobody: only the holder of a
-//! file's seat knows whether it is open. Others keep every file whose name they take away, and the
-//! holder sweeps again and again.
+//! Where locks do not reach other nodes (`apart`), only the holder of a file's seat knows whether
+//! the file is open. There a forwarder keeps every file whose name it removes, and the holder of
+//! the seat sweeps again and again.
 
 mod moved;
 
@@ -25,61 +26,64 @@ use std::time::{Duration, Instant};
 use tidegate_forward::Errno;
 use tidegate_wire::{Handle, Layout};
 
-/// Byte of a seat's file that its holder locks once it knows all opens of the seat's files.
+/// The byte of a seat's file that its holder locks once it knows which of the seat's files are
+/// open.
 pub(crate) const SETTLED_BYTE: u64 = 2;
 
-/// Byte beyond all files' by which it is found out whether locks work.
+/// A byte beyond those of all files, by which a forwarder finds out whether locks work.
 const PROBE_BYTE: u64 = 1 << 62;
 
-/// Files whose opens are decided one after another.
+/// How many groups files are divided into. A thread locks a file's group while it decides about
+/// opens.
 const STRIPES: usize = 64;
 
-/// How often a removal waits 1 ms for one of the same file at another forwarder; then the file is
-/// kept.
+/// How often a removal waits 1 ms for another forwarder's removal of the same file. After that the
+/// file is kept.
 const REMOVAL_TRIES: u32 = 50;
 
-/// How long an open waits for an unlink of the same file at another forwarder to be over.
+/// How long an open waits until another forwarder has finished an unlink of the same file.
 const UNLINK_WAIT: Duration = Duration::from_secs(5);
 
-/// Who has what open, as far as names are concerned.
+/// Which files are open, as far as removals have to know.
 pub(super) struct Opens {
     layout: Layout,
-    /// Whether two descriptions exclude each other on this back end. If not, only this forwarder's
-    /// opens count.
+    /// Whether locks of two descriptions exclude each other on this back end. If not, only this
+    /// forwarder's own opens count.
     locks_work: bool,
-    /// Locks do not tell of forwarders on other nodes. Then until when seats are held here.
+    /// Set where locks do not reach forwarders on other nodes: tells until when seats are held
+    /// here.
     apart: Option<Fence>,
-    /// Seats held here whose opens are all known; only used where `apart`.
+    /// Seats held here all of whose opens are known. Used only where `apart` is set.
     settled: Mutex<BTreeSet<u16>>,
-    /// Hidden names that the last sweep has left to the next one.
+    /// Hidden names that the last sweep left for the next one.
     left: Mutex<HashSet<Handle>>,
     hidden: OwnedFd,
     orphans: OwnedFd,
     notes: moved::Notes,
-    /// Holds the shared locks of all files open here.
+    /// Holds the shared locks of all files that are open here.
     sharing: OwnedFd,
-    /// Tries the exclusive ones.
+    /// Tries the exclusive locks.
     excluding: OwnedFd,
     stripes: Vec<Mutex<HashSet<Handle>>>,
-    /// Descriptions of the seats' files, to look at their locks.
+    /// Descriptors of the seats' files, for looking at their locks.
     seats: Mutex<BTreeMap<u16, OwnedFd>>,
 }
 
-/// The right to take a name of a file away; ends when dropped.
+/// The right to remove a name of a file, until it is dropped.
 pub(super) struct Removing<'a> {
     opens: &'a Opens,
     handle: Handle,
-    /// The hidden name was made for this removal.
+    /// Whether the hidden name was made for this removal.
     linked: bool,
-    /// The file must stay reachable.
+    /// Whether the file must stay reachable.
     kept: bool,
     permit: &'a Permit,
-    /// Nobody else of this process decides about the file's opens meanwhile.
+    /// The lock on the file's group: no other thread of this process decides about its opens.
     stripe: MutexGuard<'a, HashSet<Handle>>,
 }
 
 impl Opens {
-    /// Uses the hidden folder.
+    /// Opens the files of the hidden folder that this needs.
     pub(super) fn open(
         hidden: BorrowedFd<'_>,
         layout: Layout,
@@ -103,12 +107,12 @@ impl Opens {
         })
     }
 
-    /// Whether locks exclude open descriptions from each other here, and are asked at all.
+    /// Whether locks of two descriptions exclude each other here, and are used at all.
     pub(super) fn locks_work(&self) -> bool {
         self.locks_work
     }
 
-    /// Notes whether this forwarder holds a seat and has been told all opens of its files.
+    /// Notes whether this forwarder holds a seat and knows all opens of its files.
     pub(super) fn set_settled(&self, seat: u16, settled: bool) {
         let mut all = lock(&self.settled);
         match settled {
@@ -117,7 +121,7 @@ impl Opens {
         };
     }
 
-    /// The seats that only this forwarder can sweep, and must, again and again.
+    /// The seats that only this forwarder can sweep, and must sweep again and again.
     pub(super) fn to_sweep(&self) -> Vec<u16> {
         match self.apart {
             Some(_) => lock(&self.settled).iter().copied().collect(),
@@ -125,7 +129,7 @@ impl Opens {
         }
     }
 
-    /// Remembers that the file is open here.
+    /// Registers the file as open here.
     pub(super) fn opened(&self, handle: Handle) -> Done<()> {
         let give_up = Instant::now() + UNLINK_WAIT;
         loop {
@@ -146,7 +150,7 @@ impl Opens {
         }
     }
 
-    /// Forgets that the file is open here; its hidden name goes, unless someone else may need it.
+    /// Ends the registration. Removes the file's hidden name, unless another forwarder may need it.
     pub(super) fn closed(&self, handle: Handle, permit: &Permit) -> Done<()> {
         let mut stripe = self.stripe(handle);
         if stripe.remove(&handle) {
@@ -165,18 +169,18 @@ impl Opens {
         Ok(())
     }
 
-    /// The seat that knows who has a file open.
+    /// The seat whose holder knows who has a file open.
     pub(super) fn seat_of(&self, handle: Handle) -> u16 {
         self.layout.seat_of_file(handle)
     }
 
-    /// Whether the file is registered here.
+    /// Whether the file is registered as open here.
     pub(super) fn is_open_here(&self, handle: Handle) -> bool {
         self.stripe(handle).contains(&handle)
     }
 
-    /// Lets go of all registrations of a seat's files, whose hidden names stay: the seat's next
-    /// holder is told of the opens by the clients.
+    /// Ends all registrations of a seat's files, and returns these files. Their hidden names stay,
+    /// because clients tell the seat's next holder what they have open.
     pub(super) fn forget_seat(&self, seat: u16) -> Vec<Handle> {
         let mut forgotten = Vec::new();
         for stripe in &self.stripes {
@@ -195,7 +199,7 @@ impl Opens {
         forgotten
     }
 
-    /// Prepares the removal of a name of the regular file behind `path`: links it to its hidden
+    /// Prepares to remove a name of the regular file behind `path`. Links the file to its hidden
     /// name if it may be open somewhere.
     pub(super) fn removing<'a>(
         &'a self,
@@ -231,7 +235,7 @@ impl Opens {
         Ok(removing)
     }
 
-    /// Whether the file has its hidden name.
+    /// Whether the file has a hidden name.
     pub(super) fn has_hidden_name(&self, handle: Handle) -> bool {
         sys::stat_at(&self.orphans, hidden_name(handle), AtFlags::empty())
             .is_ok_and(|stat| sys::handle_of(&stat) == handle)
@@ -242,10 +246,12 @@ impl Opens {
         self.orphans.as_fd()
     }
 
-    /// Removes the hidden names of a seat's files that nobody has open. The seat must be settled.
+    /// Removes the hidden names of a seat's files that nobody has open, and returns their number.
+    /// The seat must be settled.
     ///
-    /// Where locks do not tell, another forwarder may just have made one and not yet taken the
-    /// other name away, by which the file can be opened: such a name stays until the next sweep.
+    /// Where locks do not reach other nodes, another forwarder may just have made a hidden name and
+    /// not yet removed the file's other name, by which clients can open it. Such a hidden name
+    /// stays until the next sweep.
     pub(super) fn sweep(&self, seat: u16, permit: &Permit) -> Done<u64> {
         let mut removed = 0;
         let mut left = HashSet::new();
@@ -282,7 +288,7 @@ impl Opens {
         Ok(removed)
     }
 
-    /// Takes the exclusive lock if the file is open nowhere and its seat can vouch for that.
+    /// Takes the exclusive lock, if the file is open nowhere and the holder of its seat can tell.
     fn lock_if_unused(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<bool> {
         if stripe.contains(&handle) {
             return Ok(false);
@@ -317,7 +323,7 @@ impl Opens {
         }
     }
 
-    /// Takes the shared lock; false while somebody removes a name of the file.
+    /// Takes the shared lock. False while another forwarder removes a name of the file.
     fn share(&self, handle: Handle) -> Done<bool> {
         if !self.locks_work {
             return Ok(true);
@@ -332,7 +338,7 @@ impl Opens {
         }
     }
 
-    /// Whether a live forwarder holds the seat and has been told all opens.
+    /// Whether a live forwarder holds the seat and knows all opens of its files.
     fn is_settled(&self, seat: u16) -> bool {
         if let Some(fence) = &self.apart {
             return lock(&self.settled).contains(&seat) && !fence.is_closed_to(seat);
@@ -356,12 +362,12 @@ impl Opens {
 }
 
 impl Removing<'_> {
-    /// Whether the file keeps a name for those who have it open.
+    /// Whether the file keeps a hidden name for those that have it open.
     pub(super) fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// The name was not taken away after all.
+    /// Undoes the preparation, because the name was not removed after all.
     pub(super) fn undo(&mut self) {
         if self.linked {
             self.remove_hidden_name();
@@ -369,16 +375,16 @@ impl Removing<'_> {
         self.kept = false;
     }
 
-    /// The name is gone. A file that need not be kept loses also the hidden name that a forwarder
-    /// may have left which died between the two steps of a removal.
+    /// Ends the removal, after the name was removed. If the file need not be kept, this also
+    /// removes a hidden name that a forwarder left which died between the two steps of a removal.
     pub(super) fn done(&mut self, nlink_before: u32) {
         if !self.kept && nlink_before > 1 && self.opens.has_hidden_name(self.handle) {
             self.remove_hidden_name();
         }
     }
 
-    /// Where the seat was lost meanwhile it stays, for the sweep of the next holder: somebody else
-    /// may have removed the file's last name since.
+    /// Removes the hidden name. If the seat was lost meanwhile the name stays for the sweep of the
+    /// next holder, because another forwarder may have removed the file's last name since.
     fn remove_hidden_name(&self) {
         if self.permit.is_closed() {
             return;
@@ -413,7 +419,7 @@ impl Drop for Removing<'_> {
 }
 
 /// Whether a shared lock of one description keeps the other from an exclusive one. Other forwarders
-/// hold the probed byte shared too, never exclusively.
+/// lock the probed byte only in shared mode.
 fn exclude_each_other(sharing: BorrowedFd<'_>, excluding: BorrowedFd<'_>) -> bool {
     let shared = ofd::try_lock(sharing, PROBE_BYTE, Kind::Shared);
     let both = ofd::try_lock(excluding, PROBE_BYTE, Kind::Exclusive);

@@ -1,6 +1,6 @@
-//! The clock that stamps the back end's files: by it is known whether a file was made after an
-//! intent. It may be another node's, and either clock may be set while the forwarder runs; so how
-//! far they are apart is measured again and again.
+//! The clock by which the back end stamps its files. It tells whether a file was made after an
+//! intent was recorded. The clock may be another node's, and either clock may be set while the
+//! forwarder runs. So the forwarder measures the difference again and again.
 
 use super::export::{draft_name, open_hidden_file};
 use super::sys;
@@ -11,36 +11,37 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-/// Differences as small as the measurement count as none.
+/// A difference below the precision of the measurement counts as none, in ns.
 const UNCERTAIN_NS: i64 = 20_000_000;
-/// A wall clock that runs away from the time since boot by more was set.
+/// If the wall clock and the time since boot drift apart by more than this, in ns, the wall clock
+/// was set.
 const STEP_NS: i64 = 200_000_000;
-/// After so long it is measured again: the back end's own clock may have been set.
+/// How long a measurement is used, in ns: the back end's own clock may be set as well.
 const KEPT_NS: i64 = 60_000_000_000;
 
-/// See the file's first line.
+/// The difference between the back end's clock and this node's.
 pub(super) struct Stamps {
     measured: Mutex<Measured>,
 }
 
 #[derive(Clone, Copy)]
 struct Measured {
-    /// How far the back end's clock is ahead of the node's.
+    /// How far the back end's clock is ahead of the node's, in ns.
     ahead_ns: i64,
-    /// The node's clocks then.
+    /// The node's clocks when that was measured, in ns.
     wall_ns: i64,
     since_boot_ns: i64,
 }
 
 impl Stamps {
-    /// Measured for the first time, by a file of the hidden folder.
+    /// Measures for the first time, by a file of the hidden folder.
     pub(super) fn measure(hidden: BorrowedFd<'_>) -> io::Result<Stamps> {
         Ok(Stamps {
             measured: Mutex::new(Measured::now(hidden)?),
         })
     }
 
-    /// What the back end would stamp now.
+    /// The time that the back end would stamp on a file now, in ns since 1970.
     pub(super) fn now_ns(&self, hidden: BorrowedFd<'_>) -> i64 {
         let mut measured = *self.lock();
         if measured.is_old() {
@@ -98,7 +99,7 @@ impl Measured {
         stepped > STEP_NS || passed > KEPT_NS
     }
 
-    /// The same, taken for right from now on.
+    /// The same measurement, used without a doubt from now on.
     fn kept(self) -> Measured {
         Measured {
             wall_ns: own_wall_ns(),
@@ -112,7 +113,7 @@ fn since_boot_ns() -> i64 {
     i64::try_from(since_boot().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The clock that stamps local files: it ticks a few ms behind the precise one.
+/// The clock that stamps local files. It lags a few ms behind the precise one.
 fn own_wall_ns() -> i64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec

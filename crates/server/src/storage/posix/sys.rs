@@ -1,11 +1,11 @@
-//! Small translations between system calls and the words of `forward` and `wire`.
+//! Small translations between system calls and the types of `forward` and `wire`.
 
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
 use std::os::fd::{AsFd, AsRawFd};
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::{Attr, Handle};
 
-/// What a primitive call yields.
+/// The result of a primitive call.
 pub(super) type Done<T> = Result<T, Access>;
 
 pub(super) const ENXIO: Errno = Errno(6);
@@ -13,17 +13,17 @@ pub(super) const E2BIG: Errno = Errno(7);
 pub(super) const EFBIG: Errno = Errno(27);
 pub(super) const EXDEV: Errno = Errno(18);
 
-/// The bits of a mode that tell the type.
+/// The bits of a mode that give the type.
 pub(super) const KIND: u32 = libc::S_IFMT;
 pub(super) const REGULAR: u32 = libc::S_IFREG;
 pub(super) const DIRECTORY: u32 = libc::S_IFDIR;
 
-/// A system call's refusal.
+/// The refusal of a system call.
 pub(in crate::storage) fn no(error: rustix::io::Errno) -> Access {
     Access::Errno(Errno(error.raw_os_error() as u16))
 }
 
-/// A refusal told by std.
+/// A refusal that std reports.
 pub(super) fn no_std(error: &std::io::Error) -> Access {
     let errno = error.raw_os_error().and_then(|e| u16::try_from(e).ok());
     Access::Errno(errno.map_or(Errno::EIO, Errno))
@@ -48,7 +48,7 @@ pub(super) fn stat_at(
     ask(fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
 }
 
-/// The size of a descriptor's file: servers need not be asked for more than that.
+/// The size of a descriptor's file, in bytes. Asks servers for nothing else.
 pub(super) fn size(fd: impl AsFd, flags: AtFlags) -> rustix::io::Result<u64> {
     let stat = ask(fd, c"", flags | AtFlags::EMPTY_PATH, StatxFlags::SIZE)?;
     Ok(stat.stx_size)

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::Handle;
 
-/// Most bytes that one copy moves, so that it does not hold a thread for minutes; short copies are
-/// usual with copy_file_range, and callers go on.
+/// The most bytes that one copy moves, so that it does not occupy a thread for minutes.
+/// copy_file_range may copy less than was asked for, and callers continue.
 const COPY_MAX: u64 = 256 << 20;
 
 /// Buffer of copies that the back end cannot do by itself.
@@ -38,7 +38,7 @@ impl PosixFiles {
         }
     }
 
-    /// The descriptor that writes a file's data; this thread is prepared to use it.
+    /// The descriptor that writes a file's data. The calling thread is prepared to use it.
     pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
         let fd = self.export.write_fd(known)?;
         self.export.own.write_as_anybody()?;
@@ -170,7 +170,7 @@ impl PosixFiles {
         Ok(written)
     }
 
-    /// Has all copies of a file hold what one shows of a range at its end, which is at `size`.
+    /// Makes all copies of a file agree on a range at the file's end, which is at `size`.
     pub(super) fn end_copies_alike(
         &self,
         handle: Handle,
@@ -198,7 +198,8 @@ impl PosixFiles {
         }
     }
 
-    /// Writes what was found of a file, or sets its end, so that the back end does so to each copy.
+    /// Writes the bytes that were read from one copy, or sets the file's end, so that the back end
+    /// does the same to every copy.
     pub(super) fn write_copies_alike(&self, handle: Handle, offset: u64, found: &[u8]) -> Done<()> {
         if self.export.trust.copies {
             return Ok(());
@@ -215,7 +216,8 @@ impl PosixFiles {
     }
 }
 
-/// Whether the back end does not copy between these two files, though bytes can be moved by hand.
+/// Whether the back end refuses to copy between these two files although the bytes can be read and
+/// written.
 fn can_copy_by_hand(error: rustix::io::Errno) -> bool {
     let Access::Errno(errno) = no(error) else {
         return false;
@@ -223,7 +225,7 @@ fn can_copy_by_hand(error: rustix::io::Errno) -> bool {
     errno == EXDEV || errno == Errno::EOPNOTSUPP || error == rustix::io::Errno::NOSYS
 }
 
-/// A file that is read from beginning to end.
+/// A file that is read from its beginning to its end.
 struct Source<'a> {
     fd: &'a OwnedFd,
     ends: Ends,
@@ -273,9 +275,9 @@ impl Source<'_> {
     }
 }
 
-/// Zeroes a range by fallocate calls with several modes, the asked one first: a back end that has
-/// no means or no room refuses that one, and the bytes stay. One that says that it zeroed the range
-/// may have allocated it only.
+/// Zeroes a range by fallocate. Tries several modes, the requested one first. A back end that has
+/// no support or no room refuses a mode, and the bytes stay as they are. A back end that reports
+/// success may only have allocated the range.
 fn zero_surely(
     flags: FallocateFlags,
     mut call: impl FnMut(FallocateFlags) -> Done<()>,
@@ -290,7 +292,8 @@ fn zero_surely(
     }
 }
 
-/// pwrite until all is written; how much was, and why not all.
+/// Repeats pwrite until all is written. Returns how much was written, and the error if that is not
+/// all.
 fn write_fully(fd: &OwnedFd, offset: u64, bytes: &[u8], permit: &Permit) -> (u64, Done<()>) {
     let mut done = 0;
     let mut write_on = || {

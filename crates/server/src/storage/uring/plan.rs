@@ -1,4 +1,4 @@
-//! A data job as pieces for the ring: each one call of the kernel, past the page cache.
+//! Divides a data job into pieces for the ring. Each piece is one direct call.
 
 use super::ring::Ring;
 use crate::storage::cache_gate::{Kind, Pass};
@@ -17,13 +17,14 @@ use tidegate_wire::Handle;
 /// Most buffers of one call (the kernel's UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;
 
-/// What is larger goes alone if its memory is registered: that saves more than a call costs.
+/// A larger segment gets a call of its own if its memory is registered: that saves more than a call
+/// costs.
 const ALONE_MIN: usize = 128 << 10;
 
-/// Bytes of one call: the kernel's own limit, rounded down.
+/// The most bytes of one call: the kernel's own limit, rounded down.
 const PIECE_MAX: usize = 1 << 30;
 
-/// All pieces of a job, and what must stay until they are done.
+/// All pieces of a job, and what must stay valid until they have completed.
 pub(super) struct Plan {
     pub(super) pieces: Vec<Piece>,
     pub(super) buffers: Vec<SlotBuffer>,
@@ -31,15 +32,15 @@ pub(super) struct Plan {
     pub(super) pass: Option<Pass>,
 }
 
-/// One call: touching parts of the file.
+/// One call on adjacent parts of the file.
 pub(super) struct Piece {
-    /// Which parts of the job.
+    /// The parts of the job that the piece covers.
     pub(super) parts: Range<usize>,
     offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub(super) len: usize,
     segments: Vec<libc::iovec>,
-    /// Where the kernel knows the memory of the only segment.
+    /// The index of the only segment's memory in the table of registered buffers.
     registered: Option<u16>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Piece {
 unsafe impl Send for Piece {}
 
 impl Plan {
-    /// None if the ring cannot do the whole job as it is, without waiting for anything.
+    /// The plan of a job. None if the ring cannot execute the whole job at once without waiting.
     pub(super) fn make(
         files: &PosixFiles,
         slots: &Slots,
@@ -108,7 +109,7 @@ impl Plan {
 }
 
 impl Piece {
-    /// Whether a segment belongs into the same call.
+    /// Whether a segment can be part of the same call.
     fn takes(&self, offset: u64, segment: &libc::iovec, registered: Option<u16>) -> bool {
         let touches = self.offset.checked_add(self.len as u64) == Some(offset);
         let alone = |len, registered: Option<u16>| len >= ALONE_MIN && registered.is_some();
@@ -126,7 +127,7 @@ impl Piece {
         self.registered = None;
     }
 
-    /// The call, for the ring.
+    /// The call, as an entry of the ring.
     pub(super) fn entry(&self, direct: &Direct, direction: Direction) -> Entry {
         let fd = types::Fd(direct.fd.as_raw_fd());
         let (start, count) = (self.segments[0].iov_base.cast::<u8>(), self.segments.len());

@@ -1,29 +1,32 @@
-//! Buffers that the kernel knows: their pages stay pinned, so that a call need not pin them.
+//! Buffers that are registered with the kernel. Their pages stay pinned, so that a call need not
+//! pin them.
 //!
-//! A buffer is registered when it first takes part in a call, and stays so while it lives: slots
-//! hand out the last freed buffer first, so few buffers do most of the work. Pinned pages count
-//! against RLIMIT_MEMLOCK of a user that is not root; what does not fit is used unregistered.
+//! A buffer is registered when it is first used in a call, and stays registered as long as it
+//! lives. Buffers are reused in the order last freed, first used, so few buffers do most of the
+//! work. For a user other than root, pinned pages count against RLIMIT_MEMLOCK. A buffer that
+//! exceeds the limit is used unregistered.
 
 use crate::storage::slots::{Memory, SlotBuffer};
 use io_uring::IoUring;
 use std::sync::{Mutex, Weak};
 
-/// Buffers at most.
+/// The most registered buffers.
 const BUFFERS_MAX: u32 = 1024;
 
-/// Smaller ones gain nothing.
+/// Smaller buffers gain nothing from being registered.
 const BYTES_MIN: usize = 32 << 10;
 
 /// The ring's table of buffers.
 pub(super) struct Registered {
-    /// By index. One whose buffer is gone is cleared when the next one comes.
+    /// The buffers by index. The entry of a freed buffer is cleared when the next one is
+    /// registered.
     entries: Vec<Option<Weak<Mutex<Memory>>>>,
-    /// Why no more are taken.
+    /// Why no more buffers can be registered, if so.
     refusal: Option<String>,
 }
 
 impl Registered {
-    /// An empty table, if the kernel has one.
+    /// An empty table, if the kernel supports one.
     pub(super) fn new(uring: &IoUring) -> Registered {
         let made = uring.submitter().register_buffers_sparse(BUFFERS_MAX);
         let refusal = made
@@ -35,7 +38,7 @@ impl Registered {
         }
     }
 
-    /// Whether buffers are taken, or why not.
+    /// Whether buffers can be registered; if not, the error says why.
     pub(super) fn works(&self) -> Result<(), &str> {
         match &self.refusal {
             None => Ok(()),
@@ -43,7 +46,7 @@ impl Registered {
         }
     }
 
-    /// The buffer's index, if it is in the table or can be put there.
+    /// The index of the buffer, if it is registered or can be registered now.
     pub(super) fn index(
         &mut self,
         uring: &IoUring,
@@ -75,7 +78,7 @@ impl Registered {
         bytes.registered
     }
 
-    /// Lets go of the pages of buffers that are gone.
+    /// Unpins the pages of buffers that were freed.
     fn sweep(&mut self, uring: &IoUring) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let gone = |weak: &mut Weak<_>| weak.strong_count() == 0;

@@ -1,4 +1,4 @@
-//! The ring itself: made and tried at start, with words for whatever forbids it.
+//! The ring: makes it and tries it at the start, and explains whatever forbids it.
 
 use super::registered::Registered;
 use crate::storage::PosixFiles;
@@ -14,11 +14,11 @@ use tidegate_sched::Direction;
 /// How long the trial may take.
 const TRIAL_MAX: Duration = Duration::from_secs(10);
 
-/// Why there is no io_uring here: what is wrong, and what to do.
+/// Why io_uring cannot be used here, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UringRefused {
-    /// The kernel makes no ring.
+    /// The kernel refuses to make a ring.
     #[error("{advice} ({error})")]
     Ring {
         /// What to do.
@@ -29,7 +29,7 @@ pub enum UringRefused {
     /// The kernel is too old.
     #[error("this kernel's io_uring lacks reads and writes of buffers (Linux 5.6 has them)")]
     Old,
-    /// The export does not take it.
+    /// The file system of the export refuses io_uring.
     #[error("a trial in the exported directory failed: {0}")]
     Trial(io::Error),
     /// A thread could not be started.
@@ -37,16 +37,16 @@ pub enum UringRefused {
     Threads(io::Error),
 }
 
-/// A ring, the rights of its writes, and its table of buffers.
+/// The ring, the credentials of its writes, and its table of registered buffers.
 pub(super) struct Ring {
     pub(super) uring: IoUring,
     pub(super) registered: Registered,
-    /// Credentials that writes have, as the kernel numbers them; None: those of the process.
+    /// The kernel's number of the credentials that writes use; None: those of the process.
     writer: Option<u16>,
 }
 
 impl Ring {
-    /// A ring for so many calls at once, tried on the export.
+    /// Makes a ring for `depth` calls at once, and tries it on the export.
     pub(super) fn open(files: &PosixFiles, depth: u32) -> Result<Ring, UringRefused> {
         let made = IoUring::builder().setup_coop_taskrun().build(depth);
         let made = match made {
@@ -79,16 +79,17 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Readable when there are completions.
+    /// A descriptor that is readable while there are completions.
     pub(super) fn fd(&self) -> RawFd {
         self.uring.as_raw_fd()
     }
 
-    /// Queues a call. False if there is no room until the next [`Ring::submit`].
+    /// Queues a call. False if there is no room before the next [`Ring::submit`].
     ///
     /// # Safety
     ///
-    /// What the entry points to stays until the completion with this mark was taken.
+    /// The memory that the entry points to stays valid until the completion with this mark was
+    /// taken.
     pub(super) unsafe fn push(&mut self, entry: Entry, direction: Direction, mark: u64) -> bool {
         let mut entry = entry.user_data(mark);
         if let (Direction::Write, Some(writer)) = (direction, self.writer) {
@@ -98,7 +99,7 @@ impl Ring {
         unsafe { self.uring.submission().push(&entry) }.is_ok()
     }
 
-    /// Hands what is queued to the kernel.
+    /// Submits the queued calls to the kernel.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         loop {
             if self.uring.submission().is_empty() {
@@ -112,13 +113,13 @@ impl Ring {
         }
     }
 
-    /// The next completion: its mark, and bytes or an errno below zero.
+    /// The next completion: its mark, and the number of bytes or a negative errno.
     pub(super) fn next(&mut self) -> Option<(u64, i32)> {
         let entry = self.uring.completion().next()?;
         Some((entry.user_data(), entry.result()))
     }
 
-    /// Waits for a completion, for so long.
+    /// Waits for a completion, at most for `time`.
     pub(super) fn wait(&mut self, time: Duration) {
         let time = Timespec::from(time);
         let args = SubmitArgs::new().timespec(&time);
@@ -159,7 +160,7 @@ impl Ring {
     }
 }
 
-/// What forbids a ring, by what the kernel said.
+/// Translates the kernel's error into what forbids a ring.
 fn refused(error: io::Error) -> UringRefused {
     let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let switch = switch.unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What is in the hidden folder: used only if it is the forwarder's own, whoever was there first.
+//! Access to the hidden folder, which is used only if it belongs to the forwarder's own user.
 //!
 //! Anybody who may write to the export's root could make a `.tidegate` before the first forwarder
-//! does. So nothing in it is followed if it is a link, or trusted if somebody else owns it.
+//! does. So nothing in it is followed if it is a link, or trusted if another user owns it.
 
 use super::RESOLVE;
 use crate::storage::posix::sys;
@@ -11,18 +11,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The bits of a mode that let anybody but the owner in.
+/// The mode bits that give access to others than the owner.
 const OTHERS: u32 = 0o077;
 
-/// How often a folder is made and opened, where another forwarder is making it.
+/// How often a folder is made and opened while another forwarder is making it.
 const FOLDER_TRIES: u32 = 100;
-/// How long it waits in between.
+/// How long to wait in between.
 const FOLDER_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often an unused name is looked for.
+/// How many names are tried until an unused one is found.
 const NAME_TRIES: u32 = 100;
 
-/// Opens a folder in a directory, making it first if it is not there.
+/// Opens a folder in a directory. Makes the folder first if it does not exist.
 pub(in crate::storage::posix) fn make_folder(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -38,8 +38,8 @@ pub(in crate::storage::posix) fn make_folder(
     Ok(fd)
 }
 
-/// Tries again for a while what does not find its folder: on distributed GlusterFS a folder that
-/// another forwarder is making at the same moment is there for one call and missing for the next.
+/// Repeats `attempt` for a while if it does not find its folder. On distributed GlusterFS a folder
+/// that another forwarder is just making exists for one call and is missing for the next.
 fn until_there<T>(pause: Duration, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..FOLDER_TRIES {
         match attempt() {
@@ -50,14 +50,15 @@ fn until_there<T>(pause: Duration, mut attempt: impl FnMut() -> io::Result<T>) -
     attempt()
 }
 
-/// Opens a file of the hidden folder for reading and writing, making it first if it is not there.
+/// Opens a file of the hidden folder for reading and writing. Makes the file first if it does not
+/// exist.
 pub(crate) fn open_hidden_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let fd = open(dir, name, OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK)?;
     make_ours(&fd, name, sys::REGULAR)?;
     Ok(fd)
 }
 
-/// Opens a regular file of the hidden folder in the way that the flags say.
+/// Opens a regular file of the hidden folder with the given flags.
 pub(crate) fn open_hidden_with(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -68,8 +69,8 @@ pub(crate) fn open_hidden_with(
     Ok(fd)
 }
 
-/// The text of a file of the hidden folder. If the file is not there it is made, whole or not at
-/// all, with the given text; of several forwarders that do so at once, one makes it.
+/// The text of a file of the hidden folder. If the file does not exist it is made atomically with
+/// the given text. If several forwarders do so at once, one of them makes it.
 pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<String> {
     if let Some(recorded) = read_hidden_file(dir, name)? {
         return Ok(recorded);
@@ -84,8 +85,8 @@ pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io:
     read_hidden_file(dir, name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Puts a file of the hidden folder in the place of that of its name, in one step: who reads it has
-/// the old one or the new one. `stays`: also after the machine has lost its power.
+/// Replaces a file of the hidden folder atomically: a reader gets either the old or the new text.
+/// `stays` says whether the new one must survive a loss of power.
 pub(crate) fn replace_hidden_file(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -107,7 +108,7 @@ pub(crate) fn replace_hidden_file(
     replaced
 }
 
-/// A name that nobody else uses now, of a temporary file or link beside `name`.
+/// A name for a temporary file or link beside `name`, which no other process uses now.
 pub(in crate::storage::posix) fn draft_name(name: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -130,7 +131,7 @@ fn make_draft(dir: BorrowedFd<'_>, name: &str) -> io::Result<(String, OwnedFd)> 
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Gives the draft its name unless that is taken: then another forwarder was first.
+/// Gives the draft its final name, unless another forwarder has taken that name first.
 fn publish(dir: BorrowedFd<'_>, draft: &str, name: &str) -> rustix::io::Result<()> {
     use rustix::io::Errno;
     let made = match rustix::fs::linkat(dir, draft, dir, name, AtFlags::empty()) {
@@ -167,7 +168,8 @@ fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
     }
 }
 
-/// Refuses what somebody else owns or is of another type; takes it from all others if it is ours.
+/// Refuses a file of another user or another type. Takes all rights of others away from a file of
+/// the own user.
 fn make_ours(fd: &OwnedFd, name: &str, kind: u32) -> io::Result<()> {
     let stat = sys::stat(fd)?;
     let mode = u32::from(stat.stx_mode);
@@ -187,7 +189,7 @@ fn make_ours(fd: &OwnedFd, name: &str, kind: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// One line that says what to do.
+/// An error whose one line says what to do.
 fn refused(name: &str, why: &str) -> io::Error {
     let remedy = "if no forwarder serves this export, remove it";
     let text = format!("`{name}` {why}: not to be trusted; {remedy}");

@@ -1,11 +1,11 @@
-//! Notes where open files and directories went that were renamed.
+//! Notes that tell where open files and directories were renamed to.
 //!
-//! A client tells a forwarder that does not know a file the path under which the client found it.
-//! If another client has renamed the file since, that path leads nowhere. So whoever renames a file
-//! that is open, or any directory, leaves `.tidegate/moved/<inode>-<birth>`: a symbolic link whose
-//! text is the new path below the root. It is only a hint, for what it leads to is compared with
-//! the handle. The note of a file goes with its last close or with the sweep of its seat, that of a
-//! directory after an hour, at most.
+//! When a forwarder does not know a file, the client sends it the path under which the client found
+//! the file. That path leads nowhere if another client has renamed the file since. So a forwarder
+//! that renames an open file, or any directory, leaves a note `.tidegate/moved/<inode>-<birth>`: a
+//! symbolic link whose text is the new path below the root. The note is only a hint, because the
+//! file at that path is compared with the handle. The note of a file is removed by the file's last
+//! close or by the sweep of its seat, that of a directory after an hour at the latest.
 
 use super::{Opens, hidden_name, ignore_absent, parse_hidden_name};
 use crate::storage::ofd;
@@ -21,19 +21,19 @@ use tidegate_wire::{Handle, PATH_MAX};
 /// How long the note of a directory is kept.
 const DIRECTORY_KEPT: Duration = Duration::from_secs(3600);
 
-/// Most notes of directories that one forwarder leaves; then the oldest goes.
+/// The most notes of directories that one forwarder keeps. Then it removes the oldest.
 const DIRECTORIES_MAX: usize = 1024;
 
 /// The folder of notes.
 pub(super) struct Notes {
     folder: OwnedFd,
-    /// Directories noted by this forwarder, the oldest first. What a forwarder that ended has left
-    /// is swept.
+    /// Directories that this forwarder has noted, the oldest first. A sweep removes the notes of
+    /// forwarders that have ended.
     directories: Mutex<VecDeque<(Handle, Instant)>>,
 }
 
 impl Notes {
-    /// Uses the hidden folder.
+    /// Opens the folder of notes in the hidden folder.
     pub(super) fn open(hidden: BorrowedFd<'_>) -> std::io::Result<Notes> {
         Ok(Notes {
             folder: make_folder(hidden, "moved")?,
@@ -41,8 +41,8 @@ impl Notes {
         })
     }
 
-    /// Writes a note, in place of an older one. A file system that cannot (it is full, or takes no
-    /// link so long) keeps the older one.
+    /// Writes a note, in place of an older one. If the file system cannot take it (it is full, or
+    /// the path is too long), the older note stays.
     fn write(&self, handle: Handle, path: &[u8]) {
         let name = hidden_name(handle);
         let draft = draft_name(&name);
@@ -82,7 +82,7 @@ impl Notes {
         }
     }
 
-    /// Whether a note is older than those of directories get.
+    /// Whether a note is older than those of directories may become.
     fn is_old(&self, name: &std::ffi::CStr) -> bool {
         let Ok(stat) = sys::stat_at(&self.folder, name, AtFlags::empty()) else {
             return true;
@@ -94,8 +94,8 @@ impl Notes {
 }
 
 impl Opens {
-    /// Notes that a file or directory now has this path below the root, if that may help anybody:
-    /// of files, only those that may be open somewhere are noted.
+    /// Notes that a file or directory now has this path below the root. Of files, only those that
+    /// may be open somewhere are noted.
     pub(in crate::storage::posix) fn moved(&self, handle: Handle, kind: u32, path: &[u8]) {
         if path.len() >= PATH_MAX {
             return;
@@ -119,14 +119,14 @@ impl Opens {
         }
     }
 
-    /// Where the file was last moved to while it was open.
+    /// The path to which the file was last renamed while it was open.
     pub(in crate::storage::posix) fn moved_to(&self, handle: Handle) -> Option<Vec<u8>> {
         let name = hidden_name(handle);
         let path = rustix::fs::readlinkat(&self.notes.folder, name, Vec::new()).ok()?;
         Some(path.into_bytes())
     }
 
-    /// The last open of a file here ended: its note goes, unless it is open elsewhere.
+    /// Removes the note of a file whose last open here has ended, unless it is open elsewhere.
     pub(super) fn forget_move(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<()> {
         match sys::stat_at(&self.notes.folder, hidden_name(handle), AtFlags::empty()) {
             Ok(_) => self.remove_if_unused(stripe, handle),
@@ -134,8 +134,8 @@ impl Opens {
         }
     }
 
-    /// Removes the notes of a seat's files that nobody has open, and old ones of directories.
-    /// `leads` says whether a path leads to the directory of this handle.
+    /// Removes the notes of a seat's files that nobody has open, and old notes of directories.
+    /// `leads` tells whether a path leads to the directory with this handle.
     pub(in crate::storage::posix) fn sweep_moved(
         &self,
         seat: u16,
