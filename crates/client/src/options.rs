@@ -66,7 +66,8 @@ pub struct Options {
     pub names_max: usize,
     /// Name of the client in logs and in `tidegate stat`. Default `host:pid`.
     pub name: String,
-    /// Name of the application for calls that name none ([`Context::app`] is 0). Default: what
+    /// Name of the application for calls that name none
+    /// ([`Context::app`](crate::Context::app) is 0). Default: what
     /// [`application_name_from_env`](crate::application_name_from_env) returns, else `name`.
     pub application: String,
     /// The batch system's job to which the application belongs; empty if there is none. Default:
