@@ -14,13 +14,13 @@ const PIECE: usize = 4 << 20;
 /// Most that one call moves, as in Linux.
 const CALL_MAX: usize = 0x7fff_f000;
 
-/// What came of a call.
+/// The result of a call.
 pub(crate) enum Done {
-    /// So many bytes.
+    /// The call moved this many bytes.
     Moved(usize),
-    /// It failed, and would with the mount.
+    /// The call failed, and would fail on the mount too.
     Failed(Errno),
-    /// The kernel has to do it.
+    /// The kernel must do the call.
     NotOurs,
 }
 
@@ -36,11 +36,12 @@ enum Parts<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// None where the kernel would refuse, so that it does.
+    /// The memory of a vector of buffers. None where the kernel would refuse it: then the call goes
+    /// to the kernel, which reports the error.
     ///
     /// # Safety
-    /// As the kernel asks of the vector of `readv` or `writev`, apart from addresses that it would
-    /// refuse with EFAULT.
+    /// The vector must be as `readv` and `writev` require. Only addresses in it may be wrong, such
+    /// that the kernel would refuse them with EFAULT.
     pub(crate) unsafe fn new(vector: *const iovec, count: c_int) -> Option<Memory<'a>> {
         let count = usize::try_from(count).ok()?;
         if vector.is_null() || count > 1024 {
@@ -52,7 +53,7 @@ impl<'a> Memory<'a> {
         }))
     }
 
-    /// One buffer.
+    /// The memory of one buffer.
     pub(crate) fn one(base: *const c_void, len: usize) -> Option<Memory<'a>> {
         Memory::of(Parts::One(iovec {
             iov_base: base.cast_mut(),
@@ -129,14 +130,15 @@ impl Parts<'_> {
     }
 }
 
-/// Which way bytes go.
+/// Whether the call reads or writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Read,
     Write,
 }
 
-/// A data call at a place of the file, or at the descriptor's offset, which it moves.
+/// Does a data call at a place in the file or, with None, at the descriptor's offset, which it
+/// moves.
 pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Option<off_t>) -> Done {
     let known = descriptors::kind(fd);
     if known == Kind::Foreign || known == Kind::Own || settings::mode() == Mode::Off {
@@ -176,8 +178,8 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
     })
 }
 
-/// The forwarder knows where the file ends, the kernel does not: it has not seen what was written
-/// past it.
+/// Appends. The forwarder knows where the file ends; the kernel does not, because it has not seen
+/// the writes past its end.
 fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> Done {
     let client = file.open.client();
     if memory.len > client.payload_max() as usize {
@@ -202,8 +204,9 @@ fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>)
     }
 }
 
-/// The offset belongs to the open file description, which several processes may share: it is moved
-/// first, in one step, and what was not read or written is given back.
+/// Reads or writes at the descriptor's offset. It belongs to the open file description, which
+/// several processes may share. So this function first moves the offset by the whole length, in one
+/// step, and then moves it back by what was not read or written.
 fn at_offset(way: Way, file: &Intercepted, memory: &Memory<'_>, fd: c_int) -> Done {
     let len = memory.len as off_t;
     // SAFETY: plain numbers. A FUSE file's offset is moved without asking the mount.
@@ -261,7 +264,7 @@ fn at_place(way: Way, file: &Intercepted, memory: &Memory<'_>, at: off_t) -> Don
     Done::Moved(done)
 }
 
-/// Errors that the mount would need as long again to come to.
+/// Whether to return the error to the program: the mount would need as long again to come to it.
 fn is_final(errno: Errno) -> bool {
     errno.0 == libc::ETIMEDOUT || errno.0 == libc::EINTR
 }
@@ -293,8 +296,8 @@ fn write(
     })
 }
 
-/// What was written here is stable, or an error says that it is not. What was written through the
-/// mount is the mount's to make so.
+/// Makes stable what this process has written through the forwarders; the error says that it is
+/// not. The mount makes stable what was written through the mount.
 pub(crate) fn sync(fd: c_int, data_only: bool) -> Result<(), Errno> {
     if descriptors::kind(fd) != Kind::Intercepted {
         return Ok(());
@@ -313,8 +316,8 @@ pub(crate) fn sync(fd: c_int, data_only: bool) -> Result<(), Errno> {
     })
 }
 
-/// A file is about to be mapped: from now on the kernel alone moves its bytes, and it must know how
-/// long the file is.
+/// Gives up a file that the program is about to map: from now on the kernel alone moves its bytes,
+/// and the kernel must learn how long the file is.
 pub(crate) fn mapped(fd: c_int) {
     if descriptors::kind(fd) == Kind::Own || settings::mode() == Mode::Off {
         return;

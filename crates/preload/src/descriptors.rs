@@ -1,7 +1,7 @@
-//! What is known of each descriptor number: one word, changed without a lock.
+//! What the library knows of each descriptor number: one word, which it changes without a lock.
 //!
-//! A word belongs to the generation in which it was written; with a new one, in a fork child or
-//! after what may have changed many descriptors at once, all are unknown again.
+//! A word is valid in the generation in which it was written. A new generation, in a fork child or
+//! after a call that may have changed many descriptors at once, makes all numbers unknown.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -11,21 +11,21 @@ const DESCRIPTORS_MAX: usize = 65_536;
 /// The last number that has a word.
 pub(crate) const LAST: u32 = DESCRIPTORS_MAX as u32 - 1;
 
-/// The client's own lie from here on, or below.
+/// The client's own descriptors begin at this number, or below it where the limit is lower.
 pub(crate) const OWN_FROM_MAX: u64 = 60_000;
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Not looked at.
+    /// Not examined yet.
     Unknown,
-    /// Not for us, for whatever reason.
+    /// The kernel serves it, for whatever reason.
     Foreign,
-    /// A file on a mount, with so many data calls so far.
+    /// A file on a mount, with this number of data calls so far.
     Seen(u16),
-    /// A file whose data calls go to the forwarders.
+    /// A file whose data calls this library sends to the forwarders.
     Intercepted,
-    /// The client's own; the program must not close it.
+    /// The client's own descriptor, which the program must not close.
     Own,
 }
 
@@ -47,7 +47,7 @@ fn generation() -> u32 {
     u32::from(GENERATION.load(Ordering::Relaxed)) << 16
 }
 
-/// What is known.
+/// What the library knows of a descriptor.
 #[inline]
 pub(crate) fn kind(fd: i32) -> Kind {
     let Some(word) = word(fd) else {
@@ -66,7 +66,7 @@ pub(crate) fn kind(fd: i32) -> Kind {
     }
 }
 
-/// Notes what a descriptor is.
+/// Records what a descriptor is.
 pub(crate) fn set(fd: i32, kind: Kind) {
     let value = match kind {
         Kind::Unknown => 0,
@@ -80,7 +80,7 @@ pub(crate) fn set(fd: i32, kind: Kind) {
     }
 }
 
-/// Everything is unknown again, the client's own descriptors too.
+/// Makes all descriptors unknown, the client's own too.
 pub(crate) fn forget_all() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
 }

@@ -1,6 +1,7 @@
-//! What the MPI shim calls: it tells of the requests that are to come (`mpi/src/hint.h`).
+//! The functions that the MPI shim calls to announce requests that it is going to make
+//! (`mpi/src/hint.h`).
 //!
-//! It looks these functions up by name; without them it tells the mount.
+//! The shim looks these functions up by name; without them it sends the hints to the mount.
 
 use crate::intercept;
 use crate::settings::{self, Mode};
@@ -59,7 +60,7 @@ fn answer(counts: Option<HintCounts>, bytes: &mut [u8]) -> c_int {
     1
 }
 
-/// Changes the hints of a file that is ours.
+/// Changes the hints of an intercepted file; None if the file is not intercepted.
 fn with(fd: c_int, change: impl FnOnce(&mut Hints)) -> Option<HintCounts> {
     if settings::mode() == Mode::Off {
         return None;

@@ -1,7 +1,8 @@
-//! The functions of libc that this library stands before.
+//! The functions of libc that this library replaces.
 //!
-//! In `files`: what opens and closes, of which only is learned that a number may be another file.
-//! Here: what moves data. 64-bit names are the same functions as those without.
+//! `files` has those that open and close descriptors; from them the library only learns that a
+//! number may stand for another file. This file has those that move data. The 64-bit names are the
+//! same functions as those without 64.
 
 mod files;
 
@@ -15,7 +16,7 @@ fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.0 };
 }
 
-/// What the caller gets, or None if the kernel has to do it.
+/// The value that the program's call returns; None if the kernel must do the call.
 fn answer(done: Done) -> Option<ssize_t> {
     match done {
         Done::Moved(len) => Some(len as ssize_t),
@@ -104,12 +105,13 @@ unsafe fn without<'a>(flags: c_int, vector: *const iovec, count: c_int) -> Optio
     unsafe { Memory::new(vector, count) }
 }
 
-/// -1 stands for the descriptor's offset.
+/// The place of a call in the file; None for -1, which stands for the descriptor's offset.
 fn place(offset: off_t) -> Option<off_t> {
     (offset != -1).then_some(offset)
 }
 
-/// Part of a buffer that is known to be long enough; if it is not, libc ends the program.
+/// The memory of a buffer of which the compiler knows the size, `room`. None if the call would
+/// overrun it: then libc ends the program.
 fn fitting<'a>(buffer: *mut c_void, len: size_t, room: size_t) -> Option<Memory<'a>> {
     Memory::one(buffer, len).filter(|_| len <= room)
 }

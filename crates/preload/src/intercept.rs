@@ -1,4 +1,5 @@
-//! Which descriptors are taken: regular files of a mount that says how its forwarders are reached.
+//! Decides which descriptors the library intercepts: regular files on a mount that tells how to
+//! reach its forwarders.
 
 use crate::descriptors::{self, Kind};
 use crate::libc_next;
@@ -26,8 +27,8 @@ const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 /// `f_type` of a FUSE file system.
 const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
 
-/// Device and inode of a regular file on a device without a number of its own, as FUSE's are. The
-/// kernel knows, and asks nobody.
+/// Device and inode of a regular file on a device without a major number, as on FUSE; None for
+/// other files. The kernel answers by itself, without asking the mount.
 pub(crate) fn identity(fd: c_int) -> Option<Identity> {
     let mut found = MaybeUninit::<libc::statx>::uninit();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
@@ -43,7 +44,7 @@ pub(crate) fn identity(fd: c_int) -> Option<Identity> {
     (is_file && found.stx_dev_major == 0).then(|| (u64::from(found.stx_dev_minor), found.stx_ino))
 }
 
-/// The file behind a descriptor, if its data calls are ours by now.
+/// The intercepted file behind a descriptor; None if the kernel serves its data calls.
 pub(crate) fn find(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
     match descriptors::kind(fd) {
         Kind::Foreign | Kind::Own => None,
@@ -68,7 +69,7 @@ pub(crate) fn find(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
     }
 }
 
-/// A number that stands for another file, which no hook has seen.
+/// Handles a descriptor that has become another file without a hook seeing it.
 fn changed(fd: c_int) {
     descriptors::set(fd, Kind::Unknown);
     if settings::mode() == Mode::Check {
@@ -77,7 +78,8 @@ fn changed(fd: c_int) {
     }
 }
 
-/// In the mode for tests: that flags of the description have not changed unseen either.
+/// In the mode for tests, checks that the flags of the open file description have not changed
+/// without a hook seeing it.
 fn check_flags(fd: c_int, file: &Intercepted) {
     if settings::mode() == Mode::Check && allows(fd) != file.allows {
         settings::say(b"tidegate: a descriptor got other flags unseen\n");
@@ -85,7 +87,8 @@ fn check_flags(fd: c_int, file: &Intercepted) {
     }
 }
 
-/// The file behind a descriptor of which somebody knows that it is worth to be taken.
+/// The file behind a descriptor, which the library intercepts at once because the MPI shim has
+/// announced requests for it.
 pub(crate) fn take(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
     find(state, fd).or_else(|| match descriptors::kind(fd) {
         Kind::Seen(_) => look_at(state, fd, 0, true),
@@ -97,7 +100,8 @@ fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Intercepted>> {
     look_at(state, fd, calls, settings::mode() != Mode::Normal)
 }
 
-/// Looks at a descriptor that has had so many data calls, and takes it if it is time.
+/// Examines a descriptor that has had this number of data calls, and intercepts it if that is
+/// enough.
 #[cold]
 fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Intercepted>> {
     // SAFETY: it cannot fail.
@@ -147,8 +151,8 @@ pub(crate) fn is_on_mount(state: &State, fd: c_int, device: u64) -> bool {
     is_mount
 }
 
-/// Whether whoever serves this FUSE file system is root or this user: its answer names addresses,
-/// and a file with a secret.
+/// Whether root or this user serves the FUSE file system. The library must trust the server's
+/// answer, because it names addresses and the file of the secret.
 fn is_trusted(device: u64) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else {
         return false;
@@ -166,7 +170,7 @@ fn is_trusted(device: u64) -> bool {
     })
 }
 
-/// Asks the mount which file this is, and how its forwarders are reached.
+/// Asks the mount which file this is, and how to reach its forwarders.
 fn ask(fd: c_int) -> Option<Answer> {
     let mut bytes = [0u8; ANSWER_LEN];
     // SAFETY: the command says how much is written, for which there is room.
@@ -174,8 +178,8 @@ fn ask(fd: c_int) -> Option<Answer> {
     (result == 0).then(|| Answer::decode(&bytes)).flatten()
 }
 
-/// What we can do through a descriptor: what must be stable before the call returns, or has a
-/// limit, is the kernel's.
+/// What the library may do through a descriptor. The kernel keeps writes that must be stable before
+/// the call returns, and writes of processes with a file size limit.
 fn allows(fd: c_int) -> Allows {
     // SAFETY: plain numbers.
     let flags = unsafe { libc_next::fcntl64(fd, libc::F_GETFL, 0) };
@@ -198,7 +202,7 @@ pub(crate) fn appends(fd: c_int) -> bool {
     flags >= 0 && flags & libc::O_APPEND != 0
 }
 
-/// Whether files of this process may only grow to some size, which the kernel watches over.
+/// Whether the process has a limit on the size of files, which the kernel enforces.
 fn is_limited() -> bool {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: there is room for the answer.
@@ -251,7 +255,7 @@ fn intercept(state: &State, fd: c_int, identity: Identity) -> Option<Intercepted
     })
 }
 
-/// The connection to these forwarders, which is tried once.
+/// The client for these forwarders. The library tries once to connect it.
 fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
     let mut connections = lock(&state.connections);
     if let Some(known) = connections.get(&forwarders) {
@@ -271,7 +275,7 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
     made
 }
 
-/// The kernel serves this file from now on, through whatever descriptor.
+/// Leaves the file to the kernel from now on, through whatever descriptor.
 pub(crate) fn give_up(state: &State, identity: Identity) {
     let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
     let fds: Vec<c_int> = files

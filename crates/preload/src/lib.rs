@@ -1,20 +1,21 @@
-//! The short-cut: a library to preload that takes reads and writes of files on a Tidegate mount
-//! straight to the forwarders, past the kernel and the mount's process.
+//! The short-cut: a preloaded library that sends a program's reads and writes of files on a
+//! Tidegate mount straight to the forwarders, past the kernel and the mount's process.
 //!
-//! Every descriptor is a real one of the mount, opened through the kernel, and the offset stays in
-//! the kernel too. So whatever this library does not take, or gives up, the mount does, and it is
-//! right: it may be left out at any time. What it takes are the data calls of `hooks`, on regular
-//! files that the mount has told the forwarders' names of (`intercept`).
+//! Every descriptor is a real one of the mount, which the program opened through the kernel, and
+//! the kernel also keeps the file offset. So the mount can serve any call that this library does
+//! not take or gives up, with the right result. The library takes the data calls of `hooks` on
+//! regular files for which the mount has given the addresses of the forwarders (`intercept`).
 //!
-//! It lives in programs that know nothing of it, hence some rules:
-//! - *Forgetting is always right*: a descriptor that is not known is looked at anew. All that hooks
-//!   of `close`, `dup2` and the like do is forget. That also makes a `vfork` child harmless.
-//! - *Nothing is believed of a number*: before each call the kernel is asked, without asking the
-//!   mount, whether the descriptor still is that file, since what closes and opens files inside of
-//!   libc cannot be seen.
-//! - *Signal handlers may read and write*: a thread that is inside already goes to the kernel, and
-//!   memory is not taken from the program's heap, whose lock it may hold.
-//! - *A fork child begins anew*: with its own connections, and nothing known.
+//! The library runs inside programs that know nothing of it. Hence some rules:
+//! - *To forget is always right*: the library examines an unknown descriptor anew. All that the
+//!   hooks of `close`, `dup2` and the like do is forget. That also makes a `vfork` child harmless.
+//! - *A number proves nothing*: before each call the library asks the kernel, which answers without
+//!   asking the mount, whether the descriptor still is that file. Libc may close and open files
+//!   inside, where no hook sees it.
+//! - *Signal handlers may read and write*: a call from a thread that is inside the library already
+//!   goes to the kernel. The library takes no memory from the program's heap, whose lock the
+//!   interrupted thread may hold.
+//! - *A fork child begins anew*: it makes its own connections, and all descriptors are unknown.
 
 #![cfg_attr(test, expect(dead_code, reason = "the hooks are left out"))]
 

@@ -1,4 +1,4 @@
-//! The functions behind the hooks: the next of their name, mostly libc's.
+//! The functions behind the hooks: the next ones with their name, mostly libc's.
 
 use libc::{c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ type Stream = *mut libc::FILE;
 type Limit = *const libc::rlimit;
 type OldLimit = *mut libc::rlimit;
 
-/// A function that is looked up when it is first needed.
+/// A function that the library looks up when it first needs it.
 pub(crate) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -27,7 +27,8 @@ impl Next {
         }
     }
 
-    /// Its address. A function that no library has was called by nobody before us either.
+    /// Its address. A function that no other library has cannot have been called before this
+    /// library either.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let found = self.found.load(Ordering::Relaxed);

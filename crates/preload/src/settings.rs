@@ -1,18 +1,18 @@
-//! What the environment asks for: `TIDEGATE_SHORTCUT`.
+//! The setting from the environment: `TIDEGATE_SHORTCUT`.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How the short-cut behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Everything goes through the mount.
+    /// The mount serves everything.
     Off = 0,
-    /// Files are taken once they are worth it.
+    /// The library intercepts a file after several data calls on it.
     Normal = 1,
-    /// Files are taken with their first call: for tests.
+    /// The library intercepts a file with its first data call: for tests.
     Eager = 2,
-    /// As `Eager`; a descriptor that turns out to be another file than it was taken for, without
-    /// that having been seen, ends the program: it tells of a hook that is missing.
+    /// Like `Eager`. In addition, a descriptor that became another file without a hook seeing it
+    /// ends the program, because it shows that a hook is missing.
     Check = 3,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn read() {
     set(mode);
 }
 
-/// The mode in force.
+/// The effective mode.
 #[inline]
 pub(crate) fn mode() -> Mode {
     match MODE.load(Ordering::Relaxed) {
@@ -51,12 +51,12 @@ pub(crate) fn mode() -> Mode {
     }
 }
 
-/// From now on everything goes through the mount.
+/// Sets the mode.
 pub(crate) fn set(mode: Mode) {
     MODE.store(mode as u8, Ordering::Relaxed);
 }
 
-/// Writes a line to standard error, past the hooks.
+/// Writes a line to standard error, without the hooks.
 pub(crate) fn say(line: &[u8]) {
     // SAFETY: the bytes are there. There is nobody to tell if it fails.
     unsafe {

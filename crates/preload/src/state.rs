@@ -1,4 +1,5 @@
-//! What this process knows beside the descriptors' words: intercepted files, mounts, connections.
+//! The library's state in this process, besides the descriptors' words: intercepted files, mounts,
+//! connections.
 
 use crate::descriptors::{self, Kind};
 use crate::libc_next;
@@ -19,22 +20,22 @@ use tidegate_client::{Client, Context, OpenFile};
 /// A file by its device and inode.
 pub(crate) type Identity = (u64, u64);
 
-/// A file whose data calls go to the forwarders.
+/// A file whose data calls the library sends to the forwarders.
 pub(crate) struct Intercepted {
     pub(crate) open: OpenFile,
     pub(crate) context: Context,
     pub(crate) identity: Identity,
     pub(crate) allows: Allows,
-    /// Whether anything was written here.
+    /// Whether this process has written through it.
     pub(crate) wrote: AtomicBool,
-    /// Collective operations that an MPI program has told of.
+    /// Hints of collective operations from an MPI program.
     pub(crate) hints: Mutex<Hints>,
-    /// Whether there are any: requests of other programs take no lock.
+    /// Whether there are hints. Requests of programs without hints take no lock.
     pub(crate) is_hinted: AtomicBool,
 }
 
 impl Intercepted {
-    /// What a request of this range is told as.
+    /// The context of a request for this range: with the collective operation that a hint gives it.
     pub(crate) fn context_of(&self, offset: u64, len: usize) -> Cow<'_, Context> {
         let found = self.is_hinted.load(Ordering::Relaxed);
         let found = found.then(|| lock(&self.hints).find(offset, len as u64));
@@ -48,7 +49,7 @@ impl Intercepted {
     }
 }
 
-/// What can be done through a descriptor.
+/// What the library may do through a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allows {
     pub(crate) reads: bool,
@@ -67,14 +68,14 @@ pub(crate) struct State {
     pub(crate) process: i32,
     /// Intercepted files by descriptor.
     pub(crate) files: RwLock<HashMap<i32, Arc<Intercepted>>>,
-    /// By device: a mount of ours, or something else.
+    /// By device: whether it is a mount of Tidegate.
     pub(crate) mounts: Mutex<HashMap<u64, bool>>,
-    /// By how the forwarders are reached: the connection, None if there is none to be had.
+    /// By the forwarders' addresses: the client; None if it could not connect.
     pub(crate) connections: Mutex<HashMap<String, Option<Arc<Client>>>>,
-    /// Files that were mapped: their data stays in the page cache, which only the kernel keeps
-    /// right.
+    /// Files that the program has mapped. Their data stays in the page cache, which only the kernel
+    /// keeps right.
     pub(crate) mapped: Mutex<HashSet<Identity>>,
-    /// Data calls on files of mounts.
+    /// Number of data calls on files of mounts.
     pub(crate) calls: AtomicU64,
 }
 
@@ -91,8 +92,8 @@ thread_local! {
     static CLIENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Called in a fork child. Nothing of the parent's is touched: locks may be held by threads that
-/// the child does not have, and connections are the parent's.
+/// Runs in a fork child. It does not touch the parent's state: threads that the child does not have
+/// may hold locks, and the connections are the parent's.
 pub(crate) extern "C" fn forked() {
     STATE.store(ptr::null_mut(), Ordering::Release);
     for fd in OWN_FIRST.load(Ordering::Relaxed)..=OWN_LAST.load(Ordering::Relaxed) {
@@ -133,25 +134,25 @@ fn state() -> &'static State {
     }
 }
 
-/// Whether this thread is inside.
+/// Whether this thread is inside the library.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Marks a thread of the client's own: whatever it calls is no program's.
+/// Marks the client's own thread: none of its calls is the program's.
 pub(crate) fn stay_inside() {
     INSIDE.set(true);
     CLIENT.set(true);
 }
 
-/// Whether what this thread opens now is the client's. A signal handler's is not, whatever it
-/// interrupts but the making of a connection.
+/// Whether descriptors that this thread opens now are the client's. What a signal handler opens is
+/// not, unless it interrupts the making of a connection.
 pub(crate) fn is_client() -> bool {
     CLIENT.get()
 }
 
-/// Makes a client: what is opened meanwhile is its own.
+/// Makes a client; the descriptors that this opens are the client's.
 pub(crate) fn as_client<T>(make: impl FnOnce() -> T) -> T {
     CLIENT.set(true);
     let made = make();
@@ -159,8 +160,8 @@ pub(crate) fn as_client<T>(make: impl FnOnce() -> T) -> T {
     made
 }
 
-/// Runs a part of ours; `otherwise` if this thread is inside already. A panic in it is the last:
-/// everything goes through the mount from then on.
+/// Runs `call` inside the library; returns `otherwise` if this thread is inside already. After a
+/// panic in it, the mount serves everything.
 #[inline]
 pub(crate) fn inside<T>(otherwise: T, call: impl FnOnce(&'static State) -> T) -> T {
     if INSIDE.replace(true) {
@@ -176,7 +177,7 @@ pub(crate) fn inside<T>(otherwise: T, call: impl FnOnce(&'static State) -> T) ->
     })
 }
 
-/// The program does something with a descriptor's number: it may be another file afterwards.
+/// Forgets a descriptor, because after what the program does its number may stand for another file.
 pub(crate) fn forget(fd: i32) {
     match descriptors::kind(fd) {
         Kind::Unknown | Kind::Own => {}
@@ -198,8 +199,8 @@ pub(crate) fn forget(fd: i32) {
     }
 }
 
-/// The program takes a number that is the client's: it gets it, and the mount serves it from then
-/// on, since the client is broken without.
+/// Gives the program a number that is the client's. The client is broken without it, so from then
+/// on the mount serves everything.
 pub(crate) fn yield_own(fd: i32) {
     if descriptors::kind(fd) == Kind::Own && !is_inside() {
         settings::set(Mode::Off);
@@ -207,15 +208,15 @@ pub(crate) fn yield_own(fd: i32) {
     }
 }
 
-/// A socket of the client at a number that is its own.
+/// Moves a socket of the client to a number that is the client's own.
 pub(crate) fn place(socket: OwnedFd) -> OwnedFd {
     let fd = own(socket.into_raw_fd());
     // SAFETY: `own` gives back a descriptor for the one that it got.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Moves a descriptor to where programs have none, and notes that it is the client's. Programs
-/// number theirs from below; shells put some in the hundreds.
+/// Moves a descriptor to a number that programs do not use, and records that it is the client's.
+/// Programs number theirs from below; shells use some in the hundreds.
 pub(crate) fn own(fd: i32) -> i32 {
     if fd < 0 {
         return fd;
@@ -247,7 +248,8 @@ pub(crate) fn own(fd: i32) -> i32 {
     fd
 }
 
-/// The first thread ends: the program ends with the last of its threads, of which none may be ours.
+/// Ends all clients, because the program's first thread ends: the program ends with the last of its
+/// threads, and none of the client's may remain.
 pub(crate) fn leave() {
     settings::set(Mode::Off);
     inside((), |state| {
@@ -258,7 +260,7 @@ pub(crate) fn leave() {
     });
 }
 
-/// What is known of every descriptor may be wrong now.
+/// Forgets all intercepted descriptors, because a call may have changed any of them.
 pub(crate) fn forget_all() {
     inside((), |state| {
         let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);

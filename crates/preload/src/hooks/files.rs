@@ -1,4 +1,4 @@
-//! What opens and closes descriptors, or changes what may be done through them.
+//! The functions that open and close descriptors, or change what the program may do through them.
 
 use crate::descriptors::{self, Kind};
 use crate::intercept;
@@ -35,7 +35,7 @@ opens! {
     [dup] (fd: c_int) dup;
 }
 
-/// The program has no such descriptor: it is the client's.
+/// Whether the descriptor is the client's: for the program it does not exist.
 fn is_own(fd: c_int) -> bool {
     descriptors::kind(fd) == Kind::Own && !state::is_inside()
 }
@@ -58,7 +58,8 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     unsafe { libc_next::close(fd) }
 }
 
-/// Calls `with` on the parts of a range that are not the client's; forgets what lies in them.
+/// Calls `with` on the parts of a range of descriptors that are not the client's, and forgets those
+/// in them.
 fn around_own(first: c_uint, last: c_uint, mut with: impl FnMut(c_uint, c_uint) -> c_int) -> c_int {
     let mut from = first;
     let mut result = 0;
