@@ -1,9 +1,10 @@
 //! Advisory locks: POSIX byte ranges and whole files, as Linux grants them.
 //!
-//! A lock belongs to an owner of a client. Those that wait do so in order of arrival: whoever holds
-//! no lock yet does not pass an earlier one that waits for the same bytes. Who holds some may pass,
-//! because the earlier one may wait for just that. A cycle of waits for byte ranges within one
-//! forwarder is found when it would close; whole-file locks are not checked, as in Linux.
+//! A lock belongs to an owner of a client. Requests that wait are granted in order of arrival: an
+//! owner without locks on the file does not pass an earlier request that waits for the same bytes.
+//! An owner with locks may pass it, because the earlier request may wait for just these locks. The
+//! forwarder refuses a request for a byte range that would close a cycle of waits within this
+//! forwarder (EDEADLK). It does not check whole-file locks for cycles, as Linux does not either.
 
 mod ranges;
 

@@ -1,4 +1,4 @@
-//! What a forwarder needs of a file system, as primitive calls that each take effect at once.
+//! The calls that a forwarder makes to a file system. Each takes effect at once, in one step.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -37,14 +37,14 @@ impl Errno {
     pub const EDQUOT: Errno = Errno(122);
 }
 
-/// Why a primitive call did not do what was asked.
+/// Why a call to the back end failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The file system said no.
+    /// The file system refused with this errno.
     Errno(Errno),
-    /// The handle is not known here: a path must be told first (`Op::Reach`).
+    /// The host does not know the handle. The client must first state a path (`Op::Reach`).
     UnknownHandle,
-    /// Nothing was tried, or not all: the seat that the call was for is not held here any more.
+    /// This forwarder does not hold the call's seat any more. The host tried nothing, or a part.
     NotHeld,
 }
 
@@ -66,18 +66,20 @@ impl From<Errno> for Access {
 
 type Done<T> = Result<T, Access>;
 
-/// The back end. `caller` None means the forwarder's own rights. Names are single components. The
-/// hidden folder `.tidegate` of the root is invisible: looking it up is ENOENT, creating it EPERM.
+/// The back end. `caller` None means that the call uses the forwarder's own rights. Names are
+/// single components. The hidden folder `.tidegate` of the root is invisible: to look it up is
+/// ENOENT, to create it EPERM.
 pub trait Files {
     /// The root of the export.
     fn root(&mut self) -> Done<Attr>;
-    /// Makes a handle known by a path below the root; ESTALE if the path leads to another file.
+    /// Finds the file of a handle by its path below the root, and remembers it. ESTALE if the path
+    /// leads to another file.
     fn reach(&mut self, handle: Handle, path: &[u8]) -> Done<Attr>;
     /// lstat of a name.
     fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr>;
-    /// fstat. A file kept only under its hidden name counts that name out of `nlink`.
+    /// fstat. `nlink` does not count a file's hidden name.
     fn attr(&mut self, handle: Handle) -> Done<Attr>;
-    /// The size that [`Files::attr`] tells, as fresh, and nothing else is asked for.
+    /// The size that [`Files::attr`] would return, as fresh as there, without other attributes.
     fn size(&mut self, handle: Handle) -> Done<u64> {
         Ok(self.attr(handle)?.size)
     }
@@ -134,8 +136,8 @@ pub trait Files {
         to: (Handle, &[u8]),
         mode: RenameMode,
     ) -> Done<()>;
-    /// Entries after `cookie` (0: from the start), at most `bytes_max` bytes of names plus 32 each.
-    /// Empty at the end.
+    /// Entries after `cookie` (0: from the start), at most `bytes_max` bytes, where an entry counts
+    /// its name and 32 bytes. Empty at the end.
     fn readdir(
         &mut self,
         caller: Option<&Caller>,
@@ -146,8 +148,8 @@ pub trait Files {
     ) -> Done<Vec<Entry>>;
     /// chmod, chown, truncate, utimens in one.
     fn set_attr(&mut self, caller: Option<&Caller>, handle: Handle, set: &SetAttr) -> Done<Attr>;
-    /// Checks that the caller may open so (owner always may), and remembers that the file is open
-    /// somewhere, so that removing its last name keeps it. `open_count` 0 -> 1 is told once.
+    /// Checks that the caller may open the file so; its owner always may. Remembers that the file
+    /// is open, so that removing its last name keeps the file.
     fn opened(
         &mut self,
         caller: Option<&Caller>,
@@ -155,7 +157,8 @@ pub trait Files {
         read: bool,
         write: bool,
     ) -> Done<Attr>;
-    /// The last open of the file at this forwarder ended: lets go of a hidden name.
+    /// The last open of the file at this forwarder has ended. Removes the file's hidden name, if it
+    /// has one.
     fn closed(&mut self, handle: Handle) -> Done<()>;
     /// readlink.
     fn readlink(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>>;
@@ -187,29 +190,30 @@ pub trait Files {
     fn listxattr(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>>;
     /// removexattr.
     fn removexattr(&mut self, caller: Option<&Caller>, handle: Handle, name: &[u8]) -> Done<()>;
-    /// pread, short only at the end of the file; `len` is at most a payload's.
+    /// pread. Returns fewer bytes only at the end of the file. `len` is at most a payload's.
     fn read_at(&mut self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>>;
-    /// pwrite of all bytes at one offset (append); returns how many were written, fewer where some
-    /// were before an error. [`Access::NotHeld`] is told whatever was written: the seat's next
-    /// holder finds out.
+    /// pwrite of all bytes at one offset, for an append. Returns how many bytes it wrote: fewer
+    /// than all if an error came after some. [`Access::NotHeld`] says nothing about what was
+    /// written; the seat's next holder finds out.
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64>;
-    /// Whether clients write each of the copies that the back end keeps of a file (GlusterFS). Then
-    /// a change that failed may be in some of them: that of a node that was cut off, or one for
-    /// which too few copies had room.
+    /// Whether the back end keeps several copies of a file and its clients write each of them
+    /// (GlusterFS). A change that failed may then be in some copies, because the network cut the
+    /// node off, or because too few copies had room.
     fn copies_may_differ(&self) -> bool {
         false
     }
-    /// An append at `offset` of `len` bytes failed, and what the copies of the file hold of it
-    /// could not be looked up: they are made alike before [`Files::size`] tells the end again.
+    /// An append of `len` bytes at `offset` failed, and it could not be looked up what the file's
+    /// copies hold of it. The back end makes the copies alike before [`Files::size`] next returns.
     fn doubt_end(&mut self, handle: Handle, (offset, len): (u64, u64)) {
         let _ = (handle, offset, len);
     }
-    /// Has all copies that the back end keeps of a file be as one of them was found: with these
-    /// bytes at this offset, or without any, with its end there. Does nothing unless
+    /// Makes all copies of a file like the one that the caller has read: with the bytes `found` at
+    /// this offset or, if there are none, with the file's end there. Does nothing unless
     /// [`Files::copies_may_differ`].
     fn align_copies(&mut self, _handle: Handle, _offset: u64, _found: &[u8]) -> Done<()> {
         Ok(())
     }
-    /// Wall clock, ns since 1970, as file times are stamped (for telling our own creates).
+    /// The wall clock that stamps file times, ns since 1970. By it the forwarder recognises files
+    /// that it has created itself.
     fn wall_ns(&mut self) -> i64;
 }

@@ -1,8 +1,10 @@
-//! Operations on names and attributes, each taking effect once: intent, effect, result.
+//! Executes operations on names and attributes so that each takes effect once: it stores the
+//! intent, changes the back end, and stores the result.
 //!
-//! The folder has one file for each kind of evidence that an operation leaves on the back end:
-//! `names` (a name appeared, went or moved) and `contents` (a size, a value). Operations that
-//! may simply be repeated (writes, chmods, fallocate, copies) record their result only.
+//! After a crash the next holder of the seat looks on the back end for evidence that an operation
+//! took effect. The folder has a file for each kind of evidence: `name_effects` (a name appeared,
+//! went or moved) and `content_effects` (a size, a value). Operations that may be repeated without
+//! harm (writes, chmods, fallocate, copies) store only their result.
 
 mod content_effects;
 mod intent;
@@ -15,14 +17,14 @@ use alloc::vec::Vec;
 use intent::Intent;
 use tidegate_wire::{Caller, FileUse, Handle, Op, Outcome, Status};
 
-/// Carries out any operation but reads, writes, locks and session operations ([`crate::Job::Op`]).
+/// Executes any operation but reads, writes, locks and session operations ([`crate::Job::Op`]).
 ///
-/// With a reply slot, the intent is stored in it before the effect and the result right after it.
-/// If the reply slot already holds an intent of this request (from a holder of the seat that died),
-/// its outcome is looked up first; if it holds the result, that is returned. An error of kind
-/// [`Access::UnknownHandle`] leaves no result, because nothing was tried, and so does
-/// [`Access::NotHeld`], because the next holder of the seat finds out what was. `payload` is the
-/// bytes of an append, else empty.
+/// With a reply slot, it stores the intent there before the effect, and the result right after the
+/// effect. The reply slot may already hold an intent of this request, from a holder of the seat
+/// that died: then this function first looks up whether that operation took effect. If the reply
+/// slot holds the request's result, the function returns it. [`Access::UnknownHandle`] leaves no
+/// result, because nothing was tried. [`Access::NotHeld`] leaves none either, because the next
+/// holder of the seat finds out what happened. `payload` is the bytes of an append, else empty.
 pub fn perform(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -123,12 +125,12 @@ fn unknown(access: Access) -> Access {
     }
 }
 
-/// Looks up whether the intent that the reply slot holds took effect, and stores its result if so;
-/// otherwise empties the reply slot, so that the client's replay carries the operation out
-/// ([`crate::Job::Resolve`]).
+/// Looks up whether the operation whose intent the reply slot holds took effect
+/// ([`crate::Job::Resolve`]). If it did, the function stores its result; otherwise it empties the
+/// reply slot, so that the client's replay executes the operation.
 ///
-/// Where the look-up itself is refused, above all because a handle is not known here yet, the
-/// intent stays; the forwarder has it resolved again before the next change at that seat.
+/// The intent stays where the back end refuses the look-up, mostly because the host does not know a
+/// handle yet. The forwarder then has it looked up again before the next change at that seat.
 pub fn resolve(files: &mut dyn Files, reply_slot: &ReplySlotAddress) {
     // Whether it could be looked up shows in the reply slot's state.
     let _ = settle(files, reply_slot, None);

@@ -1,10 +1,11 @@
-//! The forwarder's state and the verbs that its host calls; the files of the folder carry them out.
+//! The forwarder's state, and the methods that its host calls. The files of the folder implement
+//! the steps of a request.
 //!
-//! A request passes, in this order: its session ([`receive`], [`sessions`]), its seat and reply
-//! slot ([`seat_holding`], [`seat_gate`]), the check of its peer's rights ([`permission`]). Then
-//! the scheduler orders it ([`data_requests`]), the host's storage carries it out as a job
-//! ([`operation_jobs`]), or the forwarder answers it from its own tables ([`open_files`],
-//! [`seat_locks`]). [`seat_gate`] sends every reply.
+//! The forwarder checks a request in this order: its session ([`receive`], [`sessions`]), its seat
+//! and reply slot ([`seat_holding`], [`seat_gate`]), and the client's right to the file
+//! ([`permission`]). Then the scheduler orders it, if it reads or writes ([`data_requests`]), or
+//! the host's storage executes it as a job ([`operation_jobs`]), or the forwarder answers it from
+//! its own tables ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
 
 mod applications;
 mod aside;
@@ -57,7 +58,7 @@ use status::Counters;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};
 
-/// One forwarder.
+/// The state of one forwarder, without its I/O.
 pub struct Forwarder {
     config: Config,
     now: Time,
@@ -199,15 +200,15 @@ impl Forwarder {
         Ok(forwarder)
     }
 
-    /// Asks whether the payload of a request whose head has come may be read (or its reply's be
-    /// kept).
+    /// Whether the pool has room for the payload of a request whose header and body have arrived,
+    /// or for that of its reply. The host asks this before it reads the payload.
     pub fn admit(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
         self.pass(now);
         self.admission(conn, request, PayloadMemory::Pool)
     }
 
-    /// Hands in a request whose payload, or that of its reply, needs no reading first: admitted and
-    /// received at once. The host has checked a hello's proof before.
+    /// Admits and receives a request at once, whose payload the host need not read first. The host
+    /// has checked a hello's proof before.
     pub fn request(
         &mut self,
         now: Time,
@@ -230,8 +231,8 @@ impl Forwarder {
         }
     }
 
-    /// A job is done: what is to be done first, which is the reply where one request waited for the
-    /// job. More may follow from [`Forwarder::poll`].
+    /// Takes the result of a job. Returns what the host should do first, which is the reply if one
+    /// request waited for the job. [`Forwarder::poll`] may ask for more.
     pub fn finished(&mut self, now: Time, job: JobId, result: JobResult) -> Option<Output> {
         self.pass(now);
         self.job_finished(job, result);
@@ -269,7 +270,7 @@ impl Forwarder {
         }
     }
 
-    /// Tells what happened. `now` never goes back.
+    /// Takes a report of the host. `now` never goes back.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.pass(now);
         match input {
@@ -314,7 +315,7 @@ impl Forwarder {
         }
     }
 
-    /// What to do now; call until None.
+    /// What the host should do now. The host calls this until it returns None.
     pub fn poll(&mut self, now: Time) -> Option<Output> {
         self.pass(now);
         self.expire();
@@ -328,7 +329,8 @@ impl Forwarder {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Forwarder::poll`] again though nothing happened.
+    /// When the host must call [`Forwarder::poll`] again even if nothing happens before; None if it
+    /// need not.
     pub fn wake_at(&self) -> Option<Time> {
         match (self.timer, self.scheduler_wakes) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -336,7 +338,7 @@ impl Forwarder {
         }
     }
 
-    /// How many calls may run at once now: the scheduler's choice.
+    /// How many batches may run at once now, as the scheduler decides.
     pub fn depth(&self) -> u32 {
         self.scheduler.depth()
     }

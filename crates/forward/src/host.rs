@@ -1,4 +1,5 @@
-//! What the host and the forwarder say to each other.
+//! The interface between the host and the forwarder: what the host reports, and what the forwarder
+//! asks for.
 
 use crate::back_end_files::{Access, Errno};
 use crate::reply_table::SeatTable;
@@ -12,66 +13,66 @@ use tidegate_wire::{
     Attr, Caller, ExportId, Handle, Keep, Layout, Listed, Op, Outcome, Pipelining, Reply, Request,
 };
 
-/// A connection, numbered by the host and never reused.
+/// A connection. The host numbers connections, and never uses a number again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// A payload buffer of the pool, accounted here and kept by the host.
+/// A payload buffer of the pool. The forwarder accounts for it, and the host keeps its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(pub u32);
 
-/// A question about a text ([`Output::ParsePolicy`], [`Output::ParseShares`]).
+/// The forwarder asks the host to read a text ([`Output::ParsePolicy`], [`Output::ParseShares`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyId(pub u64);
 
-/// A job that the host carries out.
+/// A job that the host executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// Who is at the other end, as the transport found out.
+/// What the transport knows of the other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// User and group from the socket's credentials; None over TCP, where the hello says it.
+    /// User and group id from the socket's credentials. None over TCP, where the hello states them.
     pub credentials: Option<(u32, u32)>,
-    /// For logs: "unix:pid 17" or "tcp:10.0.0.7:4000".
+    /// The address for logs, such as "unix:pid 17" or "tcp:10.0.0.7:4000".
     pub address: String,
-    /// The hello must prove the secret over this challenge (checked by the host: see
-    /// `Input::Received`).
+    /// Whether the hello must prove the secret. The host checks the proof before
+    /// [`Input::Received`].
     pub challenged: bool,
 }
 
-/// A forwarder's fixed facts and limits.
+/// What a forwarder knows from its start on, and its limits.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// This forwarder's index; it owns that seat.
+    /// This forwarder's index. It owns the seat of that number.
     pub forwarder: u16,
-    /// The layout that all share.
+    /// The export's layout.
     pub layout: Layout,
     /// Whether this forwarder may stand in for others.
     pub fail_over: bool,
-    /// Largest payload of one frame.
+    /// Largest payload of one frame, bytes.
     pub payload_max: u32,
-    /// The most that sessions may have under way at once of a transfer.
+    /// The least restricted mode in which sessions may move the chunks of a transfer.
     pub pipelining: Pipelining,
-    /// Bytes of payload that all sessions may have here together.
+    /// Bytes of payload that the pool has for all sessions together.
     pub pool_bytes_max: u64,
-    /// Requests that one session may have unanswered.
+    /// Requests that one session may have outstanding.
     pub credits: u32,
-    /// Sessions at once.
+    /// Sessions that there may be at once.
     pub sessions_max: u32,
-    /// Connections that are of use to one session: as many as the host has threads for them.
+    /// Connections that are of use to one session: as many as the host has threads for connections.
     pub connections: u16,
-    /// Further connections at once, beside the first one of each session.
+    /// Connections that all sessions together may have beside the first one of each session.
     pub joined_max: u32,
     /// How long a client's opens and locks outlive its last connection, ns.
     pub lease_ns: u64,
-    /// How long a seat that changed hands waits for reclaims, ns.
+    /// How long a seat that changed hands waits for clients to reclaim their locks, ns.
     pub grace_ns: u64,
-    /// User that the forwarder runs as: root acts for any caller, another serves itself only.
+    /// User id that the forwarder runs as. Root acts for any caller, another user only for itself.
     pub uid: u32,
-    /// Identity of the node.
+    /// Identity of the node, as in a hello's reply.
     pub host: u64,
-    /// Identity of its boot.
+    /// Identity of the node's boot, as in a hello's reply.
     pub boot: u64,
     /// Which export it is.
     pub export: ExportId,
@@ -81,14 +82,15 @@ pub struct Config {
     pub root: Attr,
     /// The scheduler's options.
     pub scheduler: tidegate_sched::Options,
-    /// Who is promised what, until it is changed ([`Output::ParseShares`]).
+    /// The rules of shares, until a client changes them ([`Output::ParseShares`]).
     pub shares: Rules,
-    /// Whether to say what was served ([`Output::Served`]).
+    /// Whether the forwarder reports what it served ([`Output::Served`]).
     pub record: bool,
 }
 
-/// One access of one file that was answered: with bytes, or with an error. An answer that sends the
-/// client elsewhere, or asks it to try again, is none; neither is the repetition of an answer.
+/// One access of one file that the forwarder answered, with bytes or with an error. A reply that
+/// sends the client to another forwarder or asks it to try again does not count, nor does a reply
+/// that repeats an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// The client's id.
@@ -97,77 +99,80 @@ pub struct Served {
     pub app: u64,
     /// Number of the operation within the client.
     pub operation: u64,
-    /// The client's wall clock at the operation's start, ns since 1970; 0 if it did not say.
+    /// The client's wall clock at the operation's start, ns since 1970; 0 if the client did not
+    /// state it.
     pub stamp_ns: u64,
-    /// The work that follows it, in microseconds, the longest that follows any request of its
-    /// operation, and how many of those have a longer one. All 0: the client did not say.
+    /// The request's shuffle and the longest one of its operation, in microseconds, and how many
+    /// aggregators have a longer one. All are 0 if the client did not state them.
     pub shuffle: (u32, u32, u16),
     /// Inode of the file.
     pub file: u64,
     /// Read or write.
     pub direction: Direction,
-    /// The bytes were appended: `offset` is where the file ended.
+    /// Whether the client appended the bytes; `offset` is then where the file ended.
     pub append: bool,
-    /// It is a further extent of the request whose extent was told before.
+    /// Whether this is a further extent of the request that the fact before this one is of.
     pub listed: bool,
     /// First byte.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Bytes that the client asked for.
     pub len: u64,
-    /// Bytes done.
+    /// Bytes that the back end read or wrote.
     pub done: u64,
-    /// Why it failed; 0 if it did not.
+    /// Errno of a failure, else 0.
     pub errno: u16,
-    /// When it had come.
+    /// When the request arrived.
     pub arrived: Time,
-    /// When the back end was asked; None if it was not.
+    /// When the access went to the back end; None if it did not.
     pub dispatched: Option<Time>,
-    /// When the back end was done.
+    /// When the back end had done the access; None if it did not.
     pub finished: Option<Time>,
 }
 
-/// How the host keeps the seats apart from those of other forwarders, in the words of the
-/// configuration; as it is in force, not as it was written.
+/// How the host makes sure that one forwarder at a time holds a seat: effective values, in the
+/// words of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnershipFacts {
     /// `files` or `etcd`.
     pub keeper: &'static str,
-    /// How long a lease lives; None where seats are held by locks alone.
+    /// Time to live of a lease, ms; None where locks alone hold seats.
     pub ttl_ms: Option<u32>,
     /// What a seat's reply table outlives: `process` or `node`.
     pub durability: &'static str,
-    /// No forwarder of the export is on another node.
+    /// Whether all forwarders of the export run on one node.
     pub one_node: bool,
 }
 
-/// How the host's storage works, in its words.
+/// How the host's storage moves data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageFacts {
     /// `buffered` or `direct`.
     pub io: &'static str,
     /// `threads` or `uring`.
     pub engine: &'static str,
-    /// Why it is that one.
+    /// Why the host chose this engine.
     pub why: Box<str>,
 }
 
-/// How much the host has recorded of what it was told as [`Output::Served`], for the status.
+/// How many of the requests that the forwarder reported ([`Output::Served`]) the host has recorded,
+/// for the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Requests in the trace.
     pub recorded: u64,
-    /// Requests on their way there.
+    /// Requests that the host has not written to the trace yet.
     pub buffered: u64,
-    /// Requests that will not be in it.
+    /// Requests that are not in the trace, because the host could not write them in time or at all.
     pub dropped: u64,
 }
 
-/// What the host has asked the system for since its start, and copied itself, for the status.
+/// System calls that the host has made since its start, and bytes that it has copied, for the
+/// status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// Calls that wait for sockets and storage.
     pub waits: u64,
-    /// Of them, those that other threads ended.
+    /// How many of these calls another thread ended.
     pub wakes: u64,
     /// Calls that received something.
     pub receives: u64,
@@ -181,7 +186,7 @@ pub struct HostCounts {
     pub sends_blocked: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Bytes of them sent as pages of a file.
+    /// How many of these bytes the host sent as pages of a file.
     pub spliced_bytes: u64,
     /// Bytes of payload copied from one buffer of the process to another.
     pub copied_bytes: u64,
@@ -191,30 +196,30 @@ pub struct HostCounts {
     pub storage_writes: u64,
     /// Jobs of storage that move no data.
     pub storage_operations: u64,
-    /// How long the oldest job of storage has been running, in ms, as of a second ago at most.
+    /// How long the oldest job of storage has been running, ms, at most a second ago.
     pub oldest_job_ms: u64,
 }
 
-/// What happened outside.
+/// What the host reports to the forwarder.
 pub enum Input {
-    /// A connection was accepted.
+    /// The host has accepted a connection.
     Connected {
-        /// Its number.
+        /// The connection's number.
         conn: ConnId,
         /// The other end.
         peer: Peer,
     },
-    /// A whole request has come, its payload (if any) in the slot that [`crate::Forwarder::admit`]
-    /// gave. The host has checked a hello's proof before.
+    /// A whole request has arrived. Its payload, if any, is in the slot that
+    /// [`crate::Forwarder::admit`] returned. The host has checked a hello's proof before.
     Received {
-        /// From where.
+        /// The connection that the request arrived on.
         conn: ConnId,
         /// The request.
         request: Request,
-        /// Its payload, or room for the reply's.
+        /// The slot with the request's payload, or for the reply's payload.
         slot: Option<SlotId>,
     },
-    /// The host has handed the reply's last byte to the transport (or dropped it): its slot is
+    /// The host has handed a reply's last byte to the transport, or dropped the reply. Its slot is
     /// free.
     Sent {
         /// The slot.
@@ -224,16 +229,15 @@ pub enum Input {
     PolicyParsed {
         /// Which.
         policy: PolicyId,
-        /// The scheduler's new options, or why there are none: an errno for the client, and words
-        /// for the log.
+        /// The scheduler's new options, or an errno for the client and the reason for the log.
         options: Result<tidegate_sched::Options, (Errno, Box<str>)>,
     },
-    /// Where the export's forwarders listen, in the order of their indices.
+    /// Where the export's forwarders listen, in order of index.
     Forwarders(Box<[Listed]>),
-    /// The policy that is kept for the export has changed, and not by a request to this forwarder:
-    /// the scheduler's options.
+    /// Another forwarder has changed the policy that the export stores. These are the scheduler's
+    /// new options.
     PolicyFound(tidegate_sched::Options),
-    /// The same of the rules of shares.
+    /// Another forwarder has changed the rules of shares that the export stores.
     SharesFound(Rules),
     /// Another forwarder reports what it served an application ([`Output::Broadcast`]).
     PeerService(tidegate_sched::ServiceReport),
@@ -241,88 +245,90 @@ pub enum Input {
     SharesParsed {
         /// Which.
         policy: PolicyId,
-        /// The rules that are in force now, or why they are not: an errno for the client, and words
-        /// for the log.
+        /// The new rules, or an errno for the client and the reason for the log.
         rules: Result<Rules, (Errno, Box<str>)>,
     },
-    /// A connection is gone. Slots that [`crate::Forwarder::admit`] gave it for requests that were
-    /// not received are freed here ([`Output::Free`]); slots of replies on their way still end in
-    /// `Sent`.
+    /// A connection has ended. The forwarder frees the slots of requests that it admitted there and
+    /// has not received ([`Output::Free`]). For the slots of replies that the host is sending, the
+    /// host still reports [`Input::Sent`].
     Closed {
         /// Which.
         conn: ConnId,
     },
-    /// A job is done.
+    /// The host has done a job.
     Finished {
         /// Which.
         job: JobId,
-        /// What came of it.
+        /// Its result.
         result: JobResult,
     },
-    /// Answer to [`Output::TakeSeat`]: the lock is held, the generation has been raised, the table
-    /// is mapped.
+    /// Answer to [`Output::TakeSeat`]: the host holds the seat's lock, has raised the generation
+    /// and has mapped the reply table.
     SeatTaken {
         /// Which.
         seat: u16,
         /// Its new generation.
         generation: u64,
-        /// Its table.
+        /// Its reply table.
         table: Arc<dyn SeatTable>,
     },
-    /// All seats held here, and those taken from now on, may be served until then; told again and
-    /// again. Never told where seats are held by locks that cannot be lost. When the time has come,
-    /// all seats are lost.
+    /// The host has renewed its lease: the forwarder may serve all its seats, and those that it
+    /// takes from now on, until this time. Without a further renewal it then loses all seats. A
+    /// host whose locks cannot be lost never reports this.
     LeaseRenewed {
-        /// By the clock of `now`.
+        /// The time, by the clock of `now`.
         until: Time,
     },
-    /// A seat is held here no longer: somebody else took it, or the back end dropped its lock.
-    /// Nothing of it may be answered any more. [`Output::ReleaseSeat`] follows when its jobs have
-    /// ended.
+    /// The host no longer holds a seat, because another forwarder took it or the back end dropped
+    /// its lock. The forwarder may not answer for it any more. It asks for [`Output::ReleaseSeat`]
+    /// when the seat's jobs have ended.
     SeatLost {
         /// Which.
         seat: u16,
     },
-    /// Answer to [`Output::TakeSeat`]: somebody else holds the lock. (For the own seat the host
-    /// goes on waiting for the lock, and says `SeatTaken` when it has it.)
+    /// Answer to [`Output::TakeSeat`]: another forwarder holds the seat's lock. If the seat is this
+    /// forwarder's own, the host goes on waiting for the lock, and reports [`Input::SeatTaken`]
+    /// when it has it.
     SeatRefused {
         /// Which.
         seat: u16,
     },
-    /// The owner of a seat that we hold is back and waits: drain and release.
+    /// The owner of a seat that this forwarder holds as a stand-in is back and waits for it. The
+    /// forwarder finishes the seat's requests and releases it.
     SeatWanted {
         /// Which.
         seat: u16,
     },
-    /// How the host keeps the seats apart, for the status.
+    /// How the host makes sure that one forwarder at a time holds a seat, for the status.
     Ownership(OwnershipFacts),
-    /// Another process tells clients that it is the forwarder of this index, and listens there;
-    /// None: no longer.
+    /// Another process tells clients that it is the forwarder of this index. The text is its
+    /// address; None: it does so no longer.
     Doubled(Option<Box<str>>),
     /// How the host's storage works, for the status.
     Storage(StorageFacts),
-    /// What is wrong with the back end, in words; None: nothing any more. For the status.
+    /// What is wrong with the back end, for the status; None: nothing is any more.
     BackEnd(Option<Box<str>>),
-    /// How much was recorded by now; None so far: nothing is.
+    /// How many requests the host has recorded by now. A host that records none never reports this.
     Recorded(Recorded),
-    /// What the host has done by now; told before each request for the status.
+    /// The host's counts by now. The host reports them before each request for the status.
     Counted(HostCounts),
-    /// Stop: take no new sessions or requests, finish what was accepted, release the seats.
+    /// The process stops: the forwarder takes no new sessions or requests, finishes the requests
+    /// that it has accepted, and releases its seats.
     Drain,
 }
 
-/// One access of a batch.
+/// One access of a batch: a range of the file, and the bytes' place in a slot.
 #[derive(Clone, Debug)]
 pub struct IoPart {
-    /// First byte of the file.
+    /// First byte in the file.
     pub offset: u64,
     /// Bytes.
     pub len: u32,
-    /// The buffer.
+    /// The slot.
     pub slot: SlotId,
-    /// Where in the buffer.
+    /// First byte in the slot.
     pub slot_offset: u32,
-    /// The seat that must be held when it is written.
+    /// The seat that the host must hold when it writes the bytes.
     pub seat: u16,
 }
 
@@ -337,50 +343,51 @@ pub enum Job {
         /// The accesses.
         parts: Vec<IoPart>,
     },
-    /// [`crate::effect::perform`] with these arguments.
+    /// One operation: [`crate::effect::perform`] with these arguments.
     Op {
-        /// On whose behalf; None: the forwarder's own rights.
+        /// On whose behalf the host asks the back end; None: with the forwarder's own rights.
         caller: Option<Caller>,
-        /// What.
+        /// The operation.
         op: Op,
-        /// The reply slot that records it.
+        /// The reply slot that records the operation.
         reply_slot: Option<ReplySlotAddress>,
-        /// Append: the bytes.
+        /// For an append the slot with its bytes, and their number.
         payload: Option<(SlotId, u32)>,
     },
-    /// [`crate::effect::resolve`] of an intent that the seat's last holder left.
+    /// [`crate::effect::resolve`] for an intent that the seat's last holder left.
     Resolve {
         /// The reply slot.
         reply_slot: ReplySlotAddress,
     },
-    /// `Files::closed`: the last open of a file ended here.
+    /// [`crate::Files::closed`]: the last open of a file at this forwarder has ended.
     Closed {
         /// The file.
         handle: Handle,
     },
-    /// [`SeatTable::persist_holders`]: whose opens and locks the seat knows outlives the node.
+    /// [`SeatTable::persist_holders`]: the seat's record of the clients that hold opens or locks
+    /// must outlive the node.
     Persist {
         /// The seat's table.
         table: Arc<dyn SeatTable>,
     },
-    /// A job that must not take effect any more, because its seat was lost while it waited: report
-    /// it as refused.
+    /// A job that must not take effect any more, because the forwarder lost its seat while the job
+    /// waited. The host reports it as refused.
     Refused(RefusedJob),
 }
 
-/// What was refused, which is what the result looks like.
+/// The kind of a refused job, which decides the form of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedJob {
-    /// A call with so many parts.
+    /// [`Job::Io`] with so many parts.
     Io(usize),
     /// An operation.
     Op,
-    /// A job whose result says nothing.
+    /// A job without a result.
     Other,
 }
 
 impl RefusedJob {
-    /// The result with this error.
+    /// The result of the refused job, with this error.
     pub fn result(self, refusal: impl Into<Access>) -> JobResult {
         let refusal = refusal.into();
         match self {
@@ -395,7 +402,7 @@ impl RefusedJob {
 }
 
 impl Job {
-    /// How this job is refused.
+    /// This job as a refused one.
     pub fn refused(&self) -> RefusedJob {
         match self {
             Job::Io { parts, .. } => RefusedJob::Io(parts.len()),
@@ -413,28 +420,28 @@ pub struct ReplySlotAddress {
     pub seat: u16,
     /// The table.
     pub table: Arc<dyn SeatTable>,
-    /// ReplySlot number over all clients.
+    /// The reply slot's number in the table, over all clients.
     pub reply_slot: u32,
     /// Sequence of the request.
     pub sequence: u64,
-    /// Other reply slots of the seat whose intents could not be looked up yet. Those that concern
-    /// the same files are looked up before the operation takes effect.
+    /// Other reply slots of the seat whose intents nobody could look up yet. The host looks up
+    /// those that concern the same files before the operation takes effect.
     pub unresolved: Vec<u32>,
 }
 
-/// What came of a job.
+/// The result of a job.
 pub enum JobResult {
-    /// Of `Job::Io`: bytes done of each part (short only at the end of the file), or why not, and
-    /// the device time charged in ns.
+    /// Of [`Job::Io`].
     Io {
-        /// Per part.
+        /// For each part the bytes done, fewer than asked for only at the end of the file, or the
+        /// error.
         parts: Vec<Result<u32, Access>>,
-        /// Device time in ns (measured or emulated).
+        /// Device time of the call, ns, measured or emulated.
         device_ns: u64,
     },
-    /// Of `Job::Op`; of `Job::Persist` with [`Outcome::Done`].
+    /// Of [`Job::Op`]; also of [`Job::Persist`], then with [`Outcome::Done`].
     Op(Result<Outcome, Access>),
-    /// Of `Job::Resolve` and `Job::Closed`.
+    /// Of [`Job::Resolve`] and [`Job::Closed`].
     Done,
 }
 
@@ -449,20 +456,20 @@ impl JobResult {
     }
 }
 
-/// Why a connection is closed that its client has ended in order.
+/// Reason of [`Output::Close`] for a client that has ended its session in order.
 pub const GOODBYE: &str = "the client said goodbye";
-/// Why a further connection is closed that its session may not have.
+/// Reason of [`Output::Close`] for a further connection that its session may not have.
 pub const NOT_JOINED: &str = "there is no room for it, or no such session";
-/// Why a connection is closed that has done nothing wrong either.
+/// Reason of [`Output::Close`] for a connection of a session whose other connection has ended.
 pub const SESSION_OVER: &str = "another connection of its session has ended";
 
-/// What the host should do.
+/// What the forwarder asks the host to do.
 pub enum Output {
-    /// Send a reply. With a slot and a payload, that is the first `reply.payload_len` bytes of the
-    /// slot, and the host says [`Input::Sent`] afterwards. Without a payload the slot was the
-    /// request's, and its buffer may be reused as after [`Output::Free`].
+    /// Send a reply. If it has a payload, that is the first `reply.payload_len` bytes of the slot,
+    /// and the host reports [`Input::Sent`] afterwards. If it has a slot but no payload, the slot
+    /// was the request's, and the host may reuse its buffer as after [`Output::Free`].
     Send {
-        /// Where to.
+        /// The connection.
         conn: ConnId,
         /// Op code of the request, for the frame's header.
         op: u8,
@@ -472,14 +479,14 @@ pub enum Output {
         slot: Option<SlotId>,
     },
     /// Send this report to all other forwarders, whose hosts hand it in as [`Input::PeerService`].
-    /// It may be lost. Only under a policy that was told to tell.
+    /// The report may get lost. Only policies whose options ask for reports make them.
     Broadcast(tidegate_sched::ServiceReport),
-    /// The slot's buffer may be reused.
+    /// Take a slot's buffer back; the host may reuse it.
     Free {
         /// Which.
         slot: SlotId,
     },
-    /// Carry out a job and report it with [`crate::Forwarder::finished`].
+    /// Execute a job, and report its result with [`crate::Forwarder::finished`].
     Start {
         /// Its number.
         job: JobId,
@@ -491,17 +498,18 @@ pub enum Output {
         /// Which.
         seat: u16,
     },
-    /// Let a seat go: nothing of it runs any more. Files of this seat that are open here are so no
-    /// longer, without [`Job::Closed`]: their clients open them again at the next holder.
+    /// Release a seat, of which no request runs any more. The host also forgets that files of this
+    /// seat are open here, without [`Job::Closed`]: their clients open them again at the seat's
+    /// next holder.
     ReleaseSeat {
         /// Which.
         seat: u16,
     },
-    /// Close the connection after what is queued on it has been sent.
+    /// Close a connection, after the host has sent what is queued on it.
     Close {
         /// Which.
         conn: ConnId,
-        /// For the log; [`GOODBYE`] if all is in order.
+        /// The reason, for the log; [`GOODBYE`] if all is in order.
         reason: Box<str>,
     },
     /// Log a fact (a refused request, a dead client).
@@ -509,77 +517,80 @@ pub enum Output {
         /// The fact.
         text: Box<str>,
     },
-    /// A data request was answered, if [`Config::record`] asks for it.
+    /// Record an access that the forwarder answered. Only if [`Config::record`] asks for it.
     Served(Served),
-    /// Read a `[scheduler]` table and answer with [`Input::PolicyParsed`]; also write it down, or
-    /// read that of the configuration instead, as `keep` says.
+    /// Read a `[scheduler]` table and answer with [`Input::PolicyParsed`]. As `keep` says, also
+    /// store it in the export, or read the table of the configuration instead.
     ParsePolicy {
         /// Which.
         policy: PolicyId,
         /// The table's text as the client sent it.
         text: Box<[u8]>,
-        /// How long it holds.
+        /// How long the policy stays in effect.
         keep: Keep,
     },
-    /// Read rules and answer with [`Input::SharesParsed`]; also write them down, or read those of
-    /// the configuration instead, as `keep` says.
+    /// Read rules of shares and answer with [`Input::SharesParsed`]. As `keep` says, also store
+    /// them in the export, or read those of the configuration instead.
     ParseShares {
         /// Which.
         policy: PolicyId,
         /// The tables' text as the client sent it.
         text: Box<[u8]>,
-        /// How long they hold.
+        /// How long the rules stay in effect.
         keep: Keep,
     },
-    /// The clients of a seat that was taken have told their open files again, or had time to: files
-    /// of this seat that are kept under hidden names and were not opened here since may go.
+    /// Remove files of a seat that only a hidden name keeps and that no client has opened here
+    /// since the forwarder took the seat. The seat's clients have re-opened their files by now, or
+    /// their time for that is over.
     Reclaimed {
         /// Which.
         seat: u16,
     },
-    /// After [`Input::Drain`]: nothing is left to do.
+    /// End the process: after [`Input::Drain`] the forwarder has nothing left to do.
     Drained,
 }
 
-/// Whether a request whose header and body have come may send its payload.
+/// Whether the host may read the payload of a request whose header and body have arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// No payload either way: hand the request in.
+    /// Neither the request nor its reply has a payload: the host hands the request in.
     NoPayload,
-    /// Read the payload into this slot (or keep it for the reply's payload), then hand the request
-    /// in.
+    /// The host reads the payload into this slot, or keeps the slot for the reply's payload. Then
+    /// it hands the request in.
     Slot {
         /// The slot.
         slot: SlotId,
-        /// Bytes it must have room for.
+        /// Bytes that the slot must have room for.
         len: u32,
     },
-    /// The pool is full: stop reading from this connection, ask again after [`Input::Sent`] or
-    /// [`Output::Free`].
+    /// The pool is full: the host stops reading from this connection, and asks again after
+    /// [`Input::Sent`] or [`Output::Free`].
     Wait,
-    /// The peer broke the rules: close the connection.
+    /// The peer broke the protocol's rules, as the text says: the host closes the connection.
     Refuse(Box<str>),
 }
 
-/// Where the payload of a request, or of its reply, is to be.
+/// Whose memory holds the payload of a request or of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadMemory {
-    /// In a buffer of the pool.
+    /// A buffer of the forwarder's pool.
     Pool,
-    /// In memory of the client's, for a read or a write: a slot without bytes of the pool, for
-    /// which no request waits.
+    /// Memory of the client, for a read or a write. Its slot takes no bytes of the pool, so the
+    /// request never waits for one.
     Client,
 }
 
-/// What became of a request that was handed in at once.
+/// What the forwarder did with a request that the host handed in at once
+/// ([`crate::Forwarder::request`]).
 #[derive(Debug, PartialEq)]
 pub enum Arrival {
-    /// The forwarder has it; its payload, or that of its reply, has this slot, with room for so
-    /// many bytes. The host gives the slot its memory before it calls [`crate::Forwarder::poll`].
+    /// The forwarder has the request. If the request or its reply has a payload, this is its slot,
+    /// and the bytes that the slot must have room for. The host gives the slot its memory before it
+    /// calls [`crate::Forwarder::poll`].
     Received(Option<(SlotId, u32)>),
-    /// The pool is full: stop reading from this connection, hand the request in again after
-    /// [`Input::Sent`], [`Output::Free`] or a reply that had a slot.
+    /// The pool is full: the host stops reading from this connection, and hands the request in
+    /// again after [`Input::Sent`], [`Output::Free`] or a reply that had a slot.
     Wait(Box<Request>),
-    /// The peer broke the rules: close the connection.
+    /// The peer broke the protocol's rules, as the text says: the host closes the connection.
     Refuse(Box<str>),
 }

@@ -1,47 +1,52 @@
-//! The lease of a seat: what its record says, how long its holder may serve, and when another may
-//! take it.
+//! The lease of a seat: what its record says, how long its holder may serve, and when another
+//! forwarder may take the seat.
 //!
-//! A lock alone is not ownership: a back end drops the locks of a node that it loses, and does not
-//! tell the node. So a holder renews a record, past every cache, and stops by itself before the
-//! record could have run out; whoever wants the seat waits until it must have. Both count on
-//! their own clocks, which need not agree, only run at most a tenth too fast or too slow: the
-//! holder's three quarters of the time to live are then over before the other's five quarters.
+//! A lock alone does not make a holder safe: a back end drops the locks of a node that it cannot
+//! reach, and does not tell the node. So a holder keeps renewing a record on the back end, past
+//! every cache, and stops serving by itself before the lease can have ended. A forwarder that wants
+//! the seat waits until the lease must have ended. The holder serves for three quarters of the time
+//! to live after it began to renew, and the other forwarder waits for five quarters of it. Each
+//! uses its own clock. The clocks need not show the same time, but each may run at most a tenth too
+//! fast or too slow; the holder then stops before the other takes the seat.
 
 use tidegate_sched::Time;
 
-/// What a forwarder reads of a seat's last taking.
+/// The record of a seat's lease, as a forwarder reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// The taking's number.
+    /// The seat's generation since this holder took it.
     pub generation: u64,
     /// A random number of the holder's process.
     pub holder: u64,
-    /// Renewals since the taking.
+    /// How often the holder has renewed the lease since it took the seat.
     pub renewals: u64,
-    /// Time to live, ns, as the holder was configured.
+    /// Time to live, ns, as the holder's configuration says.
     pub ttl_ns: u64,
-    /// The holder has let the seat go in order, or is known to be dead: nothing is to wait for.
+    /// Whether the holder has released the seat, or is known to be dead. Another forwarder then
+    /// need not wait.
     pub free: bool,
 }
 
-/// Until when a holder may serve that began to write its record at `began`.
+/// Until when a holder may serve if it began to write its record at `began`.
 pub fn serves_until(began: Time, ttl_ns: u64) -> Time {
     began + ttl_ns / 4 * 3
 }
 
-/// How long a record must not have changed before its seat may be taken, ns.
+/// How long another forwarder must see a record unchanged before it may take the seat, ns.
 pub fn wait_ns(ttl_ns: u64) -> u64 {
     ttl_ns.saturating_add(ttl_ns / 4)
 }
 
-/// Looks at a record again and again until its seat may be taken.
+/// What a forwarder that wants a seat has seen of the seat's record so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseWatch {
     seen: Option<(LeaseRecord, Time)>,
 }
 
 impl LeaseWatch {
-    /// Whether the seat may be taken; `own_ttl_ns` is waited for where the record names none.
+    /// Whether the forwarder may take the seat, now that it has read `record`; at once where there
+    /// is no record. `own_ttl_ns` is the time to live that the forwarder itself has configured, ns.
+    /// The longer one of it and the record's counts.
     pub fn may_take(&mut self, now: Time, record: Option<LeaseRecord>, own_ttl_ns: u64) -> bool {
         let Some(record) = record.filter(|record| !record.free) else {
             self.seen = None;

@@ -1,10 +1,12 @@
-//! One forwarder without I/O: sessions, seats, reply tables, credits, slots, locks, scheduler.
+//! The decisions of one forwarder, without its I/O: sessions, seats, reply tables, credits, slots,
+//! locks, scheduling.
 //!
-//! The host (the daemon in `server`, the simulated world in `sim`) tells a [`Forwarder`] what
-//! happened with [`Forwarder::handle`] and does what [`Forwarder::poll`] asks, until it asks for
-//! nothing more. Time comes in as a value; there is no clock, thread, socket or file in here.
-//! Operations on names and attributes are carried out by [`effect`] over the host's [`Files`],
-//! so that the replay of an operation is decided by the same code everywhere.
+//! A host does the I/O: the daemon in `server`, or the simulated world in `sim`. The host tells a
+//! [`Forwarder`] what happened ([`Forwarder::handle`]), and does what the forwarder asks for
+//! ([`Forwarder::poll`]) until it asks for nothing more. The host passes the time in as a value;
+//! this crate has no clock, thread, socket or file. [`effect`] executes operations on names and
+//! attributes over the host's [`Files`], so every host decides in the same way what the replay of
+//! an operation does.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]

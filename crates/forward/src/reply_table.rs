@@ -1,12 +1,14 @@
-//! The reply table of a seat: per client reply slot, what was begun and what came of it.
+//! The reply table of a seat. For each reply slot of a client it holds the intent of the slot's
+//! latest operation and the operation's result.
 //!
-//! It outlives its holder, so that the next holder of the seat can answer a replay. Intent is
-//! stored before an effect, result after. Where one node has the back end, the table is a mapped
-//! file in `.tidegate` and every store outlives the process. Where several have it, the table is
-//! memory of the process, and what is persisted ([`SeatTable::persist`]) outlives the node.
+//! The table outlives the seat's holder, so that the next holder can answer a replay. The holder
+//! stores the intent before the operation takes effect, and the result afterwards. Where all
+//! forwarders run on one node, the table is a mapped file in `.tidegate`, and every store outlives
+//! the process. Where they run on several nodes, the table is memory of the process, and what
+//! [`SeatTable::persist`] has made durable outlives the node.
 //!
-//! A table has one segment or more, all alike, one behind the other; more come when there are more
-//! clients. Client `c` of all is client `c % SEGMENT_CLIENTS` of its segment.
+//! A table has one or more segments of the same form, one behind the other. It grows by a segment
+//! when there are more clients. Client `c` is client `c % SEGMENT_CLIENTS` of its segment.
 //!
 //! | bytes of a segment | what |
 //! |---|---|
@@ -15,14 +17,14 @@
 //!
 //! | bytes of a client | what |
 //! |---|---|
-//! | 0..8 | id; 0: nobody's place |
+//! | 0..8 | id; 0: the place is free |
 //! | 8..12 | CRC-32 of the id |
-//! | 16 | held: it has opens or locks |
+//! | 16 | held: the client has opens or locks |
 //! | 18..20 | vacant |
 //!
-//! The reply slots of a client are used a page at a time, the first first: most clients need one of
-//! 16. Bit `p` of `vacant` says that page `p` is not used yet, and that what is there is nobody's.
-//! Files of before, which did not know pages, have zeros there: all pages are used.
+//! A client's reply slots come into use one page at a time, in order; most clients need one page of
+//! the 16. Bit `p` of `vacant` says that page `p` is not in use and that its contents mean nothing.
+//! Tables of older versions, which had no pages, have zeros there: all pages are in use.
 //!
 //! | bytes of a reply slot | what |
 //! |---|---|
@@ -37,12 +39,13 @@
 //! | 32..896 | intent |
 //! | 896..1024 | result |
 //!
-//! Four bytes of each 4 KiB, from [`SPARE_AT`] on, are nobody's: who keeps a table may use them.
+//! The table leaves four bytes of each 4 KiB, from [`SPARE_AT`] on, to the code that keeps the
+//! table on the back end.
 //!
-//! A state is one byte and is stored after what it speaks of, so a process that dies between two
-//! stores leaves the old record, an empty reply slot or the new record. Whatever fails its checksum
-//! counts as not written: an unreadable result leaves the intent, an unreadable intent an empty
-//! reply slot.
+//! The state is one byte, and the holder stores it after what it describes. So a process that dies
+//! between two stores leaves the old record, an empty reply slot or the new record. What fails its
+//! checksum counts as not written: an unreadable result leaves the intent, and an unreadable intent
+//! leaves an empty reply slot.
 
 use crate::back_end_files::Errno;
 use crate::result::{decode_result, encode_result};
@@ -59,11 +62,12 @@ pub const CLIENTS_MAX: usize = SEGMENTS_MAX * SEGMENT_CLIENTS;
 pub const REPLY_SLOTS: usize = 64;
 /// Bytes of a segment, most of which are never used.
 pub const SEGMENT_BYTES: usize = SEGMENT_CLIENTS * (CLIENT_BYTES + BLOCK_BYTES);
-/// Bytes at the front of a segment that say whose its reply slots are.
+/// Bytes of the entries at the front of a segment, which say to which client each block of reply
+/// slots belongs.
 pub const ENTRIES_BYTES: usize = SEGMENT_CLIENTS * CLIENT_BYTES;
-/// Reply slots that are put to use together.
+/// Reply slots of a page, which come into use together.
 pub const PAGE_REPLY_SLOTS: usize = 4;
-/// Where each 4 KiB of a table has four bytes that are always zeros.
+/// Offset in each 4 KiB of a table of four bytes that are always zeros.
 pub const SPARE_AT: usize = 28;
 
 const CLIENT_BYTES: usize = 64;
@@ -86,32 +90,33 @@ pub(crate) const INTENT_MAX: usize = RESULT_AT - INTENT_AT;
 /// Longest result.
 pub(crate) const RESULT_MAX: usize = ReplyRecord::BYTES_MAX - RESULT_AT;
 
-/// How far a reply slot's request has come.
+/// How far the request of a reply slot has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplySlotState {
-    /// Nothing recorded, or a record that was being written when the process died.
+    /// The slot has no record, or one that a process was writing when it died.
     Empty,
-    /// Begun; whether it took effect must be looked up.
+    /// An operation was begun. Whether it took effect must be looked up on the back end.
     Intent,
-    /// The result stands.
+    /// The operation has a result.
     Done,
 }
 
-/// One reply slot. `forward` encodes it to at most [`ReplyRecord::BYTES_MAX`] bytes.
+/// The record of one reply slot, at most [`ReplyRecord::BYTES_MAX`] bytes in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyRecord {
-    /// How far.
+    /// How far the request has come.
     pub state: ReplySlotState,
     /// Sequence number of the request.
     pub sequence: u64,
-    /// What was begun, enough to look its outcome up (encoded by [`crate::effect`]).
+    /// The operation that was begun, with what is needed to look up whether it took effect. Encoded
+    /// by [`crate::effect`].
     pub intent: Box<[u8]>,
-    /// What came of it, when done.
+    /// The operation's result, when it is done.
     pub result: Option<Result<Outcome, Status>>,
 }
 
 impl ReplyRecord {
-    /// Room for a record: two names, four handles, attributes.
+    /// Bytes of a record, enough for two names, four handles and attributes.
     pub const BYTES_MAX: usize = 1024;
 
     fn empty() -> ReplyRecord {
@@ -124,79 +129,80 @@ impl ReplyRecord {
     }
 }
 
-/// Memory of one seat's table. Shared by the core and the threads that carry out operations; a
-/// reply slot is used by one of them at a time.
+/// The memory of one seat's reply table, which the host provides. The forwarder's loop and the
+/// storage threads share it; one of them at a time uses a reply slot.
 pub trait SeatTable: Send + Sync {
-    /// Copies `bytes.len()` bytes from `at`.
+    /// Copies `bytes.len()` bytes of the table, from offset `at` on, into `bytes`.
     fn load(&self, at: usize, bytes: &mut [u8]);
-    /// Stores bytes at `at`, then is visible to whoever maps the file, in program order with other
-    /// stores.
+    /// Stores bytes at offset `at`. Other processes that map the file see stores in program order.
     fn store(&self, at: usize, bytes: &[u8]);
-    /// Stores bytes whose loss with the node would only let an operation be repeated that may be.
+    /// Stores bytes that need not outlive the node: without them a replay repeats an operation that
+    /// may be repeated.
     fn store_later(&self, at: usize, bytes: &[u8]) {
         self.store(at, bytes);
     }
-    /// Stores bytes that only this holder believes, so that they need not outlive it.
+    /// Stores bytes that only this holder of the seat uses, so that they need not outlive it.
     fn store_here(&self, at: usize, bytes: &[u8]) {
         self.store(at, bytes);
     }
-    /// Whether what is stored outlives the node only after [`SeatTable::persist`].
+    /// Whether stores outlive the node only after [`SeatTable::persist`].
     fn must_persist(&self) -> bool {
         false
     }
-    /// Returns when all that was stored so far outlives this node, but for what was stored with
-    /// [`SeatTable::store_later`] or [`SeatTable::store_here`]. It may wait for the back end. An
-    /// error is the back end's, or says that the seat is not held any more; then it is not known
-    /// what outlives the node.
+    /// Makes all stores so far outlive this node, except those by [`SeatTable::store_later`] and
+    /// [`SeatTable::store_here`]. It may wait for the back end. It fails with an error of the back
+    /// end, or because this forwarder does not hold the seat any more; after a failure it is
+    /// unknown which stores outlive the node.
     fn persist(&self) -> Result<(), Errno> {
         Ok(())
     }
-    /// Whether the seat is still held by whom this table was given to. Where it is not, nothing may
-    /// take effect any more, whatever [`SeatTable::persist`] has said.
+    /// Whether the forwarder that got this table still holds its seat. If it does not, no operation
+    /// may take effect any more, even after [`SeatTable::persist`] has succeeded.
     fn is_held(&self) -> bool {
         true
     }
-    /// The same for the marks of clients that hold something; or, where there is no room for them,
-    /// it outlives this node that the table may lack some ([`SeatTable::may_lack_holders`]).
+    /// Makes the marks of clients that hold opens or locks outlive this node. Where the back end
+    /// has no room for them, it records instead that the table may lack some
+    /// ([`SeatTable::may_lack_holders`]).
     fn persist_holders(&self) -> Result<(), Errno> {
         self.persist()
     }
-    /// Whether clients that the table does not know, or not as such, may have opens and locks from
-    /// the seat's last holder.
+    /// Whether clients that the table does not mark may have opens and locks from the seat's last
+    /// holder.
     fn may_lack_holders(&self) -> bool {
         false
     }
-    /// Makes sure that later stores into `len` bytes from `at` find room where the table is kept;
-    /// false if there is none. Told before a client gets reply slots, which nobody uses then: what
-    /// they hold may be lost.
+    /// Reserves room on the back end for later stores into `len` bytes from `at`; false if there is
+    /// none. The forwarder reserves room before it gives reply slots to a client. Their old
+    /// contents may be lost.
     fn reserve(&self, at: usize, len: usize) -> bool {
         let _ = (at, len);
         true
     }
-    /// Nobody uses `len` bytes from `at` any more: what they hold may be lost, and their room given
-    /// to others until it is reserved again.
+    /// Gives back the room of `len` bytes from `at`, until it is reserved again. Their contents may
+    /// be lost.
     fn give_back(&self, at: usize, len: usize) {
         let _ = (at, len);
     }
-    /// Adds a segment of zeros; false if there is no room for its entries, or if there are
-    /// [`SEGMENTS_MAX`].
+    /// Adds a segment of zeros; false if there is no room for its entries, or if the table has
+    /// [`SEGMENTS_MAX`] segments already.
     fn grow(&self) -> bool;
     /// Bytes of the table: whole segments, at least one.
     fn len(&self) -> usize;
-    /// A table has a positive length.
+    /// Whether the table has no bytes, which is never so.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Bytes of the front of a table up to the end of the reply slots of its first `clients` clients,
-/// which are those of the first segment.
+/// Bytes from the table's beginning to the end of the reply slots of its first `clients` clients.
+/// They must be clients of the first segment.
 pub const fn table_bytes(clients: usize) -> usize {
     assert!(clients <= SEGMENT_CLIENTS);
     ENTRIES_BYTES + clients * BLOCK_BYTES
 }
 
-/// The ranges of a table that hold reply slots of its clients, which its entries tell.
+/// The byte ranges of a table that hold reply slots of clients, as its entries say.
 pub fn used_ranges(table: &dyn SeatTable) -> alloc::vec::Vec<core::ops::Range<usize>> {
     let mut ranges = alloc::vec::Vec::new();
     for entry in clients(table).0 {

@@ -1,4 +1,4 @@
-//! Results of mutating operations as a few bytes in a reply slot of the reply table.
+//! Encodes the results of operations that change something as bytes of a reply slot.
 
 use crate::bytes::{Reader, Writer};
 use tidegate_wire::{Attr, Handle, Outcome, Status};

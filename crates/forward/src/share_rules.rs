@@ -1,18 +1,19 @@
-//! Rules: which applications are promised what.
+//! Rules of shares: which application gets which share.
 //!
-//! The first rule of an application that matches it gives its share. Its group is the one that the
-//! rule names, else the first that claims its user or project. As text, rules are the tables
-//! `[[group]]`, `[[app]]` and `[[view]]` of the configuration; hosts read it, here it is written.
+//! An application gets the share of the first application rule that matches it. Its group is the
+//! one that this rule names, or else the first group that names the application's user or project.
+//! As text, rules are the tables `[[group]]`, `[[app]]` and `[[view]]` of the configuration. Hosts
+//! read that text; this file writes it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use tidegate_sched::{AppShare, Share, Shares};
 
-/// Rules of each kind together.
+/// Most rules of all kinds together.
 pub const RULES_MAX: usize = 4096;
 
-/// All rules, in the order in which they are looked through.
+/// All rules. Of each kind the first one that matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Groups of applications.
@@ -23,44 +24,44 @@ pub struct Rules {
     pub views: Vec<View>,
 }
 
-/// A user as the rule names it.
+/// A user that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The number.
+    /// The user id.
     pub uid: u32,
     /// The name, or the number as text.
     pub name: String,
 }
 
-/// What applications of some names are promised, each of them.
+/// The share of each application whose name matches a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppRule {
     /// The name, in which `*` stands for any characters and `?` for one.
     pub name: String,
-    /// Only those of this user.
+    /// If given, the rule matches only applications of this user.
     pub user: Option<User>,
-    /// Only those of this job of the batch system.
+    /// If given, the rule matches only applications of this job of the batch system.
     pub job: Option<String>,
-    /// What each is promised.
+    /// The share of each matching application.
     pub share: Share,
     /// The name of the group in which they count.
     pub group: Option<String>,
 }
 
-/// What a group's applications are promised together.
+/// The share that the applications of a group have together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRule {
     /// Its name.
     pub name: String,
     /// Applications of this user belong to it, unless their rule names another group.
     pub user: Option<User>,
-    /// So do those of projects of this name, in which `*` and `?` may stand.
+    /// So do applications of projects of this name, in which `*` and `?` may stand.
     pub project: Option<String>,
-    /// What they are promised.
+    /// The group's share.
     pub share: Share,
 }
 
-/// A directory under which a program's files lie that counts as the application of this name.
+/// A directory whose users count as one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The application's name.
@@ -69,7 +70,7 @@ pub struct View {
     pub directory: String,
 }
 
-/// Who an application is.
+/// What rules compare of an application.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// Its name.
@@ -83,17 +84,18 @@ pub struct Identity<'a> {
 }
 
 impl Rules {
-    /// Whether nobody is promised anything.
+    /// Whether no group and no application has a rule.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.apps.is_empty()
     }
 
-    /// How many rules there are.
+    /// How many rules groups and applications have together.
     pub fn len(&self) -> usize {
         self.groups.len() + self.apps.len()
     }
 
-    /// The shares when no application is known yet.
+    /// The shares before any application is known: those of groups, and that of applications which
+    /// no particular rule matches.
     pub fn shares(&self, forwarders: u32) -> Shares {
         let others = self.apps.iter().find(|rule| rule.is_for_all());
         Shares {
@@ -104,12 +106,12 @@ impl Rules {
         }
     }
 
-    /// The first rule that matches.
+    /// The first rule that matches an application.
     pub fn rule_of(&self, of: &Identity<'_>) -> Option<&AppRule> {
         self.apps.iter().find(|rule| rule.matches(of))
     }
 
-    /// The share of an application; None if no rule speaks of it.
+    /// The share of an application; None if neither a rule nor a group matches it.
     pub fn share_of(&self, of: &Identity<'_>) -> Option<AppShare> {
         let claims = |group: &GroupRule| group.claims(of);
         let claimed = self.groups.iter().position(claims);
@@ -130,7 +132,7 @@ impl Rules {
         }
     }
 
-    /// The place of the group of that name.
+    /// The index of the group of that name.
     pub fn group(&self, name: &str) -> Option<usize> {
         self.groups.iter().position(|group| group.name == name)
     }
@@ -160,8 +162,8 @@ impl GroupRule {
     }
 }
 
-/// Whether a name is what a pattern with `*` and `?` says. Takes at most the product of their
-/// lengths.
+/// Whether a name matches a pattern with `*` and `?`. The number of steps is at most the product of
+/// their lengths.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
@@ -234,7 +236,7 @@ fn write_share(f: &mut fmt::Formatter<'_>, share: &Share) -> fmt::Result {
     Ok(())
 }
 
-/// A time in nanoseconds as rules write it: in the largest unit that is exact.
+/// A time in nanoseconds, shown as rules write it: in the largest unit that is exact.
 pub struct LatencyText(pub u64);
 
 impl fmt::Display for LatencyText {

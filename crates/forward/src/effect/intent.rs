@@ -1,4 +1,5 @@
-//! What a reply slot says of an operation that was begun: enough to look its outcome up.
+//! The intents of operations, encoded for a reply slot: what is needed to look up on the back end
+//! whether an operation took effect.
 
 use crate::bytes::{Reader, Writer};
 use tidegate_wire::{Handle, RenameMode, SetAttr, SetTime};

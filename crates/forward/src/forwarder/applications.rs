@@ -1,4 +1,4 @@
-//! Who the applications are: the names, users and jobs that clients have told.
+//! The applications that clients have named, with their users, jobs and projects.
 
 use super::Forwarder;
 use super::pending_request::Key;

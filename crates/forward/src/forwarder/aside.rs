@@ -1,9 +1,9 @@
-//! An operator sets a forwarder aside, to work on its node: its seats go to others while it still
-//! serves sessions and says what it does.
+//! Takes a forwarder out of service, so that an operator can work on its node (`tidegate drain`).
+//! Other forwarders take its seats, while this one keeps its sessions and shows its status.
 //!
-//! Nothing that was accepted is lost. What comes later is answered "not my seat", and clients find
-//! the forwarder that stands in. A seat that the host was asked for before is let go as soon as it
-//! is had. The order ends with the process.
+//! The forwarder finishes the requests that it has accepted. It answers later ones with "not my
+//! seat", and clients find the forwarder that stands in. If the host gets a seat that the forwarder
+//! asked for earlier, the forwarder releases it at once. The order holds until the process ends.
 
 use super::Forwarder;
 use super::pending_request::Key;

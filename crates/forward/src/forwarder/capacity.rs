@@ -1,4 +1,5 @@
-//! What the back end gives: measured while it is busy, else what the cost model says.
+//! The throughput of the back end: as measured while the back end was busy, or else as the cost
+//! model predicts.
 
 use tidegate_sched::{CostModel, Direction, Time};
 

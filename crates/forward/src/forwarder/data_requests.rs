@@ -1,4 +1,5 @@
-//! Reads and writes: extents through the scheduler, batches to the host, results to their requests.
+//! Reads and writes: hands their extents to the scheduler, its batches to the host, and the results
+//! of batches to their requests.
 
 use super::pending_request::{Dispatch, Key, whole_file};
 use super::{Forwarder, IoPart, Running};

@@ -1,7 +1,8 @@
-//! Policy and shares as they are in force, and their changes at run time.
+//! The effective policy and shares, and their changes at run time.
 //!
-//! The policy that was asked for is kept beside the one in force: while there are rules, that one
-//! keeps shares, and when the last rule goes the other one returns.
+//! While there are rules of shares, the effective policy must be one that keeps shares. If the
+//! operator asked for another policy, the forwarder remembers it, and uses it again when the last
+//! rule is gone.
 
 use super::Forwarder;
 use super::applications::Application;

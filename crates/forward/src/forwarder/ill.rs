@@ -1,5 +1,5 @@
-//! What is wrong with the back end, for the status: what the host says of it, and what calls to it
-//! say.
+//! What is wrong with the back end, for the status: as the host reports it, and as the errors of
+//! calls to the back end show.
 
 use super::pending_request::{Dispatch, Key};
 use super::{Forwarder, Running};

@@ -1,7 +1,8 @@
-//! Which client has which file open, so that a file outlives its last name until its last close.
+//! Which client has which file open, so that a file without names lives until its last close.
 //!
-//! The back end is told of each open (it checks the right to it) and once of the last close. While
-//! that is on its way, new opens of the file wait for it, and an open on its way counts as one.
+//! The host executes each open, because the back end checks the right to it, and the last close of
+//! a file. While the host executes the last close, new opens of the file wait. An open that the
+//! host is executing counts as an open.
 
 use super::pending_request::Key;
 use super::{Forwarder, Running};

@@ -1,4 +1,4 @@
-//! Operations that the host carries out as jobs, and the order of those that change names.
+//! Operations that the host executes as jobs, and the order of those that change names.
 
 use super::pending_request::{Dispatch, Key, directories};
 use super::{Forwarder, Running};

@@ -1,10 +1,11 @@
-//! What a peer that is not trusted may do with a file's data.
+//! Whether a client that is not trusted may read or write a file's data.
 //!
-//! Data requests carry no caller to the back end, which a forwarder of root asks with its own
-//! rights. A peer of root, of the forwarder's own user, or with the secret answers for its callers
-//! itself. Any other must have opened the file here as its own user, or passes access(2) for that
-//! user once for each file and direction; the file's owner may always, as with open(2) of a created
-//! file.
+//! A forwarder of root reads and writes data with its own rights, so it must check those of the
+//! client. A client is trusted to check its callers itself if it runs as root or as the forwarder's
+//! user, or if it has proved the secret. Any other client must have opened the file here as its own
+//! user, or access(2) must allow the access to that user; the forwarder asks this once for each
+//! file and direction. The owner of a file may always read and write it, as open(2) allows the
+//! creator of a file.
 
 use super::pending_request::Key;
 use super::{Forwarder, Running};

@@ -1,4 +1,5 @@
-//! A request comes in: what the peer must not do, and what is already outstanding.
+//! Receives requests: ends the session of a client that breaks the protocol's rules, recognises
+//! repetitions of outstanding requests, and passes all others on to where they are executed.
 
 use super::Forwarder;
 use super::pending_request::{Dispatch, Key, Pending};

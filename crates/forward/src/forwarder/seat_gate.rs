@@ -1,4 +1,5 @@
-//! Where a request passes into a seat that is served, and where every reply leaves.
+//! The gate of a seat: checks generation and reply slot of each request to a seat that this
+//! forwarder serves. Every reply leaves through this file.
 
 use super::Forwarder;
 use super::pending_request::{Dispatch, Key, Pending};

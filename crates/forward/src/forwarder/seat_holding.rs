@@ -1,4 +1,5 @@
-//! Seats: taking, resolving what the last holder left, serving, grace, draining, releasing.
+//! Holding a seat, from one end to the other: the forwarder takes the seat, looks up the intents
+//! that the last holder left, gives clients a time of grace, serves, drains and releases.
 
 use super::pending_request::{Key, Pending};
 use super::seat_state::{Seat, Seated, State};

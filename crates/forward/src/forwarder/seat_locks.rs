@@ -1,4 +1,5 @@
-//! Advisory locks of the seats held here: grace, waiting, and what the seat's table says of them.
+//! Advisory locks of the seats that this forwarder holds: when grace allows them, which requests
+//! wait, and which clients the seat's table marks as holders.
 
 use super::Forwarder;
 use super::pending_request::Key;

@@ -1,9 +1,11 @@
-//! Seats that are lost while they are served, and what must outlive the node before it is answered.
+//! Seats that the forwarder loses while it serves them, and results that must outlive the node
+//! before the forwarder may answer them.
 //!
-//! A seat is lost when its lease was not renewed in time, when another forwarder took it, or when
-//! the back end dropped its lock. From then on nothing that passed its gate is answered but with
-//! "not my seat", and nothing that waits takes effect: the next holder is told by the clients, and
-//! finds in the table what was begun. The seat is let go when its jobs have ended.
+//! The forwarder loses a seat when the host did not renew the lease in time, when another forwarder
+//! took the seat, or when the back end dropped its lock. From then on the forwarder answers all
+//! requests of the seat with "not my seat", and none that still waits takes effect. Clients send
+//! them again to the next holder, which finds in the reply table what was begun. The forwarder
+//! releases the seat when the seat's jobs have ended.
 
 use super::ill::is_away;
 use super::pending_request::{Dispatch, Key, Pending};

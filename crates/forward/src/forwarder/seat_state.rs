@@ -1,4 +1,5 @@
-//! One seat of the layout as this forwarder sees it: its state, its table, and the clients in it.
+//! One seat of the layout as this forwarder sees it: its state, its reply table, and the clients
+//! that have reply slots there.
 
 use super::pending_request::{Key, Pending};
 use crate::reply_table::{self, ALL_VACANT, CLIENTS_MAX, ReplySlotState, SeatTable};

@@ -1,8 +1,9 @@
-//! Transfers in `serial` mode: their chunks run one at a time, the lowest request id first.
+//! Transfers in `serial` mode: the forwarder executes their chunks one at a time, the lowest
+//! request id first.
 //!
-//! A chunk that waits here is unknown to the scheduler. It waits only for one that has come before
-//! it, has its slot, and is under way; so nothing waits for what may never come, and the device has
-//! whatever else there is to do.
+//! The scheduler does not know a chunk that waits here. A chunk waits only for another one that has
+//! arrived, has its slot, and is being executed. So no chunk waits for one that may never arrive,
+//! and the device meanwhile serves other requests.
 
 use super::Forwarder;
 use super::pending_request::{Key, Pending};

@@ -1,5 +1,5 @@
-//! Facts about answered data requests, for hosts that record them. Without
-//! [`crate::Config::record`] nothing is noted.
+//! Collects facts about data requests until the forwarder answers them, for hosts that record them
+//! ([`crate::Config::record`]).
 
 use super::Forwarder;
 use super::pending_request::{Dispatch, Key, Pending};

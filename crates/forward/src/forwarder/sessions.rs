@@ -1,4 +1,5 @@
-//! Connections and clients: hello, lease, goodbye.
+//! Connections and clients, from the hello that opens a session to the client's goodbye or the end
+//! of its lease.
 
 use super::Forwarder;
 use super::applications::Introduced;

@@ -1,4 +1,4 @@
-//! Numbered places for things that come and go, reused without allocation.
+//! A table of values under small numbers, which it uses again without allocation.
 
 use alloc::vec::Vec;
 

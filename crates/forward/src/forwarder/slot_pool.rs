@@ -1,8 +1,8 @@
-//! Accounts for the payload that all sessions together may have here.
+//! Accounts for the slots of all sessions' payload, so that it never exceeds the pool.
 //!
-//! Every payload has a slot from before it is read until after it is sent or written. Connections
-//! that found no room wait in order of arrival: whoever came later gets room only if those before
-//! it would still find theirs, so a large request does not starve behind small ones.
+//! A payload has a slot from before the host reads it until after the host has sent or written it.
+//! Connections that find no room wait in order of arrival. A later one gets room only if enough is
+//! left for those before it, so small requests do not starve a large one.
 
 use crate::host::{ConnId, SlotId};
 use alloc::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the forwarder does now, as JSON; and the counts behind it.
+//! The forwarder's status as JSON (`tidegate stat --json`), and the counts in it.
 //!
 //! ```text
 //! {
@@ -62,11 +62,10 @@
 //! }
 //! ```
 //!
-//! Of more sessions and applications than fit one message some are left out, those with the least
-//! device time first. Seats that are not held are left out, unless their lock is being waited for.
-//! Ids are shown to trusted peers only (others read zeros), because an id with the right user
-//! resumes a session.
-//! Keys may be added; those that are here keep their names and meaning.
+//! If sessions and applications do not all fit one message, the status leaves out those with the
+//! least device time. It shows the seats that the forwarder holds or waits for. Only trusted peers
+//! see ids, because a peer with an id and the right user could resume the session; others see
+//! zeros. Later versions may add keys; the keys here keep their names and meaning.
 
 use super::Forwarder;
 use super::pending_request::{Dispatch, Pending};

@@ -1,4 +1,5 @@
-//! Time: the forwarder's own pauses, leases, grace, and waiting for the own seat.
+//! What happens at a given time: ends of leases and of grace, and the wait for the own seat. Also
+//! notices when the process itself was stopped for a while.
 
 use super::Forwarder;
 use super::seat_loss::Lease;
