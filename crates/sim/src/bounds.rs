@@ -2,10 +2,10 @@
 //! the orders of the literature for comparison.
 //!
 //! The model is *concurrent open shop*: each operation needs some time on each server, its parts
-//! run independently, and it is complete when its last part is; a part may have a shuffle
-//! after it, work that begins when the server is done, as in a collective read. Servers do one
-//! thing at a time. Seeks, networks and merging are not in it: with merging, a run can be better
-//! than these bounds say.
+//! run independently, and the operation is complete when its last part is. A shuffle may follow a
+//! part, as in a collective read: work that begins when the server is done. A server serves one
+//! part at a time. The model has no seeks, no network and no merging; with merging, a run can be
+//! better than these bounds say.
 
 mod best;
 mod lower;
@@ -21,14 +21,14 @@ use std::fmt;
 /// What one operation needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Orders operations where the application id decides; need not be unique.
+    /// Application id, for orders that depend on it; need not be unique.
     pub app: u64,
     /// Its parts can start from this time on.
     pub released_ns: u64,
     /// The time it needs on each server; 0 where it has no part.
     pub work_ns: Vec<u64>,
-    /// The shuffle after its part on each server. Empty stands for no shuffles; the shuffle of a
-    /// server where it has no part does not count.
+    /// The shuffle after its part on each server. Empty: no shuffles. The shuffle of a server where
+    /// the operation has no part does not count.
     pub shuffles_ns: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ pub struct Instance {
     operations: Vec<Needs>,
 }
 
-/// Why operations are not an instance.
+/// Why operations are no instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstanceError {
@@ -133,14 +133,14 @@ impl Instance {
         &self.operations
     }
 
-    /// What happens when every server follows the same order, without preemption. An operation
-    /// that was not released yet holds up those behind it. Operations that the order does not name
-    /// are left out, and an index that does not exist is ignored.
+    /// The value when every server follows the same order, without preemption. An operation that is
+    /// not released yet holds up those behind it. Operations that the order does not name are left
+    /// out, and an index that does not exist is ignored.
     pub fn value(&self, order: &[usize]) -> Value {
         self.value_of(std::iter::repeat_n(order, self.servers))
     }
 
-    /// The same when each server follows an order of its own.
+    /// Like [`Instance::value`], when each server follows an order of its own.
     pub fn value_per_server(&self, orders: &[Vec<usize>]) -> Value {
         self.value_of(orders.iter().map(Vec::as_slice))
     }
@@ -168,8 +168,8 @@ impl Instance {
         }
     }
 
-    /// Lets the servers, free at these times, serve an operation after what they did so far; the
-    /// time at which it completes.
+    /// Lets the servers serve an operation after what they did so far; `free_ns` is when each is
+    /// free. Returns the time at which the operation completes.
     fn append(&self, free_ns: &mut [u64], operation: usize) -> u64 {
         let needs = &self.operations[operation];
         let mut completed_ns = needs.released_ns;

@@ -1,5 +1,5 @@
-//! What accesses cost a modelled device, measured on the model, so that policies know the device
-//! as `tidegate calibrate` lets them know a real one; or what that command has written.
+//! Cost models of simulated devices. This file measures the device's model, as `tidegate calibrate`
+//! measures a real device, or reads what that command has written.
 
 use crate::rng::Rng;
 use std::fs::File;
@@ -14,7 +14,8 @@ const LENGTHS: [u64; 2] = [4096, 1 << 20];
 /// Accesses of each kind and length that are measured.
 const COUNT: u64 = 1000;
 
-/// Measures a device: means of accesses one after the other, all over the device and in a row.
+/// Measures a device's model: mean times of accesses one after the other, first all over the
+/// device, then in a row.
 pub fn measured(device: &DeviceOptions) -> Result<CostModel, OptionsError> {
     let mut model = CostModel::default();
     for direction in [Direction::Read, Direction::Write] {

@@ -1,4 +1,5 @@
-//! What happens next: a queue of events in virtual time, ties in the order of their making.
+//! A queue of events in virtual time. Events at the same time come out in the order in which they
+//! were added.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

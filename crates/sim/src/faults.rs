@@ -1,6 +1,6 @@
-//! The fault test: programs on several clients work through forwarders that are killed, paused and
-//! brought back, over connections that delay, stall and are cut; every answer is compared with a
-//! model, and at the end the files with all models together.
+//! The fault test. Programs on several clients work through forwarders that the test kills, pauses
+//! and starts again, over connections that it delays, stalls and cuts. The test compares every
+//! answer with a model, and at the end the files with all models together.
 //!
 //! `TIDEGATE_SEED=17 cargo test -p tidegate-sim --test faults` replays one seed.
 

@@ -1,11 +1,11 @@
-//! Tidegate in virtual time: the product's own forwarder and client cores in a simulated machine,
-//! everything drawn from one seed.
+//! Tidegate in virtual time: the product's own forwarder and client cores in a simulated machine.
+//! All chance comes from one seed.
 //!
-//! [`world`] runs loads through forwarders, over a network, to devices; [`metrics`] says what came
-//! of it, [`bounds`] what could have come of it at best, and [`song`] what a paper's formulas say.
-//! [`faults`] is the fault test: clients do random operations through forwarders that die, pause
-//! and return, over connections that delay, stall and cut, and every answer and the resulting tree
-//! are checked against what must be.
+//! [`world`] runs loads through forwarders, over a network, to devices. [`metrics`] measures the
+//! runs, [`bounds`] computes how good they could be at best, and [`song`] has the formulas of a
+//! paper. [`faults`] is the fault test: clients do random operations through forwarders that die,
+//! pause and return, over connections that delay, stall and cut. The test checks every answer, and
+//! at the end the tree of files.
 #![forbid(unsafe_code)]
 
 pub mod bounds;

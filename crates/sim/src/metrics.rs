@@ -1,9 +1,9 @@
-//! What a run is measured by, under the names that the field uses.
+//! The metrics of a run, under the names that the field uses.
 //!
-//! [`Run`] looks at finished operations, [`Requests`] takes requests one by one as they finish,
+//! [`Run`] measures finished operations, [`Requests`] takes requests one by one as they finish, and
 //! [`Lag`], [`Windows`] and [`Promises`] follow a run while it happens. Times are nanoseconds and
-//! counts are integers until a ratio or a mean is asked for; those use only `+ - * /` on floats, in
-//! a fixed order, so that a result is the same on every machine.
+//! counts are integers until a caller asks for a ratio or a mean. Those use only `+ - * /` on
+//! floats, in a fixed order, so that a result is the same on every machine.
 //!
 //! | name | here |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Traces as a load: what was recorded is asked for again, at the recorded times or as fast as
-//! answers come.
+//! Traces as a load: the simulated clients make the recorded requests again, at the recorded times
+//! or as fast as answers arrive.
 
 mod reading;
 
@@ -19,13 +19,13 @@ pub struct ReplayOptions {
     /// When accesses are made.
     #[serde(default)]
     pub pace: ReplayPace,
-    /// Recorded times pass so much faster.
+    /// Factor by which recorded times pass faster.
     #[serde(default = "one")]
     pub speed: f64,
-    /// With `pace = "closed"`: accesses that a client keeps unanswered.
+    /// With `pace = "closed"`: number of accesses that a client keeps unanswered.
     #[serde(default = "one_access")]
     pub in_flight: u32,
-    /// Accesses larger than this are made in pieces.
+    /// Largest access; the clients make larger ones in pieces.
     #[serde(default = "piece")]
     pub request_max: Bytes,
 }

@@ -1,4 +1,4 @@
-//! What the runs of a scenario came to: metrics of each point, and whether the claims hold.
+//! The results of a scenario's runs: the metrics of each point, and whether the claims hold.
 
 mod claims;
 mod given;
@@ -17,14 +17,14 @@ pub use timeline::{ApplicationTimeline, Timeline};
 
 use crate::scenario::Scenario;
 
-/// What a scenario came to.
+/// The results of a scenario.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// By series, point and policy: means over the repetitions.
     means: Vec<Vec<Vec<PointResult>>>,
     /// The claims, judged.
     pub verdicts: Vec<Verdict>,
-    /// How many runs this is of.
+    /// Number of runs.
     pub runs: usize,
     /// Events that were simulated for it, over all runs and those of applications alone.
     pub events: u64,
@@ -71,8 +71,8 @@ impl Outcome {
     }
 }
 
-/// What compares a policy with the first one: efficiency, and the distance to the bound of the
-/// load, which is measured under the first policy only.
+/// Fills in the metrics that compare a policy with the first one: efficiency, and the distance to
+/// the bound of the load, which is measured under the first policy only.
 fn relate(policies: &mut [PointResult]) {
     let Some(first) = policies.first() else {
         return;

@@ -1,8 +1,8 @@
 //! Scenarios: TOML files that say what to simulate, what to measure, and what is claimed of it.
 //!
-//! A scenario is a machine and a load (`machine`), varied over `[[series]]` and `[[point]]`, and
-//! run under several policies with several seeds. `[[claim]]`s compare what came of it with what a
-//! paper says, and with a band of our own.
+//! A scenario is a machine and a load (`machine`), which `[[series]]` and `[[point]]` vary. The
+//! simulator runs it under several policies with several seeds. Each `[[claim]]` compares the
+//! result with what a paper says, and with a band of our own.
 
 mod check;
 mod keys;

@@ -1,5 +1,5 @@
-//! What policies are shown before they are measured: traces of other runs of the load, from which
-//! the requests of the measured run are foretold.
+//! Training of policies before they are measured: traces of other runs of the load, from which the
+//! policy predicts the requests of the measured run.
 
 use crate::scenario::{Policy, Scenario};
 use crate::world::{Outcome, Setup};
@@ -31,8 +31,8 @@ impl Predicted {
         }
     }
 
-    /// What is foretold to the policy of this number at a series and point; empty if it asks for
-    /// nothing. `run` carries out a training run.
+    /// The predictions for the policy of this number at a series and point; empty if the policy
+    /// asks for none. `run` carries out a training run.
     pub fn of(
         &self,
         scenario: &Scenario,
@@ -74,7 +74,7 @@ fn train(
     Ok(foretold.collect())
 }
 
-/// The same policy as it is when nothing is foretold.
+/// The same policy without prediction.
 fn untrained(policy: &Policy) -> Policy {
     let mut untrained = policy.clone();
     untrained.training = Default::default();
@@ -85,7 +85,7 @@ fn untrained(policy: &Policy) -> Policy {
     untrained
 }
 
-/// What came to one forwarder; time zero is when the first came.
+/// The requests that arrived at one forwarder; time zero is the first arrival.
 fn trace(records: &[Record], forwarder: usize) -> Vec<Observed> {
     let own = |record: &&Record| record.forwarder.map(usize::from) == Some(forwarder);
     let first = records.iter().filter(own).map(|it| it.arrival_ns).min();

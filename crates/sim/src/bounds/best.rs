@@ -10,7 +10,7 @@ pub const OPERATIONS_MAX: usize = 8;
 pub struct Best {
     /// The operations' indices, first to be served first.
     pub order: Vec<usize>,
-    /// What it reaches.
+    /// Its value.
     pub value: Value,
     /// Whether no schedule at all has a smaller sum of completion times. This is so without
     /// shuffles and with all releases at one time; else servers with orders of their own can be

@@ -1,5 +1,5 @@
-//! What a policy of the scheduler makes of an instance: the policy itself orders it, one scheduler
-//! a server.
+//! The order in which a policy serves an instance: the policy itself orders it, with one scheduler
+//! for each server.
 
 use super::Instance;
 use std::cmp::Reverse;
@@ -10,9 +10,9 @@ use tidegate_sched::{
 
 impl Instance {
     /// The order in which each server serves the operations under a policy, when all their parts
-    /// are there from the beginning and one is served at a time. Releases do not count. The policy
-    /// is told what parts cost and which shuffles follow, in microseconds, rounded up; costs and
-    /// estimates in `options` are replaced by that.
+    /// are there from the beginning and the server serves one at a time. Releases do not count. The
+    /// policy gets the true costs of parts and the shuffles that follow, in microseconds, rounded
+    /// up; these replace costs and estimates in `options`.
     pub fn served_by(&self, options: &Options) -> Result<Vec<Vec<usize>>, OptionsError> {
         let mut options = options.clone();
         // A byte takes a nanosecond, wherever it lies.

@@ -1,4 +1,4 @@
-//! A client in the simulated world: the product's client core and the programs that use it.
+//! A client in the simulated world: the product's client core, and the programs that use it.
 
 use super::network::LinkId;
 use super::process::Frame;
@@ -12,7 +12,7 @@ use tidegate_client::{Answer, Errno};
 /// Wall clock at virtual time 0, ns since 1970.
 pub const WALL_NS: u64 = 1_700_000_000_000_000_000;
 
-/// What a client wants of the world.
+/// What a client asks the world to do.
 pub enum Effect {
     /// Open a connection to a forwarder.
     Connect(usize),
@@ -31,12 +31,12 @@ pub struct Client {
     pub scripts: Vec<Script>,
     calls: BTreeMap<CallId, usize>,
     call: u64,
-    /// Facts that the core logged.
+    /// Lines that the core logged.
     pub log: Vec<String>,
 }
 
 impl Client {
-    /// A client of so many forwarders.
+    /// A client of this number of forwarders.
     pub fn new(id: u64, forwarders: usize, scripts: Vec<Script>, merge_blocks: bool) -> Client {
         let options = CoreOptions {
             client: id,
@@ -68,7 +68,7 @@ impl Client {
         self.calls.is_empty() && self.call > 0
     }
 
-    /// When it must be looked at though nothing happened.
+    /// When the world must pump the client again if nothing happens before, in ns.
     pub fn wake_at(&self) -> Option<u64> {
         self.core.wake_at()
     }
@@ -103,7 +103,7 @@ impl Client {
             .handle(now, WALL_NS + now, Input::Call { id, call });
     }
 
-    /// A connection that it asked for stands.
+    /// A connection that the client asked for has been made.
     pub fn connected(&mut self, now: u64, forwarder: usize) {
         let input = Input::Connected {
             forwarder,
@@ -119,7 +119,7 @@ impl Client {
             .handle(now, WALL_NS + now, Input::ConnectionLost { forwarder, why });
     }
 
-    /// A frame has come.
+    /// A frame has arrived.
     pub fn received(&mut self, now: u64, forwarder: usize, frame: Frame) {
         let header = frame.head[..64].try_into().expect("a head has 64 bytes");
         let header = tidegate_wire::frame::decode_header(header, self.core.payload_max())

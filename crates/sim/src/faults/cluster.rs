@@ -1,6 +1,6 @@
-//! What several nodes share with one distributed back end: locks, leases' files, and which node can
-//! reach it. A node that is cut off keeps its locks until the back end's time limit; then they are
-//! dropped, and what the node still has under way is refused: that is the fence.
+//! A distributed back end that several nodes share: its locks, the files of the leases, and which
+//! node can reach it. A node that is cut off keeps its locks until the back end's time limit. Then
+//! the back end drops them and refuses what the node still has under way: that is the fence.
 
 use super::plan::{Cluster, Mutant};
 use std::collections::BTreeMap;
@@ -8,21 +8,21 @@ use tidegate_forward::lease::LeaseRecord;
 use tidegate_forward::model::{BackEnd, Copies, Disk, Mount, TableFile, Way};
 use tidegate_wire::Handle;
 
-/// A life of a forwarder's process: index and number of the life.
+/// One run of a forwarder's process: the forwarder's index, and how many runs were before.
 pub type Life = (usize, u32);
 
 /// A generation's file: the lease's record, and the reply table behind it.
 #[derive(Clone)]
 pub struct LeaseFile {
-    /// The record.
+    /// The lease's record.
     pub record: LeaseRecord,
-    /// Whose it is.
+    /// The process that made it.
     pub life: Life,
-    /// In which life of its node.
+    /// The boot of that process's node.
     pub boot: u64,
-    /// The table has been written whole.
+    /// Whether the table has been written whole.
     pub complete: bool,
-    /// The table.
+    /// The reply table.
     pub table: TableFile,
 }
 
@@ -61,12 +61,13 @@ pub struct Shared {
     seats: Vec<Seat>,
     nodes: Vec<Node>,
     mounts: u64,
-    /// What must never be, and was.
+    /// Violations of what must always hold.
     pub faults: Vec<String>,
 }
 
 impl Cluster {
-    /// Where clients write each copy of a file, one that dies may have written one of them.
+    /// On a back end whose clients write each copy of a file themselves, keeps the copies apart: a
+    /// client that dies may have written only one of them.
     pub fn keep_copies(&self, disk: &Disk) {
         if self.back_end == BackEnd::Gluster {
             disk.keep_copies(Copies::Either);
@@ -103,7 +104,7 @@ impl Shared {
         shared
     }
 
-    /// Whether this guarantee is taken away.
+    /// Whether the test has taken this guarantee away.
     pub fn lacks(&self, mutant: Mutant) -> bool {
         self.options.mutant == Some(mutant)
     }
@@ -123,18 +124,18 @@ impl Shared {
         &self.nodes[forwarder].mount
     }
 
-    /// Number of the node's life: another mount is another.
+    /// Number of the node's boot; a new mount counts as one.
     pub fn boot(&self, forwarder: usize) -> u64 {
         self.nodes[forwarder].boot
     }
 
-    /// Calls of the node come through.
+    /// Whether calls of the node reach the back end.
     pub fn reaches(&self, forwarder: usize) -> bool {
         self.nodes[forwarder].cut.is_none()
     }
 
-    /// Cuts a node off; the cut's number, None if it is cut already, or has just lost a lock: two
-    /// faults at once leave late writes without a fence.
+    /// Cuts a node off; returns the cut's number. None if it is cut off already, or has just lost a
+    /// lock: two faults at once leave late writes without a fence.
     pub fn cut(&mut self, forwarder: usize, now: u64) -> Option<u64> {
         let ttl_ns = self.options.ttl_ns;
         let node = &mut self.nodes[forwarder];
@@ -147,7 +148,7 @@ impl Shared {
         node.cut
     }
 
-    /// A node is dead: it reaches nothing until it is back. If it was given up before, it still is.
+    /// Cuts a dead node off until it is back. If the back end had given it up before, it still has.
     pub fn cut_for_good(&mut self, forwarder: usize) -> u64 {
         let node = &mut self.nodes[forwarder];
         node.cuts += 1;
@@ -155,20 +156,21 @@ impl Shared {
         node.cuts
     }
 
-    /// Whether the node is still in that cut.
+    /// Whether this cut of the node still lasts.
     pub fn is_in(&self, forwarder: usize, cut: u64) -> bool {
         self.nodes[forwarder].cut == Some(cut)
     }
 
-    /// The back end's time limit is over: locks go, and what the node has under way is refused.
-    /// Files that are not as they were written any more, because the node kept writes of them.
+    /// Gives the node up, because the back end's time limit is over: drops its locks, and refuses
+    /// what it has under way. Returns the files that have lost writes, because the node kept them
+    /// in its cache.
     pub fn drop_node(&mut self, forwarder: usize, disk: &Disk) -> Vec<Handle> {
         self.nodes[forwarder].dropped = true;
         self.unlock_lives(|life| life.0 == forwarder);
         self.nodes[forwarder].mount.lose(disk)
     }
 
-    /// The node can reach the back end again: whether it was given up meanwhile.
+    /// Lets the node reach the back end again; returns whether the back end had given it up.
     pub fn heal(&mut self, forwarder: usize, alive: Option<Life>) -> bool {
         self.nodes[forwarder].cut = None;
         let dropped = std::mem::take(&mut self.nodes[forwarder].dropped);
@@ -181,7 +183,7 @@ impl Shared {
         self.nodes[forwarder].dropped
     }
 
-    /// The node mounts the back end anew, or has booted.
+    /// Mounts the back end anew on the node, as after a boot.
     pub fn mount_anew(&mut self, forwarder: usize) {
         let mount = self.new_mount();
         let node = &mut self.nodes[forwarder];
@@ -190,7 +192,8 @@ impl Shared {
         node.read.clear();
     }
 
-    /// A process has died, and its node lives: its locks go when the back end hears of it.
+    /// Handles the death of a process whose node lives: the back end drops its locks when it learns
+    /// of it.
     pub fn died(&mut self, life: Life) {
         if self.reaches(life.0) {
             self.unlock_lives(|of| of == life);
@@ -198,7 +201,7 @@ impl Shared {
         self.silent(life);
     }
 
-    /// Nothing more is heard of a process.
+    /// Removes what a process has announced, because it is silent from now on.
     pub fn silent(&mut self, life: Life) {
         for seat in &mut self.seats {
             seat.able.take_if(|(of, ..)| *of == life);
@@ -212,7 +215,7 @@ impl Shared {
         }
     }
 
-    /// A lock vanishes though nobody was cut off.
+    /// Makes a lock vanish although no node was cut off.
     pub fn lose_lock(&mut self, number: u64, now: u64) {
         let held: Vec<usize> = (0..self.seats.len())
             .filter(|seat| self.seats[*seat].lock.is_some())
@@ -238,23 +241,23 @@ impl Shared {
         true
     }
 
-    /// Lets a lock go, if it is the process's own.
+    /// Releases a lock, if the process holds it.
     pub fn unlock(&mut self, seat: u16, life: Life) {
         let seat = &mut self.seats[usize::from(seat)];
         seat.lock.take_if(|of| *of == life);
     }
 
-    /// Whether the lock is seen to be held, by whomever: who asks cannot tell.
+    /// Whether some process holds the lock; the one that asks cannot tell which.
     pub fn is_locked(&self, seat: u16) -> bool {
         self.seats[usize::from(seat)].lock.is_some()
     }
 
-    /// The owner waits for its seat, or no longer.
+    /// Notes whether the owner waits for its seat.
     pub fn want(&mut self, seat: u16, wanted: bool) {
         self.seats[usize::from(seat)].wanted = wanted;
     }
 
-    /// Whether it does.
+    /// Whether the owner waits for its seat.
     pub fn is_wanted(&self, seat: u16) -> bool {
         self.seats[usize::from(seat)].wanted
     }
@@ -266,8 +269,8 @@ impl Shared {
         files.values().next_back().cloned()
     }
 
-    /// A node asks who holds the seats, as for the status: the page of a record brings the table
-    /// along into its cache, which only a mutant looks at.
+    /// Reads who holds the seats on a node, as the status does. The page of a record also brings
+    /// the table into the node's cache, which only a mutant reads.
     pub fn ask_holders(&mut self, forwarder: usize) {
         for seat in 0..self.seats.len() as u16 {
             self.cache_table(seat, forwarder);
@@ -290,7 +293,7 @@ impl Shared {
         files.values().rev().find(|file| file.complete)
     }
 
-    /// The table of the newest generation that is complete.
+    /// The table of the newest generation whose table is complete.
     pub fn last_table(&self, seat: u16, forwarder: usize) -> Option<TableFile> {
         let last = self.complete(seat)?;
         let read = &self.nodes[forwarder].read;
@@ -298,7 +301,7 @@ impl Shared {
         Some(cached.unwrap_or(&last.table).clone())
     }
 
-    /// Makes the next generation's file, if nobody was faster.
+    /// Makes the next generation's file, unless another process was faster.
     pub fn make(&mut self, seat: u16, mut file: LeaseFile) -> u64 {
         let same = self.lacks(Mutant::NoGeneration);
         let number = seat;
@@ -338,7 +341,7 @@ impl Shared {
         files.keys().next_back() == Some(&generation)
     }
 
-    /// A process may answer for a seat from now on, until then.
+    /// Notes that a process may answer for a seat from `now` to `until`.
     pub fn may_answer(&mut self, seat: u16, life: Life, generation: u64, now: u64, until: u64) {
         let able = &mut self.seats[usize::from(seat)].able;
         if let Some((other, older, its_until)) = *able
@@ -354,13 +357,13 @@ impl Shared {
         *able = Some((life, generation, until));
     }
 
-    /// A process answers for a seat no more.
+    /// Notes that a process may no longer answer for a seat.
     pub fn answers_no_more(&mut self, seat: u16, life: Life) {
         let able = &mut self.seats[usize::from(seat)].able;
         able.take_if(|(of, ..)| *of == life);
     }
 
-    /// A process has answered for a seat.
+    /// Checks that a process which has answered for a seat was allowed to.
     pub fn answered(&mut self, seat: u16, life: Life, generation: u64, now: u64) {
         let seated = &mut self.seats[usize::from(seat)];
         let wrong = match seated.answered {
@@ -384,7 +387,7 @@ impl Shared {
         seated.answered = Some((generation, life));
     }
 
-    /// The node kept written bytes to itself.
+    /// Whether nodes keep written bytes in their cache, and may lose them.
     pub fn evicts(&self) -> bool {
         self.options.back_end == BackEnd::Ceph
     }

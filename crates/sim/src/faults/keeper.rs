@@ -1,5 +1,5 @@
-//! How a forwarder's host keeps its seats on a back end that several nodes share: lock and lease,
-//! as the server does it (`crates/server/src/seats/leased.rs`), with the same rules
+//! How a forwarder's host holds its seats on a back end that several nodes share: by lock and
+//! lease, as the server does (`crates/server/src/seats/leased.rs`), with the same rules
 //! ([`tidegate_forward::lease`]).
 
 use super::clock::Clock;
@@ -14,7 +14,7 @@ use tidegate_forward::{Forwarder, Input};
 use tidegate_sched::Time;
 
 const MS: u64 = 1_000_000;
-/// Between two looks at what may be due.
+/// Time between two looks at what may be due, ns.
 pub const LOOK_NS: u64 = 10 * MS;
 
 struct Held {
@@ -35,23 +35,23 @@ struct Renewal {
     checked: Option<Vec<u16>>,
 }
 
-/// A call to the back end that takes its time.
+/// A step of a call to the back end, which takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The next step of a taking.
+    /// The next step of taking a seat.
     Take(u16),
-    /// The next step of the renewal.
+    /// The next step of renewing the lease.
     Renew,
 }
 
-/// What a process's host knows of its leases.
+/// The leases of a process, as its host knows them.
 pub struct Keeper {
     life: Life,
     clock: Clock,
     rng: Rng,
     ttl_ns: u64,
     switch: Switch,
-    /// Jobs look at it.
+    /// The fence that jobs check.
     pub fence: TableFence,
     held: BTreeMap<u16, Held>,
     /// Seats that the core has asked for.
@@ -64,12 +64,12 @@ pub struct Keeper {
     hanging: Vec<Step>,
     /// Locks that could not be let go.
     to_unlock: Vec<u16>,
-    /// Calls that were begun, and how long they take, ns.
+    /// Calls that the host has begun, and how long each takes, ns.
     pub begun: Vec<(Step, u64)>,
 }
 
 impl Keeper {
-    /// Nothing is held.
+    /// A keeper that holds no seat.
     pub fn new(life: Life, clock: Clock, ttl_ns: u64, switch: Switch, rng: Rng) -> Keeper {
         Keeper {
             life,
@@ -101,7 +101,7 @@ impl Keeper {
         self.attempt(now, seat, shared, core);
     }
 
-    /// Looks at what is due.
+    /// Does what is due.
     pub fn look(&mut self, now: u64, shared: &mut Shared, core: &mut Forwarder) {
         if shared.reaches(self.life.0) {
             shared.ask_holders(self.life.0);
@@ -128,7 +128,7 @@ impl Keeper {
         }
     }
 
-    /// A call of the host's to the back end begins; now and then one takes long.
+    /// Begins a call of the host to the back end; now and then one takes long.
     fn begin(&mut self, step: Step) {
         let ns = match self.rng.one_in(12) {
             true => self.rng.between(0, self.ttl_ns / 2),
@@ -141,7 +141,7 @@ impl Keeper {
         !self.held.is_empty() && time >= self.until
     }
 
-    /// Nothing of a job may begin.
+    /// Whether the fence forbids jobs to begin.
     pub fn is_closed(&self, now: u64, shared: &Shared) -> bool {
         !shared.lacks(Mutant::NoFence) && self.clock.shows(now) >= self.until
     }
@@ -219,7 +219,7 @@ impl Keeper {
         core.handle(self.clock.shows(now), Input::SeatRefused { seat });
     }
 
-    /// A call has come to where it needs the back end.
+    /// Carries a call out at the back end.
     pub fn step(&mut self, now: u64, step: Step, shared: &mut Shared, core: &mut Forwarder) {
         if !shared.reaches(self.life.0) {
             self.hanging.push(step);
@@ -280,13 +280,13 @@ impl Keeper {
         core.handle(time, input);
     }
 
-    /// A taking has failed.
+    /// Handles that taking a seat has failed.
     fn not_taken(&mut self, now: u64, seat: u16, shared: &mut Shared, core: &mut Forwarder) {
         shared.unlock(seat, self.life);
         self.refused(now, seat, shared, core);
     }
 
-    /// The lease was renewed, or began.
+    /// Tells the core until when its lease holds.
     fn tell(&mut self, now: u64, until: Time, shared: &mut Shared, core: &mut Forwarder) {
         self.until = until;
         let endless = shared.lacks(Mutant::NoFence);
@@ -356,7 +356,7 @@ impl Keeper {
         }
     }
 
-    /// The core lets a seat go.
+    /// Releases a seat for the core.
     pub fn release(&mut self, now: u64, seat: u16, shared: &mut Shared) {
         let lapsed = self.lapsed(self.clock.shows(now));
         shared.answers_no_more(seat, self.life);
@@ -375,7 +375,7 @@ impl Keeper {
         held.table.close();
     }
 
-    /// The back end can be reached again, and has dropped the locks or not.
+    /// Handles that the node reaches the back end again, which has dropped its locks or not.
     pub fn heal(&mut self, now: u64, dropped: bool, shared: &mut Shared, core: &mut Forwarder) {
         for seat in std::mem::take(&mut self.to_unlock) {
             shared.unlock(seat, self.life);

@@ -1,10 +1,10 @@
-//! Connections between clients and forwarders: each direction keeps its order, as TCP does, and
-//! delays every frame by chance; a connection can stall (frames vanish) and be cut.
+//! Connections between clients and forwarders. Each direction keeps its order, as TCP does, and
+//! delays every frame by chance. A connection can stall, so that its frames vanish, and be cut.
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 
-/// A connection, never reused.
+/// Number of a connection, never used again.
 pub type LinkId = u64;
 
 /// Which end of a connection.
@@ -23,7 +23,7 @@ pub struct NetworkOptions {
     pub delay_min: u64,
     /// Longest delay of a frame.
     pub delay_max: u64,
-    /// One connection in so many stalls for ever at some point (0: none).
+    /// One connection in this number stalls for ever at some point (0: none).
     pub stall_one_in: u64,
 }
 
@@ -55,7 +55,7 @@ impl Network {
         }
     }
 
-    /// Opens a connection and says when the forwarder's end sees it.
+    /// Opens a connection; returns it and when the forwarder's end sees it.
     pub fn open(&mut self, now: u64, client: usize, forwarder: usize) -> (LinkId, u64) {
         self.made += 1;
         let link = Link {
@@ -74,7 +74,7 @@ impl Network {
         (self.made, at)
     }
 
-    /// When a frame sent now arrives at `to`; None if it is lost.
+    /// When a frame that is sent now arrives at `to`; None if it is lost.
     pub fn arrival(&mut self, now: u64, link: LinkId, to: End) -> Option<u64> {
         let delay = self
             .rng

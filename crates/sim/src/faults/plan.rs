@@ -1,4 +1,4 @@
-//! What a seed decides: the size of the world and its faults.
+//! The plan of a run: the size of the world and its faults, drawn from a seed.
 
 use super::clock::Clock;
 use super::network::NetworkOptions;
@@ -8,40 +8,40 @@ use tidegate_forward::model::BackEnd;
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A forwarder's process is killed; it starts again after so many ns, or never.
+    /// The test kills a forwarder's process; it starts again after this time in ns, or never.
     Kill {
         /// Which.
         forwarder: usize,
         /// When it is back.
         back_after: Option<u64>,
     },
-    /// A forwarder's process stops for so many ns and goes on (SIGSTOP, SIGCONT).
+    /// A forwarder's process stops for this time in ns and goes on (SIGSTOP, SIGCONT).
     Pause {
         /// Which.
         forwarder: usize,
         /// For how long.
         pause: u64,
     },
-    /// A connection is cut, the so-many-th of the open ones.
+    /// The test cuts a connection, by its number among the open ones.
     Cut {
         /// Its number, modulo how many there are.
         number: u64,
     },
-    /// A forwarder's node cannot reach the back end for so many ns: its calls hang. The clients
-    /// reach the forwarder all the same.
+    /// A forwarder's node cannot reach the back end for this time in ns, and its calls hang.
+    /// Clients still reach the forwarder.
     Partition {
         /// Which.
         forwarder: usize,
         /// For how long.
         pause: u64,
     },
-    /// The back end loses the lock of a seat, the so-many-th of those that are held.
+    /// The back end loses the lock of a seat, by its number among those that are held.
     LoseLock {
         /// Its number, modulo how many there are.
         number: u64,
     },
-    /// A forwarder's node dies with all that it has not made stable, and is back after so many ns,
-    /// or never.
+    /// A forwarder's node dies with everything that it has not made stable; it is back after this
+    /// time in ns, or never.
     NodeDeath {
         /// Which.
         forwarder: usize,
@@ -50,37 +50,37 @@ pub enum Fault {
     },
 }
 
-/// A guarantee that a test takes away, to see that the world notices.
+/// A guarantee that a test takes away, to show that the test notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// A holder is not told that its lease ends, and its jobs look at no fence.
+    /// The host does not tell a holder that its lease has ended, and jobs check no fence.
     NoFence,
-    /// A taking keeps the generation.
+    /// Taking a seat does not increase its generation.
     NoGeneration,
-    /// The taker reads the reply table that its node has cached.
+    /// The new holder reads the reply table from its node's cache.
     CachedTable,
-    /// An append goes to the end that the node's cached attributes tell.
+    /// An append writes at the end of the file that the node's cached attributes give.
     CachedSize,
-    /// Bytes are read from the node's page cache.
+    /// Reads are served from the node's page cache.
     CachedData,
     /// A stand-in takes a seat as soon as it has its lock.
     NoWait,
-    /// What one copy of a file shows of an append is believed of all (GlusterFS).
+    /// A forwarder trusts one copy of a file on whether an append was done (GlusterFS).
     CopiesTrusted,
 }
 
-/// Forwarders on nodes of their own, over a back end that is not of any of them.
+/// Forwarders on nodes of their own, over a back end on other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// How it caches, and what it does to a node that it has lost.
+    /// How the back end caches, and what it does to a node that it has lost.
     pub back_end: BackEnd,
     /// Time to live of the leases, ns.
     pub ttl_ns: u64,
-    /// After so many ns the back end gives up a node that it does not hear.
+    /// Time after which the back end gives up a node that it cannot reach, ns.
     pub limit_ns: u64,
     /// The clock of each forwarder.
     pub clocks: Vec<Clock>,
-    /// What is wrong on purpose.
+    /// The guarantee that the test takes away.
     pub mutant: Option<Mutant>,
 }
 
@@ -105,13 +105,13 @@ pub struct Plan {
     pub credits: u32,
     /// The policy of the schedulers.
     pub policy: &'static str,
-    /// Clients join the blocks of one seat to one request.
+    /// Whether clients send the blocks of one seat in one request.
     pub merge_blocks: bool,
     /// The network.
     pub network: NetworkOptions,
     /// Faults and their times in ns.
     pub faults: Vec<(u64, Fault)>,
-    /// Nodes and a back end between which things fail; None: all is on one node.
+    /// The nodes and the back end; None: everything is on one node.
     pub cluster: Option<Cluster>,
 }
 

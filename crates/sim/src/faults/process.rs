@@ -26,23 +26,23 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// What a process wants of the world.
+/// What a process asks the world to do.
 pub enum Effect {
     /// Send a frame to the client's end.
     Send(LinkId, Frame),
     /// Close a connection.
     Cut(LinkId),
-    /// A job ends after so many ns.
+    /// End a job after this time, ns.
     Job(JobId, u64),
-    /// Ask for a seat again after so many ns.
+    /// Ask for a seat again after this time, ns.
     RetrySeat(u16, u64),
-    /// A call for the seats' sake goes on after so many ns.
+    /// Go on with a call about seats after this time, ns.
     Step(Step, u64),
 }
 
 /// A running forwarder.
 pub struct Process {
-    /// Which life of which forwarder.
+    /// The forwarder, and which run of its process this is.
     pub life: Life,
     core: Forwarder,
     files: ModelFiles,
@@ -100,7 +100,7 @@ impl Process {
         }
     }
 
-    /// A connection has come.
+    /// A client has connected.
     pub fn connected(&mut self, now: u64, link: LinkId) {
         self.inbox.insert(link, VecDeque::new());
         let peer = Peer {
@@ -117,7 +117,7 @@ impl Process {
         );
     }
 
-    /// A connection has gone.
+    /// A connection has ended.
     pub fn closed(&mut self, now: u64, link: LinkId) {
         if self.inbox.remove(&link).is_some() {
             let time = self.clock.shows(now);
@@ -125,7 +125,7 @@ impl Process {
         }
     }
 
-    /// A frame has come.
+    /// A frame has arrived.
     pub fn received(&mut self, link: LinkId, frame: &Frame) {
         let header = frame.head[..64].try_into().expect("a head has 64 bytes");
         let header = tidegate_wire::frame::decode_header(header, self.payload_max)
@@ -137,7 +137,7 @@ impl Process {
         }
     }
 
-    /// A job's time has come: carries it out and reports it, if the back end can be reached.
+    /// Carries a job out whose time has come, and reports it, if the node can reach the back end.
     pub fn job_ends(&mut self, now: u64, job: JobId, seats: &mut Holding) {
         let (mut late, mut hangs) = (false, false);
         if let (Some(keeper), Some(shared)) = (&self.keeper, seats.shared()) {
@@ -158,8 +158,8 @@ impl Process {
         self.core.handle(time, Input::Finished { job, result });
     }
 
-    /// The back end can be reached again. What hung goes on, late as it is, unless the back end has
-    /// given the node up and refuses it.
+    /// The node reaches the back end again. Jobs that hung go on, late as they are, unless the back
+    /// end has given the node up and refuses them.
     pub fn heal(&mut self, now: u64, dropped: bool, seats: &mut Holding) {
         let (Some(keeper), Some(shared)) = (&mut self.keeper, seats.shared()) else {
             return;
@@ -188,9 +188,9 @@ impl Process {
         }
     }
 
-    /// The process is killed: each job under way has come to a random point, unless the back end
-    /// has given the node up, or its fence keeps it from beginning. `refused`: what hung when the
-    /// node was given up is still here.
+    /// Kills the process. Each job under way has got to a random point, unless the back end has
+    /// given the node up, or the fence keeps the job from beginning. `refused`: jobs that hung when
+    /// the node was given up are still here.
     pub fn kill(mut self, seats: &mut Holding, now: u64, refused: bool) {
         let (mut late, mut given_up) = (false, false);
         if let (Some(keeper), Some(shared)) = (&self.keeper, seats.shared()) {
@@ -213,7 +213,7 @@ impl Process {
         }
     }
 
-    /// When the process must be looked at though nothing happened.
+    /// When the world must pump the process again if nothing happens before, in ns.
     pub fn wake_at(&self) -> Option<u64> {
         self.core.wake_at().map(|at| self.clock.when(at))
     }
@@ -251,7 +251,7 @@ impl Process {
         }
     }
 
-    /// The owners of seats that it holds are back; leases are to be renewed.
+    /// Gives seats back whose owners are back, and renews leases.
     pub fn look(&mut self, now: u64, seats: &mut Holding) {
         let seats = match (seats, &mut self.keeper) {
             (Holding::Nodes(shared), Some(keeper)) => {
@@ -267,7 +267,7 @@ impl Process {
         }
     }
 
-    /// A call for the seats' sake has come to its point.
+    /// Carries out a step of a call about seats.
     pub fn step(&mut self, now: u64, step: Step, seats: &mut Holding) {
         if let (Some(keeper), Some(shared)) = (&mut self.keeper, seats.shared()) {
             keeper.fence.set_closed(keeper.is_closed(now, shared));
@@ -275,7 +275,7 @@ impl Process {
         }
     }
 
-    /// Hands in what may be handed in and does what the core asks, until there is nothing more.
+    /// Gives the core its inputs and does what it asks for, until there is nothing more.
     pub fn pump(&mut self, now: u64, seats: &mut Holding, out: &mut Vec<Effect>) {
         loop {
             let admitted = self.admit(now);

@@ -1,12 +1,13 @@
-//! What one simulated program does: random operations in a folder of its own, each answer compared
-//! with a model that is too simple to be wrong, and steps in shared files whose sum is checked.
+//! One simulated program. It does random operations in a folder of its own and compares each answer
+//! with a model that is too simple to be wrong. It also takes steps in shared files, whose sum the
+//! test checks.
 
 use crate::rng::Rng;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidegate_wire::{Handle, Op, Outcome};
 
-/// What a program asks next.
+/// The next operation of a program.
 pub struct Ask {
     /// The operation.
     pub op: Op,
@@ -127,20 +128,20 @@ pub(super) enum Step {
 /// A file of the program's own.
 #[derive(Debug)]
 pub struct Own {
-    /// The handle the forwarders gave.
+    /// The handle that the forwarders gave.
     pub handle: Handle,
     /// What it must hold.
     pub bytes: Vec<u8>,
-    /// Names it must have.
+    /// Number of names it must have.
     pub nlink: u32,
     pub(super) xattr: Option<Bytes>,
     /// Number of its open, if it is open.
     pub(super) open: Option<u64>,
-    /// Where it was written since its last fsync.
+    /// Ranges written since its last fsync.
     pub(super) unsynced: Vec<(u64, u64)>,
-    /// Where it was written before an fsync that failed: that may be lost without another word.
+    /// Ranges written before an fsync that failed. These bytes may be lost without another error.
     pub(super) told: Vec<(u64, u64)>,
-    /// A node has lost some of what was not synced, which the next fsync must tell.
+    /// Whether a node has lost bytes that were not synced, which the next fsync must report.
     pub(super) lost: bool,
 }
 
@@ -165,25 +166,25 @@ pub struct Script {
     pub(super) step: Option<Step>,
     made: u64,
     bytes_max: u64,
-    /// Records that were acknowledged, with their place.
+    /// Records that forwarders have acknowledged, with their offsets.
     pub journal: Vec<([u8; RECORD], u64)>,
-    /// Contested names that this program was told it made.
+    /// Contested names that this program has made, as its answers say.
     pub prizes: Vec<u64>,
     /// Increments of the counter.
     pub increments: u64,
-    /// Nodes may lose what was not synced.
+    /// Whether nodes may lose what was not synced.
     pub(super) lossy: bool,
-    /// The file that is being changed was changed back by a loss meanwhile.
+    /// Whether a loss has undone a change of the file that is being changed.
     pub(super) lost_meanwhile: bool,
-    /// It has the counter's lock.
+    /// Whether it has the counter's lock.
     pub(super) has_lock: bool,
-    /// Records that were acknowledged and are not synced yet.
+    /// Records that forwarders have acknowledged and that are not synced yet.
     pub(super) unsynced_records: Vec<([u8; RECORD], u64)>,
-    /// Records that may have been lost, as an fsync told.
+    /// Records that may be lost, as an fsync has reported.
     pub doubtful: Vec<([u8; RECORD], u64)>,
     /// The file whose contents a loss has left unknown.
     pub(super) unknown: Option<Handle>,
-    /// What the counter is to hold where its write may be lost.
+    /// The value that the counter is to hold where its write may be lost.
     pub(super) counter_wanted: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a program must be told: each answer against its model.
+//! Compares each answer to a program with its model.
 
 use super::script::{Answered, Node, Own, RECORD, Script, Step};
 use tidegate_wire::{Attr, Entry, Outcome};
@@ -12,7 +12,7 @@ const EISDIR: i32 = 21;
 const ENODATA: i32 = 61;
 
 impl Script {
-    /// Compares the answer with what must be, and takes the step in the model.
+    /// Compares the answer with what the model demands, and takes the step in the model.
     pub fn answered(&mut self, answer: Answered) -> Result<(), String> {
         let step = self.step.take().expect("an answer follows a question");
         let outcome = match &step {
@@ -343,7 +343,8 @@ impl Script {
         Ok(())
     }
 
-    /// A name of the node went. A file without name and open is not used further.
+    /// Removes a name of the node. The program no longer uses a file without a name and without an
+    /// open.
     fn lost_name(&mut self, node: &Node) {
         let Node::File(file) = node else { return };
         self.files[*file].nlink -= 1;

@@ -1,4 +1,4 @@
-//! The operation that each step of a program asks for.
+//! Turns each step of a program into an operation of the protocol.
 
 use super::script::{Ask, Script, Step};
 use bytes::Bytes;

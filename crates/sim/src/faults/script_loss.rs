@@ -1,5 +1,5 @@
-//! What a program must be told where nodes can lose what was written and not synced: the loss, by
-//! the next fsync, and nothing less than what was synced.
+//! Checks where nodes can lose what was written and not synced: the next fsync must report the
+//! loss, and nothing that was synced may be lost.
 
 use super::script::{Answered, Own, Script, Step};
 use super::script_answers::ENOSPC;
@@ -69,7 +69,7 @@ impl Script {
         range
     }
 
-    /// What was synced must be there after a loss.
+    /// Checks that everything synced is there after a loss.
     fn compare_synced(&self, file: usize, bytes: &[u8]) -> Result<(), String> {
         let own = &self.files[file];
         let unsynced = |at: usize| lies_in(&own.unsynced, at) || own.was_told(at);
@@ -85,7 +85,8 @@ impl Script {
         }
     }
 
-    /// What a loss came between: a change is told as done, and may be lost by now.
+    /// Handles a change during which a node lost writes: the answer says that it is done, but it
+    /// may be lost by now.
     pub(super) fn answered_after_loss(
         &mut self,
         step: &Step,
@@ -122,12 +123,12 @@ impl Script {
         Ok(())
     }
 
-    /// The file whose contents are not known after a loss.
+    /// The file whose contents the model does not know after a loss.
     pub fn unknown(&mut self) -> Option<Handle> {
         self.unknown.take()
     }
 
-    /// What a file holds after a change that a loss came between.
+    /// Takes in what a file holds after a change during which a node lost writes.
     pub fn found(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), String> {
         let Some(file) = self.file_with(handle) else {
             return Ok(());
@@ -140,7 +141,7 @@ impl Script {
         Ok(())
     }
 
-    /// An fsync of an own file: what was lost is told.
+    /// Checks that an fsync of an own file reports what was lost.
     pub(super) fn synced(&mut self, file: usize, answer: &Answered) -> Result<(), String> {
         let own = &mut self.files[file];
         match answer {
@@ -174,12 +175,13 @@ impl Script {
         }
     }
 
-    /// An fsync of the journal told a program of this client of a loss: the client is told once.
+    /// Marks records as doubtful, because an fsync of the journal has reported a loss to a program
+    /// of this client: the client reports each loss once.
     pub fn doubt_records(&mut self) {
         self.doubtful.append(&mut self.unsynced_records);
     }
 
-    /// The counter was incremented for good.
+    /// Counts an increment of the counter that is stable.
     pub(super) fn counted(&mut self) -> Result<(), String> {
         self.increments += 1;
         self.has_lock = false;
@@ -187,14 +189,15 @@ impl Script {
         Ok(())
     }
 
-    /// Whether the answer tells of a loss in the journal.
+    /// Whether the answer reports a loss in the journal.
     pub fn tells_loss(&self, answer: &Answered) -> bool {
         matches!((&self.step, answer), (Some(Step::JournalSync), Err(EIO)))
     }
 }
 
 impl Own {
-    /// An fsync has told that what was written there may be lost, and it was not written again.
+    /// Whether an fsync has reported that the byte there may be lost, and the program has not
+    /// written it again.
     fn was_told(&self, at: usize) -> bool {
         lies_in(&self.told, at) && !lies_in(&self.unsynced, at)
     }
@@ -213,7 +216,7 @@ fn without(ranges: &mut Vec<(u64, u64)>, (from, to): (u64, u64)) {
 }
 
 impl Step {
-    /// The file whose bytes or size it asks for.
+    /// The file whose bytes or size the step reads.
     pub(super) fn looks_at(&self) -> Option<usize> {
         match self {
             Step::Read { file, .. } | Step::Getattr { file } => Some(*file),
@@ -221,7 +224,7 @@ impl Step {
         }
     }
 
-    /// The file to which it writes bytes.
+    /// The file to which the step writes bytes.
     pub(super) fn changes(&self) -> Option<usize> {
         match self {
             Step::Write { file, .. } | Step::Append { file, .. } => Some(*file),

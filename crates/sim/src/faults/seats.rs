@@ -1,9 +1,9 @@
-//! The seats' locks and tables, as the files in `.tidegate` keep them for real processes.
+//! The seats' locks and reply tables, as the files in `.tidegate` keep them for real processes.
 
 use super::cluster::{Life, Shared};
 use tidegate_forward::model::{ModelTable, Switch};
 
-/// How seats are held.
+/// How forwarders hold seats.
 pub enum Holding {
     /// By locks that cannot be lost.
     OneNode(Seats),
@@ -12,7 +12,7 @@ pub enum Holding {
 }
 
 impl Holding {
-    /// The back end that nodes share, if they do.
+    /// The back end that nodes share, if there is one.
     pub fn shared(&mut self) -> Option<&mut Shared> {
         match self {
             Holding::OneNode(_) => None,
@@ -56,7 +56,7 @@ impl Seats {
         Some((seat.generation, seat.table.seen_by(switch)))
     }
 
-    /// The owner waits for its seat, or no longer.
+    /// Notes whether the owner waits for its seat.
     pub fn want(&mut self, seat: u16, wanted: bool) {
         self.0[usize::from(seat)].wanted = wanted;
     }
@@ -68,14 +68,14 @@ impl Seats {
         self.0.iter().enumerate().filter_map(index).collect()
     }
 
-    /// Lets a seat go.
+    /// Releases a seat.
     pub fn release(&mut self, seat: u16, life: Life) {
         let seat = &mut self.0[usize::from(seat)];
         assert_eq!(seat.holder, Some(life), "a seat is released by its holder");
         seat.holder = None;
     }
 
-    /// A process died: the kernel lets its locks go.
+    /// Releases the locks of a process that died, as the kernel does.
     pub fn died(&mut self, life: Life) {
         for (index, seat) in self.0.iter_mut().enumerate() {
             if seat.holder == Some(life) {

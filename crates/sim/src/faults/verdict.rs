@@ -75,8 +75,8 @@ fn check_copy(journal: &[u8], scripts: &[&Script]) -> Result<(), String> {
     Ok(())
 }
 
-/// What was synced is there once, and nothing that nobody wrote; what an fsync told as lost may be
-/// there, once.
+/// Checks the journal where nodes can lose writes: every synced record is there once, and nothing
+/// that nobody wrote. A record that an fsync has reported as lost may be there, once.
 fn check_lossy_journal(journal: &[u8], scripts: &[&Script]) -> Result<(), String> {
     let mut there = BTreeMap::new();
     for (index, record) in journal.chunks(RECORD).enumerate() {
@@ -141,7 +141,7 @@ fn contents(disk: &Disk, path: &str) -> Result<Vec<u8>, String> {
         .ok_or_else(|| format!("{path} is not there"))
 }
 
-/// Of the file's copies that which is not read.
+/// The copy of the file that reads do not use.
 fn other_copy(disk: &Disk, path: &str) -> Result<Vec<u8>, String> {
     disk.other_copy(path)
         .ok_or_else(|| format!("{path} is not there"))

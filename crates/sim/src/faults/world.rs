@@ -1,4 +1,5 @@
-//! The world of the fault test: events in virtual time between clients, network and processes.
+//! The world of the fault test: it passes events in virtual time between clients, network and
+//! processes.
 
 use super::client::{self, Client, WALL_NS};
 use super::cluster::{Life, Shared};
@@ -52,14 +53,14 @@ enum Event {
     Heal(usize, u64),
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Virtual time at the end, ns.
     pub end_ns: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Hash over the order of all events' times: same seed, same hash.
+    /// Hash over the times of all events, in their order: the same seed gives the same hash.
     pub hash: u64,
 }
 
@@ -82,7 +83,7 @@ struct World {
     rng: Rng,
 }
 
-/// Runs a plan to its end and checks everything; an error says what was wrong.
+/// Runs a plan to its end and checks everything; the error says what was wrong.
 pub fn run(plan: Plan) -> Result<Report, String> {
     let mut world = World::new(plan);
     let (mut events, mut hash) = (0, 0u64);

@@ -1,4 +1,4 @@
-//! What can be measured of a run: names, words and units.
+//! The metrics of a run: names, words for reports, and units.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub enum Metric {
     Makespan,
     /// Bytes of all applications over the makespan, MB/s.
     Bandwidth,
-    /// Time until an access's last forwarder is done over that of its first one; mean.
+    /// Time until an access's last forwarder is done, divided by that of its first one; mean.
     LastToFirst,
     /// Mean time until an access's first forwarder is done, ms.
     FirstForwarder,
@@ -43,7 +43,7 @@ pub enum Metric {
     StretchMean,
     /// The largest of them.
     StretchMax,
-    /// Processes times wait, summed up, hours.
+    /// Sum of waiting times, each times the processes that wait, hours.
     WeightedIoTime,
     /// Events simulated.
     Events,
@@ -57,15 +57,16 @@ pub enum Metric {
     WaitMean,
     /// The largest lag of two applications that have requests waiting, ms of device time.
     LagMax,
-    /// Share of windows of 500 ms in which applications kept their latency target; the least of
-    /// those that have one, percent.
+    /// Share of windows of 500 ms in which an application's latencies kept their target; the
+    /// smallest over the applications that have one, percent.
     #[serde(rename = "target_kept_500ms")]
     TargetKept500ms,
-    /// The same in windows of a second.
+    /// The same in windows of 1 s, percent.
     #[serde(rename = "target_kept_1s")]
     TargetKept1s,
-    /// The largest distance of an application's part of the service from its weight's part, in
-    /// windows of 10 s in which it had an access under way all the time, percentage points.
+    /// The largest difference between an application's part of the service and the part that its
+    /// weight gives it, in windows of 10 s in which it had an access under way all the time,
+    /// percentage points.
     ShareError,
     /// Calls that forwarders let run at once: mean over time and forwarders.
     DepthMean,

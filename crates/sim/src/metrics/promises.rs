@@ -1,5 +1,6 @@
-//! Whether applications got what they were promised, window by window, while a run goes on:
-//! latency targets kept, and parts of the service beside those of their weights.
+//! Measures during a run, window by window, whether applications got what they were promised:
+//! whether latencies kept their targets, and how their parts of the service compare with their
+//! weights.
 
 use super::Windows;
 
@@ -13,13 +14,13 @@ const SHARE_WINDOW_NS: u64 = 10_000_000_000;
 /// What one application is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promised {
-    /// Whether it counts.
+    /// Whether metrics count it.
     pub measured: bool,
     /// Its weight, in its group if it has one.
     pub weight: u32,
     /// Number and weight of its group.
     pub group: Option<(u32, u32)>,
-    /// So many thousandths of its accesses are to be done in so many ns.
+    /// Latency target: how many thousandths of its accesses are to be done within how many ns.
     pub within: Option<(u64, u32)>,
 }
 

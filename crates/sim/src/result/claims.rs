@@ -1,4 +1,4 @@
-//! Whether what was claimed of a scenario holds.
+//! Judges the claims of a scenario.
 
 use super::{Metric, Outcome, number};
 use crate::scenario::{Claim, Scenario};
@@ -13,9 +13,9 @@ pub struct Verdict {
     pub metric: Metric,
     /// Under which policy.
     pub policy: String,
-    /// The policy against which the change is meant, in percent.
+    /// The policy to which the value is compared, as a change in percent.
     pub against: Option<String>,
-    /// The series against which the change is meant, in percent.
+    /// The series to which the value is compared, as a change in percent.
     #[serde(default)]
     pub against_series: Option<String>,
     /// In which series.
@@ -24,7 +24,7 @@ pub struct Verdict {
     pub x: Option<f64>,
     /// What the paper says.
     pub paper: Option<f64>,
-    /// What came of the runs.
+    /// The value from the runs.
     #[serde(with = "number")]
     pub ours: f64,
     /// The claimed band.
@@ -33,7 +33,7 @@ pub struct Verdict {
     pub max: Option<f64>,
     /// Whether the value lies in the band.
     pub holds: bool,
-    /// Why the paper's number is another one.
+    /// Why the paper's number differs.
     pub why: Option<String>,
 }
 

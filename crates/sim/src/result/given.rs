@@ -1,10 +1,10 @@
-//! What a run was given, as far as its measures need it.
+//! What the metrics must know of a run: its applications, and what to measure.
 
 use crate::scenario::Operations;
 use crate::world::{self, Setup};
 use tidegate_sched::AppId;
 
-/// What a run was given.
+/// What the metrics must know of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     /// The applications, in the run's order.

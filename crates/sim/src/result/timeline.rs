@@ -1,4 +1,4 @@
-//! What happened when in a run, as reports show it.
+//! The course of a run over time, as reports show it.
 
 use super::Given;
 use crate::world;

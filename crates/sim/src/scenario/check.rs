@@ -1,4 +1,4 @@
-//! Checks of a scenario as a whole: what would be measured, drawn or judged as nothing is refused.
+//! Checks a scenario as a whole, and refuses what would measure, draw or judge nothing.
 
 use super::policies::Policy;
 use super::source::{ScenarioError, Source};

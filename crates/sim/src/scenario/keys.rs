@@ -1,4 +1,4 @@
-//! The keys and tables at the top of a scenario: one that is not known is told with all that are.
+//! The keys and tables at the top of a scenario. The error for an unknown key names all known ones.
 
 use super::source::{ScenarioError, Source};
 

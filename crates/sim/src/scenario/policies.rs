@@ -11,19 +11,19 @@ pub struct Policy {
     pub label: String,
     /// The scheduler's options.
     pub options: Options,
-    /// What it is shown before it is measured.
+    /// What the policy learns before it is measured.
     pub training: Training,
 }
 
-/// What a policy is shown of the load before it is measured.
+/// What a policy learns of the load before it is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Training {
-    /// Runs whose requests are recorded for the prediction, with other seeds and without
-    /// prediction; 0: nothing is foretold.
+    /// Number of runs whose requests are recorded for the prediction, with other seeds and without
+    /// prediction; 0: the policy gets no prediction.
     pub traces: u32,
     /// The series whose load they run; None: the same.
     pub traces_of: Option<String>,
-    /// How often the load runs before, in the same run.
+    /// How many times the load runs before, in the same run.
     pub rehearsals: u32,
 }
 
@@ -128,7 +128,7 @@ fn policy(
     })
 }
 
-/// Whether the policy foretells from traces.
+/// Whether the policy predicts from traces.
 fn is_recorded(options: &Options) -> bool {
     let mut table = options.table.iter();
     table.any(|(key, value)| {

@@ -1,4 +1,4 @@
-//! A scenario's text: what stands on which line, and messages that say so.
+//! A scenario's text: which key stands on which line, and messages that say so.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

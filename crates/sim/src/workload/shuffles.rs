@@ -1,8 +1,9 @@
-//! What follows an aggregator's access of a collective read, and what its client tells of it.
+//! The shuffle that follows an aggregator's access of a collective read, and what the client's
+//! hints say of it.
 //!
-//! The shuffle itself is carried out: messages over the modelled network. Here it is foretold, as
-//! HIO's equation (1) does, or as one port sends messages one after the other; and further work
-//! of an aggregator between its access and its messages can be asked for.
+//! The processes carry the shuffle itself out, with messages over the modelled network. This file
+//! predicts it: as HIO's equation (1) does, or as one port sends messages one after the other. A
+//! scenario can also ask for further work of an aggregator between its access and its messages.
 
 use super::keys::{Impossible, Keys, require};
 use crate::units::Duration;
@@ -13,7 +14,7 @@ use tidegate_wire::{Handle, Layout};
 /// The most different times in `shuffle_each`.
 const EACH_MAX: usize = 16;
 
-/// How shuffles are foretold.
+/// How clients predict shuffles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Foretold {
@@ -29,7 +30,7 @@ pub enum Foretold {
 /// The shuffles of collective reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shuffles {
-    /// What clients tell.
+    /// What hints say.
     pub told: Foretold,
     /// An aggregator works so long after its access,
     pub work: Duration,

@@ -1,5 +1,5 @@
-//! What is followed while a run goes on, in windows and slices of time: promises, the depth in
-//! force, and what was served when.
+//! What the simulator follows during a run, in windows and slices of time: promises, the effective
+//! depth, and what was served when.
 
 use super::process::App;
 use crate::metrics::{Promised, Promises, Quantiles};
@@ -15,7 +15,8 @@ pub struct Timeline {
     pub slice_ns: u64,
     /// By application, in the run's order.
     pub applications: Vec<Slices>,
-    /// By slice: how many calls forwarders let run at once, the mean of all of them over its time.
+    /// By slice: how many calls forwarders let run at once, mean over all forwarders and the
+    /// slice's time.
     pub depth: Vec<f64>,
 }
 
@@ -28,7 +29,7 @@ pub struct Slices {
     pub p95_ns: Vec<Option<u64>>,
 }
 
-/// How deep the queues behind the forwarders are let become.
+/// How many calls forwarders let run at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Depth {
     /// Mean over time and forwarders.
@@ -164,7 +165,7 @@ impl Follow {
         }
     }
 
-    /// What came of it at `now`.
+    /// The results at `now`.
     pub(super) fn finish(mut self, now: u64) -> (Promises, Depth, Option<Timeline>) {
         self.advance(now);
         let depth = Depth {

@@ -1,18 +1,18 @@
-//! What forwarders tell each other, if their policy is configured to report: it is there after the
-//! network's latency, and takes nothing of its bandwidth.
+//! Service reports between forwarders, if their policy is configured to send them. A report arrives
+//! after the network's latency, and takes nothing of its bandwidth.
 
 use super::{Event, World};
 use tidegate_forward::Input;
 use tidegate_sched::ServiceReport;
 
 impl World {
-    /// A forwarder tells the others.
+    /// Sends a forwarder's report to the others.
     pub(super) fn broadcast(&mut self, forwarder: u32, given: ServiceReport) {
         let at = self.now() + self.fabric.options.latency_ns;
         self.events.push(at, Event::Told { forwarder, given });
     }
 
-    /// What it told is there.
+    /// Delivers a forwarder's report to the others.
     pub(super) fn told(&mut self, forwarder: u32, given: ServiceReport) {
         let now = self.now();
         let hosts = 0..self.hosts.len() as u32;

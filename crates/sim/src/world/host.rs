@@ -34,7 +34,7 @@ pub(super) struct Host {
     pub(super) core: Option<Forwarder>,
     /// Which life of the process this is.
     pub(super) life: u32,
-    /// When it will be looked at though nothing happens.
+    /// When the world pumps it again if nothing happens before, in ns.
     pub(super) wakes_at: u64,
     /// Requests for whose payload there is no room, in order of arrival.
     blocked: VecDeque<(LinkId, Request)>,
@@ -50,12 +50,12 @@ pub(super) struct Host {
     accesses: Vec<Access>,
     /// Until when the device is busy.
     busy_until: u64,
-    /// Service takes so many percent of the model's time.
+    /// Percent of the model's time that service takes.
     pub(super) slowness_percent: u64,
     pub(super) work: Work,
 }
 
-/// A job that the device has begun, or that takes no time.
+/// A job that the device has begun, or one that takes no time.
 pub(super) enum Started {
     At(u64),
     Now(JobResult),
@@ -110,16 +110,16 @@ impl Host {
         self.tell(now, Input::Connected { conn, peer });
     }
 
-    /// Tells the core, if there is a process.
+    /// Gives the core an input, if there is a process.
     pub(super) fn tell(&mut self, now: u64, input: Input) {
         if let Some(core) = &mut self.core {
             core.handle(Time(now), input);
         }
     }
 
-    /// When a request that has come at `now` is in the process's hands, if it takes `own_ns` of
-    /// its time. Threads that wait for a core slow the one that has it: as many as may have a call
-    /// at the device.
+    /// When the process has taken in a request that arrives at `now` and takes `own_ns` of its
+    /// time. Threads that wait for a core slow the thread that has it: at most as many as the
+    /// device's depth.
     pub(super) fn takes(&mut self, now: u64, own_ns: u64) -> u64 {
         let mut percent = 100;
         if self.contention_percent > 0 {
@@ -137,7 +137,7 @@ impl Host {
         self.taken_until
     }
 
-    /// A request is there. True if it waits for room.
+    /// A request has arrived. True if it waits for room.
     pub(super) fn received(&mut self, now: u64, link: LinkId, request: Request) {
         self.blocked.push_back((link, request));
         if self.blocked.len() == 1 {
@@ -145,14 +145,14 @@ impl Host {
         }
     }
 
-    /// A connection is gone.
+    /// A connection has ended.
     pub(super) fn closed(&mut self, now: u64, link: LinkId) {
         self.blocked.retain(|(its, _)| *its != link);
         let conn = Link::conn(link);
         self.tell(now, Input::Closed { conn });
     }
 
-    /// Hands in requests as far as there is room for their payload.
+    /// Gives the core requests as far as the pool has room for their payload.
     pub(super) fn admit(&mut self, now: u64) {
         let Some(core) = &mut self.core else { return };
         while let Some((link, request)) = self.blocked.front() {
@@ -192,7 +192,7 @@ impl Host {
         self.core.as_ref().map_or(0, Forwarder::depth)
     }
 
-    /// When it must be looked at though nothing happens.
+    /// When the world must pump it again if nothing happens before, in ns.
     pub(super) fn wake_at(&self) -> Option<u64> {
         self.core.as_ref()?.wake_at().map(|at| at.0)
     }

@@ -34,7 +34,7 @@ pub(super) struct Answered {
     pub(super) served: Vec<Served>,
 }
 
-/// A call of nobody in particular.
+/// A call without caller and application.
 fn call(op: Op) -> Call {
     Call {
         op,
@@ -53,7 +53,7 @@ pub(super) struct Node {
     core: Core,
     /// The connection to each forwarder.
     pub(super) links: Vec<Option<LinkId>>,
-    /// When it will be looked at though nothing happens.
+    /// When the world pumps it again if nothing happens before, in ns.
     pub(super) wakes_at: u64,
     calls: BTreeMap<u64, Asked>,
     call_ids: u64,

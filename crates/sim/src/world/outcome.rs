@@ -1,4 +1,4 @@
-//! What a run came to, and how it is written down while it goes on.
+//! The result of a run, and how the simulator records it during the run.
 
 use super::follow::{Depth, Follow, Follows, Timeline};
 use super::host::Work;
@@ -16,7 +16,7 @@ use tidegate_trace::{Record, Shuffle};
 /// Most requests that a scenario's run writes down ([`super::Setup::record`]): 2 GiB of them.
 pub const RECORDS_MAX: usize = 1 << 24;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// What the accesses add up to.
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub operations: Vec<Operation>,
     /// Whether promises were kept, and how deep queues were, if [`super::Setup::promises`].
     pub promises: Option<(Promises, Depth)>,
-    /// What happened when, if [`super::Setup::timeline_ns`].
+    /// The course of the run over time, if [`super::Setup::timeline_ns`].
     pub timeline: Option<Timeline>,
     /// Requests as forwarders served them, if [`super::Setup::record`]; time zero is the start of
     /// the programs.
@@ -52,7 +52,7 @@ struct Group {
     io_before_ns: u64,
 }
 
-/// Writes a run down.
+/// Records a run.
 pub(super) struct Recorder {
     pub(super) opens_sessions: bool,
     keeps_accesses: bool,
@@ -100,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// A load begins; what was written down of another is forgotten.
+    /// Begins a load; drops the records of the load before.
     pub(super) fn begin(&mut self, now: u64, apps: &[App]) {
         self.begun_ns = Some(now);
         self.events = 0;

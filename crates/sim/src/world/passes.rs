@@ -1,5 +1,5 @@
-//! The loads of a run, one after the other: those that only make the forwarders know them, and the
-//! one that is measured.
+//! The loads of a run, one after the other: first those from which the forwarders only learn, then
+//! the one that is measured.
 
 use super::World;
 use super::process::{self, App, Running};

@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// Nothing more belongs to an access.
+    /// Ends an access, of which nothing more is under way.
     pub(super) fn access_ends(&mut self, number: u32, answered: &Answered) {
         let now = self.now();
         let process = &mut self.processes[number as usize];
@@ -343,7 +343,7 @@ impl World {
         self.send(ports, bytes, Body::Word(to));
     }
 
-    /// A message has come.
+    /// A message from another process has arrived.
     pub(super) fn word(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         process.messages += 1;

@@ -1,4 +1,4 @@
-//! What a simulated process does: a program is asked for one step after the other.
+//! The programs of simulated processes: a process asks its program for one step after the other.
 
 use crate::rng::Rng;
 use tidegate_sched::Direction;
@@ -19,7 +19,7 @@ pub struct Access {
     pub direction: Direction,
     /// Which bytes, ascending.
     pub extents: Extents,
-    /// What it is to a collective operation, if requests shall tell it.
+    /// Its part in a collective operation, if its requests shall carry hints.
     pub part: Option<Part>,
 }
 

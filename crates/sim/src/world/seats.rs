@@ -15,7 +15,8 @@ const PAGE: usize = 256;
 
 type Pages = BTreeMap<u32, Box<[u8; PAGE]>>;
 
-/// A reply table of which only what is not zero takes memory: a thousand forwarders have one each.
+/// A reply table in which only pages that are not zero take memory: a thousand forwarders have one
+/// each.
 #[derive(Clone, Default)]
 pub struct SparseTable(Arc<Mutex<Pages>>);
 
@@ -104,13 +105,13 @@ impl Seats {
         Some((seat.generation, seat.table.clone()))
     }
 
-    /// Whoever holds the seat of an owner that waits for it.
+    /// The stand-in that holds the seat, if the owner waits for it.
     pub fn stand_in(&self, seat: u16) -> Option<usize> {
         let seat = &self.0[usize::from(seat)];
         seat.holder.filter(|_| seat.wanted)
     }
 
-    /// Lets a seat go.
+    /// Releases a seat.
     pub fn release(&mut self, seat: u16, forwarder: usize) {
         let seat = &mut self.0[usize::from(seat)];
         assert_eq!(
@@ -121,7 +122,7 @@ impl Seats {
         seat.holder = None;
     }
 
-    /// A forwarder died: its locks go.
+    /// Releases the locks of a forwarder that died.
     pub fn died(&mut self, forwarder: usize) {
         for (index, seat) in self.0.iter_mut().enumerate() {
             if seat.holder == Some(forwarder) {
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// The owner of a seat is back: a stand-in shall give it up.
+    /// Has a stand-in give up a seat, because the owner is back.
     pub(super) fn give_back(&mut self, forwarder: u32, seat: u16) {
         if self.seats.stand_in(seat) == Some(forwarder as usize) {
             let now = self.now();

@@ -1,4 +1,4 @@
-//! What a run is made of, and whether it can be run.
+//! The setup of a run, and its checks.
 
 use super::port::NetworkOptions;
 use super::program::Program;
@@ -26,18 +26,18 @@ pub struct ForwarderOptions {
     pub stripe: u64,
     /// Largest payload of one message.
     pub payload_max: u32,
-    /// Bytes of payload that a forwarder has in hand for all clients.
+    /// Bytes of payload that a forwarder may have outstanding for all clients.
     pub pool_bytes: u64,
     /// Requests that a client may have unanswered at one forwarder.
     pub credits: u32,
-    /// Blocks of one call that belong to one forwarder travel in one request.
+    /// Whether the blocks of one call that belong to one forwarder are sent in one request.
     pub merge_blocks: bool,
     /// Time of the process that each request takes, ns.
     pub request_ns: u64,
     /// Megabytes per second at which the process copies payload; none: it copies nothing.
     pub copy_mb_s: Option<u64>,
-    /// Percent by which each request that waits for the process, up to the device's depth, makes
-    /// its work longer.
+    /// Percent by which each request that waits for the process, up to the device's depth,
+    /// lengthens the process's work.
     pub contention_percent: u64,
     /// Megabytes per second between two processes of one node.
     pub memory_mb_s: u64,
@@ -82,10 +82,10 @@ pub struct Application {
     pub within: Option<Latency>,
 }
 
-/// What befalls a forwarder.
+/// A fault of a forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Its device takes so many percent of the time from now on; 100: as it should.
+    /// Its device takes this percentage of the usual time from now on; 100: the usual time.
     Slow {
         /// Percent, positive.
         percent: u64,
@@ -109,7 +109,7 @@ pub struct Fault {
 
 /// One run.
 pub struct Setup {
-    /// Everything that is chance follows from it.
+    /// The seed from which all chance follows.
     pub seed: u64,
     /// Compute nodes.
     pub nodes: u32,
@@ -119,7 +119,7 @@ pub struct Setup {
     pub network: NetworkOptions,
     /// The forwarders.
     pub forwarders: ForwarderOptions,
-    /// Each disk's platters stand elsewhere at the start, by chance.
+    /// Whether each disk starts at a random angle.
     pub turns_disks: bool,
     /// Every node opens a session with every forwarder before the programs start; otherwise at
     /// the first use.
@@ -136,7 +136,7 @@ pub struct Setup {
     pub record: bool,
     /// A run of more requests than this ends with an error, if they are written down.
     pub records_max: usize,
-    /// By forwarder: what its policy foretells. Empty: that of `forwarders.scheduler`.
+    /// By forwarder: the predictions of its policy. Empty: those of `forwarders.scheduler`.
     pub predictions: Vec<Arc<Prediction>>,
     /// Loads that run before, one after the other, each until its end. Not measured.
     pub rehearsals: Vec<Vec<Application>>,
@@ -144,7 +144,7 @@ pub struct Setup {
     pub applications: Vec<Application>,
     /// Faults.
     pub faults: Vec<Fault>,
-    /// The run is given up after so much virtual time, ns.
+    /// Virtual time after which the run is given up, ns.
     pub limit_ns: u64,
 }
 

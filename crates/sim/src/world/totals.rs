@@ -1,4 +1,4 @@
-//! What a run's accesses add up to, in memory that does not grow with their number.
+//! Sums over a run's accesses, in memory that does not grow with their number.
 
 use super::operation::Operation;
 use crate::metrics::Quantiles;
@@ -17,7 +17,7 @@ pub struct Totals {
     pub waited_ns: f64,
     /// By application, in the run's order, those that are not measured too.
     pub applications: Vec<ApplicationTotals>,
-    /// How far apart forwarders are done; nothing unless [`super::Setup::note_served`].
+    /// How far apart forwarders finish their parts; empty unless [`super::Setup::note_served`].
     pub spreads: Spreads,
 }
 
@@ -59,7 +59,7 @@ pub struct Spreads {
 }
 
 impl Totals {
-    /// Nothing yet, of applications that are measured or not.
+    /// Empty sums, for applications that are measured or not.
     pub(super) fn new(measured: impl Iterator<Item = bool>) -> Totals {
         let application = |measured: bool| ApplicationTotals {
             background: !measured,

@@ -1,4 +1,4 @@
-//! What goes wrong in the world, and what follows from it.
+//! The faults of the world, and what follows from them.
 
 use super::{Event, MS, World};
 use crate::faults::cluster::Life;
@@ -69,7 +69,7 @@ impl World {
         links
     }
 
-    /// A node cannot reach the back end from now on.
+    /// Cuts a node off from the back end.
     fn partition(&mut self, forwarder: usize, pause: u64) {
         let now = self.events.now();
         let Some(shared) = self.seats.shared() else {
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// A node is gone at once: nobody says so, neither to the back end nor to the clients.
+    /// Kills a node at once: neither the back end nor the clients receive a sign of it.
     fn node_dies(&mut self, forwarder: usize, back_after: Option<u64>) -> Result<(), String> {
         let now = self.events.now();
         self.paused.remove(&forwarder);
@@ -113,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// The back end gives a node up.
+    /// Lets the back end give a node up.
     pub(super) fn limit(&mut self, forwarder: usize, cut: u64) -> Result<(), String> {
         let Some(shared) = self.seats.shared() else {
             return Ok(());
@@ -128,7 +128,7 @@ impl World {
         self.tell_loss(&lost)
     }
 
-    /// A node reaches the back end again.
+    /// Lets a node reach the back end again.
     pub(super) fn heal(&mut self, forwarder: usize, cut: u64) -> Result<(), String> {
         let now = self.events.now();
         let Some(shared) = self.seats.shared().filter(|it| it.is_in(forwarder, cut)) else {
@@ -158,7 +158,7 @@ impl World {
         Ok(())
     }
 
-    /// Programs learn what their files hold now, as nobody could tell them.
+    /// Gives the programs' models what their files hold after a loss, because no answer tells them.
     fn tell_loss(&mut self, lost: &[Handle]) -> Result<(), String> {
         for handle in lost {
             let bytes = self.disk.contents_of(*handle);
@@ -206,7 +206,7 @@ impl World {
         Ok(())
     }
 
-    /// What must hold at every moment.
+    /// Checks what must hold at every moment.
     pub(super) fn check(&mut self) -> Result<(), String> {
         if let Some(shared) = self.seats.shared()
             && let Some(fault) = shared.faults.first()
