@@ -1,12 +1,12 @@
-//! Seats: who is in charge of which part of the files, told by locks on files in `.tidegate`, and
-//! on several nodes by leases too (`leased.rs`).
+//! Seats: which forwarder serves which part of the files. A forwarder holds a seat by locks on a
+//! file in `.tidegate`, and on several nodes by a lease too (`leased.rs`).
 //!
-//! `.tidegate/seat.N` belongs to seat N. Its holder has three bytes to lock: byte 0 says that the
-//! seat is held, byte 2 that its holder has been told all open files; on byte 1 the owner waits
-//! while a stand-in holds the seat. On one node the locks vanish with the holder's process,
-//! whatever ended it, and not before. There the file also has the seat's generation, which grows
-//! with each taking, and its reply table, which the next holder finds as the last one left it. With
-//! leases both are in the lease's file.
+//! `.tidegate/seat.N` belongs to seat N. Its holder may lock three bytes. Byte 0 says that the seat
+//! is held, and byte 2 that its holder knows which of the seat's files are open. The seat's owner
+//! locks byte 1 while it waits for a stand-in to release the seat. On one node the kernel drops the
+//! locks when the holder's process ends, however it ends, and not before. There the file also
+//! contains the seat's generation, which each taking increases, and the seat's reply table, which
+//! the next holder finds as the last one left it. With leases, both are in the file of the lease.
 
 mod claims;
 mod etcd;
@@ -44,31 +44,31 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_forward::SeatTable;
 use tidegate_wire::Layout;
 
-/// Byte that the holder of a seat locks.
+/// The byte that the holder of a seat locks.
 const HELD_BYTE: u64 = 0;
-/// Byte that the owner locks while it waits.
+/// The byte that the owner of a seat locks while it waits.
 const WANTED_BYTE: u64 = 1;
 
-/// First bytes of a seat's file.
+/// The first bytes of a seat's file.
 const MAGIC: [u8; 8] = *b"tideseat";
-/// Version of the file's form: since 3 tables grow, and say which pages of a client's rows are
-/// used. A table of version 2 reads as one of version 3.
+/// The version of the file's format. Since version 3 tables grow, and record which pages of a
+/// client's reply slots are used. A table of version 2 reads as one of version 3.
 const VERSION: u32 = 3;
 const VERSION_MIN: u32 = 2;
 
-/// Where a seat's file says which page cache its holder uses.
+/// The offset at which a seat's file names the page cache that its holder uses.
 const CACHE_AT: u64 = 12;
 
-/// Why seats cannot be had on this export.
+/// Why the seats of this export cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeatsError {
-    /// A file of the hidden folder refused.
+    /// A file of the hidden folder cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The file system is too full for a seat's table.
@@ -77,7 +77,7 @@ pub enum SeatsError {
         /// The seat's file.
         path: PathBuf,
     },
-    /// The export is used with another layout.
+    /// The export's layout differs from this forwarder's.
     #[error(
         "{} says {theirs}, this forwarder's configuration says {ours}; all forwarders of an export \
          need the same seats and stripe (to change them, stop all forwarders, remove that file)",
@@ -86,12 +86,12 @@ pub enum SeatsError {
     Layout {
         /// The layout file.
         path: PathBuf,
-        /// What it says.
+        /// The layout that the file records.
         theirs: String,
-        /// What was configured.
+        /// The layout that was configured.
         ours: String,
     },
-    /// The forwarders of the export keep their seats in another way.
+    /// The other forwarders of the export keep their seats in another way.
     #[error(
         "{} says that forwarders of this export keep their seats by {theirs}; this one would by \
          {ours}, and two could serve one seat: see keeper and one_node in [ownership], and \
@@ -102,12 +102,13 @@ pub enum SeatsError {
     Keeper {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The way that the file records.
         theirs: String,
-        /// What was configured.
+        /// The way that was configured.
         ours: String,
     },
-    /// A forwarder elsewhere serves the export, and this one was told that all are here.
+    /// A forwarder on another mount serves the export, although the configuration says that all use
+    /// one.
     #[error(
         "a forwarder that holds seat {seat} reaches the export by another mount, of this node or \
          of another one, and locks alone keep the seats only where all use the same mount: remove \
@@ -115,13 +116,13 @@ pub enum SeatsError {
          where one mount is"
     )]
     Elsewhere {
-        /// Its seat.
+        /// The seat that it holds.
         seat: u16,
     },
-    /// etcd, which keeps the seats, does not do what it must.
+    /// etcd, which keeps the seats, cannot be used.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// The seat's file was written by something else.
+    /// The seat's file has another format.
     #[error("{}: not a seat file of this version; if no forwarder runs, remove it", path.display())]
     Foreign {
         /// The seat's file.
@@ -129,9 +130,9 @@ pub enum SeatsError {
     },
 }
 
-/// A seat that is now held here.
+/// A seat that this forwarder holds now.
 pub struct TakenSeat {
-    /// Which.
+    /// The seat.
     pub seat: u16,
     /// Its new generation, higher than all before.
     pub generation: u64,
@@ -139,25 +140,26 @@ pub struct TakenSeat {
     pub table: Arc<dyn SeatTable>,
 }
 
-/// The seats of one export, as one forwarder sees them. Calls are short; none waits for a lock.
+/// The seats of one export, as one forwarder uses them. Calls are short; none waits for a lock.
 pub struct Seats {
     folder: OwnedFd,
     path: PathBuf,
     locks_work: bool,
     own: u16,
-    /// Seats of the export.
+    /// The number of seats of the export.
     count: u16,
-    /// What tells the page cache here from others; never 0.
+    /// The number of the page cache that this node uses; never 0.
     page_cache: u32,
     held: Mutex<BTreeMap<u16, File>>,
     wanted: Mutex<BTreeMap<u16, File>>,
-    /// Descriptions that never lock, to look at the locks of others.
+    /// Descriptors that never lock, for looking at the locks of others.
     watched: Mutex<BTreeMap<u16, OwnedFd>>,
 }
 
 impl Seats {
-    /// Uses the hidden folder of an export; `own` is the seat that this forwarder owns. The layout
-    /// is recorded by the first forwarder and must agree with what it recorded.
+    /// Opens the seats of an export; `own` is the seat that this forwarder owns. The first
+    /// forwarder records the layout, and this one's must equal the recorded one. Fails if the
+    /// layouts differ or the hidden folder cannot be used.
     pub fn open(files: &PosixFiles, layout: Layout, own: u16) -> Result<Seats, SeatsError> {
         let path = files.hidden_path().to_owned();
         let folder = files.hidden().try_clone_to_owned();
@@ -184,8 +186,8 @@ impl Seats {
         Ok(seats)
     }
 
-    /// Why this forwarder must not stand in for others here, if so: a start with fail-over is then
-    /// refused with these words.
+    /// Why this forwarder must not stand in for others on this export, or None. A start with
+    /// fail-over is then refused with this text.
     pub fn fail_over_refusal(&self) -> Option<String> {
         if !self.locks_work {
             return Some(format!(
@@ -204,9 +206,9 @@ impl Seats {
         })
     }
 
-    /// Takes the seat, raising its generation, or says None while another forwarder holds it. One
-    /// that its owner waits for is the owner's: stand-ins could else pass it on between them for
-    /// ever.
+    /// Takes the seat and increases its generation. None while another forwarder holds it. A seat
+    /// that its owner waits for is left to the owner, because stand-ins could otherwise pass it
+    /// among themselves for ever.
     pub fn try_take(&self, seat: u16) -> Result<Option<TakenSeat>, SeatsError> {
         let mut held = lock(&self.held);
         if held.contains_key(&seat) || (seat != self.own && self.wanted(seat)) {
@@ -232,9 +234,9 @@ impl Seats {
         }))
     }
 
-    /// An error if a live forwarder has another page cache than this one: what one writes the other
-    /// may not see. Of two that start at once the later one sees the other, or both do: each has
-    /// its lock and has said where it is before it looks.
+    /// Fails if a live forwarder uses another page cache than this one, because one may not see
+    /// what the other writes. Of two forwarders that start at once, at least the later one sees the
+    /// other: each locks and records its page cache before it looks.
     fn refuse_others_elsewhere(&self) -> Result<(), SeatsError> {
         for seat in (0..self.count).filter(|seat| *seat != self.own) {
             let error = |e| self.file_error(seat, e);
@@ -255,8 +257,8 @@ impl Seats {
         Ok(())
     }
 
-    /// Says that the grace period of a seat held here is over: from now on this forwarder knows
-    /// which of the seat's files are open. Call `PosixFiles::sweep` afterwards.
+    /// Records that the grace period of a seat held here has ended, so that this forwarder knows
+    /// which of the seat's files are open. The caller must then call `PosixFiles::sweep`.
     pub fn settle(&self, seat: u16) -> Result<(), SeatsError> {
         match lock(&self.held).get(&seat) {
             Some(file) => self.try_lock(seat, file, SETTLED_BYTE).map(|_| ()),
@@ -264,7 +266,7 @@ impl Seats {
         }
     }
 
-    /// Lets the seat go. Nobody may use its table any more. Not holding it is no error.
+    /// Releases the seat, if it is held. Its table must not be used any more.
     pub fn release(&self, seat: u16) {
         let Some(file) = lock(&self.held).remove(&seat) else {
             return;
@@ -280,8 +282,8 @@ impl Seats {
         }
     }
 
-    /// Tells whoever stands in on the seat that its owner waits for it. Idempotent; ends when the
-    /// seat is taken or [`Seats::stop_wanting`] is called.
+    /// Tells a stand-in on the seat that the owner waits for it. May be called repeatedly. Ends
+    /// when the seat is taken or [`Seats::stop_wanting`] is called.
     pub fn want(&self, seat: u16) -> Result<(), SeatsError> {
         let error = |e| self.file_error(seat, e);
         let mut wanted = lock(&self.wanted);
@@ -300,18 +302,18 @@ impl Seats {
         Ok(())
     }
 
-    /// Waits for the seat no longer.
+    /// Stops waiting for the seat.
     pub fn stop_wanting(&self, seat: u16) {
         // Closing the description drops its lock.
         lock(&self.wanted).remove(&seat);
     }
 
-    /// Whether somebody waits for a seat: its stand-in asks ten times a second.
+    /// Whether the owner waits for a seat. Its stand-in asks ten times a second.
     pub fn wanted(&self, seat: u16) -> bool {
         self.is_locked(seat, WANTED_BYTE)
     }
 
-    /// The seats held here.
+    /// The seats that this forwarder holds.
     pub fn held(&self) -> Vec<u16> {
         lock(&self.held).keys().copied().collect()
     }
@@ -320,7 +322,7 @@ impl Seats {
         self.locks_work && self.look(seat, byte).unwrap_or(false)
     }
 
-    /// Whether the back end knows of a holder of the seat.
+    /// Whether the back end knows a holder of the seat.
     fn is_held(&self, seat: u16) -> std::io::Result<bool> {
         self.look(seat, HELD_BYTE)
     }
@@ -337,7 +339,8 @@ impl Seats {
         Ok(ofd::held_elsewhere(fd.as_fd(), byte)?.is_some())
     }
 
-    /// Without working locks only the own seat can be had, and the configuration vouches for it.
+    /// Locks a byte of a seat's file. Without working locks only the own seat can be taken, and the
+    /// configuration guarantees that nobody else takes it.
     fn try_lock(&self, seat: u16, file: &File, byte: u64) -> Result<bool, SeatsError> {
         if !self.locks_work {
             return Ok(seat == self.own);
@@ -351,8 +354,8 @@ impl Seats {
         opened.map(File::from).map_err(|e| self.file_error(seat, e))
     }
 
-    /// Reads the header of a seat's file, or makes file and header, and stores the next generation
-    /// so that it survives the node.
+    /// Reads the header of a seat's file, or makes file and header. Stores the next generation so
+    /// that it survives a crash of the node.
     fn raise_generation(&self, seat: u16, file: &File) -> Result<u64, SeatsError> {
         let error = |e| self.file_error(seat, e);
         let len = file.metadata().map_err(error)?.len();
@@ -400,7 +403,7 @@ impl Seats {
         Ok(u64::from_le_bytes(generation))
     }
 
-    /// Records the layout if nobody has, and compares it with what is recorded.
+    /// Records the layout if no forwarder has, and compares it with the recorded one.
     fn agree_on(&self, layout: Layout) -> Result<(), SeatsError> {
         let ours = format!("seats = {}\nstripe = {}\n", layout.seats, layout.stripe);
         let (path, theirs) = self.recorded("layout", &ours)?;
@@ -415,8 +418,8 @@ impl Seats {
         })
     }
 
-    /// The same of how seats are kept, in words: who keeps them in one way does not see what is
-    /// held in the other.
+    /// Records how seats are kept, as text, or compares it with the recorded text. A forwarder that
+    /// keeps seats in one way does not see which are held in the other. Fails if the texts differ.
     pub fn agree_on_keeper(&self, ours: &str) -> Result<(), SeatsError> {
         let (path, theirs) = self.recorded("keeper", &format!("{ours}\n"))?;
         let theirs = theirs.trim().to_owned();
@@ -443,8 +446,9 @@ impl Seats {
     }
 }
 
-/// Removes what nobody opened again of a seat's files without a name, where all know that its grace
-/// period is over. A listing of a slow back end must not hold the caller.
+/// Removes those of a seat's files without a name that nobody has reopened, if the end of the
+/// seat's grace period could be recorded. Runs in a thread, because listing a slow back end must
+/// not delay the caller.
 pub(crate) fn sweep_if_settled(files: &PosixFiles, seat: u16, settled: Result<(), SeatsError>) {
     if let Err(error) = settled {
         tracing::warn!(seat, %error, "files without a name stay until the next time");
@@ -464,7 +468,7 @@ fn file_name(seat: u16) -> String {
     format!("seat.{seat}")
 }
 
-/// The mount option that keeps locks on this node, if the folder's file system has one.
+/// The mount option that keeps locks on this node, if the folder's mount has one.
 fn local_locks_option(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;

@@ -38,64 +38,64 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_forward::{Job, JobId, JobResult};
 
-/// Called from a storage thread after a completion was queued: wakes the reactor (for example a
-/// `mio::Waker`). It must not block.
+/// Wakes the forwarder's loop, for example by a `mio::Waker`. A storage thread calls it after it
+/// has queued a completion. It must not block.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// A job that has ended.
+/// A job that was executed.
 pub struct Completion {
-    /// Which.
+    /// The job.
     pub job: JobId,
-    /// What came of it.
+    /// Its result.
     pub result: JobResult,
 }
 
-/// Carries out jobs, in any order, each exactly once.
+/// Executes jobs, in any order, each exactly once.
 pub trait Storage: Send {
-    /// Starts a job and returns at once. The slots that it names are in [`Slots`] until the job's
-    /// completion was taken. When more than the configured number of jobs wait, the job completes
-    /// with EAGAIN.
+    /// Starts a job and returns at once. The payload buffers that the job names must stay in
+    /// [`Slots`] until its completion was taken. If more than the configured number of jobs wait,
+    /// the job completes with EAGAIN.
     fn submit(&mut self, job: JobId, work: Job);
 
-    /// Hands over to the kernel what was submitted. Call it after submitting, before sleeping.
+    /// Hands submitted jobs over to the kernel. Must be called after submitting, before the thread
+    /// sleeps.
     fn flush(&mut self) {}
 
-    /// A descriptor that becomes readable when there are completions, for storage that calls no
-    /// [`Wake`] for all of them. Watch it with edges.
+    /// A descriptor that becomes readable when there are completions, for storage that does not
+    /// call [`Wake`] for all of them. It must be watched with edge-triggered events.
     fn wake_fd(&self) -> Option<std::os::fd::RawFd> {
         None
     }
 
-    /// Appends what has ended since the last call. Call it after a wake, and after jobs were
-    /// submitted: some have ended by then.
+    /// Appends the completions since the last call. Must be called after a wake, and after jobs
+    /// were submitted, because some of these may have ended already.
     fn completions(&mut self, into: &mut Vec<Completion>);
 
-    /// Data jobs that are worth having at once: the scheduler's depth.
+    /// How many data jobs are worth running at once: the scheduler's depth.
     fn depth(&self) -> u32;
 
-    /// How long the oldest job that has begun and not ended has been running; zero if there is
-    /// none.
+    /// How long the oldest running job has run; zero if none runs.
     fn oldest(&self) -> Duration;
 
-    /// Why nothing that has ended since may be told to anybody, and the forwarder is to end; None
-    /// while all is well.
+    /// Why the results of jobs that have ended since must not be reported, and the forwarder must
+    /// end. None while all is well.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// What has been done so far.
+    /// What has been done since the start.
     fn counts(&self) -> Counts;
 
-    /// Finishes what was submitted and ends the threads. Their completions can still be taken.
+    /// Executes all submitted jobs and ends the threads. Their completions can still be taken.
     fn shutdown(&mut self);
 }
 
 /// Calls to the back end since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Data jobs that read: a batch counts once.
+    /// Data jobs that read. A batch counts once.
     pub read_calls: u64,
-    /// Data jobs that write.
+    /// Data jobs that write. A batch counts once.
     pub write_calls: u64,
     /// System calls that read data.
     pub read_syscalls: u64,
@@ -105,16 +105,16 @@ pub struct Counts {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Jobs that are no data jobs.
+    /// Jobs other than data jobs.
     pub operations: u64,
-    /// Jobs that waited or ran when last counted.
+    /// Jobs that were waiting or running when this was counted.
     pub pending: u64,
 }
 
-/// Makes the process fit to be a forwarder; call it once before threads start. Modes come from
-/// clients that have applied their umask, so the process has none; a file that reaches the size
-/// limit is an error for its writer and no signal; and as many files may be open as the system
-/// allows.
+/// Prepares the process to be a forwarder. Must be called once, before threads start. Sets the
+/// umask to 0, because clients have already applied theirs to the modes that they send. Makes a
+/// file that reaches the size limit an error for its writer, not a signal. Raises the limit of open
+/// files as far as the system allows.
 pub fn prepare_process() {
     rustix::process::umask(rustix::fs::Mode::empty());
     // SAFETY: ignoring a signal runs no code of ours.

@@ -88,9 +88,9 @@ impl ClientMemory {
             key: self.start.key,
         };
         let number = self.moves_begun;
-        // SAFETY: the slot belongs to the reactor from here until `moved` hands it on, and nothing
-        // in between looks at its bytes. A session that ends drops its link; the buffer of a slot
-        // that is freed before is not given away while the link keeps it.
+        // SAFETY: the buffer belongs to the thread of the connection from here until `moved` hands
+        // it on, and nothing in between looks at its bytes. A session that ends drops its link. A
+        // buffer that is freed before that is not given away while the link keeps it.
         let begun = unsafe {
             match moving {
                 Moving::In(..) => link.get(local, remote, number),

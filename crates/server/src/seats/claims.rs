@@ -1,56 +1,58 @@
-//! Who holds a seat, and with what number: what a keeper of seats has to tell.
+//! Who holds a seat, and with which generation: the interface to what keeps the seats.
 //!
-//! The rest of a lease is the same with all of them: the file of each generation, its reply table,
-//! and until when its holder may serve ([`super::leased`]).
+//! The rest of a lease works the same with every keeper: the file of each generation, its reply
+//! table, and the time until which its holder may serve ([`super::leased`]).
 
 use super::SeatsError;
 use std::io;
 use tidegate_sched::Time;
 
-/// What came of claiming a seat.
+/// The result of claiming a seat.
 pub(super) enum Claim {
-    /// It is ours.
+    /// This forwarder has the seat.
     Ours {
-        /// A number that nobody else was or will be given for this seat.
+        /// A generation that no other claim of this seat got or will get.
         generation: u64,
-        /// From when on the lease counts.
+        /// When the lease begins.
         began: Time,
     },
-    /// Somebody holds it, or its owner waits for it.
+    /// Another forwarder holds the seat, or its owner waits for it.
     Busy,
-    /// Nobody holds it, but the last holder, of this name, may still believe that it does.
+    /// No forwarder holds the seat, but the last holder, named here, may still believe that it
+    /// does.
     Waits(String),
 }
 
-/// Decides who holds a seat. Calls may wait for the keeper, each for a bounded time unless the
-/// back end itself is the keeper.
+/// Decides who holds a seat. A call may wait for the keeper. The wait is bounded, unless the back
+/// end itself is the keeper.
 pub(super) trait Claims: Send {
-    /// Claims a seat that is not held here.
+    /// Claims a seat that this forwarder does not hold.
     fn claim(&mut self, seat: u16) -> Result<Claim, SeatsError>;
 
-    /// The table of a seat that was claimed is complete; an error if it is not ours after all.
+    /// Notes that the table of a claimed seat is complete. Fails if another forwarder has the seat
+    /// after all.
     fn confirm(&mut self, seat: u16) -> io::Result<()>;
 
-    /// Says that these seats, with these generations, are still held here; for each, why it is
-    /// lost, if it is, or why that cannot be told. An error is one of all.
+    /// Renews the claims of these seats, each given with its generation. Returns for each None, or
+    /// why it is lost, or an error if that cannot be told. An outer error concerns all seats.
     fn renew(&mut self, held: &[(u16, u64)]) -> io::Result<Vec<io::Result<Option<String>>>>;
 
-    /// Lets a seat go that was claimed.
+    /// Releases a seat that was claimed.
     fn release(&mut self, seat: u16) -> io::Result<()>;
 
-    /// Says that the holder of a seat has been told all open files.
+    /// Records that the holder of a seat knows which of its files are open.
     fn settle(&mut self, seat: u16) -> Result<(), SeatsError>;
 
-    /// Tells whoever stands in on the seat that its owner waits for it, until the owner has it.
-    /// Called again and again while it waits.
+    /// Tells a stand-in on the seat that the owner waits for it. The owner calls this again and
+    /// again while it waits.
     fn want(&mut self, seat: u16) -> Result<(), SeatsError>;
 
-    /// Those of these seats, which are held here, that their owners wait for.
+    /// Which of these seats, all held here, their owners wait for.
     fn wanted(&mut self, held: &[u16]) -> io::Result<Vec<u16>>;
 
-    /// Looks at a seat that was asked for and could not be had.
+    /// Looks at a seat that could not be claimed.
     fn look(&mut self, seat: u16);
 
-    /// The name of another live process that was given the index of a seat, if it holds the seat.
+    /// The name of another live process with the same forwarder index, if it holds the seat.
     fn double(&mut self, seat: u16) -> Option<String>;
 }

@@ -1,11 +1,11 @@
-//! Seats claimed in etcd, for back ends whose locks do not hold between nodes.
+//! Claims seats in etcd, for back ends whose locks do not hold between nodes.
 //!
 //! Below PREFIX/EXPORT each seat has up to three keys: `seat.N/held` and `seat.N/wanted`, which end
 //! with the lease of the forwarder that wrote them, and `seat.N/generation`, which stays. Every
-//! taking is one transaction that compares what was read before, so of several one wins, and no
-//! number is given twice. etcd's lease has the whole time to live, its holder serves for three
-//! quarters of it from the beginning of its last successful renewal: so when the key is gone the
-//! holder has stopped, and nobody has to wait for more.
+//! taking is one transaction that compares the keys with what was read before. So only one of
+//! several takers succeeds, and no generation is used twice. etcd's lease lasts for the whole time
+//! to live. Its holder serves for three quarters of that, from the beginning of its last successful
+//! renewal. So when the key is gone the holder has stopped serving, and a taker need not wait.
 
 mod client;
 
@@ -26,15 +26,15 @@ use std::time::Duration;
 use tidegate_sched::Time;
 use tidegate_wire::ExportId;
 
-/// Keys that are asked for at once; etcd does at most 128 operations in a transaction.
+/// How many keys are read at once. etcd allows 128 operations in a transaction.
 const TOGETHER: usize = 64;
 
-/// See the file's first line.
+/// Claims seats in etcd.
 pub(super) struct EtcdClaims {
     etcd: Etcd,
     /// etcd's number of the cluster.
     cluster: String,
-    /// What the keys of this export begin with.
+    /// The prefix of this export's keys.
     prefix: String,
     own: u16,
     holder: Holder,
@@ -42,14 +42,14 @@ pub(super) struct EtcdClaims {
     fence: Fence,
     ttl: Duration,
     lease: Option<Lease>,
-    /// Seats claimed here, with the revision of the key.
+    /// Seats claimed here, with the revisions of their keys.
     held: BTreeMap<u16, i64>,
-    /// Seats whose key may be this process's though it does not hold them, since an answer was
-    /// lost: their owners would wait as long as it renews its lease.
+    /// Seats whose keys may name this process although it does not hold them, because an answer was
+    /// lost. Their owners would wait as long as this process renews its lease.
     unsure: BTreeSet<u16>,
     /// Seats that this forwarder waits for.
     wants: BTreeSet<u16>,
-    /// Who had the seat that was last tried.
+    /// Who held the seat that was tried last.
     seen: Option<(u16, Holder)>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct EtcdClaims {
 #[derive(Clone, Copy)]
 struct Lease {
     id: i64,
-    /// When the last renewal that succeeded began.
+    /// When the last successful renewal began.
     began: Time,
 }
 
@@ -68,7 +68,7 @@ struct Key {
     value: String,
 }
 
-/// What one of the three keys is for.
+/// The purpose of one of the three keys.
 #[derive(Clone, Copy)]
 enum Part {
     Held,
@@ -87,7 +87,8 @@ impl Part {
 }
 
 impl EtcdClaims {
-    /// Asks etcd who it is; nothing is claimed yet.
+    /// Connects to etcd and identifies the cluster. No seat is claimed yet. Fails if no endpoint
+    /// answers.
     pub(super) fn connect(
         options: &EtcdOptions,
         export: ExportId,
@@ -128,12 +129,12 @@ impl EtcdClaims {
         Ok(claims)
     }
 
-    /// This process, as records name it.
+    /// This process, as keys name it.
     pub(super) fn holder(&self) -> &Holder {
         &self.holder
     }
 
-    /// What all forwarders of the export must agree on.
+    /// The cluster and the prefix, on which all forwarders of the export must agree.
     pub(super) fn place(&self) -> String {
         format!("etcd, cluster {}, keys {}", self.cluster, self.prefix)
     }
@@ -160,7 +161,7 @@ impl EtcdClaims {
         Ok(found)
     }
 
-    /// Renews the lease; None: etcd knows it no more.
+    /// Renews the lease. None if etcd does not know it any more.
     fn keep_alive(&mut self, lease: Lease) -> Result<Option<Lease>, EtcdError> {
         let began = self.fence.now();
         let body = json!({ "ID": lease.id.to_string() });
@@ -170,7 +171,7 @@ impl EtcdClaims {
         Ok(self.lease)
     }
 
-    /// A lease that was renewed not long ago; a new one where there is none.
+    /// A lease that was renewed recently. Asks etcd for a new one if there is none.
     fn fresh_lease(&mut self) -> Result<Lease, EtcdError> {
         let old = self.ttl.as_nanos() as u64 / 5;
         if let Some(lease) = self.lease {
@@ -242,7 +243,7 @@ impl EtcdClaims {
     }
 
     /// Makes sure that one of the seats in doubt is not held in this process's name. A taking that
-    /// is still on its way finds then that something has changed.
+    /// is still under way then finds that something has changed, and fails.
     fn settle_doubt(&mut self) -> Result<(), EtcdError> {
         let Some(seat) = self.unsure.first().copied() else {
             return Ok(());
@@ -327,7 +328,7 @@ impl EtcdClaims {
         self.etcd.call("kv/put", &body).map(|_| ())
     }
 
-    /// A lease that has ended is replaced when it is needed again.
+    /// Drops a lease that has ended. It is replaced when it is needed again.
     fn forget_lease(&mut self, error: &EtcdError) {
         if error.is_no_lease() {
             self.lease = None;

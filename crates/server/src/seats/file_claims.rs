@@ -1,8 +1,9 @@
-//! Seats claimed by files of the back end: by byte locks, and by records that have rested.
+//! Claims seats by files of the back end: by byte locks, and by lease records that have not changed
+//! for long enough.
 //!
-//! A claimant has the lock of `.tidegate/seat.SEAT` first and waits until the last holder's lease
-//! must be over ([`tidegate_forward::lease`]); the next number is that of the file that it then
-//! makes exclusively.
+//! A claimant first takes the lock of `.tidegate/seat.SEAT`. Then it waits until the last holder's
+//! lease must have expired ([`tidegate_forward::lease`]). Its generation is that of the file which
+//! it then makes exclusively.
 
 use super::claims::{Claim, Claims};
 use super::generations::{Generations, Last};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use tidegate_forward::lease::{LeaseRecord, LeaseWatch, wait_ns};
 use tidegate_sched::Time;
 
-/// See the file's first line.
+/// Claims seats by files of the back end.
 pub(super) struct FileClaims {
     locks: Arc<Seats>,
     generations: Generations,
@@ -24,21 +25,21 @@ pub(super) struct FileClaims {
     fence: Fence,
     ttl_ns: u64,
     watches: BTreeMap<u16, LeaseWatch>,
-    /// Who was given the own index too, and holds its seat.
+    /// Another process with the same index, which holds the own seat.
     double: Option<Double>,
 }
 
-/// Another holder of the own seat, as its record was seen.
+/// Another holder of the own seat, by its record.
 struct Double {
     lease: LeaseRecord,
     since: Time,
-    /// It has been renewed while it was looked at: a dead one's record is never, and the back end
-    /// may keep its lock for long.
+    /// Whether the record was renewed while it was watched. A dead process does not renew its
+    /// record, although the back end may keep its lock for long.
     renewed: bool,
 }
 
 impl FileClaims {
-    /// Nothing is claimed yet.
+    /// No seat is claimed yet.
     pub(super) fn new(
         locks: Arc<Seats>,
         id: u64,

@@ -1,4 +1,4 @@
-//! The files of a seat's generations in the hidden folder: which there are, and what they say.
+//! The files of a seat's generations in the hidden folder: which exist, and what they record.
 
 use super::lease_record::Record;
 use super::uncached::{UncachedFile, Way};
@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tidegate_forward::lease::LeaseRecord;
 
-/// The hidden folder, as far as generations go.
+/// The files of generations in the hidden folder.
 pub(super) struct Generations(OwnedFd);
 
 impl Generations {
@@ -40,18 +40,18 @@ impl Generations {
         Ok(found)
     }
 
-    /// Those of one seat.
+    /// The files of one seat.
     pub(super) fn of_seat(&self, seat: u16) -> io::Result<SeatFiles> {
         Ok(self.list()?.remove(&seat).unwrap_or_default())
     }
 
-    /// What the newest file of a seat says.
+    /// What the newest file of a seat records.
     pub(super) fn last(&self, seat: u16) -> io::Result<Option<Last>> {
         let newest = self.of_seat(seat)?.leases.pop();
         newest.map(|newest| self.record(seat, newest)).transpose()
     }
 
-    /// What a file says.
+    /// What a file records.
     pub(super) fn record(&self, seat: u16, generation: u64) -> io::Result<Last> {
         record_place::read(self.folder(), seat, generation)
     }
@@ -69,11 +69,12 @@ impl Generations {
 /// The generations of a seat that have a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeatFiles {
-    /// Those that were taken, in order.
+    /// Generations that were taken, in order.
     pub leases: Vec<u64>,
-    /// Those that nobody has taken yet.
+    /// Generations that nobody has taken yet.
     pub spares: Vec<u64>,
-    /// Those whose files are not whole, or were not needed, with the generations of their makers.
+    /// Drafts, which are not complete or were not needed: their generations, and those of their
+    /// makers.
     pub drafts: Vec<(u64, u64)>,
 }
 
@@ -83,9 +84,9 @@ impl SeatFiles {
         self.leases.last().copied()
     }
 
-    /// The number of the next taking. Where one that came to nothing has used up the file that was
-    /// made ahead for the next number, and a later one still has its file, it is the later one: the
-    /// back end may have no room for another file.
+    /// The generation of the next taking. If a failed taking has used up the spare file for the
+    /// next number, and a later number still has one, it is the later number: the back end may have
+    /// no room for another file.
     pub(super) fn next(&self) -> u64 {
         let Some(newest) = self.newest() else {
             return first_generation();
@@ -95,14 +96,14 @@ impl SeatFiles {
     }
 }
 
-/// What a lease's file says.
+/// What a lease's file records.
 pub(super) enum Last {
     Record(Record),
-    /// It has no record: whoever made it has not written one.
+    /// It has no record: its maker has not written one.
     Unwritten(u64),
-    /// It was listed, and is not there any more.
+    /// It was listed, and does not exist any more.
     Gone(u64),
-    /// It has something else, and why that is no record.
+    /// It contains something else; the text says why that is no record.
     Unreadable(u64, String),
 }
 
@@ -130,8 +131,8 @@ impl Last {
     }
 }
 
-/// The first number of a seat. It is the time, so that numbers go on rising where the hidden folder
-/// was removed.
+/// The first generation of a seat. It is the current time, so that generations keep increasing if
+/// the hidden folder was removed.
 pub(super) fn first_generation() -> u64 {
     crate::identity::wall_ns() / 1_000_000_000
 }
@@ -140,7 +141,7 @@ pub(super) fn file_name(seat: u16, generation: u64) -> String {
     format!("lease.{seat}.{generation}")
 }
 
-/// Seat and generation behind a word.
+/// The seat and the generation that follow a word in a file's name.
 pub(super) fn parse_after(word: &str, name: &[u8]) -> Option<(u16, u64)> {
     let rest = std::str::from_utf8(name).ok()?.strip_prefix(word)?;
     let (seat, generation) = rest.split_once('.')?;

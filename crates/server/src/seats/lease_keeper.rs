@@ -1,8 +1,9 @@
-//! The thread that keeps a forwarder's leases: it takes seats, renews them, and lets them go.
+//! The thread that keeps a forwarder's leases: it takes seats, renews their leases, and releases
+//! them.
 //!
-//! All of this waits for the back end, which may be far away or gone, and the reactor must go on:
-//! a lease that this thread cannot renew in time runs out there by the clock. What it has to say
-//! comes as inputs for the forwarder's core, in order.
+//! These calls wait for the back end, which may be slow or unreachable, and the forwarder's loop
+//! must go on meanwhile. If this thread cannot renew a lease in time, the forwarder sees the lease
+//! expire by the clock. The thread reports what happens as inputs for the forwarder, in order.
 
 use super::leased::{LeasedSeats, RENEWALS, Tried};
 use crate::storage::{PosixFiles, dead};
@@ -16,15 +17,17 @@ use std::time::{Duration, Instant};
 use tidegate_forward::Input;
 use tracing::{error, info, warn};
 
-/// Between two tries for the own seat, and two looks at whether the owner of another is back.
+/// How often the own seat is tried, and how often the thread looks whether the owner of another
+/// seat is back.
 const LOOK: Duration = Duration::from_millis(200);
-/// A seat that could not be had is not tried again sooner.
+/// How long a seat that could not be taken is not tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// How long a process that stops may take to let the seat of its index go.
+/// How long a stopping process may take to release the seat of its index.
 const STOPS_MAX: Duration = Duration::from_secs(60);
-/// How long a seat that was asked for is looked at, in times to live.
+/// How long a requested seat is watched, in times to live of a lease.
 const HOPES: u32 = 3;
-/// How long tables are written between two looks at the leases, as a part of the time to live.
+/// How long tables are written before the leases are looked at again, as a fraction of the time to
+/// live.
 const WRITES: u32 = 10;
 /// How long the last releases may take when the forwarder ends.
 const END_MAX: Duration = Duration::from_secs(5);
@@ -37,22 +40,22 @@ enum Command {
     Panic,
 }
 
-/// What the thread says.
+/// What the thread reports.
 #[derive(Default)]
 struct Said {
     inputs: Vec<Input>,
-    /// The forwarder cannot go on: why.
+    /// Why the forwarder cannot go on, if so.
     failure: Option<String>,
 }
 
-/// The reactor's end.
+/// The loop's end of the thread.
 pub struct LeaseKeeper {
     commands: Option<Sender<Command>>,
     said: Arc<Mutex<Said>>,
     ended: Receiver<()>,
 }
 
-/// The thread's end.
+/// The thread's side.
 struct Rounds {
     seats: LeasedSeats,
     files: PosixFiles,
@@ -61,36 +64,38 @@ struct Rounds {
     said: Arc<Mutex<Said>>,
     waker: Arc<Waker>,
     awaits_own: bool,
-    /// When the own seat is tried again: after a failure stand-ins come first for a while.
+    /// When the own seat is tried again. After a failure stand-ins come first for a while.
     own_again: Instant,
-    /// The last renewal did not come through, and those to come must not wait for other calls.
+    /// Whether the last renewal failed. The next renewals must then not wait for other calls.
     behind: bool,
-    /// Since when another process of the own index is seen to hold the own seat.
+    /// Since when another process with the same index holds the own seat.
     doubled_since: Option<Instant>,
-    /// Seats of others held here, and whether the core knows that the owner is back.
+    /// Seats of other forwarders held here, and for each whether the forwarder knows that the owner
+    /// is back.
     foreign: BTreeMap<u16, bool>,
-    /// Seats of others that could not be had.
+    /// Seats of other forwarders that could not be taken.
     hoped: BTreeMap<u16, Hope>,
     renew_at: Instant,
     look_at: Instant,
-    /// The last trouble that was logged.
+    /// The problem that was logged last.
     trouble: String,
-    /// A seat that could not be taken, and when: it may have to be waited for before it is tried
-    /// again, and the trouble is not over meanwhile.
+    /// A seat that could not be taken, and when. The thread may have to wait before it tries again,
+    /// and the problem persists meanwhile.
     failed: Option<(u16, Instant)>,
 }
 
-/// A seat of another that could not be had.
+/// A seat of another forwarder that could not be taken.
 #[derive(Clone, Copy)]
 struct Hope {
-    /// When it was asked for last.
+    /// When the forwarder last asked for it.
     asked: Instant,
-    /// When it was tried last: many clients may ask, and each try asks the back end.
+    /// When it was last tried. Many clients may cause requests, and each try makes calls to the
+    /// back end.
     tried: Instant,
 }
 
 impl Hope {
-    /// It is asked for; whether it is to be tried now.
+    /// Notes a request for the seat. True if it should be tried now.
     fn ask(&mut self, now: Instant) -> bool {
         self.asked = now;
         let due = now >= self.tried + TRY_AGAIN;
@@ -102,7 +107,7 @@ impl Hope {
 }
 
 impl LeaseKeeper {
-    /// Starts the thread. `waker` wakes the reactor when something was said.
+    /// Starts the thread. `waker` wakes the loop's thread when there are reports.
     pub fn start(
         seats: LeasedSeats,
         files: PosixFiles,
@@ -156,34 +161,34 @@ impl LeaseKeeper {
         }
     }
 
-    /// Asks for a seat: `SeatTaken` or `SeatRefused` follows, for the own seat `SeatTaken` alone.
+    /// Asks for a seat. `SeatTaken` or `SeatRefused` follows; for the own seat only `SeatTaken`.
     pub fn take(&self, seat: u16) {
         self.tell(Command::Take(seat));
     }
 
-    /// Lets a seat go.
+    /// Releases a seat.
     pub fn release(&self, seat: u16) {
         self.tell(Command::Release(seat));
     }
 
-    /// The clients of a seat have told what they have open.
+    /// Notes that the clients of a seat have reclaimed their open files.
     pub fn reclaimed(&self, seat: u16) {
         self.tell(Command::Reclaimed(seat));
     }
 
-    /// What was said since the last call.
+    /// The reports since the last call.
     pub fn inputs(&self) -> Vec<Input> {
         std::mem::take(&mut lock(&self.said).inputs)
     }
 
-    /// Why the forwarder cannot go on, if so.
+    /// Why the forwarder cannot go on, or None.
     pub fn failure(&self) -> Option<String> {
         lock(&self.said).failure.clone()
     }
 }
 
 impl Drop for LeaseKeeper {
-    /// Waits a while for what was asked last: seats that are let go in order are free at once.
+    /// Waits a while for the last requests. A seat that is released in order is free at once.
     fn drop(&mut self) {
         self.commands = None;
         let _ = self.ended.recv_timeout(END_MAX);
@@ -224,8 +229,8 @@ impl Rounds {
         }
     }
 
-    /// Lets go of what was taken when the core had ended: nothing of it was ever begun. What the
-    /// core knew of and has not let go may have calls under way.
+    /// Releases seats that were taken after the forwarder had ended, under which nothing was begun.
+    /// Seats that the forwarder knew of and has not released may have calls under way.
     fn release_untold(&mut self) {
         let untold = std::mem::take(&mut lock(&self.said).inputs);
         for input in untold {
@@ -247,7 +252,7 @@ impl Rounds {
         let _ = self.waker.wake();
     }
 
-    /// Logs what is wrong with the back end, once until it changes.
+    /// Logs a problem with the back end once, until it changes.
     fn note_trouble(&mut self, trouble: Option<&io::Error>) {
         if let Some(error) = trouble {
             self.end_if_final(error);
@@ -265,7 +270,8 @@ impl Rounds {
         self.say([Input::BackEnd(text.map(Into::into))]);
     }
 
-    /// Ends the forwarder if the mount is dead: the call itself says so, or the root does.
+    /// Ends the forwarder if the mount is dead, which either this error or the export's root
+    /// proves.
     fn end_if_final(&self, error: &io::Error) {
         if is_final(error) {
             self.fail(dead::words(error));
@@ -282,7 +288,7 @@ impl Rounds {
         }
     }
 
-    /// Says first that the leases go on: tables may take long to write.
+    /// Renews the leases before anything else, because writing tables may take long.
     fn renew(&mut self) {
         if !self.seats.has_leases() {
             return;
@@ -312,7 +318,7 @@ impl Rounds {
         }
     }
 
-    /// Whether a seat that is still asked for could not be taken.
+    /// Whether a seat that is still requested could not be taken.
     fn has_failed(&self) -> bool {
         self.failed
             .is_some_and(|(_, when)| when.elapsed() < self.ttl * HOPES)
@@ -356,7 +362,7 @@ impl Rounds {
         }
     }
 
-    /// Says why the own seat is not had, and that its owner waits.
+    /// Logs why the own seat cannot be taken, and tells its holder that the owner waits.
     fn wait_for_own(&mut self, first: bool, lease_of: Option<String>) {
         let seat = self.own;
         if first {
@@ -410,7 +416,7 @@ impl Rounds {
         }
     }
 
-    /// Tries to take a seat, and tells the core if it could.
+    /// Tries to take a seat, and reports it if that succeeds.
     fn try_take(&mut self, seat: u16) -> Option<Tried> {
         let tried = loop {
             match self.seats.try_take(seat) {
@@ -482,9 +488,9 @@ impl Rounds {
     }
 }
 
-/// Errors after which a mount never works again, whatever file said so: its server has shut this
-/// client out. ENOTCONN is none: the lease of one seat may lie on a part of the back end that is
-/// out of reach (a brick without a replica), and other seats do not.
+/// Whether after this error a mount never works again, whatever file the call was for: its server
+/// has evicted this client. ENOTCONN is not such an error: one seat's lease may lie on a part of
+/// the back end that is unreachable (a brick without a replica) while other seats' leases do not.
 fn is_final(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESHUTDOWN | libc::ENODEV))
 }

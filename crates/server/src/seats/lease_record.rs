@@ -1,4 +1,5 @@
-//! The first page of a lease's file: who holds the seat, and since when nothing has changed.
+//! The first page of a lease's file. It records who holds the seat, and counts renewals, so that
+//! others see whether the lease is kept.
 
 use super::uncached::Page;
 use crate::identity;
@@ -6,34 +7,34 @@ use tidegate_forward::lease::LeaseRecord;
 use tidegate_wire::frame::checksum;
 
 const MAGIC: [u8; 8] = *b"tidelese";
-/// Version of the file's form: since 3 the record's bytes are one sector, and pages of the table
-/// lie in the order of their first use.
+/// The version of the file's format. Since version 3 the record fills one sector, and the pages of
+/// the table lie in the order of their first use.
 const VERSION: u32 = 3;
-/// Bytes of the record: what devices and servers write whole or not at all.
+/// The size of a record in bytes. Devices and servers write that much atomically.
 const RECORD_BYTES: usize = 512;
 const CRC_AT: usize = RECORD_BYTES - 4;
-/// Longest name of a node.
+/// The longest name of a node, in bytes.
 const HOST_MAX: usize = 255;
 const TABLE_OF_AT: usize = 344;
-/// Bytes behind which a record has its checksum only.
+/// The number of bytes in use; only the checksum follows.
 const USED: usize = TABLE_OF_AT + 8;
 
-/// How far a taking has come.
+/// How far the taking of a seat has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The table is not all there yet.
+    /// The holder is still copying the table.
     Taking,
     Held,
-    /// The holder has let go in order.
+    /// The holder has released the seat.
     Free,
 }
 
-/// A process of a forwarder, so that another one of the same node can tell whether it lives.
+/// The process of a forwarder. Another process on the same node can tell whether it is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     /// A random number.
     pub(super) id: u64,
-    /// The seat that it owns.
+    /// The forwarder's index, which is also the seat that it owns.
     pub(super) forwarder: u16,
     /// The boot of its node, and its namespace of processes.
     pub(super) boot: u64,
@@ -41,37 +42,38 @@ pub(super) struct Holder {
     pub(super) pid: u32,
     /// When the process began, in clock ticks since the boot.
     pub(super) began: u64,
-    /// For messages.
+    /// The name of its node, for messages.
     pub(super) host: String,
 }
 
-/// Why a page holds no record.
+/// Why a page contains no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// Nothing was written there.
+    /// The page was never written.
     Empty,
-    /// It is damaged, or of another version.
+    /// The page is damaged, or has another version.
     Bad(String),
 }
 
-/// What the first page says.
+/// The contents of the first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) stage: Stage,
     pub(super) generation: u64,
-    /// Records of this generation before this one.
+    /// How many records of this generation were written before.
     pub(super) renewals: u64,
     pub(super) ttl_ns: u64,
     pub(super) holder: Holder,
-    /// The generation whose file has the whole table; 0: this one's. Where the back end was too
-    /// full for a copy, it stays where it is until there is room.
+    /// The generation whose file has the complete table; 0 if this one's has. While the back end
+    /// has no room for a copy, the table stays where it is.
     pub(super) table_of: u64,
-    /// The table may lack clients that have opens or locks: there was no room for them.
+    /// Whether the table may lack clients that have open files or locks, because there was no room
+    /// for them.
     pub(super) lacks_holders: bool,
 }
 
 impl Holder {
-    /// This process, with a new number.
+    /// This process, with a new random number. Fails if the system gives none.
     pub(super) fn own(forwarder: u16) -> std::io::Result<Holder> {
         let mut id = [0; 8];
         getrandom::fill(&mut id).map_err(std::io::Error::other)?;
@@ -88,13 +90,14 @@ impl Holder {
         })
     }
 
-    /// Whether the process is surely dead: it was one of this node that this process could see.
+    /// Whether the process is certainly dead: it ran on this node, and this process could see it if
+    /// it lived.
     pub(super) fn is_dead(&self) -> bool {
         let visible = self.boot == identity::boot() && self.namespace == process_namespace();
         visible && self.namespace != 0 && began(self.pid) != Some(self.began)
     }
 
-    /// For messages.
+    /// The forwarder's index and node, for messages.
     pub(super) fn name(&self) -> String {
         format!("forwarder {} on {}", self.forwarder, self.host)
     }
@@ -148,7 +151,7 @@ impl Record {
         page
     }
 
-    /// Reads a page.
+    /// Decodes a page.
     pub(super) fn decode(page: &Page) -> Result<Record, Unread> {
         let bytes = &page.0[..RECORD_BYTES];
         if bytes.iter().all(|byte| *byte == 0) {
@@ -203,7 +206,7 @@ impl Record {
         [&page.0[..USED], &page.0[CRC_AT..RECORD_BYTES]].concat()
     }
 
-    /// The page that was shortened; None if the bytes are not that many.
+    /// The page of a shortened record; None if the number of bytes is wrong.
     pub(super) fn lengthen(bytes: &[u8]) -> Option<Page> {
         let (used, crc) = bytes.split_at_checked(USED)?;
         let mut page = Page::ZERO;
@@ -213,8 +216,8 @@ impl Record {
     }
 }
 
-/// The namespace that process numbers of this process belong to; 0 if the system does not say, or
-/// if `/proc` is that of another namespace, whose processes have other numbers.
+/// The number of this process's namespace of processes. 0 if the system does not tell it, or if
+/// `/proc` belongs to another namespace, in which processes have other numbers.
 fn process_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let own = std::fs::read_link("/proc/self").ok();
@@ -225,7 +228,7 @@ fn process_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
 }
 
-/// When a process began, in clock ticks since the boot; None if there is none.
+/// When a process began, in clock ticks since the boot; None if it does not exist.
 fn began(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may hold anything.

@@ -1,12 +1,12 @@
-//! Seats by lease, where forwarders run on several nodes.
+//! Seats held by leases, where forwarders run on several nodes.
 //!
-//! Each taking of a seat has a number, its generation, and a file of that number,
-//! `.tidegate/lease.SEAT.GENERATION`, that its taker makes exclusively: so no number is given
-//! twice, and what a holder writes too late lands in a file that nobody reads any more. The file
-//! is made ahead ([`super::spare`]), has the lease's record ([`super::record_place`]) in its first
-//! page, and the reply table behind it. A taker claims the seat first ([`super::claims`]), and
-//! takes the file and the table over ([`taking`]). The record goes past the page cache, and so does
-//! the table where it is to outlive the node. These calls wait for the back end.
+//! Each taking of a seat has a number, its generation, and a file
+//! `.tidegate/lease.SEAT.GENERATION`, which its taker makes exclusively. So no generation is used
+//! twice, and what a holder writes too late lands in a file that is not read any more. The file is
+//! made ahead ([`super::spare`]). Its first page has the lease's record ([`super::record_place`]),
+//! and the reply table follows. A taker first claims the seat ([`super::claims`]), and then takes
+//! over the file and the table ([`taking`]). The record bypasses the page cache, and so does the
+//! table where it must survive a crash of the node. Calls wait for the back end.
 
 mod taking;
 
@@ -39,82 +39,85 @@ use tidegate_wire::ExportId;
 /// How a forwarder keeps its seats.
 #[derive(Clone)]
 pub struct LeaseOptions {
-    /// How long a seat stays its holder's after the last renewal, ns.
+    /// How long a holder keeps a seat after the last renewal, in ns.
     pub ttl_ns: u64,
-    /// What is persisted outlives the node, and not only the process.
+    /// Whether persisted data survives a crash of the node, and not only of the process.
     pub outlives_node: bool,
-    /// The back end is a file system of this node.
+    /// Whether the back end is a file system of this node.
     pub one_node: bool,
-    /// Closes when the lease has run out.
+    /// Closes when the lease has expired.
     pub fence: Fence,
 }
 
-/// The seats of one export, as one forwarder sees them.
+/// The seats of one export, as one forwarder uses them.
 pub struct LeasedSeats {
     claims: Box<dyn Claims>,
     generations: Generations,
-    /// The hidden folder, for messages.
+    /// The path of the hidden folder, for messages.
     path: PathBuf,
     options: LeaseOptions,
     holder: Holder,
     held: BTreeMap<u16, Held>,
-    /// A taking whose table is not all there yet.
+    /// A taking whose table is not copied completely.
     taking: Option<Taking>,
-    /// The files that the last renewal has seen.
+    /// The files that the last renewal has found.
     seen: BTreeMap<u16, SeatFiles>,
-    /// The back end was full, and is not asked for more room until then.
+    /// Until when a full back end is not asked for more room.
     full_until: Time,
-    /// The same for what the tables are to have at once.
+    /// Whether the back end has room for what tables must store at once.
     room: Room,
 }
 
-/// Generations of a seat for which files are made ahead: so often it changes hands where no new
-/// files are made.
+/// For how many generations of a seat files are made ahead. The seat can change hands that often
+/// where no new files can be made.
 const SPARES: usize = 3;
-/// Renewals in a time to live.
+/// How many renewals a time to live has.
 pub(super) const RENEWALS: u32 = 5;
-/// Times to live between two tries to write what a full back end had no room for.
+/// How many times to live pass between two tries to write what a full back end had no room for.
 const FULL_TTLS: u64 = 2;
 
 struct Held {
     file: Arc<UncachedFile>,
     record: Record,
     table: Arc<WrittenTable>,
-    /// For the next holders.
+    /// The spare files for the next holders.
     spares: [Spare; SPARES],
-    /// Clients that the table may have lacked have time to come: until then it may lack them still.
+    /// Whether the grace period still runs for clients that the table may have lacked. The table
+    /// may still lack them until it ends.
     in_grace: bool,
-    /// Until when it may be served by what its own record says.
+    /// Until when the seat may be served according to its own record.
     until: Time,
-    /// It is known to be lost, and waits to be let go.
+    /// Whether the seat is known to be lost and not released yet.
     lost: bool,
 }
 
-/// What came of a try to take a seat.
+/// The result of trying to take a seat.
 pub enum Tried {
-    /// It is held here, until that time at first.
+    /// The seat is held here, at first until that time.
     Taken(TakenSeat, Time),
-    /// A part of its table has been copied: to be asked again, with renewals between.
+    /// A part of the seat's table was copied. The caller must call again, and renew its leases in
+    /// between.
     GoesOn,
-    /// Somebody holds it.
+    /// Another forwarder holds the seat.
     Busy,
-    /// It is free; its last holder, of this name, may still believe that it holds it.
+    /// The seat is free, but its last holder, named here, may still believe that it holds it.
     Waits(String),
 }
 
-/// What came of a renewal.
+/// The result of renewing leases.
 #[derive(Default)]
 pub struct Renewal {
-    /// Seats that are somebody else's now, and why.
+    /// Seats that other forwarders have now, and why.
     pub lost: Vec<(u16, String)>,
-    /// Until when the others are ours; None if they could not be renewed.
+    /// Until when the remaining seats are held here; None if they could not be renewed.
     pub until: Option<Time>,
-    /// Why not, or what else is wrong with the back end.
+    /// Why they could not be renewed, or what else is wrong with the back end.
     pub trouble: Option<io::Error>,
 }
 
 impl LeasedSeats {
-    /// By files of the back end, where its locks hold between nodes. Nothing is held yet.
+    /// Claims seats by files of the back end, where its locks hold between nodes. Holds no seat
+    /// yet. Fails if the files cannot be used.
     pub fn by_files(locks: Seats, options: LeaseOptions) -> Result<LeasedSeats, SeatsError> {
         locks.agree_on_keeper("files of the back end")?;
         let locks = Arc::new(locks);
@@ -126,7 +129,7 @@ impl LeasedSeats {
         })
     }
 
-    /// In etcd, whatever the back end's locks do. Nothing is held yet.
+    /// Claims seats in etcd, whatever the back end's locks do. Holds no seat yet.
     pub fn by_etcd(
         seats: &Seats,
         etcd: &EtcdOptions,
@@ -175,7 +178,8 @@ impl LeasedSeats {
         })
     }
 
-    /// Takes a seat with a new generation, if that can be done now: a piece of it in each call.
+    /// Takes one step to take a seat with a new generation. The caller repeats this until it is
+    /// done.
     pub fn try_take(&mut self, seat: u16) -> Result<Tried, SeatsError> {
         if self.held.contains_key(&seat) {
             return Ok(Tried::Busy);
@@ -211,27 +215,27 @@ impl LeasedSeats {
         }
     }
 
-    /// Looks at the lease of a seat that was asked for.
+    /// Looks at the lease of a seat that the forwarder wants.
     pub fn look(&mut self, seat: u16) {
         self.claims.look(seat);
     }
 
-    /// The name of another live process that was given the index of a seat, if it holds the seat.
+    /// The name of another live process with the same forwarder index, if it holds the seat.
     pub fn double(&mut self, seat: u16) -> Option<String> {
         self.claims.double(seat)
     }
 
-    /// Tells the stand-in on a seat that its owner waits for it.
+    /// Tells a stand-in on the seat that the owner waits for it.
     pub fn want(&mut self, seat: u16) -> Result<(), SeatsError> {
         self.claims.want(seat)
     }
 
-    /// Those of these seats, which are held here, that their owners wait for.
+    /// Which of these seats, all held here, their owners wait for.
     pub fn wanted(&mut self, held: &[u16]) -> io::Result<Vec<u16>> {
         self.claims.wanted(held)
     }
 
-    /// How a lease's record is written, and how its table.
+    /// How far writes of a lease's record go, and writes of its table.
     fn ways(&self) -> (Way, Way) {
         let record = match self.options.one_node {
             true => Way::Stable,
@@ -243,7 +247,7 @@ impl LeasedSeats {
         }
     }
 
-    /// Removes what is of no use to anybody any more. What stays is removed by the next taking.
+    /// Removes files that are not needed any more. The next taking removes what stays.
     fn remove_older(&self, seat: u16, record: &Record, files: &SeatFiles) {
         let dir = self.generations.folder();
         let own = record.generation;
@@ -259,12 +263,12 @@ impl LeasedSeats {
         }
     }
 
-    /// Whether there is something to renew.
+    /// Whether there are leases to renew.
     pub fn has_leases(&self) -> bool {
         self.taking.is_some() || self.held.values().any(|held| !held.lost)
     }
 
-    /// Renews what is held here. Seats that are lost stay here until they are released.
+    /// Renews the leases of the seats held here. Lost seats stay listed until they are released.
     pub fn renew(&mut self) -> Renewal {
         let mut renewal = Renewal::default();
         if !self.has_leases() || self.lapsed() {
@@ -277,9 +281,9 @@ impl LeasedSeats {
         renewal
     }
 
-    /// Writes what could wait until now and what had no room until now, gives unused room back, and
-    /// makes what the next takings need, beginning no call after a time. A back end that is full
-    /// takes no more reply slots, and the seats are held all the same.
+    /// Writes what could wait so far and what had no room so far, gives unused room back, and makes
+    /// spare files for the next takings. Begins no call after `until`. A full back end stores no
+    /// more reply slots, but the seats are held all the same.
     pub fn write_tables(&mut self, until: Instant) -> io::Result<()> {
         let now = self.options.fence.now();
         if now < self.full_until {
@@ -296,7 +300,7 @@ impl LeasedSeats {
         made
     }
 
-    /// Writes what could wait of one seat; whether nothing is left to write.
+    /// Writes what could wait so far of one seat. True if nothing is left to write.
     pub fn flush(&self, seat: u16, until: Instant) -> io::Result<bool> {
         match self.held.get(&seat) {
             Some(held) if !held.lost && !self.lapsed() => held.table.write_until(true, Some(until)),
@@ -304,7 +308,7 @@ impl LeasedSeats {
         }
     }
 
-    /// Makes what the next takings need, and removes what is left of earlier ones.
+    /// Makes spare files for the next takings, and removes what is left of earlier ones.
     fn make_spares(&mut self, until: Instant) -> io::Result<()> {
         let none = SeatFiles::default();
         let (way, _) = self.ways();
@@ -321,8 +325,8 @@ impl LeasedSeats {
         Ok(())
     }
 
-    /// A seat that cannot be renewed while another is served for longer is lost alone, a try before
-    /// its time is over: until then nothing is served for longer than it.
+    /// Renews each lease. A seat that cannot be renewed while the others are served on is lost
+    /// alone, one renewal before its time ends; until then no seat is served for longer than it.
     fn renew_all(&mut self, began: Time, renewal: &mut Renewal) -> io::Result<()> {
         self.seen = self.generations.list()?;
         let mut ours = Vec::new();
@@ -380,7 +384,7 @@ impl LeasedSeats {
         Ok(())
     }
 
-    /// Loses those of the seats that could not be renewed which keep others from going on.
+    /// Loses those of the failed seats that would keep the others from being served.
     fn lose_late(&mut self, began: Time, failed: Vec<(u16, io::Error)>, renewal: &mut Renewal) {
         let between_ns = self.options.ttl_ns / u64::from(RENEWALS);
         // The next try may be late, or fail.
@@ -397,7 +401,7 @@ impl LeasedSeats {
         }
     }
 
-    /// Lets a seat go: at once where that is still ours to say, else without a word.
+    /// Releases a seat: with a record if this forwarder may still write it, otherwise without one.
     pub fn release(&mut self, seat: u16) -> io::Result<()> {
         let lapsed = self.lapsed();
         let Some(mut held) = self.held.remove(&seat) else {
@@ -424,7 +428,7 @@ impl LeasedSeats {
         self.claims.release(seat).and(said)
     }
 
-    /// Says that the grace period of a seat held here is over.
+    /// Records that the grace period of a seat held here has ended.
     pub fn settle(&mut self, seat: u16) -> Result<(), SeatsError> {
         let lapsed = self.lapsed();
         let Some(held) = self.held.get_mut(&seat) else {
@@ -446,14 +450,14 @@ impl LeasedSeats {
         ours.map(|(seat, _)| *seat).collect()
     }
 
-    /// The lease has run out, and what was held under it is not released yet.
+    /// Whether the lease has expired and its seats are not released yet.
     fn lapsed(&self) -> bool {
         !self.held.is_empty() && self.options.fence.is_closed()
     }
 }
 
 impl Held {
-    /// Writes the record of a seat that is still held here; why it is lost, if it is.
+    /// Writes the record of a seat that is still held here. Returns why it is lost, if it is.
     fn renew(&mut self, dir: BorrowedFd<'_>, seat: u16) -> io::Result<Option<String>> {
         let lacks = self.table.lacks_some();
         self.record.lacks_holders = lacks || self.in_grace;
@@ -467,7 +471,7 @@ impl Held {
         Ok((!there).then(|| "another has its lease's name".to_owned()))
     }
 
-    /// Writes what could wait, and says in the record what is different then.
+    /// Writes what could wait so far, and records what has changed by that.
     fn write(&mut self, until: Instant) -> io::Result<()> {
         let written = self.table.write_all(until)?;
         if written == AllWritten::GoesOn {
@@ -483,7 +487,7 @@ impl Held {
         Ok(())
     }
 
-    /// Somebody else's: nothing is written any more.
+    /// Notes that another forwarder has the seat, so that nothing is written any more.
     fn lose(&mut self) {
         self.lost = true;
         self.table.close();

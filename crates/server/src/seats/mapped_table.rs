@@ -1,6 +1,6 @@
-//! A seat's reply table as memory shared with the seat's file.
+//! A seat's reply table as memory that is shared with the seat's file.
 //!
-//! What is stored here is in the page cache at once: it survives the process, not the node.
+//! A store is in the page cache at once: it survives a crash of the process, but not of the node.
 
 use super::table_memory::{MAPPED_BYTES, TableMemory};
 use std::fs::File;
@@ -9,28 +9,28 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_forward::{ENTRIES_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, table_bytes};
 
-/// Bytes of the file before the table.
+/// The offset of the table in the file, in bytes.
 pub(super) const HEADER_BYTES: u64 = 4096;
-/// Clients for which there is room on the back end from the start, so that a file system that is
-/// full does not keep them from removing files. More get room when they come.
+/// For how many clients the file has room on the back end from the start, so that a full file
+/// system does not keep them from removing files. Room for more is allocated when they come.
 const CLIENTS_MIN: usize = 256;
-/// Bytes of the file that are set aside when it is made.
+/// How many bytes of the file are allocated when it is made.
 const FIRST_BYTES: u64 = HEADER_BYTES + table_bytes(CLIENTS_MIN) as u64;
-/// Bytes of the file with one segment, most of which is a hole. Later segments follow it.
+/// The size of a file with one segment, most of which is a hole. Later segments follow it.
 pub(super) const FILE_BYTES_MIN: u64 = HEADER_BYTES + SEGMENT_BYTES as u64;
-/// What is set aside at a time.
+/// The unit of allocation in bytes.
 const PAGE_BYTES: usize = 4096;
 
 /// The mapped table.
 pub(super) struct MappedTable {
     memory: TableMemory,
-    /// A bit for each page of the table that was set aside since it was mapped, so that the kernel
-    /// is asked once for reply slots that are used again and again.
+    /// One bit for each page of the table that was allocated since it was mapped, so that the
+    /// kernel is asked only once for reply slots that are used again and again.
     set_aside: Mutex<Vec<u64>>,
     file: File,
 }
 
-/// The segments of a seat's file of that length, if it has whole ones.
+/// The number of segments of a seat's file with that length; None if it is not a whole number.
 pub(super) fn segments(file_bytes: u64) -> Option<usize> {
     let table = usize::try_from(file_bytes.checked_sub(HEADER_BYTES)?).ok()?;
     let segments = table / SEGMENT_BYTES;
@@ -38,8 +38,8 @@ pub(super) fn segments(file_bytes: u64) -> Option<usize> {
     whole.then_some(segments)
 }
 
-/// Gives the file its length, and its first bytes their place on the disk: a store into a mapped
-/// hole of a full file system is a SIGBUS.
+/// Sets the file's length and allocates its first bytes. A store into a mapped hole raises SIGBUS
+/// if the file system is full.
 pub(super) fn allocate(file: &File) -> io::Result<()> {
     let len = file.metadata()?.len();
     if !set_aside(file, 0, FIRST_BYTES)? {
@@ -51,7 +51,7 @@ pub(super) fn allocate(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks for a range of the file; false if the file system does not know how.
+/// Allocates blocks for a range of the file. False if the file system cannot.
 fn set_aside(file: &File, from: u64, to: u64) -> io::Result<bool> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
@@ -154,7 +154,7 @@ impl SeatTable for MappedTable {
 }
 
 impl MappedTable {
-    /// Gives a range of the file that nobody uses its place on the disk.
+    /// Allocates blocks for a range of the file that is not used yet.
     fn make_room(&self, from: u64, to: u64) -> bool {
         let done = match set_aside(&self.file, from, to) {
             Ok(false) => write_zeros(&self.file, from, to),
@@ -166,7 +166,7 @@ impl MappedTable {
         done.is_ok()
     }
 
-    /// Takes a range of reply slots out of memory, and off the disk where the file system can.
+    /// Removes a range of reply slots from memory, and frees its blocks where the file system can.
     fn punch(&self, at: usize, len: usize) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -209,7 +209,7 @@ impl MappedTable {
     }
 }
 
-/// The pages of a range that begins and ends with one.
+/// The pages of a range that begins and ends at a page.
 fn pages(at: usize, len: usize) -> std::ops::Range<usize> {
     at / PAGE_BYTES..(at + len).div_ceil(PAGE_BYTES)
 }

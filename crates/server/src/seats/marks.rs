@@ -1,16 +1,16 @@
-//! A bit for each page of a table, which many threads set and clear.
+//! One bit for each page of a table. Several threads set and clear the bits.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of a word.
+/// The number of bits of a word.
 const BITS: usize = u64::BITS as usize;
 
-/// See the file's first line.
+/// One bit for each page.
 pub(super) struct Marks(Box<[AtomicU64]>);
 
 impl Marks {
-    /// None of so many pages is marked.
+    /// Marks for `pages` pages, none of them set.
     pub(super) fn new(pages: usize) -> Marks {
         Marks(
             (0..pages.div_ceil(BITS))
@@ -43,7 +43,7 @@ impl Marks {
         }
     }
 
-    /// The pages that are marked, in order, among the first `pages`.
+    /// The marked pages among the first `pages`, in order.
     pub(super) fn set_below(&self, pages: usize) -> impl Iterator<Item = usize> + '_ {
         let words = self.0.iter().take(pages.div_ceil(BITS)).enumerate();
         words.flat_map(|(number, word)| {
@@ -53,7 +53,7 @@ impl Marks {
     }
 }
 
-/// The words that a range of pages lies in, and its bits of each.
+/// The words that contain a range of pages, each with the bits of the range.
 fn words(pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     let Range { start, end } = pages;
     (start / BITS..end.div_ceil(BITS)).map(move |word| {

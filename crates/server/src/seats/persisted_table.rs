@@ -1,15 +1,15 @@
-//! A reply table in memory of this process, written to the file of its lease: what is persisted
-//! outlives the node.
+//! A reply table in the memory of this process, which is written to the file of its seat's lease.
+//! What is persisted survives a crash of the node.
 //!
-//! Stores mark their pages; [`SeatTable::persist`] writes what is marked, for all who wait for it
-//! together. Pages that may be lost with the node ([`SeatTable::store_later`]) are written with
-//! the lease's renewals. Nothing is written after the lease has run out: the next holder has a
-//! file of its own, so what this one wrote too late would change nothing that anybody reads.
+//! A store marks its pages. [`SeatTable::persist`] writes the marked pages, for all threads that
+//! wait for it together. Pages that may be lost with the node ([`SeatTable::store_later`]) are
+//! written when the lease is renewed. Nothing is written after the lease has expired. A write that
+//! comes too late has no effect either, because the next holder has a file of its own.
 //!
-//! Clients' reply slots lie far apart in the table, and most use one page. So the file has the
-//! pages in the order of their first use, side by side behind the record's page, and each says in
-//! its spare bytes which it is: its number and one, or zero where none was written. A page keeps
-//! its place as long as the file lives.
+//! The reply slots of clients lie far apart in the table, and most clients use one page. So the
+//! file has the pages in the order of their first use, one after another behind the record's page.
+//! Each page names itself in its spare bytes: its number plus one, or zero where none was written.
+//! A page keeps its place as long as the file exists.
 
 use super::marks::Marks;
 use super::record_place;
@@ -25,62 +25,63 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use tidegate_forward::{ENTRIES_BYTES, Errno, SEGMENT_BYTES, SPARE_AT, SeatTable, used_ranges};
 
-/// Bytes of the file before the table: the record's page.
+/// The offset of the table in the file: behind the record's page.
 const TABLE_AT: u64 = PAGE as u64;
-/// Pages that one call reads or writes at most: 1 MiB.
+/// The most pages that one call reads or writes: 1 MiB.
 const TOGETHER: usize = 256;
-/// Between two looks at whether another thread still writes.
+/// How long to wait before looking again whether another thread still writes.
 const TRY_AGAIN: Duration = Duration::from_millis(2);
-/// Pages of the largest table.
+/// The number of pages of the largest table.
 const PAGES_MAX: usize = MAPPED_BYTES / PAGE;
 
-/// See the file's first line.
+/// A reply table that is written to the file of a lease.
 pub(super) struct WrittenTable {
     memory: TableMemory,
     file: Arc<UncachedFile>,
     permit: Permit,
-    /// Of all tables of this forwarder.
+    /// Whether the back end has room, for all tables of this forwarder.
     room: Room,
-    /// Pages that are to be persisted, and those that can wait.
+    /// Pages to persist at once; a second set marks those that can wait.
     now: Marks,
     later: Marks,
-    /// Pages that nobody uses, whose room in the file is to be given back.
+    /// Unused pages, whose room in the file is to be given back.
     unused: Marks,
-    /// Held while pages are written.
+    /// Where pages lie in the file. Locked while pages are written.
     places: Mutex<Places>,
-    /// Whoever waits for the places next: a mutex that is let go and taken again at once would
-    /// never be another's.
+    /// Held by the thread that gets the places next. Without it, a thread that releases and takes
+    /// the mutex at once would starve the others.
     next: Mutex<()>,
-    /// The seat was let go or lost.
+    /// Whether the seat was released or lost.
     closed: AtomicBool,
-    /// The file has not got yet what the last holder's has: nothing counts as persisted.
+    /// Whether the file still lacks pages that the last holder's file has. Nothing counts as
+    /// persisted then.
     partial: AtomicBool,
-    /// What the lease's record says of clients that the table has no room for.
+    /// What the lease's record says about clients for which the table has no room.
     lack: AtomicU8,
-    /// The table was taken over with such a record.
+    /// Whether the table was taken over with a record that says that clients may be missing.
     inherits_lack: bool,
 }
 
-/// The record says nothing of clients that the table may lack.
+/// The record says that no client is missing.
 const LACKS_NONE: u8 = 0;
-/// Some wait until it does.
+/// Threads wait until the record says that clients may be missing.
 const LACKS_SOME: u8 = 1;
-/// It does.
+/// The record says that clients may be missing.
 const LACK_RECORDED: u8 = 2;
 
-/// Where the file has which page.
+/// The place in the file of each page.
 #[derive(Default)]
 struct Places(BTreeMap<usize, usize>);
 
 impl Places {
-    /// The place of a page, which is the next one if it has none.
+    /// The place of a page. A page without one gets the next free place.
     fn of(&mut self, page: usize) -> usize {
         let next = self.0.len();
         *self.0.entry(page).or_insert(next)
     }
 }
 
-/// Pages, with their places, that lie side by side.
+/// Pages that lie next to each other in the file, with their places.
 type Run = Vec<(usize, usize)>;
 
 impl WrittenTable {
@@ -105,23 +106,24 @@ impl WrittenTable {
         Ok(table)
     }
 
-    /// Whether the next record is to say that the table may lack clients.
+    /// Whether the next record must say that the table may lack clients.
     pub(super) fn lacks_some(&self) -> bool {
         self.lack.load(Ordering::Acquire) != LACKS_NONE
     }
 
-    /// The record says so now.
+    /// Notes that the record says so.
     pub(super) fn lack_recorded(&self) {
         self.lack.store(LACK_RECORDED, Ordering::Release);
     }
 
-    /// The back end had no room for all of it, and the record says where it is.
+    /// Notes whether the back end had no room for all of the table, so that the record names the
+    /// file which has it.
     pub(super) fn set_partial(&self, partial: bool) {
         self.partial.store(partial, Ordering::Release);
     }
 
-    /// Writes all that is marked, beginning no call after a time. Clients that find no room from
-    /// now on wait until the record says again that the table lacks some.
+    /// Writes all marked pages. Begins no call after `until`. Clients that find no room from now on
+    /// wait until the record says again that the table lacks some.
     pub(super) fn write_all(&self, until: Instant) -> io::Result<AllWritten> {
         let lack = self.lack.swap(LACKS_NONE, Ordering::AcqRel);
         let written = self.write_until(true, Some(until));
@@ -135,13 +137,13 @@ impl WrittenTable {
         })
     }
 
-    /// Writes the marked pages; `all`: those that could wait too.
+    /// Writes the marked pages; with `all` also those that can wait.
     pub(super) fn write(&self, all: bool) -> io::Result<()> {
         self.write_until(all, None).map(|_| ())
     }
 
-    /// The same, beginning no call after a time; whether nothing is left. Others who wait to write
-    /// get their turn between two calls.
+    /// Does the same, but begins no call after `until`. True if nothing is left to write. Other
+    /// threads that wait to write have their turn between two calls.
     pub(super) fn write_until(&self, all: bool, until: Option<Instant>) -> io::Result<bool> {
         let Some(mut places) = self.turn_until(until) else {
             return Ok(false);
@@ -180,14 +182,14 @@ impl WrittenTable {
         }
     }
 
-    /// Waits for the others, in turn.
+    /// Waits for this thread's turn to write.
     fn turn(&self) -> MutexGuard<'_, Places> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, waiting until a time at most: a full back end may take a second to refuse what
-    /// another thread writes, and leases are to be renewed meanwhile.
+    /// Does the same, but waits at most until `until`. A full back end may take a second to refuse
+    /// another thread's write, and leases must be renewed meanwhile.
     fn turn_until(&self, until: Option<Instant>) -> Option<MutexGuard<'_, Places>> {
         let Some(until) = until else {
             return Some(self.turn());
@@ -200,8 +202,8 @@ impl WrittenTable {
         self.now.is_set(page) || self.later.is_set(page)
     }
 
-    /// What is marked, in calls. Reply slots come before entries: an entry that says that reply
-    /// slots are its client's must not be found beside those of the client before it.
+    /// The marked pages as calls. Reply slots come before entries: an entry that gives reply slots
+    /// to its client must not be found beside the slots of the client before it.
     fn runs(&self, places: &mut Places, all: bool) -> VecDeque<Run> {
         let pages = self.memory.len() / PAGE;
         let mut marked: Vec<usize> = self.now.set_below(pages).collect();
@@ -217,9 +219,9 @@ impl WrittenTable {
         runs
     }
 
-    /// Writes pages that lie side by side. What is stored meanwhile marks its page again. Reply
-    /// slots that entries speak of by now come before them, also where they were not among those to
-    /// write.
+    /// Writes pages that lie next to each other. A page that is stored to meanwhile is marked
+    /// again. Reply slots that entries refer to by now are written before the entries, even if they
+    /// were not in this run.
     fn write_run(&self, places: &mut Places, run: &[(usize, usize)]) -> io::Result<()> {
         let pages = self.load_run(run);
         if has_entries(run[0].1) {
@@ -262,7 +264,7 @@ impl WrittenTable {
         run.iter().for_each(|(_, page)| self.now.set(*page));
     }
 
-    /// Gives the room in the file back of what nobody uses, beginning no call after a time.
+    /// Gives back the room in the file of unused pages. Begins no call after `until`.
     pub(super) fn punch_until(&self, until: Instant) {
         while Instant::now() < until {
             let Some(places) = self.turn_until(Some(until)) else {
@@ -292,8 +294,8 @@ impl WrittenTable {
         }
     }
 
-    /// The seat is let go or lost: nothing of it begins any more, and nothing is persisted. What is
-    /// being written may hang, and is not waited for.
+    /// Closes the table, because the seat was released or lost. No call begins and nothing is
+    /// persisted any more. A call under way may hang, and is not waited for.
     pub(super) fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.permit.close();
@@ -307,7 +309,7 @@ impl WrittenTable {
     }
 }
 
-/// The lock, if it can be had before a time.
+/// The lock, if it can be taken before `until`.
 fn try_until<T>(mutex: &Mutex<T>, until: Instant) -> Option<MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {
@@ -319,17 +321,17 @@ fn try_until<T>(mutex: &Mutex<T>, until: Instant) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Whether all that was marked is written.
+/// What came of writing all marked pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AllWritten {
-    /// The time was over before.
+    /// The time ended first.
     GoesOn,
     Yes,
-    /// Yes, and the record need not say any more that clients may be missing.
+    /// All were written, and the record need not say any more that clients may be missing.
     LacksNoneNow,
 }
 
-/// Pages that the file of the next holder needs: of the record, of entries, and of reply slots in
+/// How many pages the next holder's file needs: for the record, the entries, and the reply slots in
 /// use.
 pub(super) fn pages_needed(table: &WrittenTable) -> usize {
     let entries = table.len() / SEGMENT_BYTES * ENTRIES_BYTES;
@@ -337,24 +339,24 @@ pub(super) fn pages_needed(table: &WrittenTable) -> usize {
     1 + (entries + reply_slots) / PAGE
 }
 
-/// A page's place in the file.
+/// The offset of a place in the file.
 fn place_at(place: usize) -> u64 {
     TABLE_AT + (place * PAGE) as u64
 }
 
-/// Whether a page has entries of clients, and not reply slots.
+/// Whether a page holds entries of clients, and not reply slots.
 fn has_entries(page: usize) -> bool {
     page * PAGE % SEGMENT_BYTES < ENTRIES_BYTES
 }
 
-/// Pages in runs of places that one call can write.
+/// Groups pages into runs of places that one call can write.
 fn side_by_side(places: &mut Places, pages: &[usize]) -> VecDeque<Run> {
     let mut placed: Run = pages.iter().map(|page| (places.of(*page), *page)).collect();
     placed.sort_unstable();
     gather(placed, TOGETHER)
 }
 
-/// Runs of at most so many pages, of places in order.
+/// Groups places, which are in order, into runs of at most `most` pages.
 fn gather(placed: Run, most: usize) -> VecDeque<Run> {
     let mut runs = VecDeque::<Run>::new();
     for (place, page) in placed {
@@ -368,8 +370,8 @@ fn gather(placed: Run, most: usize) -> VecDeque<Run> {
     runs
 }
 
-/// A table on its way from one lease's file to the next, in calls of 1 MiB: who takes it has leases
-/// to renew between them.
+/// Copies a table from the file of one lease to the next, in calls of 1 MiB. The caller renews its
+/// leases between them.
 pub(super) struct TakeOver {
     table: WrittenTable,
     reading: Option<Reading>,
@@ -384,8 +386,8 @@ struct Reading {
 }
 
 impl TakeOver {
-    /// To the file of a new lease, from the last complete one, if there is one; `lacks`: its record
-    /// says that it may lack clients.
+    /// Begins to copy from the last complete table, if there is one, to the file of a new lease.
+    /// `lacks` says that the last record admits missing clients.
     pub(super) fn begin(
         file: Arc<UncachedFile>,
         last: Option<UncachedFile>,
@@ -405,7 +407,7 @@ impl TakeOver {
         })
     }
 
-    /// One call; whether all is done. After an error there is nothing to go on with.
+    /// Makes one call. True when the copy is complete. After an error it cannot be continued.
     pub(super) fn go_on(&mut self) -> io::Result<bool> {
         if let Some(mut reading) = self.reading.take() {
             match reading.at < reading.len {
@@ -434,12 +436,12 @@ impl TakeOver {
         }
     }
 
-    /// Not all of it has room.
+    /// Whether the back end has no room for all of it.
     pub(super) fn is_partial(&self) -> bool {
         self.table.partial.load(Ordering::Acquire)
     }
 
-    /// The table, when all is done, for whoever may serve the seat now.
+    /// The table, when it is complete, for a forwarder that may serve the seat now.
     pub(super) fn done(self, permit: Permit, room: Room) -> WrittenTable {
         WrittenTable {
             permit,
@@ -475,7 +477,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Of the reply slots those go on that their clients' entries say are used.
+    /// Marks the reply slots that their clients' entries call used.
     fn mark_used(&self, table: &WrittenTable) {
         let used = Marks::new(PAGES_MAX);
         for range in used_ranges(table) {
@@ -552,7 +554,7 @@ impl SeatTable for WrittenTable {
         true
     }
 
-    /// Only memory is given back here: the caller is the reactor, which waits for no back end.
+    /// Only frees memory: the caller is the loop's thread, which must not wait for the back end.
     fn give_back(&self, at: usize, len: usize) {
         let pages = at / PAGE..(at + len) / PAGE;
         self.now.clear_all(pages.clone());

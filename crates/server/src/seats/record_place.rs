@@ -1,10 +1,9 @@
-//! Where a lease's record is written: the first page of its file; or, where the back end has no
-//! room for it, an extended attribute of the file.
+//! Where a lease's record is written: in the first page of its file or, if the back end has no room
+//! for that, in an extended attribute of the file.
 //!
-//! Some back ends that are full take no bytes at all, not even in the place of others (CephFS), and
-//! set attributes all the same; others take bytes where there are some, and set no attributes
-//! (GlusterFS). Each record has a higher count than those before, so the newest one counts,
-//! wherever it is.
+//! Some full back ends accept no bytes at all, not even in place of others, but set attributes
+//! (CephFS). Others overwrite existing bytes and set no attributes (GlusterFS). Each record has a
+//! higher count than those before, so the newest record counts, wherever it is.
 
 use super::generations::{Last, file_name};
 use super::lease_record::{Record, Unread};
@@ -26,8 +25,8 @@ pub(super) fn write(file: &UncachedFile, record: &mut Record) -> io::Result<()> 
     }
 }
 
-/// The record of a generation of a seat. Where the page or the attribute is damaged and the other
-/// one is a record, that one counts: they are not written together.
+/// The record of a seat's generation. If the page or the attribute is damaged and the other one is
+/// a valid record, the valid one counts, because the two are not written together.
 pub(super) fn read(dir: BorrowedFd<'_>, seat: u16, generation: u64) -> io::Result<Last> {
     let file = UncachedFile::open(dir, &file_name(seat, generation), Way::Past)?;
     let Some(file) = file else {
@@ -64,7 +63,7 @@ pub(super) fn read(dir: BorrowedFd<'_>, seat: u16, generation: u64) -> io::Resul
     })
 }
 
-/// Whether there is no room, or none for us.
+/// Whether the error means that there is no room, or none for this user.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

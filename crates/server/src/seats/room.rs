@@ -1,14 +1,14 @@
-//! Whether the back end has lately refused bytes for want of room: then it is not asked again for
-//! a while.
+//! Remembers that the back end has refused bytes for want of room, so that it is not asked again
+//! for a while.
 //!
-//! A full GlusterFS takes a second to refuse, and all other writes to the file, renewals of the
-//! lease's record too, wait for that.
+//! A full GlusterFS takes a second to refuse a write. All other writes to the file, including
+//! renewals of the lease's record, wait meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_sched::Time;
 
-/// See the file's first line.
+/// Whether the back end has refused bytes lately.
 #[derive(Clone, Default)]
 pub(super) struct Room {
     asked_at: Arc<AtomicU64>,
@@ -16,7 +16,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// It is asked again after so long.
+    /// Begins with room. After a refusal the back end is not asked for `pause_ns`.
     pub(super) fn asked_after(pause_ns: u64) -> Room {
         Room {
             pause_ns,
@@ -24,13 +24,13 @@ impl Room {
         }
     }
 
-    /// Bytes were refused.
+    /// Notes that the back end has refused bytes.
     pub(super) fn refused(&self, now: Time) {
         self.asked_at
             .store((now + self.pause_ns).0, Ordering::Release);
     }
 
-    /// The back end is not to be asked now.
+    /// Whether the back end should not be asked now.
     pub(super) fn is_out(&self, now: Time) -> bool {
         now.0 < self.asked_at.load(Ordering::Acquire)
     }

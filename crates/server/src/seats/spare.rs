@@ -1,12 +1,12 @@
-//! The file of a seat's next taking, made ahead of it: a back end that is full makes no new file,
-//! or takes no bytes that it has no room for yet, and seats must change hands there too.
+//! The file for the next taking of a seat, made ahead of it. A full back end makes no new file, or
+//! accepts no bytes for which it has no room yet, and seats must be able to change hands even then.
 //!
 //! `.tidegate/spare.SEAT.GENERATION` becomes `lease.SEAT.GENERATION` when that generation is taken.
-//! The holder of the generation before makes it, with zeros wherever the record and the reply table
-//! will be, so that their room is had. It gives the file that name when all is written, and writes
-//! nothing more to it: whatever a holder does too late, the next one's file has its bytes. A
-//! taker that finds none makes one, so every taking is a rename of a name that is there once: of
-//! several takers one moves it. Renames are what even full file systems do.
+//! The holder of the generation before makes the spare file, with zeros where the record and the
+//! reply table will be, so that the room is allocated. The holder gives the file this name when it
+//! is complete, and never writes to it again. So nothing that the holder writes too late can reach
+//! the file of the next one. A taker that finds no spare file makes one. So every taking is a
+//! rename of a file, and only one of several takers can succeed. Even full file systems can rename.
 
 use super::generations::{file_name, parse_after};
 use super::uncached::{PAGE, Page, UncachedFile, Way};
@@ -16,33 +16,33 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-/// Pages of zeros that one call writes at most.
+/// The most pages of zeros that one call writes.
 const WRITTEN_TOGETHER: usize = 256;
-/// A file is made anew when it lacks more than one in so many of the pages that it has. Where some
-/// are missing in the end, the table stays where it is until there is room.
+/// A file is made again if it lacks more than one in this many of its pages. If pages are missing
+/// in the end, the table stays where it is until there is room.
 const MAY_LACK: usize = 8;
 
-/// What a holder has made ahead.
+/// The spare file that a holder has made.
 #[derive(Default)]
 pub(super) struct Spare {
-    /// Its generation. The name of what it has not written whole yet says so: a holder that is late
-    /// must not give the spare file's name to what the next one is still writing.
+    /// The holder's generation. It is part of a draft's name, so that a late holder cannot publish
+    /// a draft that the next holder is still writing.
     maker: u64,
-    /// Pages that have room.
+    /// How many pages have room.
     pages: usize,
-    /// The next one, which is not whole yet.
+    /// The next spare file, which is not complete yet.
     draft: Option<Draft>,
 }
 
 struct Draft {
     file: UncachedFile,
-    /// Pages that it is to have, and those that it has.
+    /// How many pages it will have, and how many it has.
     pages: usize,
     written: usize,
 }
 
 impl Spare {
-    /// Nothing yet, for the holder of that generation.
+    /// No spare file yet; `maker` is the generation of the holder.
     pub(super) fn by(maker: u64) -> Spare {
         Spare {
             maker,
@@ -50,8 +50,8 @@ impl Spare {
         }
     }
 
-    /// Makes the file of that generation, or makes it anew, if it has too little room for as many
-    /// pages as are needed now. No call begins after a time: the rest follows the next time.
+    /// Makes the spare file of `generation`, or makes it again if it has too little room for the
+    /// pages that are needed now. Begins no call after `until`; a later call continues.
     pub(super) fn fit(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -99,7 +99,7 @@ impl Spare {
         })
     }
 
-    /// The draft is whole; it is of no use any more where the generation has been taken meanwhile.
+    /// Publishes the complete draft, or removes it if the generation was taken meanwhile.
     fn give_name(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -116,7 +116,7 @@ impl Spare {
 }
 
 impl Draft {
-    /// A file that is to have room for so many pages, all zeros.
+    /// Begins a file that is to have room for `pages` pages, all zeros.
     fn begin(dir: BorrowedFd<'_>, name: &str, pages: usize, way: Way) -> io::Result<Draft> {
         // One may be left of an earlier try.
         let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
@@ -128,7 +128,7 @@ impl Draft {
         })
     }
 
-    /// Whether it is whole.
+    /// Continues to write. True when the file is complete.
     fn go_on(&mut self, until: Instant) -> io::Result<bool> {
         while self.written < self.pages {
             if Instant::now() >= until {
@@ -143,8 +143,8 @@ impl Draft {
     }
 }
 
-/// Takes a generation: its lease's file, whose record is not written. None if somebody is faster.
-/// `made`: its spare file has been seen.
+/// Takes a generation: renames its spare file. The record of the lease is still unwritten. None if
+/// another taker was first. `made` says that the spare file was seen.
 pub(super) fn take(
     dir: BorrowedFd<'_>,
     seat: u16,
@@ -181,22 +181,23 @@ pub(super) fn take(
     }
 }
 
-/// Removes what was made for a generation that is over. What stays is removed another time.
+/// Removes the spare file of a generation that is over. What cannot be removed is removed another
+/// time.
 pub(super) fn remove(dir: BorrowedFd<'_>, seat: u16, generation: u64) {
     let _ = rustix::fs::unlinkat(dir, name(seat, generation), AtFlags::empty());
 }
 
-/// The same of what was not written whole, by its generation and its maker's.
+/// Removes a draft, given by its generation and that of its maker.
 pub(super) fn remove_draft(dir: BorrowedFd<'_>, seat: u16, draft: (u64, u64)) {
     let _ = rustix::fs::unlinkat(dir, draft_name(seat, draft), AtFlags::empty());
 }
 
-/// Seat and generation of a spare file.
+/// The seat and the generation of a spare file, from its name.
 pub(super) fn parse_name(name: &[u8]) -> Option<(u16, u64)> {
     parse_after("spare.", name)
 }
 
-/// The same of one that has not got its name yet, and its maker's generation.
+/// The seat of a draft, its generation, and that of its maker, from its name.
 pub(super) fn parse_draft(name: &[u8]) -> Option<(u16, (u64, u64))> {
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
     let maker = std::str::from_utf8(&name[dot + 1..]).ok()?.parse().ok()?;

@@ -1,17 +1,18 @@
-//! The memory of a reply table: room for the largest one, used as far as the table goes.
+//! The memory of a reply table. Address space for the largest table is reserved, and memory is used
+//! only as far as the table reaches.
 
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use tidegate_forward::{SEGMENT_BYTES, SEGMENTS_MAX};
 
-/// Bytes that are mapped: the table may grow into them, and costs nothing where it is not used.
+/// How many bytes are mapped. The table may grow into them, and unused bytes cost no memory.
 pub(super) const MAPPED_BYTES: usize = SEGMENTS_MAX * SEGMENT_BYTES;
 
-/// A mapping that is unmapped when dropped.
+/// A mapping that is unmapped when it is dropped.
 pub(super) struct TableMemory {
     start: NonNull<u8>,
-    /// Bytes of the table now, in whole segments.
+    /// The size of the table now, in bytes; whole segments.
     len: AtomicUsize,
 }
 
@@ -21,8 +22,8 @@ unsafe impl Send for TableMemory {}
 unsafe impl Sync for TableMemory {}
 
 impl TableMemory {
-    /// Memory at `start`, mapped by the caller with [`MAPPED_BYTES`] bytes for this value alone;
-    /// `len` of them can be accessed.
+    /// Takes over memory at `start`, which the caller has mapped with [`MAPPED_BYTES`] bytes for
+    /// this value alone. `len` of them can be accessed.
     pub(super) unsafe fn of_mapping(start: *mut u8, len: usize) -> io::Result<TableMemory> {
         Ok(TableMemory {
             start: NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?,
@@ -30,7 +31,7 @@ impl TableMemory {
         })
     }
 
-    /// Zeros that belong to this process alone.
+    /// Memory of zeros that belongs to this process alone.
     pub(super) fn private(len: usize) -> io::Result<TableMemory> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -46,14 +47,14 @@ impl TableMemory {
         self.len.load(Ordering::Acquire)
     }
 
-    /// What lies behind the table can be accessed by now.
+    /// Notes that the table has grown to `len` bytes, which can be accessed.
     pub(super) fn set_len(&self, len: usize) {
         assert!(len <= MAPPED_BYTES, "a table larger than its memory");
         self.len.store(len, Ordering::Release);
     }
 
-    /// A range of the table. Whoever asks for one outside it has a bug that would corrupt others'
-    /// reply slots.
+    /// A range of the table. Panics if the range lies outside it, because that is a bug which would
+    /// corrupt the reply slots of others.
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[AtomicU8] {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len());
         assert!(inside, "{len} bytes at {at} are outside the table");
@@ -80,8 +81,7 @@ impl TableMemory {
         }
     }
 
-    /// Lets go of the memory of whole pages; what they hold is read anew from the file under them,
-    /// or is zeros.
+    /// Frees the memory of whole pages. Later accesses read the file below them again, or zeros.
     pub(super) fn drop_pages(&self, at: usize, len: usize) -> io::Result<()> {
         use rustix::mm::{Advice, madvise};
         let start = self.bytes(at, len).as_ptr().cast_mut();

@@ -1,8 +1,9 @@
-//! A file of the hidden folder that is written and read past the page cache of this node.
+//! A file of the hidden folder that is read and written past the page cache of this node.
 //!
-//! What another node may have written, and what must outlive this one, does not pass the page
-//! cache: by direct I/O, in whole pages. Where a file system has none, writes still reach the
-//! device or the servers before they return, and reads are as fresh as its page cache is.
+//! Data that another node may have written, or that must survive a crash of this node, bypasses the
+//! page cache: by direct I/O, in whole pages. Where a file system does not support direct I/O,
+//! writes still reach the device or the servers before they return, and reads are as fresh as the
+//! page cache.
 
 use crate::storage::posix::open_hidden_with;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
@@ -10,10 +11,10 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Once;
 
-/// Bytes that are read and written at a time: what direct I/O asks for on all devices that we know.
+/// The unit of reads and writes in bytes: the alignment for direct I/O of all devices that we know.
 pub(super) const PAGE: usize = 4096;
 
-/// Memory that direct I/O takes.
+/// Memory with the alignment for direct I/O.
 #[derive(Clone)]
 #[repr(align(4096))]
 pub(super) struct Page(pub(super) [u8; PAGE]);
@@ -22,25 +23,25 @@ impl Page {
     pub(super) const ZERO: Page = Page([0; PAGE]);
 }
 
-/// The extended attribute that a note is kept in.
+/// The extended attribute that holds a note.
 const NOTE: &str = "user.tidegate.lease";
-/// Longest note.
+/// The longest note, in bytes.
 const NOTE_MAX: usize = 1024;
 
-/// See the file's first line.
+/// A file that is read and written past the page cache.
 pub(super) struct UncachedFile {
     fd: OwnedFd,
     way: Way,
 }
 
-/// How a file is written.
+/// How far a write goes before it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To the servers of a shared file system, which are on other nodes.
+    /// To the servers of a shared file system, which are other nodes.
     Past,
     /// To the device of this node's own file system.
     Stable,
-    /// Through the page cache: it outlives the process only.
+    /// To the page cache: it survives a crash of the process only.
     Cached,
 }
 
@@ -55,7 +56,7 @@ impl Way {
 }
 
 impl UncachedFile {
-    /// Makes a file; None if it is there.
+    /// Makes a file; None if it exists already.
     pub(super) fn make(dir: BorrowedFd<'_>, name: &str, way: Way) -> io::Result<Option<Self>> {
         let exclusive = OFlags::CREATE | OFlags::EXCL;
         match open(dir, name, way, exclusive) {
@@ -77,7 +78,7 @@ impl UncachedFile {
         }
     }
 
-    /// Opens a file; None if it is not there.
+    /// Opens a file; None if it does not exist.
     pub(super) fn open(dir: BorrowedFd<'_>, name: &str, way: Way) -> io::Result<Option<Self>> {
         match open(dir, name, way, OFlags::empty()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -85,7 +86,7 @@ impl UncachedFile {
         }
     }
 
-    /// Whether a name is there, as the back end says.
+    /// Whether a name exists on the back end.
     pub(super) fn is_there(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
         match rustix::fs::statx(dir, name, flags, StatxFlags::INO) {
@@ -95,7 +96,7 @@ impl UncachedFile {
         }
     }
 
-    /// Whether a name leads to this file, as the back end says.
+    /// Whether a name leads to this file on the back end.
     pub(super) fn is_at(&self, dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
         let own = rustix::fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
@@ -106,7 +107,7 @@ impl UncachedFile {
         }
     }
 
-    /// Keeps some bytes beside those of the file.
+    /// Stores a few bytes beside the contents of the file.
     pub(super) fn set_note(&self, bytes: &[u8]) -> io::Result<()> {
         assert!(bytes.len() <= NOTE_MAX, "a note is short");
         let how = rustix::fs::XattrFlags::empty();
@@ -118,7 +119,7 @@ impl UncachedFile {
         Ok(())
     }
 
-    /// They, if there are any.
+    /// The stored bytes, if there are any.
     pub(super) fn note(&self) -> io::Result<Option<Vec<u8>>> {
         use rustix::io::Errno;
         let mut bytes = vec![0; NOTE_MAX];
@@ -133,7 +134,7 @@ impl UncachedFile {
         }
     }
 
-    /// Its length now, whoever made it longer.
+    /// The file's length now, in bytes, whichever node has made it longer.
     pub(super) fn len(&self) -> io::Result<u64> {
         begin_call();
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
@@ -141,13 +142,13 @@ impl UncachedFile {
         Ok(stat.stx_size)
     }
 
-    /// Fills pages from an offset; what lies beyond the end is zeros.
+    /// Fills pages from an offset. Beyond the end of the file they are zeros.
     pub(super) fn read(&self, at: u64, pages: &mut [Page]) -> io::Result<()> {
         // The kernel believes its own size of the file before it asks for bytes.
         self.read_below(self.len()?, at, pages)
     }
 
-    /// The same, where the length is known.
+    /// Does the same where the length is known.
     pub(super) fn read_below(&self, len: u64, at: u64, pages: &mut [Page]) -> io::Result<()> {
         let bytes = bytes_of_mut(pages);
         let there = len.saturating_sub(at).min(bytes.len() as u64) as usize;
@@ -187,14 +188,14 @@ impl UncachedFile {
         Ok(())
     }
 
-    /// Writes reach the device or the servers before they return.
+    /// Whether writes reach the device or the servers before they return.
     #[cfg(test)]
     pub(super) fn is_past_cache(&self) -> bool {
         let flags = rustix::fs::fcntl_getfl(&self.fd).expect("flags");
         flags.intersects(OFlags::DIRECT | OFlags::DSYNC)
     }
 
-    /// Gives the room of whole pages back, where the file system can.
+    /// Gives back the room of whole pages, where the file system supports that.
     pub(super) fn punch(&self, at: u64, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         begin_call();

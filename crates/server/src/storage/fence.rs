@@ -42,7 +42,7 @@ struct TestAids {
     looks: Option<AtomicU64>,
 }
 
-/// The fence as the jobs of one seat see it; without a seat, as jobs see it that are of none.
+/// The fence for jobs of one seat, or for jobs that belong to no seat.
 #[derive(Clone, Debug, Default)]
 pub struct Permit {
     fence: Fence,
@@ -50,7 +50,7 @@ pub struct Permit {
 }
 
 impl Default for Fence {
-    /// Where there are no leases: it never closes.
+    /// A fence that never closes, where there are no leases.
     fn default() -> Fence {
         Fence::new(Zero::now())
     }
@@ -65,7 +65,8 @@ impl fmt::Debug for Fence {
 }
 
 impl Fence {
-    /// Never closes until it is told a time or a loss; `zero` is the forwarder's zero of time.
+    /// A fence that stays open until it is told a time or a loss; `zero` is the zero of the
+    /// forwarder's time.
     pub fn new(zero: Zero) -> Fence {
         Fence::of(Shared {
             until_ns: AtomicU64::new(u64::MAX),
@@ -100,17 +101,17 @@ impl Fence {
         Fence::of(shared)
     }
 
-    /// Closes at that time, unless it is told a later one before.
+    /// Closes the fence at that time, unless a later time is set before.
     pub fn opens_until(&self, until: Time) {
         self.shared.until_ns.store(until.0, Ordering::Release);
     }
 
-    /// When it closes.
+    /// When the fence closes.
     pub fn until(&self) -> Time {
         Time(self.shared.until_ns.load(Ordering::Acquire))
     }
 
-    /// The time now, as the forwarder counts it.
+    /// The forwarder's time.
     pub fn now(&self) -> Time {
         #[cfg(test)]
         if let Some(set) = &self.shared.test.now_ns {
@@ -119,7 +120,7 @@ impl Fence {
         self.shared.zero.time()
     }
 
-    /// Nothing may begin any more.
+    /// Whether the fence is closed to all calls.
     pub fn is_closed(&self) -> bool {
         #[cfg(test)]
         if let Some(looks) = &self.shared.test.looks {
@@ -132,26 +133,26 @@ impl Fence {
         until != Time(u64::MAX) && self.now() >= until
     }
 
-    /// Nothing of that seat may begin any more.
+    /// Whether the fence is closed to calls that change files of that seat.
     pub fn is_closed_to(&self, seat: u16) -> bool {
         self.is_lost(seat) || self.is_closed()
     }
 
-    /// The seat was lost, for itself.
+    /// Notes that this one seat was lost.
     pub fn is_lost(&self, seat: u16) -> bool {
         let (word, bit) = self.lost(seat);
         word.load(Ordering::Acquire) & bit != 0
     }
 
-    /// The seat was taken. No job of an earlier taking is left: the core has let the seat go since,
-    /// and does so when its last job has ended.
+    /// Notes that the seat was taken. No job of an earlier taking is left, because the forwarder
+    /// releases a lost seat only when its last job has ended.
     pub fn taken(&self, seat: u16) -> Permit {
         let (word, bit) = self.lost(seat);
         word.fetch_and(!bit, Ordering::AcqRel);
         self.permit(Some(seat))
     }
 
-    /// What jobs of the seat look at.
+    /// The permit for jobs of the seat.
     pub fn permit(&self, seat: Option<u16>) -> Permit {
         Permit {
             fence: self.clone(),
@@ -165,7 +166,8 @@ impl Fence {
 }
 
 impl Permit {
-    /// To be asked before each call that changes something on the back end.
+    /// Must be called right before each call that changes something on the back end. Fails if the
+    /// fence is closed.
     pub fn begin(&self) -> Result<(), Access> {
         match self.is_closed() {
             true => Err(Access::NotHeld),
@@ -173,7 +175,7 @@ impl Permit {
         }
     }
 
-    /// Nothing may begin any more.
+    /// Whether calls under this permit may not begin any more.
     pub fn is_closed(&self) -> bool {
         match self.seat {
             Some(seat) => self.fence.is_closed_to(seat),
@@ -181,7 +183,7 @@ impl Permit {
         }
     }
 
-    /// The seat is lost, whatever becomes of others.
+    /// Notes that the seat of this permit is lost; other seats are not.
     pub fn close(&self) {
         if let Some(seat) = self.seat {
             let (word, bit) = self.fence.lost(seat);
@@ -189,17 +191,17 @@ impl Permit {
         }
     }
 
-    /// The same fence for jobs of another seat.
+    /// Uses the same fence for jobs of another seat.
     pub fn turn_to(&mut self, seat: Option<u16>) {
         self.seat = seat;
     }
 
-    /// Whose jobs it is for, if it is for one seat's.
+    /// The seat whose jobs this permit is for, if any.
     pub fn seat(&self) -> Option<u16> {
         self.seat
     }
 
-    /// The fence.
+    /// The fence behind this permit.
     pub fn fence(&self) -> &Fence {
         &self.fence
     }

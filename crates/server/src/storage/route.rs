@@ -83,7 +83,7 @@ impl Route {
         Route::through_until(fd, direction, Ends::default())
     }
 
-    /// The same for a file whose end is not believed.
+    /// The route by one given descriptor, for a file whose cached end is not believed.
     #[cfg(test)]
     pub(super) fn through_until(fd: OwnedFd, direction: Direction, ends: Ends) -> Route {
         Route {
@@ -97,25 +97,26 @@ impl Route {
         }
     }
 
-    /// The same, looking at another fence.
+    /// The same route, with another fence.
     #[cfg(test)]
     pub(super) fn fenced(self, fence: Fence) -> Route {
         Route { fence, ..self }
     }
 
-    /// The same, with other calls to the file at the same time.
+    /// The same route, for a file on which other calls run at the same time.
     #[cfg(test)]
     pub(super) fn gated(self, gate: Arc<Gate>) -> Route {
         let gate = Some(gate);
         Route { gate, ..self }
     }
 
-    /// Read or write.
+    /// Whether the job reads or writes.
     pub(super) fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// How the bytes from `within` the first slice on go next, and how many of the slices together.
+    /// How the bytes from `within` the first slice on move next, and how many of the slices go
+    /// together.
     pub(super) fn next(
         &mut self,
         mut offset: u64,
@@ -140,7 +141,7 @@ impl Route {
         Ok((way, count))
     }
 
-    /// How many of the parts may be written together now: those before the first whose seat is
+    /// How many of the parts may be written together now: those before the first part whose seat is
     /// lost.
     pub(super) fn allowed(&self, parts: &[IoPart]) -> usize {
         let open = |part: &&IoPart| !self.fence.is_lost(part.seat);
@@ -150,7 +151,7 @@ impl Route {
         }
     }
 
-    /// The file did not take a direct call.
+    /// Notes that the file refused a direct call.
     pub(super) fn refused(&mut self) {
         self.direct = None;
         if let Some((files, handle)) = &self.files {
@@ -158,7 +159,7 @@ impl Route {
         }
     }
 
-    /// To be held during a system call.
+    /// The pass that the thread must hold during a system call.
     pub(super) fn pass(&self, way: &Way) -> Option<Pass> {
         let kind = match (way, self.direction) {
             (Way::Direct(_), Direction::Read) => return None,

@@ -94,10 +94,10 @@ impl Memory {
     }
 }
 
-/// Smallest buffer, bytes.
+/// The smallest buffer, in bytes.
 const BUFFER_MIN: usize = 4096;
 
-/// The buffers of all slots. Cheap to clone; all clones are one pool.
+/// The payload buffers. Cheap to clone; all clones share one pool.
 #[derive(Clone)]
 pub struct Slots {
     pool: Arc<Mutex<Pool>>,
@@ -107,7 +107,7 @@ pub struct Slots {
 struct Pool {
     used: BTreeMap<SlotId, Used>,
     used_bytes: u64,
-    /// Freed buffers by power of two, last freed last.
+    /// Freed buffers by power of two, the last freed one last.
     free: Vec<Vec<SlotBuffer>>,
     free_bytes: u64,
     bytes_max: u64,
@@ -115,9 +115,10 @@ struct Pool {
 
 struct Used {
     buffer: SlotBuffer,
-    /// Its length; 0 if the bytes are a client's own.
+    /// Its length in bytes; 0 if the bytes lie in a client's memory.
     bytes: u64,
-    /// It is for one read, whose bytes, so many, nobody looks at before they go to a socket.
+    /// Set if the buffer is for one read, whose bytes go to a socket and are used for nothing else:
+    /// their number.
     to_send: Option<u32>,
 }
 
@@ -132,8 +133,8 @@ impl Used {
 }
 
 impl Pool {
-    /// Lets unused buffers go until there is room for `bytes` more; large ones first, which makes
-    /// the fewest be made again.
+    /// Releases unused buffers until there is room for `bytes` more. Releases large ones first, so
+    /// that the fewest must be allocated again.
     fn make_room(&mut self, bytes: u64) {
         let room = self.bytes_max.saturating_sub(self.used_bytes);
         let room = room.saturating_sub(bytes);
@@ -146,9 +147,8 @@ impl Pool {
 }
 
 impl Slots {
-    /// An empty pool. Buffers in use and buffers kept for later have at most `bytes_max` bytes
-    /// together, as long as no more are opened: the forwarder's core, which counts the same bytes,
-    /// sees to that.
+    /// An empty pool. Buffers in use and buffers kept for reuse have at most `bytes_max` bytes
+    /// together. The forwarder, which counts the same bytes, opens no more than that.
     pub fn new(bytes_max: u64) -> Slots {
         let free = (0..usize::BITS as usize).map(|_| Vec::new()).collect();
         let pool = Pool {
@@ -164,8 +164,8 @@ impl Slots {
         }
     }
 
-    /// Gives the slot a buffer of at least `len` bytes, with whatever was in it before. A slot that
-    /// has one already gets another.
+    /// Gives the number a buffer of at least `len` bytes, which are not cleared. Replaces a buffer
+    /// that it already has.
     pub fn open(&self, slot: SlotId, len: u32) -> SlotBuffer {
         let size = (len as usize).max(BUFFER_MIN).next_power_of_two();
         let reused = {
@@ -190,7 +190,7 @@ impl Slots {
         buffer
     }
 
-    /// Gives the slot bytes of a client's memory, which must hold them.
+    /// Gives the number bytes of a client's memory, which must hold `len` bytes at `place`.
     pub fn open_shared(&self, slot: SlotId, memory: Arc<SharedMemory>, place: u64, len: u32) {
         assert!(memory.holds(place, len), "the bytes lie in the memory");
         let bytes = Memory::Shared { memory, place, len };
@@ -201,15 +201,15 @@ impl Slots {
         }
     }
 
-    /// The slot is for one read of `len` bytes, which nobody looks at before they go to a socket:
-    /// the pages of the file will do.
+    /// Notes that the buffer is for one read of `len` bytes, which go to a socket and are used for
+    /// nothing else, so pages of the file can be sent instead.
     pub fn set_to_send(&self, slot: SlotId, len: u32) {
         if let Some(used) = self.lock().used.get_mut(&slot) {
             used.to_send = Some(len);
         }
     }
 
-    /// Its buffer, if a part of a job is all of such a slot.
+    /// The buffer, if it was so noted and the part of a job fills all of it.
     pub(super) fn to_send(&self, part: &IoPart) -> Option<SlotBuffer> {
         let pool = self.lock();
         let used = pool.used.get(&part.slot)?;
@@ -217,13 +217,13 @@ impl Slots {
         whole.then(|| used.buffer.clone())
     }
 
-    /// For pages.
+    /// The pipes for pages.
     pub(super) fn pipes(&self) -> &Pipes {
         &self.pipes
     }
 
-    /// The client's memory that the slot's bytes are in, if they are. Of a request that is done:
-    /// nobody works on its bytes.
+    /// The client's memory in which the payload lies, if it does. To be called for requests that
+    /// are finished, when no thread works on the bytes.
     pub fn memory_of(&self, slot: SlotId) -> Option<Arc<SharedMemory>> {
         let shared = |used: &Used| (used.bytes == 0).then(|| used.buffer.clone());
         let buffer = self.lock().used.get(&slot).and_then(shared)?;
@@ -233,12 +233,12 @@ impl Slots {
         }
     }
 
-    /// The slot's buffer, or None if it is not open.
+    /// The buffer with this number, or None if it has none.
     pub fn buffer(&self, slot: SlotId) -> Option<SlotBuffer> {
         self.lock().used.get(&slot).map(|used| used.buffer.clone())
     }
 
-    /// Takes the slot's buffer back. Unknown slots are ignored.
+    /// Takes the buffer back. Ignores unknown numbers.
     pub fn free(&self, slot: SlotId) {
         let mut pool = self.lock();
         let Some(Used { buffer, bytes, .. }) = pool.used.remove(&slot) else {
@@ -258,7 +258,7 @@ impl Slots {
         }
     }
 
-    /// Number of slots that have a buffer.
+    /// How many numbers have a buffer.
     pub fn open_count(&self) -> usize {
         self.lock().used.len()
     }
@@ -271,7 +271,8 @@ impl Slots {
     }
 }
 
-/// Locks a slot's buffer. Bytes are bytes, so a panic of an earlier holder does not matter.
+/// Locks a payload buffer. A panic of an earlier holder does not matter, because bytes have no
+/// invariant.
 pub fn lock_buffer(buffer: &SlotBuffer) -> MutexGuard<'_, Memory> {
     buffer
         .lock()

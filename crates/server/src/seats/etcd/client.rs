@@ -1,4 +1,5 @@
-//! Calls of etcd's JSON gateway (`/v3/...`), each with a time limit, at one endpoint after another.
+//! Calls of etcd's JSON gateway (`/v3/...`), each with a time limit. If one endpoint fails, the
+//! next is tried.
 
 use crate::config::EtcdOptions;
 use base64::Engine;
@@ -10,37 +11,37 @@ use tidegate_net::read_private;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
-/// Longest answer: at most as many keys are asked for at once as fit easily.
+/// The longest answer, in bytes. No call asks for more keys than fit into it easily.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
-/// gRPC's code for a caller that has not proved who he is.
+/// The gRPC code for a caller that has not authenticated.
 const UNAUTHENTICATED: u64 = 16;
-/// Codes for what another member may be able to do: cancelled, unknown (which a member says that
-/// stops), deadline exceeded, internal, unavailable, data loss.
+/// The gRPC codes of errors that another member may not have: cancelled, unknown (which a stopping
+/// member reports), deadline exceeded, internal, unavailable, data loss.
 const ELSEWHERE: [u64; 6] = [1, 2, 4, 13, 14, 15];
-/// What etcd says to a token that is older than the last change of its users and roles.
+/// What etcd reports for a token that is older than the last change of its users and roles.
 const OLD_TOKEN: &str = "revision of auth store is old";
 
-/// Why etcd did not do what it was asked for.
+/// Why a call of etcd failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// Nobody answered as etcd does.
+    /// No endpoint answered as etcd does.
     #[error("etcd does not answer: {0}; see that it runs, and [ownership.etcd]")]
     Silent(String),
-    /// It refused.
+    /// etcd refused the call.
     #[error("etcd at {endpoint} refuses: {message}{}", advice(*code))]
     Refused {
-        /// Who.
+        /// The endpoint that refused.
         endpoint: String,
-        /// gRPC's code.
+        /// The gRPC code.
         code: u64,
-        /// etcd's words.
+        /// etcd's message.
         message: String,
     },
-    /// A file of the configuration cannot be used.
+    /// A file that the configuration names cannot be used.
     #[error("{key} in [ownership.etcd]: {what}")]
     File {
-        /// Which key names it.
+        /// The configuration key that names the file.
         key: &'static str,
         /// The file, what is wrong, and what to do.
         what: String,
@@ -48,7 +49,7 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
-    /// etcd does not know the lease that was named.
+    /// Whether etcd does not know the lease that the call named.
     pub(super) fn is_no_lease(&self) -> bool {
         matches!(self, EtcdError::Refused { message, .. } if message.contains("lease not found"))
     }
@@ -67,22 +68,22 @@ fn advice(code: u64) -> &'static str {
 pub(super) struct Etcd {
     agent: Agent,
     endpoints: Vec<String>,
-    /// The endpoint that is asked first: the last one that answered.
+    /// The endpoint that is tried first: the last one that answered.
     next: usize,
     login: Option<(String, String)>,
     token: Option<String>,
-    /// The cluster that all endpoints must be of, and a key to ask them for.
+    /// The cluster to which all endpoints must belong, and a key to identify it by.
     cluster: Option<(String, String)>,
-    /// The endpoint that is asked first has been seen to be of it.
+    /// Whether the endpoint that is tried first is known to belong to the cluster.
     known: bool,
     attempt: Duration,
     whole: Duration,
 }
 
 impl Etcd {
-    /// Nothing is asked yet. A call takes at most a fifth of the time to live of leases, so a
-    /// holder asks several times before its time ends; an attempt at one of several endpoints
-    /// takes at most half of that.
+    /// Makes no call yet. A call takes at most a fifth of `ttl`, the time to live of leases, so
+    /// that a holder tries several times before its lease expires. If there are several endpoints,
+    /// a try at one takes at most half of that. Fails if a file cannot be used.
     pub(super) fn new(options: &EtcdOptions, ttl: Duration) -> Result<Etcd, EtcdError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -113,15 +114,15 @@ impl Etcd {
         })
     }
 
-    /// From now on endpoints of other clusters than this one, by etcd's number, are not used; they
-    /// are asked for that key.
+    /// Uses only endpoints of this cluster, given by etcd's number, from now on. `key` is the key
+    /// by which they are identified.
     pub(super) fn stay_with(&mut self, cluster: &str, key: &str) {
         self.cluster = Some((cluster.to_owned(), key.to_owned()));
         self.known = true;
     }
 
-    /// Calls a method, logging in first where that is needed. What was sent may have taken effect
-    /// also where the answer is an error.
+    /// Calls a method. Logs in first where that is needed. The call may have taken effect even if
+    /// the answer is an error.
     pub(super) fn call(&mut self, method: &str, body: &Value) -> Result<Value, EtcdError> {
         let until = Instant::now() + self.whole;
         let mut said = Vec::new();
@@ -180,8 +181,8 @@ impl Etcd {
         }
     }
 
-    /// Sees that an endpoint is of the cluster before it is asked to change anything: what another
-    /// one does or refuses says nothing of seats.
+    /// Makes sure that an endpoint belongs to the cluster before it is asked to change anything:
+    /// what another cluster does or refuses has nothing to do with the seats.
     fn recognise(&mut self, endpoint: &str, limit: Duration) -> Result<(), Asked> {
         if let Some((_, key)) = self.cluster.as_ref().filter(|_| !self.known) {
             let body = json!({ "key": bytes(key), "serializable": true, "keys_only": true });
@@ -245,26 +246,26 @@ impl Etcd {
     }
 }
 
-/// Why one endpoint did not do it.
+/// Why one endpoint failed.
 enum Asked {
     Elsewhere(String),
-    /// The login was forgotten there.
+    /// The endpoint has forgotten the login.
     LoggedOut,
     Final(EtcdError),
 }
 
-/// As the gateway wants bytes.
+/// Bytes, encoded as the gateway wants them.
 pub(super) fn bytes(text: &str) -> String {
     BASE64.encode(text)
 }
 
-/// Bytes of an answer.
+/// Decoded bytes of an answer.
 pub(super) fn text(value: &Value) -> Option<String> {
     let bytes = BASE64.decode(value.as_str()?).ok()?;
     String::from_utf8(bytes).ok()
 }
 
-/// A 64-bit number of an answer, which is text there; what is left out is 0.
+/// A 64-bit number of an answer, which the gateway sends as text; 0 if it is left out.
 pub(super) fn number(value: &Value) -> i64 {
     let text = value.as_str().and_then(|text| text.parse().ok());
     text.or_else(|| value.as_i64()).unwrap_or(0)

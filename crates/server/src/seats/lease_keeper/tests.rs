@@ -1,4 +1,4 @@
-//! The thread of the leases as its reactor sees it.
+//! The thread of the leases as the forwarder's loop sees it.
 
 use super::super::Seats;
 use super::super::leased::LeaseOptions;
@@ -6,7 +6,7 @@ use super::*;
 use crate::storage::scratch::Scratch;
 use crate::storage::{ExportOptions, Fence};
 
-/// A keeper over a hidden folder, and what wakes its reactor, which outlives the thread.
+/// A keeper over a hidden folder, and what wakes its loop, which outlives the thread.
 fn keeper(scratch: &Scratch, own: u16) -> (LeaseKeeper, (mio::Poll, Arc<Waker>)) {
     keeper_with(scratch, own, Duration::from_secs(60))
 }

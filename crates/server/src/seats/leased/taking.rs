@@ -1,6 +1,6 @@
-//! Takes a seat in pieces: makes the file of a new generation, copies the table of the last one
-//! that is complete, and says in the record that it is held. Between two pieces the leases are
-//! renewed, this one too, so that a table may be as large as it likes.
+//! Takes a seat in steps: makes the file of a new generation, copies the last complete table, and
+//! records that the seat is held. Between two steps the forwarder renews its leases, including this
+//! one, so a table may have any size.
 
 use super::{Held, LeasedSeats, Tried};
 use crate::seats::generations::{Last, SeatFiles, file_name};
@@ -16,26 +16,26 @@ use tidegate_forward::SeatTable;
 use tidegate_forward::lease::serves_until;
 use tidegate_sched::Time;
 
-/// A taking whose table is not all there yet.
+/// A taking whose table is not copied completely.
 pub(super) struct Taking {
     pub(super) seat: u16,
-    /// From when on its lease counts.
+    /// When its lease began.
     began: Time,
     file: Arc<UncachedFile>,
     pub(super) record: Record,
     table: TakeOver,
-    /// The generation whose file has the last whole table.
+    /// The generation whose file has the last complete table.
     table_of: Option<u64>,
-    /// What was there before.
+    /// The files that existed before.
     files: SeatFiles,
 }
 
-/// The last table that is whole.
+/// The last complete table.
 struct Complete {
     /// The generation whose file has it.
     table_of: u64,
     file: UncachedFile,
-    /// It may lack clients.
+    /// Whether it may lack clients.
     lacks: bool,
 }
 
@@ -46,7 +46,7 @@ impl Taking {
 }
 
 impl LeasedSeats {
-    /// Makes the file of a generation, and looks for the last one that is complete.
+    /// Makes the file of a generation, and looks for the last complete table.
     pub(super) fn begin(&mut self, seat: u16, generation: u64, began: Time) -> io::Result<Tried> {
         let (record_way, _) = self.ways();
         // Before the file is made: each try would leave one.
@@ -65,7 +65,7 @@ impl LeasedSeats {
         begun
     }
 
-    /// The same, when the file is there.
+    /// Continues when the file exists.
     fn begin_with(
         &mut self,
         seat: u16,
@@ -111,8 +111,8 @@ impl LeasedSeats {
         Ok(Tried::GoesOn)
     }
 
-    /// The last table that is whole. A file that cannot be read may have it: what it says was done
-    /// would be done again.
+    /// The last complete table. Fails if a file cannot be read that may have it: operations which
+    /// that table records as done would be done again.
     fn complete(&self, seat: u16, leases: &[u64]) -> io::Result<Option<Complete>> {
         for number in leases.iter().rev() {
             let refused = |number: u64, why: &str| {
@@ -145,7 +145,7 @@ impl LeasedSeats {
         Ok(None)
     }
 
-    /// Copies a piece of the table; when it is all there, says so.
+    /// Copies a part of the table. When it is complete, records that the seat is held.
     pub(super) fn go_on(&mut self, mut taking: Taking) -> io::Result<Tried> {
         let copied = self
             .still_ours(&taking)
@@ -199,14 +199,14 @@ impl LeasedSeats {
         Ok(Tried::Taken(taken, self.options.fence.until()))
     }
 
-    /// Removes the file of a taking that came to nothing: others would wait for its lease. It says
-    /// nothing that anybody needs before it says that the seat is held.
+    /// Removes the file of a failed taking, because others would wait for its lease. Nobody needs
+    /// its contents before it records that the seat is held.
     fn give_up(&self, seat: u16, generation: u64) {
         let name = file_name(seat, generation);
         let _ = rustix::fs::unlinkat(self.generations.folder(), name, AtFlags::empty());
     }
 
-    /// An error if the lease of a taking, or of what is held already, has run out.
+    /// Fails if the lease of a taking, or of seats already held, has expired.
     fn still_ours(&self, taking: &Taking) -> io::Result<()> {
         let until = serves_until(taking.began, self.options.ttl_ns);
         match self.options.fence.now() >= until || self.lapsed() {
@@ -215,7 +215,7 @@ impl LeasedSeats {
         }
     }
 
-    /// Renews the lease of a taking, or gives it up, if somebody else has the seat.
+    /// Renews the lease of a taking, or gives the taking up if another forwarder has the seat.
     pub(super) fn renew_taking(
         &mut self,
         began: Time,

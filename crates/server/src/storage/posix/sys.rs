@@ -79,7 +79,7 @@ pub(super) fn asked<T>(act: impl FnOnce() -> T) -> (T, u32) {
     (result, ASKED.get() - before)
 }
 
-/// The file's identity.
+/// The handle of a file.
 pub(super) fn handle_of(stat: &Statx) -> Handle {
     let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let birth = if known {
@@ -93,12 +93,12 @@ pub(super) fn handle_of(stat: &Statx) -> Handle {
     }
 }
 
-/// The device that a file lies on.
+/// The device on which a file lies.
 pub(super) fn device_of(stat: &Statx) -> (u32, u32) {
     (stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// The attributes as the protocol has them.
+/// The attributes in the form of the protocol.
 pub(super) fn attr_of(stat: &Statx) -> Attr {
     Attr {
         handle: handle_of(stat),
@@ -116,7 +116,7 @@ pub(super) fn attr_of(stat: &Statx) -> Attr {
     }
 }
 
-/// ns since 1970, saturating in the years 1677 and 2262.
+/// A time in ns since 1970, saturating in the years 1677 and 2262.
 pub(super) fn nanoseconds(time: &StatxTimestamp) -> i64 {
     time.tv_sec
         .saturating_mul(1_000_000_000)
@@ -135,7 +135,7 @@ pub(super) fn decode_device(encoded: u32) -> rustix::fs::Dev {
     rustix::fs::makedev(major, minor)
 }
 
-/// Checks that a name is one component that can exist.
+/// Checks that a name is one path component that can exist.
 pub(super) fn check_name(name: &[u8]) -> Done<()> {
     match name {
         b"" | b"." | b".." => Err(Errno::EINVAL.into()),
