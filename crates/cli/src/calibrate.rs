@@ -91,7 +91,7 @@ impl Calibrate {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// A bar where somebody looks.
+    /// Shows a progress bar if standard error is a terminal.
     fn progress(&self) -> impl Fn(f64) {
         let shows = std::io::stderr().is_terminal();
         let name = self.dir.display().to_string();
@@ -108,7 +108,7 @@ impl Calibrate {
         }
     }
 
-    /// The file: the model, and in comments where it comes from.
+    /// The text of the file: the model, and in comments where it comes from.
     fn text(&self, measured: &Measured, fitted: &Fitted) -> String {
         let dir = std::path::absolute(&self.dir).unwrap_or(self.dir.clone());
         // A name with a line break must stay a comment.
@@ -178,7 +178,7 @@ impl Calibrate {
     }
 }
 
-/// Refuses to overwrite what is no cost model, before any time is spent.
+/// Refuses to overwrite a file that is no cost model, before it takes any time.
 fn check_output(path: &Path) -> Result<(), Fail> {
     let shown = path.display();
     let parent = path
@@ -203,7 +203,7 @@ fn check_output(path: &Path) -> Result<(), Fail> {
     }
 }
 
-/// Whole or not at all.
+/// Writes the file whole or not at all.
 fn write(path: &Path, text: &str) -> Result<(), Fail> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
@@ -221,7 +221,7 @@ fn depths(measured: &Measured) -> (u32, u32) {
     )
 }
 
-/// What was measured beside what the model says.
+/// A table of the measured times beside the model's.
 fn page(measured: &Measured, fitted: &Fitted) -> String {
     let heading = [
         "access",
@@ -284,7 +284,7 @@ fn page(measured: &Measured, fitted: &Fitted) -> String {
     text
 }
 
-/// How throughput grows with what is asked for at a time.
+/// A table of how throughput grows with the number of accesses at a time.
 fn page_of_depths(measured: &Measured) -> String {
     let row = |one: &Depth| {
         vec![

@@ -96,7 +96,8 @@ impl Check {
         Ok(ExitCode::from(u8::from(!fit)))
     }
 
-    /// Ends it when its time is over: in order, or, where the back end does not answer, without.
+    /// Ends the check when its time is over: in order, or by force where the back end does not
+    /// answer.
     fn watch(&self, ends: Arc<AtomicBool>) {
         let time = Duration::from_secs(self.seconds_max);
         let dir = self.dir.display().to_string();

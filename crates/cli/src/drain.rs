@@ -1,4 +1,4 @@
-//! `tidegate drain`: sets a forwarder aside, to work on its node.
+//! `tidegate drain`: moves a forwarder's seats to others, so that its node can be worked on.
 
 use crate::fail::Fail;
 use crate::stat::health::{double, name};
@@ -32,7 +32,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Does it, and returns when it is done.
+    /// Drains the forwarder, and returns when it has no seats.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
         let index = self.index(&found.forwarders)?;
@@ -105,7 +105,7 @@ impl Drain {
     }
 }
 
-/// Whether another forwarder is there to take what one leaves.
+/// Checks that another forwarder is there to take the seats.
 fn check(states: &[Value], index: usize) -> Result<(), Fail> {
     let (one, others): (Vec<_>, Vec<_>) =
         states.iter().enumerate().partition(|(at, _)| *at == index);

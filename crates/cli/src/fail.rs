@@ -1,11 +1,11 @@
-//! Why a command failed: one line, and an exit code that tells wrong use from bad luck.
+//! Why a command failed: one line, and an exit code that tells wrong use from other failures.
 
-/// One line and an exit code.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Fail {
     /// 2: usage or configuration; 1: everything else.
     pub code: u8,
-    /// What was wrong, where, and what to do.
+    /// What is wrong, where, and what to do about it.
     pub message: String,
 }
 
@@ -18,7 +18,7 @@ impl Fail {
         }
     }
 
-    /// Something did not work.
+    /// Something failed at run time.
     pub fn runtime(message: impl ToString) -> Fail {
         Fail {
             code: 1,
@@ -34,7 +34,8 @@ impl From<tidegate_server::config::ConfigError> for Fail {
 }
 
 impl From<tidegate_client::ConnectError> for Fail {
-    /// Without forwarders there is nothing to do but what the line says, so it counts as usage.
+    /// A command without forwarders can only tell the user what to correct, so this counts as
+    /// usage.
     fn from(error: tidegate_client::ConnectError) -> Fail {
         match error {
             tidegate_client::ConnectError::Resources(_) => Fail::runtime(error),

@@ -49,7 +49,7 @@ pub fn list(holders: &[Holder]) -> String {
     text
 }
 
-/// The processes, but for this one, that use what is mounted at a place. Looks at no file of it:
+/// The processes, except this one, that use the mount at a place. Opens no file of the mount, since
 /// its forwarders may hang.
 pub fn find(point: &Path) -> Vec<Holder> {
     let point = spelled(point);
@@ -61,7 +61,8 @@ pub fn find(point: &Path) -> Vec<Holder> {
     std::iter::from_fn(|| holders.recv_timeout(rest()).ok()).collect()
 }
 
-/// A mount point without links on the way, as /proc shows it; the point itself is not looked at.
+/// The path of a mount point without links, as /proc shows it. Does not access the mount point
+/// itself.
 fn spelled(point: &Path) -> PathBuf {
     let parent = point.parent().and_then(|parent| parent.canonicalize().ok());
     match (parent, point.file_name()) {
@@ -97,7 +98,7 @@ fn look(point: &Path, found: &Sender<Holder>) {
     }
 }
 
-/// How a process uses the mount, and which file; what would lose data first.
+/// How a process uses the mount, and which file; a use that would lose data comes first.
 fn way(process: &Path, point: &Path) -> Option<(&'static str, PathBuf)> {
     let inside = |link: PathBuf| {
         let path = fs::read_link(link).ok()?;

@@ -1,10 +1,10 @@
-//! Flags for keys of a forwarder's configuration, as the rows of the table of keys say.
+//! Flags for keys of a forwarder's configuration, made from the table of keys.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, value_parser};
 use tidegate_server::config::{Command, Key, Kind, Value, keys};
 
-/// A value for a key: section, key, the flag that says it, and the value.
+/// A value for a key: section, key, the flag that sets it, and the value.
 pub type Setting = (&'static str, &'static str, &'static str, Value);
 
 /// The keys that are set by flags of `tidegate up`, or else of `tidegate serve`.

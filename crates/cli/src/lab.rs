@@ -1,5 +1,5 @@
-//! Commands of the laboratory, which `tidegate-lab` performs: a node that only serves or computes
-//! does not need it.
+//! Commands of the laboratory, which the program `tidegate-lab` performs. A node that only runs
+//! forwarders or applications does not need that program.
 
 use crate::fail::Fail;
 use crate::installed;
@@ -23,7 +23,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Becomes `tidegate-lab COMMAND`; comes back only where that cannot be.
+    /// Replaces this process with `tidegate-lab COMMAND`; returns only if that fails.
     pub fn perform(self, command: &str) -> Result<ExitCode, Fail> {
         let program = installed::program(PROGRAM, &format!("`tidegate {command}`"))?;
         let mut lab = Command::new(&program);

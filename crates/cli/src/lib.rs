@@ -1,5 +1,6 @@
-//! The `tidegate` command: forwarders, mounts, programs run through them, and what they do now. It
-//! is a library for `tidegate-lab`, which shares its tables, messages and way to the forwarders.
+//! The `tidegate` command: starts forwarders and mounts, runs programs through them, and shows what
+//! they do. It is a library for `tidegate-lab`, which shares its tables, its messages and the way
+//! it finds forwarders.
 
 mod calibrate;
 mod check;
@@ -66,7 +67,7 @@ enum Command {
     Demo(lab::Lab),
 }
 
-/// Reads the command line and performs it. What fails is one line on standard error.
+/// Reads the command line and performs it. Prints a failure as one line on standard error.
 pub fn main<A: Parser>(perform: impl FnOnce(A) -> Result<ExitCode, Fail>) -> ExitCode {
     let result = match A::try_parse() {
         Ok(arguments) => perform(arguments),
@@ -112,7 +113,7 @@ pub fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
     }
 }
 
-/// What clap says, without its page of usage.
+/// Clap's message, without its page of usage.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "say what to do; `tidegate --help` lists the commands".to_string();

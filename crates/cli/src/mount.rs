@@ -141,8 +141,8 @@ impl Umount {
     }
 }
 
-/// Checks that a mount point is an empty directory on which nothing is mounted. What a mount would
-/// cover could not be seen as long as it is there.
+/// Checks that a mount point is an empty directory on which nothing is mounted. A mount would hide
+/// what is there.
 pub fn check_point(point: &Path) -> Result<(), Fail> {
     let wrong = |what: String| Fail::usage(format!("mount point {}: {what}", point.display()));
     // First, for a mount may hang or be dead, and then says nothing of its files.
@@ -165,8 +165,8 @@ pub fn check_point(point: &Path) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Serves the mount until it is gone; a signal takes it away, and what is still open on it is
-/// served to its end.
+/// Serves the mount until it is gone. A signal unmounts it; files that are still open on it are
+/// served to their end.
 fn wait(mounted: Mounted, mut signals: Signals) -> Result<(), Fail> {
     let closing = signals.handle();
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Names of the applications that `tidegate run` started, a line each, in a file beside what is
-//! known of their forwarders: these are told hashes only.
+//! Names of the applications that `tidegate run` started, one a line, in a file beside the
+//! description of their forwarders. Forwarders know only the hashes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 1000;
 /// Bytes of a name; longer ones are not kept.
 const NAME_LEN_MAX: usize = 255;
 
-/// Adds a name to a file, if that is possible: the program that has the name runs either way.
+/// Adds a name to a file, if that is possible. The program with that name runs in any case.
 pub fn remember(file: &Path, name: &str) {
     let fits = name.len() <= NAME_LEN_MAX && !name.contains(char::is_control);
     let known = lines(file);

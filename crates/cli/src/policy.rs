@@ -155,8 +155,8 @@ impl Policy {
         self.send(&table.to_string(), keep, name, &elsewhere)
     }
 
-    /// Puts a policy in force everywhere: that of the text, named `name`, or those of the
-    /// configurations. `elsewhere` is said besides where it is refused.
+    /// Makes a policy effective at all forwarders: that of the text, named `name`, or those of the
+    /// configurations. `elsewhere` is added to the message where a forwarder refuses it.
     fn send(&self, text: &str, keep: Keep, name: &str, elsewhere: &str) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
         let one = |index: usize| {
@@ -182,8 +182,8 @@ impl Policy {
     }
 }
 
-/// What a policy that was just set does not do because there are rules of shares, or what they do
-/// not do because of it.
+/// What a policy that was just set does not do because there are rules of shares, or what the rules
+/// do not do because of the policy.
 fn beside_rules(name: &str, states: &[serde_json::Value]) -> Vec<String> {
     let mut warnings = Vec::new();
     let other = states.iter().find(|state| {

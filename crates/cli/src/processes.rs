@@ -1,4 +1,5 @@
-//! Processes that a state directory knows of: started apart from us, found again by pid files.
+//! Processes that a state directory knows of. The command starts them as processes of their own,
+//! and finds them again by pid files.
 
 use crate::fail::Fail;
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,8 +12,8 @@ use std::time::{Duration, Instant};
 /// Between two looks at whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Starts a program in a process group of its own (so that a Ctrl-C meant for us is not also
-/// theirs), with its output in a log.
+/// Starts a program in a process group of its own, so that a Ctrl-C for this command does not reach
+/// it, with its output in a log.
 pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Child, Fail> {
     let failed = |what: &Path, error| Fail::runtime(format!("{}: {error}", what.display()));
     let output = File::options().create(true).append(true).open(log);
@@ -44,7 +45,7 @@ fn is_ours(pid: Pid, mark: &str) -> bool {
     !has_ended(&path) && String::from_utf8_lossy(&line).contains(mark)
 }
 
-/// Whether a process is only waited for by its parent, by the state behind its name in `stat`.
+/// Whether a process has ended and its parent has not waited for it yet, by its state in `stat`.
 fn has_ended(process: &Path) -> bool {
     let stat = std::fs::read(process.join("stat")).unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat);
@@ -52,7 +53,7 @@ fn has_ended(process: &Path) -> bool {
     state.starts_with(['Z', 'X'])
 }
 
-/// Asks a process to end, waits, and kills it in the end. True if it ended by itself.
+/// Asks a process to end, waits, and kills it if it does not end. True if it ended by itself.
 pub fn end(pid: Pid, mark: &str, patience: Duration) -> bool {
     // It may be stopped, or gone already; both are fine.
     let _ = kill_process(pid, Signal::TERM);
@@ -65,7 +66,7 @@ pub fn end(pid: Pid, mark: &str, patience: Duration) -> bool {
     false
 }
 
-/// Looks again and again until something holds; false if time ran out.
+/// Calls `holds` again and again until it returns true; false if time ran out.
 pub fn wait_until(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + patience;
     loop {
@@ -79,7 +80,7 @@ pub fn wait_until(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// The last line of a log that says something.
+/// The last line of a log that is not empty.
 pub fn last_line(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -104,7 +105,7 @@ pub fn is_mounted(path: &Path) -> bool {
     })
 }
 
-/// Takes a mount away whose process is gone.
+/// Unmounts a mount whose process is gone.
 pub fn detach(point: &Path) -> bool {
     let commands: [(&str, &[&str]); 3] = [
         ("fusermount3", &["-uz"]),

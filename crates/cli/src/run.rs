@@ -1,4 +1,4 @@
-//! `tidegate run`: an unmodified program on the forwarders' files.
+//! `tidegate run`: runs an unmodified program on the forwarders' files.
 
 mod launcher;
 
@@ -129,7 +129,8 @@ impl Run {
         command
     }
 
-    /// Has short-cut and shim loaded into the program, before what the environment loads already.
+    /// Makes the program load short-cut and shim, before the libraries that the environment names
+    /// already.
     fn preload(&self, command: &mut Command) {
         let libraries = [self.shortcut(), self.shim(command)];
         let mut libraries: Vec<OsString> = libraries.into_iter().flatten().collect();
@@ -159,7 +160,7 @@ impl Run {
         Some(library.into_os_string())
     }
 
-    /// The shim; a missing one is told where an MPI program is started.
+    /// The shim. If it is missing, prints so where an MPI program is started.
     fn shim(&self, command: &mut Command) -> Option<OsString> {
         let launcher = Launcher::of(&self.program[0]);
         if self.no_mpi {
@@ -232,7 +233,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// As shells do: 127 for a program that is not there, 126 for one that cannot be run.
+/// The exit code that shells use: 127 for a program that is not there, 126 for one that cannot be
+/// run.
 fn cannot_run(program: &str, error: &std::io::Error) -> Fail {
     let code = if error.kind() == ErrorKind::NotFound {
         127
@@ -253,7 +255,7 @@ fn inside(point: PathBuf, view: Option<&View>) -> PathBuf {
     }
 }
 
-/// The place in the mount that is the working directory in the export.
+/// The directory in the mount that is the working directory in the export.
 fn same_place(export: Option<&Path>, point: &Path) -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let rest = here.strip_prefix(export?).ok()?;
@@ -282,7 +284,7 @@ impl App {
     }
 }
 
-/// The environment's name or the batch system's, else one that nobody else has.
+/// The application's name: the environment's or the batch system's, else one that nobody else has.
 fn application() -> String {
     let variable = |name: &str| std::env::var(name).ok();
     tidegate_client::application_name_from_env(variable).unwrap_or_else(|| {

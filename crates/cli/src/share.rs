@@ -161,11 +161,11 @@ impl Share {
     }
 }
 
-/// The forwarders whose rules are looked at.
+/// The forwarders whose rules a command reads or changes.
 pub struct Forwarders {
-    /// Where they are.
+    /// Their addresses, and what else the command knows of them.
     pub found: ClientFile,
-    /// To ask them.
+    /// The client that asks them.
     pub client: Arc<Client>,
 }
 
@@ -180,13 +180,13 @@ impl Forwarders {
         states(&self.client, &self.found.forwarders)
     }
 
-    /// The rules that are in force.
+    /// The effective rules.
     pub fn rules(&self) -> Result<Rules, Fail> {
         Ok(latest(&self.states())?.0)
     }
 
-    /// Changes the rules and puts them in force everywhere; `what` names the command in messages.
-    /// `change` is done again if somebody else's change came first.
+    /// Changes the rules and makes them effective at all forwarders; `what` names the command in
+    /// messages. Calls `change` again if somebody else's change came first.
     pub fn change(
         &self,
         keep: Keep,
@@ -201,13 +201,13 @@ impl Forwarders {
         })
     }
 
-    /// Puts the rules of the configurations in force.
+    /// Makes the rules of the configurations effective.
     fn reset(&self) -> Result<(), Fail> {
         self.agree(|_| Ok((String::new(), Keep::Configured)))
     }
 
-    /// Makes new rules from those in force until the first forwarder that answers finds that they
-    /// are those; then tells the others.
+    /// Makes new rules from the effective ones until the first forwarder that answers finds that
+    /// these are still the effective ones; then sends the rules to the others.
     fn agree(&self, make: impl Fn(&Rules) -> Result<(String, Keep), Fail>) -> Result<(), Fail> {
         for tried in 1..=TRIES_MAX {
             let states = self.states();
@@ -245,7 +245,8 @@ impl Forwarders {
         )))
     }
 
-    /// Why a forwarder did not take the rules. One that writes down others has time to do so.
+    /// Sends the rules to a forwarder; returns why it did not take them. Gives a forwarder that is
+    /// writing other rules to disk time to finish.
     fn send(&self, index: usize, text: &str, keep: Keep, set: (u64, u64)) -> Option<Errno> {
         let mut refused = None;
         for _ in 0..TRIES_MAX {
@@ -270,7 +271,7 @@ impl Forwarders {
         ))
     }
 
-    /// Prints what is in force, and warns of what cannot be met.
+    /// Prints the effective rules, and warns of those that cannot be met.
     pub fn show(&self, json: bool) -> Result<(), Fail> {
         let states = self.states();
         let (rules, _) = latest(&states)?;
@@ -304,7 +305,7 @@ impl Forwarders {
     }
 }
 
-/// The rules that were set last, and when: a forwarder that was away or has started again has older
+/// The rules that were set last, and when. A forwarder that was away or has started again has older
 /// ones, and a change must not make the others forget theirs.
 fn latest(states: &[Value]) -> Result<(Rules, u64), Fail> {
     let tells = states.iter().filter(|state| state["shares"].is_string());

@@ -1,4 +1,4 @@
-//! `tidegate stat`: what the forwarders do now.
+//! `tidegate stat`: shows what the forwarders do now.
 
 mod alike;
 mod applications;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tidegate_client::{Client, Errno};
 
-/// How long a forwarder may take to say what it does.
+/// How long a forwarder may take to answer.
 pub const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// How the words begin that stand for the state of a forwarder that says nothing.
@@ -108,7 +108,7 @@ pub fn states(client: &Client, addresses: &[String]) -> Vec<Value> {
     ask_all(addresses.len(), one)
 }
 
-/// Asks so many forwarders something, side by side: one that keeps silent delays no other.
+/// Asks `count` forwarders in parallel, so that one which does not answer delays no other.
 pub fn ask_all<T: Send>(count: usize, ask: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let ask = &ask;
     let mut answers = Vec::new();
@@ -123,7 +123,7 @@ pub fn ask_all<T: Send>(count: usize, ask: impl Fn(usize) -> T + Sync) -> Vec<T>
     answers
 }
 
-/// Why a forwarder did not say what it was asked.
+/// Why a forwarder did not answer, in words.
 pub fn why(errno: Errno) -> String {
     let seconds = ANSWER_MAX.as_secs();
     match errno {
@@ -183,7 +183,7 @@ fn lay_out(states: &[Value]) -> String {
     table::lay_out(&heading, &rows) + &alike::ownership(states) + &failures
 }
 
-/// What a forwarder's line always has.
+/// The columns that a forwarder's line always has.
 fn row(state: &Value) -> Vec<String> {
     let address = state["address"].as_str().unwrap_or("");
     let name = format!("{} {address}", state["forwarder"]);

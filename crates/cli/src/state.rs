@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Names the state directory for all commands.
 pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
 
-/// What the other commands need to know of a set of forwarders.
+/// `client.toml`: what the other commands need to know of a set of forwarders.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ClientFile {
@@ -18,10 +18,10 @@ pub struct ClientFile {
     /// File with the shared secret, for TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// What may be under way at once of a transfer: `none`, `serial` or `parallel`.
+    /// How many pieces of a transfer may be under way at once: `none`, `serial` or `parallel`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pipelining: Option<String>,
-    /// Bytes of the pieces in which a transfer moves.
+    /// Bytes of each piece of a transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline_bytes: Option<u32>,
     /// The exported directory, if it is on this node.
@@ -53,7 +53,7 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// The given one, else the one of the environment, else the user's own.
+    /// The given directory, else the environment's, else the user's own.
     pub fn choose(given: Option<&Path>) -> StateDir {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let path = if let Some(path) = given {

@@ -1,9 +1,9 @@
-//! Columns of text, the first to the left and the others to the right.
+//! Lays text out in columns, the first aligned to the left and the others to the right.
 
 /// A table of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Stands above it; may be empty.
+    /// The line above the table; may be empty.
     pub caption: String,
     /// The heads of its columns.
     pub columns: Vec<String>,

@@ -39,7 +39,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The forwarders and what is known of them.
+    /// Finds the forwarders, and what is known of them.
     pub fn find(&self) -> Result<ClientFile, Fail> {
         let state_dir = StateDir::choose(self.state_dir.as_deref());
         let state = state_dir.client_file();
@@ -69,8 +69,8 @@ impl Target {
         Ok(found)
     }
 
-    /// Where the names of applications on these forwarders are kept; nowhere where the forwarders
-    /// are only named.
+    /// The file with the names of applications on these forwarders; None where the command line
+    /// only gives addresses.
     pub fn names_file(&self) -> Option<PathBuf> {
         match &self.client {
             _ if !self.forwarders.is_empty() => None,
@@ -79,7 +79,7 @@ impl Target {
         }
     }
 
-    /// A client of them, whose calls end after so long; its own default if None.
+    /// Connects a client, whose calls end after `limit`; None: the client's own timeout.
     pub fn connect(&self, limit: Option<Duration>) -> Result<(ClientFile, Arc<Client>), Fail> {
         let mut found = self.find()?;
         let client = connect(&found, limit)?;
@@ -88,7 +88,7 @@ impl Target {
     }
 }
 
-/// How long reads and writes move, if the file says so.
+/// Sets how the client transfers long reads and writes, if the file says so.
 fn pipeline(options: &mut Options, found: &ClientFile) -> Result<(), Fail> {
     if let Some(name) = &found.pipelining {
         options.pipelining = Pipelining::from_name(name).ok_or_else(|| {
@@ -107,7 +107,8 @@ fn pipeline(options: &mut Options, found: &ClientFile) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A client of these forwarders, whose calls end after so long; its own default if None.
+/// Connects a client to these forwarders, whose calls end after `limit`; None: the client's own
+/// timeout.
 pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client>, Fail> {
     let mut options = Options::new(&found.forwarders);
     options.timeout = limit.unwrap_or(options.timeout);

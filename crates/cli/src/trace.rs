@@ -1,4 +1,4 @@
-//! `tidegate trace`: what recorded requests say, and traces made of other tools' logs.
+//! `tidegate trace`: summarises recorded requests, and makes traces of other tools' logs.
 
 pub mod summarise;
 
@@ -148,7 +148,7 @@ pub fn files(trace: &Path) -> Result<Vec<PathBuf>, Fail> {
     }
 }
 
-/// Writes a trace into a new file, which goes again if that fails.
+/// Writes a trace into a new file, and removes the file if that fails.
 fn write(log: &Log, output: &PathBuf) -> Result<(), Fail> {
     let place = output.display();
     let file = File::create_new(output).map_err(|error| {

@@ -93,7 +93,7 @@ impl Up {
     }
 }
 
-/// Hands the work to a process of its own, and waits until that is ready.
+/// Starts a background process that does the work, and waits until it is ready.
 fn background(plan: &Plan) -> Result<ExitCode, Fail> {
     plan.state.create()?;
     let log = plan.state.file("up.log");
@@ -243,7 +243,7 @@ fn wait_for_forwarder(plan: &Plan, index: usize, child: &mut Child) -> Result<()
     }
 }
 
-/// Says which processes have ended; the others go on, and stand in for them.
+/// Prints which forwarders' processes have ended; the other forwarders stand in for them.
 fn report_ended(plan: &Plan, started: &mut Started<'_>) {
     for (index, child) in started.forwarders.iter_mut().enumerate() {
         if let Ok(Some(status)) = child.try_wait() {

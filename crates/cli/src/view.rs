@@ -107,7 +107,7 @@ impl View {
     }
 }
 
-/// The view of that name.
+/// Finds the view of that name.
 pub fn find(
     client: std::sync::Arc<Client>,
     found: &crate::state::ClientFile,

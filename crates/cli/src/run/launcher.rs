@@ -74,8 +74,8 @@ impl Launcher {
         }
     }
 
-    /// Has the launcher pass on what ranks need, as far as it is set: the command's variables must
-    /// be. Returns what belongs before its arguments.
+    /// Makes the launcher pass on the variables that ranks need and that are set; the command's
+    /// variables must be set before. Returns the arguments that belong before the launcher's own.
     pub fn prepare(self, command: &mut Command, arguments: &[String]) -> Vec<String> {
         if self != Launcher::OpenMpi {
             return Vec::new();
@@ -106,13 +106,13 @@ impl Launcher {
     }
 }
 
-/// Whether it is that name, maybe with the family's behind it.
+/// Whether it is that name, perhaps followed by the family's.
 fn begins(name: &str, known: &str) -> bool {
     let rest = name.strip_prefix(known);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']))
 }
 
-/// Where the program lies, all links followed.
+/// The path of the program, with all links followed.
 fn found(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return std::fs::canonicalize(program).ok();

@@ -1,4 +1,4 @@
-//! Rules as a document that commands change key by key.
+//! The rules of shares as a document, which commands change key by key.
 
 use crate::fail::Fail;
 use std::fmt;
@@ -9,7 +9,7 @@ use toml::{Table, Value};
 /// What a rule of shares may say, besides whom it is for.
 const SHARES: [&str; 5] = ["weight", "min", "max", "latency", "percentile"];
 
-/// Which rule: the kind of table, and what tells it from others.
+/// Identifies a rule: the kind of table, and what tells it from others.
 pub struct Key {
     kind: &'static str,
     words: Vec<(&'static str, Option<String>)>,
@@ -58,7 +58,7 @@ impl Key {
 pub struct Document(Table);
 
 impl Document {
-    /// Of rules in force.
+    /// The document of effective rules.
     pub fn of(rules: &Rules) -> Document {
         let table = rules.to_string().parse();
         Document(table.expect("rules are written as TOML"))
@@ -170,7 +170,7 @@ impl Document {
         self.list(key.kind).iter().any(|rule| is(rule, key))
     }
 
-    /// What a rule that is there says.
+    /// The value of a word in an existing rule.
     pub fn word(&mut self, key: &Key, word: &str) -> Option<String> {
         let rule = self.list(key.kind).iter().find(|rule| is(rule, key))?;
         rule.get(word)?.as_str().map(str::to_string)
@@ -203,8 +203,8 @@ fn is(rule: &Value, key: &Key) -> bool {
     rule.as_table().is_some_and(|rule| key.is_of(rule))
 }
 
-/// Where a new rule goes: before the first that says less exactly whom it is for, because the first
-/// that matches counts.
+/// Where a new rule goes: before the first that is less specific, because the first that matches
+/// counts.
 fn place(list: &[Value], rule: &Table) -> usize {
     let exactness = |rule: &Table| {
         let name = rule.get("name").and_then(Value::as_str).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whether what is promised can be met together, with the arithmetic.
+//! Checks whether the forwarders can meet all shares together, and shows the arithmetic.
 
 use serde_json::Value;
 use tidegate_sched::{Rate, Share};
@@ -50,7 +50,7 @@ impl Capacity {
     }
 }
 
-/// What cannot be met, and which rules are never used, a line each.
+/// What the forwarders cannot meet, and which rules are never used; one line each.
 pub fn warnings(rules: &Rules, states: &[Value]) -> Vec<String> {
     let mut warnings = unused(rules);
     let Some(capacity) = Capacity::of(states) else {
@@ -84,7 +84,7 @@ fn unused(rules: &Rules) -> Vec<String> {
     rules.apps.iter().enumerate().filter_map(one).collect()
 }
 
-/// The minima of groups, and of applications outside of them, against what there is.
+/// Checks the reservations of groups, and of applications outside groups, against the capacity.
 fn minima(rules: &Rules, capacity: &Capacity) -> Option<String> {
     let groups = rules.groups.iter().map(|group| (&group.name, &group.share));
     let apps = rules.apps.iter().filter(|app| app.group.is_none());
@@ -112,7 +112,7 @@ fn minima(rules: &Rules, capacity: &Capacity) -> Option<String> {
     ))
 }
 
-/// The minima within a group against its maximum.
+/// Checks the reservations within a group against the group's limit.
 fn groups(rules: &Rules, capacity: &Capacity) -> Vec<String> {
     let one = |group: &tidegate_server::config::rule::GroupRule| {
         let max = group.share.max?;
@@ -140,7 +140,7 @@ fn groups(rules: &Rules, capacity: &Capacity) -> Vec<String> {
     rules.groups.iter().filter_map(one).collect()
 }
 
-/// Latency targets against the time of one request.
+/// Checks latency targets against the time of one request.
 fn latencies(rules: &Rules, capacity: &Capacity) -> Vec<String> {
     let request_ns = 1_000_000_000 / capacity.slowest.max(1);
     let groups = rules.groups.iter().map(|group| (&group.name, &group.share));
@@ -161,7 +161,7 @@ fn latencies(rules: &Rules, capacity: &Capacity) -> Vec<String> {
     groups.chain(apps).filter_map(one).collect()
 }
 
-/// A minimum in words, and its part of all in millionths.
+/// A reservation in words, and its part of the capacity in millionths.
 fn term(name: &str, rate: Rate, capacity: &Capacity) -> (String, u64) {
     let part = capacity.part(rate);
     let each = match name.contains(['*', '?']) {

@@ -1,4 +1,4 @@
-//! Rules as a table, and as JSON.
+//! Shows the rules of shares as a table and as JSON.
 
 use crate::table;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use tidegate_server::config::rule::{LatencyText, Rules};
 /// Applications that are shown of one rule; the JSON has all.
 const SHOWN_MAX: usize = 3;
 
-/// Names of applications that a rule, or a group, speaks of now.
+/// Names of the applications to which a rule or a group applies now.
 fn applications(states: &[Value], key: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let lists = states
@@ -34,7 +34,7 @@ fn policy(states: &[Value]) -> (String, String) {
     (word("policy"), word("asked_policy"))
 }
 
-/// The policy in force, a line each if forwarders differ.
+/// The effective policy; one line for each if forwarders differ.
 fn policies(states: &[Value]) -> String {
     let one = |state: &Value| {
         let (policy, asked) = policy(std::slice::from_ref(state));
@@ -57,7 +57,7 @@ fn policies(states: &[Value]) -> String {
     }
 }
 
-/// The text for people.
+/// The rules as text.
 pub fn lay_out(rules: &Rules, states: &[Value]) -> String {
     let mut text = policies(states);
     if rules.is_empty() && rules.views.is_empty() {
@@ -157,7 +157,7 @@ fn row(
     ]
 }
 
-/// The same for programs.
+/// The rules as JSON.
 pub fn json(rules: &Rules, states: &[Value], warnings: &[String]) -> Value {
     let (policy, asked) = policy(states);
     let (of_rules, of_groups) = (applications(states, "rule"), applications(states, "group"));

@@ -1,5 +1,5 @@
-//! What the forwarders of one export must have alike: the policy, for they decide in one order
-//! without a word to each other; the rules of shares; and how seats are kept apart.
+//! Compares what all forwarders of one export must have in common: the policy, because they decide
+//! in one order without messages; the rules of shares; and how they keep seats apart.
 
 use super::Value;
 use super::health::Wrong;
@@ -15,7 +15,7 @@ const OF_ONE: [&str; 5] = [
     "queued_max",
 ];
 
-/// What differs: a line each.
+/// What differs, one line each.
 pub fn differences(states: &[Value]) -> Vec<Wrong> {
     let policy = (
         "policies",
@@ -38,7 +38,7 @@ pub fn differences(states: &[Value]) -> Vec<Wrong> {
     all.into_iter().flatten().collect()
 }
 
-/// How the seats are kept apart, for people: one line, or one for each way that there is.
+/// How the forwarders keep seats apart: one line, or one for each way if they differ.
 pub fn ownership(states: &[Value]) -> String {
     let groups = groups(states, ownership_of);
     let one = groups.len() == 1;
@@ -49,7 +49,7 @@ pub fn ownership(states: &[Value]) -> String {
     groups.iter().map(line).collect()
 }
 
-/// Which forwarders say the same, by what they say.
+/// Groups of forwarders that give the same answer, by that answer.
 fn groups(states: &[Value], of: fn(&Value) -> Option<String>) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for state in states.iter().filter(|state| state["error"].is_null()) {
@@ -81,7 +81,7 @@ fn difference(
     Some(Wrong::of_all("differ", text))
 }
 
-/// The policy that is followed and the one that was asked for, with its own options.
+/// The effective policy and the configured one, with its own options.
 fn policy_of(state: &Value) -> Option<String> {
     let policy = state["policy"].as_str()?;
     let asked = state["asked_policy"].as_str().unwrap_or(policy);

@@ -1,4 +1,4 @@
-//! What is wrong with a set of forwarders, from what each says of itself.
+//! Finds what is wrong with a set of forwarders, from their states.
 
 use super::{SILENT, Value, number};
 use serde_json::json;
@@ -7,7 +7,7 @@ use serde_json::json;
 /// over takes a while, and what hangs for ever should be seen soon.
 const CALL_MS_MAX: u64 = 10_000;
 
-/// Something that is not as it should be.
+/// A finding.
 pub struct Wrong {
     /// A word for programs.
     kind: &'static str,
@@ -19,7 +19,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// Of all forwarders together.
+    /// A finding about all forwarders together.
     pub fn of_all(kind: &'static str, text: String) -> Wrong {
         Wrong {
             kind,
@@ -37,7 +37,7 @@ impl Wrong {
     }
 }
 
-/// Where another process listens that says it has the index of this forwarder, if one does.
+/// The address of another process that claims the index of this forwarder, if there is one.
 pub fn double(state: &Value) -> Option<String> {
     let (index, there) = (&state["forwarder"], state["doubled"].as_str()?);
     Some(format!(
@@ -46,14 +46,14 @@ pub fn double(state: &Value) -> Option<String> {
     ))
 }
 
-/// How one names a forwarder in a line.
+/// The name of a forwarder in a line.
 pub fn name(state: &Value) -> String {
     let address = state["address"].as_str().unwrap_or("");
     format!("forwarder {} ({address})", state["forwarder"])
 }
 
-/// Whether a seat of a forwarder's state is served there: it may be asked for and not had, or on
-/// its way to another.
+/// Whether the forwarder serves a seat of its state: it may still wait for the seat, or be giving
+/// it to another.
 pub fn is_served(seat: &Value) -> bool {
     seat["state"].as_str().is_some_and(serves)
 }
@@ -62,8 +62,8 @@ fn serves(word: &str) -> bool {
     ["serving", "grace"].contains(&word)
 }
 
-/// What the forwarders themselves have to tell: each that does not answer, is set aside, or has
-/// trouble with its back end.
+/// Findings about single forwarders: each that does not answer, is drained, or has trouble with its
+/// back end.
 pub fn of_forwarders(states: &[Value]) -> Vec<Wrong> {
     let mut all = Vec::new();
     for state in states {
@@ -105,7 +105,7 @@ pub fn of_forwarders(states: &[Value]) -> Vec<Wrong> {
     all
 }
 
-/// Whether other forwarders are asked than the export has.
+/// A finding if the number of forwarders asked is not the export's.
 pub fn of_number(states: &[Value]) -> Option<Wrong> {
     let asked = states.len() as u64;
     let mut has = states

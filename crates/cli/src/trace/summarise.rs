@@ -51,8 +51,8 @@ impl Summarise {
     }
 }
 
-/// Reads traces as one; `names` are looked for where traces know numbers only. Also what a reader
-/// should know of the traces.
+/// Reads several traces as one; `names` are the names to look for where traces have numbers only.
+/// Also returns warnings about the traces.
 pub fn read(files: &[PathBuf], names: &[String]) -> Result<(Summary, Vec<String>), Fail> {
     let mut traces = Merged::open(files).map_err(Fail::usage)?;
     let mut summary = summarise(&mut traces).map_err(Fail::runtime)?;

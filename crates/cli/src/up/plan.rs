@@ -1,4 +1,4 @@
-//! What `tidegate up` is going to start: checked before anything is.
+//! The plan of `tidegate up`: what it is going to start, checked before it starts anything.
 
 use super::Up;
 use crate::fail::Fail;
@@ -25,7 +25,7 @@ pub struct Plan {
     pub forwarders: usize,
     /// Where to mount, if at all.
     pub mount: Option<PathBuf>,
-    /// What they serve.
+    /// The directory that they serve.
     pub export: PathBuf,
     /// Sections, keys and values of each forwarder's file, beside its own index.
     settings: Vec<Setting>,
@@ -175,7 +175,7 @@ impl Plan {
         })
     }
 
-    /// How to use what is up.
+    /// How to use what runs now, in words.
     pub fn usage(&self) -> String {
         let state = self.state.path().display();
         let mut text = String::new();
@@ -243,7 +243,7 @@ impl Plan {
     }
 }
 
-/// The rules that --shares names.
+/// The rules of the file that --shares names.
 fn shares(up: &Up) -> Result<Rules, Fail> {
     let Some(path) = &up.shares else {
         return Ok(Rules::default());
@@ -252,7 +252,7 @@ fn shares(up: &Up) -> Result<Rules, Fail> {
     rules_file(path)?.ok_or_else(missing)
 }
 
-/// The absolute path, without a slash too much.
+/// The absolute path, without superfluous slashes.
 fn plain_path(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     path.components().collect()
@@ -273,7 +273,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What is told to every forwarder: what flags say, over what holds for all local sets.
+/// The settings of every forwarder: those of flags, over those of all local sets.
 fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
     let mut settings: Vec<Setting> = vec![
         ("", "export", "DIR", shown(export).into()),
@@ -284,7 +284,7 @@ fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
     settings
 }
 
-/// Ports of this machine that nobody listens on now, all different.
+/// Different ports of this machine on which no process listens now.
 fn free_ports(count: usize) -> Result<Vec<u16>, Fail> {
     let listener = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listeners: std::io::Result<Vec<_>> = (0..count).map(listener).collect();

@@ -1,5 +1,5 @@
-//! Whether the forwarders that were started are in charge of the directory: each has its seat,
-//! unless the forwarders of somebody else have it.
+//! Waits until the forwarders that were started hold the directory's seats: each its own, unless
+//! somebody else's forwarders have them.
 
 use super::plan::Plan;
 use crate::fail::Fail;

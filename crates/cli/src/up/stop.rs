@@ -1,5 +1,5 @@
-//! Stopping what `tidegate up` started: the mount first, so that what it still has reaches the
-//! forwarders, then these.
+//! Stops what `tidegate up` started: the mount first, so that its last requests reach the
+//! forwarders, then the forwarders.
 
 use crate::holders::{self, Holder};
 use crate::processes;
@@ -15,7 +15,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(35);
 /// The file of the state directory that says what had to be killed, a line each.
 const KILLED: &str = "killed";
 
-/// A mount that processes use while it is to be taken away.
+/// A mount that processes still use while the command wants to unmount it.
 pub struct Busy {
     point: PathBuf,
     holders: Vec<Holder>,
@@ -23,8 +23,8 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Looks who uses the mount of a state directory; says on standard error who does, and how
-    /// long they are waited for.
+    /// Finds the processes that use the mount of a state directory; prints them on standard error,
+    /// and how long the command waits for them.
     pub fn look(state: &StateDir) -> Option<Busy> {
         let point = ClientFile::read(&state.client_file()).ok()?.mount?;
         if !processes::is_mounted(&point) {
@@ -47,7 +47,7 @@ impl Busy {
         })
     }
 
-    /// Says that they did let go.
+    /// Prints that no process uses the mount any more.
     pub fn say_free(&self) {
         let seconds = self.since.elapsed().as_secs_f64();
         let point = self.point.display();
@@ -65,7 +65,7 @@ impl Busy {
     }
 }
 
-/// Stops what the state directory knows of. What had to be killed, in words.
+/// Stops the processes of the state directory. Returns those that it had to kill, in words.
 pub fn stop(state: &StateDir) -> Vec<String> {
     let mut killed = Vec::new();
     if let Some(pid) = processes::find(&state.file("mount.pid"), "mount") {
@@ -103,7 +103,7 @@ pub fn stop(state: &StateDir) -> Vec<String> {
     killed
 }
 
-/// What the [`stop`] of another process has killed; it is forgotten with this.
+/// Takes the list of what the [`stop`] of another process has killed.
 pub fn take_killed(state: &StateDir) -> Vec<String> {
     let path = state.file(KILLED);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -112,13 +112,13 @@ pub fn take_killed(state: &StateDir) -> Vec<String> {
     text.lines().map(str::to_string).collect()
 }
 
-/// What to say when something had to be killed.
+/// The message when processes had to be killed.
 pub fn cut_off(killed: &[String]) -> String {
     let what = killed.join("; ");
     format!("stopped, but this had to be killed: {what}; its requests were cut off")
 }
 
-/// Those that had to be killed.
+/// Stops the forwarders; returns those that it had to kill.
 fn stop_forwarders(state: &StateDir, configs: usize) -> Vec<String> {
     let running: Vec<_> = (0..configs)
         .filter_map(|index| {
