@@ -1,8 +1,9 @@
-//! What is known of the file system that an export lies on before anything is tried on it: its
-//! type, its mount, and whether other nodes may have it mounted too.
+//! What the type and the mount of an export's file system tell about it before anything is tried:
+//! above all, whether other nodes may have it mounted too.
 //!
-//! This is a table by type. What a type promises is tried out between forwarders and by
-//! `tidegate check`; this page says which of the two ways of working a forwarder begins with.
+//! This module is a table by type. Forwarders among themselves and `tidegate check` try out whether
+//! a file system keeps the promises of its type. The table only decides which of the two ways of
+//! working a forwarder begins with.
 
 mod alone;
 pub mod check;
@@ -26,34 +27,34 @@ use std::path::{Path, PathBuf};
 /// How far a file system reaches, by its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// One kernel has it mounted, so what that kernel keeps in memory is the truth: ext4, XFS.
+    /// Only one node has it mounted, so what that node's kernel caches is never stale: ext4, XFS.
     Node,
-    /// Several nodes may have it mounted, and their kernels keep each other's memory of files
-    /// right: Lustre, GPFS, the kernel's CephFS.
+    /// Several nodes may have it mounted, and their kernels keep each other's caches consistent:
+    /// Lustre, GPFS, the kernel's CephFS.
     Coherent,
-    /// Several nodes may have it mounted, and what a node keeps in memory may be old: NFS, FUSE.
+    /// Several nodes may have it mounted, and what a node caches may be stale: NFS, FUSE.
     Cached,
 }
 
-/// What a forwarder believes of a back end.
+/// What a forwarder relies on in a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// Sizes, link counts and times that the node's kernel remembers; else they are asked of the
-    /// back end each time.
+    /// Whether sizes, link counts and times that the node's kernel caches are reliable. If not, the
+    /// forwarder asks the back end for them each time.
     pub attributes: bool,
-    /// Data that the node's kernel remembers; else it goes past the page cache, at any place and
-    /// length.
+    /// Whether data that the node's kernel caches is reliable. If not, data bypasses the page
+    /// cache, at any place and length.
     pub pages: bool,
-    /// That what one copy of a file holds all copies hold that the back end keeps; else clients
-    /// write each of them, and one that was cut off may have written a part of them.
+    /// Whether all copies of a file that the back end keeps are the same. If not, clients write
+    /// each copy themselves, and a client that was cut off may have written only some of them.
     pub copies: bool,
-    /// That it zeroes a range where that is asked; GlusterFS takes it for a range to allocate and
+    /// Whether the back end zeroes a range on request. GlusterFS only allocates the range, and
     /// leaves the bytes.
     pub zero_range: bool,
 }
 
-/// Layers of GlusterFS's client that hold bytes, sizes or names back or remember them, each with
-/// the setting of the volume that takes it away.
+/// Layers of GlusterFS's client that cache or delay bytes, sizes or names. Each comes with the
+/// setting of the volume that removes it.
 const GLUSTER_CACHES: &[(&str, &str)] = &[
     ("performance/write-behind", "performance.write-behind off"),
     ("performance/md-cache", "performance.stat-prefetch off"),
@@ -66,13 +67,13 @@ const GLUSTER_CACHES: &[(&str, &str)] = &[
 /// The layer that writes each brick of a replicated volume.
 const GLUSTER_REPLICATE: &str = "cluster/replicate";
 
-/// An option of that layer as a mount shows it, which is what it began with; whether it may be so;
-/// and the setting to use. One that nobody has set is not shown.
+/// An option of that layer as the mount shows it, which is the value at its start; whether that
+/// value is acceptable; and the setting to use. An option that nobody has set is not shown.
 struct Replicate {
     option: &'static str,
     fits: fn(Option<&str>) -> bool,
     setting: &'static str,
-    /// Names or bytes are lost without it also where one mount alone uses the volume.
+    /// Whether names or bytes may be lost without it even if a single mount uses the volume.
     also_alone: bool,
 }
 
@@ -95,14 +96,14 @@ const GLUSTER_REPLICATED: &[Replicate] = &[
     },
 ];
 
-/// Whether a setting that [`Backend::gluster_lacks`] names is needed on one node, too.
+/// Whether a setting that [`Backend::gluster_lacks`] names is needed even on one node.
 pub(crate) fn is_needed_alone(setting: &str) -> bool {
     let mut known = GLUSTER_REPLICATED.iter();
     known.any(|needed| needed.setting == setting && needed.also_alone)
 }
 
 impl Trust {
-    /// All of it, as where no other node has the file system.
+    /// Full trust, as where no other node has the file system.
     pub const WHOLE: Trust = Trust {
         attributes: true,
         pages: true,
@@ -114,29 +115,30 @@ impl Trust {
 /// The file system of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Its type as the kernel names it: `ext4`, `nfs4`, `fuse.glusterfs`.
+    /// Its type, as the kernel names it: `ext4`, `nfs4`, `fuse.glusterfs`.
     pub kind: String,
-    /// What is mounted, as the kernel says: a device, `server:/path`, a volume.
+    /// What is mounted, as the kernel names it: a device, `server:/path`, a volume.
     pub source: String,
     /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Options of the mount and of the file system.
+    /// The options of the mount and of the file system.
     pub options: Vec<String>,
     /// How far it reaches.
     pub reach: Reach,
 }
 
-/// File systems of one node.
+/// File systems that only one node can mount.
 const OF_ONE_NODE: &[&str] = &[
     "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "jfs", "nilfs2",
     "ntfs3", "overlay", "ramfs", "reiserfs", "tmpfs", "vfat", "xfs", "zfs",
 ];
 
-/// Shared file systems whose clients keep each other's caches right, by their documentation.
+/// Shared file systems whose clients keep each other's caches consistent, according to their
+/// documentation.
 const COHERENT: &[&str] = &["ceph", "gfs2", "gpfs", "lustre", "ocfs2", "wekafs"];
 
 impl Backend {
-    /// The file system that an open directory lies on.
+    /// The file system of an open directory. Fails if the system does not tell its mount.
     pub fn of(directory: impl AsFd) -> io::Result<Backend> {
         let number = directory.as_fd().as_raw_fd();
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
@@ -146,19 +148,19 @@ impl Backend {
             .ok_or_else(|| io::Error::other("the kernel does not say where it is mounted"))
     }
 
-    /// The same by path.
+    /// The file system of the directory with this path.
     pub fn of_path(directory: &Path) -> io::Result<Backend> {
         Backend::of(std::fs::File::open(directory)?)
     }
 
-    /// Whether forwarders on several nodes may have this export, as far as type and configuration
-    /// tell. One forwarder alone is no exception: it may be started on another node while the first
-    /// one is only cut off, and goes on when it is back.
+    /// Whether forwarders on several nodes may have this export, according to type and
+    /// configuration. A single forwarder makes no difference: it may be started on another node
+    /// while the first one is only cut off, and the first one continues when it is connected again.
     pub fn is_shared(&self, config: &Config) -> bool {
         !config.ownership.one_node && self.reach != Reach::Node
     }
 
-    /// What a forwarder with this configuration may believe of this back end.
+    /// What a forwarder with this configuration may rely on in this back end.
     pub fn trust(&self, config: &Config) -> Trust {
         Trust {
             attributes: self.reach == Reach::Node,
@@ -178,9 +180,9 @@ impl Backend {
         self.kind == "fuse.glusterfs"
     }
 
-    /// Settings that the GlusterFS volume needs where several nodes use it, and does not have: for
-    /// most of them the mount's process has a cache of its own, which the kernel knows nothing of.
-    /// An error where the mount does not show what it has, as a bind mount of a folder does not.
+    /// The settings that the GlusterFS volume lacks for use by several nodes. Most of them are for
+    /// caches in the mount's process, of which the kernel knows nothing. Fails if the mount does
+    /// not show its settings, as the bind mount of a folder does not.
     pub fn gluster_lacks(&self) -> io::Result<Vec<&'static str>> {
         if !self.is_gluster() {
             return Ok(Vec::new());
@@ -215,7 +217,7 @@ impl Backend {
     }
 }
 
-/// What a layer of GlusterFS's client, shown as this folder, needs and does not have.
+/// The settings that a layer of GlusterFS's client, shown as this folder, lacks.
 fn lacks_of(layer: &Path) -> io::Result<Vec<&'static str>> {
     let read = |path: PathBuf| {
         let named = |error| io::Error::other(format!("{}: {error}", path.display()));
@@ -243,7 +245,7 @@ fn lacks_of(layer: &Path) -> io::Result<Vec<&'static str>> {
     Ok(lacks)
 }
 
-/// A line of mountinfo, if it is the mount of that number.
+/// Parses a line of mountinfo. None if it is not the mount with that number.
 fn parse(line: &str, id: &str) -> Option<Backend> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
@@ -270,7 +272,7 @@ fn parse(line: &str, id: &str) -> Option<Backend> {
     })
 }
 
-/// The kernel writes spaces and the like as `\040`.
+/// Decodes spaces and the like, which the kernel writes as `\040`.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,8 +1,9 @@
-//! Measures what accesses of a directory's files cost, for the cost model of the scheduler.
+//! Measures what accesses to the files of a directory cost, for the scheduler's cost model.
 //!
-//! Sequential and random reads and writes of 4 KiB to 16 MiB, past the page cache (O_DIRECT) where
-//! that works, and through it; one at a time, and then several, to see how many the device can use.
-//! All of it in one file without a name, which is gone with the process however that ends.
+//! It measures sequential and random reads and writes of 4 KiB to 16 MiB, through the page cache,
+//! and past it (O_DIRECT) where that works. It runs accesses one at a time, and then several at
+//! once, to see how many the device can use. All accesses go to one file without a name, which
+//! disappears with the process however that ends.
 
 mod fit;
 mod scratch;
@@ -15,10 +16,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tidegate_sched::Direction;
 
-/// The least size of the file: one access of some length, and others elsewhere.
+/// The least size of the file in bytes, which leaves room for accesses at different places.
 pub const BYTES_MIN: u64 = 1 << 20;
 
-/// Lengths of accesses. The first two tell base and price where there is no time for more.
+/// The lengths of accesses in bytes. The first two suffice to tell base and price if there is no
+/// time for more.
 const LENGTHS: [u64; 7] = [
     4 << 10,
     1 << 20,
@@ -29,90 +31,91 @@ const LENGTHS: [u64; 7] = [
     4 << 20,
 ];
 
-/// Lengths that are measured however long it takes, with one access at least.
+/// How many lengths are measured however long that takes, each with at least one access.
 const NEEDED: usize = 2;
 
-/// Accesses beyond which the median is known well enough.
+/// After this many accesses the median is known well enough.
 const ACCESSES_MAX: usize = 4000;
 
-/// Accesses that run at once when depths are compared.
+/// How many accesses run at once when depths are compared.
 const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// Throughput that grows by less is taken not to grow.
+/// A throughput that grows by a smaller factor counts as not growing.
 const GROWTH: f64 = 1.1;
 
-/// Parts of the time for filling the file, and for depths; the rest is for single accesses.
+/// The parts of the time for filling the file, and for depths. The rest is for single accesses.
 const FILL_PART: f64 = 0.25;
 const DEPTH_PART: f64 = 0.2;
 
-/// What a measurement may use.
+/// The limits of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Size of the file; at least [`BYTES_MIN`].
+    /// The size of the file in bytes; at least [`BYTES_MIN`].
     pub bytes: u64,
-    /// Time; a slow device takes as much more as a few single accesses need.
+    /// The time for everything. A slow device takes longer, by as much as a few single accesses
+    /// need.
     pub time: Duration,
 }
 
-/// How data gets to the device.
+/// How data reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Past the page cache.
     Direct,
-    /// Through the page cache: what is read was dropped from it before, a write includes fdatasync.
+    /// Through the page cache. What is read was dropped from it before; a write includes fdatasync.
     Buffered,
 }
 
 /// One kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Read or write.
+    /// Whether it reads or writes.
     pub direction: Direction,
-    /// Whether it goes on where the last one ended.
+    /// Whether it begins where the last one ended.
     pub sequential: bool,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
     /// Past the page cache or through it.
     pub by: Route,
 }
 
-/// What one kind of access took.
+/// How long one kind of access takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// What was done.
+    /// The kind of access.
     pub access: Access,
-    /// The median, in nanoseconds.
+    /// The median, in ns.
     pub ns: u64,
-    /// How often it was done.
+    /// How often it was measured.
     pub count: usize,
 }
 
-/// Random accesses of 4 KiB, several at a time.
+/// Random accesses of 4 KiB, several at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
-    /// Read or write.
+    /// Whether they read or write.
     pub direction: Direction,
-    /// How many at a time.
+    /// How many ran at once.
     pub depth: u32,
-    /// How many each second.
+    /// How many ended in a second.
     pub per_second: f64,
 }
 
-/// All that was measured.
+/// The results of a measurement.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Size of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Why accesses past the page cache do not work, if they do not.
+    /// Why direct I/O does not work, if it does not.
     pub no_direct: Option<String>,
-    /// What accesses took, one at a time.
+    /// The times of single accesses.
     pub points: Vec<Point>,
-    /// What several at a time came to.
+    /// The throughput of several accesses at once.
     pub depths: Vec<Depth>,
 }
 
 impl Measured {
-    /// The kind of access that the cost model is made of: direct if that works.
+    /// The kind of access for the cost model: direct I/O if that works.
     pub fn by(&self) -> Route {
         match self.no_direct {
             None => Route::Direct,
@@ -134,48 +137,48 @@ impl Measured {
     }
 }
 
-/// Why nothing was measured.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
-    /// It is no directory, or cannot be written.
+    /// The path is not a directory, or the directory cannot be written.
     #[error("{0}")]
     Directory(String),
-    /// The plan makes no sense.
+    /// The file would be too small.
     #[error("a file of {0} bytes is too small to measure: at least {BYTES_MIN}")]
     TooSmall(u64),
-    /// There is not enough room.
+    /// The file system has too little room.
     #[error(
         "{dir}: {free} bytes are free and {bytes} are needed: free some, or give a smaller --size"
     )]
     NoSpace {
         /// The directory.
         dir: String,
-        /// Bytes that are free.
+        /// How many bytes are free.
         free: u64,
-        /// Bytes that are needed.
+        /// How many bytes are needed.
         bytes: u64,
     },
-    /// The device did not get far enough.
+    /// The device was too slow to write even the least size.
     #[error("{dir}: only {bytes} bytes could be written in time: give more --seconds")]
     TooSlow {
         /// The directory.
         dir: String,
-        /// Bytes of the file by then.
+        /// How many bytes were written in the time.
         bytes: u64,
     },
-    /// An access was answered with an error.
+    /// An access failed.
     #[error("{dir}: {what}: {error}")]
     Io {
         /// The directory.
         dir: String,
-        /// What was done.
+        /// What was tried.
         what: &'static str,
-        /// The answer.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
-/// Measures `dir`. `progress` is told how much of the work is done, from 0 to 1.
+/// Measures `dir`. Passes to `progress` which part of the work is done, from 0 to 1.
 pub fn measure(
     dir: &Path,
     plan: &Plan,
@@ -205,7 +208,8 @@ pub fn measure(
     Ok(measured)
 }
 
-/// All kinds of accesses, in order of importance, each with its part of the time that is left.
+/// Measures all kinds of single accesses, the most important first. Each gets a part of the time
+/// that is left.
 fn singles(
     scratch: &mut Scratch,
     measured: &mut Measured,
@@ -259,7 +263,7 @@ fn singles(
     Ok(())
 }
 
-/// More and more accesses at a time, as long as it helps.
+/// Measures more and more accesses at once, as long as the throughput grows.
 fn depths(
     scratch: &mut Scratch,
     measured: &mut Measured,

@@ -1,4 +1,4 @@
-//! What one node can find out about a folder by itself.
+//! Trials of a back end that one node can make by itself.
 
 mod groups;
 
@@ -13,14 +13,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Mount options by which a file system's locks stay on the node.
+/// Mount options that keep a file system's locks on the node.
 const LOCAL_LOCKS: &[&str] = &["localflock", "nolock", "local_lock=all", "local_lock=posix"];
-/// How far the clocks of node and back end may be apart.
+/// The largest acceptable difference between the clocks of node and back end, in ms.
 const CLOCK_MS_MAX: u64 = 1000;
 const LARGE: u64 = 16 << 40;
 
-/// Tries what forwarders need; `prefix` is of this trial alone. The long form tries what users may
-/// want to know, too.
+/// Tries the properties that forwarders need. `prefix` belongs to this trial alone. The long form
+/// also tries properties that only users may want to know of.
 pub(crate) fn trials(
     folder: BorrowedFd<'_>,
     backend: &Backend,
@@ -58,7 +58,7 @@ struct Alone<'a> {
     folder: BorrowedFd<'a>,
     prefix: String,
     findings: Findings,
-    /// Removed at the end.
+    /// Names of files that are removed at the end.
     made: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Alone<'_> {
         Ok(File::from(fd))
     }
 
-    /// What a trial of one property says: true, or why not.
+    /// Records what a trial of one property has found: that it holds, or why it does not.
     fn tell(&mut self, property: &str, tried: Tried<Result<(), String>>) {
         match tried {
             Ok(Ok(())) => self.findings.note(property, Found::Yes, String::new()),
@@ -261,7 +261,7 @@ impl Alone<'_> {
         self.tell("names of 255 bytes", tried);
     }
 
-    /// A file of one byte at its very end: no space is taken.
+    /// Writes one byte at the largest offset, which takes no space.
     fn large(&mut self) {
         let name = self.name("large");
         let tried = || -> Tried<Result<(), String>> {
@@ -327,7 +327,7 @@ impl Alone<'_> {
         self.tell("shared mappings", tried);
     }
 
-    /// The time that the back end gives a file, against this node's clock.
+    /// Compares the time that the back end stamps on a file with this node's clock.
     fn clock(&mut self) {
         let name = self.name("clock");
         let now_ms = || {

@@ -1,5 +1,5 @@
-//! `tidegate check`: instances on several nodes meet in a folder of the directory, and one of them
-//! tries each with each.
+//! `tidegate check`: instances on several nodes meet in a folder of the directory. One of them
+//! leads, and has each pair run the trials.
 
 mod meeting;
 
@@ -16,28 +16,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where instances meet, in the directory that is checked.
+/// The folder in which instances meet, below the directory that is checked.
 pub const FOLDER: &str = ".tidegate-check";
-/// Words at the end of a talk.
+/// The results that end a conversation.
 const FIT: &str = "fit";
 const UNFIT: &str = "unfit";
 const ONE_MOUNT: &str = "one-mount";
 const FAILED: &str = "failed";
 const DIE: &str = "die";
-/// Between beats of an instance that waits.
+/// How often a waiting instance shows that it is running.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// What is asked for.
+/// What to check.
 pub struct Plan {
     /// The directory, on the mount that forwarders would use.
     pub dir: PathBuf,
-    /// Instances that take part, this one too.
+    /// How many instances take part, this one included.
     pub nodes: u16,
-    /// All of it may take so long.
+    /// How long the whole check may take.
     pub time: Duration,
-    /// This instance's node is the one that is killed at the end.
+    /// Whether this instance's node will be killed at the end.
     pub dies: bool,
-    /// Set from elsewhere: end soon.
+    /// Set by another thread: end soon.
     pub ends: Arc<AtomicBool>,
 }
 
@@ -48,44 +48,46 @@ pub enum CheckError {
     /// The directory cannot be used.
     #[error("{0}")]
     Directory(String),
-    /// Not enough instances came, or one left.
+    /// Too few instances came, or one left.
     #[error("{0}")]
     Nodes(String),
-    /// It was interrupted, or took too long.
+    /// The check was interrupted, or took too long.
     #[error("ended before all was tried: {0}")]
     Ended(String),
 }
 
-/// What came of it.
+/// The result of a check.
 pub struct Checked {
-    /// What the directory lies on, as this node has it mounted.
+    /// The file system of the directory, as this node has it mounted.
     pub backend: Backend,
-    /// What this node found alone; at the instance that led, also what all pairs found.
+    /// What this node found alone. At the leading instance, also what all pairs found.
     pub findings: Findings,
-    /// Names of the nodes that took part, this one first where it led.
+    /// The names of the nodes that took part; where this instance led, its own is first.
     pub nodes: Vec<String>,
-    /// Two of them work on one mount, so what one has written the other remembers.
+    /// Whether two instances used one mount, so that each sees the cached writes of the other.
     pub same_mount: bool,
-    /// All of them do: what they see of each other is the memory of one kernel.
+    /// Whether all instances used one mount, so that they have tested only the cache of one kernel.
     pub one_mount: bool,
-    /// Whether this instance led; others learn only what it found of the pairs.
+    /// Whether this instance led. Others learn only the verdict about the pairs.
     pub led: bool,
-    /// Whether pairs were in order; None where none on two mounts was tried.
+    /// Whether the pairs passed. None if no pair with two mounts was tried.
     pub pairs_fit: Option<bool>,
 }
 
 impl Checked {
-    /// What it lacks for forwarders on several nodes, or on one: the first thing.
+    /// The first property that is required, for forwarders on several nodes or on one, and that is
+    /// missing.
     pub fn missing(&self, several: bool) -> Option<&Finding> {
         self.findings.missing(several, self.backend.reach)
     }
 
-    /// Fit for forwarders on one node.
+    /// Whether the directory is fit for forwarders on one node.
     pub fn fit_one(&self) -> bool {
         self.missing(false).is_none()
     }
 
-    /// Fit for forwarders on several whose seats etcd keeps, where only locks are missing.
+    /// Whether the directory is fit for forwarders on several nodes if etcd keeps the seats: only
+    /// properties of locks are missing.
     pub fn fit_with_etcd(&self) -> bool {
         let others = self.findings.without_locks();
         let fit = others.missing(true, self.backend.reach).is_none();
@@ -95,7 +97,8 @@ impl Checked {
             && self.fit_several() == Some(false)
     }
 
-    /// Fit for forwarders on several; None if one instance alone, or one mount, cannot tell.
+    /// Whether the directory is fit for forwarders on several nodes. None if that was not tested,
+    /// with one instance or one mount.
     pub fn fit_several(&self) -> Option<bool> {
         match self.missing(true) {
             Some(_) => Some(false),
@@ -103,7 +106,7 @@ impl Checked {
         }
     }
 
-    /// Takes in what came of the pairs, in the word that the instance that led says to all.
+    /// Takes over the verdict about the pairs, which the leading instance sends to all.
     fn hear(&mut self, word: &str) {
         self.one_mount |= word == ONE_MOUNT;
         self.same_mount |= self.one_mount;
@@ -111,7 +114,7 @@ impl Checked {
     }
 }
 
-/// Checks; `tell` gets a line for people now and then.
+/// Runs a check. Passes lines about its progress to `tell`.
 pub fn check(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Checked, CheckError> {
     let backend = Backend::of_path(&plan.dir);
     let backend = backend.map_err(|error| directory(&plan.dir, &error))?;
@@ -161,7 +164,7 @@ fn system(error: std::io::Error) -> CheckError {
     CheckError::Nodes(format!("the other instances cannot be heard: {error}"))
 }
 
-/// Tries each with each.
+/// Has each pair run the trials.
 fn lead(
     plan: &Plan,
     until: Instant,
@@ -249,7 +252,7 @@ fn talking(call: std::io::Result<Call<'_>>, side: u16) -> Result<Remote<'_>, Che
     }
 }
 
-/// How long the lock of a node lives that dies with it.
+/// Measures how long the lock of a node persists that dies with it.
 fn dead_node(
     seat: &mut Seat,
     place: &mut Local,
@@ -314,7 +317,7 @@ fn dead_node(
     }
 }
 
-/// Does what the leading instance says; its word for what came of the pairs.
+/// Executes what the leading instance sends. Returns its verdict about the pairs.
 fn follow(
     plan: &Plan,
     until: Instant,

@@ -1,9 +1,10 @@
-//! Letters between the sides of trials: small files that are written and read past every cache.
+//! Messages between the sides of trials. They are small files that are read and written past every
+//! cache.
 //!
-//! `box.N` is written by side N only and has its last letter; on `bell.N` the others ring for it.
-//! The files are larger than what file systems take for small: GlusterFS sends a small file's
-//! data along with its attributes, and believes those for a while. They keep their size, because
-//! a size may be remembered too.
+//! Only side N writes `box.N`, which contains its last message. The others call side N by `bell.N`.
+//! The files are larger than what file systems treat as small: GlusterFS sends the data of a small
+//! file along with its attributes, and caches both for a while. The files keep their size, because
+//! a size may be cached too.
 
 use super::place::{Aligned, BLOCK};
 use rustix::fs::{Advice, FileType, Mode, OFlags};
@@ -17,42 +18,42 @@ use std::sync::Arc;
 use tidegate_sched::AppId;
 use tracing::warn;
 
-/// First word of a letter, and the version of what the sides say.
+/// The first word of a message, and the version of the protocol.
 const HEAD: &str = "tidegate-probe 1";
 const FILE_BYTES: u64 = 128 * 1024;
-/// A letter fills at most one block.
+/// The longest body of a message, in bytes: a message fills at most one block.
 const BODY_BYTES_MAX: usize = BLOCK - 512;
 
-/// What a side is doing.
+/// The state of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is there.
+    /// The side is running.
     Here,
-    /// It has left in order.
+    /// The side has left.
     Gone,
 }
 
-/// A side's last word.
+/// The last message of a side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Letter {
-    /// Who writes.
+    /// The side that has written it.
     pub(crate) from: u16,
-    /// Tells this process from the last one of this number.
+    /// A number that differs for each process with this side's number.
     pub(crate) life: u64,
-    /// Which kernel's mount it works on.
+    /// The number of the mount on which the side works.
     pub(crate) mount: u64,
-    /// Name of its node, for messages.
+    /// The name of its node, for messages to people.
     pub(crate) host: String,
     pub(crate) state: State,
-    /// Grows with every letter.
+    /// Increases with every message.
     pub(crate) beat: u64,
-    /// Which talk this belongs to; 0 for none.
+    /// The conversation to which the message belongs; 0 for none.
     pub(crate) talk: u64,
-    /// To whom.
+    /// The side to which the message goes.
     pub(crate) to: u16,
-    /// Which word of the talk.
+    /// The number of the message in the conversation.
     pub(crate) number: u64,
-    /// The word.
+    /// The text.
     pub(crate) body: String,
 }
 
@@ -85,7 +86,7 @@ impl Letter {
         text + &end
     }
 
-    /// None if it is not whole, or of another make.
+    /// Parses a message. None if it is not complete, or of another version.
     fn parse(text: &str) -> Option<Letter> {
         let (text, end) = text.strip_suffix('\n')?.rsplit_once("end ")?;
         if u64::from_str_radix(end, 16).ok()? != AppId::from_name(text).0 {
@@ -114,11 +115,11 @@ impl Letter {
     }
 }
 
-/// The letters of a folder.
+/// The messages of a folder.
 pub(crate) struct Boxes {
     folder: Arc<OwnedFd>,
     open: BTreeMap<String, (File, bool)>,
-    /// Files that were complained about.
+    /// Files that were logged as damaged.
     told: BTreeSet<String>,
 }
 
@@ -131,29 +132,29 @@ impl Boxes {
         }
     }
 
-    /// The last letter of a side; None if it never wrote one that can be believed.
+    /// The last message of a side; None if the side has not written a valid one.
     pub(crate) fn read(&mut self, side: u16) -> io::Result<Option<Letter>> {
         let letter = self.read_file(&format!("box.{side}"))?;
         Ok(letter.filter(|letter| letter.from == side))
     }
 
-    /// Who rang for a side last.
+    /// The message of the side that called this side last.
     pub(crate) fn rung(&mut self, side: u16) -> io::Result<Option<Letter>> {
         let letter = self.read_file(&format!("bell.{side}"))?;
         Ok(letter.filter(|letter| letter.to == side && letter.from != side))
     }
 
-    /// Writes the own box.
+    /// Writes the message to its sender's file.
     pub(crate) fn write(&mut self, letter: &Letter) -> io::Result<()> {
         self.write_file(&format!("box.{}", letter.from), letter)
     }
 
-    /// Rings for the side that the letter is to.
+    /// Calls the side to which the message goes.
     pub(crate) fn ring(&mut self, letter: &Letter) -> io::Result<()> {
         self.write_file(&format!("bell.{}", letter.to), letter)
     }
 
-    /// Opens everything anew from now on.
+    /// Closes all files, so that the next use opens them again.
     pub(crate) fn close(&mut self) {
         self.open.clear();
     }
@@ -206,7 +207,8 @@ impl Boxes {
     }
 }
 
-/// Opens or makes a box, past the page cache where that can be had; whether it can.
+/// Opens or makes a file, past the page cache if the file system supports that. Returns whether it
+/// does.
 fn open(folder: &OwnedFd, name: &str) -> io::Result<(File, bool)> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;

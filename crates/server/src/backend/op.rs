@@ -1,30 +1,31 @@
-//! Single operations on the files of a trial's folder, and their answers, as text: so one side of
-//! a trial can ask the other to do them on its own mount.
+//! Single operations on the files of a trial's folder, and their answers, both as text. One side of
+//! a trial sends operations to the other, which executes them on its own mount.
 
 use std::fmt::Write as _;
 
-/// What is done.
+/// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Makes file `name`, which must not be there.
+    /// Makes file `name`, which must not exist.
     Make,
     /// Opens `name` as `slot`; `at` has the `OPEN_` bits.
     Open,
     /// Closes `slot`.
     Close,
-    /// Writes `len` bytes `fill` at `at` of `slot`.
+    /// Writes `len` bytes of value `fill` at offset `at` of `slot`.
     Write,
-    /// Reads `len` bytes at `at` of `slot`: how many came, and the byte that they all are.
+    /// Reads `len` bytes at offset `at` of `slot`. Answers how many were read, and the value that
+    /// they all have.
     Read,
-    /// Drops what this node remembers of the data of `slot`.
+    /// Drops the data of `slot` from this node's cache.
     Forget,
-    /// Waits until data and attributes of `slot`, with 0 the folder's names, are on the back end.
+    /// Syncs data and attributes of `slot`; with slot 0, the names in the folder.
     Sync,
-    /// Makes `name` `len` bytes long.
+    /// Truncates or extends `name` to `len` bytes.
     Truncate,
-    /// Size, links and inode of `name`; `at` is 1 to ask past what is remembered.
+    /// Size, link count and inode of `name`. If `at` is 1, bypasses cached attributes.
     Stat,
-    /// The same of `slot`.
+    /// Does the same for `slot`.
     StatOpen,
     /// Gives `name` the second name `to`.
     Link,
@@ -32,34 +33,34 @@ pub(crate) enum Verb {
     Rename,
     /// Removes `name`.
     Unlink,
-    /// The names that begin with `name`.
+    /// Lists the names that begin with `name`.
     List,
-    /// Tries to lock byte `at` of `slot`, shared if `len` is 1: number 1 if it was had.
+    /// Tries to lock byte `at` of `slot`, shared if `len` is 1. Answers number 1 if that succeeded.
     Lock,
-    /// Lets go of byte `at` of `slot`.
+    /// Unlocks byte `at` of `slot`.
     Unlock,
-    /// Whether another description has byte `at` of `slot` locked: number 1.
+    /// Answers number 1 if another description has locked byte `at` of `slot`.
     Locked,
-    /// Tries flock on `slot`: number 1 if it was had.
+    /// Tries flock on `slot`. Answers number 1 if that succeeded.
     Flock,
-    /// The byte at `at` of `slot`, by a shared mapping that is kept.
+    /// Reads the byte at offset `at` of `slot` through a shared mapping that stays.
     Mapped,
-    /// Renames fresh files over `to` for `len` ms; `name` is what they are called before.
+    /// Renames new files over `to` for `len` ms; `name` is their first name.
     Churn,
-    /// Looks for `name` for `len` ms: how often, how often it was not there, and (as inode) how
-    /// often it was ESTALE.
+    /// Looks `name` up for `len` ms. Answers how often, how often it did not exist, and (as inode)
+    /// how often the result was ESTALE.
     Watch,
-    /// Appends up to `at` records of `len` bytes `fill` to `name`: how many.
+    /// Appends up to `at` records of `len` bytes of value `fill` to `name`. Answers how many.
     Append,
-    /// The other side needs this one no longer; `name` says what came of it.
+    /// Ends the conversation; `name` is the result.
     Bye,
 }
 
-/// Opens for reading and writing; the bits below add to it.
+/// Opens for reading and writing. The bits below add to this.
 pub(crate) const OPEN_PLAIN: u64 = 0;
-/// Makes the file if it is not there.
+/// Makes the file if it does not exist.
 pub(crate) const OPEN_CREATE: u64 = 1;
-/// Past the page cache.
+/// Bypasses the page cache.
 pub(crate) const OPEN_DIRECT: u64 = 2;
 
 const WORDS: &[(Verb, &str)] = &[
@@ -88,14 +89,15 @@ const WORDS: &[(Verb, &str)] = &[
     (Verb::Bye, "bye"),
 ];
 
-/// The most bytes that one operation reads or writes, and the longest time, ms, that one takes.
+/// The most bytes that one operation reads or writes, and the longest time in ms that one takes.
 const LEN_MAX: u64 = 1 << 20;
-/// Files lie below this.
+/// Offsets in files are below this.
 const AT_MAX: u64 = 1 << 62;
-/// Longest name.
+/// The longest name, in bytes.
 const NAME_MAX: usize = 64;
 
-/// One operation. Names are those of the trial's folder; a word of no use is empty or 0.
+/// One operation. Names are those in the trial's folder. A field that the verb does not use is
+/// empty or 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Op {
     pub(crate) verb: Verb,
@@ -108,7 +110,7 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// Nothing but its verb.
+    /// An operation without arguments.
     pub(crate) fn new(verb: Verb) -> Op {
         Op {
             verb,
@@ -147,7 +149,7 @@ impl Op {
         Op { fill, ..self }
     }
 
-    /// One line.
+    /// The operation as one line of text.
     pub(crate) fn text(&self) -> String {
         let word = WORDS.iter().find(|(verb, _)| *verb == self.verb);
         let (_, word) = word.expect("every verb has a word");
@@ -166,8 +168,8 @@ impl Op {
         )
     }
 
-    /// None for what no honest side says: a name could lead out of the folder, a length could
-    /// fill the disk.
+    /// Parses an operation. None for what no honest side sends: a name could lead out of the
+    /// folder, or a length fill the disk.
     pub(crate) fn parse(line: &str) -> Option<Op> {
         let mut words = line.split(' ');
         let word = words.next()?;
@@ -192,7 +194,8 @@ impl Op {
     }
 }
 
-/// Names of trials begin with `t-`, so that no word of a stranger reaches another file.
+/// Parses a name. Names of trials begin with `t-`, so that no text of a stranger can reach another
+/// file.
 fn parse_name(word: &str, free: bool) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     match word {
@@ -202,10 +205,10 @@ fn parse_name(word: &str, free: bool) -> Option<String> {
     }
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// 0, or why it failed.
+    /// 0, or the error number.
     pub(crate) errno: i32,
     /// A count, a size, the milliseconds that a write took, or 1 for yes.
     pub(crate) number: u64,
@@ -236,7 +239,7 @@ impl Answer {
         self.errno == 0
     }
 
-    /// One line.
+    /// The answer as one line of text.
     pub(crate) fn text(&self) -> String {
         let Answer {
             errno,

@@ -1,10 +1,11 @@
-//! The forwarders of an export try their back end with each other, at start and while they serve.
+//! The forwarders of an export test their back end with each other, at start and while they serve.
 //!
-//! In `.tidegate/probe` each forwarder has a box; a thread looks once a second whether somebody
-//! rings, and does on its own mount what the caller says. A forwarder that starts tries the folder
-//! alone, then with the others that are there; what is missing then keeps it from starting. Later
-//! it calls one of the others every so often. A pair that fails twice in a row fences the one
-//! whose mount showed what was wrong.
+//! In `.tidegate/probe` each forwarder has a file of its own. A thread looks once a second whether
+//! another forwarder calls, and then executes what the caller sends on its own mount. A forwarder
+//! that starts first tests the folder alone, and then with the other running forwarders. If a
+//! required property is missing, it does not start. Later it calls one of the others at intervals.
+//! If the trials of a pair fail twice in a row, the forwarder whose mount showed the failure is
+//! fenced.
 
 use super::alone;
 use super::place::{Local, Place, private_folder};
@@ -23,43 +24,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
-/// The folder of trials in the hidden one.
+/// The folder of trials, in the hidden folder.
 const FOLDER: &str = "probe";
-/// Between looks for a bell.
+/// How often a forwarder looks for a call.
 const POLL: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
-/// Between looks whether it is to end.
+/// How often the thread looks whether it must end.
 const NAP: Duration = Duration::from_millis(100);
-/// Others that a forwarder tries before it starts; the rest has its turn later.
+/// How many others a forwarder tests with before it starts. The rest follows later.
 const AT_START_MAX: usize = 3;
-/// A back end on which all this takes longer does not answer.
+/// A back end on which all this takes longer counts as not answering.
 const START_MAX: Duration = Duration::from_secs(90);
-/// Where another was busy, it is called again after this time.
+/// How soon a busy forwarder is called again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Boxes are opened anew after so long.
+/// How often files are reopened.
 const REOPEN: Duration = Duration::from_secs(60);
-/// How long the end of a forwarder waits for the thread.
+/// How long a forwarder that ends waits for the thread.
 const END_MAX: Duration = Duration::from_secs(2);
-/// First word of a verdict over the other side.
+/// The first word of a verdict about the other side.
 const UNFIT: &str = "unfit-";
 
-/// What is tried.
+/// What is tested.
 struct Probe {
-    /// This forwarder.
+    /// This forwarder's index.
     own: u16,
-    /// How many there are.
+    /// How many forwarders there are.
     forwarders: u16,
-    /// How often, after the start; None: only then.
+    /// The interval of tests after the start; None: only at the start.
     every: Option<Duration>,
-    /// What the export lies on.
+    /// The file system of the export.
     backend: Backend,
     /// The export, for messages.
     path: PathBuf,
-    /// etcd keeps the seats, so the back end's locks need not hold between nodes.
+    /// Whether etcd keeps the seats, so that the back end's locks need not hold between nodes.
     etcd: bool,
 }
 
 impl Probe {
-    /// What counts of what was found.
+    /// Drops the findings that do not matter.
     fn counts(&self, findings: Findings) -> Findings {
         match self.etcd {
             true => findings.without_locks(),
@@ -68,7 +69,7 @@ impl Probe {
     }
 }
 
-/// This forwarder's part in the trials; ends when dropped.
+/// This forwarder's part in the tests. Ends when it is dropped.
 pub(crate) struct Peers {
     shared: Arc<Shared>,
     ended: Receiver<()>,
@@ -77,7 +78,7 @@ pub(crate) struct Peers {
 struct Shared {
     ends: Arc<AtomicBool>,
     state: Mutex<State>,
-    /// Series that were gone through, for tests.
+    /// How many series were completed, for tests.
     tried: AtomicU64,
 }
 
@@ -88,7 +89,7 @@ struct State {
 }
 
 impl Peers {
-    /// For an export that forwarders on several nodes may have; None for others.
+    /// Begins for an export that forwarders on several nodes may have; None for other exports.
     pub(crate) fn of_export(config: &Config, files: &PosixFiles) -> Result<Option<Peers>, String> {
         let path = &config.export;
         let backend = Backend::of_path(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -107,14 +108,14 @@ impl Peers {
         Peers::start(files.hidden(), probe).map(Some)
     }
 
-    /// Tries the back end, alone and with the forwarders that are there; then goes on in a thread.
-    /// The error is one line that says what is missing and what to do.
+    /// Tests the back end, alone and with the running forwarders. Then continues in a thread. The
+    /// error is one line that says which property is missing and what to do.
     fn start(hidden: BorrowedFd<'_>, probe: Probe) -> Result<Peers, String> {
         let place = |folder| -> Box<dyn Place> { Box::new(Local::new(folder)) };
         Peers::start_on(hidden, probe, place, |_| {})
     }
 
-    /// With a mount of the tests' own.
+    /// Does the same with a mount that a test provides.
     fn start_on(
         hidden: BorrowedFd<'_>,
         probe: Probe,
@@ -158,7 +159,7 @@ impl Peers {
         }
     }
 
-    /// Calls this once if the back end, or this forwarder's mount of it, no longer holds.
+    /// Calls `hook` once if the back end, or this forwarder's mount of it, fails a test later.
     pub(crate) fn on_failure(&self, hook: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.lock();
         match state.failure {
@@ -167,7 +168,7 @@ impl Peers {
         }
     }
 
-    /// Why this forwarder must not serve any more, if so.
+    /// Why this forwarder must not serve any more, or None.
     pub(crate) fn failure(&self) -> Option<String> {
         self.shared.lock().failure.clone()
     }
@@ -207,13 +208,13 @@ impl Shared {
 
 type MakePlace = fn(Arc<OwnedFd>) -> Box<dyn Place>;
 
-/// What came of a series with another forwarder.
+/// The result of a series of trials with another forwarder.
 enum Series {
     Fit,
     Unfit(Findings, String),
-    /// It was not there, or went while it was tried.
+    /// The other forwarder was not running, or ended during the series.
     Nobody,
-    /// It had no time.
+    /// The other forwarder was busy.
     Busy,
 }
 
@@ -223,11 +224,11 @@ struct Thread {
     place: MakePlace,
     post: Post,
     shared: Arc<Shared>,
-    /// There at the start, and not tried then.
+    /// Forwarders that were running at the start and were not tested with then.
     untried: Vec<u16>,
-    /// Who was called last.
+    /// The forwarder that was called last.
     turn: u16,
-    /// When the next is called.
+    /// When the next one is called.
     due: Option<Instant>,
 }
 
@@ -246,7 +247,7 @@ impl Thread {
         drop(end);
     }
 
-    /// What is missing keeps the forwarder from starting.
+    /// Runs the tests at the start. The error is the missing property.
     fn begin(&mut self) -> Result<(), String> {
         self.sweep();
         let prefix = self.prefix();
@@ -285,7 +286,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Removes what a forwarder of this number left behind that was killed in a trial.
+    /// Removes what a forwarder with this index left behind when it was killed in a trial.
     fn sweep(&self) {
         let begin = format!("t-{}-", self.probe.own);
         let Ok(entries) = rustix::fs::Dir::read_from(self.folder.as_fd()) else {
@@ -300,7 +301,7 @@ impl Thread {
         }
     }
 
-    /// Names of this trial alone.
+    /// A prefix of names for this trial alone.
     fn prefix(&self) -> String {
         let count = self.shared.tried.load(Ordering::Relaxed);
         format!("{}-{:x}-{count}", self.probe.own, self.post.life() as u32)
@@ -322,7 +323,7 @@ impl Thread {
         }
     }
 
-    /// One line: the property, what was seen, what to do.
+    /// One line: the property, what was observed, what to do.
     fn reason(&self, missing: &Finding, with: &str, others: &[&str]) -> String {
         let Backend { kind, .. } = &self.probe.backend;
         let also = match others {
@@ -340,7 +341,7 @@ impl Thread {
         )
     }
 
-    /// The forwarders that are there, on other mounts than this one's.
+    /// The running forwarders on other mounts than this one's.
     fn there(&mut self) -> io::Result<Vec<u16>> {
         let mut seen = Vec::new();
         let own = self.probe.own;
@@ -362,7 +363,7 @@ impl Thread {
         Ok(alive)
     }
 
-    /// The last letter of a forwarder that may be there, on another mount.
+    /// The last message of a forwarder that may be running, on another mount.
     fn other(&mut self, side: u16) -> io::Result<Option<mailbox::Letter>> {
         let letter = self.post.read(side)?;
         let mount = self.post.mount();
@@ -408,7 +409,7 @@ impl Thread {
         Ok(result)
     }
 
-    /// Answers whoever rings.
+    /// Answers calls.
     fn answer(&mut self) -> io::Result<()> {
         let Some(caller) = self.post.caller()? else {
             return Ok(());
@@ -427,7 +428,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Until the forwarder ends.
+    /// Answers calls and makes tests until the forwarder ends.
     fn watch(&mut self) {
         let mut fails = false;
         let mut opened = Instant::now();
@@ -450,7 +451,7 @@ impl Thread {
         }
     }
 
-    /// Tries the next of the others, if it is time.
+    /// Tests with the next forwarder, if it is time.
     fn call_one(&mut self) -> io::Result<()> {
         if self.due.is_none_or(|due| due > Instant::now()) {
             return Ok(());
@@ -474,7 +475,7 @@ impl Thread {
         Ok(())
     }
 
-    /// The next of the others that may be there.
+    /// The next forwarder that may be running.
     fn next(&mut self) -> io::Result<Option<u16>> {
         if let Some(side) = self.untried.pop() {
             return Ok(Some(side));
@@ -490,8 +491,8 @@ impl Thread {
         Ok(None)
     }
 
-    /// Of two that do not see the same, the one goes whose mount showed what was wrong; where both
-    /// are to blame, the one with the larger number.
+    /// Fences one of two forwarders that do not see the same: the one whose mount showed the
+    /// failure. If both mounts did, the one with the larger index.
     fn fence(&mut self, side: u16, host: &str, findings: &Findings) -> io::Result<()> {
         let missing = findings.missing(true, self.probe.backend.reach);
         let missing = missing.expect("it is unfit");
@@ -519,7 +520,7 @@ impl Thread {
     }
 }
 
-/// The property that a last word says is missing.
+/// The property that a verdict calls missing.
 fn verdict(said: &str) -> Option<&'static Property> {
     let number: usize = said.strip_prefix(UNFIT)?.parse().ok()?;
     PROPERTIES.get(number)

@@ -1,4 +1,4 @@
-//! A folder as one mount of it shows it: operations of trials are done there.
+//! A folder as one mount shows it, on which the operations of trials are executed.
 
 use super::op::{Answer, OPEN_CREATE, OPEN_DIRECT, Op, Verb};
 use crate::storage::ofd::{self, Kind};
@@ -13,32 +13,34 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Direct I/O wants memory, places and lengths that are multiples of what devices have at most.
+/// The alignment for direct I/O in bytes: the largest that devices have.
 pub(crate) const BLOCK: usize = 4096;
-/// Where two nodes take a file from each other for every record, appends are slow.
+/// How long a trial of appends lasts at most. Appends are slow where two nodes take a file from
+/// each other for every record.
 const APPEND_MAX: Duration = Duration::from_secs(2);
-/// Open files of one side.
+/// The most open files of one side.
 const SLOTS_MAX: usize = 32;
 
-/// The other side does not answer any more; in words.
+/// The other side does not answer any more; the text says why.
 #[derive(Debug)]
 pub(crate) struct Gone(pub(crate) String);
 
-/// A side of a trial. Answers come from its own mount; an error means that there is no side.
+/// A side of a trial. Its answers come from its own mount. An error means that the side is gone.
 pub(crate) trait Place {
-    /// Does an operation.
+    /// Executes an operation.
     fn run(&mut self, op: &Op) -> Result<Answer, Gone>;
-    /// Begins one that takes a while; nothing else may be asked before [`Place::finish`].
+    /// Begins an operation that takes a while. Nothing else may be executed before
+    /// [`Place::finish`].
     fn begin(&mut self, op: &Op) -> Result<(), Gone>;
-    /// Waits for it.
+    /// Waits until the operation has ended.
     fn finish(&mut self) -> Result<Answer, Gone>;
 }
 
-/// This process's own mount.
+/// A side that executes operations on this process's own mount.
 pub(crate) struct Local {
     folder: Arc<OwnedFd>,
     slots: BTreeMap<u8, Slot>,
-    /// Removed at the end, whatever the trial did.
+    /// Files that are removed at the end, whatever the trial did.
     made: BTreeSet<String>,
     under_way: Option<JoinHandle<Answer>>,
 }
@@ -49,7 +51,7 @@ struct Slot {
 }
 
 impl Local {
-    /// Works in an open folder.
+    /// Executes operations in an open folder.
     pub(crate) fn new(folder: Arc<OwnedFd>) -> Local {
         Local {
             folder,
@@ -198,7 +200,7 @@ impl Drop for Local {
     }
 }
 
-/// What needs no open file of this side.
+/// Executes an operation that needs no open file.
 fn by_name(folder: BorrowedFd<'_>, op: &Op) -> io::Result<Answer> {
     let done = Answer::default();
     let (name, to) = (op.name.as_str(), op.to.as_str());
@@ -304,7 +306,7 @@ fn read(file: &File, op: &Op) -> io::Result<Answer> {
     })
 }
 
-/// Renames fresh files over one that others look for.
+/// Renames new files over one that the other side looks up.
 fn churn(folder: BorrowedFd<'_>, op: &Op) -> io::Result<Answer> {
     let until = Instant::now() + Duration::from_millis(op.len);
     let mut count = 0;
@@ -349,7 +351,7 @@ fn append(folder: BorrowedFd<'_>, op: &Op) -> io::Result<Answer> {
     Ok(Answer::number(count))
 }
 
-/// Opens or makes a folder that only this user may use.
+/// Opens or makes a folder that only this user may access.
 pub(crate) fn private_folder(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -365,7 +367,7 @@ pub(crate) fn private_folder(parent: BorrowedFd<'_>, name: &str) -> io::Result<O
     Ok(folder)
 }
 
-/// Memory that direct I/O takes.
+/// Memory with the alignment for direct I/O.
 pub(crate) struct Aligned {
     memory: Vec<u8>,
     begin: usize,
@@ -384,7 +386,7 @@ impl Aligned {
     }
 }
 
-/// Whether the first page of a file can be mapped, shared.
+/// Fails if the first page of a file cannot be mapped as shared memory.
 pub(crate) fn can_map(file: &File) -> rustix::io::Result<()> {
     let io = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     Map::new(file)
@@ -413,8 +415,8 @@ impl Map {
         Ok(Map(at?))
     }
 
-    /// A byte of it. The kernel copies it out, so that a page that cannot be had is an error
-    /// (EFAULT), where a read by the program itself would end it with SIGBUS.
+    /// A byte of the page. The kernel copies it, so a page that cannot be loaded is an error
+    /// (EFAULT). If the program read it directly, SIGBUS would end the program.
     fn byte(&self, at: usize) -> io::Result<u8> {
         assert!(at < BLOCK, "inside the mapping");
         let (from, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;

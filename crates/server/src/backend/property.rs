@@ -1,4 +1,5 @@
-//! What forwarders need of a back end: the properties by name, and what trials found of them.
+//! The properties that forwarders need of a back end, by name, and what trials have found about
+//! them.
 
 use super::Reach;
 
@@ -7,16 +8,16 @@ use super::Reach;
 pub enum Need {
     /// Forwarders do not start without it.
     Must,
-    /// They do not start without it where nodes may remember what is old ([`Reach::Cached`]).
+    /// Forwarders do not start without it where a node's caches may be stale ([`Reach::Cached`]).
     MustIfCached,
-    /// Some programs miss it.
+    /// Some programs need it.
     Wish,
-    /// Told for information.
+    /// It is only reported.
     Tells,
 }
 
 impl Need {
-    /// In a table.
+    /// The word for it in tables.
     pub fn word(self) -> &'static str {
         match self {
             Need::Must | Need::MustIfCached => "must",
@@ -26,14 +27,14 @@ impl Need {
     }
 }
 
-/// One thing that a back end does or does not do.
+/// One property of a back end.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Property {
     /// Its name, in tables, messages and documents.
     pub name: &'static str,
-    /// For forwarders on one node.
+    /// The need for forwarders on one node.
     one: Need,
-    /// For forwarders on several.
+    /// The need for forwarders on several nodes.
     several: Need,
 }
 
@@ -85,7 +86,7 @@ pub static PROPERTIES: &[Property] = &[
     property("locks of a dead node", Need::Tells, Need::Wish),
 ];
 
-/// Properties of the back end's own locks.
+/// The properties that concern the back end's own locks.
 const OF_LOCKS: &[&str] = &[
     "byte locks",
     "locks leave the node",
@@ -94,7 +95,8 @@ const OF_LOCKS: &[&str] = &[
 ];
 
 impl Property {
-    /// How much it is needed for forwarders on several nodes, or on one, of a file system.
+    /// How much the property is needed on a file system with this reach, for forwarders on several
+    /// nodes or on one.
     pub fn need(&self, several: bool, reach: Reach) -> Need {
         match if several { self.several } else { self.one } {
             Need::MustIfCached if reach == Reach::Cached => Need::Must,
@@ -103,14 +105,14 @@ impl Property {
         }
     }
 
-    /// The property of this name.
+    /// The property with this name.
     pub fn named(name: &str) -> Option<&'static Property> {
         PROPERTIES.iter().find(|one| one.name == name)
     }
 }
 
-/// Whether a call failed for a reason that says nothing of what the back end can do: it is full,
-/// hangs, or lost its servers. Nobody is refused or fenced for that.
+/// Whether a call failed for a reason that says nothing about the back end's properties: it is
+/// full, hangs, or has lost its servers. Such a failure refuses or fences nobody.
 pub(crate) fn passing(errno: i32) -> bool {
     matches!(
         errno,
@@ -135,53 +137,55 @@ pub(crate) fn passing(errno: i32) -> bool {
 /// Whether a back end has a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// As far as was tried.
+    /// Yes, as far as it was tried.
     Yes,
-    /// It does not.
+    /// No.
     No,
     /// It could not be tried.
     Unknown,
 }
 
-/// What came of trials of one property.
+/// The result of the trials of one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Of what.
+    /// The property.
     pub property: &'static Property,
-    /// Whether it is there.
+    /// Whether the back end has it.
     pub found: Found,
-    /// What was seen, in a few words; may be empty.
+    /// What was observed, in a few words; may be empty.
     pub seen: String,
-    /// Whether the side that tried saw it on its own mount. None: on neither alone.
+    /// Whether this side observed it on its own mount, or the other side on the other mount. None:
+    /// it is not tied to one mount.
     pub here: Option<bool>,
 }
 
-/// What came of many trials: one finding a property, where a failure goes before all else.
+/// The results of many trials: one finding for each property. A failure outweighs all else.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     found: Vec<Finding>,
-    /// Set while trials run whose observer is this side, or the other.
+    /// Set during trials: whether this side observes, or the other.
     observer_here: Option<bool>,
 }
 
 impl Findings {
-    /// Nothing was tried.
+    /// Findings before anything was tried.
     pub fn new() -> Findings {
         Findings::default()
     }
 
-    /// The property of each, in the order of [`PROPERTIES`].
+    /// The findings, in the order of [`PROPERTIES`].
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         let of = |one: &'static Property| self.found.iter().find(move |it| it.property == one);
         PROPERTIES.iter().filter_map(of)
     }
 
-    /// What was found of a property.
+    /// The finding about a property, by the property's name.
     pub fn of(&self, name: &str) -> Option<&Finding> {
         self.found.iter().find(|one| one.property.name == name)
     }
 
-    /// Of the properties that must be there on several nodes, or on one, the first that is not.
+    /// The first property that is required, on several nodes or on one, and that the back end
+    /// lacks.
     pub fn missing(&self, several: bool, reach: Reach) -> Option<&Finding> {
         self.iter().find(|one| {
             let need = one.property.need(several, reach);
@@ -189,7 +193,7 @@ impl Findings {
         })
     }
 
-    /// Without those of locks between nodes, which nobody needs where etcd keeps the seats.
+    /// The findings without those about locks, which are not needed where etcd keeps the seats.
     pub fn without_locks(&self) -> Findings {
         let mut found = self.found.clone();
         found.retain(|one| !OF_LOCKS.contains(&one.property.name));
@@ -199,7 +203,7 @@ impl Findings {
         }
     }
 
-    /// The names of all that [`Findings::missing`] would tell one after another.
+    /// The names of all properties that are required and lacking.
     pub fn all_missing(&self, several: bool, reach: Reach) -> Vec<&'static str> {
         let must = |one: &&Finding| {
             one.property.need(several, reach) == Need::Must && one.found == Found::No
@@ -210,7 +214,7 @@ impl Findings {
             .collect()
     }
 
-    /// Adds all of another side's.
+    /// Adds the findings of another side.
     pub fn add(&mut self, other: Findings) {
         for one in other.found {
             self.put(one);
@@ -221,14 +225,14 @@ impl Findings {
         self.observer_here = here;
     }
 
-    /// Something was tried, and was as it must be or not; `seen` then says what was seen.
+    /// Records the result of a trial; `seen` makes the description.
     pub(crate) fn tell(&mut self, name: &str, good: bool, seen: impl FnOnce() -> String) {
         let found = if good { Found::Yes } else { Found::No };
         let seen = if good { String::new() } else { seen() };
         self.note(name, found, seen);
     }
 
-    /// With words in any case.
+    /// Records a finding with its description.
     pub(crate) fn note(&mut self, name: &str, found: Found, seen: String) {
         let property = Property::named(name).expect("a property of the list");
         self.put(Finding {

@@ -1,23 +1,23 @@
-//! How each type of file system is mounted and set up for forwarders on several nodes. In
-//! docs/backends.md this is told with what it costs, and how far it was tried.
+//! How each type of file system must be mounted and set up for forwarders on several nodes.
+//! docs/backends.md adds what the settings cost, and how far each type was tested.
 
 use super::property::Finding;
 use super::{Backend, Reach};
 
-/// What to set for a type of file system.
+/// The settings for a type of file system.
 #[derive(Debug)]
 pub struct Settings {
-    /// Types as the kernel names them; one that ends with `*` begins so.
+    /// Types as the kernel names them. A name that ends with `*` is a prefix.
     kinds: &'static [&'static str],
-    /// Name for people.
+    /// Its name for people.
     pub name: &'static str,
-    /// Options of the mount.
+    /// The mount options.
     pub mount: &'static str,
-    /// What is set at the servers; empty for nothing.
+    /// The settings of the servers; empty for none.
     pub servers: &'static str,
-    /// How long a dead node's locks live, and what shortens it; empty where that is not known.
+    /// How long the locks of a dead node persist, and what shortens that; empty if it is not known.
     dead_node: &'static str,
-    /// Properties whose lack has another cure than those above.
+    /// Properties whose lack has another remedy than the settings above.
     cures: &'static [(&'static str, &'static str)],
 }
 
@@ -165,7 +165,7 @@ const SETTINGS: &[Settings] = &[
     },
 ];
 
-/// For those that no other node can mount.
+/// For file systems that no other node can mount.
 const OF_ONE_NODE: Settings = Settings {
     kinds: &[],
     name: "a file system of one node",
@@ -175,7 +175,7 @@ const OF_ONE_NODE: Settings = Settings {
     cures: &[],
 };
 
-/// For types that nobody has written down.
+/// For types that are not in the table.
 const UNKNOWN: Settings = Settings {
     kinds: &[],
     name: "a file system that is not known here",
@@ -186,7 +186,7 @@ const UNKNOWN: Settings = Settings {
 };
 
 impl Backend {
-    /// What is set for it.
+    /// The settings for this file system.
     pub fn settings(&self) -> &'static Settings {
         let matches = |pattern: &&str| match pattern.strip_suffix('*') {
             Some(begin) => self.kind.starts_with(begin),
@@ -199,7 +199,7 @@ impl Backend {
         of.unwrap_or(&UNKNOWN)
     }
 
-    /// What to do where a property is missing, in one line.
+    /// What to do about a missing property, in one line.
     pub fn advice(&self, finding: &Finding) -> String {
         let settings = self.settings();
         let cure = settings
@@ -214,7 +214,8 @@ impl Backend {
 }
 
 impl Settings {
-    /// What to set so that programs outlast a dead node, in one line; None where there is nothing.
+    /// What to set so that programs survive the death of a node, in one line; None if there is
+    /// nothing to set.
     pub fn dead_node(&self) -> Option<String> {
         let say = || {
             format!(
@@ -225,7 +226,7 @@ impl Settings {
         (!self.dead_node.is_empty()).then(say)
     }
 
-    /// Mount and servers in one line.
+    /// The settings of mount and servers in one line.
     pub fn line(&self) -> String {
         let mount = format!("mount options of {}: {}", self.name, self.mount);
         match self.servers {

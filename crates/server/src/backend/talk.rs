@@ -1,5 +1,6 @@
-//! A talk between two sides of a trial: one calls and says what is to be done, the other does it
-//! on its own mount and answers. Both write their own box and read the other's.
+//! A conversation between two sides of a trial. One side calls the other and sends operations; the
+//! other executes them on its own mount and answers. Each side writes its own file and reads the
+//! other's.
 
 use super::mailbox::{Boxes, Letter, State};
 use super::op::{Answer, Op, Verb};
@@ -11,34 +12,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// A side that was rung for and writes nothing for so long is not there. Between talks sides look
-/// for bells once a second.
+/// A side that was called and writes nothing for so long is not running. Between conversations a
+/// side looks for calls once a second.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_millis(3500);
-/// No side is waited for longer, however busy it looks.
+/// The longest wait for any side, however busy it is.
 pub(crate) const BUSY_MAX: Duration = Duration::from_secs(15);
-/// What one operation may take, beside the time that it is told to take.
+/// How long one operation may take, beside the time that it is told to take.
 const STEP_MAX: Duration = Duration::from_secs(10);
-/// A side that is talked to gives up after this silence.
+/// How long the called side waits for the next operation before it gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Between looks at the other's box, while the answer is due and when it is late.
+/// How often the other's file is read while the answer is due, and when it is late.
 const LOOK: Duration = Duration::from_micros(700);
 const LOOK_LATE: Duration = Duration::from_millis(5);
 
-/// A letter to all: whoever is there shows it by a beat.
+/// The address of a message to all sides. A side that is running then shows it.
 const ALL: u16 = u16::MAX;
 
-/// This side's own box, and what it reads of others.
+/// This side's own file, and what it reads of the others'.
 pub(crate) struct Post {
     boxes: Boxes,
     last: Letter,
-    /// The knock that was answered last.
+    /// The last request for a sign of life that was answered.
     knocked: u64,
-    /// Set from elsewhere when this side is to end; every wait here then ends soon.
+    /// Set from another thread when this side must end. Every wait here then ends soon.
     ends: Arc<AtomicBool>,
 }
 
 impl Post {
-    /// Uses the folder of trials as side `own`.
+    /// Uses the folder of trials as side `own`. Fails if the folder cannot be used.
     pub(crate) fn new(folder: Arc<OwnedFd>, own: u16, ends: Arc<AtomicBool>) -> io::Result<Post> {
         let last = Letter {
             from: own,
@@ -69,33 +70,33 @@ impl Post {
         self.last.life
     }
 
-    /// Whether this side is to end.
+    /// Whether this side must end.
     pub(crate) fn ends(&self) -> bool {
         self.ends.load(Ordering::Acquire)
     }
 
-    /// Which mount of which kernel this side works on.
+    /// A number of the mount on which this side works; two kernels have different numbers.
     pub(crate) fn mount(&self) -> u64 {
         self.last.mount
     }
 
-    /// Two sides of one process, as on two mounts.
+    /// For tests: pretends another mount, so that one process can be two sides.
     #[cfg(test)]
     pub(crate) fn pretend_mount(&mut self, mount: u64) {
         self.last.mount = mount;
     }
 
-    /// Says that this side is there, in no talk.
+    /// Shows that this side is running, outside of any conversation.
     pub(crate) fn beat(&mut self) -> io::Result<()> {
         self.say(0, 0, 0, "")
     }
 
-    /// The same with a word for everybody.
+    /// Does the same with a text for all sides.
     pub(crate) fn beat_with(&mut self, word: &str) -> io::Result<()> {
         self.say(0, 0, 0, word)
     }
 
-    /// Says that it leaves.
+    /// Says that this side leaves.
     pub(crate) fn leave(&mut self) -> io::Result<()> {
         self.last.state = State::Gone;
         self.beat()
@@ -105,8 +106,8 @@ impl Post {
         self.boxes.read(side)
     }
 
-    /// Whoever rings for this side and still waits. A bell may be left over from long ago. Who only
-    /// knocks is answered by the way.
+    /// The side that calls this one and still waits. A call may be left over from long ago. A side
+    /// that only asks for a sign of life is answered here.
     pub(crate) fn caller(&mut self) -> io::Result<Option<Letter>> {
         let own = self.own();
         let Some(bell) = self.boxes.rung(own)? else {
@@ -128,7 +129,7 @@ impl Post {
         }
     }
 
-    /// Which of these sides are there: those that show a beat within [`ANSWER_MAX`].
+    /// Which of these sides are running: those that show a sign of life within [`ANSWER_MAX`].
     pub(crate) fn knock(&mut self, sides: &[Letter]) -> io::Result<Vec<u16>> {
         let mut alive = Vec::new();
         self.say(random()? | 1, ALL, 0, "")?;
@@ -157,7 +158,7 @@ impl Post {
         Ok(alive)
     }
 
-    /// Opens all boxes anew from now on: somebody may have removed the folder's files.
+    /// Reopens all files, because another side may have removed and made them again.
     pub(crate) fn reopen(&mut self) {
         self.boxes.close();
     }
@@ -181,8 +182,8 @@ fn random() -> io::Result<u64> {
     getrandom::u64().map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Tells mounts apart: two of one node have caches of their own, one that two containers see has
-/// not.
+/// A number that differs for each mount: two mounts of one node have caches of their own, but a
+/// mount that two containers see has only one.
 fn mount_id(folder: &OwnedFd) -> io::Result<u64> {
     let device = rustix::fs::fstat(folder.as_fd())?.st_dev;
     let boot = crate::identity::boot();
@@ -190,30 +191,31 @@ fn mount_id(folder: &OwnedFd) -> io::Result<u64> {
     Ok(tidegate_sched::AppId::from_name(&text).0)
 }
 
-/// What became of a call.
+/// The result of a call.
 pub(crate) enum Call<'a> {
     /// The other side listens.
     Talking(Remote<'a>),
-    /// It left in order, or was never there.
+    /// The other side has left, or never existed.
     Nobody,
-    /// It should be there and says nothing.
+    /// The other side should be running and does not answer.
     Silent,
-    /// It is there and has no time; or it calls this side, and has the smaller number.
+    /// The other side is busy. Or it calls this side and has the smaller number, so its call comes
+    /// first.
     Busy,
 }
 
-/// The other side of a talk.
+/// The other side of a conversation.
 pub(crate) struct Remote<'a> {
     post: &'a mut Post,
     peer: Letter,
     talk: u64,
     number: u64,
-    /// What is under way may take so long.
+    /// How long the operation under way may take.
     step: Duration,
 }
 
 impl<'a> Remote<'a> {
-    /// Calls a side. Bounded by [`BUSY_MAX`], if it is not there by [`ANSWER_MAX`].
+    /// Calls a side. Waits at most [`BUSY_MAX`], or [`ANSWER_MAX`] if the side is not running.
     pub(crate) fn call(post: &'a mut Post, side: u16) -> io::Result<Call<'a>> {
         let first = match post.read(side)? {
             Some(letter) if letter.state == State::Here => letter,
@@ -267,7 +269,7 @@ impl<'a> Remote<'a> {
         &self.peer.host
     }
 
-    /// Ends the talk, saying what came of it (a plain word, which may be empty).
+    /// Ends the conversation with a result: one word, which may be empty.
     pub(crate) fn end(mut self, said: &str) -> io::Result<()> {
         let bye = Op::new(Verb::Bye).name(said);
         // It may be gone by now; the talk is over all the same.
@@ -330,7 +332,7 @@ impl Place for Remote<'_> {
     }
 }
 
-/// Does what a caller says until it says good-bye; its last word, if it did.
+/// Executes what a caller sends until it says good-bye. Returns its last word, if it sent one.
 pub(crate) fn serve(
     post: &mut Post,
     caller: &Letter,
@@ -371,7 +373,7 @@ pub(crate) fn serve(
     Ok(None)
 }
 
-/// The last answer stays until it was read: the caller then ends the talk itself.
+/// Leaves the last answer in place until it was read; then the caller ends the conversation itself.
 fn linger(post: &mut Post, bye: &Letter) -> io::Result<()> {
     let until = Instant::now() + Duration::from_millis(500);
     while Instant::now() < until {

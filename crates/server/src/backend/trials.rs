@@ -1,7 +1,8 @@
-//! What two mounts of one folder show each other: a series of trials, each in both directions.
+//! Tries what two mounts of one folder see of each other's changes. Each trial runs in both
+//! directions.
 //!
-//! In each one side, the writer, changes something, and the other, the observer, which has looked
-//! just before and may remember, looks again.
+//! In each trial one side, the writer, changes something. The other side, the observer, has looked
+//! at it just before and may have cached it. The observer then looks again.
 
 mod writes;
 
@@ -10,11 +11,12 @@ use super::place::{BLOCK, Gone, Place};
 use super::property::{Findings, Found, passing};
 use std::cell::Cell;
 
-/// How long renames are watched.
+/// How long renames are watched, in ms.
 const WATCH_MS: u64 = 300;
 const PAGE: u64 = BLOCK as u64;
 
-/// Runs the series; `prefix` is of this series alone. The short one is what forwarders need.
+/// Runs the series of trials; `prefix` belongs to this series alone. The short series tries what
+/// forwarders need.
 pub(crate) fn series(
     here: &mut dyn Place,
     there: &mut dyn Place,
@@ -62,8 +64,8 @@ struct Trial<'a> {
     trouble: &'a Cell<Option<i32>>,
 }
 
-/// A side whose answers are looked at: one that failed for a reason that will pass makes what it
-/// was asked for unknown.
+/// A side whose answers are checked. If an operation fails for a reason that will pass, the
+/// property that it tried is unknown.
 struct Watched<'a, 'b>(&'a mut dyn Place, &'b Cell<Option<i32>>);
 
 impl Watched<'_, '_> {
@@ -114,7 +116,7 @@ fn read(slot: u8, at: u64, len: u64) -> Op {
     op(Verb::Read).slot(slot).at(at).len(len)
 }
 
-/// What failed, in the system's words.
+/// The error of a failed answer, as text.
 fn why(answer: &Answer) -> String {
     std::io::Error::from_raw_os_error(answer.errno).to_string()
 }
@@ -133,7 +135,7 @@ impl Trial<'_> {
         format!("{}-{word}", self.prefix)
     }
 
-    /// Something was as it must be, or not: unless the back end has trouble of its own.
+    /// Records the result of a trial, unless the back end had a passing failure.
     fn tell(&mut self, property: &str, good: bool, seen: impl FnOnce() -> String) {
         match self.trouble.get() {
             Some(errno) if !good => {
@@ -144,7 +146,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Does what a trial needs; false, and told, if it cannot be done.
+    /// Executes what a trial needs first. False, and recorded, if that fails.
     fn set_up(&mut self, property: &str, side: Side<'_>, ops: &[Op]) -> Result<bool, Gone> {
         for op in ops {
             let answer = side.run(op)?;
@@ -157,7 +159,8 @@ impl Trial<'_> {
         Ok(true)
     }
 
-    /// A file that both have open as slot 1, of `len` bytes 1 that are on the back end.
+    /// Makes a file that both sides have open as slot 1, with `len` bytes of value 1 on the back
+    /// end.
     fn both_open(
         &mut self,
         property: &str,
@@ -183,7 +186,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Extends and cuts a file whose size the observer has just seen.
+    /// Extends and truncates a file whose size the observer has just seen.
     fn sizes(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let name = self.name("size");
         if !self.both_open("sizes", &name, 1000, (&mut *writer, &mut *observer))? {
@@ -217,7 +220,7 @@ impl Trial<'_> {
         self.close((writer, observer), &name)
     }
 
-    /// Overwrites what the observer has just read.
+    /// Overwrites bytes that the observer has just read.
     fn data(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let (name, len) = (self.name("data"), 2 * PAGE);
         let property = "data, dropped first";
@@ -254,7 +257,7 @@ impl Trial<'_> {
         self.tell(property, good, seen);
     }
 
-    /// Reads behind what was the end of the file a moment ago.
+    /// Reads beyond what was the end of the file a moment ago.
     fn ends(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let name = self.name("end");
         let property = "ends of files";
@@ -276,7 +279,7 @@ impl Trial<'_> {
         self.close((writer, observer), &name)
     }
 
-    /// Makes, removes and renames what the observer has just looked for.
+    /// Makes, removes and renames files that the observer has just looked up.
     fn names(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let (name, other) = (self.name("name"), self.name("other"));
         let there = |answer: &Answer| if answer.ok() { "there" } else { "not there" };
@@ -331,7 +334,7 @@ impl Trial<'_> {
         self.rename_over(writer, observer, &name, &other)
     }
 
-    /// After a rename over a file that the observer knows, its name is another file.
+    /// Renames a file over one that the observer knows; the name must then lead to the new file.
     fn rename_over(&mut self, w: Side<'_>, o: Side<'_>, from: &str, to: &str) -> Done {
         let make = [op(Verb::Make).name(from), op(Verb::Make).name(to)];
         if !self.set_up("renamed names", w, &make)? {
@@ -382,7 +385,7 @@ impl Trial<'_> {
         self.close((writer, observer), &name)
     }
 
-    /// Byte locks of open descriptions, by which forwarders hold seats and open files.
+    /// Byte locks of open descriptions, by which forwarders hold seats and register open files.
     fn locks(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let name = self.name("lock");
         let property = "locks between nodes";
@@ -448,7 +451,7 @@ impl Trial<'_> {
         self.close((writer, observer), &name)
     }
 
-    /// The observer's lock on byte 6 ends when it closes its description.
+    /// Checks that the observer's lock on byte 6 ends when the observer closes its description.
     fn release(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let lock = op(Verb::Lock).slot(1).at(6);
         observer.run(&op(Verb::Close).slot(1))?;
@@ -467,7 +470,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// What Tidegate does without, and other programs may want to know.
+    /// Properties that Tidegate does not need and that other programs may.
     fn more_data(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let (name, len) = (self.name("more"), 2 * PAGE);
         let property = "data of open files";
@@ -525,7 +528,7 @@ impl Trial<'_> {
         self.close((writer, observer), &name)
     }
 
-    /// While one side renames over a name, the other finds it at any time.
+    /// Checks that a name exists at any time while the other side renames files over it.
     fn rename_atomic(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let (name, fresh) = (self.name("over"), self.name("fresh"));
         if !self.set_up("atomic rename", writer, &[op(Verb::Make).name(&name)])? {

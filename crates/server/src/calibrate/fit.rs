@@ -1,4 +1,4 @@
-//! From times of accesses to a cost model: a base and a price of a MiB for each kind.
+//! Fits a cost model to measured times: a base and a price of a MiB for each kind of access.
 
 use super::Measured;
 use tidegate_sched::{AccessCost, CostModel, Direction};
@@ -11,31 +11,31 @@ pub(super) const KINDS: [(Direction, bool); 4] = [
     (Direction::Write, true),
 ];
 
-/// The largest number that a cost model takes: an hour.
+/// The largest time that a cost model accepts, in ns: an hour.
 const NS_MAX: f64 = 3.6e12;
 
-/// A model and how well it fits.
+/// A cost model, and how well it fits.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// The model.
+    /// The cost model.
     pub model: CostModel,
-    /// By kind: how far it is from what was measured.
+    /// For each kind of access, how far the model is from the measured times.
     pub fits: [Fit; 4],
 }
 
-/// How far a kind's costs are from what was measured.
+/// How far the costs of one kind of access are from the measured times.
 #[derive(Clone, Copy, Debug)]
 pub struct Fit {
-    /// Read or write.
+    /// Whether the accesses read or write.
     pub direction: Direction,
-    /// Whether accesses go on where the last one ended.
+    /// Whether each access begins where the last one ended.
     pub sequential: bool,
-    /// The mean over the lengths, in percent of what was measured.
+    /// The mean deviation over the lengths, in percent of the measured times.
     pub error_percent: f64,
 }
 
 impl Measured {
-    /// The model that fits best, by the sum of squares of relative errors.
+    /// The model that fits best: it has the least sum of squared relative errors.
     pub fn fit(&self) -> Fitted {
         let mut model = CostModel::default();
         let fits = KINDS.map(|(direction, sequential)| {
@@ -61,7 +61,7 @@ impl Measured {
     }
 }
 
-/// The base and price, neither negative, nearest to points of bytes and nanoseconds.
+/// The base and the price, neither negative, that fit best to points of bytes and nanoseconds.
 fn line(points: &[(u64, u64)]) -> AccessCost {
     // With u = 1 / ns and v = MiB / ns, the least sum of squares of base u + price v - 1.
     let (mut uu, mut uv, mut vv, mut u1, mut v1) = (0.0, 0.0, 0.0, 0.0, 0.0);

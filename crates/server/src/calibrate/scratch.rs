@@ -1,4 +1,4 @@
-//! The file that is measured in: without a name, of random data, read and written in a pattern.
+//! The file on which accesses are measured. It has no name and contains random data.
 
 use super::{Access, BYTES_MIN, CalibrateError, Route};
 use rustix::fs::{Advice, CWD, Mode, OFlags};
@@ -10,23 +10,24 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tidegate_sched::{Direction, mix64};
 
-/// Buffers and offsets begin at multiples of it, as O_DIRECT asks for.
+/// The alignment of buffers and offsets that O_DIRECT needs, in bytes.
 const ALIGNMENT: usize = 4096;
 
-/// The longest access.
+/// The longest access, in bytes.
 const LEN_MAX: usize = 16 << 20;
 
-/// The file is written in pieces of this, each made stable, so that time is looked at.
+/// The file is written in pieces of this many bytes. Each is synced, so that the time limit can be
+/// checked.
 const FILL: usize = 4 << 20;
 
-/// Memory that begins where O_DIRECT wants it.
+/// Memory with the alignment that O_DIRECT needs.
 struct Buffer {
     bytes: Vec<u8>,
     start: usize,
 }
 
 impl Buffer {
-    /// Full of what neither compresses nor repeats.
+    /// A buffer of data that neither compresses nor repeats.
     fn new(len: usize) -> Buffer {
         let mut bytes = vec![0; len + ALIGNMENT];
         for (number, chunk) in (1..).zip(bytes.chunks_exact_mut(8)) {
@@ -41,7 +42,7 @@ impl Buffer {
     }
 }
 
-/// See the file's first sentence.
+/// The file on which accesses are measured.
 pub(super) struct Scratch {
     dir: String,
     file: File,
@@ -50,7 +51,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the file, empty, if there is room for `bytes`.
+    /// Makes the file, empty. Fails if there is no room for `bytes`.
     pub fn new(dir: &Path, bytes: u64) -> Result<Scratch, CalibrateError> {
         let shown = dir.display().to_string();
         let refused = |what: String| Err(CalibrateError::Directory(what));
@@ -87,12 +88,12 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Writes the file, as much as is done by `end`.
+    /// Writes the file, as much of it as `end` allows.
     pub fn fill(&mut self, end: Instant, progress: &dyn Fn(f64)) -> Result<(), CalibrateError> {
         let wanted = self.bytes;
         let mut done = 0;
@@ -127,7 +128,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Why accesses past the page cache do not work; none if they do.
+    /// Why direct I/O does not work; None if it does.
     pub fn probe_direct(&mut self) -> Result<Option<String>, CalibrateError> {
         let tried = self.set_direct(true).and_then(|()| {
             let data = self.buffer.slice(ALIGNMENT);
@@ -139,7 +140,7 @@ impl Scratch {
         Ok(tried.err().map(|error| error.to_string()))
     }
 
-    /// Prepares for accesses of one kind.
+    /// Prepares the file for accesses of one kind.
     pub fn begin(&self, access: &Access) -> Result<(), CalibrateError> {
         self.set_direct(access.by == Route::Direct)
             .map_err(|error| self.failed("fcntl", error))?;
@@ -147,7 +148,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// One access. Returns the nanoseconds that it took.
+    /// Makes one access. Returns its duration in ns.
     pub fn access(&mut self, access: &Access, offset: u64) -> Result<u64, CalibrateError> {
         let data = self.buffer.slice(access.len as usize);
         match one(&self.file, access, offset, data) {
@@ -156,7 +157,7 @@ impl Scratch {
         }
     }
 
-    /// Accesses elsewhere, `depth` at a time, for `time`. Returns how many each second.
+    /// Makes random accesses, `depth` at once, for `time`. Returns how many ended in a second.
     pub fn together(
         &self,
         access: &Access,
@@ -202,7 +203,8 @@ impl Scratch {
         Ok(rustix::fs::fcntl_setfl(&self.file, flags)?)
     }
 
-    /// Drops the file from the page cache. Where that does not work accesses only look faster.
+    /// Drops the file from the page cache. Where that does not work, accesses look faster than they
+    /// are.
     fn forget(&self) {
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
     }
@@ -224,7 +226,7 @@ impl Scratch {
     }
 }
 
-/// A file that goes with its last descriptor.
+/// Makes a file that is removed with its last descriptor.
 fn nameless(dir: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -239,7 +241,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
     Ok(fd.into())
 }
 
-/// One access, and how long it took.
+/// Makes one access. Returns its duration.
 fn one(file: &File, access: &Access, offset: u64, data: &mut [u8]) -> io::Result<Duration> {
     let buffered = access.by == Route::Buffered;
     if buffered && access.direction == Direction::Read {
@@ -260,7 +262,7 @@ fn one(file: &File, access: &Access, offset: u64, data: &mut [u8]) -> io::Result
     Ok(start.elapsed())
 }
 
-/// The places of accesses of one kind.
+/// The offsets of accesses of one kind.
 pub(super) struct Stream {
     len: u64,
     blocks: u64,
@@ -270,7 +272,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Random ones follow from `seed`.
+    /// Offsets within `bytes`. Random ones are determined by `seed`.
     pub fn new(access: &Access, bytes: u64, seed: u64) -> Stream {
         Stream {
             len: access.len,
@@ -281,7 +283,8 @@ impl Stream {
         }
     }
 
-    /// The next offset, and whether its time counts: a sequential stream has to begin somewhere.
+    /// The next offset, and whether its time counts. The first access of a sequential stream does
+    /// not count, because it continues none.
     pub fn next(&mut self) -> (u64, bool) {
         let block = self.at % self.blocks;
         self.at += 1;

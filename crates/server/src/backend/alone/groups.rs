@@ -1,17 +1,18 @@
-//! Whether a back end judges each call by the groups that its caller has now.
+//! Tries whether a back end judges each call by the groups that its caller has now.
 //!
-//! Daemons of FUSE file systems look up the groups of a calling thread and may remember them. The
-//! threads of a forwarder act for many users, one after another: remembered groups are another's.
+//! Daemons of FUSE file systems look up the groups of the calling thread, and may cache them. The
+//! threads of a forwarder act for many users, one after the other, so cached groups may be those of
+//! another user.
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A group and a user that nobody is.
+/// A group and a user that nobody has.
 const GROUP: libc::gid_t = 2_147_000_003;
 const USER: libc::uid_t = 2_147_000_004;
 
-/// Outer error: why it cannot be tried.
+/// Makes the trial. An outer error says why it cannot be made.
 pub(super) fn trial(folder: BorrowedFd<'_>, name: &str) -> Result<Result<(), String>, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("only root acts for other users".to_owned());
@@ -33,7 +34,7 @@ pub(super) fn trial(folder: BorrowedFd<'_>, name: &str) -> Result<Result<(), Str
     }
 }
 
-/// A directory that only members of the group may write.
+/// Makes a directory in which only members of the group may write.
 fn make(folder: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::mkdirat(folder, name, Mode::RWXU)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -50,7 +51,8 @@ fn make(folder: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
     ready
 }
 
-/// As the user, makes a file in the directory with and without the group, in this order.
+/// As the user, makes a file in the directory, once for each of `members`: with the group or
+/// without it.
 fn thread(made: &OwnedFd, members: &[bool]) -> Result<Result<(), String>, String> {
     for member in members {
         let groups = [GROUP];
@@ -83,7 +85,7 @@ fn thread(made: &OwnedFd, members: &[bool]) -> Result<Result<(), String>, String
     Ok(Ok(()))
 }
 
-/// With the user and the groups, in this thread only, then as root again.
+/// Runs `act` with the user and the groups, in this thread only. Then becomes root again.
 fn as_user<T>(groups: &[libc::gid_t], act: impl FnOnce() -> T) -> Result<T, String> {
     let error = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
     let keep = libc::uid_t::MAX;

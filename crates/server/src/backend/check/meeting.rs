@@ -1,5 +1,5 @@
-//! How instances of `tidegate check` find each other: each claims a number by a file that only one
-//! can make, and shows in its box that it lives.
+//! How instances of `tidegate check` find each other. Each claims a number by making a file
+//! exclusively, and shows in another file that it is running.
 
 use super::{BEAT, CheckError, DIE, FOLDER, system};
 use crate::backend::mailbox::{Letter, State};
@@ -15,12 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// A claim whose box shows no life for so long is left over from an instance that was killed.
+/// How long an instance may show no sign of life before its claim counts as left over from a killed
+/// one.
 const DEAD: Duration = Duration::from_secs(3);
-/// The leading instance has a second box from this number on, for talks between two others.
+/// The leading instance has a second file from this number on, for conversations between two
+/// others.
 const SECOND: u16 = 1000;
 
-/// The folder where instances meet; removed by the last that leaves.
+/// The folder in which instances meet. The last instance that leaves removes it.
 pub(super) struct Meeting {
     folder: Arc<OwnedFd>,
     parent: OwnedFd,
@@ -61,7 +63,7 @@ impl Meeting {
         self.folder.clone()
     }
 
-    /// Takes a number that nobody has.
+    /// Claims a number that nobody has.
     pub(super) fn join(self, until: Instant, dies: bool) -> Result<Seat, CheckError> {
         // The instance that dies must not be the one that tells of it.
         let numbers = || u16::from(dies)..self.nodes;
@@ -114,7 +116,7 @@ impl Meeting {
         })
     }
 
-    /// The numbers whose boxes show no life.
+    /// The numbers whose instances show no sign of life.
     fn dead(&self, numbers: Vec<u16>) -> Result<Vec<u16>, CheckError> {
         let mut post = Post::new(self.folder.clone(), SECOND + 1, self.ends.clone());
         let post = post
@@ -146,7 +148,7 @@ impl Seat {
         self.number
     }
 
-    /// Until all others show that they live: their letters.
+    /// Waits until all others show that they are running. Returns their messages.
     pub(super) fn wait_for_all(&mut self, until: Instant) -> Result<Vec<Letter>, CheckError> {
         let mut first = BTreeMap::new();
         loop {

@@ -1,15 +1,16 @@
-//! Trials of what two mounts write to one file, at once or by turns.
+//! Trials in which two mounts write to one file, at once or in turns.
 
 use super::{Done, PAGE, Side, Trial, op, stat, why, write};
 use crate::backend::op::Verb;
 
-/// Records of each side in the trial of appends.
+/// The number of records that each side appends.
 const RECORDS: u64 = 1000;
 const RECORD_BYTES: u64 = 64;
-/// Turns of each side in the trial of writes by turns.
+/// The number of turns of each side.
 const TURNS: u64 = 3;
-/// A write that always takes at least so long, and so many times as long as one after a write of
-/// its own side, waits for something of the other side's to run out.
+/// The threshold for slow turns, in ms. A write waits for something of the other side's to expire
+/// if it always takes at least this long, and at least [`TURN_SLOWER`] times as long as a write
+/// after one of its own side.
 const TURN_SLOW_MS: u64 = 100;
 const TURN_SLOWER: u64 = 4;
 
@@ -38,8 +39,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Both sides write one file, first one, then the other: as forwarders do where a file is
-    /// spread over them.
+    /// Both sides write one file in turns, as forwarders do when a file is striped over them.
     pub(super) fn turns(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
         let (name, property) = (self.name("turns"), "writes by turns");
         if !self.both_open(property, &name, PAGE, (&mut *writer, &mut *observer))? {
