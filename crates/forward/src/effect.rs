@@ -89,8 +89,8 @@ pub fn perform(
     result
 }
 
-/// The result of an operation that was begun and failed where copies of what it changes may differ:
-/// what is seen of it afterwards took effect.
+/// The result of an operation that failed after it had begun, on a back end whose copies of a file
+/// may differ: the operation took effect as far as a look at the back end now shows.
 fn failed(
     files: &mut dyn Files,
     reply_slot: &ReplySlotAddress,
@@ -104,7 +104,8 @@ fn failed(
     seen.ok_or(errno.into())
 }
 
-/// Errors of a back end, not of what was asked of it.
+/// Whether an error is the back end's own, so that the operation may be done in part. Other errors
+/// refuse what the caller asked for.
 fn may_be_done_in_part(errno: Errno) -> bool {
     let errors = [
         Errno::EIO,
@@ -117,7 +118,8 @@ fn may_be_done_in_part(errno: Errno) -> bool {
     errors.contains(&errno)
 }
 
-/// The error of a look-up as one of the operation that it was for: nobody knows what came of it.
+/// The error of an operation whose outcome could not be looked up, so that it is unknown. `access`
+/// is the error of the look-up.
 fn unknown(access: Access) -> Access {
     match access {
         Access::Errno(_) => Errno::EIO.into(),
@@ -136,7 +138,7 @@ pub fn resolve(files: &mut dyn Files, reply_slot: &ReplySlotAddress) {
     let _ = settle(files, reply_slot, None);
 }
 
-/// `payload` is that of the request, if it is there.
+/// `payload` is the request's payload, if the caller has it.
 fn settle(
     files: &mut dyn Files,
     reply_slot: &ReplySlotAddress,
@@ -164,9 +166,9 @@ fn settle(
     Ok(())
 }
 
-/// Looks up what others began with the same files, while it can still be told from what this
-/// operation is about to do. That its files are known comes first: they may become known, through
-/// another client's request, at any moment after a look-up that failed for want of them.
+/// Looks up the outcome of unresolved intents that concern the same files, before this operation
+/// hides their evidence. First makes sure that the host knows this operation's own files: another
+/// client's request may make them known at any moment after a look-up that failed without them.
 fn settle_others(
     files: &mut dyn Files,
     op: &Op,
@@ -204,7 +206,7 @@ fn touched(op: &Op) -> [Option<Handle>; 2] {
     })
 }
 
-/// What the reply slot says of this very request, looked up if necessary.
+/// The result of this very request, if the reply slot holds it or its intent took effect.
 #[allow(
     clippy::type_complexity,
     reason = "the inner result is the operation's own"
@@ -228,7 +230,8 @@ fn earlier(
     )
 }
 
-/// The result as it goes into a reply slot; None if the request was not tried and will come again.
+/// The result to record in a reply slot; None if nothing was tried, so that the client sends the
+/// request again.
 fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status>> {
     match result {
         Ok(outcome) => Some(Ok(outcome.clone())),
@@ -237,16 +240,16 @@ fn recordable(result: &Result<Outcome, Access>) -> Option<Result<Outcome, Status
     }
 }
 
-/// Where an operation notes its intent, at most once.
+/// The reply slot in which an operation records its intent, at most once.
 struct Log<'a> {
     reply_slot: &'a ReplySlotAddress,
     begun: bool,
-    /// The intent could not be persisted: nothing was tried, and nothing is to be remembered.
+    /// The intent could not be persisted, so the operation was not tried and needs no result.
     refused: bool,
 }
 
 impl Log<'_> {
-    /// Nothing has taken effect when this fails.
+    /// Records the intent. If this fails, nothing has taken effect.
     fn begin(&mut self, intent: &Intent<'_>) -> Result<(), Access> {
         let mut bytes = [0; reply_table::INTENT_MAX];
         let len = intent.encode(&mut bytes);
@@ -280,7 +283,7 @@ impl Log<'_> {
     }
 }
 
-/// Operations that change nothing.
+/// Executes an operation that changes nothing.
 fn ask(files: &mut dyn Files, caller: Option<&Caller>, op: &Op) -> Result<Outcome, Access> {
     Ok(match op {
         Op::Reach { handle, path } => Outcome::Attr(files.reach(*handle, path)?),
@@ -330,7 +333,7 @@ fn ask(files: &mut dyn Files, caller: Option<&Caller>, op: &Op) -> Result<Outcom
     })
 }
 
-/// Operations that change something.
+/// Executes an operation that changes something.
 fn change(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -402,7 +405,7 @@ fn change(
     }
 }
 
-/// The outcome of an intent, None if it did not take effect.
+/// The outcome of the operation with this intent; None if it did not take effect.
 fn look_up(
     files: &mut dyn Files,
     intent: &Intent<'_>,
@@ -446,7 +449,7 @@ fn look_up(
     }
 }
 
-/// Whether something is there, is missing, or could not be looked for.
+/// The result of a look-up: what it found, None where the errno is `missing`, or the error.
 fn found<T>(result: Result<T, Access>, missing: Errno) -> Result<Option<T>, Access> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -455,8 +458,8 @@ fn found<T>(result: Result<T, Access>, missing: Errno) -> Result<Option<T>, Acce
     }
 }
 
-/// The same after the fact, when the file or directory itself may be gone. A mount that has died
-/// may call everything stale: then its root cannot be looked at either.
+/// As [`found`], where the file or directory itself may be gone too (ESTALE). A mount that has died
+/// may call everything stale; then the root cannot be looked up either, and this is an error.
 fn remains<T>(
     files: &mut dyn Files,
     result: Result<T, Access>,
@@ -471,7 +474,7 @@ fn remains<T>(
     }
 }
 
-/// Whether there is no room, or none for us.
+/// Whether the error says that the file system is full, or the user's quota.
 fn is_full(access: Access) -> bool {
     [Errno::ENOSPC, Errno::EDQUOT]
         .map(Access::Errno)

@@ -10,11 +10,12 @@ use tidegate_wire::{Attr, Caller, Handle, Outcome, SetAttr, SetTime};
 const PERMISSIONS: u32 = 0o7777;
 const XATTR_CREATE: u32 = 1;
 
-/// Writes at the end. Where the table outlives the process as it is, a write that fails half way
-/// counts for what it wrote, as write(2) does: file systems that have no room for all take whole
-/// pages of it. On several nodes a short count could be lost with the node after it was told, and
-/// the next holder would take what was written for a part of the whole: so there the error is told,
-/// and the part is cut off again, unless others have written behind it since.
+/// Appends bytes to a file. Where each store to the table outlives the process, an append that
+/// fails half way returns what it wrote, as write(2) does; a file system with too little room takes
+/// some pages. On several nodes a node could fail after the client was told a short count, and the
+/// count be lost with it. The next holder would then take the written bytes for a part of the
+/// whole. So there this function returns the error, and cuts the written part off again, unless
+/// others have written behind it since.
 pub(super) fn append(
     files: &mut dyn Files,
     handle: Handle,
@@ -67,9 +68,10 @@ fn head(payload: &[u8]) -> &[u8] {
     &payload[..payload.len().min(HEAD_MAX)]
 }
 
-/// All bytes are there, ours by their checksum; a part of them is cut off again, if it is ours as
-/// far as can be told: by `known`, which is the payload, or its head where the request is not
-/// there. A file that has grown past the place through others' writes keeps what it has.
+/// Looks up whether an append took effect: the file has all its bytes, as their checksum shows. If
+/// the file has only a part of them, cuts that off again. `known` decides whether a part is the
+/// append's; it is the payload, or its head where the request is not there. If the writes of others
+/// have made the file longer, it keeps what it has.
 pub(super) fn was_appended(
     files: &mut dyn Files,
     handle: Handle,
@@ -81,18 +83,19 @@ pub(super) fn was_appended(
     Ok((found == Found::Whole).then_some(Outcome::Appended { offset, len }))
 }
 
-/// What there is of an append.
+/// What a file holds of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// All of it.
+    /// All bytes.
     Whole,
-    /// Nothing, in no copy of the file.
+    /// No bytes, in any copy of the file.
     Nothing,
-    /// Others' bytes in its place, the same ones in all copies.
+    /// Bytes of others in the append's place, the same in all copies.
     Others,
 }
 
-/// Looks what there is of an append: all copies of the file have it whole afterwards, or none has.
+/// Looks up what a file holds of an append. Afterwards all copies of the file have the whole
+/// append, or none has any of it.
 fn look_for_append(
     files: &mut dyn Files,
     handle: Handle,
@@ -139,8 +142,8 @@ fn look_for_append(
     Ok(Found::Others)
 }
 
-/// Cuts a file of that size to `end`, in all copies: one may be longer than the one that was seen,
-/// and a later, shorter append would leave some of that.
+/// Cuts all copies of a file to `end`. The copy that was seen has `size` bytes. Another one may be
+/// longer, and a later, shorter append would leave some of those bytes.
 fn end_at(files: &mut dyn Files, handle: Handle, size: u64, end: u64) -> Result<(), Access> {
     if size == end {
         return files.align_copies(handle, end, &[]);
@@ -152,7 +155,7 @@ fn end_at(files: &mut dyn Files, handle: Handle, size: u64, end: u64) -> Result<
     files.set_attr(None, handle, &set).map(drop)
 }
 
-/// Attributes. Only a change of size needs evidence; the others may be set again.
+/// Sets attributes. Only a change of size needs an intent; other attributes may be set again.
 pub(super) fn set_attr(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -171,8 +174,9 @@ pub(super) fn set_attr(
     Ok(Outcome::Attr(files.set_attr(caller, handle, set)?))
 }
 
-/// The size has changed to what was asked, and all else that was asked shows too; otherwise it is
-/// done again, which is harmless as long as it was not answered.
+/// Looks up whether attributes were set: the size has become the one that the client asked for, and
+/// all other attributes are as it asked. Otherwise they are set again, which does no harm as long
+/// as the request has no reply.
 pub(super) fn was_set(
     files: &mut dyn Files,
     handle: Handle,
@@ -219,7 +223,8 @@ fn shows(attr: &Attr, set: &SetAttr) -> bool {
         && time(set.mtime, attr.mtime_ns)
 }
 
-/// setxattr. Only an exclusive one needs evidence: its replay would find its own value in the way.
+/// Sets an extended attribute. Only an exclusive one needs an intent, because its replay would find
+/// its own value there and fail.
 pub(super) fn setxattr(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -243,7 +248,7 @@ pub(super) fn setxattr(
     Ok(Outcome::Done)
 }
 
-/// The attribute has the value.
+/// Looks up whether an extended attribute was set: it has the value.
 pub(super) fn was_xattr_set(
     files: &mut dyn Files,
     handle: Handle,
@@ -258,7 +263,7 @@ pub(super) fn was_xattr_set(
     Ok(((value.len() as u32, hash(&value)) == (len, wanted)).then_some(Outcome::Done))
 }
 
-/// removexattr; one that is not there is an error without evidence.
+/// Removes an extended attribute. If there is none, that is an error, and needs no intent.
 pub(super) fn removexattr(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -272,7 +277,7 @@ pub(super) fn removexattr(
     Ok(Outcome::Done)
 }
 
-/// The attribute is gone.
+/// Looks up whether an extended attribute was removed: there is none.
 pub(super) fn was_xattr_removed(
     files: &mut dyn Files,
     handle: Handle,

@@ -7,7 +7,7 @@ use tidegate_wire::{Handle, RenameMode, SetAttr, SetTime};
 /// Most bytes of an append that its intent holds.
 pub(super) const HEAD_MAX: usize = 256;
 
-/// A begun operation and what was there before it.
+/// An operation that was begun, with what it found on the back end before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent<'a> {
     /// A name that did not exist is being made.
@@ -27,22 +27,23 @@ pub(super) enum Intent<'a> {
         parent: Handle,
         /// Name in it.
         name: &'a [u8],
-        /// What it led to.
+        /// The file that the name leads to.
         victim: Handle,
     },
     /// A name moves.
     Rename(Rename<'a>),
-    /// Bytes go to the end.
+    /// Bytes are being appended.
     Append {
         /// The file.
         handle: Handle,
-        /// Its size before.
+        /// The file's size before.
         offset: u64,
-        /// Bytes to come.
+        /// Number of bytes.
         len: u64,
-        /// Their checksum: others may make the file longer meanwhile.
+        /// Checksum of the bytes, because others may make the file longer meanwhile.
         checksum: u32,
-        /// The first of them, at most [`HEAD_MAX`]: whether a part that is there is theirs.
+        /// The first bytes, at most [`HEAD_MAX`]. They tell whether bytes in the file are a part of
+        /// this append.
         head: &'a [u8],
     },
     /// Attributes and the size are being set.
@@ -83,7 +84,7 @@ pub(super) struct Make<'a> {
     pub(super) name: &'a [u8],
     /// The type bits of the mode.
     pub(super) kind: u32,
-    /// The back end's clock before it was made.
+    /// The back end's clock before the name was made, ns since 1970.
     pub(super) wall_ns: i64,
     /// Bytes and [`hash`] of a symbolic link's target, else zeros.
     pub(super) target: (u32, u64),
@@ -96,11 +97,11 @@ pub(super) struct Rename<'a> {
     pub(super) from: (Handle, &'a [u8]),
     /// New directory and name.
     pub(super) to: (Handle, &'a [u8]),
-    /// What the old name led to.
+    /// The file that the old name leads to.
     pub(super) source: Handle,
-    /// What the new name led to.
+    /// The file that the new name leads to, if there is one.
     pub(super) target: Option<Handle>,
-    /// How.
+    /// What may happen to that file.
     pub(super) mode: RenameMode,
 }
 
@@ -189,7 +190,7 @@ impl<'a> Intent<'a> {
         out.len()
     }
 
-    /// Whether the operation may give room back.
+    /// Whether the operation may free room on the back end.
     pub(super) fn frees_room(&self) -> bool {
         match self {
             Intent::Remove { .. } | Intent::RemoveXattr { .. } => true,
@@ -199,7 +200,7 @@ impl<'a> Intent<'a> {
         }
     }
 
-    /// Reads an intent, None if the bytes are none.
+    /// Decodes an intent; None if the bytes are not one.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Intent<'a>> {
         let mut from = Reader::new(bytes);
         let intent = match from.u8()? {
@@ -249,7 +250,7 @@ impl<'a> Intent<'a> {
     }
 }
 
-/// FNV-1a: tells one long value from another without keeping it.
+/// FNV-1a hash of a value, to compare long values without keeping them.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -8,12 +8,13 @@ use tidegate_wire::{Attr, Caller, Handle, Op, Outcome, RenameMode};
 /// A directory and a name in it.
 type At<'a> = (Handle, &'a [u8]);
 
-/// How far a file's birth may lie before our clock reading and still be after it: file systems
-/// stamp with a clock that moves in ticks, on another node perhaps with an offset that NTP leaves.
+/// How far the birth of a file that this operation made may lie before the intent's clock reading,
+/// ns. File systems stamp files with a clock that moves in ticks, and on another node perhaps with
+/// an offset that NTP leaves.
 const BIRTH_SLACK_NS: i64 = 2_000_000_000;
 
-/// The same of its last change, where there are no births: what happens to stamp it may be a server
-/// whose clock nobody has compared with ours.
+/// The same for a file's last change, ns, where the file system keeps no births. The change may be
+/// stamped by a server whose clock nobody has compared with this node's.
 const CHANGE_SLACK_NS: i64 = 60_000_000_000;
 
 const KIND_MASK: u32 = 0o170000;
@@ -21,7 +22,7 @@ const DIRECTORY: u32 = 0o040000;
 const REGULAR: u32 = 0o100000;
 const LINK: u32 = 0o120000;
 
-/// Create, mkdir, mknod, symlink.
+/// Makes a name: create, mkdir, mknod, symlink.
 pub(super) fn make(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -119,7 +120,8 @@ fn existing(attr: Attr, exclusive: bool) -> Result<Outcome, Access> {
     Ok(Outcome::Attr(attr))
 }
 
-/// The name is there, of our kind, and not older than our intent.
+/// Looks up whether a name was made: it leads to a file of this kind that is not older than the
+/// intent.
 pub(super) fn was_made(files: &mut dyn Files, made: &Make<'_>) -> Result<Option<Outcome>, Access> {
     let attr = files.lookup(None, made.parent, made.name);
     let attr = remains(files, attr, Errno::ENOENT)?;
@@ -144,7 +146,7 @@ pub(super) fn was_made(files: &mut dyn Files, made: &Make<'_>) -> Result<Option<
     Ok(Some(Outcome::Attr(attr)))
 }
 
-/// Link.
+/// Gives a file another name.
 pub(super) fn link(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -163,7 +165,7 @@ pub(super) fn link(
     Ok(Outcome::Attr(files.link(caller, handle, parent, name)?))
 }
 
-/// The name leads to the file.
+/// Looks up whether a link was made: the name leads to the file.
 pub(super) fn was_linked(
     files: &mut dyn Files,
     handle: Handle,
@@ -175,7 +177,7 @@ pub(super) fn was_linked(
     Ok(attr.filter(|attr| attr.handle == handle).map(Outcome::Attr))
 }
 
-/// Unlink and rmdir.
+/// Removes a name: unlink, rmdir.
 pub(super) fn remove(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -197,7 +199,7 @@ pub(super) fn remove(
     Ok(Outcome::Removed(Some(victim)))
 }
 
-/// The name is gone, or leads to another file.
+/// Looks up whether a name was removed: it is gone, or leads to another file.
 pub(super) fn was_removed(
     files: &mut dyn Files,
     parent: Handle,
@@ -210,7 +212,7 @@ pub(super) fn was_removed(
     Ok((!still_there).then_some(Outcome::Removed(Some(victim))))
 }
 
-/// Rename in its three modes.
+/// Renames, in each of the three modes.
 pub(super) fn rename(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -246,8 +248,8 @@ fn moved(rename: &Rename<'_>) -> Outcome {
     Outcome::Removed(replaced.filter(|_| rename.mode != RenameMode::Exchange))
 }
 
-/// The old name no longer leads to the file. The new name is no evidence: another seat may be in
-/// charge of its directory, and may have changed it since.
+/// Looks up whether a name was moved: the old name no longer leads to the file. The new name is no
+/// evidence, because another seat may be in charge of its directory and may have changed it since.
 pub(super) fn was_renamed(
     files: &mut dyn Files,
     rename: &Rename<'_>,

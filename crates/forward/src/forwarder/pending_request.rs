@@ -10,7 +10,7 @@ use tidegate_wire::{
 /// Number of an outstanding request.
 pub(super) type Key = u32;
 
-/// How a request is carried out.
+/// How the forwarder executes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dispatch {
     /// The scheduler orders its extents.
@@ -19,11 +19,12 @@ pub(super) enum Dispatch {
     WholeFile,
     /// It waits until it is the first in the queues of one or two directories.
     Names,
-    /// It opens a file: the host checks the right to it.
+    /// It opens a file. The host checks the client's right to do so.
     Open,
-    /// It makes a file known here, whatever seats are held. The host carries it out at once.
+    /// It makes a file known to this forwarder, whichever seats that holds. The host executes it at
+    /// once.
     Reach,
-    /// The host carries it out at once.
+    /// The host executes it at once.
     BackEnd,
     /// The forwarder answers it from its own state.
     Local,
@@ -32,9 +33,9 @@ pub(super) enum Dispatch {
 /// See the file's first line.
 pub(super) struct Pending {
     pub(super) client: u64,
-    /// The client is.
+    /// Whether the client is trusted.
     pub(super) trusted: bool,
-    /// The connection that it came on, and came on last if it was repeated.
+    /// The connection on which the request, or its last repetition, arrived.
     pub(super) conn: ConnId,
     pub(super) id: u64,
     pub(super) seat: u16,
@@ -47,30 +48,30 @@ pub(super) struct Pending {
     /// None while a job has it.
     pub(super) op: Option<Op>,
     pub(super) dispatch: Dispatch,
-    /// It asks for a name or an attribute; that there is none is an ordinary answer.
+    /// It looks up a name or an attribute, for which "there is none" is an ordinary answer.
     pub(super) looks_up: bool,
     pub(super) slot: Option<SlotId>,
     pub(super) payload_len: u32,
-    /// Until when it waits for its seat's lock; where no seat is asked, for the back end of a
+    /// Until when it waits for its seat's lock or, if it asks no seat, for a new lease of a
     /// forwarder whose lease has lapsed.
     pub(super) wait_until: Option<Time>,
-    /// It has passed the gate of its seat, which waits for it before it is released.
+    /// It has passed the gate of its seat. The forwarder releases the seat only after it.
     pub(super) active: bool,
-    /// It was answered when its seat was lost, and is here until its job has ended.
+    /// The forwarder answered it when it lost the seat, and keeps it until its job has ended.
     pub(super) answered_early: bool,
-    /// The number of its reply slot in the seat's table, which is marked busy.
+    /// The number of its reply slot in the seat's table. That slot is marked busy.
     pub(super) reply_slot_number: Option<u32>,
-    /// What the seat's last holder left was looked up for its sake.
+    /// Intents of the seat's last holder have been looked up for this request.
     pub(super) resolved: bool,
-    /// Requests that the scheduler still has of it.
+    /// How many of its extents the scheduler has not finished.
     pub(super) parts_left: u32,
-    /// Bytes done of the first extent, and of the others.
+    /// Bytes read or written of the first extent, and of the others.
     pub(super) done_first: u32,
     pub(super) done_rest: Vec<u32>,
     pub(super) failure: Option<Status>,
-    /// Chunks of its transfer are carried out one after another.
+    /// It is a chunk of a transfer whose chunks the forwarder executes one after another.
     pub(super) serial_chunk: bool,
-    /// Of those it is the one under way.
+    /// Of these chunks it is the one that the forwarder is executing.
     pub(super) chunk_runs: bool,
     pub(super) charged_ns: u64,
 }
@@ -163,7 +164,7 @@ impl Dispatch {
     }
 }
 
-/// The file that a whole-file operation counts as a write of.
+/// The file that a whole-file operation writes, as the scheduler counts it.
 pub(super) fn whole_file(op: &Op) -> Option<Handle> {
     let [file, _] = op.files();
     file.filter(|_| Dispatch::of(op) == Dispatch::WholeFile)

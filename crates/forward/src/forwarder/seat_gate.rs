@@ -11,7 +11,8 @@ use tidegate_wire::{LockKind, Op, OpKind, Outcome, Reply, ReplyKind, Status};
 const EPROTO: u16 = 71;
 
 impl Forwarder {
-    /// Passes a request into its seat, which is served here: checks generation and reply slot.
+    /// Checks generation and reply slot of a request to a seat that this forwarder serves, then
+    /// executes or answers it.
     pub(super) fn enter_seat_gate(&mut self, key: Key) {
         let pending = &self.requests[key];
         let (client, generation) = (pending.client, pending.generation);
@@ -44,7 +45,7 @@ impl Forwarder {
         }
     }
 
-    /// Whether the request is the next of its reply slot; otherwise it is answered.
+    /// Whether the request is the next one of its reply slot. If not, answers it.
     fn enter_reply_slot(&mut self, key: Key) -> bool {
         let pending = &mut self.requests[key];
         let reply_slot = pending.reply_slot.expect("asked for reply slots only");
@@ -93,7 +94,7 @@ impl Forwarder {
         true
     }
 
-    /// Carries out an operation on what the forwarder itself keeps.
+    /// Executes an operation on the forwarder's own tables.
     fn run_local(&mut self, key: Key) {
         match self.requests[key].op() {
             Op::Close { handle, open } => {
@@ -117,7 +118,7 @@ impl Forwarder {
         }
     }
 
-    /// Carries a request out that may be.
+    /// Executes a request that has passed all checks.
     pub(super) fn begin(&mut self, key: Key) {
         match self.requests[key].dispatch {
             Dispatch::Data(_) => self.begin_data(key),
@@ -128,8 +129,8 @@ impl Forwarder {
         }
     }
 
-    /// Replies to a request and forgets it. The reply goes to the connection that the request, or
-    /// its repetition, came on.
+    /// Replies to a request and forgets it. The reply goes to the connection on which the request,
+    /// or its last repetition, arrived.
     pub(super) fn answer(&mut self, key: Key, mut result: Result<Outcome, Status>) {
         let mut pending = self
             .requests

@@ -43,26 +43,27 @@ pub(super) struct Seat {
     used_end: usize,
     /// Requests that wait for the seat.
     pub(super) waiting: VecDeque<Key>,
-    /// Until when locks are reclaimed.
+    /// Until when clients may reclaim locks; None outside of grace.
     pub(super) grace_until: Option<Time>,
-    /// It ends when its time has come: nobody knows who may want to reclaim something.
+    /// Grace lasts for its whole time, because the table does not say which clients may reclaim.
     pub(super) whole_grace: bool,
-    /// When clients that the last holder knew, and that have not come here, lose their reply slots.
+    /// When the clients lose their reply slots that the last holder knew and that have sent no
+    /// request to this holder.
     pub(super) unseen_clients_expire_at: Option<Time>,
     /// Reply slots whose intents could not be looked up so far.
     pub(super) unresolved: Vec<u32>,
     pub(super) resolving: u32,
     /// Requests and jobs that must end before the seat is released.
     pub(super) active: u32,
-    /// The table says of more clients that they hold something than outlives the node.
+    /// The table marks clients as holders, and these marks do not yet outlive the node.
     pub(super) marks_changed: bool,
-    /// It is being persisted.
+    /// A job is persisting the marks.
     pub(super) persisting: bool,
-    /// Requests that are answered when that has been done once more.
+    /// Requests that the forwarder answers when the marks are next persisted.
     pub(super) answers: Vec<(Key, Result<Outcome, Status>)>,
 }
 
-/// The seats of the layout that are not released, which are few, however many there are.
+/// The seats that are not released. They are few, however many the layout has.
 pub(super) struct Seats {
     seats: BTreeMap<u16, Seat>,
     released: Seat,
@@ -102,12 +103,12 @@ impl Seats {
         self.lost += 1;
     }
 
-    /// Whether any seat is lost. What every request asks is asked of this first.
+    /// Whether any seat is lost. Every request looks here first, because it costs least.
     pub(super) fn any_lost(&self) -> bool {
         self.lost > 0
     }
 
-    /// Those that are not released, by number.
+    /// The seats that are not released, by number.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Seat)> {
         self.seats.iter().map(|(number, seat)| (*number, seat))
     }
@@ -138,18 +139,18 @@ impl core::ops::Index<u16> for Seats {
 /// A client with a block in the seat's table.
 pub(super) struct Seated {
     pub(super) block: u16,
-    /// Pages of its reply slots that are not used, as the table says.
+    /// Pages of its reply slots that are not in use, as in the table.
     pub(super) vacant: u16,
     pub(super) reply_slots_busy: u64,
-    /// Reply slots whose last request has ended at this holder.
+    /// Reply slots whose last request ended at this holder of the seat.
     pub(super) reply_slots_ended: u64,
     /// Opens, and files with locks, of the client at this seat.
     pub(super) holdings: u32,
-    /// The table says that it has holdings.
+    /// The table marks the client as a holder of opens or locks.
     pub(super) marked: bool,
-    /// It was known to the last holder and has not shown this generation yet.
+    /// The last holder knew the client, and the client has not shown this generation yet.
     pub(super) inherited: bool,
-    /// Grace waits for it.
+    /// Grace waits for this client to reclaim.
     pub(super) reclaiming: bool,
 }
 
@@ -180,12 +181,12 @@ impl Seat {
         self.state == State::Released
     }
 
-    /// The lock is held.
+    /// Whether the host holds the seat's lock.
     pub(super) fn has_lock(&self) -> bool {
         !matches!(self.state, State::Released | State::Taking(_))
     }
 
-    /// When the host was asked for its lock, unless it has answered.
+    /// When the forwarder asked the host for the seat's lock; None if the host has answered.
     pub(super) fn asked_at(&self) -> Option<Time> {
         if let State::Taking(since) = self.state {
             Some(since)
@@ -212,7 +213,7 @@ impl Seat {
         (word, self.clients.len())
     }
 
-    /// This process was stopped: clients have so much longer.
+    /// This process was stopped for `gap` ns: clients get so much longer to reclaim.
     pub(super) fn pause(&mut self, gap: u64) {
         for until in [&mut self.grace_until, &mut self.unseen_clients_expire_at] {
             *until = until.map(|until| until + gap);
@@ -226,7 +227,8 @@ impl Seat {
         (table, number)
     }
 
-    /// Whether the client knows an older generation of the seat, or none: it must recover first.
+    /// Whether the client knows an older generation of the seat, or none. It must then re-open its
+    /// files and reclaim its locks before anything else.
     pub(super) fn client_is_stale(&mut self, client: u64, generation: u64) -> bool {
         let seated = self.clients.get_mut(&client);
         if generation == self.generation {
@@ -256,7 +258,7 @@ impl Seat {
         true
     }
 
-    /// Puts a reply slot of a client that has a block to use; false if there is no room for it.
+    /// Puts a reply slot into use for a client that has a block; false if there is no room for it.
     pub(super) fn open_reply_slot(&mut self, client: u64, index: u16) -> bool {
         let seated = self.clients.get_mut(&client);
         let seated = seated.expect("the client has a block");
@@ -265,7 +267,7 @@ impl Seat {
             || reply_table::open_page(table, seated.block, index, &mut seated.vacant)
     }
 
-    /// Begins with a table: no block is known to be taken.
+    /// Begins with a table, as if no block of it were taken.
     pub(super) fn begin_table(&mut self, table: &dyn SeatTable) {
         self.blocks.clear();
         self.free_from = 0;
@@ -273,7 +275,7 @@ impl Seat {
         self.used_end = reply_table::room(table);
     }
 
-    /// Notes that a block of the table is a client's.
+    /// Notes that a client has this block of the table.
     pub(super) fn take_block(&mut self, block: u16) {
         let block = usize::from(block);
         if block >= self.blocks.len() {
@@ -283,8 +285,8 @@ impl Seat {
         self.used_end = self.used_end.max(self.blocks.len());
     }
 
-    /// Notes that a block is nobody's any more. Many behind the last one give their reply slots
-    /// back.
+    /// Notes that a block is free. When many blocks behind the last one in use are free, gives the
+    /// room of their reply slots back.
     pub(super) fn free_block(&mut self, block: u16) {
         let block = usize::from(block);
         self.blocks[block] = false;
@@ -299,7 +301,7 @@ impl Seat {
         }
     }
 
-    /// Marks a reply slot in use; false if it is.
+    /// Marks a reply slot as busy; false if it is busy already.
     pub(super) fn use_reply_slot(&mut self, client: u64, index: u16, number: u32) -> bool {
         let seated = self
             .clients
@@ -316,7 +318,7 @@ impl Seat {
         true
     }
 
-    /// A reply slot's request is done. An intent that is still there waits to be looked up.
+    /// A reply slot's request is done. If the slot still holds an intent, that must be looked up.
     pub(super) fn reply_slot_done(&mut self, pending: &Pending) {
         let (Some(reply_slot), Some(number)) = (pending.reply_slot, pending.reply_slot_number)
         else {
@@ -335,12 +337,12 @@ impl Seat {
         }
     }
 
-    /// Whether what a reply slot says was recorded by this holder of the seat.
+    /// Whether this holder of the seat, not an earlier one, wrote the reply slot's record.
     pub(super) fn ended_here(&self, client: u64, index: u16) -> bool {
         self.clients[&client].reply_slots_ended & (1 << index) != 0
     }
 
-    /// Notes that the client has one open or locked file more or less.
+    /// Notes that the client has one open, or one file with locks, more or less.
     pub(super) fn hold(&mut self, client: u64, more: bool) {
         let Some(seated) = self.clients.get_mut(&client) else {
             return;
@@ -358,7 +360,7 @@ impl Seat {
         }
     }
 
-    /// One thing more or less to wait for before the release.
+    /// Counts one request or job more or less that must end before the seat is released.
     pub(super) fn count_active(&mut self, more: bool) {
         match more {
             true => self.active += 1,

@@ -28,45 +28,46 @@ pub(super) struct Connection {
     /// After the hello.
     pub(super) client: Option<u64>,
     pub(super) payload_max: u32,
-    /// Slots that it reads into, or will.
+    /// Slots of payload that the host is reading from it, or will read.
     pub(super) admitted: u32,
-    /// It was told to close; what still comes on it is thrown away.
+    /// The forwarder has asked the host to close it, and ignores what still arrives on it.
     pub(super) closing: bool,
 }
 
-/// A client's state, which outlives its connections by the lease.
+/// A client's state, which outlives its connections for the time of the lease.
 pub(super) struct Client {
     pub(super) id: u64,
     pub(super) conn: Option<ConnId>,
-    /// Further connections of its session. They come after the first and end with it.
+    /// Further connections of its session. They open after the first one and end with it.
     joined: Vec<ConnId>,
     incarnation: u64,
     pub(super) name: Box<[u8]>,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// It may act for others, and its data requests are not checked.
+    /// It may act for other users, and the forwarder does not check its rights to data.
     pub(super) trusted: bool,
     /// How its transfers move.
     pub(super) pipelining: Pipelining,
-    /// When it was last heard.
+    /// When its last request arrived.
     pub(super) seen: Time,
     /// Unanswered requests: id and number, by id.
     pub(super) outstanding: Vec<(u64, Key)>,
     /// Requests that were answered while their jobs went on.
     pub(super) answered_early: usize,
-    /// What the kernel said, once, to fsyncs that nobody waited for any more.
+    /// Errors of fsyncs whose requests had ended before. The kernel reports such an error once, so
+    /// the client's next fsync of the file gets it from here.
     pub(super) unsynced: Vec<(Handle, Errno)>,
-    /// Files that it may read (false) or write (true), for peers that are not trusted.
+    /// Files that a client which is not trusted may read (false) or write (true).
     pub(super) allowed: BTreeSet<(Handle, bool)>,
-    /// The applications that it named.
+    /// The applications that it has named.
     pub(super) introduced: Introduced,
-    /// It said goodbye or lost its lease; its reply slots go when its last request is done.
+    /// It said goodbye or lost its lease. It loses its reply slots when its last request is done.
     pub(super) ended: bool,
 }
 
 impl Client {
-    /// Where a request with this id is among the outstanding ones, or would be. New ids are the
-    /// largest.
+    /// Where a request with this id is among the outstanding ones, or where it would go. A new
+    /// request has the largest id.
     pub(super) fn place_of(&self, id: u64) -> Result<usize, usize> {
         match self.outstanding.last() {
             Some((last, _)) if *last >= id => {
@@ -78,9 +79,9 @@ impl Client {
 }
 
 impl Client {
-    /// The connection for the reply to what came on `from`: that one. Where it has ended, and the
-    /// request was not repeated yet, there is none: on another, the reply could come between the
-    /// repetition and what follows it.
+    /// The connection for the reply to a request that arrived on `from`: the same one. None if that
+    /// has ended and the client has not repeated the request: on another connection the reply could
+    /// arrive between the repetition and what the client sends after it.
     pub(super) fn replies_on(&self, from: ConnId) -> Option<ConnId> {
         (self.conn == Some(from) || self.joined.contains(&from)).then_some(from)
     }
@@ -90,8 +91,8 @@ impl Client {
         usize::from(self.conn.is_some()) + self.joined.len()
     }
 
-    /// The id under which requests of an application are counted: another one if somebody else has
-    /// taken its name.
+    /// The id under which the forwarder counts requests of an application. It is another one if
+    /// another user's application has the same name.
     pub(super) fn app_of(&self, app: u64) -> u64 {
         self.introduced.app_of(app)
     }
@@ -109,8 +110,8 @@ impl Forwarder {
         self.connections.insert(conn, connection);
     }
 
-    /// Ends a connection whose peer broke the rules, and with it its session's others, but nothing
-    /// else.
+    /// Ends a connection whose peer broke the protocol's rules, and with it the other connections
+    /// of its session, but nothing else.
     pub(super) fn close(&mut self, conn: ConnId, reason: impl Into<Box<str>>) {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
@@ -135,7 +136,7 @@ impl Forwarder {
         }
     }
 
-    /// A connection is over: its client's session has none any more, and its lease runs.
+    /// A connection has ended. Its session then has no connection, and the client's lease runs.
     fn detach(&mut self, conn: ConnId) {
         let client = self
             .connections
@@ -226,7 +227,7 @@ impl Forwarder {
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
     }
 
-    /// Answers one who only asks who this is.
+    /// Answers a hello that only asks who this forwarder is.
     fn tell(&mut self, conn: ConnId, request: &Request, hello: &Hello) {
         let payload_max = hello.payload_max.clamp(PAYLOAD_MIN, PAYLOAD_LIMIT);
         let pipeline = Pipeline::new(self.config.pipelining, payload_max).least(hello.pipeline);
@@ -238,7 +239,7 @@ impl Forwarder {
         self.close(conn, GOODBYE);
     }
 
-    /// A further connection for a session that is there.
+    /// Adds a further connection to an existing session.
     fn join(&mut self, conn: ConnId, request: &Request, hello: &Hello, peer: (u32, bool)) {
         let room = self.joined < self.config.joined_max as usize;
         let client = self.clients.get_mut(&hello.client);
@@ -262,7 +263,7 @@ impl Forwarder {
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
     }
 
-    /// The session goes on without it.
+    /// Refuses a further connection. The session goes on without it.
     fn not_joined(&mut self, conn: ConnId, request: &Request, errno: u16) {
         self.greet(conn, request, Err(Status::Errno(errno)));
         self.close(conn, NOT_JOINED);
@@ -273,7 +274,7 @@ impl Forwarder {
         (self.config.sessions_max as usize).min(CLIENTS_MAX)
     }
 
-    /// User, group, and whether the peer is trusted; or why it is refused.
+    /// The peer's user and group, and whether it is trusted; or why the forwarder refuses it.
     fn identify(
         &self,
         conn: ConnId,
@@ -400,7 +401,7 @@ impl Forwarder {
         self.forget_if_ended(client);
     }
 
-    /// Requests of an ended client that have not begun will never be.
+    /// Drops the requests of an ended client that have not begun.
     fn end_waiting(&mut self, client: u64) {
         let outstanding: Vec<Key> = self.clients[&client]
             .outstanding
@@ -431,7 +432,7 @@ impl Forwarder {
         }
     }
 
-    /// On whose behalf the back end is asked.
+    /// On whose behalf the host asks the back end; None: with the forwarder's own rights.
     pub(super) fn acting(&self, client: u64, caller: Option<Caller>) -> Option<Caller> {
         let client = &self.clients[&client];
         if self.config.uid != 0 {
@@ -448,7 +449,7 @@ impl Forwarder {
         }
     }
 
-    /// Whether the peer may change the forwarder itself.
+    /// Whether the request's client may change the forwarder itself.
     pub(super) fn is_trusted(&self, key: Key) -> bool {
         self.requests[key].trusted
     }

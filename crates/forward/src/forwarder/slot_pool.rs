@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 /// The least a slot counts, which bounds the number of slots.
 const SLOT_BYTES_MIN: u64 = 4096;
 
-/// What a payload counts: the memory that a host takes for it, a power of two, so that a slot that
-/// was freed fits the next payload of its kind.
+/// The bytes that a payload takes of the pool: the memory of its slot, a power of two, so that the
+/// next payload of similar length fits a slot that was freed.
 fn slot_bytes(len: u32) -> u64 {
     u64::from(len).max(SLOT_BYTES_MIN).next_power_of_two()
 }
@@ -20,11 +20,11 @@ fn slot_bytes(len: u32) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Free,
-    /// Given to a connection that reads the payload.
+    /// The host is reading the payload from a connection.
     Admitted(ConnId),
-    /// With a request.
+    /// A request has the slot.
     InHand,
-    /// With a reply.
+    /// A reply has the slot.
     Sending,
 }
 
@@ -55,9 +55,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Whether those who came before a connection leave it so much of the room. Where hosts ask
-    /// again in order of arrival, the first one that waits ends the look at once: it has found no
-    /// room itself.
+    /// Whether the connections that wait before this one leave it `bytes` of `room`. A host that
+    /// asks again in order of arrival gets its answer at once from the first connection that waits:
+    /// that one found no room itself.
     fn leaves(&self, conn: ConnId, room: u64, bytes: u64) -> bool {
         let Some(mut left) = room.checked_sub(bytes) else {
             return false;
@@ -72,7 +72,7 @@ impl Waiting {
         })
     }
 
-    /// Takes a connection in, or notes that it waits for something else now.
+    /// Adds a connection to those that wait, or changes the bytes that it waits for.
     fn enter(&mut self, conn: ConnId, bytes: u64) {
         let place = *self.place_of.entry(conn).or_insert_with(|| {
             self.arrivals += 1;
@@ -102,7 +102,8 @@ impl Pool {
         }
     }
 
-    /// A slot for a payload that a connection is about to read; None: the connection waits.
+    /// A slot for a payload that the host is about to read from a connection. None if the pool has
+    /// no room; the connection then waits.
     pub(super) fn admit(&mut self, conn: ConnId, len: u32) -> Option<SlotId> {
         let bytes = slot_bytes(len);
         if !self
@@ -145,33 +146,33 @@ impl Pool {
         })
     }
 
-    /// The request came with its payload. False if the slot is not the connection's.
+    /// The request has arrived with its payload. False if the slot is not the connection's.
     pub(super) fn received(&mut self, conn: ConnId, slot: SlotId) -> bool {
         self.change(slot, Use::Admitted(conn), Use::InHand)
     }
 
-    /// The slot goes out with a reply. False if it is no request's.
+    /// The forwarder sends a reply with the slot. False if no request has the slot.
     pub(super) fn sending(&mut self, slot: SlotId) -> bool {
         self.change(slot, Use::InHand, Use::Sending)
     }
 
-    /// The reply has gone out. False if there was none.
+    /// The host has sent the reply. False if no reply has the slot.
     pub(super) fn sent(&mut self, slot: SlotId) -> bool {
         self.change(slot, Use::Sending, Use::Free)
     }
 
-    /// The request needs its slot no longer.
+    /// The request no longer needs its slot. False if no request has it.
     pub(super) fn done(&mut self, slot: SlotId) -> bool {
         self.change(slot, Use::InHand, Use::Free)
     }
 
-    /// A connection waits no longer, if it did.
+    /// Removes a connection from those that wait, if it is one of them.
     pub(super) fn wait_no_longer(&mut self, conn: ConnId) {
         self.waiting.leave(conn);
     }
 
-    /// A connection that was admitted more than it has received is gone: frees what it was reading
-    /// into, one slot a call.
+    /// Frees a slot that the host was reading into from a connection that has ended. One slot a
+    /// call; None if there is no more.
     pub(super) fn closed(&mut self, conn: ConnId) -> Option<SlotId> {
         self.waiting.leave(conn);
         let mut slots = self.slots.iter();
