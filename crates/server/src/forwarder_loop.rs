@@ -466,7 +466,7 @@ impl ForwarderLoop {
     fn take_completions(&mut self) -> bool {
         self.storage.completions(&mut self.completions);
         if self.storage.failure().is_some() {
-            // What ends now may be told by another forwarder; the loop ends after this pass.
+            // Another forwarder may report these jobs instead; the loop ends after this pass.
             self.completions.clear();
             return false;
         }

@@ -1,4 +1,4 @@
-//! Runs a [`Server`] as a daemon: log, process id and signals.
+//! Runs a [`Server`] as a daemon: sets up the log, the pid file and signals.
 
 use crate::config::{Config, LogLevel};
 use crate::forwarder_loop::Stop;
@@ -14,13 +14,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing::{Level, error, info, warn};
 
-/// How long a start may take. Trials with other forwarders have 90 s of it; the calls of a file
-/// system that does not answer have no end of their own.
+/// How long a start may take. Trials with other forwarders may take 90 s of it. Calls to a file
+/// system that does not answer have no limit of their own.
 const START_MAX: Duration = Duration::from_secs(150);
 
-/// Serves until SIGTERM or SIGINT, then finishes what was accepted. True if that was done within
-/// its time; a second signal ends the process at once, and so does one before it serves. A start
-/// that takes longer than 150 s ends the process. (SIGPIPE is ignored by Rust's start-up.)
+/// Serves until SIGTERM or SIGINT, and then finishes the accepted requests. True if they were
+/// finished in time. A second signal ends the process at once, and so does a signal before it
+/// serves. A start that takes longer than 150 s ends the process. (Rust's start-up code ignores
+/// SIGPIPE.)
 pub fn serve(config: &Config) -> Result<bool, StartError> {
     log_to_stderr(config.log);
     // Before anything is bound, so that an early signal is not lost.
@@ -81,7 +82,8 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StartE
     Ok(())
 }
 
-/// Waits until the start has ended, with whatever result; calls `late` if that takes too long.
+/// Waits until the start has ended, with whatever result. Calls `late` if that takes longer than
+/// `limit`.
 fn watch_start(starts: &Receiver<()>, limit: Duration, late: impl FnOnce()) {
     if starts.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
         late();
@@ -106,7 +108,7 @@ fn remove_own_pid_file(path: Option<&Path>) {
     }
 }
 
-/// Logs to stderr, unless this process has a log already.
+/// Logs to stderr, unless this process has a logger already.
 pub fn log_to_stderr(level: LogLevel) {
     let level = match level {
         LogLevel::Error => Level::ERROR,

@@ -178,7 +178,7 @@ impl Advertised {
     /// Announces `addresses` for forwarder `index` of an export with `seats` forwarders.
     pub fn new(index: u16, seats: u16, addresses: &[Address]) -> Advertised {
         let addresses = addresses.iter().map(ToString::to_string);
-        // What does not fit a list is told to nobody.
+        // An address that does not fit a list is not announced.
         let told = addresses.filter(|it| it.len() <= ADDRESS_MAX && is_told(it));
         Advertised {
             index,

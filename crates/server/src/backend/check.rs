@@ -198,7 +198,7 @@ fn lead(
     };
     for one in &others {
         if let Ok(Call::Talking(remote)) = Remote::call(&mut seat.post, one.from) {
-            // Whoever does not hear it waits until its own time is over.
+            // An instance that does not get the verdict waits until its own time ends.
             let _ = remote.end(word);
         }
     }

@@ -171,7 +171,7 @@ impl Boxes {
 
     fn read_file(&mut self, name: &str) -> io::Result<Option<Letter>> {
         let mut memory = Aligned::new(BLOCK);
-        // A letter may be read while it is written: torn once is no fault.
+        // A message may be read while it is written: one torn read is no fault.
         for _ in 0..3 {
             let (file, direct) = self.file(name)?;
             if !*direct {

@@ -379,7 +379,7 @@ impl Thread {
             match Remote::call(&mut self.post, side)? {
                 Call::Talking(remote) => break remote,
                 Call::Nobody | Call::Silent => return Ok(Series::Nobody),
-                // It may call this side: it is heard first, and called again.
+                // The other may be calling this side: answer it first, then call again.
                 Call::Busy if began.elapsed() > BUSY_MAX => return Ok(Series::Busy),
                 Call::Busy => {}
             }

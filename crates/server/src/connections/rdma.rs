@@ -108,7 +108,7 @@ impl ClientMemory {
     pub fn drop_all(&mut self, sent: &mut Vec<SlotId>) {
         let out = |(_, moving)| match moving {
             Moving::Out(_, _, slot) => Some(slot),
-            // The core frees what a closed connection was admitted.
+            // The forwarder frees the buffers of a closed connection itself.
             Moving::In(..) => None,
         };
         sent.extend(

@@ -385,7 +385,7 @@ impl Shard {
         if let Some(memory) = &mut session.rdma {
             memory.drop_all(&mut self.sent);
         }
-        // With it go its buffers, before anybody hears that they are free.
+        // The session drops its buffers before the loop learns that they are free.
         drop(session);
         self.tell_sent();
         self.sink.messages.push(ToLoop::Closed(id));

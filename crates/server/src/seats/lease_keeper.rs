@@ -334,7 +334,7 @@ impl Rounds {
         let mut back = Vec::new();
         let untold = self.foreign.iter().filter(|(_, told)| !**told);
         let untold: Vec<u16> = untold.map(|(seat, _)| *seat).collect();
-        // A keeper that does not answer is told of by renewals, and asked again.
+        // Renewals report a keeper that does not answer. It is asked again in the next round.
         for seat in self.seats.wanted(&untold).unwrap_or_default() {
             self.foreign.insert(seat, true);
             info!(seat, "the owner of a seat is back");
@@ -467,7 +467,7 @@ impl Rounds {
     }
 
     fn release(&mut self, seat: u16) {
-        // An error is told by the release.
+        // The release reports an error.
         while let Ok(false) = self.seats.flush(seat, Instant::now() + self.ttl / WRITES) {
             self.renew_when_due();
         }

@@ -376,7 +376,7 @@ impl LeasedSeats {
             return Ok(());
         };
         let goes_on = held().any(|held| held.until == until) || ends > fence.until();
-        // Else it came too late: the core has given the seats up by now.
+        // Else the renewal came too late: the forwarder has given the seats up by now.
         if goes_on && !fence.is_closed() {
             fence.opens_until(ends);
             renewal.until = Some(ends);

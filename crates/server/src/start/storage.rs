@@ -32,7 +32,7 @@ pub(super) fn choose(
     let wake = wake(waker);
     let options = PoolOptions {
         threads: config.threads,
-        // Room for all that the sessions may ask, and for what the core asks for itself.
+        // Room for the jobs of all sessions, and for those of the forwarder itself.
         queued_max: config.sessions_max as usize * config.credits as usize + 4096,
         faults: export.faults.clone(),
         fence: fence.clone(),

@@ -108,8 +108,8 @@ impl Ends {
         }
         let now = size()?;
         // The kernel knew the earlier size when it finished the read: up to there no zeros stand
-        // for bytes that were written meanwhile. Of a file that grows all the time no more than
-        // that is told: it ended there when the size was asked for.
+        // for bytes that were written meanwhile. Of a file that grows all the time a read returns
+        // no more than that: the file ended there when the size was asked for.
         if let Some(before) = watch.size
             && (before == now || self.tries == TRIES_MAX)
         {
