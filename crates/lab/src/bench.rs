@@ -1,8 +1,8 @@
 //! `tidegate bench`: workloads of the papers and a table of costs, measured on real forwarders.
 //!
-//! A benchmark starts its own forwarders in a directory of its own and removes everything when it
-//! ends. What is compared is measured in one run, in turns, so that a busy machine is busy for
-//! both.
+//! A benchmark starts its own forwarders in a directory of its own, and removes everything when it
+//! ends. It measures the things that it compares in one run, in turns, so that other load on the
+//! machine hits them all alike.
 
 mod agios;
 pub mod cluster;
@@ -101,7 +101,7 @@ impl Bench {
     }
 }
 
-/// The program that is measured.
+/// The program to measure.
 fn tidegate() -> Result<PathBuf, Fail> {
     installed::program("tidegate", "this benchmark")
 }
@@ -124,7 +124,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Prints what was measured, and which claims hold; tells whether the command is good.
+    /// Prints the results, and which claims hold. The exit code is that of the command.
     fn conclude(
         &self,
         claims: &[Claim],
@@ -141,7 +141,7 @@ impl Common {
         self.judge(claims)
     }
 
-    /// Says which claims hold; with --check the exit code tells whether all do.
+    /// Prints which claims hold. With --check the exit code tells whether all do.
     fn judge(&self, claims: &[Claim]) -> ExitCode {
         for claim in claims.iter().filter(|_| !self.json) {
             let verdict = if claim.holds {

@@ -27,7 +27,7 @@ use svg::{Anchor, number, text, text_width, wrap};
 /// A figure: what to draw, not how.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// Stands above the figure.
+    /// The title above the figure.
     pub title: String,
     /// What the x axis shows, with its unit.
     pub x_label: String,

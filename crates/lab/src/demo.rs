@@ -1,5 +1,5 @@
-//! `tidegate demo`: two jobs of unmodified programs that compete for emulated disks, first in the
-//! order of arrival, then coordinated.
+//! `tidegate demo`: shows two jobs of unmodified programs that compete for emulated disks, first in
+//! the order of arrival, then coordinated.
 
 mod job;
 
@@ -124,7 +124,7 @@ impl Demo {
         Ok((small, large))
     }
 
-    /// Every setting once.
+    /// Runs the jobs once in every setting.
     fn turn(
         &self,
         cluster: &Cluster<'_>,

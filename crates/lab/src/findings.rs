@@ -1,5 +1,6 @@
-//! What came of a scenario, with all that a report says of it, without its machines. It is what
-//! `tidegate sim --json` prints and what `tidegate report` shows: as text, Markdown, or figures.
+//! The results of a scenario with everything that a report says about it, without its machines.
+//! `tidegate sim --json` prints them and `tidegate report` shows them, as text, Markdown, or
+//! figures.
 
 mod figures;
 pub mod markdown;
@@ -14,7 +15,7 @@ use tidegate_cli::table::Table;
 use tidegate_sim::result::{Metric, Outcome, PointResult, Timeline, Verdict};
 use tidegate_sim::scenario::{FigureOptions, Scenario};
 
-/// What came of a scenario.
+/// The results of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
     /// The scenario's name.
@@ -38,7 +39,7 @@ pub struct Findings {
     pub figure: FigureOptions,
     /// Labels of the policies, in order.
     pub policies: Vec<String>,
-    /// What was measured.
+    /// The results, by series.
     pub series: Vec<SeriesFindings>,
     /// The claims, judged.
     pub claims: Vec<Verdict>,
@@ -62,13 +63,13 @@ pub struct PointFindings {
     pub x: f64,
     /// By the label of the policy.
     pub policies: BTreeMap<String, PointResult>,
-    /// By the label of the policy: what happened when, under the first seed.
+    /// By the label of the policy: its timeline under the first seed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub timelines: BTreeMap<String, Timeline>,
 }
 
 impl Findings {
-    /// What a scenario's runs came to.
+    /// The findings of a scenario's runs.
     pub fn of(scenario: &Scenario, outcome: &Outcome) -> Findings {
         let labels = scenario.policies.iter().map(|policy| policy.label.clone());
         let policies: Vec<String> = labels.collect();
@@ -149,7 +150,7 @@ impl Findings {
         facts
     }
 
-    /// Why numbers of the paper are other ones, a line for each claim that says it.
+    /// Why numbers of the paper differ, one line for each claim that says it.
     pub fn reasons(&self) -> Vec<String> {
         let why = |claim: &Verdict| {
             let why = claim.why.as_ref()?;
@@ -171,7 +172,7 @@ impl Findings {
         result.map_or(f64::NAN, |result| result.get(metric))
     }
 
-    /// What is measured: what is drawn first.
+    /// The metrics that are measured, the drawn one first.
     fn metrics(&self) -> Vec<Metric> {
         let mut metrics = vec![self.figure.metric];
         metrics.extend(&self.figure.also);

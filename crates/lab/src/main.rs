@@ -1,5 +1,5 @@
-//! `tidegate-lab` performs `tidegate bench`, `sim`, `report` and `demo`: it measures Tidegate, on
-//! real forwarders and in virtual time, and draws what came of it.
+//! `tidegate-lab` performs `tidegate bench`, `sim`, `report` and `demo`: it measures Tidegate on
+//! real forwarders and in virtual time, and draws the results.
 
 mod bench;
 mod chart;

@@ -1,5 +1,5 @@
-//! One page of HTML with figures and tables that needs nothing else: no script, no font, no picture
-//! from anywhere. It is what `tidegate report` writes.
+//! A self-contained page of HTML with figures and tables: it loads no script, font or picture.
+//! `tidegate report` writes it.
 
 use crate::chart::{Figure, Kind, STYLE, escape};
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! `tidegate report`: a page of figures and tables of scenarios and traces.
+//! `tidegate report`: writes a page of figures and tables of scenarios and traces.
 
 mod output;
 

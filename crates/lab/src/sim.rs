@@ -1,4 +1,4 @@
-//! `tidegate sim`: scenarios in virtual time, and what they say of the policies.
+//! `tidegate sim`: runs scenarios in virtual time, and shows how the policies compare.
 
 pub mod record;
 mod replay;
@@ -190,7 +190,8 @@ impl Effort {
     }
 }
 
-/// Runs a scenario, with a progress bar where somebody looks. `record`: where traces go.
+/// Runs a scenario, with a progress bar if standard error is a terminal. `record`: the folder for
+/// traces.
 pub fn run(
     scenario: &Scenario,
     threads: Option<u32>,

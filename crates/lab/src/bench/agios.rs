@@ -131,7 +131,7 @@ impl Agios {
         INSTANCES as u64 * self.file_bytes() / PIECE
     }
 
-    /// All programs run once, on files of their own.
+    /// Runs all programs once, on files of their own.
     fn round(
         &self,
         cluster: &Cluster<'_>,
@@ -179,7 +179,7 @@ impl Agios {
         })
     }
 
-    /// One piece of each call of a process; the threads of a process begin a call together.
+    /// Makes one piece of each call of a process; the threads of a process begin a call together.
     fn program(&self, file: &File, rank: u64, piece: u64, together: &Barrier) -> Result<(), Fail> {
         let content = Bytes::from(vec![2; PIECE as usize]);
         let mut failed = None;

@@ -1,4 +1,4 @@
-//! Forwarders of a benchmark's own: one process each, over one directory, on Unix sockets.
+//! The forwarders of a benchmark: one process each, over one directory, on Unix sockets.
 
 use super::processor;
 use super::workplace::Workplace;
@@ -29,7 +29,7 @@ pub struct Shape<'a> {
     pub forwarders: usize,
     /// Bytes of a stripe.
     pub stripe: u64,
-    /// Priority of the forwarders' processes, 0 for that of everything else.
+    /// Nice value of the forwarders' processes; 0 is that of other processes.
     pub nice: i32,
     /// Whether they listen on TCP too, on this machine and with a secret.
     pub tcp: bool,
@@ -118,7 +118,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Changes who is promised what at all of them: the text of all rules.
+    /// Replaces the shares at all of them: `text` has all rules.
     pub fn set_shares(&self, client: &Client, text: &str) -> Result<(), Fail> {
         for index in 0..self.addresses.len() {
             let set = client.set_shares(index, text, Keep::Run, (u64::MAX, 1));
@@ -170,12 +170,13 @@ impl<'a> Cluster<'a> {
         self.place.dir().join(format!("{}.client.toml", self.name))
     }
 
-    /// How a client of another process reaches them on Unix sockets: the text of its options.
+    /// Options for a client in another process, as text, with which it reaches them on Unix
+    /// sockets.
     pub fn text(&self) -> String {
         self.addresses.join(",")
     }
 
-    /// The same on TCP.
+    /// Like [`Cluster::text`], on TCP.
     pub fn tcp_text(&self) -> String {
         let addresses: Vec<String> = self.ports.iter().map(|port| tcp_address(*port)).collect();
         format!("{};secret={}", addresses.join(","), self.secret().display())
@@ -257,8 +258,8 @@ fn tcp_address(port: u16) -> String {
     format!("tcp:127.0.0.1:{port}")
 }
 
-/// Ports of this machine that nobody listens on. Somebody else may take one before we do; then the
-/// forwarder says so and does not start.
+/// Ports of this machine on which no process listens. Another process may take one before the
+/// forwarder does; then the forwarder reports that and does not start.
 fn free_ports(count: usize) -> Result<Vec<u16>, Fail> {
     let listen = |_| TcpListener::bind(("127.0.0.1", 0));
     let held: Result<Vec<TcpListener>, _> = (0..count).map(listen).collect();
@@ -288,7 +289,7 @@ pub fn at(path: &Path) -> impl Fn(std::io::Error) -> Fail {
     move |error| Fail::runtime(format!("{}: {error}", path.display()))
 }
 
-/// Why nothing can be mounted here, and what to do; None if it can.
+/// Why this machine cannot mount, and what to do about it; None if it can.
 pub fn no_fuse() -> Option<String> {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
         return Some(format!(

@@ -1,4 +1,4 @@
-//! What forwarding costs where nothing is cached: O_DIRECT in a plain directory and through one
+//! Measures what forwarding costs without caches: O_DIRECT in a plain directory and through one
 //! forwarder.
 
 use super::cluster::{Cluster, Shape, at};
@@ -185,7 +185,7 @@ impl<'a> Target<'a> {
         Ok(Target::Forwarder(cluster, Box::new(file)))
     }
 
-    /// Keeps so many accesses in flight for a while.
+    /// Keeps the load's number of accesses in flight for a while, and measures them.
     fn measure(&self, load: &Load, effort: &Effort) -> Result<Measured, Fail> {
         let others_ns = || match self {
             Target::Plain(_) => 0,
@@ -257,7 +257,7 @@ fn libc_o_direct() -> i32 {
     rustix::fs::OFlags::DIRECT.bits() as i32
 }
 
-/// The engine that a forwarder has chosen, and why.
+/// The I/O engine that a forwarder has chosen, and why.
 fn engine(cluster: &Cluster<'_>) -> Result<String, Fail> {
     let client = cluster.client("direct", |_| {})?;
     let state = cluster.status(&client, 0)?;

@@ -1,6 +1,6 @@
-//! The round robin of the I/O forwarding layer (Ohta et al. 2010, figures 6 to 8): many processes
-//! and one shared file, through real forwarders with emulated disks, in arrival order and with
-//! handle-based round robin.
+//! Measures the round robin of the I/O forwarding layer (Ohta et al. 2010, figures 6 to 8): many
+//! processes access one shared file through real forwarders with emulated disks, in arrival order
+//! and with handle-based round robin.
 
 mod load;
 mod report;
@@ -76,7 +76,7 @@ enum Part {
     Btio,
 }
 
-/// A load at so many forwarders, and what came of it.
+/// A load at a number of forwarders, and its results.
 struct Row {
     part: Part,
     forwarders: usize,
@@ -108,7 +108,7 @@ impl Row {
         median(self.turns[side].iter().map(|turn| turn.calls as f64))
     }
 
-    /// What its ratio must at least be, if something is claimed.
+    /// The smallest ratio that is claimed, if there is a claim.
     fn ratio_min(&self) -> Option<f64> {
         match (self.part, self.access) {
             (Part::Records, Access::Write) => Some(1.486),
@@ -167,8 +167,8 @@ impl Hbrr {
         ))
     }
 
-    /// What is run with so many forwarders: as much for each disk, whatever their number, but for
-    /// the records.
+    /// The loads for this number of forwarders. Each disk gets the same amount, whatever the number
+    /// of forwarders, except for the records.
     fn loads(&self, forwarders: u64) -> Vec<(Part, Load)> {
         let (records, messages, btio) = (Part::Records, Part::Messages, Part::Btio);
         let small = Load::interleaved(self.clients.into(), self.records.into(), RECORD);

@@ -1,5 +1,5 @@
-//! Figure 4 of Liu, Chen and Zhuang, live: MPI jobs that read planes collectively, under policies
-//! that know nothing of the shuffle behind a read, and under one that does.
+//! Figure 4 of Liu, Chen and Zhuang, live: MPI jobs read planes collectively, under policies that
+//! know nothing of the shuffle after a read, and under one that does.
 
 mod jobs;
 mod mpi;
@@ -132,7 +132,7 @@ impl Liu {
         self.conclude(&mpi, turns, &report)
     }
 
-    /// Judges and prints what was measured.
+    /// Judges the claims, and prints the results.
     fn conclude(&self, mpi: &Mpi, turns: (u32, u32), report: &Report) -> Result<ExitCode, Fail> {
         let (repetitions, queries) = turns;
         let claims = match self.common.quick {
@@ -176,7 +176,7 @@ impl Liu {
         jobs::RANKS * self.forwarders * STRIPE / (COLUMNS * 8)
     }
 
-    /// What the second rank has to send, over the port's speed, ms.
+    /// The time that the second rank's data takes through the port, ms.
     fn shuffle_ms(&self) -> f64 {
         let bytes = (self.forwarders * STRIPE) as f64;
         match self.interconnect {
@@ -208,7 +208,7 @@ impl Liu {
     }
 }
 
-/// Has all jobs make `turns.1` queries under each policy, `turns.0` times.
+/// Makes all jobs do `turns.1` queries under each policy, `turns.0` times.
 fn measure(
     cluster: &Cluster<'_>,
     client: &Client,

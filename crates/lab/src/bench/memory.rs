@@ -1,4 +1,4 @@
-//! What memory a forwarder takes while many clients have more in flight than it may hold.
+//! Measures the memory of a forwarder while many clients have more in flight than it may hold.
 
 use super::cluster::{Cluster, Shape};
 use super::workplace::Workplace;
@@ -173,7 +173,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB as f64
 }
 
-/// Nothing ends early on a slow machine.
+/// A context without a timeout, so that no call ends early on a slow machine.
 fn context() -> Context {
     Context {
         timeout: Some(Duration::ZERO),
@@ -181,7 +181,7 @@ fn context() -> Context {
     }
 }
 
-/// A client of its own for each, which may have all of a call in flight.
+/// Opens a client's file, with a client of its own that may have a whole call in flight.
 fn file(cluster: &Cluster<'_>, number: usize) -> Result<File, Fail> {
     // Memory that clients share is theirs, and no payload is in the pool.
     let client = cluster.client("memory", |options| options.shared_memory_bytes = 0)?;
@@ -190,8 +190,8 @@ fn file(cluster: &Cluster<'_>, number: usize) -> Result<File, Fail> {
     opened.map_err(|errno| Fail::runtime(format!("{name}: {errno}")))
 }
 
-/// One call of every client, all at the same time: the forwarder's memory meanwhile, and the bytes
-/// that were moved.
+/// Makes one call of every client, all at the same time. Returns the forwarder's memory meanwhile,
+/// and the bytes that were moved.
 fn at_once(
     cluster: &Cluster<'_>,
     files: &[File],

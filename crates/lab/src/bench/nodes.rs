@@ -1,5 +1,5 @@
-//! `tidegate bench cluster`: programs on the compute nodes of a cluster that runs, without Tidegate
-//! and through it under two policies.
+//! `tidegate bench cluster`: measures programs on the compute nodes of a running cluster, without
+//! Tidegate and through it under two policies.
 
 mod fleet;
 mod page;
@@ -145,7 +145,7 @@ impl Way {
     }
 }
 
-/// All programs at once, by one way.
+/// One run of all programs at once, by one way.
 pub struct Turn {
     pub way: Way,
     /// By program: from the common start to its end, seconds.
@@ -347,7 +347,7 @@ impl Nodes {
         format!("policy = \"{name}\"\ndepth = {depth}\nmerge = false\n{own}")
     }
 
-    /// What a valid run is; who is the fastest is no part of it.
+    /// The claims that make a run valid; which way is the fastest is no part of them.
     fn claims(&self, runs: &[Run]) -> Vec<Claim> {
         let turns = || runs.iter().flat_map(|run| &run.turns);
         let load = self.load_words();
@@ -390,7 +390,7 @@ impl Nodes {
     }
 }
 
-/// The bytes of a program's file follow from it; writing turns write others each time.
+/// The seed from which the bytes of a program's file follow. Each turn that writes has another one.
 fn seed(number: usize, written: u64) -> u64 {
     mix64(((number as u64) << 32) | written)
 }

@@ -1,5 +1,5 @@
-//! What it costs to know which pending ranges a new one overlaps and touches, against a scan of a
-//! list (Ohta et al. 2010 have a list and a tree).
+//! Measures what it costs to find which pending ranges a new one overlaps and is adjacent to,
+//! against a scan of a list (Ohta et al. 2010 have a list and a tree).
 
 mod load;
 mod scan;
@@ -48,7 +48,7 @@ pub struct Overlap {
     common: Common,
 }
 
-/// What one operation took with so many ranges.
+/// The time of one operation with this number of ranges.
 struct Row {
     offsets: Offsets,
     pending: u64,
@@ -224,8 +224,8 @@ fn text(rows: &[Row]) -> String {
     )
 }
 
-/// Where ours becomes the cheaper one, in words; between two rows both costs are taken to be
-/// powers of the number of ranges.
+/// From how many ranges on ours is the cheaper one, in words. Between two rows both costs are taken
+/// to be powers of the number of ranges.
 fn crossing(rows: &[Row], offsets: Offsets) -> String {
     let rows = rows.iter().filter(|row| row.offsets == offsets);
     let points: Vec<(f64, f64)> = rows

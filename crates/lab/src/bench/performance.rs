@@ -1,5 +1,5 @@
-//! What forwarding costs: small and large accesses, directly and on every way through forwarders,
-//! in one run.
+//! Measures what forwarding costs: small and large accesses, directly and on every way through
+//! forwarders, in one run.
 
 mod claims;
 pub mod column;
@@ -210,7 +210,7 @@ impl Performance {
         self.measure(&columns?, alone.collect(), effort)
     }
 
-    /// Large accesses where a device is the bound.
+    /// Large accesses whose rate a device limits.
     fn device(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
         let cluster = one_forwarder(place, "device", DEVICE)?;
         column::fill_together(cluster.export(), effort.files_bytes)?;

@@ -1,5 +1,5 @@
-//! What pipelining gains (Ohta et al. 2010, section on the transfer of large requests): long reads
-//! and writes in chunks, stored and forwarded, in order, and out of order.
+//! Measures what pipelining gains (Ohta et al. 2010, section on the transfer of large requests):
+//! long reads and writes in chunks, stored and forwarded, in order, and out of order.
 
 use super::cluster::{Cluster, Shape};
 use super::statistics::median;
@@ -208,7 +208,7 @@ fn claims(access: &str, turns: &[Turn]) -> [Claim; 2] {
     ]
 }
 
-/// The file, as a client has it that moves its transfers so.
+/// Opens the file with a client of this pipelining mode.
 fn file(cluster: &Cluster<'_>, mode: Pipelining) -> Result<File, Fail> {
     let client = cluster.client(mode.name(), |options| {
         options.pipelining = mode;
@@ -219,7 +219,7 @@ fn file(cluster: &Cluster<'_>, mode: Pipelining) -> Result<File, Fail> {
     opened.map_err(|errno| Fail::runtime(format!("opening: {errno}")))
 }
 
-/// So many operations, one after another.
+/// Does a number of operations, one after another.
 fn moved(
     cluster: &Cluster<'_>,
     file: &File,

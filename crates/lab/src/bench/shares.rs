@@ -1,5 +1,6 @@
-//! The two-level scheduler on real forwarders: two jobs with promises, of which one comes and goes,
-//! with shares and without (after vPFS, figures 3 to 5, with promises that fit the capacity).
+//! Measures the two-level scheduler on real forwarders: two jobs with promises, of which one comes
+//! and goes, with shares and without (after vPFS, figures 3 to 5, with promises that fit the
+//! capacity).
 
 mod fio;
 mod jobs;
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tidegate_cli::fail::Fail;
 
-/// The jobs. Each has so many requests on their way, and makes the next when one is answered.
+/// The jobs. Each keeps a fixed number of requests outstanding, and makes the next when one is
+/// answered.
 const JOBS: [Job; 2] = [
     Job {
         name: "app1",
@@ -224,8 +226,8 @@ fn rules() -> String {
     JOBS.iter().map(rule).collect()
 }
 
-/// Of the seconds in which a job is on all the time, so many percent in which its promise was kept;
-/// None if there is none after the first ones.
+/// Percent of the seconds, among those in which a job is on all the time, in which its promise was
+/// kept; None if there is no such second after the first ones.
 fn kept(job: &Job, seconds: &[Second]) -> Option<f64> {
     let on = seconds.iter().skip(WARM_UP).filter(|second| second.on);
     let (kept, all) = on.fold((0, 0), |(kept, all), second| {

@@ -1,5 +1,5 @@
-//! Figures 3 and 5 of Song et al. (SC'11), live: applications that read at once from all
-//! forwarders, in order of arrival and coordinated by time windows.
+//! Figures 3 and 5 of Song et al. (SC'11), live: applications read at once from all forwarders, in
+//! order of arrival and coordinated by time windows.
 
 mod report;
 mod round;
@@ -156,7 +156,7 @@ impl Song {
         self.conclude(&medium, jitter_us, repetitions, &Report::of(&rounds, late))
     }
 
-    /// Judges and prints what was measured.
+    /// Judges the claims, and prints the results.
     fn conclude(
         &self,
         medium: &Medium,
@@ -198,8 +198,8 @@ impl Song {
         Ok(self.common.conclude(&claims, json, text))
     }
 
-    /// A round whose applications started together: the first such, else the best of several.
-    /// `late` counts the others.
+    /// Runs rounds until the applications of one start together: returns the first such, else the
+    /// best of several. `late` counts the others.
     fn round(
         &self,
         applications: &[Application],
@@ -308,7 +308,7 @@ fn block_service_ns(options: &DeviceOptions) -> Result<u64, Fail> {
     Ok(now_ns / BLOCKS)
 }
 
-/// The applications, each with its files open.
+/// Connects the applications and opens the files of each.
 fn applications(cluster: &Cluster<'_>) -> Result<Vec<Application>, Fail> {
     (0..APPLICATIONS)
         .map(|number| {

@@ -1,6 +1,7 @@
 //! The few statistics that benchmarks report.
 
-/// The middle value; the mean of the two middle ones of an even number. Not of nothing.
+/// The median; for an even number of values, the mean of the two middle ones. There must be a
+/// value.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     assert!(!sorted.is_empty(), "nothing was measured");
@@ -12,7 +13,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The arithmetic mean. Not of nothing.
+/// The arithmetic mean. There must be a value.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0u32);
     for value in values {
@@ -28,7 +29,7 @@ pub fn spread(values: &[f64]) -> f64 {
     largest(values) / smallest(values)
 }
 
-/// The largest value. Not of nothing.
+/// The largest value. There must be one.
 pub fn largest(values: &[f64]) -> f64 {
     values
         .iter()
@@ -37,7 +38,7 @@ pub fn largest(values: &[f64]) -> f64 {
         .expect("nothing was measured")
 }
 
-/// The smallest value. Not of nothing.
+/// The smallest value. There must be one.
 pub fn smallest(values: &[f64]) -> f64 {
     values
         .iter()

@@ -1,5 +1,5 @@
-//! What recording costs (Boito et al., ICPADS'13, on overhead): the same load on a forwarder that
-//! writes a trace and on one that does not.
+//! Measures what recording costs (Boito et al., ICPADS'13, on overhead): the same load on a
+//! forwarder that writes a trace and on one that does not.
 
 use super::cluster::{Cluster, Shape};
 use super::performance::column::{Column, Way, fill};
@@ -235,7 +235,7 @@ fn changes(pairs: &[Pair], value: fn(&Measured) -> f64) -> Vec<f64> {
     pairs.iter().map(change).collect()
 }
 
-/// The value that one or three quarters of them do not exceed.
+/// The first (`quarters` 1) or third quartile.
 fn quarter(values: &[f64], quarters: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

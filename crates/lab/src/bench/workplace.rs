@@ -1,5 +1,5 @@
-//! A directory of a benchmark's own, with the processes and mounts that belong to it; all of it is
-//! gone when the benchmark ends, also on Ctrl-C.
+//! The directory of a benchmark, with its processes and mounts. All of them are gone when the
+//! benchmark ends, also on Ctrl-C.
 
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -85,7 +85,7 @@ impl Workplace {
         Ok(pid)
     }
 
-    /// Starts another program, which finds no input and says nothing.
+    /// Starts another program, without input and output.
     pub fn start_program(&self, command: &mut Command) -> Result<Pid, Fail> {
         let mut held = self.held();
         command.stdin(Stdio::null());
@@ -126,7 +126,7 @@ impl Workplace {
         child.is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Notes a mount point, to be taken away.
+    /// Records a mount point, to unmount it at the end.
     pub fn mounted(&self, point: &Path) {
         self.held().mounts.push(point.to_path_buf());
     }
@@ -136,19 +136,21 @@ impl Workplace {
     }
 }
 
-/// A process of the workplace that is asked things.
+/// A process of the workplace that answers lines of input.
 pub struct Partner {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Partner {
-    /// Its input and its output, for who listens elsewhere than where tasks are given.
+    /// Its input and its output, for callers that read answers in another place than where they
+    /// give tasks.
     pub fn split(self) -> (ChildStdin, BufReader<ChildStdout>) {
         (self.input, self.output)
     }
 
-    /// Gives it a line and waits for its answer; it has said itself why there is none.
+    /// Gives it a line and waits for its answer. Where there is none, the process itself has
+    /// printed why.
     pub fn ask(&mut self, line: &str) -> Result<String, String> {
         let gone = |error: std::io::Error| format!("the process does not answer: {error}");
         writeln!(self.input, "{line}").map_err(gone)?;

@@ -25,8 +25,8 @@ pub(super) struct Tick {
 }
 
 impl Axis {
-    /// An axis that holds all values, which are finite, with about so many numbers beside it. On
-    /// a logarithmic axis the values are above 0.
+    /// An axis that holds all values, which are finite, with about `ticks` numbers beside it. On a
+    /// logarithmic axis the values are above 0.
     pub fn new(scale: Scale, values: impl Iterator<Item = f64>, ticks: u32) -> Axis {
         let ends = values.fold(None, |ends: Option<(f64, f64)>, value| {
             let (low, high) = ends.unwrap_or((value, value));
@@ -82,7 +82,7 @@ impl Step {
         }
     }
 
-    /// So many steps; exact to the last digit, as it divides for steps below 1.
+    /// This number of steps. Exact to the last digit, since it divides for steps below 1.
     fn times(self, count: f64) -> f64 {
         if self.exponent < 0 {
             count * self.digit / power_of_ten(-self.exponent)

@@ -42,7 +42,7 @@ pub struct Running {
 }
 
 impl Job {
-    /// Makes the files, on the back end, so that this costs no disk time.
+    /// Makes the files directly on the back end, so that this costs no disk time.
     pub fn prepare(&self, export: &Path) -> Result<(), Fail> {
         for number in 0..self.processes {
             let path = export.join(self.file(number));

@@ -16,8 +16,8 @@ struct Shown<'a> {
 }
 
 impl Findings {
-    /// The metric that the scenario wants drawn, and what else its paper has numbers of: values,
-    /// and changes against another policy.
+    /// The figures of the metric that the scenario draws, and of those for which its paper has
+    /// numbers: values, and changes against another policy.
     pub fn figures(&self) -> Vec<Figure> {
         let mut all = vec![Shown {
             metric: self.figure.metric,
@@ -60,13 +60,14 @@ impl Findings {
         }
     }
 
-    /// What the scenario draws is drawn of all series, other things where the paper has them.
+    /// Whether a figure shows a series: the scenario's own metric is drawn of all series, others
+    /// only where the paper has numbers.
     fn is_wanted(&self, series: &SeriesFindings, shown: &Shown<'_>) -> bool {
         let own = shown.metric == self.figure.metric && shown.against.is_none();
         own || self.papers(series, shown).next().is_some()
     }
 
-    /// The claims that the paper has a number of.
+    /// The claims for which the paper has a number.
     fn papers<'a>(
         &'a self,
         series: &'a SeriesFindings,

@@ -1,4 +1,4 @@
-//! What came of a scenario as Markdown.
+//! The results of a scenario as Markdown.
 
 use super::{Findings, Table};
 use std::fmt::Write as _;

@@ -13,7 +13,7 @@ impl Findings {
         self.series.iter().flat_map(of_series).collect()
     }
 
-    /// The claims beside the paper; None: nothing is claimed.
+    /// The claims beside the paper's numbers; None: there are no claims.
     pub fn claims_table(&self) -> Option<Table> {
         let columns = ["claim", "paper", "ours", "difference", "band", "holds"];
         let rows: Vec<_> = self.claims.iter().map(claim_row).collect();

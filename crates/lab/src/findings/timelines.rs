@@ -7,15 +7,15 @@ use crate::chart::{Figure, Kind, Scale, Series};
 use tidegate_sim::result::Timeline;
 use tidegate_sim::scenario::Shown;
 
-/// Most rows of a table: of a longer timeline every so many slices are left out.
+/// Most rows of a table; of a longer timeline the table leaves slices out at regular distances.
 const ROWS_MAX: usize = 20;
 
 /// A line over time: a name, and a value or none for each slice.
 type Line = (String, Vec<Option<f64>>);
 
 impl Findings {
-    /// A figure for each point and what is to be shown, and for each policy if it has one of each
-    /// application.
+    /// A figure for each point and each kind of timeline; for a timeline of applications, one for
+    /// each policy.
     pub(super) fn timeline_figures(&self) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (heading, point) in self.timed() {
@@ -44,7 +44,7 @@ impl Findings {
         figures
     }
 
-    /// The same as tables, of at most so many slices.
+    /// The timelines as tables, with a bounded number of slices.
     pub(super) fn timeline_tables(&self) -> Vec<Table> {
         let mut tables = Vec::new();
         for (heading, point) in self.timed() {

@@ -1,4 +1,5 @@
-//! The files of a report: never in the place of something else, and whole or not at all.
+//! Writes the files of a report: they never replace another kind of file, and are written whole or
+//! not at all.
 
 use crate::page::GENERATOR;
 use std::io::{Error, ErrorKind, Read};
@@ -21,8 +22,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Whether it can be written there, as far as that can be known before; makes the folder of
-    /// figures.
+    /// Checks whether the report can be written there, as far as one can know before; makes the
+    /// folder of figures.
     pub fn check(&self, force: bool) -> Result<(), Fail> {
         match self {
             Output::Html(path) | Output::Markdown(path) => {

@@ -8,7 +8,7 @@ use tidegate_sim::runner::Recorded;
 use tidegate_sim::scenario::Scenario;
 use tidegate_trace::Writer;
 
-/// The folder, which is made.
+/// Makes the folder.
 pub fn folder(folder: &Path) -> Result<(), Fail> {
     let wrong = |error| Fail::usage(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(wrong)
@@ -36,8 +36,8 @@ fn record(path: &PathBuf, run: &Recorded<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// SCENARIO-SERIES-POINT-POLICY.trace, without what there is only one of. What two runs would
-/// share is told apart by their numbers.
+/// SCENARIO-SERIES-POINT-POLICY.trace, without the parts of which there is only one. Runs that
+/// would have the same name get their numbers in it.
 fn name(scenario: &Scenario, run: &Recorded<'_>) -> String {
     let series = &scenario.series[run.series];
     let mut parts = vec![scenario.name.clone()];

@@ -1,4 +1,4 @@
-//! `tidegate sim --trace`: a scenario made of traces.
+//! `tidegate sim --trace`: makes a scenario from traces.
 
 use std::path::{Path, PathBuf};
 use tidegate_cli::fail::Fail;

@@ -1,4 +1,4 @@
-//! What came of a scenario, for people: tables of the metrics, and the claims beside the paper.
+//! The results of a scenario as text: tables of the metrics, and the claims beside the paper.
 
 use crate::findings::Findings;
 

@@ -1,5 +1,5 @@
-//! The loads: which process accesses which bytes of the shared file, call by call, and what lies
-//! there.
+//! The loads: which process accesses which bytes of the shared file, call by call, and what the
+//! file holds.
 
 use tidegate_client::Bytes;
 
@@ -63,8 +63,8 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What lies in a file: different at every place of it near another, and in every turn. A write
-/// sends a piece of one buffer, so making it costs nothing while the clock runs.
+/// The contents of a file. They differ between places that are near each other, and between turns.
+/// Writes send pieces of one buffer, so making them takes no measured time.
 pub struct Content {
     repeated: Bytes,
 }
@@ -73,7 +73,7 @@ pub struct Content {
 const PERIOD: u64 = 1_000_003;
 
 impl Content {
-    /// Enough for the calls of a load.
+    /// Contents for the calls of a load.
     pub fn for_load(load: &Load) -> Content {
         let mut state = 1u64;
         let period: Vec<u8> = (0..PERIOD)

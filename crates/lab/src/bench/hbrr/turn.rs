@@ -1,4 +1,4 @@
-//! One turn: all processes run a load once, through the forwarders as they are set.
+//! One turn: all processes run a load once through the forwarders, with their present policy.
 
 use super::load::{Content, Load};
 use crate::bench::cluster::{Cluster, at};
@@ -30,7 +30,7 @@ impl Access {
     }
 }
 
-/// What a turn did.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     /// From the start of all processes to the end of the last.
@@ -39,7 +39,7 @@ pub struct Turn {
     pub processor_ns: u64,
     /// Calls to the back end.
     pub calls: u64,
-    /// Whether every byte is what it should be.
+    /// Whether every byte is as written.
     pub identical: bool,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Processes<'a> {
         })
     }
 
-    /// The processes go on with another file, named after a load.
+    /// Makes the processes use another file, named after a load.
     pub fn share(&mut self, title: &str) {
         self.name = title.replace([' ', ','], "-");
     }
@@ -79,7 +79,7 @@ impl<'a> Processes<'a> {
         self.cluster.set_policy(&self.clients[0], table)
     }
 
-    /// All processes run their calls once.
+    /// Runs all processes' calls once.
     pub fn turn(
         &self,
         load: &Load,
@@ -166,7 +166,7 @@ struct Process<'a> {
 }
 
 impl Process<'_> {
-    /// False if it read something else than what was written.
+    /// Runs the calls; false if it read something else than was written.
     fn run(&self) -> Result<bool, Fail> {
         let context = Context::default();
         let (mut failed, mut identical) = (None, true);

@@ -1,4 +1,4 @@
-//! MPI jobs that make a query for each line that they are given.
+//! MPI jobs, which make a query for each line of input.
 
 use super::mpi::{Mpi, Programs};
 use super::{COLUMNS, PATIENCE, PLANES};
@@ -88,7 +88,7 @@ impl Setting<'_> {
     }
 }
 
-/// A running job. A thread asks it, so that waiting for it has an end.
+/// A running job. A thread of its own asks it, so that the benchmark need not wait for ever.
 pub struct Job {
     go: Sender<()>,
     answers: Receiver<Result<String, String>>,
@@ -128,7 +128,7 @@ fn ask(mut partner: Partner, asked: &Receiver<()>, answer: &Sender<Result<String
     }
 }
 
-/// Has all jobs make a query at once; the time of each, ms.
+/// Makes all jobs do a query at once; returns the time of each, ms.
 pub fn query(jobs: &[Job]) -> Result<Vec<f64>, Fail> {
     let deadline = Instant::now() + PATIENCE;
     for job in jobs {

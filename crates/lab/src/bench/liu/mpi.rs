@@ -34,7 +34,7 @@ pub struct Mpi {
     launcher: PathBuf,
 }
 
-/// What was compiled.
+/// The programs that were compiled.
 pub struct Programs {
     /// The jobs' program.
     pub planes: PathBuf,
@@ -43,7 +43,7 @@ pub struct Programs {
 }
 
 impl Mpi {
-    /// The one that is asked for, else the first that is there.
+    /// Finds the MPI that is asked for, else the first that is installed.
     pub fn find(wanted: Option<&str>) -> Result<Mpi, Fail> {
         let families = FAMILIES
             .into_iter()
@@ -66,7 +66,7 @@ impl Mpi {
         )))
     }
 
-    /// As `--mpi` has it.
+    /// Its name, as `--mpi` takes it.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -110,8 +110,8 @@ impl Mpi {
         vec![launcher, "-n".to_string(), ranks.to_string()]
     }
 
-    /// What Open MPI's processes need to be told: to run as root and with more ranks than
-    /// processors, and to use ROMIO. Other MPIs ignore it.
+    /// Variables for Open MPI's processes: they may run as root and with more ranks than
+    /// processors, and use ROMIO. Other MPIs ignore them.
     pub fn environment(&self) -> [(&'static str, &'static str); 5] {
         [
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),

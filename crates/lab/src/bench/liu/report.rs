@@ -1,4 +1,4 @@
-//! The table: the paper's numbers beside ours, and what may be claimed.
+//! The table: the paper's numbers beside the measured ones, and the claims.
 
 use crate::bench::Claim;
 use crate::bench::statistics::{change_percent, mean, median};

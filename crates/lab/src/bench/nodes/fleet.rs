@@ -1,5 +1,5 @@
-//! The programs on all nodes: started under each node's command, given tasks at one moment, and
-//! timed by the one clock of this process.
+//! The programs on all nodes. The benchmark starts them with each node's command, gives them tasks
+//! at one moment, and times them by the one clock of this process.
 
 use super::program::{Done, Task};
 use crate::bench::workplace::Workplace;
@@ -34,15 +34,16 @@ struct Heard {
     line: Option<String>,
 }
 
-/// What a task of one program came to.
+/// The result of one program's task.
 pub struct Completed {
     pub done: Done,
-    /// From the common start until its answer was here.
+    /// Time from the common start until its answer arrived here.
     pub took: Duration,
 }
 
 impl Completed {
-    /// What did not pass in the program: its start, and the ways of task and answer.
+    /// The part of this time that did not pass in the program: its start, and the transfer of task
+    /// and answer.
     pub fn lag(&self) -> Duration {
         self.took.saturating_sub(Duration::from_nanos(self.done.ns))
     }
@@ -92,8 +93,8 @@ impl Fleet {
         &self.programs[program].node
     }
 
-    /// Gives these programs their tasks at once and waits for all answers; in the order of `tasks`.
-    /// A task that could not be done is an error of the program.
+    /// Gives these programs their tasks at once and waits for all answers, in the order of `tasks`.
+    /// A task that a program could not do is an error.
     pub fn ask(&mut self, tasks: &[(usize, Task)]) -> Result<Vec<Completed>, Fail> {
         let texts: Result<Vec<String>, _> = tasks
             .iter()

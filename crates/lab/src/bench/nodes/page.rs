@@ -33,7 +33,7 @@ pub fn page(nodes: &Nodes, file: &Path, reports: &[Report]) -> String {
 }
 
 impl Report {
-    /// What one load came to.
+    /// The results of one load.
     fn section(&self) -> String {
         let mut text = format!("\n## Files: {}\n\n", self.nodes.load_words());
         text += &format!("{}\n\n", self.words());

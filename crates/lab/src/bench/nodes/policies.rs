@@ -1,4 +1,5 @@
-//! The forwarders' policy during `bench cluster`: changed between turns, and put back at the end.
+//! The forwarders' policy during `bench cluster`: the benchmark changes it between turns, and puts
+//! it back at the end.
 
 use super::fleet::application;
 use serde_json::Value;
@@ -17,7 +18,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Connects and notes what is in force.
+    /// Connects, and records the effective policy.
     pub fn find(target: &Target) -> Result<Policies, Fail> {
         let (found, client) = target.connect(Some(ANSWER_MAX))?;
         let mut policies = Policies {
@@ -45,7 +46,8 @@ impl Policies {
         Ok(states)
     }
 
-    /// Changes it at all forwarders, and makes sure that it is in force: text of `[scheduler]`.
+    /// Changes the policy at all forwarders, and checks that it is effective; `text` is a
+    /// `[scheduler]` table.
     pub fn set(&self, name: &str, text: &str) -> Result<(), Fail> {
         self.tell(|_| text)?;
         for (state, address) in self.states()?.iter().zip(&self.addresses) {

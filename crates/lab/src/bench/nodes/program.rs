@@ -1,5 +1,5 @@
-//! One program of `tidegate bench cluster`: a process on a compute node that is given its tasks
-//! line by line, and reads or writes files as an unmodified program does.
+//! One program of `tidegate bench cluster`: a process on a compute node. It gets its tasks line by
+//! line, and reads or writes files as an unmodified program does.
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use tidegate_cli::fail::Fail;
 
-/// What direct I/O asks of memory, offsets and lengths.
+/// Alignment of memory, offsets and lengths that direct I/O needs, in bytes.
 pub const ALIGNMENT: u64 = 4096;
 
 /// Is one of the programs of `bench cluster`: does what standard input says, a line each
@@ -29,7 +29,7 @@ pub enum Task {
     Remove(PathBuf),
     /// Makes a file with the bytes that follow from `seed`, and syncs it.
     Fill { part: Part, seed: u64 },
-    /// Opens a file past the page cache and reads its first request, for `Go`.
+    /// Opens a file with O_DIRECT and reads its first request, for `Go`.
     Open(Part),
     /// Reads the open file from its first to its last byte, one request after another, and
     /// compares with what follows from `seed`.
@@ -46,10 +46,10 @@ pub struct Part {
     pub request: u64,
 }
 
-/// What a task came to, in one line of output.
+/// The result of a task, in one line of output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Done {
-    /// What it took here.
+    /// Time that the task took in this process.
     pub ns: u64,
     /// Bytes that were not those expected.
     pub wrong: u64,

@@ -1,4 +1,4 @@
-//! What the turns of `bench cluster` come to, as text and as JSON.
+//! The results of `bench cluster`'s turns, as text and as JSON.
 
 use super::{Access, Nodes, Run, Turn, Way, median};
 use crate::bench::statistics::{change_percent, largest, mean, smallest};
@@ -159,7 +159,7 @@ impl Report {
         )
     }
 
-    /// What slowdowns are measured by, and how exact the clock is.
+    /// The times to which slowdowns refer, and how exact the clock is.
     pub fn notes(&self) -> String {
         let which = match self.nodes.small == self.nodes.large {
             true => ["the first program", "the last"],

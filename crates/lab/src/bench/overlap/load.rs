@@ -1,5 +1,6 @@
-//! The load: so many ranges of one file are always pending; the one that has been free for the
-//! longest goes, and a new one comes. It follows from numbers, so it is the same for all.
+//! The load: a fixed number of ranges of one file is always pending. In each step the range that
+//! has been free for the longest goes, and a new one comes. All choices follow from numbers, so the
+//! load is the same for all sides.
 
 use super::scan::Scan;
 use std::collections::VecDeque;
@@ -33,7 +34,7 @@ impl Offsets {
     }
 }
 
-/// What is measured: something that knows pending ranges.
+/// A structure of pending ranges to measure.
 pub enum Side {
     /// Ours.
     Ours(Box<Ranges>),
@@ -93,7 +94,7 @@ impl Load {
         load
     }
 
-    /// So many times: one goes, and one comes.
+    /// Does this number of steps: in each, one range goes and one comes.
     pub fn work(&mut self, operations: u64) {
         for _ in 0..operations {
             let id = self.free.pop_front();
@@ -112,7 +113,7 @@ impl Load {
         self.digest
     }
 
-    /// Of those that came, the part that had to wait.
+    /// The share of the new ranges that had to wait.
     pub fn waited(&self) -> f64 {
         self.waited as f64 / self.arrivals as f64
     }

@@ -1,5 +1,5 @@
-//! The structure that ours is compared with: pending ranges in one contiguous list, which is
-//! scanned from end to end, as the brute-force merger of Ohta et al. (2010) does.
+//! The structure with which ours is compared: pending ranges in one contiguous list, scanned from
+//! end to end, as the brute-force merger of Ohta et al. (2010) does.
 
 use tidegate_sched::{Direction, Found, Request, RequestId};
 
@@ -35,7 +35,8 @@ impl Range {
 }
 
 impl Scan {
-    /// See `Ranges::arrived`: one pass finds what it waits for and what it touches.
+    /// See `Ranges::arrived`. One pass finds the ranges that the new one waits for and those to
+    /// which it is adjacent.
     pub fn arrived(&mut self, request: &Request) -> Found {
         let write = request.direction == Direction::Write;
         let id = u32::try_from(request.id.0).expect("ids are places");

@@ -1,4 +1,4 @@
-//! What is claimed about the data path, as far as one run shows it.
+//! The claims about the data path, as far as one run can show them.
 
 use super::workload::{Access, LARGE, Measured, SMALL, Workload};
 use super::{DEVICE_BYTES_PER_SECOND, Table};
@@ -54,7 +54,7 @@ pub fn of_device(table: &Table) -> Vec<Claim> {
     table.rows.iter().filter(many).filter_map(claim).collect()
 }
 
-/// Of the bytes that the device can move, so many percent were.
+/// Percent of the device's bandwidth that the load reached.
 pub fn percent_of_device(workload: &Workload, measured: &Measured) -> f64 {
     100.0 * measured.per_second * workload.len as f64 / DEVICE_BYTES_PER_SECOND
 }
@@ -75,7 +75,7 @@ fn share(table: &Table, workload: &Workload, column: &str, of: &str, least: f64)
     Some(Claim::new(text, found >= least))
 }
 
-/// So many accesses for each second of the forwarder's processor time.
+/// At least `least` accesses for each second of the forwarder's processor time.
 fn per_core(table: &Table, workload: &Workload, column: &str, least: f64) -> Option<Claim> {
     let measured = table.at(workload, column)?;
     // Its one reactor cannot use more than one core.

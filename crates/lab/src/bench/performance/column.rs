@@ -24,11 +24,11 @@ pub struct Column<'a> {
 pub enum Way<'p> {
     /// System calls on files in a directory, be it a mount.
     Directory(&'p Path),
-    /// The same, with this library before the program's own.
+    /// Like `Directory`, with this library preloaded.
     ShortCut(&'p Path, &'p Path),
     /// The client library, with its addresses and settings.
     Client(String),
-    /// The same, by a program that leaves its bytes in the library's memory.
+    /// Like `Client`, by a program that leaves its bytes in the library's memory.
     InPlace(String),
 }
 
@@ -115,19 +115,20 @@ pub fn file_name(client: usize) -> String {
     format!("file.{client}")
 }
 
-/// Makes every client's file, so that what is measured does not extend it.
+/// Makes every client's file, so that the measured accesses do not extend it.
 pub fn fill(dir: &Path, bytes: u64) -> Result<(), Fail> {
     (0..CLIENTS_MAX).try_for_each(|client| fill_one(dir, client, bytes, LARGE))
 }
 
-/// The same where so many clients as there are share `bytes` evenly: the first has all if alone.
+/// Makes the files for loads whose clients share `bytes` evenly: file `n` is as long as the share
+/// of each of `n` + 1 clients.
 pub fn fill_together(dir: &Path, bytes: u64) -> Result<(), Fail> {
     let share = |client| bytes / (client as u64 + 1);
     (0..CLIENTS_MAX).try_for_each(|client| fill_one(dir, client, share(client), LARGE))
 }
 
-/// One client's file, in writes of `piece`, which says how large the page cache's pages become;
-/// those of the others are there, and empty.
+/// Makes one client's file in writes of `piece` bytes, which determine the size of the page cache's
+/// pages. The files of the others exist and are empty.
 pub fn fill_alone(dir: &Path, bytes: u64, piece: usize) -> Result<(), Fail> {
     let share = |client| if client == 0 { bytes } else { 0 };
     (0..CLIENTS_MAX).try_for_each(|client| fill_one(dir, client, share(client), piece))

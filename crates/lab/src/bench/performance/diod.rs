@@ -1,4 +1,5 @@
-//! The same load on diod, a forwarder of 9P without scheduling, in turns with ours on its files.
+//! Measures the same load on diod, a 9P forwarder without scheduling, in turns with Tidegate on its
+//! files.
 
 use super::column::{Column, Way, file_name, fill};
 use super::load::Task;
@@ -40,7 +41,7 @@ struct Samples {
 
 struct Row {
     workload: Workload,
-    /// At least so many times what diod does.
+    /// At least this multiple of diod's rate.
     least: f64,
     columns: [Samples; 3],
 }
@@ -103,8 +104,8 @@ impl Performance {
     }
 }
 
-/// Reads the files twice. What was written a moment ago costs the kernel more on its first and
-/// second reading, when it takes the pages for used, than on later ones.
+/// Reads the files twice. The first and second reading of fresh data costs the kernel more than
+/// later ones, because it then marks the pages as used.
 fn read_all(export: &Path) -> Result<(), Fail> {
     let mut piece = vec![0; 1 << 20];
     for client in (0..CLIENTS).chain(0..CLIENTS) {

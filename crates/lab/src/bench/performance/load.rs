@@ -1,5 +1,5 @@
-//! The process whose accesses are measured: `tidegate bench load`, which a benchmark starts once
-//! for each way to the files and gives its tasks line by line, so that they differ in nothing else.
+//! The process whose accesses are measured: `tidegate bench load`. A benchmark starts it once for
+//! each way to the files, and gives it tasks line by line. So the ways differ in nothing else.
 
 use super::workload::{Access, Workload};
 use crate::bench::processor;
@@ -40,11 +40,11 @@ pub struct Task {
     pub workload: Workload,
     /// For how long, ms.
     pub time_ms: u64,
-    /// At most so many accesses of each client.
+    /// Largest number of accesses of each client.
     pub accesses_max: Option<u64>,
     /// Each file's bytes: no access reaches further.
     pub file_bytes: u64,
-    /// Files are cut to nothing first.
+    /// Whether to truncate the files to length 0 first.
     pub truncate: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Task {
 pub struct Done {
     /// How many accesses there were.
     pub count: u64,
-    /// Of all clients together.
+    /// Accesses per second of all clients together.
     pub per_second: f64,
     /// Processor time of this process, client library included.
     pub processor_ns: u64,
@@ -310,7 +310,7 @@ impl Own {
         Own { buffer, bytes }
     }
 
-    /// What was read comes to where it is wanted.
+    /// Copies the bytes to the program's buffer, unless the program uses them in place.
     fn take(&mut self, remote: &Remote, data: Data) -> std::io::Result<()> {
         let len = match remote.in_place {
             true => data.into_bytes().len(),
@@ -319,7 +319,8 @@ impl Own {
         whole(len, self.buffer.len())
     }
 
-    /// What is to be written. Making it takes no time, be it in a buffer or in the library's room.
+    /// The bytes to write. Making them takes no time, whether they are in a buffer or in the
+    /// library's memory.
     fn bytes(&self, remote: &Remote) -> Bytes {
         let room = || remote.file.client().room(self.buffer.len());
         let room = remote.in_place.then(room).flatten();
@@ -355,7 +356,7 @@ enum Flight<'c> {
     Write(Pending<'c, usize>),
 }
 
-/// One thread with several accesses in flight; the oldest is waited for.
+/// Keeps several accesses of one thread in flight, and always waits for the oldest.
 fn remote_in_flight(remote: &Remote, task: &Task, mut places: Places) -> std::io::Result<Share> {
     let Workload { len, in_flight, .. } = task.workload;
     let (client, handle) = (remote.file.client(), remote.file.handle());

@@ -1,4 +1,4 @@
-//! What a run was measured on, in words.
+//! The machine of a run, in words.
 
 use std::path::Path;
 

@@ -6,9 +6,9 @@ use super::{Effort, Machine, Table};
 use crate::bench::Claim;
 use std::fmt::Write;
 
-/// All that the page tells.
+/// Everything that the page shows.
 pub struct Parts<'a> {
-    /// Where it was measured.
+    /// The machine that was measured.
     pub machine: &'a Machine,
     /// The ways to files in the page cache.
     pub paths: &'a Table,
@@ -16,7 +16,7 @@ pub struct Parts<'a> {
     pub single: &'a Table,
     /// On the emulated device.
     pub device: &'a Table,
-    /// What is claimed of both.
+    /// The claims about both.
     pub claims: &'a [Claim],
     /// The table of instruction counts, or nothing.
     pub instructions: &'a str,

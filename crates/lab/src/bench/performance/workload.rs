@@ -1,4 +1,4 @@
-//! What the clients of one measurement do, and what came of it.
+//! The workload of one measurement's clients, and its results.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +25,13 @@ pub struct Workload {
     pub access: Access,
     /// Bytes of one access; small ones at random places, others one after another.
     pub len: usize,
-    /// How many at once, each on its own file.
+    /// Number of clients, each on its own file.
     pub clients: usize,
     /// Accesses that each of them has in flight.
     pub in_flight: usize,
 }
 
-/// What came of it.
+/// The results of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Accesses per second, of all clients together.
@@ -80,7 +80,7 @@ impl Workload {
             .chain(Workload::in_flight(len))
     }
 
-    /// Whether the times of single accesses are told.
+    /// Whether reports show the times of single accesses.
     pub fn is_small(&self) -> bool {
         self.len == SMALL
     }

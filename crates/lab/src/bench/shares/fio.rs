@@ -1,4 +1,5 @@
-//! The jobs as two `fio` processes on a mount, and what their logs say of each second.
+//! Runs the jobs as two `fio` processes on a mount, and reads from their logs what each got in each
+//! second.
 
 use super::super::cluster::Cluster;
 use super::super::workplace::Workplace;
@@ -21,7 +22,7 @@ pub struct Run<'a> {
     /// Bytes of a request.
     pub block: u64,
     pub length: Duration,
-    /// A job that is on and off is each for so long.
+    /// How long a job that is on and off is on, and how long it is off.
     pub turn: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs that ask for a rate or for all they can get, with so many requests on their way at most,
+//! Jobs that ask for a rate or for all they can get, with a bounded number of requests outstanding,
 //! and what they got.
 
 use super::super::cluster::Cluster;
@@ -20,13 +20,13 @@ pub const BLOCKS: u64 = 1 << 14;
 pub struct Job {
     /// The application's name.
     pub name: &'static str,
-    /// Bytes it gets at least, MB/s.
+    /// Bandwidth that it is promised, MB/s.
     pub min_mb_s: f64,
-    /// Within what p95 stays, ms.
+    /// Bound of the 95th percentile of its latencies, ms.
     pub latency_ms: f64,
     /// Bytes it asks for, MB/s, as `fio --rate` does; None: all it can get.
     pub rate_mb_s: Option<f64>,
-    /// Requests on their way, for each forwarder; at most, if it asks for a rate.
+    /// Requests outstanding at each forwarder; the largest number, if it asks for a rate.
     pub outstanding: u32,
     /// Whether it is on and off in turns.
     pub on_off: bool,
@@ -122,7 +122,7 @@ pub fn run(
     Ok((seconds, depth))
 }
 
-/// What a job got by second, by the times that requests took which were answered in it.
+/// What a job got in each second, from the times of the requests that were answered in it.
 pub fn seconds(job: &Job, answers: Vec<Vec<u64>>, block: u64, turn: Duration) -> Vec<Second> {
     let second = |(number, mut times): (usize, Vec<u64>)| {
         times.sort_unstable();
@@ -160,7 +160,7 @@ impl Pace {
     }
 }
 
-/// One request of a job after the other.
+/// Makes one request of a job after the other.
 fn asks(
     job: &Job,
     file: &File,

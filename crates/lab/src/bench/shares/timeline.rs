@@ -1,4 +1,4 @@
-//! A phase as lines of text, a second each: what the jobs got, in figures and as bars.
+//! Shows a phase as lines of text, one a second: what the jobs got, as numbers and as bars.
 
 use super::jobs::Job;
 use super::{Phase, kept, percent};

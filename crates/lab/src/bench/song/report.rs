@@ -1,4 +1,4 @@
-//! The table of the figure: the paper's numbers beside ours, and what may be claimed.
+//! The table of the figure: the paper's numbers beside the measured ones, and the claims.
 
 use super::{Medium, Round};
 use crate::bench::Claim;

@@ -1,4 +1,5 @@
-//! One round: all applications read at once, and when each forwarder was done with each of them.
+//! One round: all applications read at once, and the round records when each forwarder has served
+//! each of them.
 
 use super::{READ, STRIPE};
 use crate::bench::statistics::{largest, mean, smallest, spread};
@@ -16,7 +17,8 @@ const LEAD: Duration = Duration::from_millis(2);
 pub struct Application {
     /// Its client.
     pub client: Arc<Client>,
-    /// What it reads, another one in each round: where a file lies on the disk is chance.
+    /// The files that it reads, another one in each round, because the place of a file on the disk
+    /// is chance.
     pub files: Vec<File>,
 }
 
@@ -29,8 +31,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// Reads a byte of each forwarder's part, so that all of them have the file open: what the
-    /// first access costs would be charged to the policy that comes first.
+    /// Reads a byte of each forwarder's part, so that all forwarders have the file open. Else the
+    /// policy that comes first would bear the cost of the first access.
     pub fn prepare(applications: &[Application], file: usize) -> Result<(), Fail> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = applications
@@ -148,7 +150,8 @@ impl Application {
             .map_err(|errno| Fail::runtime(format!("reading: {errno}")))
     }
 
-    /// Reads a file with one call; when it began, and ns until each forwarder was done.
+    /// Reads a file with one call; returns when the call began, and ns until each forwarder had
+    /// served its part.
     fn read(&self, gate: &Gate, file: usize) -> Result<(Instant, Vec<u64>), Fail> {
         let extent = Extent {
             offset: 0,

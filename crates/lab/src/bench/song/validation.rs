@@ -1,4 +1,4 @@
-//! The measured figure beside the simulator's: how far the models can be trusted.
+//! Compares the measured figure with the simulator's, to show how far one can trust the models.
 
 use super::{POLICIES, Report};
 use crate::bench::Claim;
@@ -36,7 +36,7 @@ pub struct Validation {
 }
 
 impl Validation {
-    /// Runs the scenario and puts it beside what was measured.
+    /// Runs the scenario and compares it with the measurement.
     pub fn of(report: &Report) -> Result<Validation, Fail> {
         let scenario = library::find(SCENARIO).expect("it comes with tidegate");
         let mut scenario = scenario.map_err(Fail::runtime)?;
