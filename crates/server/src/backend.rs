@@ -78,8 +78,9 @@ struct Replicate {
 }
 
 const GLUSTER_REPLICATED: &[Replicate] = &[
-    // How long after a write the other bricks are told that one has missed it. Until then a mount
-    // that finds the brick back reads it: sizes and bytes are those from before the brick went.
+    // How long after a write the other bricks are told that one brick has missed it. Until then a
+    // mount that finds the brick again reads from it, and gets sizes and bytes from before the
+    // brick went away.
     Replicate {
         option: "post-op-delay-secs",
         fits: |value| value == Some("0"),

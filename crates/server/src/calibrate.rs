@@ -217,7 +217,7 @@ fn singles(
     progress: &dyn Fn(Instant),
 ) -> Result<(), CalibrateError> {
     let mut accesses = Vec::new();
-    // An access elsewhere needs an elsewhere.
+    // A random access needs more than one place.
     let lengths = LENGTHS.iter().filter(|len| **len <= scratch.bytes() / 4);
     for (at, &len) in lengths.enumerate() {
         for by in [Route::Direct, Route::Buffered] {
@@ -295,7 +295,7 @@ fn depths(
                 per_second,
             });
             if per_second < best * GROWTH {
-                // It does not grow any more.
+                // The throughput does not grow any more.
                 left -= (DEPTHS.len() - at - 1) as u32;
                 break;
             }

@@ -50,7 +50,7 @@ mod tests {
             .next()
             .and_then(|uptime| uptime.parse().ok())
             .expect("a number of seconds");
-        // The kernel counts suspensions in there, too.
+        // The kernel includes suspended time in this clock.
         assert!((since_boot().as_secs_f64() - boot).abs() < 1.0);
         let zero = Zero::now();
         std::thread::sleep(Duration::from_millis(2));

@@ -54,7 +54,7 @@ impl Stop {
     /// Asks the loop to finish the requests that it has accepted, and then to end. Does not wait.
     pub fn ask(&self) {
         self.asked.store(true, Ordering::Release);
-        // The loop is gone when this fails, which is what was asked for.
+        // This fails if the loop has ended already, which is what the caller wants.
         let _ = self.waker.wake();
     }
 
@@ -228,7 +228,7 @@ impl ForwarderLoop {
             self.arrivals.arm(self.zero)?;
             if let Some(why) = self.storage.failure().or_else(|| self.seats.failure()) {
                 self.end_recording();
-                // Its threads may wait for a back end that never answers.
+                // Storage threads may wait for a back end that never answers.
                 std::mem::forget(self.storage);
                 return Err(io::Error::other(why));
             }
@@ -305,7 +305,7 @@ impl ForwarderLoop {
 
     /// How long the poller may sleep at most.
     fn timeout(&self) -> Option<Duration> {
-        // Once more after the last of them has gone.
+        // One more round after the last connection has closed.
         let scan =
             !self.shard.is_empty() || self.trim.is_due() || self.storage.counts().pending > 0;
         let scan = scan.then_some(self.scan_at);
@@ -318,7 +318,7 @@ impl ForwarderLoop {
         ];
         let at = times.into_iter().flatten().min()?;
         let now = self.zero.time();
-        // Rounded up: a poll that ends just before its time would spin.
+        // Round up: a wait that ends just before the timer is due would spin.
         Some(Duration::from_nanos(
             at.since(now).next_multiple_of(1_000_000),
         ))
@@ -472,7 +472,7 @@ impl ForwarderLoop {
         }
         let ended = !self.completions.is_empty();
         if ended {
-            // Some have taken their time on this thread.
+            // Some jobs have run on this thread and taken time.
             self.tick();
         }
         let mut completions = std::mem::take(&mut self.completions);
@@ -539,7 +539,7 @@ impl ForwarderLoop {
             }
             (None, None) => Body::Nothing,
         };
-        // What storage has put into shared memory is the client's by now.
+        // Bytes that storage has put into shared memory are already the client's.
         let done = matches!(body, Body::Shared(_));
         let message = ToShard::Answer {
             conn,

@@ -28,7 +28,7 @@ impl Place {
     /// what file system `export` is on.
     pub fn of(backend: &Backend, trust: Trust, export: impl AsFd) -> std::io::Result<Place> {
         if !trust.pages {
-            // No node's memory holds them: all forwarders see the same servers.
+            // No node's memory holds the bytes: all forwarders see the same servers.
             let servers = hash("the servers of the back end");
             return Ok(Place {
                 host: servers,
@@ -37,8 +37,8 @@ impl Place {
         }
         let boot = boot_text();
         let (device, stat) = device_text(export)?;
-        // Through FUSE the mount's process holds bytes too, and they go with it. The next one may
-        // get the same device number.
+        // A FUSE mount's process caches bytes too, and they are lost when it ends. The next mount
+        // may get the same device number.
         let told = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
         let mount = match backend.is_fuse() && told {
             true => stat.stx_mnt_id,
@@ -95,7 +95,7 @@ pub fn wall_ns() -> u64 {
 /// The number of the user with this name, from the system's user database.
 pub fn uid_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
-    // Longer entries than this are not to be expected, and then there is no such user.
+    // No longer entries are expected; a user with one counts as unknown.
     let mut buffer = [0 as libc::c_char; 16_384];
     let mut found = std::ptr::null_mut();
     // SAFETY: all zero is a valid passwd, which is only looked at after it was filled.

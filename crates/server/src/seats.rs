@@ -247,7 +247,7 @@ impl Seats {
             };
             let mut cache = [0; 4];
             let held = self.locks_work && self.look(seat, HELD_BYTE).map_err(error)?;
-            // A file of before, or one that is just being made, does not say.
+            // An older file, or one that is just being made, does not name a page cache.
             let said = held && file.read_exact_at(&mut cache, CACHE_AT).is_ok();
             let cache = u32::from_le_bytes(cache);
             if said && cache != 0 && cache != self.page_cache {
@@ -271,8 +271,7 @@ impl Seats {
         let Some(file) = lock(&self.held).remove(&seat) else {
             return;
         };
-        // Told explicitly: the mapping keeps the description alive as long as somebody has the
-        // table.
+        // Unlock explicitly: the mapping keeps the description open as long as the table is in use.
         for byte in [SETTLED_BYTE, HELD_BYTE] {
             if self.locks_work
                 && let Err(error) = ofd::unlock(file.as_fd(), byte)
@@ -292,7 +291,7 @@ impl Seats {
             if there {
                 return Ok(());
             }
-            // The back end has dropped it.
+            // The back end has dropped the lock.
             wanted.remove(&seat);
         }
         let file = self.open_file(seat)?;
@@ -388,7 +387,7 @@ impl Seats {
         let len = file.metadata().map_err(|e| self.file_error(seat, e))?.len();
         let read = file.read_exact_at(&mut header, 0);
         if header == [0; 24] && len <= FILE_BYTES_MIN {
-            // Whoever began the file died, or found no room, before it wrote a header.
+            // The process that began the file died, or found no room, before it wrote a header.
             return Ok(0);
         }
         read.map_err(|e| self.file_error(seat, e))?;
@@ -476,7 +475,7 @@ fn local_locks_option(folder: &Path) -> Option<String> {
         let at = line.split(' ').nth(4)?.to_owned();
         folder.starts_with(&at).then(|| (at.len(), line.to_owned()))
     };
-    // The last of the longest: later mounts hide earlier ones.
+    // The last one with the longest path: later mounts hide earlier ones.
     let (_, line) = mounts
         .lines()
         .filter_map(mount)

@@ -253,7 +253,7 @@ impl Server {
         tidying.map_err(StartError::system("starting a thread"))?;
         let result = self.serving.run().map_err(StartError::Stopped);
         drop::<Sender<()>>(end);
-        // It may ask a back end that never answers, and then ends with the process.
+        // The call may wait for a back end that never answers, and then ends with the process.
         let _ = tidied.recv_timeout(TIDY_END_MAX);
         match self.peers.and_then(|peers| peers.failure()) {
             Some(reason) => Err(StartError::Stopped(io::Error::other(reason))),
@@ -368,7 +368,7 @@ fn export(
     let backend = Backend::of_path(&config.export).map_err(unknown())?;
     let trust = backend.trust(config);
     let options = ExportOptions {
-        // Where locks tell, the back end itself does.
+        // Where locks reach other nodes, the back end itself tells what is open.
         apart: config.ownership.etcd.is_some().then(|| fence.clone()),
         ..export_options(config, descriptors, trust)
     };

@@ -70,7 +70,7 @@ impl Gossip {
             folder,
             own,
             seats,
-            // Tells this process from the last one, whose sums were others.
+            // Tells this process from an earlier one, whose sums were different.
             life: u64::from(std::process::id()) << 32 | u64::from(started()),
             shared: shared.clone(),
             waker,
@@ -112,13 +112,13 @@ impl Drop for Gossip {
     fn drop(&mut self) {
         self.shared.lock().ends = true;
         self.shared.told.notify_one();
-        // It is not joined: a back end that hangs must not hold up the end of the process.
+        // The thread is not joined: a back end that hangs must not delay the end of the process.
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in one of the few lines under it leaves sums that are still sums.
+        // A panic in the few lines under this lock leaves valid sums.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -177,12 +177,12 @@ impl Rounds {
             let file = open_hidden_file(self.folder.as_fd(), &name(other)).map(File::from)?;
             let mut bytes = vec![0; FILE_BYTES_MAX];
             let len = file.read_at(&mut bytes, 0)?;
-            // Torn, or of nobody yet: the next round tells.
+            // The file is incomplete, or nobody has written it yet: the next round reads it again.
             let text = std::str::from_utf8(&bytes[..len]).ok();
             let Some((life, sums)) = text.and_then(parse) else {
                 continue;
             };
-            // What was given before it was first read belongs to another time.
+            // Device time that was given before the first reading belongs to an earlier period.
             if let Some((known, before)) = self.others.insert(other, (life, sums.clone()))
                 && known == life
             {

@@ -256,7 +256,7 @@ impl Kept {
             tell,
             waker,
         };
-        // It is not joined: a back end that hangs must not hold up the end of the process.
+        // The thread is not joined: a back end that hangs must not delay the end of the process.
         std::thread::Builder::new()
             .name("kept".to_string())
             .spawn(move || rounds.run(&come))?;
@@ -398,7 +398,7 @@ impl Rounds {
     }
 
     fn say(&self, news: News) {
-        // The forwarder has ended when these fail.
+        // These fail if the forwarder has ended.
         let _ = self.tell.send(news);
         let _ = self.waker.wake();
     }

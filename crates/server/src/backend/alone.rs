@@ -98,7 +98,7 @@ impl Alone<'_> {
             .tell("locks leave the node", local.is_none(), || {
                 format!("mounted with {}", local.expect("there is one"))
             });
-        // What trials of two mounts cannot show: it is wrong only once a brick has been away.
+        // Trials with two mounts cannot show this: it goes wrong only after a brick was away.
         if backend.is_gluster() {
             let lacks = backend.gluster_lacks();
             let good = lacks.as_ref().is_ok_and(Vec::is_empty);
@@ -177,7 +177,7 @@ impl Alone<'_> {
         match groups::trial(self.folder, &name) {
             Ok(Ok(())) => self.tell("groups of callers", Ok(Ok(()))),
             Ok(Err(seen)) => self.tell("groups of callers", Ok(Err(seen))),
-            // An ordinary user serves himself only: his groups do not change.
+            // A forwarder that is not root serves its own user only, whose groups do not change.
             Err(why) => self.findings.note("groups of callers", Found::Unknown, why),
         }
     }

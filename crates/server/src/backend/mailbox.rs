@@ -165,7 +165,7 @@ impl Boxes {
         memory.bytes()[..text.len()].copy_from_slice(text.as_bytes());
         let (file, _) = self.file(name)?;
         file.write_all_at(memory.bytes(), 0)?;
-        // Write-behind may hold back what was written past the page cache, too.
+        // A write-behind layer may delay even direct writes.
         file.sync_data()
     }
 

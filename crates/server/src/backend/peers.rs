@@ -182,7 +182,7 @@ impl Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
-        // A back end that hangs must not hold up the end of the process.
+        // A back end that hangs must not delay the end of the process.
         let _ = self.ended.recv_timeout(END_MAX);
     }
 }
@@ -236,7 +236,7 @@ impl Thread {
     fn run(mut self, tell: &Sender<Result<(), String>>, end: Sender<()>) {
         let begun = self.begin();
         let fit = begun.is_ok();
-        // Nobody listens who has waited too long, and then this ends with the process.
+        // Nobody listens any more if this took too long. The thread then ends with the process.
         let _ = tell.send(begun);
         if fit {
             self.watch();
@@ -294,7 +294,7 @@ impl Thread {
         };
         for entry in entries.flatten() {
             if entry.file_name().to_bytes().starts_with(begin.as_bytes()) {
-                // Somebody else's clean-up may have been quicker.
+                // Another forwarder may have removed it already.
                 let name = entry.file_name();
                 let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
             }

@@ -145,7 +145,7 @@ impl Local {
     fn mapped(&mut self, op: &Op) -> io::Result<Answer> {
         let slot = self.slots.get_mut(&op.slot);
         let slot = slot.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-        // A byte behind the end of the file would be SIGBUS.
+        // Reading a byte beyond the end of the file would raise SIGBUS.
         if slot.file.metadata()?.len() < BLOCK as u64 || op.at >= BLOCK as u64 {
             return Err(Errno::INVAL.into());
         }
@@ -194,7 +194,7 @@ impl Drop for Local {
         }
         self.slots.clear();
         for name in self.made.iter().filter(|name| !name.is_empty()) {
-            // Often the other side was quicker, or the trial has renamed it.
+            // Often the other side has removed the file already, or the trial has renamed it.
             let _ = rustix::fs::unlinkat(self.folder.as_fd(), name, AtFlags::empty());
         }
     }
@@ -287,7 +287,7 @@ fn read(file: &File, op: &Op) -> io::Result<Answer> {
     while len < bytes.len() {
         match file.read_at(&mut bytes[len..], op.at + len as u64) {
             Ok(0) => break,
-            // Past the page cache only whole blocks may follow one another.
+            // Direct I/O can only append whole blocks.
             Ok(more) if more % BLOCK != 0 => {
                 len += more;
                 break;
@@ -325,7 +325,7 @@ fn watch(folder: BorrowedFd<'_>, op: &Op) -> io::Result<Answer> {
         looks += 1;
         match stat(folder, &op.name, true) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => missing += 1,
-            // The file was found and replaced before it was asked: the caller may look again.
+            // The file was found and replaced before it was examined: the caller may look again.
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => stale += 1,
             other => drop(other?),
         }

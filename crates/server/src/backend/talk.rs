@@ -151,7 +151,7 @@ impl Post {
                     alive.push(side.from);
                 }
             }
-            // Two that start at once knock for each other.
+            // Two sides that start at once each ask the other for a sign of life.
             self.caller()?;
         }
         self.beat()?;
@@ -254,7 +254,7 @@ impl<'a> Remote<'a> {
                     post.beat()?;
                     return Ok(Call::Busy);
                 }
-                // Another's ring may have gone over it.
+                // Another side's call may have overwritten this one.
                 post.boxes.ring(&post.last)?;
             }
             if now - heard > ANSWER_MAX || post.ends() {
@@ -272,7 +272,7 @@ impl<'a> Remote<'a> {
     /// Ends the conversation with a result: one word, which may be empty.
     pub(crate) fn end(mut self, said: &str) -> io::Result<()> {
         let bye = Op::new(Verb::Bye).name(said);
-        // It may be gone by now; the talk is over all the same.
+        // The other side may be gone by now; the conversation ends all the same.
         let _ = self.run(&bye);
         self.post.beat()
     }

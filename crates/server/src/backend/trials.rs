@@ -367,8 +367,8 @@ impl Trial<'_> {
             (op(Verb::Unlink).name(&second), 1),
         ];
         for (step, links) in steps {
-            // CephFS lets others wait up to 5 s for a link count that is not in its journal yet;
-            // fsync of the folder takes it there.
+            // CephFS makes others wait up to 5 s for a link count that is not in its journal yet.
+            // fsync of the folder writes the count to the journal.
             if !self.set_up(property, writer, &[step, op(Verb::Sync).slot(0)])? {
                 break;
             }
@@ -393,7 +393,7 @@ impl Trial<'_> {
             return Ok(());
         }
         let lock = |at: u64| op(Verb::Lock).slot(1).at(at);
-        // Who asks, what, and 1 where the answer must be yes.
+        // The side that asks, the question, and 1 where the answer must be yes.
         let steps = [
             (true, lock(5), 1, "a lock cannot be had"),
             (false, lock(5), 0, "both sides got the same lock"),
@@ -456,7 +456,7 @@ impl Trial<'_> {
         let lock = op(Verb::Lock).slot(1).at(6);
         observer.run(&op(Verb::Close).slot(1))?;
         let mut answer = writer.run(&lock)?;
-        // FUSE tells of a last close after it, so that one that comes soon is soon enough.
+        // FUSE reports a last close after it has happened, so a short delay is accepted.
         for _ in 0..20 {
             if !answer.ok() || answer.number == 1 {
                 break;

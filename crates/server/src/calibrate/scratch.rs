@@ -81,7 +81,7 @@ impl Scratch {
         let state = rustix::fs::fstatvfs(&scratch.file);
         let state = state.map_err(|error| scratch.failed("fstatvfs", error.into()))?;
         let free = state.f_bavail.saturating_mul(state.f_frsize);
-        // Some file systems do not know; then the writes will tell.
+        // Some file systems cannot tell; then the writes will fail.
         if state.f_blocks > 0 && free < bytes {
             return Err(scratch.no_space(free));
         }

@@ -148,7 +148,8 @@ impl Ports {
             return;
         };
         port.taken += 1;
-        // Often enough that the shard hardly ever waits for it, seldom enough to cost nothing.
+        // Often enough that the shard hardly ever waits for this message, seldom enough to cost
+        // nothing.
         if port.taken >= HANDED_MAX / 2 {
             let (taken, shard) = (std::mem::take(&mut port.taken), port.shard);
             self.push(shard, ToShard::Taken(conn, taken));
@@ -254,7 +255,7 @@ impl Drop for Ports {
             thread.outgoing.hand_over();
         }
         for thread in &mut self.threads {
-            // A panic there has been its own report.
+            // A panic of the thread has already been reported.
             let _ = thread.handle.take().map(JoinHandle::join);
         }
     }

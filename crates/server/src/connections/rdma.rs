@@ -191,7 +191,7 @@ impl ClientMemory {
             return Ok(false);
         };
         if lock_buffer(&payload.buffer).pages().is_some() {
-            // It came by another connection of this client's.
+            // The request came by another connection of the same client.
             return Ok(false);
         }
         let moving = Moving::Out(op, reply.clone(), payload.slot);

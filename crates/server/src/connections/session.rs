@@ -256,7 +256,8 @@ impl Session {
             Ok(None) => Ok(Fill::End),
             Ok(Some((count, room))) => {
                 self.heard = now;
-                // A read stops at descriptors, and behind the last bytes comes the end.
+                // A read ends where descriptors arrive, and the end of the stream follows the last
+                // bytes.
                 let more = count == room || self.hung_up || self.beside.ended;
                 Ok(if more {
                     Fill::Some(count)
@@ -475,7 +476,7 @@ impl Session {
                 .outbox
                 .push(|into| encode_reply_shared(op, reply, into), None),
             Body::Shared(_) => {
-                // The client has come back since, and looks for the bytes at another place.
+                // The client has connected again since, and expects the bytes at another place.
                 let again = Reply {
                     result: Err(Status::TryLater),
                     payload_len: 0,

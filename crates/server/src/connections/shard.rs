@@ -82,7 +82,7 @@ impl Shard {
             true => timeout,
             false => Some(Duration::ZERO),
         };
-        // Looking is not counted: it takes the place of sleep.
+        // Looking without sleeping is not counted as a wait, because it replaces the sleep.
         let wait = timeout.unwrap_or(Duration::MAX);
         if !wait.is_zero() && self.poller.look(events, wait, &has_mail) {
             return Ok(());
@@ -436,7 +436,7 @@ impl ShardThread {
             shard.ended = incoming.is_ended();
             incoming.take(&mut messages);
             shard.take(&mut messages);
-            // Replies first: while they go out, nothing that came waits to be handed over.
+            // Send replies first, while no received request waits to be handed over.
             shard.flush();
             shard.serve();
             shard.flush();

@@ -135,8 +135,8 @@ impl ForwarderLoop {
                 requests.push_front(came);
                 self.admission.waits(conn, requests);
                 if is_first {
-                    // It stays the first, and there is nothing for those behind: thousands may
-                    // wait.
+                    // The connection stays first, and those behind it find no memory either. Stop
+                    // here, because thousands may wait.
                     self.admission.order.rotate_right(1);
                     return true;
                 }

@@ -183,7 +183,8 @@ impl EtcdClaims {
             }
         }
         let began = self.fence.now();
-        // It counts whole seconds; a longer lease makes others wait, a shorter one would be wrong.
+        // etcd counts whole seconds. A longer lease makes others wait; a shorter one would be
+        // wrong.
         let seconds = self.ttl.as_millis().div_ceil(1000) as i64;
         let body = json!({ "TTL": seconds.to_string() });
         let answer = self.etcd.call("lease/grant", &body)?;
@@ -209,7 +210,7 @@ impl EtcdClaims {
     ) -> Result<bool, EtcdError> {
         let key = |part| bytes(&self.key(seat, part));
         let is = |part, revision: i64| {
-            // Of a key that is not there it is 0.
+            // The revision of a missing key is 0.
             let revision = revision.to_string();
             json!({ "key": key(part), "target": "MOD", "mod_revision": revision })
         };
@@ -229,8 +230,8 @@ impl EtcdClaims {
             false => compare.push(is(Part::Wanted, 0)),
         }
         let body = json!({ "compare": compare, "success": then });
-        // A call that was repeated also says that something has changed where it was the first
-        // that did it.
+        // A repeated call also reports that something has changed if the first call itself has
+        // changed it.
         self.unsure.insert(seat);
         let answer = self.etcd.call("kv/txn", &body)?;
         let taken = answer["succeeded"].as_bool() == Some(true);
@@ -262,7 +263,7 @@ impl EtcdClaims {
         let revision = found.as_ref().map_or(0, |key| key.revision);
         let change = match found {
             Some(_) if ours => json!({ "request_delete_range": { "key": key } }),
-            // The same again: what changes is its revision.
+            // Writes the same value again, which changes the revision.
             last => {
                 let number = last.map_or_else(|| first_generation().to_string(), |key| key.value);
                 json!({ "request_put": { "key": key, "value": bytes(&number) } })
@@ -288,8 +289,8 @@ impl EtcdClaims {
         let mut next = || read.next().flatten();
         let (held, last, wanted) = (next(), next(), next());
         let by = held.as_ref().and_then(|key| holder(&key.value));
-        // What this process has without knowing it, since an answer was lost, and what a process
-        // of this node had that is dead, is free.
+        // A seat counts as free if this process holds it without knowing, because an answer was
+        // lost, or if a dead process of this node holds it.
         let free = |by: &Holder| by.id == self.holder.id || by.is_dead();
         let busy = held.is_some() && !by.as_ref().is_some_and(free);
         self.seen = by.map(|by| (seat, by));
@@ -303,7 +304,8 @@ impl EtcdClaims {
             return Ok(Claim::Busy);
         }
         let in_etcd = last.as_ref().and_then(|key| key.value.parse::<u64>().ok());
-        // A keeper that was empty, or another before, must not make numbers go back.
+        // Generations must not decrease, even if etcd was emptied or another keeper was used
+        // before.
         let first = in_etcd.is_none().then(first_generation);
         let last_number = in_etcd.max(newest).map(|number| number + 1);
         let generation = last_number.max(first).expect("one of them is there");
@@ -397,7 +399,7 @@ impl Claims for EtcdClaims {
             Some(format!("{by} has taken it with generation {now}"))
         };
         let lost = read.into_iter().zip(held).map(lost).map(Ok).collect();
-        // What counts is said; the rest is tried again.
+        // The renewal has succeeded; the rest is tried again.
         if let Err(error) = self.settle_doubt() {
             tracing::debug!(%error, "a seat that is not held here may still be claimed");
         }

@@ -78,7 +78,7 @@ impl Claims for FileClaims {
         let watch = self.watches.entry(seat).or_default();
         let mut lease = last.as_ref().map(Last::lease);
         if let Some(lease) = &mut lease {
-            // What this process held and let go too late to say so.
+            // Seats that this process held and released too late to record it.
             lease.free |= lease.holder == self.id;
         }
         if !watch.may_take(now, lease, self.ttl_ns) {
@@ -89,7 +89,7 @@ impl Claims for FileClaims {
         lock(&self.locks.held).insert(seat, file);
         Ok(Claim::Ours {
             generation: files.next(),
-            // Whoever looks at the record counts from its first form, which is not written yet.
+            // Others that watch the record count from its first form, which is not written yet.
             began: self.fence.now(),
         })
     }
@@ -134,7 +134,7 @@ impl Claims for FileClaims {
 
     /// The time counts from now on.
     fn look(&mut self, seat: u16) {
-        // What cannot be seen now is seen when the seat is asked for again.
+        // What cannot be read now is read when the seat is requested again.
         if let Some(last) = self.generations.last(seat).ok().flatten() {
             let watch = self.watches.entry(seat).or_default();
             watch.may_take(self.fence.now(), Some(last.lease()), self.ttl_ns);

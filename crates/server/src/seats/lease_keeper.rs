@@ -224,7 +224,7 @@ impl Rounds {
             Command::Release(seat) => self.release(seat),
             Command::Reclaimed(seat) => self.reclaimed(seat),
             #[cfg(test)]
-            // Without the trace that a panic prints, which takes long.
+            // Ends the thread without the backtrace that a panic prints, which takes long.
             Command::Panic => std::panic::resume_unwind(Box::new("a test asked for this")),
         }
     }
@@ -374,7 +374,7 @@ impl Rounds {
                 ),
             }
         }
-        // Again and again: the back end may have dropped the sign.
+        // Repeat this: the back end may have dropped the lock that tells it.
         if let Err(error) = self.seats.want(seat)
             && first
         {
@@ -391,7 +391,7 @@ impl Rounds {
             );
             Instant::now()
         });
-        // A dead one's lease may still run.
+        // The lease of a dead process may still run.
         if since.elapsed() > STOPS_MAX.max(self.ttl * 2) {
             self.fail(format!(
                 "two forwarders were given the index {seat}: this one and {name}; give each its own"
@@ -438,7 +438,7 @@ impl Rounds {
         if !matches!(tried, Tried::Waits(_)) {
             self.failed = self.failed.filter(|(failed, _)| *failed != seat);
         }
-        // Where something is held, what renewals found is over when a renewal says so.
+        // While a seat is held, a problem that a renewal has found ends when a renewal succeeds.
         let of_tries = self.seats.held().is_empty() || matches!(tried, Tried::Taken(..));
         if of_tries && !self.has_failed() {
             self.note_trouble(None);
@@ -496,7 +496,7 @@ fn is_final(error: &io::Error) -> bool {
 }
 
 fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
-    // Lists are whole whatever panicked.
+    // Lists are complete whatever panicked.
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

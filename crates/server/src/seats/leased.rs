@@ -294,7 +294,7 @@ impl LeasedSeats {
         let written = held.try_for_each(|written| written);
         let made = written.and_then(|()| self.make_spares(until));
         if made.as_ref().is_err_and(record_place::is_full) {
-            // A full back end takes a second to say so, and renewals must not wait.
+            // A full back end takes a second to refuse, and renewals must not wait.
             self.full_until = now + self.options.ttl_ns * FULL_TTLS;
         }
         made
@@ -387,7 +387,7 @@ impl LeasedSeats {
     /// Loses those of the failed seats that would keep the others from being served.
     fn lose_late(&mut self, began: Time, failed: Vec<(u16, io::Error)>, renewal: &mut Renewal) {
         let between_ns = self.options.ttl_ns / u64::from(RENEWALS);
-        // The next try may be late, or fail.
+        // The next try may come too late, or fail.
         let last_try = began + 2 * between_ns;
         for (seat, error) in failed {
             let until = self.held[&seat].until;
@@ -415,7 +415,8 @@ impl LeasedSeats {
                     held.record.table_of = 0;
                     Ok(())
                 }
-                // Waiting for the lease's end would not give the next holder more of it.
+                // Waiting until the lease ends would not give the next holder a more complete
+                // table.
                 Err(error) if record_place::is_full(&error) => {
                     held.record.lacks_holders = held.table.lacks_some() || held.in_grace;
                     Ok(())

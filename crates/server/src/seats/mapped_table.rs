@@ -126,7 +126,7 @@ impl SeatTable for MappedTable {
         }
         self.note_set_aside(at, end - at, false);
         if let Err(error) = self.punch(at, end - at) {
-            // Their room on the disk stays taken, which is no harm: they are used again.
+            // The blocks stay allocated, which does no harm: they are used again.
             tracing::debug!(%error, "reply slots of a seat's reply table keep their room");
         }
     }

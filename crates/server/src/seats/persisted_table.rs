@@ -101,7 +101,7 @@ impl WrittenTable {
             lack: AtomicU8::new(LACKS_NONE),
             inherits_lack,
         };
-        // Clients that come later find room for their entries, however full it is by then.
+        // Clients that come later then find room for their entries, however full the back end is.
         table.mark(&table.now, 0, ENTRIES_BYTES);
         Ok(table)
     }
@@ -165,12 +165,12 @@ impl WrittenTable {
                 return Ok(false);
             };
             self.check_held()?;
-            // Others may have written it meanwhile.
+            // Another thread may have written the page meanwhile.
             if run.iter().any(|(_, page)| self.is_marked(*page)) {
                 self.write_run(&mut places, &run)?;
             }
         }
-        // It may have taken so long that the next holder has not found it.
+        // The write may have taken so long that the next holder has not seen it.
         self.check_held()?;
         Ok(true)
     }
@@ -277,7 +277,7 @@ impl WrittenTable {
             for page in self.unused.set_below(PAGES_MAX) {
                 match places.0.get(&page) {
                     Some(place) if !self.is_marked(page) => unused.push((*place, page)),
-                    // It is used again, or was never written.
+                    // The page is in use again, or was never written.
                     _ => self.unused.clear(page),
                 }
             }
@@ -287,7 +287,7 @@ impl WrittenTable {
             };
             run.iter().for_each(|(_, page)| self.unused.clear(*page));
             let len = (run.len() * PAGE) as u64;
-            // Room that stays taken is no harm: it is used again.
+            // Room that cannot be given back does no harm: it is used again.
             if let Err(error) = self.file.punch(place_at(run[0].0), len) {
                 tracing::debug!(%error, "reply slots of a seat's reply table keep their room");
             }
@@ -419,15 +419,15 @@ impl TakeOver {
             }
             return Ok(false);
         }
-        // Nobody else has the table yet, and nobody reads its file before it is said to be held: it
-        // needs no fence.
+        // Nobody else has the table yet, and nobody reads its file before the record says that the
+        // seat is held. So the write needs no fence.
         let mut places = self.table.turn();
         let mut runs = self.table.runs(&mut places, true);
         match runs
             .pop_front()
             .map_or(Ok(()), |run| self.table.write_run(&mut places, &run))
         {
-            // The last complete one stays where it is until there is room.
+            // The last complete table stays where it is until there is room.
             Err(error) if record_place::is_full(&error) => {
                 self.table.set_partial(true);
                 Ok(true)
@@ -487,7 +487,7 @@ impl Reading {
             if has_entries(page) || used.is_set(page) {
                 table.now.set(page);
             } else {
-                // It is memory, and stays what it was where the kernel has no room to say so.
+                // The bytes are memory. If the kernel cannot free them, they keep their values.
                 let _ = table.memory.drop_pages(page * PAGE, PAGE);
             }
         }
@@ -539,7 +539,7 @@ impl SeatTable for WrittenTable {
         }
         match self.lack.fetch_max(LACKS_SOME, Ordering::AcqRel) {
             LACK_RECORDED => Ok(()),
-            // The next renewal records it.
+            // The next renewal records the change.
             _ => persisted,
         }
     }
@@ -549,7 +549,7 @@ impl SeatTable for WrittenTable {
     }
 
     fn reserve(&self, at: usize, len: usize) -> bool {
-        // The file may have the reply slots of whoever had them before.
+        // The file may contain the reply slots of an earlier client.
         self.mark(&self.now, at, len);
         true
     }
@@ -559,7 +559,7 @@ impl SeatTable for WrittenTable {
         let pages = at / PAGE..(at + len) / PAGE;
         self.now.clear_all(pages.clone());
         self.later.clear_all(pages.clone());
-        // Memory that stays taken is no harm: it is used again.
+        // Memory that cannot be freed does no harm: it is used again.
         let _ = self.memory.drop_pages(at, len);
         self.unused.set_all(pages);
     }
@@ -570,7 +570,7 @@ impl SeatTable for WrittenTable {
             return false;
         }
         self.memory.set_len(len + SEGMENT_BYTES);
-        // The file tells by its pages how many segments there are.
+        // The pages in the file tell how many segments there are.
         self.now.set(len / PAGE);
         true
     }

@@ -77,7 +77,7 @@ impl Spare {
             Err(error) => Err(error),
         };
         self.draft = None;
-        // It is gone if it was renamed.
+        // The draft is gone if it was renamed.
         let _ = rustix::fs::unlinkat(dir, &name, AtFlags::empty());
         made
     }
@@ -118,7 +118,7 @@ impl Spare {
 impl Draft {
     /// Begins a file that is to have room for `pages` pages, all zeros.
     fn begin(dir: BorrowedFd<'_>, name: &str, pages: usize, way: Way) -> io::Result<Draft> {
-        // One may be left of an earlier try.
+        // An earlier try may have left a draft.
         let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
         let file = UncachedFile::make(dir, name, way)?.ok_or(Errno::EXIST)?;
         Ok(Draft {
@@ -154,10 +154,11 @@ pub(super) fn take(
 ) -> io::Result<Option<UncachedFile>> {
     let (spare, lease) = (name(seat, generation), file_name(seat, generation));
     if !made {
-        // Where another has made one since, one of us will move it.
+        // If another taker has made a spare file since, only one of the two can rename it.
         UncachedFile::make(dir, &spare, way)?;
     }
-    // Whoever makes the name a second time, for it looked before it was moved, finds it moved now.
+    // A taker may have looked before the file was renamed, and then made the name again. It finds
+    // here that the generation was taken.
     if UncachedFile::is_there(dir, &lease)? {
         remove(dir, seat, generation);
         return Ok(None);
@@ -171,7 +172,7 @@ pub(super) fn take(
         Ok(()) => {
             let opened = UncachedFile::open(dir, &lease, way);
             if opened.is_err() {
-                // Others would wait for the lease.
+                // Other takers would wait for the lease.
                 let _ = rustix::fs::unlinkat(dir, &lease, AtFlags::empty());
             }
             opened

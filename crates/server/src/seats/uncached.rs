@@ -112,7 +112,7 @@ impl UncachedFile {
         assert!(bytes.len() <= NOTE_MAX, "a note is short");
         let how = rustix::fs::XattrFlags::empty();
         rustix::fs::fsetxattr(&self.fd, NOTE, bytes, how)?;
-        // A client of a shared file system may keep attributes to itself for a while.
+        // A client of a shared file system may delay attributes for a while.
         if self.way != Way::Cached {
             rustix::fs::fsync(&self.fd)?;
         }
@@ -128,7 +128,7 @@ impl UncachedFile {
                 bytes.truncate(len);
                 Ok(Some(bytes))
             }
-            // A note of others is none.
+            // A note in another format does not count.
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -144,7 +144,7 @@ impl UncachedFile {
 
     /// Fills pages from an offset. Beyond the end of the file they are zeros.
     pub(super) fn read(&self, at: u64, pages: &mut [Page]) -> io::Result<()> {
-        // The kernel believes its own size of the file before it asks for bytes.
+        // The kernel trusts its own size of the file before it asks for bytes.
         self.read_below(self.len()?, at, pages)
     }
 
@@ -239,7 +239,7 @@ fn open(dir: BorrowedFd<'_>, name: &str, way: Way, more: OFlags) -> io::Result<U
                      written through its page cache to its device or servers"
                 );
             });
-            // It may have been made before it was refused.
+            // The file may have been made before the call was refused.
             let more = more & !OFlags::EXCL | OFlags::DSYNC;
             open_hidden_with(dir, name, OFlags::RDWR | more)?
         }

@@ -200,8 +200,8 @@ fn call_by(
     let (fd, direction) = (way.fd(), route.direction());
     if direction == Direction::Write {
         let _pass = route.pass(way);
-        // What came before may have hung: another call of the job, opening the file, who was
-        // inside.
+        // Earlier steps may have hung: another call of the job, opening the file, waiting for the
+        // gate.
         let slices = match route.allowed(parts) {
             0 => return Err(Access::NotHeld),
             allowed => &mut slices[..allowed],

@@ -47,7 +47,7 @@ impl Gate {
         let mut state = self.lock();
         while !state.may_enter(own) {
             if state.inside[1 - own] > 0 {
-                // The first who is kept out by those inside follows them.
+                // This kind is admitted next, after the calls that keep it out.
                 state.turn = own;
             }
             state.waiting[own] += 1;

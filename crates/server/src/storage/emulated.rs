@@ -201,7 +201,8 @@ impl Timeline {
     /// Passes completions on when the device has finished the jobs, until the timeline is closed
     /// and empty.
     fn run(&self, done: &CompletionQueue) {
-        // Else waits end up to 50 us late. Refused only where a sandbox forbids it: then so be it.
+        // Without this, waits end up to 50 us late. It fails only where a sandbox forbids it, and
+        // then waits are late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut state = self.lock();
         loop {
@@ -216,7 +217,7 @@ impl Timeline {
             if state.closed && state.finishes.is_empty() {
                 return;
             }
-            // Those that are due but not worked out yet announce themselves.
+            // Jobs that are due and that the pool has not executed yet report themselves.
             let next = state
                 .finishes
                 .iter()

@@ -139,7 +139,7 @@ impl Ends {
             );
             return Err(Errno::EIO.into());
         }
-        // The first time nothing but the kernel's memory was old.
+        // The first time only the size that the kernel had cached was stale.
         if self.tries > 0 {
             std::thread::sleep(Duration::from_millis(1 << self.tries));
         }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2);
         assert_eq!(read(&mut sizes(&[100]), &file, 120), (Ok(0), reads));
         assert_eq!(read(&mut sizes(&[150]), &file, 90), (Ok(60), reads));
-        // Written while it was read: what was found may be the zeros of before.
+        // The file was written while it was read: the bytes found may be zeros from before.
         assert_eq!(
             read(&mut sizes(&[100, 140]), &file, 90),
             (Ok(50), 1 + reads)

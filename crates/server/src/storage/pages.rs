@@ -93,7 +93,7 @@ impl Pipes {
                 SpliceFlags::NONBLOCK,
             ) {
                 Ok(0) if is_end(offset) => break,
-                // Reading them into memory goes on behind it.
+                // A read into memory gets beyond this point.
                 Ok(0) => return None,
                 Ok(moved) => found.left += moved,
                 Err(Errno::INTR) => {}
@@ -101,7 +101,7 @@ impl Pipes {
                     self.state().unable = true;
                     return None;
                 }
-                // Reading them into memory says what is wrong.
+                // A read into memory will return the error.
                 Err(_) => return None,
             }
         }
@@ -162,7 +162,7 @@ impl Drop for Pages {
         let mut state = self.pipes.state();
         match pipe.filter(|_| self.left == 0) {
             Some(pipe) => state.free.push(pipe),
-            // What is in it is nobody's any more.
+            // A pipe that still contains bytes is not reused.
             None => state.made -= 1,
         }
     }

@@ -128,7 +128,7 @@ impl ThreadPool {
             Arc::new(move |completion| done.push(completion))
         };
         let mut pool = ThreadPool::with_sink(files, slots, options, done, sink)?;
-        // Past the page cache nothing is cached.
+        // With direct I/O the page cache has nothing.
         pool.cached_reads = (!files.avoids_pages()).then(|| CachedReads::new(files.clone()));
         Ok(pool)
     }

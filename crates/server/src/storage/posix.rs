@@ -319,7 +319,7 @@ impl Files for PosixFiles {
         known.set_open(true);
         let mut attr = sys::attr_of(&self.export.stat(&known.path).map_err(no)?);
         if attr.nlink == 0 {
-            // It lost its last name just before it was registered.
+            // The file lost its last name just before it was registered.
             self.closed(handle)?;
             return Err(Errno::ESTALE.into());
         }

@@ -245,13 +245,12 @@ impl Slots {
             return;
         };
         pool.used_bytes -= bytes;
-        // A buffer that somebody still holds (a job of a closed session) is dropped by its last
-        // holder.
+        // A buffer that is still in use (by a job of a closed session) is dropped by its last user.
         if Arc::strong_count(&buffer) != 1 {
             return;
         }
         lock_buffer(&buffer).set_pages(None);
-        // A client's own memory is not kept.
+        // A client's memory is not kept for reuse.
         if bytes > 0 && pool.used_bytes + pool.free_bytes + bytes <= pool.bytes_max {
             pool.free_bytes += bytes;
             pool.free[bytes.trailing_zeros() as usize].push(buffer);

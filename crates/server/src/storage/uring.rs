@@ -258,7 +258,7 @@ impl Uring {
             again: task.again,
             began: task.began,
         };
-        // The pool takes the gate for itself.
+        // The pool enters the gate itself.
         drop(task.pass);
         lock(&self.halves).insert(task.job, half);
         self.pool.submit(task.job, work);
@@ -274,7 +274,7 @@ impl Uring {
         }
         if self.flying > 0 {
             tracing::error!("io_uring has not finished; its buffers stay where they are");
-            // The kernel may write there still.
+            // The kernel may still write there.
             std::mem::forget(std::mem::take(&mut self.tasks));
             self.flying = 0;
         }
@@ -305,7 +305,7 @@ impl Task {
         let all = moved == Some(piece.len);
         let end = || self.direction == Direction::Read && self.direct.is_end(moved.unwrap_or(0));
         if !all && !end() {
-            // Signals, a short write, a read that may have met the end: the pool looks closer.
+            // A signal, a short write, or a read that may have reached the end: the pool finds out.
             self.again.extend(piece.parts.clone());
             self.again.sort_unstable();
             return;

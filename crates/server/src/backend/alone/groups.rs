@@ -19,7 +19,7 @@ pub(super) fn trial(folder: BorrowedFd<'_>, name: &str) -> Result<Result<(), Str
     }
     let made = make(folder, name).map_err(|error| error.to_string())?;
     let result = std::thread::scope(|scope| {
-        // Two threads: what is remembered of a thread can only be seen when its groups change.
+        // Use two threads: whether groups are cached shows only when a thread's groups change.
         let first = scope.spawn(|| thread(&made, &[false, true]));
         let first = first.join().map_err(|_| "its thread ended".to_owned())?;
         let second = scope.spawn(|| thread(&made, &[true, false]));
@@ -58,7 +58,7 @@ fn thread(made: &OwnedFd, members: &[bool]) -> Result<Result<(), String>, String
         let groups = [GROUP];
         let groups = if *member { &groups[..] } else { &[] };
         let tried = as_user(groups, || {
-            // A new name each time: one that is known is found without asking anybody.
+            // Use a new name each time: a known name is found without asking the server.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             rustix::fs::openat(made.as_fd(), "f", flags, Mode::RUSR).map(drop)
         })?;

@@ -65,7 +65,7 @@ impl Meeting {
 
     /// Claims a number that nobody has.
     pub(super) fn join(self, until: Instant, dies: bool) -> Result<Seat, CheckError> {
-        // The instance that dies must not be the one that tells of it.
+        // The instance that dies must not be the one that reports it.
         let numbers = || u16::from(dies)..self.nodes;
         let mut dead = Vec::new();
         let number = loop {
@@ -192,7 +192,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // The others would only wait a little longer.
+        // If this fails, the others only wait a little longer.
         let _ = self.post.leave();
     }
 }
@@ -220,7 +220,7 @@ impl Drop for Meeting {
                 .any(|it| name.starts_with(it))
         };
         for name in names.iter().filter(ours) {
-            // Another that leaves may be quicker.
+            // Another leaving instance may have removed it already.
             let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
         let _ = rustix::fs::unlinkat(&self.parent, FOLDER, AtFlags::REMOVEDIR);

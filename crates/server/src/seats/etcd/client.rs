@@ -126,7 +126,7 @@ impl Etcd {
     pub(super) fn call(&mut self, method: &str, body: &Value) -> Result<Value, EtcdError> {
         let until = Instant::now() + self.whole;
         let mut said = Vec::new();
-        // Twice each: a connection that was kept may have been closed meanwhile.
+        // Try each endpoint twice: a connection that was kept may have been closed meanwhile.
         for _ in 0..2 * self.endpoints.len() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -170,7 +170,7 @@ impl Etcd {
         let asked = self.recognise(endpoint, left());
         let asked = asked.and_then(|()| self.post(endpoint, method, body, left()));
         match &asked {
-            // A token is forgotten by a member that starts anew, and after a while.
+            // A member forgets a token when it restarts, and after a while.
             Err(Asked::Final(EtcdError::Refused { code, message, .. }))
                 if (*code == UNAUTHENTICATED || message.contains(OLD_TOKEN))
                     && self.token.take().is_some() =>
@@ -211,7 +211,7 @@ impl Etcd {
         let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
         let text = text.read_to_string().map_err(elsewhere)?;
         let status = response.status();
-        // Streams answer with one object a line; what is asked here has one answer.
+        // A stream answers with one object per line; these calls have one answer.
         let first = text.lines().next().unwrap_or_default();
         let Ok(answer) = serde_json::from_str::<Value>(first) else {
             let what = format!("it answers with status {status} and not as etcd does");

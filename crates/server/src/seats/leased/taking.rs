@@ -49,13 +49,13 @@ impl LeasedSeats {
     /// Makes the file of a generation, and looks for the last complete table.
     pub(super) fn begin(&mut self, seat: u16, generation: u64, began: Time) -> io::Result<Tried> {
         let (record_way, _) = self.ways();
-        // Before the file is made: each try would leave one.
+        // Check this before the file is made, because each try would leave a file.
         let files = self.generations.of_seat(seat)?;
         let last = self.complete(seat, &files.leases)?;
         let dir = self.generations.folder();
         let made = files.spares.contains(&generation);
         let Some(file) = spare::take(dir, seat, generation, made, record_way)? else {
-            // Somebody is faster, whatever the keeper says.
+            // Another forwarder was faster, whatever the keeper says.
             return Ok(Tried::Busy);
         };
         let begun = self.begin_with(seat, (generation, began), file, (files, last));
@@ -84,7 +84,8 @@ impl LeasedSeats {
             lacks_holders: false,
         };
         record_place::write(&file, &mut record)?;
-        // A listing from before may have been old, and the number of a file given that is gone.
+        // The earlier listing may have been stale, and the number of a removed file must not be
+        // used again.
         let mut now = self.generations.of_seat(seat)?;
         if now.newest().is_some_and(|newest| newest > generation) {
             return Ok(Tried::Busy);
@@ -134,7 +135,7 @@ impl LeasedSeats {
                 0 => *number,
                 elsewhere => elsewhere,
             };
-            // What another node wrote is not in this one's page cache.
+            // What another node has written is not in this node's page cache.
             let file = self.generations.open(seat, table_of, Way::Past)?;
             return Ok(Some(Complete {
                 table_of,

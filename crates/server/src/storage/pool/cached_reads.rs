@@ -47,7 +47,7 @@ impl CachedReads {
         let began = Instant::now();
         let fd = self.files.open_read_fd(*handle)?;
         let buffer = shared.slots.buffer(part.slot)?;
-        // A thread may be at another part of the slot, for as long as the back end takes.
+        // A thread may use another part of the buffer, for as long as the back end takes.
         let mut bytes = buffer.try_lock().ok()?;
         let begin = part.slot_offset as usize;
         let place = bytes.get_mut(begin..begin + part.len as usize)?;

@@ -174,7 +174,7 @@ impl PosixFiles {
 }
 
 fn change_owner(known: &Known, uid: Option<u32>, gid: Option<u32>) -> Done<()> {
-    // u32::MAX means "leave it" to the kernel, and is no id.
+    // u32::MAX means "unchanged" to the kernel, and is no id.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(Errno::EINVAL.into());
     }

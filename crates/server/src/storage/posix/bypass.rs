@@ -127,7 +127,7 @@ fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
     let page = rustix::param::page_size() as u64;
     let begin = offset - offset % page;
     let len = (offset - begin).saturating_add(len).next_multiple_of(page);
-    // A back end that knows no such advice keeps no pages.
+    // A back end that does not support this advice keeps no pages.
     let _ = rustix::fs::fadvise(fd, begin, NonZeroU64::new(len), Advice::DontNeed);
 }
 
@@ -172,7 +172,7 @@ impl Export {
         match held_back(write).or_else(|| accounted()?.checked_sub(before?)) {
             Some(0) => check(write, b"xyz")?,
             Some(_) => {
-                // With such a cache the kernel does not believe a file's size either.
+                // With a write-back cache the kernel does not trust the back end's size either.
                 return Err(io::Error::other(
                     "the mount holds writes back in this node's memory (a write-back cache)",
                 ));

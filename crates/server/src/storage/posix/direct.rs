@@ -88,7 +88,7 @@ impl Direct {
     /// after all. Writes cover whole pages, so that no page is shared with a write through the page
     /// cache.
     fn new(fd: OwnedFd, direction: Direction) -> std::io::Result<Option<Direct>> {
-        // Such a flag would make io_uring give up where it had to wait.
+        // Clears O_NONBLOCK, with which io_uring would fail where it had to wait.
         rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)?;
         let flags = AtFlags::EMPTY_PATH;
         let stat = rustix::fs::statx(&fd, c"", flags, StatxFlags::DIOALIGN)?;
@@ -139,7 +139,7 @@ impl Export {
             Err(Access::Errno(errno)) if is_refusal(i32::from(errno.0)) => {
                 return refused(&std::io::Error::from_raw_os_error(errno.0.into()));
             }
-            // The buffered descriptor will say the same, if it is not open yet.
+            // The buffered descriptor will fail in the same way, if it is not open yet.
             Err(_) => return None,
         };
         match Direct::new(fd, direction) {
@@ -157,7 +157,7 @@ impl Export {
     /// drop the pages again.
     pub(super) fn without_read_ahead(&self, fd: OwnedFd) -> OwnedFd {
         if self.direct.is_wanted() {
-            // A back end that knows no such advice is none the worse.
+            // A back end that does not support this advice works all the same.
             let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
         }
         fd
@@ -172,7 +172,7 @@ impl Export {
 
     /// The passes of two files.
     pub(super) fn buffered_passes(&self, one: &Known, other: &Known) -> [Option<Pass>; 2] {
-        // In one order everywhere: two who each waited for the other would wait for ever.
+        // Always in the same order: two threads that each waited for the other would deadlock.
         match one.handle.cmp(&other.handle) {
             std::cmp::Ordering::Equal => [self.buffered_pass(one), None],
             std::cmp::Ordering::Less => [self.buffered_pass(one), self.buffered_pass(other)],

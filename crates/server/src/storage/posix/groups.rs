@@ -34,12 +34,12 @@ impl PosixFiles {
     fn try_groups(&self, name: &str) -> io::Result<Option<bool>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(self.hidden(), name, flags, Mode::empty())?;
-        // Root may be nobody in particular to a server.
+        // A server may treat root as an unprivileged user.
         if rustix::fs::fchown(&directory, None, Some(Gid::from_raw(GROUP))).is_err() {
             return Ok(None);
         }
         rustix::fs::fchmod(&directory, Mode::RWXU | Mode::RWXG)?;
-        // A thread of its own: it has no groups from earlier, and takes none along.
+        // A separate thread has no groups from earlier, and leaves none behind.
         let answers = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("groups".to_owned());
             let thread = thread.spawn_scoped(scope, || {

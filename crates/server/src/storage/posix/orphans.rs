@@ -142,7 +142,7 @@ impl Opens {
                 return Ok(());
             }
             drop(stripe);
-            // Another forwarder is removing a name of it right now.
+            // Another forwarder is just removing a name of the file.
             if Instant::now() >= give_up {
                 return Err(Errno::ETIMEDOUT.into());
             }
@@ -225,8 +225,9 @@ impl Opens {
         match rustix::fs::linkat(CWD, &from, &self.orphans, &name, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => removing.linked = true,
             Err(rustix::io::Errno::EXIST) => {}
-            // No room for one more name must not keep a full disk full; a back end without hard
-            // links leaves no choice: the open file lives on only where it is open.
+            // A full disk has no room for one more name, and must not stay full for that. A back
+            // end without hard links leaves no choice. The file then survives only where it is
+            // open.
             Err(error) => {
                 tracing::warn!(inode = handle.inode, %error, "open file loses its last name");
                 removing.kept = false;
@@ -399,7 +400,7 @@ impl Removing<'_> {
 
 impl Drop for Removing<'_> {
     fn drop(&mut self) {
-        // The last close elsewhere may have come before the hidden name was there to be removed.
+        // The last close elsewhere may have come before the hidden name existed.
         if self.kept
             && matches!(
                 self.opens.lock_if_unused(&self.stripe, self.handle),
@@ -424,7 +425,8 @@ fn exclude_each_other(sharing: BorrowedFd<'_>, excluding: BorrowedFd<'_>) -> boo
     let shared = ofd::try_lock(sharing, PROBE_BYTE, Kind::Shared);
     let both = ofd::try_lock(excluding, PROBE_BYTE, Kind::Exclusive);
     if matches!(both, Ok(true)) {
-        // Descriptions that do not see each other: leave no lock that another kind of host may see.
+        // If descriptions do not exclude each other, leave no lock behind that another node may
+        // see.
         let _ = ofd::unlock(excluding, PROBE_BYTE);
     }
     matches!((shared, both), (Ok(true), Ok(false)))

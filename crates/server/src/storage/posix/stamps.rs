@@ -45,7 +45,7 @@ impl Stamps {
     pub(super) fn now_ns(&self, hidden: BorrowedFd<'_>) -> i64 {
         let mut measured = *self.lock();
         if measured.is_old() {
-            // Without a lock: it may take long, and who measures at the same time finds the same.
+            // Measure without a lock: it may take long, and a second thread measures the same.
             measured = match Measured::now(hidden) {
                 Ok(found) => found,
                 Err(error) => {

@@ -26,7 +26,7 @@ const SEEK_HOLE: u32 = 4;
 impl PosixFiles {
     pub(super) fn sync(&self, handle: Handle, data_only: bool) -> Done<()> {
         let known = self.export.known(handle)?;
-        // The descriptor that wrote has seen the errors of writing back.
+        // The descriptor that was used for writing has received the write-back errors.
         let written: Option<Arc<OwnedFd>> = known.data().write.clone();
         let fd = match written {
             Some(fd) => fd,
@@ -105,7 +105,7 @@ impl PosixFiles {
                 Err(error) if done == 0 && can_copy_by_hand(error) => {
                     return by_hand();
                 }
-                // What was copied before an error counts; the next call tells the error.
+                // Bytes that were copied before an error count; the next call returns the error.
                 Err(error) if done == 0 => return Err(no(error)),
                 Err(_) => break,
             }
@@ -122,7 +122,7 @@ impl PosixFiles {
         if i64::try_from(offset).is_err() {
             return Err(sys::ENXIO.into());
         }
-        // The description's own position moves, but nobody reads by it.
+        // The position of the description changes, but nobody reads by it.
         let known = self.export.known(handle)?;
         if !self.trusts_attributes() {
             // The kernel seeks up to the end that it knows of: let it know the true one.
@@ -158,7 +158,8 @@ impl PosixFiles {
         let _pass = self.export.buffered_pass(&known);
         let (written, ended) = write_fully(&fd, offset, bytes, &self.permit);
         match ended {
-            // A dead mount tells nothing: another forwarder finds out what was written.
+            // After the mount has died no result can be trusted: another forwarder finds out what
+            // was written.
             Err(error)
                 if written == 0 || error == Access::NotHeld || dead::is_proven(self, error) =>
             {
@@ -181,7 +182,7 @@ impl PosixFiles {
         if end > offset {
             let found = self.read_whole(handle, offset, end - offset)?;
             if found.len() as u64 != end - offset {
-                // The copy that was read ends elsewhere.
+                // The copy that was read has another end.
                 return Err(Errno::EIO.into());
             }
             match self.write_copies_alike(handle, offset, &found) {
@@ -193,7 +194,7 @@ impl PosixFiles {
         }
         match end == size {
             true => self.write_copies_alike(handle, size, &[]),
-            // Others have written behind it since.
+            // Others have written beyond it since.
             false => Ok(()),
         }
     }
@@ -209,7 +210,7 @@ impl PosixFiles {
         }
         let mut done = 0;
         while done < found.len() {
-            // A short write tells its error at the next one.
+            // After a short write the next call returns the error.
             done += self.write_whole(handle, offset + done as u64, &found[done..])? as usize;
         }
         Ok(())
@@ -267,7 +268,7 @@ impl Source<'_> {
             match ended {
                 Ok(()) => {}
                 Err(error) if done == 0 || error == Access::NotHeld => return Err(error),
-                // As with the back end's own copies: the next call tells the error.
+                // As with the back end's own copies, the next call returns the error.
                 Err(_) => break,
             }
         }
@@ -284,8 +285,9 @@ fn zero_surely(
 ) -> Done<()> {
     call(flags)?;
     call(FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE)?;
-    // A hole is zeros without room: what is written there later is to have its room. Where others
-    // have taken that meanwhile, it is zeros all the same, which is what was asked for.
+    // A hole reads as zeros but has no room, and later writes to the range must have room. If
+    // others have used up the room meanwhile, the range is zero all the same, which is what was
+    // asked for.
     match call(flags.difference(FallocateFlags::ZERO_RANGE)) {
         Err(Access::Errno(Errno::ENOSPC | Errno::EDQUOT)) => Ok(()),
         allocated => allocated,

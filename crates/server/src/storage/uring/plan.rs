@@ -65,7 +65,7 @@ impl Plan {
                 buffers.push((part.slot, slots.buffer(part.slot)?));
             }
             let (_, buffer) = buffers.last()?;
-            // A job that shares the slot may work on it; the pool waits for such ones.
+            // Another job may use the same buffer; the pool can wait for it.
             let mut bytes = match buffer.try_lock() {
                 Ok(bytes) => bytes,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -79,7 +79,7 @@ pub(crate) fn read_or_record(dir: BorrowedFd<'_>, name: &str, text: &str) -> io:
     let mut file = std::fs::File::from(fd);
     let recorded = io::Write::write_all(&mut file, text.as_bytes())
         .and_then(|()| publish(dir, &draft, name).map_err(io::Error::from));
-    // Where it was renamed, or another forwarder swept it, it is gone already.
+    // If the draft was renamed, or another forwarder swept it, it is gone already.
     let _ = rustix::fs::unlinkat(dir, &draft, AtFlags::empty());
     recorded?;
     read_hidden_file(dir, name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -99,10 +99,10 @@ pub(crate) fn replace_hidden_file(
         .and_then(|()| if stays { file.sync_all() } else { Ok(()) })
         .and_then(|()| rustix::fs::renameat(dir, &draft, dir, name).map_err(io::Error::from));
     match replaced {
-        // File systems that cannot do this with a folder have done it by themselves.
+        // File systems that cannot sync a folder have stored the name by themselves.
         Ok(()) if stays => drop(rustix::fs::fsync(dir)),
         Ok(()) => {}
-        // Whether it can be removed says nothing more.
+        // Whether the draft can be removed does not matter.
         Err(_) => drop(rustix::fs::unlinkat(dir, &draft, AtFlags::empty())),
     }
     replaced
@@ -112,8 +112,8 @@ pub(crate) fn replace_hidden_file(
 pub(in crate::storage::posix) fn draft_name(name: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // The clock tells processes of the same number on several nodes apart, nearly always: whoever
-    // uses the name makes it exclusively.
+    // The clock distinguishes processes with the same number on several nodes, nearly always; and
+    // the file with this name is made exclusively.
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_nsec;
     let pid = rustix::process::getpid().as_raw_nonzero();
     format!("{name}.{pid}.{time}.{number}")
