@@ -24,20 +24,20 @@ pub(crate) struct Owner {
     pub(crate) owner: u64,
 }
 
-/// What became of a lock that was asked for.
+/// The answer to a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Granted,
-    /// In the way of it: somebody else's, and it was not to wait.
+    /// Another owner's lock conflicts, and the request was not to wait.
     Conflict,
     Waits,
-    /// It would wait for itself.
+    /// The owner would wait, over others, for itself.
     Deadlock,
-    /// The client has too many.
+    /// The client holds or waits for too many locks.
     Full,
 }
 
-/// A client holds its first lock of a file (`true`), or no longer any.
+/// A client has got its first lock of a file (`holds`), or has lost its last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) handle: Handle,
@@ -65,7 +65,7 @@ pub(crate) struct Locks<K> {
     counts: BTreeMap<u64, u32>,
     /// Locks held, by owner.
     owners: BTreeMap<Owner, u32>,
-    /// Where owners wait.
+    /// The locks that each owner waits for.
     waits: BTreeMap<Owner, Vec<(Handle, Lock)>>,
     changes: Vec<Change>,
 }
@@ -107,13 +107,14 @@ impl<K: Copy + PartialEq> Locks<K> {
         self.counts.get(&client).copied().unwrap_or(0)
     }
 
-    /// What changed since the last call.
+    /// The changes since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         core::mem::take(&mut self.changes)
     }
 
-    /// Sets, changes or releases a lock; `wait` names the request that may wait for it. The caller
-    /// wakes the file's others afterwards ([`Locks::wake`]), as a part of its own may have gone.
+    /// Sets, changes or releases a lock. `wait` names the request that may wait for it. The caller
+    /// calls [`Locks::wake`] for the file afterwards, because the owner may have given up a part of
+    /// a lock.
     pub(crate) fn set(
         &mut self,
         handle: Handle,
@@ -156,7 +157,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         Asked::Waits
     }
 
-    /// Queues a lock without trying it.
+    /// Lets a request wait for a lock, without trying to grant it.
     pub(crate) fn wait(&mut self, handle: Handle, owner: Owner, lock: Lock, key: K) {
         let lock = normal(lock);
         *self.counts.entry(owner.client).or_default() += 1;
@@ -166,7 +167,7 @@ impl<K: Copy + PartialEq> Locks<K> {
             .push_back(Waiter { key, owner, lock });
     }
 
-    /// The first lock in the way of this one.
+    /// The first lock that conflicts with this one.
     pub(crate) fn test(&self, handle: Handle, owner: Owner, lock: Lock) -> Option<Lock> {
         let lock = normal(lock);
         let held = self.blocker(handle, owner, &lock)?;
@@ -180,7 +181,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         })
     }
 
-    /// Takes back a lock that waits; false if none does.
+    /// Cancels a request that waits for a lock; false if it does not wait.
     pub(crate) fn cancel(&mut self, key: K) -> bool {
         let mut files = self.files.iter();
         let found = files.find_map(|(handle, file)| {
@@ -237,7 +238,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         }
     }
 
-    /// The requests that wait in files that `which` names, taken out of their queues.
+    /// Takes out of their queues the requests that wait for locks of files that `which` names.
     pub(crate) fn take_waiting(&mut self, which: impl Fn(Handle) -> bool) -> Vec<K> {
         let handles: Vec<Handle> = self.files.keys().copied().filter(|it| which(*it)).collect();
         let mut keys = Vec::new();
@@ -259,7 +260,8 @@ impl<K: Copy + PartialEq> Locks<K> {
             .collect()
     }
 
-    /// Grants what can be granted of the locks that wait for a file.
+    /// Grants the locks of a file that requests wait for, as far as nothing conflicts any more.
+    /// Returns these requests.
     pub(crate) fn wake(&mut self, handle: Handle) -> Vec<K> {
         let mut granted = Vec::new();
         let mut at = 0;
@@ -300,7 +302,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         self.files.entry(handle).or_insert_with(FileLocks::none)
     }
 
-    /// Forgets a file without locks.
+    /// Forgets a file that has no locks and no waiting requests.
     fn tidy(&mut self, handle: Handle) {
         if let Some(file) = self.files.get(&handle)
             && file.range.is_empty()
@@ -317,7 +319,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         whole.any(|held| held.owner == owner && held.kind != kind)
     }
 
-    /// A lock of somebody else that excludes this one.
+    /// Another owner's lock that conflicts with this one.
     fn blocker(&self, handle: Handle, owner: Owner, lock: &Lock) -> Option<Held> {
         let held = self.files.get(&handle)?.held(lock.family);
         held.iter()
@@ -325,7 +327,7 @@ impl<K: Copy + PartialEq> Locks<K> {
             .find(|held| held.owner != owner && excludes(held, lock))
     }
 
-    /// Whether an earlier one that waits has to come first.
+    /// Whether an earlier request that waits must be granted before this one.
     fn is_behind(&self, handle: Handle, owner: Owner, lock: &Lock, at: Option<usize>) -> bool {
         if self.owners.contains_key(&owner) {
             return false;
@@ -338,7 +340,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         others.any(|waiter| waiter.lock.family == lock.family && overlap(&waiter.lock, lock))
     }
 
-    /// Whether those who are in the way wait, over others, for this owner.
+    /// Whether the owners of conflicting locks wait, directly or over others, for this owner.
     fn closes_cycle(&self, handle: Handle, owner: Owner, lock: Lock) -> bool {
         let mut visited = BTreeSet::new();
         let mut open = vec![(owner, handle, lock)];
@@ -388,7 +390,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         }
     }
 
-    /// Replaces what the owner holds of the bytes: split, join, upgrade, release.
+    /// Replaces what the owner holds of the lock's bytes: splits, joins, upgrades, releases locks.
     fn apply(&mut self, handle: Handle, owner: Owner, lock: &Lock) {
         let file = self.files.entry(handle).or_insert_with(FileLocks::none);
         let held_before = file.holds(owner.client);

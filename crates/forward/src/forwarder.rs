@@ -65,7 +65,7 @@ pub struct Forwarder {
     outputs: VecDeque<Output>,
     connections: BTreeMap<ConnId, Connection>,
     clients: BTreeMap<u64, Client>,
-    /// Further connections of sessions, of all together.
+    /// Connections of all sessions, beside the first one of each.
     joined: usize,
     requests: Slab<Pending>,
     jobs: Slab<(u32, Running)>,
@@ -76,10 +76,10 @@ pub struct Forwarder {
     opens: OpenFiles,
     locks: Locks<Key>,
     scheduler: Scheduler,
-    /// What the scheduler takes before it rejects.
+    /// Requests that the scheduler takes before it rejects more.
     queued_max: u32,
     scheduler_wakes: Option<Time>,
-    /// When the last call of data was done.
+    /// When the host last finished a batch.
     io_finished_at: Time,
     /// Data requests for which the scheduler had no room, in order of arrival.
     parked: VecDeque<Key>,
@@ -95,47 +95,48 @@ pub struct Forwarder {
     shares: EffectiveShares,
     capacity: Capacity,
     counters: Counters,
-    /// What is noted of outstanding requests, by their number; empty unless it is recorded.
+    /// Facts about outstanding requests, by their number; empty unless the host records requests.
     noted: Vec<Noted>,
     recorded: Option<Recorded>,
-    /// How the host's storage works, if it has said so.
+    /// How the host's storage works, if the host has reported it.
     storage: Option<StorageFacts>,
     ownership: Option<OwnershipFacts>,
-    /// Where another process listens that says it has this index.
+    /// The address of another process that tells clients that it has this forwarder's index.
     doubled: Option<Box<str>>,
     lease: Lease,
-    /// When the lease was renewed last.
+    /// When the host last renewed the lease.
     renewed_at: Option<Time>,
-    /// Requests that were answered before their jobs have ended.
+    /// Requests that the forwarder answered before their jobs ended.
     answered_early: usize,
     back_end: BackEnd,
     /// The earliest time at which something may be due.
     timer: Option<Time>,
-    /// The process stops.
+    /// Whether the process is stopping.
     draining: bool,
-    /// An operator has set it aside ([`Op::Drain`]).
+    /// Whether an operator has taken the forwarder out of service ([`Op::Drain`]).
     aside: bool,
     drained: bool,
 }
 
-/// A job that the host carries out.
+/// A job that the host is executing.
 enum Running {
     /// Requests of the scheduler, in the order of the job's parts.
     Io(Vec<u64>),
     /// A request's operation.
     Op(Key),
-    /// Whether a peer may read or write a file: as its mode says, then as its owner.
+    /// The check whether a client may read or write a file: by the file's mode, then as its owner.
     Check {
         key: Key,
         handle: Handle,
         write: bool,
         owner: bool,
     },
-    /// An intent that was left in a reply slot.
+    /// The look-up of an intent that the seat's last holder left in a reply slot.
     Resolve { seat: u16 },
     /// The last open of a file.
     Closed { handle: Handle },
-    /// What a seat's table says of opens and locks, which these requests wait for.
+    /// The persisting of a seat's marks of clients that hold opens or locks, for which these
+    /// requests wait.
     Persist {
         seat: u16,
         answers: Vec<(Key, Result<Outcome, Status>)>,
@@ -354,7 +355,7 @@ impl Forwarder {
         self.outputs.push_back(Output::Start { job, work });
     }
 
-    /// A job is done; what does not come from an outstanding job is not believed.
+    /// Takes the result of a job. Ignores the result of a job that is not outstanding.
     fn job_finished(&mut self, job: JobId, result: JobResult) {
         let (serial, place) = ((job.0 >> 32) as u32, job.0 as u32);
         if self.jobs.get(place).is_none_or(|(its, _)| *its != serial) {
@@ -407,8 +408,8 @@ impl Forwarder {
     }
 }
 
-/// Bytes of the pool, or of the client's memory, that a request's payload or its reply's needs; or
-/// why the peer broke the rules.
+/// Bytes that the payload of a request or of its reply needs, in the pool or in the client's
+/// memory; or which rule of the protocol the client broke.
 fn payload_bytes(request: &Request, memory: PayloadMemory) -> Result<u64, &'static str> {
     let len = u64::from(request.payload_len);
     if memory == PayloadMemory::Client {

@@ -216,15 +216,15 @@ pub fn used_ranges(table: &dyn SeatTable) -> alloc::vec::Vec<core::ops::Range<us
     ranges
 }
 
-/// Clients that a table has room for as it is.
+/// Clients that a table has room for without growing.
 pub(crate) fn room(table: &dyn SeatTable) -> usize {
     table.len() / SEGMENT_BYTES * SEGMENT_CLIENTS
 }
 
-/// What the table says of one of its clients.
+/// The table's entry for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientEntry {
-    /// Position in the header, which is that of its reply slots.
+    /// Position of the entry among all entries, and of the client's block of reply slots.
     pub(crate) block: u16,
     /// The client's id, not 0.
     pub(crate) client: u64,
@@ -234,7 +234,7 @@ pub(crate) struct ClientEntry {
     pub(crate) vacant: u16,
 }
 
-/// The clients in the header, in order of position; and how many entries are damaged.
+/// The entries of all clients in order of position, and the number of damaged entries.
 pub(crate) fn clients(table: &dyn SeatTable) -> (alloc::vec::Vec<ClientEntry>, usize) {
     let (mut found, mut damaged) = (alloc::vec::Vec::new(), 0);
     let mut bytes = [0; LOADED_TOGETHER * CLIENT_BYTES];
@@ -260,7 +260,7 @@ pub(crate) fn clients(table: &dyn SeatTable) -> (alloc::vec::Vec<ClientEntry>, u
     (found, damaged)
 }
 
-/// Gives a block to a client, all of its pages vacant. False if the table has no room for it.
+/// Gives a block to a client, with all its pages vacant. False if the table has no room for it.
 pub(crate) fn enter(table: &dyn SeatTable, block: u16, client: u64) -> bool {
     if usize::from(block) >= room(table) && !table.grow() {
         return false;
@@ -278,8 +278,8 @@ pub(crate) fn enter(table: &dyn SeatTable, block: u16, client: u64) -> bool {
     true
 }
 
-/// Puts the vacant page of a client's reply slot to use, its reply slots empty. False if there is
-/// no room for it. `vacant` is what the client's entry says and will say.
+/// Puts the vacant page of a client's reply slot into use, with empty reply slots. False if there
+/// is no room for it. `vacant` is that of the client's entry, and gets its new value.
 pub(crate) fn open_page(table: &dyn SeatTable, block: u16, index: u16, vacant: &mut u16) -> bool {
     let page = index / PAGE_REPLY_SLOTS as u16;
     let first = reply_slot_number(block, page * PAGE_REPLY_SLOTS as u16);
@@ -300,12 +300,12 @@ pub(crate) fn open_page(table: &dyn SeatTable, block: u16, index: u16, vacant: &
     true
 }
 
-/// The bit of `vacant` that tells of a reply slot's page.
+/// The bit of `vacant` for the page of a reply slot.
 pub(crate) fn page_bit(index: u16) -> u16 {
     1 << (index / PAGE_REPLY_SLOTS as u16)
 }
 
-/// Gives the reply slots of blocks that nobody has back.
+/// Gives back the room of the reply slots of blocks that no client has.
 pub(crate) fn give_back(table: &dyn SeatTable, blocks: core::ops::Range<usize>) {
     let mut from = blocks.start;
     while from < blocks.end {
@@ -344,7 +344,7 @@ pub(crate) fn peek(table: &dyn SeatTable, reply_slot: u32) -> (ReplySlotState, u
     }
 }
 
-/// A reply slot as far as its checksums vouch for it.
+/// Reads a reply slot, and takes what fails its checksum as not written.
 pub(crate) fn read(table: &dyn SeatTable, reply_slot: u32) -> ReplyRecord {
     let mut bytes = [0; ReplyRecord::BYTES_MAX];
     table.load(reply_slot_at(reply_slot), &mut bytes);
@@ -393,7 +393,7 @@ pub(crate) fn begin(table: &dyn SeatTable, reply_slot: u32, sequence: u64, inten
     table.store(at + STATE_AT, &[1]);
 }
 
-/// Records the result of what [`begin`] began.
+/// Records the result of an operation that [`begin`] has recorded.
 pub(crate) fn finish(
     table: &dyn SeatTable,
     reply_slot: u32,
@@ -418,8 +418,8 @@ pub(crate) fn record(
     });
 }
 
-/// Records the result of an operation that the next holder has repeated, whatever the table says:
-/// the bytes that it speaks of may be gone with this one's node.
+/// Records the result of an operation for this holder only. Clients repeat such an operation at the
+/// next holder in any case, because its bytes may be lost with this holder's node.
 pub(crate) fn record_here(
     table: &dyn SeatTable,
     reply_slot: u32,
@@ -443,7 +443,7 @@ fn store_record(
     put_result(sequence, result, |part, bytes| store(at + part, bytes));
 }
 
-/// Makes a result an intent again, whose outcome must be looked up.
+/// Turns a result back into an intent, so that its outcome must be looked up.
 pub(crate) fn doubt(table: &dyn SeatTable, reply_slot: u32) {
     table.store(reply_slot_at(reply_slot) + STATE_AT, &[1]);
 }
@@ -478,7 +478,8 @@ fn intent_head(sequence: u64, intent: &[u8]) -> [u8; STATE_AT] {
     head
 }
 
-/// Stores a result and that it stands, with `store`, which gets the place in the reply slot.
+/// Stores a result, and then the state that says so, by `store`, which gets an offset in the reply
+/// slot.
 fn put_result(sequence: u64, result: &Result<Outcome, Status>, store: impl Fn(usize, &[u8])) {
     let mut bytes = [0; RESULT_MAX];
     let len = encode_result(result, &mut bytes);

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use tidegate_sched::AppId;
 use tidegate_wire::{Op, Outcome, Status};
 
-/// Applications that are known. Of those whose clients have gone the oldest is forgotten first.
+/// Applications that the forwarder remembers. Of those without clients it forgets the oldest first.
 pub(super) const KNOWN_MAX: usize = 4096;
 
 /// Applications that one client may name.
@@ -47,7 +47,7 @@ pub(super) struct Applications {
 pub(super) struct Introduced {
     /// Ids under which they are counted.
     apps: BTreeSet<u64>,
-    /// Ids that somebody else had taken, and what they count as here.
+    /// Ids that another user's application has, and those under which this client's count.
     others: Vec<(u64, u64)>,
 }
 
@@ -78,8 +78,8 @@ impl Applications {
         }
     }
 
-    /// The id that an application has, or gets. A name is its first user's as long as it is known:
-    /// another user's application of that name is another application.
+    /// The id of an application. A name belongs to its first user as long as the forwarder
+    /// remembers the application. Another user's application of that name is another application.
     fn id_for(&self, application: &Application) -> u64 {
         let id = AppId::from_name(&application.name).0;
         match self.get(id) {
@@ -90,7 +90,8 @@ impl Applications {
         }
     }
 
-    /// Makes room for one more; None if all are in use, else whom it cost the place, if anybody.
+    /// Makes room for one more application. None if all have clients; else the application that was
+    /// forgotten for it, if any.
     fn make_room(&mut self) -> Option<Option<u64>> {
         if self.known.len() < KNOWN_MAX {
             return Some(None);
@@ -104,7 +105,7 @@ impl Applications {
 }
 
 impl Forwarder {
-    /// A client says who an application is whose data requests are about to come.
+    /// A client describes an application before it sends data requests of it.
     pub(super) fn introduced(&mut self, key: Key) {
         let result = self.introduce(key);
         self.answer(key, result.map(|()| Outcome::Done));

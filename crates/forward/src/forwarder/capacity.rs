@@ -3,16 +3,16 @@
 
 use tidegate_sched::{CostModel, Direction, Time};
 
-/// Length of what is measured at once.
+/// Length of a window of measurement, ns.
 const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Busy windows that count.
+/// How many of the last busy windows count.
 const WINDOWS: usize = 16;
 
 /// Bytes of an access where nothing was measured.
 const ACCESS_BYTES: u64 = 1 << 20;
 
-/// What was done in a time.
+/// What the back end did in a window.
 #[derive(Clone, Copy, Default)]
 struct Done {
     bytes: u64,
@@ -31,12 +31,13 @@ pub(super) struct Capacity {
     count: usize,
 }
 
-/// What can be given each second.
+/// The back end's throughput, for each second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rates {
     pub(super) bytes: u64,
     pub(super) operations: u64,
-    /// From the device; otherwise from the model, for accesses of 1 MiB one after the other.
+    /// Whether the rates are measured. Otherwise they follow from the cost model, for accesses of
+    /// 1 MiB one after the other.
     pub(super) measured: bool,
 }
 
@@ -65,7 +66,7 @@ impl Capacity {
         }
     }
 
-    /// What the back end gave when it was busy, or would give.
+    /// The rates of the back end when it was busy or, if it never was, those of the cost model.
     pub(super) fn rates(&self, cost: &CostModel) -> Rates {
         let sum = |of: fn(&Done) -> u64| -> u128 {
             self.busy.iter().map(|done| u128::from(of(done))).sum()

@@ -20,7 +20,7 @@ fn parts_of(id: u64) -> (Key, usize) {
 }
 
 impl Forwarder {
-    /// Carries out a data request, once its transfer lets it run.
+    /// Executes a data request, once its transfer lets it run.
     pub(super) fn begin_data(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         let Some((_, extents)) = pending.op().data() else {
@@ -115,7 +115,7 @@ impl Forwarder {
         accepted.expect("there is room, and the id is that of an outstanding request");
     }
 
-    /// What the client says of a request, for the policies.
+    /// The request as policies see it, with the client's hints.
     fn hinted(&self, key: Key) -> Request {
         let pending = &self.requests[key];
         let hints = &pending.hints;
@@ -141,8 +141,8 @@ impl Forwarder {
         }
     }
 
-    /// How many extents a request has, and how many of them are not empty; of one that counts as a
-    /// write of a whole file, none and one.
+    /// How many extents a request has, and how many of them are not empty. A request that counts as
+    /// a write of the whole file has none, and one.
     fn extents_of(&self, key: Key) -> (usize, u32) {
         let Some((_, extents)) = self.requests[key].op().data() else {
             return (0, 1);
@@ -151,7 +151,7 @@ impl Forwarder {
         (1 + extents.rest.len(), filled.count() as u32)
     }
 
-    /// The scheduler has room again for those that wait for it.
+    /// Hands parked requests to the scheduler, which has room again.
     pub(super) fn unpark(&mut self) {
         while let Some(key) = self.parked.front().copied() {
             let (extents_len, busy) = self.extents_of(key);
@@ -202,8 +202,8 @@ impl Forwarder {
         }
     }
 
-    /// How many requests at the front can go in one call: of one file, and disjoint. Those of seats
-    /// that are lost are refused together, and apart from the others.
+    /// How many requests at the front can go to the back end in one call: they must be disjoint and
+    /// of one file. Requests of lost seats go apart from the others, to be refused together.
     fn one_call(&self, requests: &[Request]) -> usize {
         let handle = |request: &Request| {
             let (key, index) = parts_of(request.id.0);
@@ -247,7 +247,7 @@ impl Forwarder {
         self.start(Running::Io(ids), job);
     }
 
-    /// A call is done: each part's result goes to its request, with its share of the device time.
+    /// A batch is done: hands each part's result to its request, with its share of the device time.
     pub(super) fn io_finished(
         &mut self,
         mut ids: Vec<u64>,
@@ -340,8 +340,9 @@ impl Forwarder {
         self.answer(key, result);
     }
 
-    /// Bytes count up to the first extent that is short: what follows lies past the end of the
-    /// file, or came into being since, and would not lie where the client looks for it.
+    /// The outcome of a data request. Its bytes count up to the first extent that is short. Bytes
+    /// of later extents lie past the end of the file, or were written since, and would be in the
+    /// wrong place of the reply's payload.
     fn data_outcome(&mut self, key: Key) -> Outcome {
         let pending = &mut self.requests[key];
         let mut rest = core::mem::take(&mut pending.done_rest);

@@ -15,18 +15,19 @@ use alloc::format;
 use tidegate_sched::{AppId, Options, Shares, policies};
 use tidegate_wire::{EXTENTS_MAX, Op, Outcome, Status};
 
-/// The policy that keeps shares in the place of one that does not.
+/// The policy that is used where there are shares and the policy asked for does not keep them.
 const SHARING: &str = "two-level";
 
-/// What was asked for, and what follows.
+/// The policy and rules that operators asked for.
 pub(super) struct EffectiveShares {
-    /// The scheduler's options as they were asked for.
+    /// The scheduler's options as an operator or the configuration asked for them.
     plain: Options,
     pub(super) rules: Rules,
-    /// When they were set, ns since 1970 by who set them; 0: they are those of the start.
+    /// When an operator set the rules, ns since 1970, by the operator's clock; 0 for the rules of
+    /// the start.
     pub(super) set_at: u64,
     shares: Shares,
-    /// The change that the host reads or writes down, and when its rules are set.
+    /// The change of rules that the host is reading or storing, and the time that it is set at.
     coming: Option<(PolicyId, u64)>,
 }
 
@@ -134,7 +135,8 @@ impl Forwarder {
         &self.scheduler.options().shares
     }
 
-    /// A number for a question to the host, unless the peer may not change the forwarder.
+    /// The number under which the host shall read a request's text; None if the client may not
+    /// change the forwarder.
     fn asks(&mut self, key: Key) -> Option<PolicyId> {
         if !self.is_trusted(key) {
             self.answer(key, Err(Status::Errno(Errno::EPERM.0)));
@@ -200,7 +202,7 @@ impl Forwarder {
         self.unpark();
     }
 
-    /// Follows the policy that is kept for the export.
+    /// Takes over a policy that another forwarder has stored in the export.
     pub(super) fn policy_found(&mut self, plain: Options) {
         match self.set_plain(plain) {
             Ok(()) => self.log(format!(
@@ -212,8 +214,8 @@ impl Forwarder {
         self.unpark();
     }
 
-    /// Follows the rules that are kept for the export. When they were set is not known here, so
-    /// they count as no newer than those before.
+    /// Takes over rules that another forwarder has stored in the export. It is unknown when they
+    /// were set, so they count as no newer than the rules before.
     pub(super) fn shares_found(&mut self, rules: Rules) {
         match self.set_rules(rules, self.shares.set_at) {
             Ok(()) => self.log(format!(
@@ -226,7 +228,7 @@ impl Forwarder {
         self.unpark();
     }
 
-    /// Follows a policy, or leaves everything as it was.
+    /// Makes a policy effective; on an error everything stays as it was.
     fn set_plain(&mut self, plain: Options) -> Result<(), Box<str>> {
         let plain = Options {
             stripe_bytes: self.config.layout.stripe,
@@ -238,7 +240,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Puts rules in force, or leaves everything as it was.
+    /// Makes rules effective; on an error everything stays as it was.
     fn set_rules(&mut self, rules: Rules, at: u64) -> Result<(), Box<str>> {
         let mut shares = rules.shares(self.shares.shares.forwarders);
         for (app, application) in self.applications.iter() {
@@ -266,7 +268,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// An application has become known, or is so no longer: looks for its share.
+    /// Sets the share of an application that has become known or unknown.
     pub(super) fn share_of(&mut self, app: u64) {
         if self.shares.rules.is_empty() {
             return;
@@ -285,7 +287,7 @@ impl Forwarder {
         set.expect("each rule was checked when it came");
     }
 
-    /// The policy that is followed, and which one was asked for if that is another, in words.
+    /// The effective policy in words, with the policy that was asked for if that is another one.
     pub fn effective_policy(&self) -> Box<str> {
         let (plain, policy) = (self.shares.plain_policy(), self.scheduler.policy());
         match plain == policy {

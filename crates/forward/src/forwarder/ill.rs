@@ -10,15 +10,15 @@ use alloc::boxed::Box;
 use alloc::format;
 use tidegate_sched::{Direction, Time};
 
-/// What is known of it.
+/// What the forwarder knows of the back end's health.
 #[derive(Default)]
 pub(super) struct BackEnd {
-    /// In the host's words.
+    /// What the host reported.
     told: Option<Box<str>>,
-    /// The last call said that what it asked for is out of reach. Where all of the mount is, the
-    /// host ends the process instead.
+    /// The last call failed because its file is out of reach. Where the whole mount is, the host
+    /// ends the process instead.
     away: bool,
-    /// The last change was refused because it is read-only.
+    /// The back end refused the last change because it is read-only.
     read_only: bool,
 }
 
@@ -27,7 +27,7 @@ impl BackEnd {
         self.told = trouble;
     }
 
-    /// A job has ended; `changed` says whether it was to change anything.
+    /// Notes the result of a job. `changed` says whether the job was to change anything.
     pub(super) fn answered(&mut self, result: &JobResult, changed: bool) {
         match result {
             JobResult::Io { parts, .. } => parts.iter().for_each(|part| self.note(part, changed)),
@@ -36,7 +36,7 @@ impl BackEnd {
         }
     }
 
-    /// Whether calls have told something that a success may end.
+    /// Whether earlier calls failed in a way that a success now would end.
     pub(super) fn is_ill(&self) -> bool {
         self.away || self.read_only
     }
@@ -54,7 +54,7 @@ impl BackEnd {
         }
     }
 
-    /// In words, if something is wrong.
+    /// What is wrong, in words; None if nothing is.
     pub(super) fn trouble(&self) -> Option<&str> {
         let away = "a part of it is out of reach (ENOTCONN): look at its servers from this node";
         let read_only = "it is read-only (EROFS)";
@@ -63,14 +63,14 @@ impl BackEnd {
     }
 }
 
-/// Errors of calls to a server of the back end that is gone; of none to one that answers.
+/// Whether a call fails with this errno only if a server of the back end is out of reach.
 pub(super) fn is_away(errno: Errno) -> bool {
     [Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ESHUTDOWN].contains(&errno)
 }
 
 impl Forwarder {
-    /// What is wrong with the back end, in words for an operator: what the host or calls say, else
-    /// what follows from its silence.
+    /// What is wrong with the back end, in words for an operator: what the host reported or calls
+    /// showed, or else that the back end does not answer.
     pub(super) fn trouble(&self) -> Option<Cow<'_, str>> {
         if let Some(told) = self.back_end.trouble() {
             return Some(told.into());
@@ -104,8 +104,8 @@ impl Forwarder {
         (seconds(since) > 0).then(|| text.into())
     }
 
-    /// Takes notice of what a job's end says of the back end: a failure something, a success only
-    /// if the back end is ill.
+    /// Notes what the result of a job says of the back end. A success matters only if the back end
+    /// was ill before.
     #[cold]
     pub(super) fn note_health(&mut self, running: &Running, result: &JobResult) {
         let changed = self.back_end.read_only && self.is_change(running);

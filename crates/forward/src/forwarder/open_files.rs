@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use tidegate_wire::{Handle, Op, Outcome, Status};
 
-/// Opens of one client; more are answered ENFILE.
+/// Opens that one client may have; the forwarder answers more with ENFILE.
 const OPENS_MAX: u32 = 1 << 20;
 const ENFILE: u16 = 23;
 
@@ -24,13 +24,13 @@ pub(super) struct OpenFiles {
 
 #[derive(Default)]
 struct OpenFile {
-    /// Client and the number it gave.
+    /// For each open the client, and the client's number of the open.
     opens: BTreeSet<(u64, u64)>,
-    /// Opens that the back end is asked for.
+    /// Opens that the host is executing.
     opening: u32,
-    /// The back end knows that the file is open here.
+    /// Whether the back end knows that the file is open here.
     told: bool,
-    /// The last close is on its way.
+    /// Whether the host is executing the last close.
     closing: bool,
     waiting: VecDeque<Key>,
 }
@@ -130,7 +130,7 @@ impl Forwarder {
         }
     }
 
-    /// Tells the back end of the last close of a file.
+    /// Has the host execute the last close of a file.
     fn close_if_last(&mut self, handle: Handle) {
         let Some(file) = self.opens.files.get_mut(&handle) else {
             return;
@@ -148,7 +148,7 @@ impl Forwarder {
         self.start(Running::Closed { handle }, Job::Closed { handle });
     }
 
-    /// The back end knows of the last close.
+    /// The host has executed the last close.
     pub(super) fn file_closed(&mut self, handle: Handle) {
         let file = self
             .opens
@@ -172,8 +172,8 @@ impl Forwarder {
         }
     }
 
-    /// The seat goes to another forwarder, where the clients open their files again. The back end
-    /// is not told: the files stay open.
+    /// Forgets the opens of a seat that goes to another forwarder. The clients re-open their files
+    /// there, so the back end must not see a last close.
     pub(super) fn drop_seat_opens(&mut self, seat: u16) {
         let layout = self.config.layout;
         let stays = |handle: Handle| layout.seat_of_file(handle) != seat;

@@ -7,9 +7,9 @@ use crate::host::Job;
 use alloc::collections::{BTreeMap, VecDeque};
 use tidegate_wire::{Handle, OpKind, Outcome, Status};
 
-/// For each directory the requests that change its names, in order of arrival; the first one runs.
-/// A request stands in the queue of each of its directories, and runs when it is the first of all.
-/// As all stand in order of arrival, none can wait for a later one.
+/// For each directory a queue of the requests that change its names, in order of arrival. A request
+/// is in the queue of each of its directories, and runs when it is the first in all of them. Since
+/// all queues are in order of arrival, no request waits for a later one.
 #[derive(Default)]
 pub(super) struct NameQueues {
     queues: BTreeMap<Handle, VecDeque<Key>>,
@@ -34,7 +34,7 @@ impl NameQueues {
         first(one) && other.is_none_or(first)
     }
 
-    /// Takes a request that ran out; its successors may be the first now.
+    /// Removes a request that has run. Returns the requests that may run now.
     fn leave(&mut self, key: Key, (one, other): Directories) -> [Option<Key>; 2] {
         [Some(one), other].map(|directory| {
             let directory = directory?;

@@ -52,8 +52,8 @@ pub(super) struct Pending {
     pub(super) looks_up: bool,
     pub(super) slot: Option<SlotId>,
     pub(super) payload_len: u32,
-    /// Until when it waits for its seat's lock or, if it asks no seat, for a new lease of a
-    /// forwarder whose lease has lapsed.
+    /// Until when it waits for its seat's lock or, if it asks no seat and the lease has lapsed, for
+    /// the back end.
     pub(super) wait_until: Option<Time>,
     /// It has passed the gate of its seat. The forwarder releases the seat only after it.
     pub(super) active: bool,

@@ -14,13 +14,13 @@ use crate::host::Job;
 use alloc::collections::BTreeSet;
 use tidegate_wire::{FileUse, Handle, Op, Outcome, Status};
 
-/// Files and directions that are remembered for one client.
+/// Files and directions that the forwarder remembers for one client.
 const ALLOWED_MAX: usize = 4096;
 const R_OK: u32 = 4;
 const W_OK: u32 = 2;
 
-/// Of the files whose data an operation reads (false) or writes (true), the first for which the
-/// client has not shown its right.
+/// The first file whose data an operation reads (false) or writes (true) without a known right of
+/// the client to do so.
 fn missing(op: &Op, allowed: &BTreeSet<(Handle, bool)>) -> Option<(Handle, bool)> {
     let lacks = |(handle, file_use): (Handle, FileUse)| {
         let needs = |write: bool| (!allowed.contains(&(handle, write))).then_some((handle, write));
@@ -36,7 +36,7 @@ fn missing(op: &Op, allowed: &BTreeSet<(Handle, bool)>) -> Option<(Handle, bool)
 }
 
 impl Forwarder {
-    /// Begins a request if its peer may; otherwise it asks, or refuses.
+    /// Executes a request if its client may. If that is unknown, first asks the host.
     pub(super) fn permit(&mut self, key: Key) {
         let pending = &self.requests[key];
         if pending.trusted {

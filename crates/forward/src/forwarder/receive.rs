@@ -69,7 +69,7 @@ impl Forwarder {
         self.route(key);
     }
 
-    /// Ends a connection because of what came on it.
+    /// Ends a connection because of a request that breaks the protocol's rules.
     fn refuse_request(&mut self, conn: ConnId, slot: Option<SlotId>, reason: impl Into<Box<str>>) {
         self.free(slot);
         self.close(conn, reason);
@@ -83,7 +83,8 @@ impl Forwarder {
         }
     }
 
-    /// Answers operations on the session at once; the others ask for their seat.
+    /// Answers operations on the session at once, and passes the others to their seat or the back
+    /// end.
     fn route(&mut self, key: Key) {
         match self.requests[key].op() {
             Op::Hello(_) => unreachable!("a second hello is refused"),
@@ -150,7 +151,7 @@ impl Forwarder {
     }
 }
 
-/// What a client that follows the protocol never sends.
+/// Checks a request for what a client that follows the protocol never sends.
 fn check(config: &Config, request: &Request, slot: Option<SlotId>) -> Result<(), &'static str> {
     let layout = &config.layout;
     if request.id == NOTICE {
@@ -187,7 +188,7 @@ fn check(config: &Config, request: &Request, slot: Option<SlotId>) -> Result<(),
     check_names(&request.op)
 }
 
-/// All bytes of a data request belong to its seat.
+/// Checks that the request's seat is in charge of all bytes of a data request.
 fn check_stripes(
     layout: &Layout,
     seat: u16,
@@ -231,7 +232,8 @@ fn check_names(op: &Op) -> Result<(), &'static str> {
     all_sound.then_some(()).ok_or("a name that is none")
 }
 
-/// Offsets that no file has: an error of the application, not of its client.
+/// Whether an operation has offsets that no file can have. That is an error of the application, not
+/// of its client.
 fn out_of_range(op: &Op) -> bool {
     let past = |offset: u64, len: u64| offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX);
     match op {

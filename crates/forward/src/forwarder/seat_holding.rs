@@ -14,8 +14,8 @@ use tidegate_wire::{Op, Reply, Status, frame};
 
 /// How long requests wait for the lock of this forwarder's own seat.
 const OWN_WAIT_NS: u64 = 100_000_000;
-/// The host answers sooner whether another's seat can be had, unless the back end hangs: nobody
-/// waits longer.
+/// How long requests wait for the lock of another forwarder's seat. The host answers sooner, unless
+/// the back end hangs.
 pub(super) const TAKING_NS: u64 = 1_000_000_000;
 
 impl Forwarder {
@@ -29,7 +29,8 @@ impl Forwarder {
         self.outputs.push_back(Output::TakeSeat { seat });
     }
 
-    /// A request asks for its seat.
+    /// Passes a request to its seat: to the gate if the forwarder serves the seat; otherwise the
+    /// request waits, or is sent elsewhere.
     pub(super) fn enter_seat(&mut self, key: Key) {
         let seat = self.requests[key].seat;
         let own = seat == self.config.forwarder;
@@ -68,8 +69,9 @@ impl Forwarder {
         self.seat_mut(seat).waiting.push_back(key);
     }
 
-    /// The seat of another that the host was asked for first and has not answered for in time, and
-    /// since when: the back end does not answer it. (For the own seat it may wait for a stand-in.)
+    /// The seat of another forwarder for which the host has waited longest, if that is too long,
+    /// and since when: the back end does not answer the host. (For the own seat the host may be
+    /// waiting for a stand-in.)
     pub(super) fn hanging_take(&self) -> Option<(u16, Time)> {
         let others = self.seats.iter();
         let others = others.filter(|(number, _)| *number != self.config.forwarder);
@@ -87,7 +89,7 @@ impl Forwarder {
         self.turn_away(seat);
     }
 
-    /// Sends what waits for a seat elsewhere; a released one is forgotten then.
+    /// Sends the requests that wait for a seat elsewhere, and forgets the seat if it is released.
     pub(super) fn turn_away(&mut self, seat: u16) {
         while let Some(key) = self
             .seats
@@ -161,7 +163,7 @@ impl Forwarder {
         self.resolve(number, reply_slots);
     }
 
-    /// Has intents looked up; requests wait meanwhile.
+    /// Has the host look up intents. Requests of the seat wait meanwhile.
     fn resolve(&mut self, number: u16, reply_slots: Vec<u32>) {
         let seat = self.seat_mut(number);
         seat.state = State::Resolving;
@@ -214,9 +216,9 @@ impl Forwarder {
         }
     }
 
-    /// Before the first change after a change of hands: what could not be looked up then may be
-    /// possible now, and must be before somebody else changes the same files. True: the request
-    /// waits.
+    /// Has the host look up, before the first change at this seat, the intents that it could not
+    /// look up when the forwarder took the seat. This must come before other clients change the
+    /// same files. True if the request must wait for it.
     pub(super) fn resolve_first(&mut self, key: Key) -> bool {
         let number = self.requests[key].seat;
         if self.requests[key].resolved || self.seats[number].unresolved.is_empty() {
@@ -230,7 +232,7 @@ impl Forwarder {
         true
     }
 
-    /// The owner is back.
+    /// The seat's owner is back and waits for the seat: drains it.
     pub(super) fn seat_wanted(&mut self, number: u16) {
         let state = self.seats[number].state;
         if !matches!(state, State::Held | State::Resolving) {
@@ -270,8 +272,9 @@ impl Forwarder {
         }
     }
 
-    /// Tells clients with opens or locks that the seat goes to another forwarder, which grants
-    /// nothing new until they have told them: one that is idle would not notice.
+    /// Tells clients with opens or locks that the seat goes to another forwarder, because an idle
+    /// client would not notice. That forwarder grants no new locks until these clients have
+    /// reclaimed theirs, or its grace ends.
     fn tell_holders(&mut self, number: u16) {
         let epoch = self.scheduler.epoch(self.now);
         let seated = self.seats[number].clients.iter();
@@ -313,7 +316,7 @@ impl Forwarder {
         }
     }
 
-    /// The client has told its opens and locks again.
+    /// The client has re-opened its files and reclaimed its locks.
     pub(super) fn reclaim_done(&mut self, number: u16, client: u64) {
         let seat = self.seats.get_mut(number);
         if let Some(seated) = seat.and_then(|it| it.clients.get_mut(&client)) {
@@ -363,7 +366,7 @@ impl Forwarder {
         self.end_grace_if_all_came(number);
     }
 
-    /// What is due at a seat.
+    /// Does what is due at a seat.
     pub(super) fn expire_seat(&mut self, number: u16) {
         let now = self.now;
         let due = |until: Option<Time>| until.is_some_and(|until| until <= now);

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use tidegate_wire::{Handle, Lock, LockKind, Op, Outcome, Status};
 
 impl Forwarder {
-    /// SetLock, TestLock, DropLocks.
+    /// Executes SetLock, TestLock or DropLocks.
     pub(super) fn lock_operation(&mut self, key: Key) {
         let client = self.requests[key].client;
         let owner = |owner: u64| Owner { client, owner };
@@ -87,7 +87,8 @@ impl Forwarder {
         self.locks_changed(handle);
     }
 
-    /// A lock may wait for ever: its seat must not wait for it.
+    /// Lets a request wait for a lock. It may wait for ever, so the release of its seat does not
+    /// wait for it.
     fn wait_for_lock(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         if core::mem::replace(&mut pending.active, false) {
@@ -95,7 +96,7 @@ impl Forwarder {
         }
     }
 
-    /// Takes back a lock that waits; the request that does so is answered in any case.
+    /// Cancels a request that waits for a lock. The cancelling request is answered in any case.
     pub(super) fn cancel_lock(&mut self, key: Key, request: u64) {
         let client = &self.clients[&self.requests[key].client];
         if let Ok(place) = client.place_of(request) {
@@ -115,7 +116,8 @@ impl Forwarder {
         self.answer(key, Ok(Outcome::Done));
     }
 
-    /// Locks of a file changed: the table is told, and waiting ones may be granted.
+    /// After locks of a file have changed: updates the table's marks, and grants the locks that
+    /// requests wait for.
     fn locks_changed(&mut self, handle: Handle) {
         let seat = self.config.layout.seat_of_file(handle);
         let granted = match self.seats[seat].in_grace() {
@@ -137,7 +139,7 @@ impl Forwarder {
         }
     }
 
-    /// Grace is over.
+    /// Grants locks that requests wait for, because grace is over.
     pub(super) fn wake_seat_locks(&mut self, seat: u16) {
         let layout = self.config.layout;
         for handle in self
@@ -154,7 +156,8 @@ impl Forwarder {
         }
     }
 
-    /// The seat will be released: whoever waits goes and asks its next holder.
+    /// Sends requests that wait for locks to the seat's next holder, because the seat will be
+    /// released.
     pub(super) fn turn_locks_away(&mut self, seat: u16) {
         let layout = self.config.layout;
         let of_seat = |handle| layout.seat_of_file(handle) == seat;
@@ -163,7 +166,8 @@ impl Forwarder {
         }
     }
 
-    /// The seat is released, and the table goes on saying who has locks.
+    /// Forgets the locks of a seat that is released. The table still marks the clients that have
+    /// some.
     pub(super) fn drop_seat_locks(&mut self, seat: u16) {
         let layout = self.config.layout;
         self.locks

@@ -19,13 +19,13 @@ use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{Op, OpKind, Outcome, Reply, Status};
 
-/// Until when the seats held here may be served.
+/// Until when the forwarder may serve its seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lease {
-    /// For ever: their locks cannot be lost.
+    /// For ever, because their locks cannot be lost.
     NotNeeded,
     Until(Time),
-    /// No longer, since then.
+    /// Not since this time.
     Lapsed(Time),
 }
 
@@ -43,7 +43,7 @@ impl Forwarder {
         self.wake_by(until);
     }
 
-    /// Until when the seats may be served; None where they cannot be lost.
+    /// Until when the forwarder may serve its seats; None where they cannot be lost.
     pub(super) fn leased_until(&self) -> Option<Time> {
         match self.lease {
             Lease::NotNeeded => None,
@@ -52,8 +52,8 @@ impl Forwarder {
         }
     }
 
-    /// Since when a renewal is late: a holder renews several times in a lease, so where less than
-    /// half of it is left, what keeps the seats does not answer.
+    /// Since when a renewal is late. A host renews several times in a lease. So if less than half
+    /// of the lease is left, the keeper of the seats (the back end or etcd) does not answer.
     pub(super) fn late_since(&self) -> Option<Time> {
         let renewed = self.renewed_at?;
         let late = match self.lease {
@@ -63,17 +63,17 @@ impl Forwarder {
         late.then_some(renewed)
     }
 
-    /// When the lease was renewed last, as long as there are seats that it is needed for.
+    /// When the host last renewed the lease; None if it never did, or while all seats are released.
     pub(super) fn last_renewal(&self) -> Option<Time> {
         self.renewed_at.filter(|_| !self.seats.all_released())
     }
 
-    /// Whether no seat may be served until the lease is renewed.
+    /// Whether the forwarder may serve no seat until the host renews the lease.
     pub(super) fn has_lapsed(&self) -> bool {
         self.lapsed_at().is_some()
     }
 
-    /// Since when that is so.
+    /// Since when the lease has lapsed; None if it has not.
     pub(super) fn lapsed_at(&self) -> Option<Time> {
         match self.lease {
             Lease::Lapsed(since) => Some(since),
@@ -81,7 +81,7 @@ impl Forwarder {
         }
     }
 
-    /// All seats are lost.
+    /// Loses all seats.
     #[cold]
     pub(super) fn lease_ran_out(&mut self) {
         self.lease = Lease::Lapsed(self.now);
@@ -118,9 +118,9 @@ impl Forwarder {
         self.release_if_idle(number);
     }
 
-    /// Sends the client elsewhere at once, though a job of its request is under way: the back end
-    /// may not answer for a long time. Where the job uses the client's own memory, the client must
-    /// not be told that it may use it for something else.
+    /// Sends the client elsewhere at once, though the host is executing a job of its request,
+    /// because the back end may not answer for a long time. Not if the job uses the client's own
+    /// memory: after a reply the client would use that for something else.
     fn answer_early(&mut self, key: Key) {
         let pending = &mut self.requests[key];
         let shared = pending.slot.is_some_and(|slot| self.pool.is_shared(slot));
@@ -168,15 +168,15 @@ impl Forwarder {
         }
     }
 
-    /// Whether the back end is out of reach, as far as this forwarder knows: its lease could not be
-    /// renewed, and the host says so, or a call or a taking does not return.
+    /// Whether the back end is out of reach, as far as this forwarder knows: the lease has lapsed,
+    /// and the host reports trouble, or a call or the taking of a seat does not return.
     pub(super) fn is_cut_off(&self) -> bool {
         let silent = || self.answered_early > 0 || self.hanging_take().is_some();
         self.has_lapsed() && (self.back_end.trouble().is_some() || silent())
     }
 
-    /// A request that asks no seat, but the back end: in a forwarder whose lease has lapsed it does
-    /// not wait for it for long.
+    /// Executes a request that asks the back end but no seat. While the lease has lapsed, the
+    /// client waits for the back end only a bounded time before the forwarder sends it elsewhere.
     pub(super) fn ask_back_end(&mut self, key: Key) {
         if self.is_cut_off() {
             return self.answer(key, Err(Status::NotMySeat));
@@ -193,7 +193,7 @@ impl Forwarder {
         }
     }
 
-    /// Sends those elsewhere whose time is over.
+    /// Sends clients elsewhere whose requests have waited too long for the back end.
     pub(super) fn expire_back_end(&mut self) {
         if !self.has_lapsed() {
             return;
@@ -209,7 +209,8 @@ impl Forwarder {
         }
     }
 
-    /// Whether a result is one of a seat that is lost, or says nothing of the file.
+    /// Whether the forwarder must not pass a result on, because its seat is lost, or because the
+    /// result says nothing of the file.
     pub(super) fn must_not_tell(
         &self,
         pending: &Pending,
@@ -221,8 +222,9 @@ impl Forwarder {
         self.is_of_lost(pending) || (unreachable && away)
     }
 
-    /// What is to be told of an fsync. The kernel tells a description's loss once: where this
-    /// request was answered early, the client's next fsync of the file is told.
+    /// The result of an fsync for the client. The kernel reports lost writes of an open file once.
+    /// If the forwarder answered this request early, the client's next fsync of the file gets the
+    /// error.
     pub(super) fn synced(
         &mut self,
         pending: &Pending,
@@ -249,7 +251,7 @@ impl Forwarder {
         }
     }
 
-    /// Whether a request passed the gate of a seat that is lost since.
+    /// Whether the forwarder has lost the seat of a request since the request passed its gate.
     pub(super) fn is_lost(&self, key: Key) -> bool {
         self.seats.any_lost() && self.is_of_lost(&self.requests[key])
     }
@@ -259,7 +261,7 @@ impl Forwarder {
         self.seats.any_lost() && pending.active && lost(pending.seat)
     }
 
-    /// Whether a job must not take effect, because its seat is lost.
+    /// Whether a job must not take effect, because the forwarder has lost its seat.
     fn is_too_late(&self, running: &Running) -> bool {
         let lost = |seat: u16| self.seats[seat].state == State::Lost;
         match running {
@@ -275,7 +277,7 @@ impl Forwarder {
         }
     }
 
-    /// Makes of a job that must not take effect any more one that is refused.
+    /// Replaces a job that must not take effect any more by a refused one.
     #[cold]
     pub(super) fn refuse_if_late(&self, running: &Running, work: &mut Job) {
         if self.is_too_late(running) {
@@ -283,8 +285,8 @@ impl Forwarder {
         }
     }
 
-    /// Answers an open or a lock when the table says, so that it outlives the node, that the client
-    /// has some: the next holder must wait for it before it grants others anything.
+    /// Answers an open or a lock once the table's mark of the client outlives the node. The mark
+    /// tells the next holder to wait for the client before it grants locks to others.
     pub(super) fn answer_holding(&mut self, key: Key, result: Result<Outcome, Status>) {
         let pending = &mut self.requests[key];
         let number = pending.seat;
@@ -301,7 +303,7 @@ impl Forwarder {
         self.persist_marks(number);
     }
 
-    /// Has the table persisted for the answers that wait for it, unless that is under way.
+    /// Has the host persist the table's marks for the answers that wait, unless it is doing so.
     fn persist_marks(&mut self, number: u16) {
         let seat = self.seats.entry(number);
         if seat.persisting || seat.answers.is_empty() {
@@ -320,7 +322,8 @@ impl Forwarder {
         self.start(running, Job::Persist { table });
     }
 
-    /// The table is persisted, or cannot be: then the clients try again.
+    /// The host has persisted the marks: answers the requests that wait. If it has failed, their
+    /// clients try again.
     pub(super) fn persisted(
         &mut self,
         number: u16,
@@ -341,7 +344,7 @@ impl Forwarder {
     }
 }
 
-/// These ask the back end and no seat.
+/// Whether a request asks the back end but no seat.
 fn is_of_no_seat(pending: &Pending) -> bool {
     let asks = pending.kind == OpKind::Fsync || pending.dispatch == Dispatch::Reach;
     asks && !pending.active

@@ -16,7 +16,7 @@ type Transfer = (u64, u64);
 /// See the file's first line.
 #[derive(Default)]
 pub(super) struct SerialTransfers {
-    /// By transfer, while a chunk of it is under way: those that wait, by the request's number.
+    /// For each transfer of which the forwarder is executing a chunk: the chunks that wait, by id.
     waiting: BTreeMap<Transfer, BTreeMap<u64, Key>>,
 }
 
@@ -35,7 +35,7 @@ impl SerialTransfers {
         }
     }
 
-    /// The chunk that was under way is done; the next is, if one waits.
+    /// A chunk of the transfer is done. Returns the next one, if one waits.
     fn leave(&mut self, transfer: Transfer) -> Option<Key> {
         let next = self.waiting.get_mut(&transfer)?.pop_first();
         if next.is_none() {
@@ -55,7 +55,7 @@ fn transfer(pending: &Pending) -> Transfer {
     (pending.client, pending.hints.operation)
 }
 
-/// Whether a request is one of several chunks, of which one is carried out at a time.
+/// Whether a request is a chunk of a transfer whose chunks the forwarder executes one at a time.
 pub(super) fn is_serial_chunk(pending: &Pending, mode: Pipelining) -> bool {
     let Some((_, extents)) = pending.op().data() else {
         return false;
@@ -64,7 +64,8 @@ pub(super) fn is_serial_chunk(pending: &Pending, mode: Pipelining) -> bool {
 }
 
 impl Forwarder {
-    /// Whether a chunk may be carried out now; otherwise it waits for the one that runs.
+    /// Whether the forwarder may execute a chunk now; otherwise the chunk waits for the one that
+    /// runs.
     pub(super) fn enter_transfer(&mut self, key: Key) -> bool {
         let pending = &mut self.requests[key];
         pending.chunk_runs = self

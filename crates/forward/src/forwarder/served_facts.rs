@@ -15,14 +15,14 @@ struct Times {
     finished: Option<Time>,
 }
 
-/// What is noted of an outstanding request. An answered one leaves its place, and the memory of it,
-/// to another.
+/// The facts about an outstanding request. When it is answered, another request uses its place and
+/// memory.
 #[derive(Default)]
 pub(super) struct Noted {
     arrived: Time,
-    /// The file of an append, whose operation a job takes away.
+    /// The file of an append, because a job takes the append's operation away.
     appends_to: Option<u64>,
-    /// The answer was given before.
+    /// Whether the reply repeats an earlier one.
     replay: bool,
     first: Times,
     rest: Vec<Times>,
@@ -82,14 +82,14 @@ impl Forwarder {
         }
     }
 
-    /// The answer to come was given before, to the same request.
+    /// Notes that the reply to a request will repeat an earlier one.
     pub(super) fn note_replay(&mut self, key: Key) {
         if self.config.record {
             self.noted[key as usize].replay = true;
         }
     }
 
-    /// A request was answered.
+    /// Reports a request that the forwarder has answered.
     pub(super) fn tell_served(&mut self, key: Key, pending: &Pending, reply: &Reply) {
         let noted = &self.noted[key as usize];
         let errno = match reply.result {
@@ -145,7 +145,7 @@ impl Forwarder {
         }
     }
 
-    /// One fact for each extent. Bytes count up to the first extent that is short.
+    /// Reports one fact for each extent. Bytes count up to the first extent that is short.
     fn tell_extents(&mut self, key: Key, pending: &Pending, reply: &Reply, served: Served) {
         let Some((handle, extents)) = pending.op().data() else {
             unreachable!("its dispatch says that it has extents");
