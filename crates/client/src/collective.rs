@@ -9,10 +9,11 @@
 /// Bytes of a hint, as device control calls and the short-cut's functions pass it.
 pub const HINT_LEN: usize = 80;
 
-/// Operations of one file that may be under way at once; with more, the oldest is forgotten.
+/// Number of operations of one file that may be under way at once; beyond it the hints forget the
+/// oldest.
 const OPERATIONS_MAX: usize = 16;
 
-/// While the hint is there, every request has to fit.
+/// Every request must fit while this hint is there.
 const EXCLUSIVE: u32 = 1;
 /// Its steps are predicted, and may be wrong.
 const PREDICTED: u32 = 2;
@@ -141,7 +142,7 @@ pub struct Hints {
     hints: [Option<(Hint, u64)>; OPERATIONS_MAX],
     /// Counts hints.
     published: u64,
-    /// A request has not fitted: nothing that is predicted counts any more.
+    /// A request has not fitted: the hints ignore predictions from then on.
     is_off: bool,
     counts: HintCounts,
 }

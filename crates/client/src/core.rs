@@ -61,13 +61,14 @@ use unstable::Unstable;
 
 /// One millisecond.
 const MS: u64 = 1_000_000;
-/// First pause after a full round of forwarders.
+/// First pause after a full round of forwarders, ns.
 const BACKOFF_MIN: u64 = 20 * MS;
-/// Longest pause after a full round.
+/// Longest pause after a full round, ns.
 const BACKOFF_MAX: u64 = 500 * MS;
-/// Without a word from a forwarder for so long, the next one is asked for the first session too.
+/// Time without an answer from a forwarder after which the core asks the next one too for the first
+/// session, ns.
 const SILENCE_MAX: u64 = 250 * MS;
-/// How long a goodbye may take.
+/// Longest time that a goodbye may take, ns.
 const BYE_MAX: u64 = 1000 * MS;
 
 /// One client of a set of forwarders.
@@ -81,23 +82,24 @@ pub struct Core {
     layout: Option<Layout>,
     root: Option<Attr>,
     payload_max: u32,
-    /// Bytes of a request's payload at most, where a call has more.
+    /// Largest number of payload bytes of a request, where a call has more.
     chunk_bytes: u32,
     reply_slots: u16,
     /// Highest epoch seen.
     epoch: u64,
-    /// Which export it is, once it is known.
+    /// The export, once the core knows it.
     export: Option<ExportId>,
-    /// Of a core that only asks.
+    /// The roll call of a core that only asks.
     roll: Roll,
-    /// Forwarder that is tried for the first session, and when it is, if there is a pause, or the
-    /// next one.
+    /// The forwarder that the core tries for the first session, and when to try it (if there is a
+    /// pause) or the next one.
     discovering: (usize, Option<u64>),
     discover_backoff: u64,
 
     sessions: Vec<Session>,
     seats: Vec<Seat>,
-    /// What may be due, and when. What was put off meanwhile is found so when its time comes.
+    /// What may be due, and when. When its time comes, the core finds out whether it was put off
+    /// meanwhile.
     wakes: BTreeSet<(u64, Wake)>,
     /// Latest boot of each node.
     boots: BTreeMap<u64, u64>,
@@ -111,7 +113,7 @@ pub struct Core {
     /// Calls that wait for the layout.
     unrouted: BTreeMap<CallId, Call>,
     operations: u64,
-    /// Whether calls note when each forwarder served them, and the notes of those that ended.
+    /// Whether calls record when each forwarder answered them, and the records of those that ended.
     notes_served: bool,
     served: BTreeMap<CallId, Vec<Served>>,
 

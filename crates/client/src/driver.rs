@@ -43,7 +43,7 @@ use waiter::{Waiter, Woken};
 pub(crate) struct CallSpec {
     op: Op,
     payload: Bytes,
-    /// Only for what one forwarder is asked.
+    /// The forwarder to ask, for calls to one forwarder.
     forwarder: usize,
     operation: Option<Operation>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Host {
     thread: Mutex<Option<JoinHandle<()>>>,
     process: u32,
     root: Attr,
-    /// How others reach the same forwarders.
+    /// A line of options with which others reach the same forwarders.
     reached: String,
     /// Addresses of the list that the client left out, with the reason; one line each.
     left_out: Vec<String>,
@@ -401,7 +401,7 @@ pub(crate) struct InFlight<'h> {
     host: &'h Host,
     id: CallId,
     waiter: Arc<Waiter>,
-    /// Until the call has been waited for, or nobody will.
+    /// Held until somebody has waited for the call, or nobody will.
     permit: Option<Permit<'h>>,
     attached: Option<Attached>,
 }

@@ -13,7 +13,7 @@ use coalesce::Coalescer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Symbolic links that one walk follows at most, as Linux.
+/// Largest number of symbolic links that one walk follows, as in Linux.
 const LINKS_MAX: u32 = 40;
 
 const KIND_MASK: u32 = 0o170_000;

@@ -17,7 +17,7 @@ use std::path::Path;
 /// Longest file of addresses.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A forwarder that does not take us for a while: too many sessions, or it is stopping.
+/// The error of a forwarder that takes no session for a while: it has too many, or is stopping.
 const EUSERS: i32 = 87;
 
 /// An address, and the answer of the forwarder there.
@@ -38,13 +38,13 @@ pub(crate) struct Checked {
     pub(crate) export: ExportId,
     /// Addresses by index in the layout.
     places: Vec<Option<String>>,
-    /// Addresses that the forwarders tell of each other.
+    /// Addresses that the forwarders give for each other.
     listed: BTreeMap<u16, Vec<String>>,
-    /// Those of the list that have told nothing and have no place yet.
+    /// Addresses of the list without an answer and without a place yet.
     left: Vec<Left>,
 }
 
-/// An address of the list that has told nothing, and where no forwarder tells that one listens.
+/// An address of the list without an answer, at which no forwarder says that another listens.
 #[derive(Debug)]
 struct Left {
     address: String,

@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Bytes of a part through a socket. Borders are multiples of it, as those of stripes are.
+/// Bytes of a part through a socket. Parts begin at multiples of it, as stripes do.
 const PART: u64 = 256 << 10;
-/// Bytes of a part in shared memory, where there is less to do at once.
+/// Bytes of a part in shared memory, where fewer steps can overlap.
 const SHARED_PART: u64 = 512 << 10;
 /// Shorter reads and writes are one call each.
 const LEN_MIN: usize = 512 << 10;
-/// Parts of a call that are on their way at once.
+/// Number of parts of a call that are under way at once.
 const STARTED_MAX: usize = 8;
 
 /// Memory for the bytes of a write, which the client uses again and again. Forwarders on this node

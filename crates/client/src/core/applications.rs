@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// The applications that the host has named, by id.
 #[derive(Default)]
 pub(super) struct Applications {
-    /// And when each was told, in numbers that grow.
+    /// By id: the application, and a number that says how recently the host has named it.
     known: BTreeMap<u64, (Application, u64)>,
     told: u64,
 }

@@ -38,7 +38,7 @@ pub(super) struct Active {
     /// Parts without a result.
     left: usize,
     deadline_ns: Option<u64>,
-    /// By forwarder; empty unless noted.
+    /// When each forwarder answered last; empty unless recorded.
     served: Vec<Served>,
 }
 

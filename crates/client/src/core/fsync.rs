@@ -17,7 +17,7 @@ use crate::wire::{Handle, Op, Outcome};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// Pause after a round in which no forwarder of the node could be reached.
+/// Pause after a round in which the client could reach no forwarder of the node, ns.
 const PAUSE: u64 = 100 * MS;
 
 enum Step {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// Holds back the lock calls of one owner on one file.
 #[derive(Default)]
 pub(super) struct Gate {
-    /// Abandoned requests and their repair that have no answer yet.
+    /// Number of abandoned requests, and repairs of them, that have no answer yet.
     busy: usize,
     pub(super) waiting: BTreeSet<Id>,
 }

@@ -11,7 +11,7 @@ pub(super) const APPS_MAX: usize = 1024;
 /// How far the forwarders' wall clocks are ahead of this client's.
 pub(super) struct Clocks {
     offsets: Vec<Option<i64>>,
-    /// Those that are known, ascending.
+    /// The known differences, ascending.
     sorted: Vec<i64>,
 }
 
@@ -116,23 +116,23 @@ struct Charge {
     used: u64,
 }
 
-/// What is kept of one forwarder.
+/// What the client records of one forwarder.
 #[derive(Clone, Copy, Default)]
 struct Here {
-    /// What it gave.
+    /// Service that it gave.
     own: Service,
-    /// What was reported to it; None: nothing was sent to it yet.
+    /// What the client last reported to it; None: the client has sent it nothing yet.
     reported: Option<Known>,
 }
 
-/// What was given until a request, in all.
+/// Service up to the request that reported it.
 #[derive(Clone, Copy)]
 struct Known {
-    /// By others.
+    /// Service that other forwarders gave.
     elsewhere: Service,
-    /// Device time, by the forwarder to which it went.
+    /// Device time that the forwarder gave to which the report went, ns.
     here_ns: u64,
-    /// When it went.
+    /// When the client sent it, ns.
     at: u64,
 }
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 /// A directory and a name in it.
 pub(super) type Key = (Handle, Arc<[u8]>);
 
-/// Names that one file keeps at most; further hard links replace the oldest.
+/// Largest number of names of one file; further hard links replace the oldest.
 const LINKS_MAX: usize = 8;
-/// Paths of one file that are tried.
+/// Largest number of paths of one file that the client tries.
 const PATHS_MAX: usize = LINKS_MAX;
-/// Directories above a file at most.
+/// Largest number of directories above a file.
 const DEPTH_MAX: usize = PATH_MAX / 2;
 
 #[derive(Default)]

@@ -8,19 +8,20 @@ use crate::core::Errno;
 use crate::wire::{Handle, Op, RenameMode};
 use std::sync::Arc;
 
-/// How often files are reached for one request on one connection before it is given up.
+/// How many times the client resolves files for one request on one connection before it gives the
+/// request up.
 const RESOLVES_MAX: u8 = 4;
-/// How often all paths of a file are told, if it has got others meanwhile.
+/// How many times the client sends all paths of a file, if the file has got others meanwhile.
 const ROUNDS_MAX: u8 = 4;
 
 /// A file whose possible paths the client sends, one after the other.
 pub(super) struct Resolving {
     waiters: Vec<Id>,
     paths: Vec<Box<[u8]>>,
-    /// How many of them were told.
+    /// Number of paths that the client has sent.
     told: usize,
     rounds: u8,
-    /// Why it could not be looked for at a path.
+    /// Why the forwarder could not look for the file at a path.
     refused: Option<Errno>,
 }
 

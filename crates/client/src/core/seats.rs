@@ -14,9 +14,9 @@ pub(super) struct Seat {
     /// Generation whose holder knows this client's opens and locks; 0: none.
     pub(super) generation: u64,
     owner: usize,
-    /// Where a round begins: the forwarder that served last, else the owner.
+    /// The forwarder at which a round begins: the one that served last, else the owner.
     start: usize,
-    /// Forwarders of the round that did not serve.
+    /// Number of forwarders of the round that did not serve.
     step: usize,
     /// Forwarder that served the seat last.
     pub(super) server: Option<usize>,

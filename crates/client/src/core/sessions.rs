@@ -13,7 +13,7 @@ use crate::wire::frame::VERSION;
 use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Pipelining, Reply, Request, Status};
 use std::collections::BTreeSet;
 
-/// Requests of a session without a reply from which on further connections are of use.
+/// Number of outstanding requests of a session from which on further connections are of use.
 const BUSY: usize = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,9 +49,9 @@ pub(super) struct Session {
     pub(super) introduced: BTreeSet<u64>,
     /// Requests that carry an application's name and have no reply yet.
     pub(super) introducing: BTreeSet<Id>,
-    /// Connections that are of use, as the hello said.
+    /// Number of connections that the forwarder can use, from its reply to the hello.
     connections: u16,
-    /// The host was told so.
+    /// Whether the core has asked the host to open them.
     joins: bool,
     /// Host and boot id from the last hello.
     pub(super) identity: Option<Identity>,

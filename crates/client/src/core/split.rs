@@ -14,7 +14,7 @@ pub(super) struct Block {
     pub(super) seat: u16,
     pub(super) extents: Extents,
     pub(super) bytes: u64,
-    /// Where the bytes of the first extent lie in the call's, and those of the others.
+    /// Place of the first extent's bytes in the call's payload, and the places of the others.
     start: u64,
     starts: Vec<u64>,
 }

@@ -119,32 +119,32 @@ pub enum Input {
     Call {
         /// The call's number.
         id: CallId,
-        /// What is asked.
+        /// The call.
         call: Call,
     },
     /// The caller waits no longer: the call ends with EINTR, unless it has ended.
     Cancel {
-        /// Which.
+        /// Number of the call.
         id: CallId,
     },
     /// An [`Output::Connect`] has succeeded.
     Connected {
-        /// Where.
+        /// Index of the forwarder.
         forwarder: usize,
-        /// What the hello shall carry: HMAC over the challenge, or nothing.
+        /// The proof that the hello carries: HMAC over the challenge, or empty.
         proof: Box<[u8]>,
     },
     /// An [`Output::Connect`] has failed, or the connection ended by itself. The host does not
     /// report this after [`Output::Disconnect`].
     ConnectionLost {
-        /// Where.
+        /// Index of the forwarder.
         forwarder: usize,
-        /// Why.
+        /// Why it ended or could not be made.
         why: Lost,
     },
     /// A whole reply has arrived on the present connection.
     Received {
-        /// From where.
+        /// Index of the forwarder that sent it.
         forwarder: usize,
         /// The reply.
         reply: Reply,
@@ -154,7 +154,7 @@ pub enum Input {
     /// The name of an application. The core sends it to a forwarder before the application's next
     /// request there.
     Application {
-        /// Its id, as calls carry it.
+        /// Its id, which calls carry.
         app: u64,
         /// Who it is.
         application: Application,
@@ -174,25 +174,25 @@ pub enum Output {
     /// Open a connection; the host answers with one [`Input::Connected`] or
     /// [`Input::ConnectionLost`].
     Connect {
-        /// Where to.
+        /// Index of the forwarder.
         forwarder: usize,
     },
     /// Close the connection, or stop opening it. The host must report nothing about it afterwards.
     Disconnect {
-        /// Where.
+        /// Index of the forwarder.
         forwarder: usize,
     },
     /// Open further connections of the session, because several requests are under way at once. The
     /// core asks once for each session; see [`Core::join`](super::Core::join).
     Join {
-        /// Where to.
+        /// Index of the forwarder.
         forwarder: usize,
         /// How many connections the session can use, the first one included.
         connections: u16,
     },
     /// Send a request on the session's connection, in the order given.
     Send {
-        /// Where to.
+        /// Index of the forwarder.
         forwarder: usize,
         /// Which of several connections, modulo their number; 0, the first one, wherever the order
         /// matters.
@@ -204,19 +204,19 @@ pub enum Output {
     },
     /// A call has ended.
     Done {
-        /// Which.
+        /// Number of the call.
         id: CallId,
         /// The result.
         result: Result<Answer, Errno>,
     },
     /// A forwarder has granted a session.
     Opened {
-        /// Which.
+        /// Index of the forwarder.
         forwarder: usize,
     },
     /// A forwarder has refused the session; its connection is closed.
     Refused {
-        /// Which.
+        /// Index of the forwarder.
         forwarder: usize,
         /// EACCES (secret or user), EPROTO (version, or not the forwarder that belongs to this
         /// place of the list), EUSERS (too many sessions).
@@ -236,7 +236,7 @@ pub enum Output {
 /// When a forwarder gave its last answer to a part of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Which.
+    /// Index of the forwarder.
     pub forwarder: usize,
     /// Time of the answer, on the clock of `now_ns`.
     pub at_ns: u64,

@@ -3,8 +3,8 @@
 use crate::wire::Handle;
 use std::collections::BTreeMap;
 
-/// Files with unstable writes at most; then the writes of one are remembered as anybody's, and
-/// each fsync asks their node too.
+/// Largest number of files with unstable writes. Beyond it the client counts the writes of one as
+/// anybody's, and each fsync asks their node too.
 const FILES_MAX: usize = 65_536;
 
 /// A node from one boot to the next: its host and boot ids, from the hello.

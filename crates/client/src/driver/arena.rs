@@ -15,9 +15,9 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Smallest piece, and what all are multiples of.
+/// Smallest piece in bytes; all others are multiples of it.
 const PIECE_MIN: usize = 4096;
-/// Sizes of pieces are powers of two: so many of them.
+/// Number of sizes of pieces, which are powers of two.
 const SIZES: usize = 13;
 
 /// See the head of the file.
@@ -28,14 +28,14 @@ pub(crate) struct Arena {
     free: Mutex<Free>,
 }
 
-/// What is not in use.
+/// The memory that is not in use.
 #[derive(Default)]
 struct Free {
     /// Pieces by size, the last freed last.
     pieces: [Vec<usize>; SIZES],
-    /// Where nothing was given away yet.
+    /// Where the part begins that no piece was made of yet.
     rest: usize,
-    /// Places in pieces that are not to be used again.
+    /// Places in pieces that must not be used again.
     retired: BTreeSet<usize>,
 }
 

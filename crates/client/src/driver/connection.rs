@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_net::Stream;
 
-/// Pieces that one system call writes at most; the kernel allows 1024.
+/// Largest number of pieces that one system call writes; the kernel allows 1024.
 const PIECES_MAX: usize = 64;
-/// Buffers of heads that are kept for reuse.
+/// Number of buffers for headers that are kept for reuse.
 const SPARE_MAX: usize = 64;
 /// Id of the request that offers the arena to the forwarder. The core counts its own from 1.
 pub(crate) const OFFER: u64 = u64::MAX;
@@ -28,9 +28,9 @@ pub(crate) const JOIN: u64 = u64::MAX - 1;
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     queue: Mutex<Queue>,
-    /// What the forwarder is offered, if it can reach it.
+    /// The memory to offer the forwarder, if the forwarder can reach it.
     arena: Option<Arc<Arena>>,
-    /// The forwarder has taken the offer.
+    /// Whether the forwarder has accepted the offer.
     shares: AtomicBool,
     /// Payload in the arena that the forwarder may be working on, by request.
     kept: Mutex<BTreeMap<u64, Kept>>,
@@ -48,9 +48,9 @@ enum Kept {
 struct Queue {
     frames: VecDeque<Frame>,
     spare: Vec<Vec<u8>>,
-    /// A thread writes; others only add.
+    /// A thread writes; other threads only add frames.
     flushing: bool,
-    /// The socket became writable while a thread was writing.
+    /// Whether the socket became writable while a thread was writing.
     kicked: bool,
     broken: bool,
 }

@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a call leads at most. It takes no signals meanwhile, as nobody else could take in what
-/// comes while a handler runs.
+/// How long a call leads at most. Its thread lets no signals in meanwhile, because no other thread
+/// could take in replies while a handler runs.
 const LEAD_MAX: Duration = Duration::from_millis(50);
-/// How long the own thread leaves the lead to calls after the last one has had it.
+/// How long the I/O thread leaves the lead to calls after a call has led.
 const STANDBY: Duration = Duration::from_millis(5);
-/// How long goodbyes may take.
+/// Longest time that goodbyes may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
-/// Goodbyes are short of events: look again soon.
+/// How often to look for goodbyes, which cause few events.
 const GOODBYE_LOOK: Duration = Duration::from_millis(10);
 
 /// See the head of the file.
@@ -32,16 +32,16 @@ pub(crate) struct LeaderFollower {
     reactor: Mutex<Reactor>,
     /// Calls that wait for their result and would lead.
     followers: Mutex<BTreeMap<CallId, Arc<Waiter>>>,
-    /// A call would have led, had the reactor been free.
+    /// Whether a call wanted to lead and the reactor was not free.
     wanted: AtomicBool,
     /// When a call last led, on the clock of [`Shared::now_ns`].
     led_ns: AtomicU64,
-    /// The own thread is needed now.
+    /// Whether the I/O thread is needed now.
     needed: Mutex<bool>,
     recalled: Condvar,
 }
 
-/// What came of leading.
+/// How leading ended.
 enum Led {
     Woken(Woken),
     /// It takes long, or is the own thread's to do.

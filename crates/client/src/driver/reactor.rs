@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_net::{Dialer, Poller, Secret, Stream};
 
-/// When to try again at a forwarder whose queue of new connections is full.
+/// Time after which to try again to connect to a forwarder whose queue of new connections is full.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
 
-/// Tells of the waker; links tell of themselves by their index.
+/// The waker's token; the token of a link is its index.
 const WAKER: Token = Token(usize::MAX);
 
 /// See the module.

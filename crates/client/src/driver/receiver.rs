@@ -11,8 +11,8 @@ use tidegate_net::{FrameReader, Step};
 use tidegate_wire::frame::{self, FrameError};
 use tidegate_wire::{Challenge, Reply};
 
-/// Longer payloads are received into the arena: an allocator gives their memory back to the
-/// system.
+/// Payloads longer than this go into the arena, because an allocator would return their memory to
+/// the system each time. Bytes.
 const LONG: usize = 32 << 10;
 
 /// Something whole that has arrived.

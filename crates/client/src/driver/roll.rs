@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long those that keep silent are waited for, once another has told who it is. A node that is
-/// down must not keep a mount from starting.
+/// How long the client waits for forwarders without an answer once another has answered. A node
+/// that is down must not keep a mount from starting.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 
-/// Between two questions for addresses that those who answer do not know yet: forwarders that were
-/// started together learn of each other within a second or two.
+/// Pause before asking again for addresses that the answering forwarders do not know yet:
+/// forwarders that were started together learn of each other within a second or two.
 const LEARN_WAIT: Duration = Duration::from_millis(250);
 
 impl Host {

@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     sessions: Condvar,
     pub(crate) waker: Arc<Waker>,
     start: Instant,
-    /// Set before the core is told to end.
+    /// Set before the core ends.
     closed: AtomicBool,
 }
 

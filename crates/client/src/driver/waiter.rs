@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(crate) struct Waiter {
     state: Mutex<State>,
-    /// Counts what happens. The thread sleeps on it without the lock, so that a signal handler that
-    /// comes in its sleep keeps nobody waiting.
+    /// Counts events. The thread sleeps on it without the lock, so a signal handler that runs in
+    /// its sleep keeps no other thread waiting.
     changes: AtomicU32,
 }
 
@@ -25,9 +25,9 @@ struct State {
     served: Vec<Served>,
     admitted: bool,
     interrupted: bool,
-    /// It shall lead.
+    /// Whether it shall lead.
     lead: bool,
-    /// A thread sleeps, or is about to.
+    /// Whether a thread sleeps, or is about to.
     waiting: bool,
     /// What wakes the thread where it leads.
     leads: Option<Arc<Waker>>,
