@@ -8,8 +8,8 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-/// Without an answer from a peer's kernel for this long, its node counts as gone. A stopped process
-/// is silent too, but its kernel answers.
+/// Time without an answer from the peer's kernel after which its node counts as gone, ms. A stopped
+/// process is silent too, but its kernel answers.
 const NODE_SILENCE_MS_MAX: u32 = 20_000;
 
 /// Connects to one forwarder, as often as is wanted.

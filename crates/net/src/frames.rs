@@ -10,19 +10,20 @@ use std::io::{self, IoSliceMut};
 use tidegate_wire::Challenge;
 use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header};
 
-/// Bytes of requests that are read ahead; small ones come several at a time.
+/// Bytes that a reader of requests reads ahead, since small requests arrive several at a time.
 const REQUESTS_AHEAD: usize = 16 * 1024;
-/// The same of replies: enough for a small read's whole reply, and little enough that copying the
-/// first bytes of a payload from there costs nothing.
+/// Bytes that a reader of replies reads ahead: enough for a small read's whole reply, and so few
+/// that copying the first bytes of a payload out of them costs nothing.
 const REPLIES_AHEAD: usize = 8 * 1024;
-/// The same on a connection whose last payload was a large one: the next head and little more, so
-/// that the payload goes straight to its place. It takes no more calls.
+/// Bytes to read ahead on a connection whose last payload was a large one: the next header and
+/// little more, so that the payload goes straight to its place. It takes no more calls.
 const AHEAD_OF_LARGE: usize = 256;
-/// What a large payload is.
+/// Bytes from which on a payload is large.
 const LARGE: u32 = 64 * 1024;
 
 thread_local! {
-    /// The buffer of whoever reads next: only a connection that stopped amid a frame keeps one.
+    /// The buffer of the reader that reads next in this thread. Only a connection that has stopped
+    /// amid a frame keeps a buffer.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -57,7 +58,7 @@ enum State {
 
 /// Parses the stream of one connection, and keeps its position between calls.
 pub struct FrameReader {
-    /// Replies come, not requests.
+    /// Whether the stream has replies rather than requests.
     replies: bool,
     payload_max: u32,
     state: State,
@@ -65,9 +66,9 @@ pub struct FrameReader {
     ahead_len: usize,
     start: usize,
     end: usize,
-    /// The last payload that was kept was a large one.
+    /// Whether the last payload that was kept was a large one.
     large: bool,
-    /// Payload that was read ahead and then copied to its place.
+    /// Bytes of payload that were read ahead and then copied to their place.
     copied: u64,
 }
 

@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use tidegate_fabric::Domain;
 
-/// Connections that may wait to be accepted.
+/// Number of connections that may wait to be accepted.
 const CONNECTING_MAX: i32 = 16_384;
 
 /// Why a forwarder cannot listen on an address.

@@ -46,7 +46,7 @@ impl Waker {
 /// by what the writer may have outstanding.
 struct Messages<T> {
     messages: Mutex<Vec<T>>,
-    /// There are some, or the writer has ended.
+    /// Whether there are messages, or the writer has dropped its end.
     any: AtomicBool,
     ended: AtomicBool,
 }

@@ -9,11 +9,11 @@ use mio::{Events, Poll, Registry};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-/// How long a wait may be spent looking.
+/// Longest time of busy polling in one wait.
 const LOOK_MAX: Duration = Duration::from_micros(30);
-/// Giving way that took so long has let another thread run.
+/// A `sched_yield` that took longer has let another thread run.
 const GAVE_WAY: Duration = Duration::from_micros(4);
-/// Most waits in a row that begin asleep after looking was in vain.
+/// Largest number of waits in a row that begin asleep after busy polling was in vain.
 const ASLEEP_MAX: u32 = 256;
 
 /// An epoll of one thread, or of threads that take turns.
@@ -70,9 +70,9 @@ impl Poller {
 /// threads that take turns, went.
 #[derive(Debug, Default)]
 pub struct Spin {
-    /// Waits that still begin asleep.
+    /// Number of waits that still begin asleep.
     asleep: u32,
-    /// How many will after the next that is in vain.
+    /// Number of waits that begin asleep after the next busy polling that is in vain.
     penalty: u32,
 }
 

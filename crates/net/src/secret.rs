@@ -10,7 +10,7 @@ use tidegate_wire::Challenge;
 
 /// Fewest bytes of a secret.
 const SECRET_LEN_MIN: usize = 16;
-/// Longest file that is taken for a secret.
+/// Longest file of a secret, in bytes.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
 /// Why a file cannot serve as a secret, in words that follow its path in a message.

@@ -18,7 +18,7 @@ const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 pub struct Stream {
     socket: Arc<OwnedFd>,
     provider: Option<Provider>,
-    /// Present from when the socket is connected.
+    /// Present once the socket is connected.
     link: OnceLock<Link>,
 }
 
