@@ -8,10 +8,10 @@ use libc::{c_int, c_void, iovec, off_t};
 use std::sync::atomic::Ordering;
 use tidegate_client::{Bytes, Client, Context, Errno};
 
-/// One call of the client moves at most so much; longer ones take several.
+/// Largest number of bytes of one call to the client; longer calls are divided.
 const PIECE: usize = 4 << 20;
 
-/// Most that one call moves, as in Linux.
+/// Largest number of bytes that one call moves, as in Linux.
 const CALL_MAX: usize = 0x7fff_f000;
 
 /// The result of a call.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-/// Numbers from here on are the mount's alone.
+/// The library leaves descriptors from this number on to the mount.
 const DESCRIPTORS_MAX: usize = 65_536;
 
 /// The last number that has a word.
@@ -36,7 +36,7 @@ const FOREIGN: u32 = 1;
 const ADOPTED: u32 = 2;
 const OWN: u32 = 3;
 const SEEN: u32 = 4;
-/// More calls are not counted.
+/// The largest count of calls.
 const CALLS_MAX: u16 = 0x0fff;
 
 fn word(fd: i32) -> Option<&'static AtomicU32> {

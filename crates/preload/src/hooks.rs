@@ -28,8 +28,8 @@ fn answer(done: Done) -> Option<ssize_t> {
     }
 }
 
-/// Defines hooks of data calls: how the memory is found, where in the file, and what the kernel
-/// would be asked.
+/// Defines hooks of data calls: their memory, their place in the file, and the call that the kernel
+/// gets instead.
 macro_rules! data {
     ($(
         $way:ident [$($name:ident)+] $arguments:tt $fd:expr, $memory:expr, $at:expr, $next:expr;

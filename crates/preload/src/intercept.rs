@@ -13,15 +13,15 @@ use tidegate_client::shortcut::{ANSWER_LEN, Answer, COMMAND};
 use tidegate_client::{Application, Client, Context, EmbeddedOptions, Options};
 use tidegate_client::{job_from_env, project_from_env};
 
-/// A file is taken with this data call on it, so that files which are read at once, or of which
-/// only the head is looked at, cost nothing more than on the mount.
+/// The library intercepts a file with this data call on it. So files that a program reads with one
+/// call, or of which it reads only the head, cost no more than on the mount.
 const CALLS_OF_FILE: u16 = 3;
 
-/// And not before so many data calls of the process: connections take longer than they save in a
-/// program that does little.
+/// It intercepts no file before this number of data calls of the process, because connecting takes
+/// longer than it saves in a program that does little.
 const CALLS_OF_PROCESS: u64 = 16;
 
-/// How long a connection is waited for; the mount serves the file as well.
+/// How long to wait for a connection; without one the mount serves the file.
 const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// `f_type` of a FUSE file system.

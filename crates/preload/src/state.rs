@@ -86,9 +86,10 @@ static OWN_FIRST: AtomicI32 = AtomicI32::new(i32::MAX);
 static OWN_LAST: AtomicI32 = AtomicI32::new(i32::MIN);
 
 thread_local! {
-    /// This thread is in here: what it calls now is ours, or a signal handler's.
+    /// Whether this thread is inside the library: the calls that it makes now are the library's, or
+    /// a signal handler's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// What this thread opens is the client's.
+    /// Whether descriptors that this thread opens are the client's.
     static CLIENT: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -7,7 +7,7 @@ use crate::settings::{self, Mode};
 use crate::state::{self, forget};
 use libc::{FILE, c_char, c_int, c_uint, c_void, mode_t, off_t, rlimit, size_t, ssize_t};
 
-/// Defines hooks of calls that yield a descriptor, of which nothing is known yet.
+/// Defines hooks of calls that return a descriptor, of which the library knows nothing yet.
 macro_rules! opens {
     ($([$($name:ident)+] $arguments:tt $next:ident;)*) => {
         $($(opens!(@one $name $arguments $next);)+)*
@@ -197,7 +197,7 @@ unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     unsafe { libc_next::fclose(stream) }
 }
 
-/// Defines hooks of `setrlimit`: whether writes must be watched may have changed.
+/// Defines hooks of `setrlimit`: after it, other writes may have to go to the kernel.
 macro_rules! limits {
     ($($name:ident)*) => {
         $(
@@ -240,7 +240,8 @@ macro_rules! process_limits {
 
 process_limits!(prlimit prlimit64);
 
-/// Defines hooks of what the client is made of, so that the program does not close it.
+/// Defines hooks of the calls that make the client's descriptors, so that the program does not
+/// close these.
 macro_rules! made {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
         $(
