@@ -10,16 +10,16 @@ use tidegate_forward::model::BackEnd;
 pub enum Fault {
     /// The test kills a forwarder's process; it starts again after this time in ns, or never.
     Kill {
-        /// Which.
+        /// Index of the forwarder.
         forwarder: usize,
-        /// When it is back.
+        /// Time until it is back, ns; None: never.
         back_after: Option<u64>,
     },
     /// A forwarder's process stops for this time in ns and goes on (SIGSTOP, SIGCONT).
     Pause {
-        /// Which.
+        /// Index of the forwarder.
         forwarder: usize,
-        /// For how long.
+        /// Length, ns.
         pause: u64,
     },
     /// The test cuts a connection, by its number among the open ones.
@@ -30,9 +30,9 @@ pub enum Fault {
     /// A forwarder's node cannot reach the back end for this time in ns, and its calls hang.
     /// Clients still reach the forwarder.
     Partition {
-        /// Which.
+        /// Index of the forwarder.
         forwarder: usize,
-        /// For how long.
+        /// Length, ns.
         pause: u64,
     },
     /// The back end loses the lock of a seat, by its number among those that are held.
@@ -43,9 +43,9 @@ pub enum Fault {
     /// A forwarder's node dies with everything that it has not made stable; it is back after this
     /// time in ns, or never.
     NodeDeath {
-        /// Which.
+        /// Index of the forwarder.
         forwarder: usize,
-        /// When it is back.
+        /// Time until it is back, ns; None: never.
         back_after: Option<u64>,
     },
 }
