@@ -1,5 +1,5 @@
-//! Accepts new connections while there is room for more, numbers them, and sends a challenge to
-//! those that may come from another node.
+//! Accepts new connections and numbers them, refuses those above the limit, and sends a challenge
+//! to those that may come from another node.
 
 use super::ConnectionPolicy;
 use super::session::Session;

@@ -6,8 +6,8 @@
 //! request waits here, and so do the requests behind it on its connection. The shard stops reading
 //! the connection once [`HANDED_MAX`] of its requests are waiting. Connections wait in order of
 //! arrival. The round ends at the first one that still finds no buffer, so that no later connection
-//! takes memory from an earlier one. Each turn of a connection serves one request; if its next
-//! request finds no buffer either, the connection goes to the end of the queue.
+//! takes memory from an earlier one. A connection that got memory for at least one request, and
+//! finds none for its next, goes to the end of the queue.
 //!
 //! [`HANDED_MAX`]: crate::connections::HANDED_MAX
 

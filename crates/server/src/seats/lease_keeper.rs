@@ -374,7 +374,7 @@ impl Rounds {
                 ),
             }
         }
-        // Repeat this: the back end may have dropped the lock that tells it.
+        // Repeat this: the back end may have dropped the lock by which the holder learns of it.
         if let Err(error) = self.seats.want(seat)
             && first
         {

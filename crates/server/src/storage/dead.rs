@@ -3,8 +3,8 @@
 //!
 //! Calls to a dead mount fail with errors that have nothing to do with the file. A program must not
 //! see them: its operation may have taken effect, and another forwarder can find out. So the thread
-//! whose call failed looks at the export's root before it reports the result. A single file may be
-//! unreachable because a part of the back end is down; the root is not then.
+//! whose call failed looks at the export's root before it reports the result. If only a part of the
+//! back end is down, a single file may be unreachable, but the root is not.
 
 use super::{Faults, PosixFiles};
 use std::io;

@@ -40,7 +40,7 @@ use tidegate_forward::{Errno, Files};
 use tidegate_sched::Direction;
 use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs};
 
-/// What is said where no errno is: a seat was lost meanwhile.
+/// The message of an error that has no errno: this forwarder has lost the seat meanwhile.
 pub(crate) const NOT_HELD: &str = "the seat is not held any more";
 
 /// The files of an export. Clones share one table of known files; each storage thread has a clone.
