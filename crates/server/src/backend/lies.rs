@@ -1,5 +1,5 @@
-//! A back end that lies, for tests: it remembers what another may have changed, or keeps locks to
-//! itself. Each lie must be found by the trial of the property that it breaks.
+//! For tests: a back end that lies. It returns stale data as if it had cached it, or keeps locks to
+//! itself. The trial of the property that a lie breaks must find the lie.
 
 use super::mailbox::tests::folder;
 use super::op::{Answer, OPEN_DIRECT, Op, Verb};
@@ -10,38 +10,38 @@ use crate::backend::Reach;
 use crate::storage::scratch::Scratch;
 use std::collections::BTreeMap;
 
-/// What a mount gets wrong.
+/// What a mount does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
-    /// Attributes are those that were seen first, whoever asks how.
+    /// Attributes stay as they were first seen, however they are asked for.
     Sizes,
-    /// Only to those who do not ask past what is remembered.
+    /// The same, but only for calls that accept cached attributes.
     RememberedSizes,
-    /// Link counts are those that were seen first.
+    /// Link counts stay as they were first seen.
     Links,
-    /// Data that was read stays, past the page cache too.
+    /// Data that was read does not change, even for direct reads.
     Data,
-    /// It stays for readers through the page cache, whatever is dropped.
+    /// The same for reads through the page cache, whatever was dropped from it.
     CachedData,
-    /// The first end of a file stays.
+    /// The end of a file stays where it was first seen.
     Ends,
-    /// A name that was not there is not there.
+    /// A name that did not exist never exists.
     NoNames,
-    /// A name that was there is there.
+    /// A name that existed always exists.
     OldNames,
-    /// What was listed is listed.
+    /// A listing stays as it was first seen.
     Listings,
-    /// Anybody can make a name again.
+    /// A name can be created although it exists.
     Creation,
-    /// Every lock can be had.
+    /// Every lock is granted.
     Locks,
-    /// No lock is ever given back.
+    /// No lock is ever released.
     Release,
-    /// Locks are not there at all.
+    /// Locks are not supported.
     NoLocks,
-    /// A rename takes the old name away first.
+    /// A rename removes the old name first.
     Rename,
-    /// A write waits a second where the other side wrote before.
+    /// A write waits a second if the other side wrote before it.
     Turns,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Liar {
     lie: Lie,
     known: BTreeMap<String, Answer>,
     direct: [bool; 16],
-    /// One after another, with nothing between.
+    /// How many writes came in a row.
     writes: u64,
 }
 
@@ -66,7 +66,7 @@ impl Liar {
         }
     }
 
-    /// The first answer to this question.
+    /// The first answer to this operation.
     fn first(&mut self, op: &Op, key: String) -> Result<Answer, Gone> {
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
@@ -76,7 +76,7 @@ impl Liar {
         Ok(answer)
     }
 
-    /// The answer with what was true first in one of its parts.
+    /// The answer, with one of its parts as it was first seen.
     fn but(&mut self, op: &Op, part: fn(&mut Answer) -> &mut u64) -> Result<Answer, Gone> {
         let mut answer = self.local.run(op)?;
         let key = format!("{:?} {} {}", op.verb, op.slot, op.name);

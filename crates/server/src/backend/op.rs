@@ -210,13 +210,13 @@ fn parse_name(word: &str, free: bool) -> Option<String> {
 pub(crate) struct Answer {
     /// 0, or the error number.
     pub(crate) errno: i32,
-    /// A count, a size, the milliseconds that a write took, or 1 for yes.
+    /// A count, a size in bytes, the milliseconds that a write took, or 1 for yes.
     pub(crate) number: u64,
-    /// Links, a byte (256: not all the same), or a second count.
+    /// The link count, the value of all bytes read (256 if they differ), or a second count.
     pub(crate) other: u64,
     /// An inode number.
     pub(crate) inode: u64,
-    /// Names, or lines of findings.
+    /// The names of a listing, or lines of findings.
     pub(crate) names: Vec<String>,
 }
 

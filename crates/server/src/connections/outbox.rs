@@ -56,7 +56,7 @@ impl Sink for Stream {
 #[derive(Default)]
 pub struct Outbox {
     queue: VecDeque<Outgoing>,
-    /// Bytes of the first entry that are sent.
+    /// How many bytes of the first entry were sent.
     sent: usize,
 }
 
@@ -158,7 +158,7 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// How many bytes of pages are to be sent next, if it is they.
+    /// How many bytes of pages are to be sent next; None if something else is.
     fn is_at_pages(&self) -> Option<usize> {
         let first = self.queue.front()?;
         let left = first.len().checked_sub(self.sent)?;
@@ -178,7 +178,7 @@ impl Outbox {
         }
     }
 
-    /// Sends heads and bytes, up to the first payload that is pages.
+    /// Sends headers and bytes, up to the first payload that consists of pages.
     fn write_once(&self, stream: &impl Sink) -> io::Result<usize> {
         let mut guards: [Option<MutexGuard<'_, Memory>>; REPLIES_MAX] = array::from_fn(|_| None);
         let mut replies = 0;

@@ -368,7 +368,7 @@ impl Claims for EtcdClaims {
         Ok(claim?)
     }
 
-    /// The renewal that the claim began with is what counts, and the fence counts it.
+    /// The renewal with which the claim began determines the lease, and the fence knows its end.
     fn confirm(&mut self, _seat: u16) -> io::Result<()> {
         Ok(())
     }
@@ -422,12 +422,13 @@ impl Claims for EtcdClaims {
         released.map(|_| ()).map_err(io::Error::other)
     }
 
-    /// Nobody but the holder counts on it where locks do not tell of other forwarders.
+    /// Does nothing: where locks do not reach other forwarders, only the holder relies on this.
     fn settle(&mut self, _seat: u16) -> Result<(), SeatsError> {
         Ok(())
     }
 
-    /// Each try puts it anew if it is gone; to say it again would be a write of etcd each time.
+    /// Writes the key at the first call only. Each claim writes the key again if it is gone;
+    /// writing it at every call would cost etcd a write each time.
     fn want(&mut self, seat: u16) -> Result<(), SeatsError> {
         if !self.wants.insert(seat) {
             return Ok(());
@@ -443,7 +444,7 @@ impl Claims for EtcdClaims {
         Ok(wanted.map(|(seat, _)| *seat).collect())
     }
 
-    /// Nothing counts from a look: the key is there, or not.
+    /// Does nothing: watching tells nothing, because the key either exists or not.
     fn look(&mut self, _seat: u16) {}
 
     fn double(&mut self, seat: u16) -> Option<String> {
@@ -454,8 +455,8 @@ impl Claims for EtcdClaims {
 }
 
 impl Drop for EtcdClaims {
-    /// What is left of this process goes at once, if etcd answers in time. A seat that was not let
-    /// go in order may have a call to the back end under way: it is free when the lease has ended.
+    /// Removes this process's keys at once, if etcd answers in time. A seat that was not released
+    /// in order may have a call to the back end under way; it is free when the lease has ended.
     fn drop(&mut self) {
         if let Some(lease) = self.lease.filter(|_| self.held.is_empty()) {
             let body = json!({ "ID": lease.id.to_string() });
@@ -476,7 +477,7 @@ impl Key {
     }
 }
 
-/// Who wrote a key.
+/// The process that wrote a key.
 fn holder(value: &str) -> Option<Holder> {
     let value: Value = serde_json::from_str(value).ok()?;
     let number = |name: &str| value[name].as_u64();

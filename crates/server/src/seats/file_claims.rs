@@ -132,7 +132,7 @@ impl Claims for FileClaims {
         Ok(wanted.copied().collect())
     }
 
-    /// The time counts from now on.
+    /// Starts to watch the record: the wait for its lease counts from now on.
     fn look(&mut self, seat: u16) {
         // What cannot be read now is read when the seat is requested again.
         if let Some(last) = self.generations.last(seat).ok().flatten() {

@@ -82,7 +82,7 @@ impl Spare {
         made
     }
 
-    /// One whose file is begun.
+    /// A spare file that was begun, for tests.
     #[cfg(test)]
     pub(super) fn begun(
         dir: BorrowedFd<'_>,

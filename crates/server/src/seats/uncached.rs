@@ -65,7 +65,7 @@ impl UncachedFile {
         }
     }
 
-    /// A file that never has room.
+    /// A file that never has room, for tests.
     #[cfg(test)]
     pub(super) fn full() -> Self {
         let full = std::fs::File::options()
@@ -205,7 +205,7 @@ impl UncachedFile {
     }
 }
 
-/// A back end that takes no bytes, as a full CephFS, for the tests of one thread.
+/// For tests of one thread: a back end that accepts no bytes, like a full CephFS.
 #[cfg(test)]
 pub(super) mod full {
     use std::cell::Cell;
@@ -248,13 +248,13 @@ fn open(dir: BorrowedFd<'_>, name: &str, way: Way, more: OFlags) -> io::Result<U
     Ok(UncachedFile { fd, way })
 }
 
-/// A call to the back end begins.
+/// Notes that a call to the back end begins, for tests.
 fn begin_call() {
     #[cfg(test)]
     slow::begin_call();
 }
 
-/// A back end that takes its time, as far as a test's clock tells.
+/// For tests: a back end whose calls take time by a test's clock.
 #[cfg(test)]
 pub(super) mod slow {
     use std::cell::RefCell;
@@ -266,12 +266,12 @@ pub(super) mod slow {
         static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 
-    /// While the next call of this thread is under way that happens.
+    /// Runs `what` during the next call of this thread.
     pub(in crate::seats) fn meanwhile(what: impl FnOnce() + 'static) {
         MEANWHILE.set(Some(Box::new(what)));
     }
 
-    /// From now on each call of this thread takes so long by these clocks.
+    /// Makes each later call of this thread take `ns` by these clocks.
     pub(in crate::seats) fn each_call_takes(clocks: &[Arc<AtomicU64>], ns: u64) {
         COST.with(|cost| *cost.borrow_mut() = Some((clocks.to_vec(), ns)));
     }

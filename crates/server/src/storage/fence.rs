@@ -36,9 +36,9 @@ struct Shared {
 #[cfg(test)]
 #[derive(Default)]
 struct TestAids {
-    /// The time in the place of the clock's.
+    /// The time to use instead of the clock's.
     now_ns: Option<Arc<AtomicU64>>,
-    /// How many looks find the fence open.
+    /// How many more times the fence is found open.
     looks: Option<AtomicU64>,
 }
 
@@ -83,7 +83,7 @@ impl Fence {
         }
     }
 
-    /// A fence whose time is what the returned number says.
+    /// A fence whose time is that of the returned number, in ns.
     #[cfg(test)]
     pub(crate) fn with_time_set() -> (Fence, Arc<AtomicU64>) {
         let time = Arc::new(AtomicU64::new(0));
@@ -92,8 +92,8 @@ impl Fence {
         (Fence::of(shared), time)
     }
 
-    /// A fence that closes when it was looked at so often: while the call that follows the last of
-    /// these looks is under way.
+    /// A fence that is found open `looks` times. So it closes while the call after the last of
+    /// these is under way.
     #[cfg(test)]
     pub(crate) fn closing_after(looks: u64) -> Fence {
         let mut shared = Arc::into_inner(Fence::default().shared).expect("the only one");

@@ -24,7 +24,7 @@ use tidegate_wire::{AskedSeat, Handle, Outcome};
 /// Stands for the start time of a job on a thread that has no job.
 const IDLE: u64 = u64::MAX;
 
-/// The pool's size and test aids.
+/// The size of the pool, and aids for tests.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
     /// The number of threads, at least 1.
@@ -296,8 +296,8 @@ impl Shared {
         }
     }
 
-    /// The next job, when there is one. One of the threads without a job looks for a moment before
-    /// it sleeps: that which was the last to work.
+    /// Waits for the next job and takes it. Of the threads without a job, the one that worked last
+    /// looks for a moment before it sleeps.
     fn next(&self, spin: &mut Spin) -> Option<(JobId, Job)> {
         let mut queue = lock(&self.queue);
         let mut looked = false;

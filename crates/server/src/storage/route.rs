@@ -27,7 +27,7 @@ pub(super) struct Route {
 
 /// The route of the next system call.
 pub(super) enum Way {
-    /// Past the page cache.
+    /// Direct I/O, past the page cache.
     Direct(Arc<Direct>),
     /// Through the page cache.
     Buffered(Arc<OwnedFd>),

@@ -17,11 +17,11 @@ const SHARDS: usize = 16;
 
 /// A file that can be reached by its handle.
 pub(super) struct Known {
-    /// Its identity.
+    /// The handle of the file.
     pub(super) handle: Handle,
-    /// Its type, as in a mode.
+    /// The type of the file, as the bits of a mode.
     pub(super) kind: u32,
-    /// `O_PATH` descriptor.
+    /// A descriptor with `O_PATH`.
     pub(super) path: OwnedFd,
     /// Descriptors that read and write its data, opened when needed.
     pub(super) data: Mutex<DataFds>,
@@ -34,11 +34,11 @@ pub(super) struct Known {
 /// Descriptors of a file's data. They outlive changes of the file's mode.
 #[derive(Default)]
 pub(super) struct DataFds {
-    /// For reading (and syncing a directory).
+    /// Reads data (and syncs a directory).
     pub(super) read: Option<Arc<OwnedFd>>,
-    /// For writing.
+    /// Writes data.
     pub(super) write: Option<Arc<OwnedFd>>,
-    /// For direct I/O, by direction.
+    /// Descriptors for direct I/O: one for reads, one for writes.
     pub(super) direct: [DirectFd; 2],
 }
 
@@ -77,7 +77,7 @@ impl Known {
 }
 
 impl HandleTable {
-    /// Room for about `max` files.
+    /// A table for about `max` files.
     pub(super) fn new(max: usize) -> HandleTable {
         HandleTable {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),

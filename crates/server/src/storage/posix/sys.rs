@@ -29,7 +29,8 @@ pub(super) fn no_std(error: &std::io::Error) -> Access {
     Access::Errno(errno.map_or(Errno::EIO, Errno))
 }
 
-/// A path by which calls that take no descriptor reach the file behind one, also an `O_PATH` one.
+/// A path that leads to the file behind a descriptor, also an `O_PATH` one, for calls that take no
+/// descriptor.
 pub(super) fn proc_path(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
@@ -71,7 +72,7 @@ thread_local! {
     static ASKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// How often this thread asks for attributes while it does that: each may be a trip to a server.
+/// Runs `act`, and counts how often it asks for attributes: each time may need a server.
 #[cfg(test)]
 pub(super) fn asked<T>(act: impl FnOnce() -> T) -> (T, u32) {
     let before = ASKED.get();

@@ -21,9 +21,9 @@ pub enum UringRefused {
     /// The kernel refuses to make a ring.
     #[error("{advice} ({error})")]
     Ring {
-        /// What to do.
+        /// What to do about it.
         advice: String,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
     /// The kernel is too old.
