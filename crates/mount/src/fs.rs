@@ -31,13 +31,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::wire::{Attr, Handle};
 
-/// How long the kernel may take names and attributes for granted.
+/// How long the kernel may cache names and attributes.
 const NEVER: Duration = Duration::ZERO;
 
 /// The forwarders' files as the kernel sees them.
 pub(crate) struct RemoteFiles {
     forwarders: Arc<dyn Forwarders>,
-    /// Pass on who asks, instead of asking as the user who mounted.
+    /// Whether the mount passes on each caller's user, instead of acting as the user who mounted.
     pass_callers: bool,
     nodes: Nodes,
     files: Opens<OpenFile>,
@@ -46,7 +46,7 @@ pub(crate) struct RemoteFiles {
     applications: Applications,
 }
 
-/// What every request says: which node, whose process asks, and whether it was cancelled.
+/// The part that all requests have: the node, the process, and whether the request was cancelled.
 struct Asked {
     node: u64,
     caller: fuse::Caller,
@@ -70,20 +70,20 @@ impl RemoteFiles {
         }
     }
 
-    /// The mount is gone: closes what the kernel did not close any more.
+    /// Closes what the kernel has not closed, because the mount is gone.
     pub(crate) fn close_all(&self) {
         self.files.clear();
         self.directories.clear();
     }
 
-    /// A call on behalf of the process that asks.
+    /// A call on behalf of the process that made the request.
     fn call(&self, asked: &Asked) -> Call<'_> {
         let fuse::Caller { uid, gid, tid } = asked.caller;
         let caller = self.pass_callers.then(|| process::caller(uid, gid, tid));
         Call::new(&*self.forwarders, &asked.cancel, caller, 0)
     }
 
-    /// A call on behalf of the one who opened the file.
+    /// A call on behalf of the process that opened the file.
     fn call_through(&self, asked: &Asked, file: &OpenFile) -> Call<'_> {
         Call::new(
             &*self.forwarders,
@@ -97,7 +97,7 @@ impl RemoteFiles {
         self.nodes.handle(asked.node)
     }
 
-    /// Tells the kernel of a file that was found or made in the directory that was asked about.
+    /// Answers with a file that was found or made in the directory of the request.
     fn answer_entry(&self, reply: Reply, asked: &Asked, found: Result<Attr, Errno>) {
         match found {
             Ok(attr) => {
@@ -122,7 +122,7 @@ impl RemoteFiles {
         }
     }
 
-    /// Locks and device control; what is not asked of an open file is served apart.
+    /// Serves locks and device control; passes on requests that are not about an open file.
     fn handle_other(&self, asked: &Asked, operation: Operation, reply: Reply) {
         match operation {
             Operation::Getlk(lock) => {
@@ -230,7 +230,7 @@ fn answer<T>(reply: Reply, result: Result<T, Errno>, send: impl FnOnce(Reply, T)
     }
 }
 
-/// Answers an operation that yields nothing.
+/// Answers an operation that has no result.
 fn done(reply: Reply, result: Result<(), Errno>) {
     answer(reply, result, |reply, ()| reply.done());
 }

@@ -53,13 +53,14 @@ pub trait FileSystem: Send + Sync + 'static {
 /// Bounds of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Threads at most, and so requests served at the same time.
+    /// Largest number of threads, and so of requests that are served at the same time.
     pub threads_max: usize,
-    /// Threads that wait for a request; more than that end when they have nothing to do.
+    /// Largest number of threads that wait for a request; further ones end when they have nothing
+    /// to do.
     pub idle_max: usize,
-    /// Requests that wait for a thread. More of them fail with ENOMEM.
+    /// Largest number of requests that wait for a thread; more fail with ENOMEM.
     pub queued_max: usize,
-    /// Bytes of writes that wait for a thread. Writes beyond fail with ENOMEM.
+    /// Largest number of bytes of writes that wait for a thread; further writes fail with ENOMEM.
     pub queued_bytes_max: usize,
 }
 
@@ -83,7 +84,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Mounts, and agrees with the kernel on how to talk.
+    /// Mounts, and agrees with the kernel on version and capabilities.
     pub fn mount(settings: &MountSettings) -> Result<Self, MountError> {
         let (mounted, device) = MountPoint::mount(settings)?;
         let connection = Connection::new(device);
@@ -111,7 +112,7 @@ impl Session {
         self.negotiated.direct_mmap
     }
 
-    /// Begins to serve.
+    /// Begins to serve requests.
     pub fn start(
         self,
         file_system: Arc<dyn FileSystem>,
@@ -144,7 +145,8 @@ impl Serving {
         self.workers.wait();
     }
 
-    /// Unmounts. If files are still open only the name goes, and they are served until closed.
+    /// Unmounts. If files are still open, only the name goes; the session serves them until they
+    /// are closed.
     pub fn unmount(&self) -> Result<(), MountError> {
         if self.workers.has_ended() {
             self.mounted.abandon();

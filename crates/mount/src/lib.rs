@@ -23,19 +23,19 @@ use std::sync::Arc;
 use tidegate_client::wire::Attr;
 use tidegate_client::{Client, Context, Errno};
 
-/// What to mount where.
+/// What to mount, and where.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
     /// The mount point: a directory.
     pub path: PathBuf,
-    /// Let other users use the mount, not only the one who mounts. An ordinary user needs
+    /// Whether other users may use the mount, not only the one who mounts. An ordinary user needs
     /// `user_allow_other` in /etc/fuse.conf for that.
     pub allow_other: bool,
     /// What `df` and `mount` show as the source.
     pub name: String,
     /// Directory of the export that is the root of the mount; empty: the export's own.
     pub directory: PathBuf,
-    /// The application that everything on this mount counts for; None: each program's own.
+    /// The application for which everything on this mount counts; None: each program's own.
     pub application: Option<String>,
 }
 
@@ -70,7 +70,7 @@ fn root_of(client: &Client, directory: &Path) -> Result<Attr, Errno> {
     Ok(root)
 }
 
-/// Mounts files that something else than a [`Client`] provides, in tests.
+/// Mounts files that something other than a [`Client`] provides, in tests.
 pub fn mount_over(
     forwarders: Arc<dyn Forwarders>,
     options: MountOptions,
@@ -120,14 +120,14 @@ impl Mounted {
         self.direct_mmap
     }
 
-    /// Waits until it is unmounted, by [`Self::unmount`] or anybody else, and nothing on it is open
-    /// any more.
+    /// Waits until the mount is unmounted, by [`Self::unmount`] or anybody else, and nothing on it
+    /// is open any more.
     pub fn wait(&self) {
         self.serving.wait();
         self.files.close_all();
     }
 
-    /// Unmounts. While files are open only the name goes; they are served as long as this process
+    /// Unmounts. While files are open, only the name goes; this process serves them as long as it
     /// lives. False if it is still mounted, which the log explains.
     pub fn unmount(&self) -> bool {
         let unmounted = self.serving.unmount();

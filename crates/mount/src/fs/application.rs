@@ -1,4 +1,4 @@
-//! Finds out which application a process belongs to, once for each program that it runs.
+//! Finds out to which application a process belongs, once for each program that it runs.
 //!
 //! The first of these that is there names the application: TIDEGATE_APP in the environment that the
 //! program started with, the batch system's job there, the MPI launcher's name space there, and the
@@ -13,19 +13,20 @@ use tidegate_client::{
     Application, app_id, application_name_from_env, job_from_env, project_from_env,
 };
 
-/// Programs remembered. Above it all are looked at anew, which costs some ten microseconds each.
+/// Number of programs that are remembered. Beyond it the mount forgets all and examines each anew,
+/// which takes some ten microseconds.
 const KNOWN_MAX: usize = 4096;
 
 /// The applications of the programs that have opened files lately.
 #[derive(Default)]
 pub(super) struct Applications {
-    /// The name of them all, if the mount is for one.
+    /// The one application, if the mount is for one.
     all: Option<String>,
     known: Mutex<HashMap<Life, u64>>,
     claims: Mutex<Claims>,
 }
 
-/// The applications that processes have named by a call, as ranks of MPI jobs do.
+/// The applications that processes have named by a device control call, as ranks of MPI jobs do.
 #[derive(Default)]
 struct Claims {
     by_process: HashMap<Life, u64>,
@@ -33,7 +34,7 @@ struct Claims {
 }
 
 impl Applications {
-    /// All programs are of the application of that name; else each of its own.
+    /// `all`: the application of all programs; None: each program has its own.
     pub(super) fn new(all: Option<String>) -> Applications {
         Applications {
             all,
@@ -41,8 +42,8 @@ impl Applications {
         }
     }
 
-    /// The id of the caller's application. When a program is seen first, calls `tell` with its
-    /// name.
+    /// The id of the caller's application. Calls `tell` with the application's name when a program
+    /// is seen for the first time.
     pub(super) fn id(&self, caller: Caller, tell: impl FnOnce(Application)) -> u64 {
         let Some(life) = Life::of(caller.tid) else {
             let name = self.all.clone();
@@ -68,8 +69,8 @@ impl Applications {
         id
     }
 
-    /// The caller's process says that it is of the application of that name, for what it opens from
-    /// now on. EACCES where the mount is for one application.
+    /// Records that the caller's process belongs to the application of that name, for the files
+    /// that it opens from now on. EACCES where the mount is for one application.
     pub(super) fn claim(
         &self,
         caller: Caller,
@@ -102,7 +103,7 @@ impl Applications {
         Ok(id)
     }
 
-    /// The name of an application that a process has said.
+    /// The name of an application that a process has given.
     pub(super) fn claimed(&self, app: u64) -> Option<String> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         claims.names.get(&app).cloned()
@@ -145,7 +146,7 @@ fn application(life: &Life, uid: u32, name: Option<&str>) -> Application {
     }
 }
 
-/// The job whose control group this is, named as its environment would name it: Slurm's
+/// The name of the job whose control group this is, as its environment would give it: Slurm's
 /// `.../job_ID/step_ID/...` and PBS's `.../pbs_jobs.service/jobid/ID`.
 fn name_from_control_groups(text: &str) -> Option<String> {
     text.lines().find_map(|line| {

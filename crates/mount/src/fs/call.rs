@@ -1,5 +1,5 @@
-//! One call of a process on its way to the forwarders: on whose behalf, until when, and what kind
-//! of outcome is expected.
+//! One call of a process to the forwarders: on whose behalf, until when, and what kind of result it
+//! expects.
 
 use super::convert;
 use super::forwarders::Forwarders;
@@ -7,8 +7,8 @@ use crate::fuse::{self, Errno};
 use tidegate_client::wire::{Attr, Caller, Op, Outcome};
 use tidegate_client::{Answer, Bytes, Collective, Context};
 
-/// A call, cancelled together with the kernel's request. Ends at the latest with the client's time
-/// limit.
+/// A call, which is cancelled together with the kernel's request. It ends at the latest with the
+/// client's time limit.
 pub(super) struct Call<'a> {
     forwarders: &'a dyn Forwarders,
     context: Context,
@@ -37,7 +37,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What the call is a part of, if it is of anything.
+    /// Makes the call a part of a collective operation, if there is one.
     pub(super) fn part_of(mut self, collective: Option<Collective>) -> Self {
         self.context.collective = collective;
         self

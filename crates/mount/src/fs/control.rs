@@ -10,8 +10,8 @@ use tidegate_client::collective::{HINT_LEN, Hint, HintCounts};
 use tidegate_client::shortcut::{self, ANSWER_LEN, NAME_LEN};
 
 impl RemoteFiles {
-    /// The answer to a call on an open file or directory. ENOTTY is what a file says to a command
-    /// that it does not know.
+    /// The answer to a device control call on an open file or directory. ENOTTY for an unknown
+    /// command.
     pub(super) fn control(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
         match ioctl.command {
             shortcut::COMMAND if ioctl.output_max as usize >= ANSWER_LEN => {
@@ -32,14 +32,14 @@ impl RemoteFiles {
         }
     }
 
-    /// The open file that hints are for. Directories are numbered apart, and have none.
+    /// The open file to which hints belong. Directories are numbered apart, and have none.
     fn told(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Arc<OpenFile>, Errno> {
         let handle = self.handle_of(asked)?;
         let file = self.files.find(ioctl.handle)?;
         (file.handle == handle).then_some(file).ok_or(Errno::NOTTY)
     }
 
-    /// How a program gets to the file without the mount.
+    /// Answers how a program reaches the file without the mount.
     fn tell_way(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
         let handle = self.handle_of(asked)?;
         // Directories are numbered apart.
@@ -68,7 +68,7 @@ impl RemoteFiles {
         answer.encode().ok_or(Errno::NOTTY)
     }
 
-    /// A program says which application it is, as it might have in its environment.
+    /// Takes in the application that a program names for itself, as its environment might have.
     fn hear(&self, asked: &Asked, ioctl: &Ioctl) -> Result<Vec<u8>, Errno> {
         let name = ioctl.input.split(|byte| *byte == 0).next().unwrap_or(&[]);
         let name = str::from_utf8(name).map_err(|_| Errno::INVAL)?;

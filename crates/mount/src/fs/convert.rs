@@ -83,7 +83,7 @@ pub(super) fn wire_lock(lock: &fuse::Lock) -> wire::Lock {
     }
 }
 
-/// The lock that stands against `asked`, in its place.
+/// The lock that conflicts with `asked`, in the kernel's form.
 pub(super) fn kernel_lock(asked: &fuse::Lock, found: Option<wire::Lock>) -> fuse::Lock {
     let Some(found) = found else {
         return fuse::Lock {

@@ -54,7 +54,7 @@ impl RemoteFiles {
         });
     }
 
-    /// Opens a file and fixes for which application.
+    /// Opens a file, and records for which application.
     pub(super) fn open(&self, asked: &Asked, handle: Handle, flags: u32) -> Result<Opened, Errno> {
         let tell = |application| self.introduce(asked.caller, application);
         let app = self.applications.id(asked.caller, tell);

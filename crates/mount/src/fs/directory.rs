@@ -41,7 +41,7 @@ impl OpenDirectory {
         self.handle
     }
 
-    /// As many entries behind `read.offset` as the kernel has room for; none at the end.
+    /// Lists as many entries after `read.offset` as the kernel has room for; none at the end.
     pub(super) fn list(&self, call: &Call<'_>, read: Read) -> Result<Names, Errno> {
         let mut names = Names::new(read.len);
         let mut offset = read.offset;

@@ -1,4 +1,4 @@
-//! The calls that the file system makes of forwarders. The client implements them; tests have an
+//! The calls that the file system makes to forwarders. The client implements them; tests have an
 //! implementation of their own.
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ pub trait Forwarders: Send + Sync + 'static {
     /// Root directory of the export.
     fn root(&self) -> Attr;
 
-    /// Most bytes of one append.
+    /// Largest number of bytes of one append.
     fn payload_max(&self) -> u32;
 
-    /// Does one operation; blocks until it is done, cancelled or out of time.
+    /// Does one operation. Blocks until it is done, cancelled or out of time.
     fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno>;
 
     /// Opens a file. It stays open, also without a name, until the result is dropped, which does
@@ -33,8 +33,8 @@ pub trait Forwarders: Send + Sync + 'static {
     /// for a forwarder.
     fn name_application(&self, _application: Application) {}
 
-    /// How a program reaches the same forwarders without the mount; None if it cannot. See
-    /// [`tidegate_client::shortcut`].
+    /// A line of options with which a program reaches the same forwarders without the mount; None
+    /// if it cannot. See [`tidegate_client::shortcut`].
     fn reached(&self) -> Option<&str> {
         None
     }
@@ -44,7 +44,7 @@ pub trait Forwarders: Send + Sync + 'static {
         0
     }
 
-    /// Bytes of a stripe, and the number of forwarders; 0: not known.
+    /// Bytes of a stripe, and the number of forwarders; 0 if not known.
     fn striping(&self) -> (u64, u64) {
         (0, 0)
     }
@@ -53,10 +53,10 @@ pub trait Forwarders: Send + Sync + 'static {
     fn forget(&self, handle: Handle);
 }
 
-/// The product's forwarders: those of a client.
+/// The forwarders of a client, which the product uses.
 pub(crate) struct ClientForwarders {
     pub(crate) client: Arc<Client>,
-    /// What is the root of the mount.
+    /// The root of the mount.
     pub(crate) root: Attr,
 }
 

@@ -18,11 +18,12 @@ use tidegate_client::{Bytes, Context};
 
 /// How long a close may take because of its locks.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// For how long a whole-file lock that this mount holds, and that somebody else here was refused,
-/// may turn out to be of an open file that is already closed: the kernel does not wait for a
-/// release, and the thread that got it may be slower than the one that got the question.
+/// A whole-file lock of this mount that refuses somebody else on the mount may belong to an open
+/// file that is already closed. The kernel does not wait for a release, and the thread that
+/// received the release may be slower than the one that received the lock request. The mount waits
+/// this long to find out.
 const OVERTAKEN: Duration = Duration::from_millis(20);
-/// For how long no close waits after one has waited in vain.
+/// After a close has waited in vain, no close waits for this time.
 const SULK: Duration = Duration::from_secs(5);
 
 pub(super) struct Locks {
@@ -38,7 +39,7 @@ struct State {
     ranges: HashMap<Handle, HashMap<u64, u64>>,
     /// Who holds whole files.
     wholes: HashMap<Handle, HashSet<u64>>,
-    /// Releases that are done.
+    /// Number of releases that are done.
     releases: u64,
     /// Files on which releases are under way.
     releasing: HashMap<Handle, usize>,
@@ -58,7 +59,7 @@ impl State {
         held
     }
 
-    /// Notes who holds a whole file, or no longer does.
+    /// Records whether an owner holds a whole file.
     fn hold_whole(&mut self, handle: Handle, owner: u64, holds: bool) {
         let owners = self.wholes.entry(handle).or_default();
         match holds {
@@ -70,7 +71,7 @@ impl State {
         }
     }
 
-    /// Who last asked through this open file.
+    /// The owners that last asked through this open file.
     fn owners_through(&self, file: &OpenFile) -> Vec<u64> {
         let owners = self.ranges.get(&file.handle).into_iter().flatten();
         owners
@@ -89,7 +90,7 @@ impl Locks {
         }
     }
 
-    /// Sets or gives up a lock. With `wait` only the request's cancellation ends the waiting.
+    /// Sets or releases a lock. With `wait`, only the cancellation of the request ends the waiting.
     pub(super) fn set(
         &self,
         context: &Context,
@@ -138,8 +139,8 @@ impl Locks {
         Ok(())
     }
 
-    /// A process has closed a descriptor of the file: its byte ranges go, whichever descriptor
-    /// they were asked for with.
+    /// Releases the byte ranges of a process that has closed a descriptor of the file, whichever
+    /// descriptor it used to lock them.
     pub(super) fn flushed(&self, file: &OpenFile, owner: u64) {
         // Not in the condition: the lock on the state would be held throughout.
         let held = self.state().forget(file.handle, owner);
@@ -148,8 +149,8 @@ impl Locks {
         }
     }
 
-    /// An open file is gone, and with it its whole-file lock, of `whole` if it may have had one,
-    /// and the byte ranges that belong to it rather than to a process (F_OFD_SETLK).
+    /// Releases the locks of an open file that is gone: its whole-file lock, of `whole` if it may
+    /// have had one, and the byte ranges that belong to it rather than to a process (F_OFD_SETLK).
     pub(super) fn closed(&self, file: &OpenFile, whole: Option<u64>) {
         let owners = self.state().owners_through(file);
         for owner in owners {
@@ -202,8 +203,9 @@ impl Locks {
         self.released.notify_all();
     }
 
-    /// Whether a release came after the question that was refused because of it: more than `before`
-    /// are done, or one is under way. Waits for one only if somebody else here holds the file.
+    /// Whether a release came after the lock request that was refused because of it: more than
+    /// `before` releases are done, or one is under way. Waits for one only if somebody else on this
+    /// mount holds the file.
     fn was_overtaken(&self, handle: Handle, owner: u64, before: u64) -> bool {
         let until = Instant::now() + OVERTAKEN;
         let mut state = self.state();
@@ -222,8 +224,8 @@ impl Locks {
         }
     }
 
-    /// The kernel does not wait for the release of an open file, so a process that comes after it
-    /// must: else its lock would be refused because of one that is already given up.
+    /// Waits for releases of a file that are under way. The kernel does not wait for them, so a
+    /// process that comes later must: else a lock that is already given up would refuse it.
     fn await_releases(&self, handle: Handle) {
         let until = Instant::now() + PATIENCE;
         let mut state = self.state();

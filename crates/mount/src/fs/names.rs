@@ -14,7 +14,7 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
 impl RemoteFiles {
-    /// Serves what is not asked of an open file.
+    /// Serves requests that are not about an open file.
     pub(super) fn handle_named(&self, asked: &Asked, operation: Operation, reply: Reply) {
         match operation {
             Operation::Lookup { name } => {
@@ -160,13 +160,13 @@ impl RemoteFiles {
         }
     }
 
-    /// Does what finds or makes a file in a directory.
+    /// Does an operation that finds or makes a file in a directory.
     fn in_directory(&self, asked: &Asked, op: impl FnOnce(Handle) -> Op) -> Result<Attr, Errno> {
         let parent = self.handle_of(asked)?;
         self.call(asked).attr(op(parent))
     }
 
-    /// Does what reads a text of a file.
+    /// Does an operation that reads a text of a file.
     fn on_file(&self, asked: &Asked, op: impl FnOnce(Handle) -> Op) -> Result<Box<[u8]>, Errno> {
         let handle = self.handle_of(asked)?;
         self.call(asked).text(op(handle))
@@ -291,7 +291,8 @@ impl RemoteFiles {
         }
     }
 
-    /// Asks no forwarder: whether it may be read was checked with its attributes.
+    /// Opens a directory without asking a forwarder: the kernel has checked with its attributes
+    /// whether the caller may read it.
     fn answer_opendir(&self, reply: Reply, asked: &Asked) {
         let handle = match self.handle_of(asked) {
             Ok(handle) => handle,

@@ -21,7 +21,7 @@ struct Node {
     handle: Handle,
     /// Inode of the directory that it was last found in, for `..`.
     parent_inode: u64,
-    /// How often the kernel was told of it and has not forgotten.
+    /// How many lookups of it the kernel has not forgotten.
     lookups: u64,
 }
 
@@ -56,7 +56,7 @@ impl Nodes {
         self.read().nodes.get(&node).map(|node| node.parent_inode)
     }
 
-    /// The node of a file that the kernel is about to be told of, which counts as one lookup.
+    /// The node of a file that the mount is about to name to the kernel. Counts one lookup.
     pub(super) fn found(&self, handle: Handle, parent_inode: u64) -> u64 {
         let mut table = self.write();
         let id = match table.ids.get(&handle) {
@@ -80,7 +80,7 @@ impl Nodes {
         id
     }
 
-    /// Takes back lookups. Returns the file if that were the last ones.
+    /// Takes lookups off a node. Returns the file if those were the last.
     pub(super) fn forget(&self, id: u64, lookups: u64) -> Option<Handle> {
         let mut table = self.write();
         let node = table.nodes.get_mut(&id)?;
@@ -98,8 +98,9 @@ impl Nodes {
         Some(handle)
     }
 
-    /// The file is gone. Where the back end keeps no birth times its inode may come back as another
-    /// file, which must not be taken for this one: the kernel knows a removed directory as dead.
+    /// Removes a file that is gone. Where the back end keeps no birth times, its inode may come
+    /// back as another file, which must not be taken for this one: the kernel knows a removed
+    /// directory as dead.
     pub(super) fn removed(&self, handle: Handle) {
         let mut table = self.write();
         if table.ids.get(&handle) != Some(&ROOT) {

@@ -15,11 +15,11 @@ pub(super) struct OpenFile {
     pub(super) handle: Handle,
     /// The application that opened it; all its data operations count for that one.
     pub(super) app: AtomicU64,
-    /// Who opened it: the right to read and write was checked then, and does not change.
+    /// Who opened it. The rights to read and write were checked then, and do not change.
     pub(super) caller: Option<Caller>,
-    /// Collective operations that an MPI program has told of.
+    /// Hints of collective operations from an MPI program.
     pub(super) hints: Mutex<Hints>,
-    /// Whether there are any: requests of other programs take no lock.
+    /// Whether there are hints. Requests of programs without hints take no lock.
     pub(super) is_hinted: AtomicBool,
     /// Keeps it open at the forwarders.
     pub(super) _held: Box<dyn Send + Sync>,
@@ -30,7 +30,7 @@ impl OpenFile {
         self.app.load(Ordering::Relaxed)
     }
 
-    /// What a request of this range is part of.
+    /// The collective operation to which a request for this range belongs.
     pub(super) fn collective(&self, offset: u64, len: u64) -> Option<Collective> {
         let is_hinted = self.is_hinted.load(Ordering::Relaxed);
         let mut hints =
@@ -46,7 +46,7 @@ impl OpenFile {
     }
 }
 
-/// What is open, of one kind. Bounded by the kernel's own limits on open files.
+/// The open files, or the open directories. The kernel's limits on open files bound their number.
 pub(super) struct Opens<T> {
     table: RwLock<HashMap<u64, Arc<T>>>,
     number_next: AtomicU64,
@@ -79,7 +79,7 @@ impl<T> Opens<T> {
         table.remove(&number)
     }
 
-    /// Closes everything: the kernel drops its last releases with the connection.
+    /// Closes everything, because the kernel drops its last releases with the connection.
     pub(super) fn clear(&self) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let closed = std::mem::take(&mut *table);

@@ -1,11 +1,11 @@
-//! Reads from `/proc` the groups of the process that asks, and what names its application.
+//! Reads from `/proc` the groups of the calling process, and what names its application.
 
 use std::fs::File;
 use std::io::Read;
 use tidegate_client::wire::{Caller, GROUPS_MAX};
 
-/// Longest environment that is looked through: the kernel's own default bound on arguments and
-/// environment together.
+/// Longest environment that the mount searches, in bytes: the kernel's own default bound on
+/// arguments and environment together.
 const ENVIRONMENT_MAX: u64 = 2 << 20;
 
 /// Users and groups of a thread. Of a user in more groups than the wire carries, the first count.
@@ -41,14 +41,14 @@ fn groups(status: &str) -> Vec<u32> {
 pub(super) struct Life {
     tid: u32,
     start_time: u64,
-    /// Where the environment lies; chosen anew at random with each exec.
+    /// Address of the environment, which the kernel chooses anew at random with each exec.
     environment: u64,
-    /// The session, which is no part of what tells lives apart but is read along with it.
+    /// The session. It does not tell lives apart, but is read together with the rest.
     session: u32,
 }
 
 impl Life {
-    /// What thread `tid` lives now.
+    /// The present life of thread `tid`.
     pub(super) fn of(tid: u32) -> Option<Self> {
         parse_stat(&read_text(&format!("/proc/{tid}/stat"))?, tid)
     }

@@ -21,7 +21,8 @@ pub(super) struct Message {
 
 #[derive(Debug)]
 pub(super) enum Body {
-    /// For the file system. The range is where the bytes of a write lie in the message.
+    /// An operation for the file system. The range is where the bytes of a write lie in the
+    /// message.
     Operation(Operation, Range<usize>),
     /// Nodes that the kernel no longer refers to, with how many lookups it forgets; no answer.
     Forget(Vec<abi::ForgetOne>),
@@ -31,7 +32,7 @@ pub(super) enum Body {
     Init(abi::InitIn),
     /// The last message, on some mounts.
     Destroy,
-    /// An operation that this code does not know or want.
+    /// An operation that this code does not know or support.
     Unknown,
 }
 

@@ -43,7 +43,7 @@ pub struct Negotiated {
     pub protocol: (u32, u32),
     /// Files that pass by the page cache can be mapped shared (Linux 6.6 on).
     pub direct_mmap: bool,
-    /// Directory listings bring attributes along.
+    /// Directory listings contain attributes.
     pub readdirplus: bool,
 }
 

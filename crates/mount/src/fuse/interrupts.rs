@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the callers of interrupted requests are looked at.
+/// How often the watching thread looks at the callers of interrupted requests.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Every so many looks, those of slow reads and writes are looked at, too.
+/// One look in this number also covers the callers of slow reads and writes.
 const SLOW_LOOKS: u32 = 3;
-/// From this age on a read or write is slow.
+/// Age from which on a read or write is slow.
 const SLOW: Duration = Duration::from_millis(200);
-/// After so many looks without any outstanding request, the watching thread ends.
+/// Number of looks without an outstanding request after which the watching thread ends.
 const IDLE_LOOKS: u32 = 50;
 
 /// Requests are spread over this many tables, so that threads seldom meet.
@@ -33,11 +33,11 @@ struct Pending {
     cancel: CancelToken,
     tid: u32,
     since: Instant,
-    /// Any signal ends it.
+    /// Whether any signal ends it.
     any_signal: bool,
-    /// Nothing may tell when its caller dies.
+    /// Whether the kernel may send no interrupt when its caller dies.
     asynchronous: bool,
-    /// Its caller got a signal, so the caller is looked at.
+    /// Whether its caller got a signal, so that the thread watches the caller.
     interrupted: bool,
     /// The process of its caller, once it was looked at.
     process: Option<u32>,
@@ -87,7 +87,7 @@ impl Interrupts {
         cancel
     }
 
-    /// The request is answered.
+    /// Removes a request that is answered.
     pub(super) fn end(&self, unique: u64) {
         self.shard(unique).remove(&unique);
     }
@@ -107,7 +107,7 @@ impl Interrupts {
         true
     }
 
-    /// The mount is gone: cancels all outstanding requests and ends the watching thread.
+    /// Cancels all outstanding requests and ends the watching thread, because the mount is gone.
     pub(super) fn cancel_all(&self) {
         for shard in &self.shards {
             let pending = std::mem::take(&mut *lock(shard));

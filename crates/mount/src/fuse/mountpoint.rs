@@ -11,24 +11,25 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a mount is to be made.
+/// How to make a mount.
 #[derive(Debug, Clone)]
 pub struct MountSettings {
     /// The directory to mount on.
     pub path: PathBuf,
     /// What `df` and `mount` show as the source.
     pub name: String,
-    /// Every user may use it, not only the one who mounted.
+    /// Whether every user may use it, not only the one who mounted.
     pub allow_other: bool,
-    /// Bytes of the longest read or write; more than 1 MiB, or what the kernel allows, is cut.
+    /// Bytes of the longest read or write. A value above 1 MiB, or above what the kernel allows, is
+    /// reduced.
     pub write_max: u32,
-    /// Directory listings bring attributes along: a waste unless these may be taken for granted
-    /// for a time.
+    /// Whether directory listings contain attributes: a waste unless the kernel may cache these for
+    /// a time.
     pub readdirplus: bool,
 }
 
 impl MountSettings {
-    /// A mount on `path` for the user who mounts.
+    /// Settings for a mount on `path` for the user who mounts.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -40,7 +41,7 @@ impl MountSettings {
     }
 }
 
-/// Why there is no mount. Each message says what to do where something can be done.
+/// Why there is no mount. Each message says what to do, where something can be done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
@@ -58,7 +59,7 @@ pub enum MountError {
         /// What the system said.
         errno: Errno,
     },
-    /// The directory of the export that is to be mounted cannot be.
+    /// The directory of the export cannot be mounted.
     #[error("directory {} of the export: {error}", directory.display())]
     Root {
         /// The directory.
@@ -66,7 +67,7 @@ pub enum MountError {
         /// Why.
         error: std::io::Error,
     },
-    /// The mount point is something else.
+    /// The mount point is no directory.
     #[error("mount point {} is not a directory", .0.display())]
     NotADirectory(PathBuf),
     /// The device is not there or not for this user.
@@ -88,7 +89,7 @@ pub enum MountError {
     /// `fusermount3` refused.
     #[error("fusermount3: {0}")]
     Fusermount(String),
-    /// The kernel's first message cannot be agreed with.
+    /// This code and the kernel find no common version or capabilities.
     #[error("FUSE protocol: {0}")]
     Protocol(String),
     /// The device failed.
@@ -155,7 +156,8 @@ impl MountPoint {
         result
     }
 
-    /// Another program has unmounted: what is mounted on the path now is not this mount.
+    /// Gives the mount point up, because another program has unmounted: what is mounted there now
+    /// is not this mount.
     pub(super) fn abandon(&self) {
         self.attached.store(false, Ordering::SeqCst);
     }

@@ -13,7 +13,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Room for `len_max` bytes, as the request says.
+    /// An empty list with room for `len_max` bytes, as the request says.
     pub fn new(len_max: u32) -> Self {
         let len_max = len_max as usize;
         // A kernel asks for at most 1 MiB; the bound guards the reservation alone.
@@ -30,8 +30,8 @@ impl Names {
         self.push_behind(&[], inode, next, mode, name)
     }
 
-    /// The same for a readdirplus. `None` stands for an entry without a lookup: `.`, `..`, or one
-    /// that is gone or cannot be looked at.
+    /// Like [`Names::push`], for a readdirplus. `None` stands for an entry without a lookup: `.`,
+    /// `..`, or one that is gone or whose attributes cannot be read.
     #[must_use = "an entry that had no room must be offered again"]
     pub fn push_plus(
         &mut self,
@@ -50,7 +50,7 @@ impl Names {
         self.bytes.is_empty()
     }
 
-    /// What to answer with.
+    /// The bytes of the answer.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// What a node is.
+/// The attributes of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Inode number shown to programs.
@@ -63,15 +63,15 @@ impl Attributes {
 /// An entry of a directory as the kernel is to remember it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The node's id. 0: there is no such entry, and that may be remembered for `entry_valid`.
+    /// The node's id. 0: there is no such entry, and the kernel may cache that for `entry_valid`.
     pub node: u64,
     /// Together with the id never used for another node in the life of the mount.
     pub generation: u64,
-    /// How long the name may be taken for granted.
+    /// How long the kernel may cache the name.
     pub entry_valid: Duration,
-    /// How long the attributes may be taken for granted.
+    /// How long the kernel may cache the attributes.
     pub attributes_valid: Duration,
-    /// What the node is.
+    /// The node's attributes.
     pub attributes: Attributes,
 }
 
@@ -92,7 +92,7 @@ impl Entry {
 /// An open file or directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Comes back with every request on the open file.
+    /// A number that the kernel sends back with every request on the open file.
     pub handle: u64,
     /// Reads and writes pass by the page cache.
     pub direct_io: bool,
@@ -162,7 +162,7 @@ impl Reply {
         self.connection.reply_error(self.unique, errno);
     }
 
-    /// Done, and there is nothing to tell.
+    /// The call succeeded and has no result.
     pub fn done(self) {
         self.send(&[]);
     }
@@ -186,7 +186,7 @@ impl Reply {
         self.send(&[opened.record().as_bytes()])
     }
 
-    /// Attributes, and how long they may be taken for granted.
+    /// Attributes, and how long the kernel may cache them.
     pub fn attributes(self, attributes: &Attributes, valid: Duration) {
         let record = abi::AttrOut {
             attr_valid: valid.as_secs(),

@@ -12,13 +12,14 @@ pub const ROOT: u64 = 1;
 pub struct Request {
     /// The kernel's number of the request.
     pub unique: u64,
-    /// The node it is about, as the file system named it in an entry; [`ROOT`] from the start.
+    /// The node of the request, by the id that the file system gave it in an entry; [`ROOT`] from
+    /// the start.
     pub node: u64,
-    /// Who asks.
+    /// The thread that made the call.
     pub caller: Caller,
     /// Cancelled when the caller no longer waits for the answer.
     pub cancel: CancelToken,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
     /// The bytes of a write, empty for everything else.
     pub payload: Payload,
@@ -45,7 +46,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What a timestamp is to be set to.
+/// The value to which to set a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
     /// The time at which it is set.
@@ -57,7 +58,7 @@ pub enum SetTime {
 /// The attributes to change, each if present.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetAttributes {
-    /// The open file through which it is asked, for `ftruncate` and its like.
+    /// The open file through which the program asks, for `ftruncate` and its like.
     pub handle: Option<u64>,
     /// Permission bits (and the file's type, unchanged).
     pub mode: Option<u32>,
@@ -84,7 +85,7 @@ pub struct Lock {
     pub start: u64,
     /// Last byte, inclusive; `i64::MAX` is the end of the file wherever that may be.
     pub end: u64,
-    /// What is asked for, or held.
+    /// The kind of lock that the program asks for, or holds.
     pub kind: LockKind,
     /// Process id for F_GETLK.
     pub pid: u32,
@@ -99,7 +100,7 @@ pub enum LockKind {
     Shared,
     /// No other.
     Exclusive,
-    /// None: gives up what is held.
+    /// No lock: releases what the owner holds.
     Unlock,
 }
 
@@ -251,13 +252,13 @@ pub enum Operation {
     Listxattr { len: u32 },
     /// Removes an extended attribute.
     Removexattr { name: OsString },
-    /// Whether the caller may; not sent when the kernel checks by itself.
+    /// Checks the caller's access rights; not sent when the kernel checks them by itself.
     Access { mask: u32 },
-    /// Which lock, if any, stands against this one.
+    /// A lock that conflicts with this one, if there is any.
     Getlk(Lock),
-    /// Takes or gives up a lock, if that is possible now.
+    /// Takes or releases a lock, if that is possible now.
     Setlk(Lock),
-    /// Takes a lock as soon as it can be had.
+    /// Takes a lock, and waits until that is possible.
     Setlkw(Lock),
     /// Reserves or frees space; `mode` is that of `fallocate(2)`.
     Fallocate {
@@ -279,8 +280,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Operations that a file system answers without waiting for anything outside this process:
-    /// the kernel may be making a dying process wait for them, come what may.
+    /// Whether a file system must answer the operation without waiting for anything outside this
+    /// process: the kernel may be making a dying process wait for it, come what may.
     pub fn is_prompt(&self) -> bool {
         matches!(
             self,
@@ -288,13 +289,13 @@ impl Operation {
         )
     }
 
-    /// Any signal ends these, as the manual pages of the calls behind them say.
+    /// Whether any signal ends the operation, as the manual pages of the calls behind it say.
     pub(super) fn ends_with_any_signal(&self) -> bool {
         matches!(self, Self::Setlkw(_))
     }
 
-    /// The kernel may have sent these without a thread that waits in the call, and then sends no
-    /// interrupt for them.
+    /// Whether the kernel may have sent the operation without a thread that waits in the call: then
+    /// it sends no interrupt for it.
     pub(super) fn may_be_asynchronous(&self) -> bool {
         match self {
             Self::Read(_) => true,

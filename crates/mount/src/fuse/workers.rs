@@ -79,7 +79,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Whether the mount is gone. Requests that were being served then may still run.
+    /// Whether the mount is gone. Requests that threads were serving then may still run.
     pub(super) fn has_ended(&self) -> bool {
         self.state().ended
     }
@@ -127,8 +127,8 @@ impl Workers {
         self.finished.notify_all();
     }
 
-    /// The next request for the file system, or `None` when the mount is gone. What concerns the
-    /// session itself is dealt with on the way.
+    /// Reads the next request for the file system, and handles messages for the session itself on
+    /// the way. `None` when the mount is gone.
     fn read(&self) -> Option<Task> {
         let mut buffer = self.buffers.take();
         loop {
@@ -187,7 +187,7 @@ impl Workers {
         }
     }
 
-    /// The message, or `None` after its sender was told that it is broken.
+    /// Decodes a message; `None` after it has answered a broken one with an error.
     fn decode(&self, bytes: &[u8]) -> Option<Message> {
         match decode::decode(bytes) {
             Ok(message) => Some(message),
@@ -201,8 +201,9 @@ impl Workers {
         }
     }
 
-    /// Called by a reading thread with what it has read. Returns the task if it is to serve it as
-    /// a thread that no longer reads; otherwise the task is taken care of and it goes on reading.
+    /// A reading thread calls this with the task that it has read. Returns the task if the thread
+    /// is to serve it and no longer reads. Otherwise this takes care of the task, and the thread
+    /// goes on reading.
     fn admit(self: &Arc<Self>, task: Task) -> Option<Task> {
         let mut state = self.state();
         if state.reading > 1 {
@@ -290,8 +291,8 @@ impl Workers {
         }
     }
 
-    /// Called by a thread that has served its request. Serves what is queued, then returns true if
-    /// the thread is to read again; otherwise it is no longer counted.
+    /// A thread that has served its request calls this. Serves what is queued; then returns true if
+    /// the thread is to read again. Otherwise the thread is no longer counted.
     fn rejoin(&self) -> bool {
         loop {
             let mut state = self.state();
