@@ -87,7 +87,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// The mean completion time of so many operations, in nanoseconds; 0 for none.
+    /// The mean completion time of this number of operations, in nanoseconds; 0 for none.
     pub fn mean_ns(&self, operations: usize) -> f64 {
         if operations == 0 {
             return 0.0;
@@ -97,7 +97,7 @@ impl Value {
 }
 
 impl Instance {
-    /// The instance of these operations over so many servers.
+    /// The instance of these operations on this number of servers.
     pub fn new(servers: usize, operations: Vec<Needs>) -> Result<Instance, InstanceError> {
         let mut total = 0u64;
         for (operation, needs) in operations.iter().enumerate() {

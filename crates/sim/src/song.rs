@@ -18,10 +18,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// The case of so many servers and applications. `service` is the time that a server needs for
-    /// one part, in any unit; results have the same unit. `None` without a server, without an
-    /// application, with more than [`APPLICATIONS_MAX`], or for a time that is negative or not
-    /// finite.
+    /// The case of this number of servers and applications. `service` is the time that a server
+    /// needs for one part, in any unit; results have the same unit. `None` without a server,
+    /// without an application, with more than [`APPLICATIONS_MAX`], or for a time that is negative
+    /// or not finite.
     pub fn new(servers: u32, applications: u32, service: f64) -> Option<Model> {
         let counted = servers > 0 && (1..=APPLICATIONS_MAX).contains(&applications);
         (counted && service.is_finite() && service >= 0.0).then_some(Model {

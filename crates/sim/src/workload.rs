@@ -76,7 +76,7 @@ impl Workload {
         "phases",
     ];
 
-    /// Reads a workload's keys. The message names the key that is wrong, and what is possible.
+    /// Reads a workload's keys. The error names the key that is wrong, and the possible values.
     pub fn read(name: &str, table: toml::Table) -> Result<Workload, String> {
         let mut keys = Keys::new(table);
         let workload = match name {
@@ -97,7 +97,7 @@ impl Workload {
         keys.finish(workload)
     }
 
-    /// What is impossible with so many processes: the key, and why.
+    /// Checks the workload for this number of processes. The error has the key and the reason.
     pub fn check(&self, processes: u32) -> Result<(), (String, String)> {
         let limits = 1..=FILES_MAX as u32;
         require(limits.contains(&processes), "processes", || {
@@ -193,7 +193,7 @@ impl Workload {
     }
 }
 
-/// What each workload says of itself. Every operation has as many bytes as every other.
+/// The interface of each workload. All its operations have the same number of bytes.
 trait Benchmark {
     /// What is impossible, beyond pace and collective calls.
     fn check(&self, processes: u32) -> Result<(), Impossible>;
@@ -253,7 +253,7 @@ fn check_blocks(
     check_total("requests", &[request.0, requests, processes.into()])
 }
 
-/// An access has at most so many extents: their list is held in memory.
+/// Largest number of extents of an access, whose list is held in memory.
 const EXTENTS_MAX: u64 = 1 << 16;
 
 /// Checks a call of a process on its own that accesses pieces of a file: how many, and all bytes

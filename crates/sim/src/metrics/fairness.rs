@@ -18,7 +18,7 @@ pub fn jain(shares: impl IntoIterator<Item = f64>) -> f64 {
     sum * sum / (count as f64 * squares)
 }
 
-/// Applications whose lag is followed; there is one entry for each pair of them.
+/// Number of applications whose lag is followed; there is one entry for each pair of them.
 pub const APPLICATIONS_MAX: usize = 256;
 
 /// The lag between applications: the maximum, over pairs `f`, `g` and over intervals in which both
@@ -54,8 +54,7 @@ struct Pair {
 }
 
 impl Lag {
-    /// Nothing served yet. An application that is not named has weight 1, and so has one of
-    /// weight 0.
+    /// A lag of 0. An application that is not named has weight 1, and so has one of weight 0.
     pub fn new(weights: impl IntoIterator<Item = (AppId, u32)>) -> Lag {
         Lag {
             weights: weights.into_iter().collect(),

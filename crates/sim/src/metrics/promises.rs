@@ -48,7 +48,7 @@ struct OfApplication {
 }
 
 impl Promises {
-    /// Nothing has happened yet.
+    /// Promises of a run that has not begun.
     pub fn new(promised: impl IntoIterator<Item = Promised>) -> Promises {
         let app = |promised: Promised| OfApplication {
             promised,
@@ -96,8 +96,9 @@ impl Promises {
         app.promised.measured && app.windows.is_some()
     }
 
-    /// The least share of windows, over the measured applications with a target, in which one kept
-    /// it: windows of half a second, and of a second. None: no one has a target.
+    /// The share of windows in which an application kept its target: windows of half a second, and
+    /// of a second. Returns the smallest over the measured applications with a target; None: there
+    /// is no such application.
     pub fn kept(&self) -> Option<[f64; 2]> {
         let measured = self.apps.iter().filter(|app| app.promised.measured);
         let targets = measured.filter_map(|app| app.windows.as_ref());
@@ -105,9 +106,9 @@ impl Promises {
         shares.reduce(|a, b| [a[0].min(b[0]), a[1].min(b[1])])
     }
 
-    /// The largest distance between an application's part of the service and that of its weight,
-    /// of all, over the windows of ten seconds that are over. Compared are measured applications
-    /// that had an access under way all the time of the window, if there are two at least.
+    /// The largest difference between an application's part of the service and that of its weight,
+    /// over all windows of ten seconds that are over. Compares measured applications that had an
+    /// access under way during the whole window, if there are at least two.
     pub fn share_error(&self) -> Option<f64> {
         self.share_error
     }

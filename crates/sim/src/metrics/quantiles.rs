@@ -5,7 +5,7 @@
 //! where the rank of a quantile can be off by one, and keeps no exact values. It would spare two
 //! short functions, `bucket` and `middle`, and leave the rest.
 
-/// So many values are kept as they are; quantiles of more are estimates.
+/// Number of values that are kept as they are; quantiles of more are estimates.
 pub const EXACT_MAX: usize = 16_384;
 
 /// Each power of two is divided into this many buckets of equal width.
@@ -131,9 +131,9 @@ impl Quantiles {
         }
     }
 
-    /// The quantile of so many thousandths by nearest rank: the smallest value such that at least
-    /// `per_mille / 1000` of all values are not larger. 500 is the median, 950 is p95. 0 without
-    /// values; 0 asks for the minimum, 1000 and more for the maximum.
+    /// The quantile of `per_mille` thousandths by nearest rank: the smallest value such that at
+    /// least `per_mille / 1000` of all values are not larger. 500 is the median, 950 is p95. 0 asks
+    /// for the minimum, 1000 and more for the maximum. Returns 0 if there are no values.
     pub fn quantile(&self, per_mille: u32) -> u64 {
         self.quantiles([per_mille])[0]
     }

@@ -37,7 +37,8 @@ pub struct Totals {
     pub bytes: u128,
     /// How long they kept devices busy, in nanoseconds.
     pub device_ns: u128,
-    /// How many of them were in a batch of so many: each batch is one back-end call.
+    /// By size of batch: how many requests were in batches of that size. Each batch is one back-end
+    /// call.
     by_batch: BTreeMap<u32, u64>,
 }
 
@@ -92,7 +93,7 @@ struct OfApplication {
 }
 
 impl Requests {
-    /// Nothing served yet, by so many forwarders, each with one device. Those that never serve
+    /// No requests yet, on this number of forwarders, each with one device. Those that never serve
     /// count in the utilisation.
     pub fn new(forwarders: u32) -> Requests {
         Requests {

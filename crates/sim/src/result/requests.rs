@@ -1,5 +1,5 @@
-//! Measures the requests of a run as forwarders served them: latency, wait, lag; and how good any
-//! order of them could have been.
+//! Measures the requests of a run as forwarders served them: latency, wait, lag. Also finds how
+//! good any order of them could have been.
 
 use super::{Given, Metric, PointResult};
 use crate::bounds::{Instance, Needs};
@@ -46,7 +46,8 @@ fn lag_ns(served: &[Served]) -> f64 {
     lag.max()
 }
 
-/// Where and when a batch was served: a device serves one after the other, or so many side by side.
+/// Where and when a batch was served: a device serves batches one after the other, or several at
+/// once.
 type Batch = (u16, u64, u64);
 
 fn batch(record: &Record) -> Option<Batch> {
@@ -94,9 +95,9 @@ fn served(outcome: &world::Outcome) -> Vec<Served> {
     served
 }
 
-/// No order of these requests completes the applications earlier in the mean, counted from the
-/// start of the run, ns. None: there is nothing to order. It is the optimum itself for up to eight
-/// applications that start together.
+/// Lower bound of the applications' mean completion time over all orders of these requests, counted
+/// from the start of the run, ns. None: there is nothing to order. For up to eight applications
+/// that start together it is the optimum itself.
 pub(super) fn completion_bound_ns(outcome: &world::Outcome, given: &Given) -> Option<f64> {
     let mut work: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for it in served(outcome) {

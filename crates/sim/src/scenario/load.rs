@@ -29,10 +29,10 @@ pub(super) struct Group {
     pub(super) processes_per_node: u32,
     #[serde(default)]
     pub(super) start: Duration,
-    /// Each copy starts later by up to this.
+    /// Longest random delay of a copy's start.
     #[serde(default)]
     pub(super) start_spread: Duration,
-    /// Each process of a copy starts later by up to this.
+    /// Longest random delay of a process's start, after its copy's.
     #[serde(default)]
     pub(super) process_spread: Duration,
     /// What each copy is promised.
@@ -40,7 +40,7 @@ pub(super) struct Group {
     /// Whether it counts in metrics of operations and applications, and the run waits for its end.
     #[serde(default = "yes")]
     pub(super) measured: bool,
-    /// The latency that is asked for in windows, instead of that of its share.
+    /// The latency target in windows, instead of that of its share.
     pub(super) within: Option<Duration>,
 }
 
@@ -135,8 +135,8 @@ struct Size {
 }
 
 impl Size {
-    /// Counts the copies of a group whose programs have so many processes. The error names the key
-    /// and the reason; nothing was built yet.
+    /// Counts the copies of a group whose programs have this number of processes. The error names
+    /// the key and the reason; nothing was built yet.
     fn add(
         &mut self,
         group: &Group,

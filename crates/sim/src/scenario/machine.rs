@@ -273,8 +273,8 @@ impl Machine {
     }
 }
 
-/// `[cost]`: the cost model of a file, instead of what is measured on the device's model, and
-/// numbers that are others.
+/// `[cost]`: the cost model of a file, instead of the one that is measured on the device's model,
+/// and numbers that replace its own.
 fn costs(
     source: &Source,
     table: &mut toml::Table,
@@ -344,8 +344,8 @@ fn network_options(source: &Source, written: &Network) -> Result<NetworkOptions,
     })
 }
 
-/// `[device]`: a model and numbers that override it. True if the start angle of disks is left to
-/// chance.
+/// `[device]`: a model and numbers that override it. Returns true if the start angle of disks is
+/// random.
 fn device(
     source: &Source,
     table: &mut toml::Table,

@@ -27,7 +27,7 @@ pub struct Training {
     pub rehearsals: u32,
 }
 
-/// The paper of AGIOS averages so many.
+/// Default number of traces: the paper of AGIOS averages this number.
 const TRACES: u32 = 6;
 
 /// Most runs and repetitions of a training.

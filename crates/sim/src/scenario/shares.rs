@@ -1,4 +1,4 @@
-//! What a scenario's applications and groups are promised: `share = { ... }` of an application, and
+//! The shares of a scenario's applications and groups: `share = { ... }` of an application, and
 //! `[[group]]`.
 
 use super::load::{Group as Programs, Load};

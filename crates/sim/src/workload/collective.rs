@@ -1,11 +1,11 @@
 //! The program of a process in collective calls: two-phase I/O as ROMIO does it.
 //!
-//! What all processes need in one call is divided evenly among a few of them, the aggregators.
-//! An aggregator goes through its share (its file domain) with one access a round, of as many
-//! bytes as its buffer has. For reads it then sends each process its part; for writes it first
-//! receives the parts. ROMIO exchanges lists of offsets before the first round and message sizes
-//! in each; both make processes wait for each other, so a barrier stands in for them here, before
-//! the first round and between rounds.
+//! A call divides what all processes need evenly among a few of them, the aggregators. An
+//! aggregator goes through its share (its file domain) with one access a round, of as many bytes as
+//! its buffer has. For reads it then sends each process its part; for writes it first receives the
+//! parts. ROMIO exchanges lists of offsets before the first round and message sizes in each. Both
+//! make processes wait for each other, so a barrier stands in for them here, before the first round
+//! and between rounds.
 
 use super::calls::Load;
 use super::domains::Collective;
@@ -122,7 +122,7 @@ impl TwoPhase {
         })
     }
 
-    /// What the client tells of an access: the shuffle behind it, and those of the others.
+    /// The hints of an access: the shuffle that follows it, and those of the others.
     fn foretold(&self, aggregator: u32) -> Option<Part> {
         if self.collective.shuffles.told == Foretold::Not || !self.reads() {
             return None;
@@ -144,7 +144,8 @@ impl TwoPhase {
         })
     }
 
-    /// The work and the messages that are foretold to follow an aggregator's access of this round.
+    /// The predicted time of the work and the messages after an aggregator's access of this round,
+    /// ns.
     fn shuffle_ns(&self, aggregator: u32) -> u64 {
         let Some(offsets) = self.offsets(aggregator) else {
             return 0;

@@ -1,4 +1,4 @@
-//! Who accesses what in a collective call: aggregators, their file domains and rounds.
+//! Which process accesses what in a collective call: aggregators, their file domains and rounds.
 
 use super::grid::Grid;
 use super::keys::{Impossible, Keys, positive, require};
@@ -8,14 +8,14 @@ use crate::units::Bytes;
 use crate::world::CALL_BYTES_MAX;
 use std::ops::Range;
 
-/// How collective calls are carried out.
+/// How processes carry out collective calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Collective {
     /// How many processes access the file, spread evenly over the ranks.
     pub aggregators: u32,
     /// Bytes that an aggregator accesses in a round.
     pub buffer: Bytes,
-    /// Borders of file domains are at multiples of this; 0: wherever they are even.
+    /// File domains begin at multiples of this; 0: all are of the same size.
     pub align: Bytes,
     /// What follows an aggregator's access of a read.
     pub shuffles: Shuffles,

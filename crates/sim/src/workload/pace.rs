@@ -11,13 +11,14 @@ pub struct Pace {
     pub barrier: bool,
     /// Time between a process's calls.
     pub think: Duration,
-    /// With it, the time between calls is drawn evenly between `think` and this.
+    /// If it is given, the time between calls is drawn evenly between `think` and this.
     pub think_max: Option<Duration>,
     /// Calls that a process keeps unanswered; 0 means 1.
     pub in_flight: u32,
-    /// A process makes a call each time this is over, whatever the answers do.
+    /// A process makes a call each time this interval has passed, whatever the answers do.
     pub interval: Option<Duration>,
-    /// All processes together ask for so many bytes a second, in turn, whatever the answers do.
+    /// All processes together ask for this number of bytes a second, in turn, whatever the answers
+    /// do.
     pub rate: Option<Bytes>,
     /// The rate changes steadily to this one until the last call,
     pub rate_end: Option<Bytes>,
@@ -26,9 +27,10 @@ pub struct Pace {
     /// A process waits for its answers: a call that is due before is made when the answer is there,
     /// or not at all once the process's next one is due.
     pub waits: bool,
-    /// No call is made later than this after the program's start; calls that are left are left out.
+    /// Time after the program's start from which on no call is made; calls that are left are left
+    /// out.
     pub stonewall: Option<Duration>,
-    /// A call at a given time comes up to this later, by chance.
+    /// Longest random delay of a call at a given time.
     pub jitter: Duration,
     /// Calls are made for so long,
     pub on: Option<Duration>,

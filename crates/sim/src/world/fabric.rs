@@ -1,4 +1,4 @@
-//! What lies between the nodes: ports, connections, and the messages on their way.
+//! The network between the nodes: ports, connections, and the messages under way.
 
 use super::port::{NetworkOptions, Port};
 use crate::rng::Rng;
@@ -30,11 +30,11 @@ impl Link {
     }
 }
 
-/// What is on its way.
+/// The contents of a message.
 pub(super) enum Body {
     Request(LinkId, Request),
     Reply(LinkId, Reply),
-    /// To a process, from another one of its application.
+    /// A message to a process from another one of its application.
     Word(u32),
 }
 
@@ -79,7 +79,7 @@ pub(super) fn reply_bytes(reply: &Reply) -> u64 {
 }
 
 impl Fabric {
-    /// A network of so many ports.
+    /// A network of this number of ports.
     pub(super) fn new(options: NetworkOptions, ports: usize, rng: Rng) -> Fabric {
         Fabric {
             options,
@@ -163,7 +163,7 @@ impl Fabric {
         (number, arrives, start + wire_ns)
     }
 
-    /// A message begins to arrive: when it will be there.
+    /// Begins to receive a message; returns when it will be complete.
     pub(super) fn receive(&mut self, now: u64, number: u32) -> u64 {
         let message = self.messages[number as usize]
             .as_ref()
@@ -179,7 +179,7 @@ impl Fabric {
             .expect("it is on its way")
     }
 
-    /// Takes a message that is there.
+    /// Takes a message that has arrived.
     pub(super) fn take(&mut self, number: u32) -> Body {
         self.free.push(number);
         let message = self.messages[number as usize].take();

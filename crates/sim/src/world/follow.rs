@@ -5,7 +5,7 @@ use super::process::App;
 use crate::metrics::{Promised, Promises, Quantiles};
 use tidegate_sched::{AppId, Shares};
 
-/// Most slices of a timeline; what comes later is not in it.
+/// Largest number of slices of a timeline; it leaves out what comes later.
 const SLICES_MAX: usize = 10_000;
 
 /// What happened when, in slices of equal length from the start of the programs.
@@ -142,7 +142,7 @@ impl Follow {
         }
     }
 
-    /// A forwarder lets so many calls run at once from now on.
+    /// Records that a forwarder lets `depth` calls run at once from now on.
     pub(super) fn depth_is(&mut self, forwarder: usize, depth: u32, now: u64) {
         if self.depth.now[forwarder].0 != depth {
             self.advance(now);

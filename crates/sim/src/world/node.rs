@@ -13,7 +13,7 @@ use tidegate_wire::{Handle, Op, Pipeline, Pipelining};
 /// Most bytes of one call.
 pub const CALL_BYTES_MAX: u64 = 64 << 20;
 
-/// What is written. Nobody looks at it, so the kernel never gives it memory.
+/// The bytes of writes. Nobody reads them, so the kernel never gives them memory.
 static ZEROS: LazyLock<&[u8]> = LazyLock::new(|| vec![0; CALL_BYTES_MAX as usize].leak());
 
 /// A call without an answer.
@@ -23,7 +23,7 @@ pub(super) struct Asked {
     pub(super) process: Option<u32>,
     pub(super) at: u64,
     pub(super) bytes: u64,
-    /// Work that follows the answer before the access has ended.
+    /// Shuffle that follows the answer before the access has ended, ns.
     pub(super) shuffle_ns: u64,
 }
 
@@ -101,7 +101,7 @@ impl Node {
         self.core.note_served();
     }
 
-    /// A process reads or writes.
+    /// Makes a read or write for a process.
     pub(super) fn access(
         &mut self,
         now: u64,
@@ -192,7 +192,7 @@ impl Node {
         }
     }
 
-    /// A read's payload of so many bytes.
+    /// A read's payload of this number of bytes.
     pub(super) fn payload(bytes: u32) -> Bytes {
         Bytes::from_static(&ZEROS[..bytes as usize])
     }

@@ -13,7 +13,8 @@ use tidegate_forward::Served;
 use tidegate_sched::{AppId, FileId, Time};
 use tidegate_trace::{Record, Shuffle};
 
-/// Most requests that a scenario's run writes down ([`super::Setup::record`]): 2 GiB of them.
+/// Largest number of requests that a scenario's run records ([`super::Setup::record`]): 2 GiB of
+/// them.
 pub const RECORDS_MAX: usize = 1 << 24;
 
 /// The result of a run.
@@ -130,7 +131,7 @@ impl Recorder {
         }
     }
 
-    /// A forwarder lets so many calls run at once.
+    /// Records that a forwarder lets this number of calls run at once.
     pub(super) fn depth_is(&mut self, forwarder: usize, now: u64, depth: impl FnOnce() -> u32) {
         if let Some(follow) = &mut self.follow {
             let now = now - self.begun_ns.unwrap_or(0);
@@ -174,7 +175,7 @@ impl Recorder {
         });
     }
 
-    /// The bytes of an operation are those that the application moved while it ran.
+    /// Records an operation. Its bytes are those that the application moved while it ran.
     pub(super) fn operation_ends(&mut self, app: u32, operation: u64, now: u64, processes: u32) {
         let begun = self.begun_ns();
         let Some(group) = self.groups.get_mut(&(app, operation)) else {
@@ -206,7 +207,7 @@ impl Recorder {
         }
     }
 
-    /// A forwarder has served a request.
+    /// Records a request that a forwarder has served.
     pub(super) fn served(&mut self, forwarder: u16, served: &Served) {
         let begun = self.begun_ns();
         let since = |from: Time, to: Option<Time>| to.map(|to| to.since(from));
@@ -236,7 +237,7 @@ impl Recorder {
         });
     }
 
-    /// Whether more requests were written down than may be.
+    /// Whether the run has recorded more requests than it may.
     pub(super) fn is_full(&self) -> bool {
         self.records.len() > self.records_max
     }

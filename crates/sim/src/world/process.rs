@@ -36,7 +36,7 @@ pub(super) struct App {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Nothing,
-    /// At most so many accesses without an answer.
+    /// For at most this number of accesses without an answer.
     Drain(u32),
     Barrier,
     Messages(u32),
@@ -93,8 +93,8 @@ pub(super) fn launch(applications: Vec<Application>, rng: &mut Rng) -> (Vec<App>
 }
 
 impl World {
-    /// Whether the load goes on until this application has ended: until those that are measured
-    /// have, if it is the one that is measured.
+    /// Whether the load goes on until this application has ended. In the measured load only
+    /// measured applications count.
     fn waits_for(&self, app: u32) -> bool {
         !self.apps[app as usize].background || !self.passes.is_last()
     }
@@ -189,8 +189,8 @@ impl World {
         }
     }
 
-    /// Calls within a time, ns since the process's start. False if the process waits: for the time
-    /// or for the answer.
+    /// Makes a call within a time, ns since the process's start. False if the process waits: for
+    /// the time or for the answer.
     fn call_at(&mut self, number: u32, (at_ns, until_ns): (u64, u64), access: Access) -> bool {
         let now = self.now();
         let process = &mut self.processes[number as usize];
@@ -239,8 +239,8 @@ impl World {
         self.pump_node(node);
     }
 
-    /// A process begins its part of an operation, or goes on with it. The first one's clock is the
-    /// operation's stamp.
+    /// Lets a process begin its part of an operation, or go on with it. The first process's clock
+    /// gives the operation's stamp.
     fn begins(&mut self, number: u32, operation: u64) -> u64 {
         let now = self.now();
         let process = &self.processes[number as usize];
@@ -257,7 +257,7 @@ impl World {
         begun[at].1
     }
 
-    /// A call has its answer.
+    /// Handles the answer to a call.
     pub(super) fn call_done(&mut self, node: u32, id: CallId, errno: Option<Errno>) {
         let now = self.now();
         let answered = self.nodes[node as usize].done(id, errno);

@@ -45,7 +45,8 @@ pub enum Step {
     Call(Access),
     /// Read or write without waiting.
     Issue(Access),
-    /// Read or write at a time, and wait for the answer; not at all once it is too late for it.
+    /// Read or write at a time, and wait for the answer. Skip the access once it is too late for
+    /// it.
     Timed {
         /// When, ns since the process's start.
         at_ns: u64,
@@ -54,7 +55,7 @@ pub enum Step {
         /// What.
         access: Access,
     },
-    /// Wait until at most so many of the process's accesses have no answer.
+    /// Wait until at most this number of the process's accesses have no answer.
     Drain(u32),
     /// Wait for all processes of the application.
     Barrier,
@@ -69,7 +70,7 @@ pub enum Step {
         /// How many.
         bytes: u64,
     },
-    /// Wait for so many messages that were not waited for yet.
+    /// Wait for this number of messages for which the process has not waited yet.
     Receive(u32),
     /// The process begins its part of the application's operation of this number. The operation's
     /// time runs from the first process's beginning to the last one's end.

@@ -12,12 +12,12 @@ use tidegate_wire::{Attr, Handle, Layout, PAYLOAD_LIMIT, Pipelining};
 /// The longest time of a setup: a start is a sum of three.
 const TIMES_MAX_NS: u64 = 3 * TIME_MAX_NS;
 
-/// Why a setup cannot be run, or a run came to no end.
+/// Why a setup cannot be run, or why a run did not end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SetupError(pub String);
 
-/// How the forwarders are made.
+/// The configuration of the forwarders.
 #[derive(Clone, Debug)]
 pub struct ForwarderOptions {
     /// How many.
@@ -48,7 +48,7 @@ pub struct ForwarderOptions {
 }
 
 impl ForwarderOptions {
-    /// Time of the process that a request of so many bytes takes when nothing else waits, ns.
+    /// Time of the process that a request of `bytes` takes when nothing else waits, ns.
     pub(super) fn process_ns(&self, bytes: u64) -> u64 {
         let copy = |rate: u64| bytes.saturating_mul(1000) / rate;
         self.request_ns
@@ -128,13 +128,13 @@ pub struct Setup {
     pub note_served: bool,
     /// Follow what applications are promised, and depths ([`super::Outcome::promises`]).
     pub promises: bool,
-    /// Make a timeline with slices of so many ns ([`super::Outcome::timeline`]).
+    /// Make a timeline with slices of this length, ns ([`super::Outcome::timeline`]).
     pub timeline_ns: Option<u64>,
     /// Keep each access by itself ([`super::Outcome::accesses`]): memory for every one.
     pub keep_accesses: bool,
-    /// Write every request down as a trace does ([`super::Outcome::records`]).
+    /// Record every request as a trace does ([`super::Outcome::records`]).
     pub record: bool,
-    /// A run of more requests than this ends with an error, if they are written down.
+    /// A run that records requests ends with an error if there are more than this.
     pub records_max: usize,
     /// By forwarder: the predictions of its policy. Empty: those of `forwarders.scheduler`.
     pub predictions: Vec<Arc<Prediction>>,
