@@ -136,7 +136,8 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// How many requests were recorded (those on their way into the file too), and dropped.
+/// How many requests the forwarder has recorded (including those that are not in the file yet), and
+/// how many it has dropped.
 fn recorded(state: &Value) -> [String; 2] {
     let trace = &state["trace"];
     let recorded = number(&trace["recorded"]) + number(&trace["buffered"]);

@@ -3,8 +3,8 @@
 use super::{SILENT, Value, number};
 use serde_json::json;
 
-/// A call to the back end that takes longer is told: a disk that spins up or a server that fails
-/// over takes a while, and what hangs for ever should be seen soon.
+/// Calls to the back end that take longer are reported, ms. A disk that spins up or a server that
+/// fails over takes a while, but the user should soon see what hangs for ever.
 const CALL_MS_MAX: u64 = 10_000;
 
 /// A finding.

@@ -184,7 +184,7 @@ fn times(part: &Part) -> Vec<String> {
     spreads.into_iter().flat_map(three).collect()
 }
 
-/// Mean, p95 and p99; dashes where the trace does not tell.
+/// Mean, p95 and p99; dashes where the trace has no values.
 fn three(spread: &Spread) -> [String; 3] {
     let values = [spread.mean(), spread.percentile(95), spread.percentile(99)];
     values.map(|ns| match spread.count() {

@@ -9,7 +9,7 @@ use crate::target;
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long seats may take to come to their owners.
+/// Longest time until the owners have their seats.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Waits until each forwarder serves its own seat, or at least each seat is served by one of them.
