@@ -73,7 +73,7 @@ pub enum Scale {
     /// Each doubling is equally far apart; for counts of servers, sizes in bytes. Points that are
     /// not above 0 are left out.
     Log2,
-    /// The same for each factor of ten.
+    /// Each factor of ten is equally far apart; otherwise like `Log2`.
     Log10,
 }
 

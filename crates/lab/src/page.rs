@@ -48,7 +48,7 @@ body{color:#e6edf3;background:#14181d}a{color:#4ba6f0}summary{color:#9da7b1}\
 th,td{border-color:#30363d}}\
 @media print{details{display:none}h2{break-after:avoid}figure{break-inside:avoid}}";
 
-/// Stands in every page, so that one can be told from other files.
+/// A mark in every page, by which the program tells a page from other files.
 pub const GENERATOR: &str = "<meta name=\"generator\" content=\"tidegate report\">";
 
 impl Page {

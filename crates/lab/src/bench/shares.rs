@@ -135,7 +135,7 @@ impl Shares {
         }
     }
 
-    /// Requests that a job has on their way.
+    /// Requests that a job has outstanding.
     fn outstanding(&self, job: &Job) -> u32 {
         job.outstanding * u32::from(self.forwarders)
     }

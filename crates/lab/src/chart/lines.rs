@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// A line of more points has a marker at some of them only.
 const MARKERS_MAX: usize = 24;
-/// A line of more points is thin and has no dashes, which would not be told from its turns.
+/// A line of more points is thin and has no dashes, because one could not tell them from its turns.
 const DASHED_MAX: usize = 100;
 
 /// Draws x axis and lines; returns how far down they reach.

@@ -6,7 +6,7 @@ use std::io::{Error, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use tidegate_cli::fail::Fail;
 
-/// Begins every Markdown document, so that one can be told from other files.
+/// The first line of every Markdown document, by which the program tells one from other files.
 pub const MARK: &str = "<!-- Made by `tidegate report`. -->";
 /// Stands at the beginning of every figure.
 const FIGURE: &str = "class=\"tg-figure\"";

@@ -56,7 +56,7 @@ pub fn text(hbrr: &Hbrr, rows: &[Row]) -> String {
     )
 }
 
-/// The same, for programs.
+/// The table as JSON.
 pub fn json(hbrr: &Hbrr, rows: &[Row]) -> Value {
     let row = |row: &Row| {
         let side = |side: usize| {

@@ -189,7 +189,7 @@ impl Report {
         )
     }
 
-    /// The same and each turn, for programs.
+    /// The tables and each turn as JSON.
     pub fn json(&self) -> Value {
         let turn = |turn: &Turn| {
             let values = values(&self.nodes, turn, self.alone);

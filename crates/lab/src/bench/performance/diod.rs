@@ -35,7 +35,7 @@ struct Samples {
     per_second: Vec<f64>,
     /// Processor time of the server, us for each access.
     server_us: Vec<f64>,
-    /// Time that 99 of 100 accesses took at most, us, if it is told.
+    /// Time that 99 of 100 accesses took at most, us, if the driver reports it.
     p99_us: Vec<f64>,
 }
 
