@@ -1,9 +1,9 @@
 //! Finds out to which application a process belongs, once for each program that it runs.
 //!
-//! The first of these that is there names the application: TIDEGATE_APP in the environment that the
-//! program started with, the batch system's job there, the MPI launcher's name space there, and the
-//! job's control group, for a program that cleared its environment. Else the user and the session
-//! name it, so that all programs of one terminal are one application.
+//! The first of these that exists names the application: TIDEGATE_APP in the environment with which
+//! the program started, the batch system's job there, the MPI launcher's name space there, and the
+//! job's control group, for a program that cleared its environment. Otherwise the user and the
+//! session name it, so that all programs of one terminal are one application.
 
 use super::process::{self, Life};
 use crate::fuse::{Caller, Errno};

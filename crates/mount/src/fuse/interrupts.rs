@@ -3,7 +3,7 @@
 //! An interrupt names a request that a thread has read. If the caller is dying, or waits for a
 //! lock, the session cancels the request's token. If the caller got a signal that it will survive,
 //! the request goes on as it would on a local disk, and a thread watches the caller: the kernel
-//! sends one interrupt a request, so it would not tell of a later kill.
+//! sends one interrupt a request, and would send none for a later kill.
 //!
 //! The kernel sends no interrupt for asynchronous reads and writes, though a killed process waits
 //! for them. So the thread watches the callers of those that take long, too.

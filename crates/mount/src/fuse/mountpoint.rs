@@ -45,7 +45,7 @@ impl MountSettings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// A mount is there whose process has died.
+    /// The path is a mount whose process has died.
     #[error(
         "{path} is a mount whose process is gone; run `fusermount3 -u {path}`",
         path = .0.display()
@@ -103,7 +103,7 @@ pub enum MountError {
     Thread(std::io::Error),
 }
 
-/// A directory with our file system on it, which is taken off when this is dropped.
+/// A directory on which this file system is mounted. Dropping it unmounts.
 #[derive(Debug)]
 pub(super) struct MountPoint {
     path: PathBuf,

@@ -202,7 +202,7 @@ impl Reply {
         self.send(&[bytes]);
     }
 
-    /// The same in pieces.
+    /// Like [`Reply::bytes`], in pieces.
     pub fn pieces(self, pieces: &[&[u8]]) {
         self.send(pieces);
     }

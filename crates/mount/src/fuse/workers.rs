@@ -34,7 +34,7 @@ pub(super) struct Workers {
 struct State {
     /// All threads, those about to start included.
     threads: usize,
-    /// Threads that read, or are on their way to.
+    /// Threads that read, or are about to.
     reading: usize,
     /// Requests that found no free thread.
     queue: VecDeque<Waiting>,
