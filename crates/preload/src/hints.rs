@@ -10,8 +10,9 @@ use libc::c_int;
 use std::sync::atomic::Ordering;
 use tidegate_client::collective::{HINT_LEN, Hint, HintCounts, Hints};
 
-/// Requests of this descriptor are about to come that belong together. The file is taken at once.
-/// Returns 1 if its data calls are done here, and the hint was heard; 0 if the mount does them.
+/// The MPI shim announces requests of this descriptor that belong together. The library intercepts
+/// the file at once. Returns 1 if the library does the file's data calls and has taken the hint; 0
+/// if the mount does them.
 ///
 /// # Safety
 /// `hint` is NULL or a `struct tidegate_hint`.
@@ -28,7 +29,8 @@ unsafe extern "C" fn tidegate_hint_publish(fd: c_int, hint: *mut u8) -> c_int {
     answer(counts, bytes)
 }
 
-/// The operation has ended, as far as this descriptor's requests go. Returns 1 if heard here.
+/// The MPI shim announces that the operation has ended for this descriptor. Returns 1 if the
+/// library had the hint.
 ///
 /// # Safety
 /// As [`tidegate_hint_publish`].
