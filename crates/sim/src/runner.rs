@@ -37,8 +37,8 @@ pub struct Recorded<'a> {
 /// Takes the requests of a run; an error ends the scenario with these words.
 pub type Sink<'a> = &'a (dyn Fn(&Recorded<'_>) -> Result<(), String> + Sync);
 
-/// Runs a scenario. `progress` is told how many of how many runs have ended. Results do not depend
-/// on the number of threads.
+/// Runs a scenario. Calls `progress` with the number of runs that have ended, and of all runs.
+/// Results do not depend on the number of threads.
 pub fn run(
     scenario: &Scenario,
     threads: usize,
@@ -47,7 +47,8 @@ pub fn run(
     run_recorded(scenario, threads, progress, None)
 }
 
-/// The same; `sink` takes the requests of each series, point and policy under the first seed.
+/// Like [`run`]; `sink` also takes the requests of each series, point and policy under the first
+/// seed.
 pub fn run_recorded(
     scenario: &Scenario,
     threads: usize,

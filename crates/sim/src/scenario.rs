@@ -147,7 +147,7 @@ pub enum Operations {
     Applications,
 }
 
-/// `[[claim]]`: a number that the runs must come to.
+/// `[[claim]]`: a value that the runs must have.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {

@@ -49,12 +49,12 @@ const SECOND: u64 = 1_000_000_000;
 enum Event {
     /// A message begins to arrive.
     Arrives(u32),
-    /// A message is there.
+    /// A message has arrived.
     There(u32),
-    /// A connection stands at the forwarder's end, then at the node's.
+    /// A connection is made at the forwarder's end, then at the node's.
     Accepted(LinkId),
     Connected(LinkId),
-    /// Nobody listened.
+    /// No process listened.
     Refused {
         node: u32,
         forwarder: u32,
@@ -71,14 +71,14 @@ enum Event {
     WakeForwarder(u32),
     WakeNode(u32),
     Resume(u32),
-    /// What follows a process's access in its operation is done.
+    /// The shuffle that follows a process's access has ended.
     ShuffleEnds(u32, Box<Answered>),
-    /// What a forwarder told the others is there.
+    /// A forwarder's service report has arrived at the others.
     Told {
         forwarder: u32,
         given: ServiceReport,
     },
-    /// A message of its application has come to a process on the same node.
+    /// A message has arrived at a process from another of its application on the same node.
     Word(u32),
     TakeSeat {
         forwarder: u32,

@@ -79,8 +79,8 @@ impl Instance {
         times
     }
 
-    /// Runs one server, always on the released part with the smallest key (of the time left and
-    /// the shuffle), and tells each completion.
+    /// Runs one server, always on the released part with the smallest key (of the time left and the
+    /// shuffle), and calls `completed` for each completion.
     fn preemptive<K: Ord>(
         &self,
         server: usize,

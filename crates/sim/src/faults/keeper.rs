@@ -62,7 +62,7 @@ pub struct Keeper {
     until: Time,
     /// Calls that wait for the back end to be reached again.
     hanging: Vec<Step>,
-    /// Locks that could not be let go.
+    /// Locks that the host could not release yet.
     to_unlock: Vec<u16>,
     /// Calls that the host has begun, and how long each takes, ns.
     pub begun: Vec<(Step, u64)>,

@@ -17,7 +17,7 @@ use tidegate_forward::{
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::{Handle, Layout, Outcome, Request};
 
-/// A frame on its way: the head's bytes and the payload.
+/// A frame under way: the header's bytes and the payload.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     /// Header and body.

@@ -157,9 +157,9 @@ impl Requests {
         ratio(self.all.bytes as f64 * NS_PER_S, self.makespan_ns() as f64)
     }
 
-    /// For each application with more than one forwarder, the last forwarder's finish time over
-    /// the first one's, both counted from the application's first arrival anywhere: what figures
-    /// 3 and 5 of Song et al. show. It tells something where each application does one operation.
+    /// For each application with more than one forwarder, the last forwarder's finish time over the
+    /// first one's, both counted from the application's first arrival anywhere: what figures 3 and
+    /// 5 of Song et al. show. It is meaningful where each application does one operation.
     pub fn last_to_first(&self) -> Ratios {
         self.applications
             .values()

@@ -9,7 +9,7 @@ use crate::metrics::Metric;
 pub(super) const NO_FIGURE: &str =
     "no [figure]: say what is measured, such as figure = { metric = \"completion_mean\" }";
 
-/// Results go by the policies' labels.
+/// Checks that the policies' labels differ, because results go by them.
 pub(super) fn labels(source: &Source, policies: &[Policy]) -> Result<(), ScenarioError> {
     for (number, policy) in policies.iter().enumerate() {
         if policies[..number].iter().any(|it| it.label == policy.label) {
@@ -23,7 +23,7 @@ pub(super) fn labels(source: &Source, policies: &[Policy]) -> Result<(), Scenari
     Ok(())
 }
 
-/// What policies are trained with is there.
+/// Checks that the series exist from which policies are to be trained.
 pub(super) fn training(
     source: &Source,
     policies: &[Policy],
@@ -40,7 +40,7 @@ pub(super) fn training(
     Ok(())
 }
 
-/// Results go by the names of series and the x of points.
+/// Checks that the names of series, and the x of their points, differ, because results go by them.
 pub(super) fn places(
     source: &Source,
     series: &[SeriesEntry],
@@ -67,7 +67,7 @@ pub(super) fn places(
     Ok(())
 }
 
-/// Every metric that is shown is measured.
+/// Checks that the runs measure every metric that the figure shows.
 pub(super) fn figure(source: &Source, figure: &FigureOptions) -> Result<(), ScenarioError> {
     measured(source, figure, figure.metric, "figure.metric")?;
     for (number, metric) in figure.also.iter().enumerate() {
@@ -106,7 +106,7 @@ fn measured(
     }
 }
 
-/// Claims name what there is, and say something that can be true.
+/// Checks that claims name things that exist and can hold.
 pub(super) fn claims(source: &Source, scenario: &Scenario) -> Result<(), ScenarioError> {
     for (number, claim) in scenario.claims.iter().enumerate() {
         let place = format!("claim[{number}]");

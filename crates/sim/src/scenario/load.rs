@@ -127,7 +127,7 @@ impl Load {
     }
 }
 
-/// What all applications come to.
+/// The size of all applications together.
 #[derive(Default)]
 struct Size {
     processes: u64,

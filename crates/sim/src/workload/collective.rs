@@ -196,7 +196,7 @@ impl TwoPhase {
         Some((aggregator + 1, Step::Send { rank, bytes }))
     }
 
-    /// Messages that come to this process in this round.
+    /// Number of messages that this process receives in this round.
     fn messages(&self) -> u32 {
         let count = match self.reads() {
             true => self.servers(0).count(),

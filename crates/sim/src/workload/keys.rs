@@ -48,7 +48,7 @@ impl Keys {
         value
     }
 
-    /// Something is wrong; the first of several is told.
+    /// Records an error; the first of several is reported.
     pub(super) fn fails(&mut self, error: String) {
         self.error.get_or_insert(error);
     }

@@ -24,8 +24,8 @@ pub struct Pace {
     pub rate_end: Option<Bytes>,
     /// or for so long, and stays then.
     pub ramp: Option<Duration>,
-    /// A process waits for its answers: a call that is due before is made when the answer is there,
-    /// or not at all once the process's next one is due.
+    /// Whether a process waits for its answers. It makes a call that is due before only when the
+    /// answer has arrived, and skips it once its next call is due.
     pub waits: bool,
     /// Time after the program's start from which on no call is made; calls that are left are left
     /// out.
@@ -213,7 +213,7 @@ impl Pace {
         u64::try_from(gap).unwrap_or(u64::MAX).clamp(1, 1 << 62)
     }
 
-    /// The same without time off.
+    /// Like [`Pace::due_ns`], without time off.
     fn due_when_on(&self, number: u64, processes: u32, calls: u64, request: u64) -> u128 {
         match (self.interval, self.rate) {
             (Some(interval), _) => {

@@ -38,7 +38,7 @@ pub(super) enum Body {
     Word(u32),
 }
 
-/// A message on its way.
+/// A message under way.
 pub(super) struct Message {
     pub(super) body: Body,
     pub(super) bytes: u64,

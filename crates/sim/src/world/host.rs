@@ -38,7 +38,7 @@ pub(super) struct Host {
     pub(super) wakes_at: u64,
     /// Requests for whose payload there is no room, in order of arrival.
     blocked: VecDeque<(LinkId, Request)>,
-    /// Requests are taken from the wire one after the other.
+    /// When the process has taken in the requests so far, ns: it takes them in one after the other.
     taken_until: u64,
     /// When those of them that wait will be taken, if that makes a difference.
     taking: VecDeque<u64>,
