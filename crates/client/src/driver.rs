@@ -112,7 +112,7 @@ impl Host {
 
     /// Smallest payload limit of the sessions so far, in bytes.
     pub(crate) fn payload_max(&self) -> u32 {
-        // A client that is broken inside refuses whatever is appended.
+        // A client after a panic refuses every append: its limit is 0.
         self.state().map_or(0, |state| state.core.payload_max())
     }
 
@@ -229,7 +229,7 @@ impl Host {
             Bytes::new(),
         );
         if opened.is_err() {
-            // It may have happened all the same.
+            // The forwarder may have opened the file all the same.
             self.close(handle, open);
         }
         opened.map(|_| open)
@@ -286,7 +286,7 @@ impl Host {
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            // Its panic has been told by the panic hook, and every call by EIO.
+            // The panic hook has reported its panic, and every call has ended with EIO.
             let _ = thread.join();
         }
     }
@@ -366,7 +366,7 @@ impl Host {
             caller: None,
             app: self.app,
             payload: Bytes::new(),
-            // What is not told now must be told later, or the forwarder keeps it for ever.
+            // Without a deadline: the forwarder keeps the open or lock until this request arrives.
             deadline_ns: None,
             forwarder: 0,
             operation: None,

@@ -333,7 +333,7 @@ impl Checked {
             let chosen = match (usable.iter().find(proved), by_order) {
                 (Some(address), _) => Some(address.clone()),
                 (None, Some(at)) => Some(self.left.remove(at).address),
-                // One that is down is where it was last.
+                // A forwarder that is down is taken to be where it was last.
                 (None, None) => usable.first().cloned(),
             };
             learned.extend(chosen.iter().map(|address| format!("{index} at {address}")));

@@ -216,7 +216,7 @@ impl Client {
         };
         in_turn(self.part(), offset, len, start, |at, _, answer| {
             match answer.and_then(written) {
-                // What follows a failure does not count, what is before it does.
+                // Parts before the failed one count as written.
                 Err(_) if at > 0 => Ok(0),
                 other => other,
             }
@@ -235,7 +235,7 @@ impl Client {
             len: len as u64,
         };
         let end = offset.checked_add(extent.len);
-        // What no file has is one call's to refuse.
+        // A range that no file can have goes into one call, which refuses it.
         end.filter(|end| i64::try_from(*end).is_ok() && len > LEN_MIN)?;
         self.host.operation(ctx, handle, extent)
     }

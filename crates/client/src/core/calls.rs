@@ -127,7 +127,7 @@ impl Core {
         let bytes = blocks.iter().map(|block| block.bytes).sum();
         let hints = self.hints(&call, bytes, bytes_max(&blocks));
         let reads = matches!(call.op, Op::Read { .. });
-        // They are numbered one after the other.
+        // The requests get consecutive ids.
         let first = self.request_ids + 1;
         let mut links = chain(&blocks, self.sessions.len()).into_iter();
         let mut parts = Vec::with_capacity(blocks.len());
@@ -206,7 +206,7 @@ impl Core {
         collective: Option<Collective>,
     ) -> Operation {
         if let Some(it) = collective {
-            // Striping spreads what all ranks move together.
+            // Striping spreads the bytes of all ranks evenly over the forwarders.
             let even = it.bytes.div_ceil(self.sessions.len().max(1) as u64);
             return Operation {
                 number: it.operation,
@@ -315,7 +315,7 @@ impl Core {
             return;
         };
         self.end_call(id, active.deadline_ns, Err(errno));
-        // The last ones first: none is sent because the one before it is gone.
+        // From the last part on, so that the end of a part lets none after it be sent.
         for part in active.parts.into_iter().rev() {
             self.abandon(part.request);
         }

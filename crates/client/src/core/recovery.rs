@@ -41,11 +41,11 @@ impl Core {
         let (seat, purpose) = (pending.seat, pending.purpose);
         let known = &self.seats[usize::from(seat)];
         if generation < known.generation {
-            // Another forwarder has taken the seat since: this one has not noticed.
+            // Another forwarder has taken the seat since, and this one has not noticed.
             return self.leave(seat, forwarder, Some(id));
         }
         if generation == known.generation && known.recovery.is_none() {
-            // It was sent before the recovery that has ended meanwhile.
+            // The client sent the request before the recovery, which has ended meanwhile.
             return self.route(id);
         }
         if purpose == Purpose::Probe {
@@ -107,7 +107,7 @@ impl Core {
             .opens
             .iter()
             .filter(|((handle, _), _)| of_seat(*handle));
-        // Without a caller: what was open stays open, whatever its mode is now.
+        // Without a caller: an open file stays open, whatever the file's mode is now.
         let opens = opens.map(|((handle, open), modes)| Op::Open {
             handle: *handle,
             open: *open,

@@ -32,7 +32,7 @@ impl Core {
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
         };
-        // Each holder of the seat, and each life of it, has to be told anew.
+        // Each holder of the seat, and each new process of it, needs the paths anew.
         if pending.resolved_on != connection {
             (pending.resolved_on, pending.resolves) = (connection, 0);
         }

@@ -283,7 +283,7 @@ impl Core {
         }
         self.export = Some(granted.export);
         self.epoch_of_hello(forwarder, granted, middle);
-        // Before anything is sent, which sends what is queued too.
+        // Before the core sends anything, because that also sends the queued fsyncs.
         self.recheck_fsyncs(forwarder);
         if self.layout.is_none() {
             self.learn_layout(layout, granted);
@@ -335,7 +335,7 @@ impl Core {
         for (number, generation) in &granted.held {
             let seat = &mut self.seats[usize::from(*number)];
             if seat.generation == 0 || *generation < seat.generation {
-                // Never used, or a holder that has not noticed that it is none any more.
+                // The seat was never used, or the forwarder has not noticed that it lost it.
                 continue;
             }
             let changed = seat.generation != *generation;
@@ -379,7 +379,7 @@ impl Core {
         session.last_sent = self.now;
         let next = self.now + session.lease_third.max(1);
         self.wakes.insert((next, Wake::Session(forwarder)));
-        // Without a credit there is enough on its way already.
+        // Without a credit there are requests under way, which renew the lease too.
         if self.ending.is_none() && session.has_credit() {
             let target = Target::Forwarder(forwarder);
             self.submit(Pending::new(Op::Ping, 0, target, Purpose::Session));

@@ -56,7 +56,7 @@ impl Reactor {
         let first = self.forwarder(ended);
         for link in (first..self.links.len()).step_by(self.dialers.len()) {
             if link != ended {
-                // That it has ended as well is no news.
+                // The session ends in any case, so an error here adds nothing.
                 let _ = self.receive(shared, link, rest);
             }
         }
@@ -90,7 +90,7 @@ impl Reactor {
         let peer = &mut state.peers[forwarder];
         let in_use = link == forwarder || peer.joined.iter().any(|(joined, _)| *joined == link);
         if in_use {
-            // No answer to what was asked.
+            // The reply belongs to no request of this kind.
             return;
         }
         let granted = matches!(&reply.result, Ok(Outcome::Hello(granted))

@@ -64,7 +64,7 @@ impl LeaderFollower {
 
     /// Sets the I/O thread up; it calls this first.
     pub(crate) fn thread_begins(&self) {
-        // Nobody calls before the first session, for which this thread connects.
+        // The reactor is free: no call comes before this thread has connected.
         if let Some(reactor) = self.take_reactor() {
             reactor.thread_begins();
         }
@@ -107,7 +107,7 @@ impl LeaderFollower {
         loop {
             if let Some(woken) = waiter.take() {
                 if told {
-                    // It was to lead, and will not.
+                    // Another thread has made this call the leader, but the call ends now.
                     self.pass_on();
                 }
                 return woken;
@@ -134,7 +134,7 @@ impl LeaderFollower {
     }
 
     fn take_reactor(&self) -> Option<MutexGuard<'_, Reactor>> {
-        // Poisoned, the own thread has panicked while it led, and ends all calls.
+        // If it is poisoned, the I/O thread has panicked while it led, and ends all calls.
         self.reactor.try_lock().ok()
     }
 
@@ -146,7 +146,7 @@ impl LeaderFollower {
         }
         self.followers().insert(id, Arc::clone(waiter));
         self.wanted.store(true, Ordering::Relaxed);
-        // Whoever led may have looked for followers just before.
+        // The last leader may have looked for followers just before the insertion.
         match self.take_reactor() {
             None => Led::Follows,
             Some(reactor) => {
@@ -168,7 +168,7 @@ impl LeaderFollower {
         let body = || {
             loop {
                 match waiter.take() {
-                    // It does.
+                    // This thread leads already.
                     None | Some(Woken::Lead) => {}
                     Some(woken) => return Led::Woken(woken),
                 }

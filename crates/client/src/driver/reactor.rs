@@ -173,7 +173,7 @@ impl Reactor {
     fn wait(&mut self, shared: &Shared, wait: Option<Duration>) {
         let wait = [wait, self.look_at_links()].into_iter().flatten().min();
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        // Tracers interrupt threads that take no signals, too.
+        // A tracer may interrupt the sleep even though the thread takes no signals.
         if let Err(error) = self.poller.sleep(&mut events, wait) {
             panic!("epoll: {error}");
         }
@@ -264,7 +264,7 @@ impl Reactor {
                 Some(place) => place(socket),
                 None => socket,
             },
-            // A further connection is done without.
+            // For the first connection only: the client can do without further ones.
             Err(Errno::AGAIN) if link == forwarder => {
                 let again = Instant::now() + QUEUE_FULL_WAIT;
                 self.links[link] = Link::Queued { generation, again };
@@ -335,7 +335,7 @@ impl Reactor {
             Ok(Err(errno)) | Err(errno) => return Err(Gone::Connecting(errno)),
         }
         if !ready.writable || rustix::net::getpeername(socket).is_err() {
-            // An event of an earlier socket.
+            // The event belongs to an earlier socket.
             return Ok(());
         }
         live.connecting = false;
@@ -367,7 +367,7 @@ impl Reactor {
         }
         peer.connection = Some(Arc::clone(&live.connection));
         let work = shared.handle(&mut state, Input::Connected { forwarder, proof });
-        // Behind the hello.
+        // The offer follows the hello.
         live.connection.offer();
         drop(state);
         shared.carry_out(work);
@@ -401,7 +401,7 @@ impl Reactor {
             }
             match progress {
                 Ok(Progress::More) => {}
-                // With the peer's end seen, read up to it.
+                // The peer has closed the stream: reads up to its end.
                 Ok(Progress::Drained) if ready.closed => {}
                 Ok(Progress::Drained | Progress::Empty) => return Ok(()),
                 Err(error) => return Err(Gone::Receiving(error)),

@@ -46,7 +46,7 @@ impl Host {
 /// the list that are left out, with the reason, one line each.
 fn ask_all(options: Options) -> Result<(Options, Vec<String>), ConnectError> {
     if options.export.is_some() {
-        // Who wrote the line has asked them.
+        // The process that wrote the line has asked the forwarders.
         return Ok((options, Vec::new()));
     }
     let named = list::read(&options.forwarders)?;
@@ -80,7 +80,7 @@ fn once(
     let export = checked.export;
     let missing = checked.missing().into_iter();
     let learned: Vec<String> = missing.flat_map(|(_, addresses)| addresses).collect();
-    // They prove themselves as those that were named do.
+    // The answers of these forwarders are checked like those of the list.
     let learned = match learned.is_empty() {
         true => Vec::new(),
         false => ask(options, learned, Instant::now() + SILENCE_MAX)?,
@@ -110,7 +110,7 @@ fn ask(
 ) -> Result<Vec<Asked>, ConnectError> {
     let options = Options {
         forwarders: addresses,
-        // Nothing is moved.
+        // The roll call transfers no payload.
         shared_memory_bytes: 0,
         ..options.clone()
     };

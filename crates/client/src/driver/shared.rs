@@ -412,7 +412,7 @@ impl Shared {
             }
             Output::Refused { forwarder, why, .. } => {
                 if state.peers[forwarder].trouble != why {
-                    // Once, however often it is tried.
+                    // Logs each reason once, however often the client tries.
                     let address = &self.names[forwarder];
                     tracing::warn!(forwarder, %address, %why, "session refused");
                 }

@@ -102,7 +102,7 @@ fn spawn(shared: &Arc<Shared>, leader: &Arc<LeaderFollower>) -> std::io::Result<
     let (shared, leader) = (Arc::clone(shared), Arc::clone(leader));
     let body = move || {
         leader.thread_begins();
-        // Whatever has gone wrong, nobody waits for ever.
+        // Ends all calls after a panic too, so that no thread waits for ever.
         let _ = catch_unwind(AssertUnwindSafe(|| leader.run(&shared)));
         shared.abandon();
     };

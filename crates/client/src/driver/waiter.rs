@@ -129,15 +129,15 @@ impl Waiter {
 
     /// Sleeps unless there was an event since `seen`; for at most `left`, sometimes shorter.
     fn sleep(&self, seen: u32, left: Option<Duration>) {
-        // A time that no clock counts is none.
+        // A time that is too long for the clock counts as no limit.
         let left = left.and_then(|left| left.try_into().ok());
-        // Whatever it says, the caller looks.
+        // Its result does not matter: the caller checks for events.
         let _ = futex::wait(&self.changes, futex::Flags::PRIVATE, seen, left.as_ref());
     }
 
     /// Wakes the thread if it sleeps. Makes no system call if it does not.
     fn wake(&self, state: MutexGuard<'_, State>) {
-        // Under the lock: a thread that has looked before sees that it is not as it was.
+        // Under the lock, so that a thread which checked before sees the change.
         self.changes.fetch_add(1, Ordering::Relaxed);
         let waiting = state.waiting;
         drop(state);
