@@ -63,7 +63,7 @@ impl Listener {
                 let bound = socket.local_addr()?;
                 let local = Some(bound.ip()).filter(|local| !local.is_unspecified());
                 if let Some(provider) = provider {
-                    // Now rather than when the first client comes.
+                    // Fails now rather than when the first client connects.
                     Domain::shared(provider, local).map_err(io::Error::other)?;
                 }
                 (OwnedFd::from(socket), Place::Tcp(bound.to_string()))
@@ -127,7 +127,7 @@ impl Listener {
         };
         let stream = Stream::new(socket, self.address.provider);
         stream.connected().map_err(|error| {
-            // It concerns this connection alone.
+            // The error concerns this connection alone.
             tracing::warn!(%error, "connection refused");
             io::Error::from(ErrorKind::ConnectionAborted)
         })?;
@@ -147,7 +147,7 @@ impl Drop for Listener {
 /// restarts. The standard library's queue has 128 places, and a client that finds it full tries
 /// again after a second. The kernel cuts the length to its own limit (`net.core.somaxconn`).
 fn lengthen_queue(socket: impl AsFd) {
-    // The shorter queue serves as well, only more slowly.
+    // If this fails, the shorter queue works too, only more slowly.
     let _ = net::listen(socket, CONNECTING_MAX);
 }
 

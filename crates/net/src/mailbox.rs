@@ -25,7 +25,7 @@ impl Waker {
     /// Wakes the thread if it sleeps. A writer calls this after it has handed messages over.
     pub fn wake(&self) {
         if self.asleep.swap(false, Ordering::AcqRel) {
-            // The thread has ended when this fails.
+            // This fails only if the thread has ended.
             let _ = self.waker.wake();
         }
     }

@@ -47,7 +47,7 @@ impl Poller {
     ) -> bool {
         let poll = &mut self.poll;
         self.spin.look(wait, || {
-            // What is wrong, the sleep will say.
+            // If polling fails, the sleep that follows reports the error.
             let looked = poll.poll(events, Some(Duration::ZERO));
             looked.is_ok() && !events.is_empty() || has_other()
         })
