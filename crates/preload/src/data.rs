@@ -159,7 +159,7 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
             return Done::NotOurs;
         }
         if way == Way::Write && intercept::appends(fd) != file.allows.appends {
-            // Another process that shares the description has changed it.
+            // Another process that shares the open file description has changed O_APPEND.
             descriptors::set(fd, Kind::Unknown);
             return Done::NotOurs;
         }
@@ -171,7 +171,7 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
             None => at_offset(way, &file, &memory, fd),
         };
         if matches!(done, Done::Failed(_)) {
-            // Whatever is wrong with this way, the other one is tried from now on.
+            // Whatever is wrong here, the file goes through the mount from now on.
             intercept::give_up(state, file.identity);
         }
         done
@@ -198,7 +198,7 @@ fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>)
             }
             Done::Moved(taken.len as usize)
         }
-        // It was not done: no forwarder has found the file.
+        // The append was not done: no forwarder knows the file.
         Err(Errno(libc::ESTALE)) => Done::NotOurs,
         Err(errno) => Done::Failed(errno),
     }
@@ -212,7 +212,7 @@ fn at_offset(way: Way, file: &Intercepted, memory: &Memory<'_>, fd: c_int) -> Do
     // SAFETY: plain numbers. A FUSE file's offset is moved without asking the mount.
     let end = unsafe { libc::lseek64(fd, len, libc::SEEK_CUR) };
     if end < len {
-        // It cannot be, or was not, moved: the kernel says why.
+        // The offset cannot be moved, or was not: the kernel reports why.
         return Done::NotOurs;
     }
     let done = at_place(way, file, memory, end - len);
@@ -244,7 +244,7 @@ fn at_place(way: Way, file: &Intercepted, memory: &Memory<'_>, at: off_t) -> Don
             Way::Write => write((file, &context), memory, done, at, len),
         };
         match moved {
-            // A forwarder has refused what follows: as an error.
+            // A forwarder has refused the rest, so the mount tries it, as after an error.
             Ok(moved) if moved < len && way == Way::Write => return Done::NotOurs,
             Ok(moved) => {
                 done += moved;

@@ -106,7 +106,7 @@ fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Intercepted>> {
 fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Intercepted>> {
     // SAFETY: it cannot fail.
     if unsafe { libc::getpid() } != state.process {
-        // A vfork child: what it learns is not its parent's.
+        // In a vfork child, which shares the parent's memory but not its descriptors.
         return None;
     }
     let found = identity(fd).filter(|identity| is_on_mount(state, fd, identity.0));

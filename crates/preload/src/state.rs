@@ -235,7 +235,7 @@ pub(crate) fn own(fd: i32) -> i32 {
         libc_next::fcntl64(fd, libc::F_DUPFD_CLOEXEC, from as usize)
     };
     let fd = match moved {
-        // As good as any, if there is no room above.
+        // There is no room above: the client keeps the number that it has.
         -1 => fd,
         moved => {
             // SAFETY: it is ours, and was given to nobody.
