@@ -7,11 +7,12 @@
 //! The core has no clock, thread, socket or random source: the same inputs give the same outputs.
 //! `docs/protocol.md` has the rules.
 //!
-//! The core turns a call into one or more requests (`calls`, `split`, `fsync`). A request waits for
-//! a reply slot and for its seat (`requests`, `seats`), then for a credit of the session with the
-//! forwarder that serves the seat (`sessions`). The reply either ends the request or has the core
-//! send it again (`replies`): to the next forwarder, after a `recovery` of the seat, or after the
-//! core has sent the path of a file whose handle the forwarder does not know (`resolve`).
+//! The core turns a call into one or more requests (`calls`, `split`, `fsync`). A request that
+//! changes something waits for a reply slot; every request waits for its seat (`requests`,
+//! `seats`), then for a credit of the session with the forwarder that serves the seat (`sessions`).
+//! The reply either ends the request or has the core send it again (`replies`): to the next
+//! forwarder, after a `recovery` of the seat, or after the core has sent the path of a file whose
+//! handle the forwarder does not know (`resolve`).
 
 mod answer;
 mod applications;

@@ -3,9 +3,10 @@
 //!
 //! The forwarder checks a request in this order: its session ([`receive`], [`sessions`]), its seat
 //! and reply slot ([`seat_holding`], [`seat_gate`]), and the client's right to the file
-//! ([`permission`]). Then the scheduler orders it, if it reads or writes ([`data_requests`]), or
-//! the host's storage executes it as a job ([`operation_jobs`]), or the forwarder answers it from
-//! its own tables ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
+//! ([`permission`]). Reads, writes and operations on a whole file then pass the scheduler
+//! ([`data_requests`]). Other operations on the back end do not ([`operation_jobs`]). The host's
+//! storage executes both as jobs. The rest the forwarder answers from its own tables
+//! ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
 
 mod applications;
 mod aside;

@@ -1,19 +1,24 @@
 //! Who is next by shares: weights, reservations and limits of applications and of groups.
 //!
-//! A shared block of the policies, of three known parts. Weights: start-time fair queueing with
-//! several requests outstanding, SFQ(D) (Jin et al. 2004), as DSFQ has it (Wang and Merchant,
-//! FAST'07): S = max(v, F + delay / weight) and F = S + cost / weight, where v is the start tag of
-//! what ran last and the delay is what other servers gave since: here as much for what a request
-//! takes as they gave lately for what was given here, for a delay by all that they gave since the
-//! last request lets processes that go from server to server gather at one. Who comes back from
-//! others may begin behind v by what they gave, and who waits all the time keeps its tag, also when
-//! a reservation let somebody run ahead of it. Reservations and limits: the tags of
-//! mClock (Gulati et al., OSDI'10), each a time at which the next request is due by its rate, and
-//! at which it may run at the soonest. What others gave moves both.
+//! A block that several policies share, made of two known algorithms.
 //!
-//! An application shares with its group's other applications what the group has; one without a
-//! group stands beside the groups. Requests of an application keep their order, so it has one tag
-//! of each kind, for its first request.
+//! *Weights*: start-time fair queueing with several requests outstanding, SFQ(D) (Jin et al. 2004),
+//! in its distributed form DSFQ (Wang and Merchant, FAST'07). The start tag of a request is
+//! S = max(v, F + delay / weight), its finish tag F = S + cost / weight. v is the start tag of the
+//! request that ran last; the delay accounts for service by other forwarders. In DSFQ the delay of
+//! a request is all service that other forwarders gave since the application's last request here.
+//! That makes processes that move between forwarders gather at one of them. Here the delay of a
+//! request is its cost times the recent ratio of service elsewhere to service here. An application
+//! that returns from other forwarders may start behind v, by at most the service it got there. One
+//! that always has requests waiting keeps its tag, also when a reservation let another run first.
+//!
+//! *Reservations and limits*: the tags of mClock (Gulati et al., OSDI'10). One is the time at which
+//! the next request is due by its reservation, the other the earliest time that its limit allows.
+//! Service by other forwarders moves both.
+//!
+//! Applications of a group divide what the group gets; an application without a group competes
+//! with groups. Requests of one application keep their order of arrival in these tags, so the
+//! application needs one tag of each kind, for its first request.
 
 mod change;
 mod node;

@@ -3,14 +3,15 @@
 //!
 //! The key of a request is (epoch, rank). The epoch is the number of the window in which its
 //! operation started, by the client's clock; the rank orders the applications of one window and
-//! is the same on every forwarder. As printed the rank is the application's id (`order = "id"`),
+//! is the same on every forwarder. In the paper the rank is the application's id (`order = "id"`),
 //! which favours low ids for ever; the default hashes (application, epoch), so every application
-//! is as often first as last. The policy never waits for a window to end.
+//! is as often first as last. The policy never waits for a window to end. Clocks of clients should
+//! agree to much less than a window; the forwarder cuts a stamp that is further off.
 //!
-//! The paper leaves the order of an application's own requests to their arrival, which differs
-//! from forwarder to forwarder: then disks take different ways over the same blocks, and end at
-//! different times. Here they go by their place, sweeping upwards through files and offsets and
-//! then from the lowest again; places are the same everywhere, and neighbours cost no seek.
+//! The paper leaves the order of an application's own requests to their arrival. Arrival differs
+//! from forwarder to forwarder, so the disks of two forwarders serve the parts of one operation in
+//! different orders. This policy sorts them by file id and offset, upwards and then again from the
+//! lowest (C-SCAN). That order is the same on every forwarder, and adjacent requests cost no seek.
 
 use crate::elevator_queue::ElevatorQueue;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};

@@ -5,9 +5,10 @@
 //! unless it lies in memory that the client shares. If the pool has no buffer for a request, the
 //! request waits here, and so do the requests behind it on its connection. The shard stops reading
 //! the connection once [`HANDED_MAX`] of its requests are waiting. Connections wait in order of
-//! arrival. The round ends at the first one that still finds no buffer, so that no later connection
-//! takes memory from an earlier one. A connection that got memory for at least one request, and
-//! finds none for its next, goes to the end of the queue.
+//! arrival. When memory is freed, the loop asks for them in that order and stops at the first one
+//! that finds no buffer, so that no later connection takes memory from an earlier one. A connection
+//! that got memory for at least one request, and finds none for its next, goes to the end of the
+//! queue.
 //!
 //! [`HANDED_MAX`]: crate::connections::HANDED_MAX
 
