@@ -110,7 +110,7 @@ killed() { ! alive "$1"; }
 clean_work() {
   local dir=$1 pid start file point
   { cat "$dir/pids" 2>/dev/null || true
-    for file in "$dir"/run/forwarder.*.pid; do
+    for file in "$dir"/run/forwarder.*.pid "$dir"/*/run/forwarder.*.pid; do
       [ -f "$file" ] || continue
       pid=$(cat "$file")
       # A pid file may be old: only a process that is ours by its command line counts.
@@ -120,7 +120,7 @@ clean_work() {
       kill -CONT "$pid" 2>/dev/null; kill -KILL "$pid" 2>/dev/null
     done || true
   rm -f "$dir/pids"
-  grep " $dir/[^ ]* fuse" /proc/self/mounts 2>/dev/null | while read -r _ point _; do
+  grep -E " $dir/[^ ]* (fuse|tmpfs)" /proc/self/mounts 2>/dev/null | while read -r _ point _; do
     # A forced unmount as root ends the connection, and with it every stuck request.
     umount -f "$point" 2>/dev/null || true
     fusermount3 -uz "$point" 2>/dev/null || umount -l "$point" 2>/dev/null || true

@@ -26,6 +26,8 @@ class Refused(Exception):
 class Session:
     """A client with one connection: `where` is unix:/PATH or tcp:HOST:PORT (without a secret)."""
 
+    received_bytes = 0  # by all sessions of this program
+
     def __init__(self, where, client, payload_max=1 << 20):
         kind, _, rest = where.partition(":")
         if kind == "unix":
@@ -38,7 +40,7 @@ class Session:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._take(32)
         self.client, self.payload_max = client, payload_max
-        self.ids, self.sequence = 0, 0
+        self.ids, self.sequence, self.looks = 0, 0, 0
 
     def greet(self):
         """Says hello and learns the root."""
@@ -127,4 +129,5 @@ class Session:
             if count == 0:
                 raise ConnectionError("the forwarder closed the connection")
             have += count
+        Session.received_bytes += length
         return bytes(data)
