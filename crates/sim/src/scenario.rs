@@ -184,7 +184,7 @@ pub struct Claim {
 }
 
 /// `[[series]]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SeriesEntry {
     name: String,
@@ -193,7 +193,7 @@ struct SeriesEntry {
 }
 
 /// `[[point]]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PointEntry {
     x: f64,
@@ -288,9 +288,7 @@ impl Scenario {
                 first.remove(*key);
             }
         }
-        let head: Head = toml::Value::Table(first)
-            .try_into()
-            .map_err(|e: toml::de::Error| source.wrong_shape("", &e.to_string()))?;
+        let head: Head = source.shape("", first)?;
         if !(1..=REPETITIONS_MAX).contains(&head.repetitions) {
             let reason = format!("1 to {REPETITIONS_MAX} are possible");
             return Err(source.wrong("repetitions", reason));
@@ -322,12 +320,7 @@ fn entries<T: for<'de> Deserialize<'de>>(
 ) -> Result<Vec<T>, ScenarioError> {
     let entries = tables(source, table, key)?.into_iter().enumerate();
     entries
-        .map(|(number, entry)| {
-            let place = format!("{key}[{number}]");
-            toml::Value::Table(entry)
-                .try_into()
-                .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))
-        })
+        .map(|(number, entry)| source.shape(&format!("{key}[{number}]"), entry))
         .collect()
 }
 
@@ -345,9 +338,7 @@ fn warnings(series: &[Series]) -> Vec<String> {
 }
 
 fn varied(source: &Source, vary: toml::Value) -> Result<Vec<PointEntry>, ScenarioError> {
-    let vary: Vary = vary
-        .try_into()
-        .map_err(|e: toml::de::Error| source.wrong_shape("vary", &e.to_string()))?;
+    let vary: Vary = source.shape("vary", vary)?;
     let point = |value: &i64| PointEntry {
         x: *value as f64,
         set: toml::Table::from_iter([(vary.key.clone(), toml::Value::Integer(*value))]),
@@ -365,21 +356,13 @@ fn variations(
     series: &[SeriesEntry],
     points: &[PointEntry],
 ) -> Result<Vec<Series>, ScenarioError> {
-    let (only_series, only_point);
+    let (only_series, only_point) = ([SeriesEntry::default()], [PointEntry::default()]);
     let series = if series.is_empty() {
-        only_series = [SeriesEntry {
-            name: String::new(),
-            set: toml::Table::new(),
-        }];
         &only_series[..]
     } else {
         series
     };
     let points = if points.is_empty() {
-        only_point = [PointEntry {
-            x: 0.0,
-            set: toml::Table::new(),
-        }];
         &only_point[..]
     } else {
         points
@@ -387,21 +370,13 @@ fn variations(
     let mut made = Vec::new();
     for (number, entry) in series.iter().enumerate() {
         let mut of_series = table.clone();
-        apply(
-            source,
-            &mut of_series,
-            &entry.set,
-            &format!("series[{number}].set"),
-        )?;
+        let place = format!("series[{number}].set");
+        apply(source, &mut of_series, &entry.set, &place)?;
         let mut machines = Vec::new();
         for (number, point) in points.iter().enumerate() {
             let mut of_point = of_series.clone();
-            apply(
-                source,
-                &mut of_point,
-                &point.set,
-                &format!("point[{number}].set"),
-            )?;
+            let place = format!("point[{number}].set");
+            apply(source, &mut of_point, &point.set, &place)?;
             machines.push(Point {
                 x: point.x,
                 machine: Machine::read(source, &mut of_point)

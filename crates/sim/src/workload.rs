@@ -9,7 +9,6 @@ mod domains;
 mod grid;
 mod ior;
 mod keys;
-mod mpi_io_test;
 mod mpi_tile_io;
 mod noncontig;
 mod pace;
@@ -23,7 +22,6 @@ pub use blocks::{Order, Sharing};
 pub use btio::{Btio, Class};
 pub use domains::Collective;
 pub use ior::Ior;
-pub use mpi_io_test::MpiIoTest;
 pub use mpi_tile_io::MpiTileIo;
 pub use noncontig::Noncontig;
 pub use pace::Pace;
@@ -45,7 +43,7 @@ use tidegate_sched::Direction;
 /// The load of one application.
 #[derive(Clone, Debug)]
 pub enum Workload {
-    /// IOR: blocks of one size.
+    /// IOR: blocks of one size; mpi-io-test too.
     Ior(Ior),
     /// PIO-Bench: access patterns of parallel programs.
     PioBench(PioBench),
@@ -53,8 +51,6 @@ pub enum Workload {
     MpiTileIo(MpiTileIo),
     /// noncontig: interleaved vectors.
     Noncontig(Noncontig),
-    /// mpi-io-test: blocks, in turn.
-    MpiIoTest(MpiIoTest),
     /// NAS BTIO: the solution of a block-tridiagonal solver.
     Btio(Btio),
     /// Computing and moving bytes, in turn.
@@ -84,7 +80,7 @@ impl Workload {
             "pio-bench" => Workload::PioBench(PioBench::read(&mut keys)),
             "mpi-tile-io" => Workload::MpiTileIo(MpiTileIo::read(&mut keys)),
             "noncontig" => Workload::Noncontig(Noncontig::read(&mut keys)),
-            "mpi-io-test" => Workload::MpiIoTest(MpiIoTest::read(&mut keys)),
+            "mpi-io-test" => Workload::Ior(Ior::read_mpi_io_test(&mut keys)),
             "btio" => Workload::Btio(Btio::read(&mut keys)),
             "phases" => Workload::Phases(Phases::read(&mut keys)),
             _ => {
@@ -186,7 +182,6 @@ impl Workload {
             Workload::PioBench(pio) => pio,
             Workload::MpiTileIo(tiles) => tiles,
             Workload::Noncontig(noncontig) => noncontig,
-            Workload::MpiIoTest(test) => test,
             Workload::Btio(btio) => btio,
             Workload::Phases(phases) => phases,
         }

@@ -6,19 +6,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 impl Instance {
-    /// No schedule completes all operations before this time.
-    ///
-    /// On each server, the preemptive schedule that always works on the released part with the
-    /// longest shuffle is the best one (Jackson's preemptive schedule); without shuffles and
-    /// releases this is the total work of the busiest server.
-    pub fn makespan_bound_ns(&self) -> u64 {
-        let busiest = (0..self.servers)
-            .map(|server| self.longest_shuffle_first(server))
-            .max();
-        let longest = self.operations.iter().map(|needs| needs.alone_ns()).max();
-        busiest.max(longest).unwrap_or(0)
-    }
-
     /// No schedule has a smaller sum of completion times. The best of three bounds:
     ///
     /// 1. by rank: on each server the k-th part cannot be done before the k-th completion under
@@ -56,69 +43,40 @@ impl Instance {
         self.sum_bound_ns() as f64 / self.operations.len() as f64
     }
 
-    /// The end, shuffles included, of the best preemptive schedule of one server.
-    fn longest_shuffle_first(&self, server: usize) -> u64 {
-        let mut end_ns = 0;
-        self.preemptive(
-            server,
-            |_, shuffle_ns| Reverse(shuffle_ns),
-            |operation, at_ns| {
-                end_ns = end_ns.max(at_ns + self.operations[operation].shuffle_ns(server));
-            },
-        );
-        end_ns
-    }
-
     /// The completion times on one server under shortest remaining time first, ascending. No
     /// schedule has completed more parts at any time. An operation without a part counts as
     /// complete at its release.
     fn shortest_remaining_first(&self, server: usize) -> Vec<u64> {
         let mut times = Vec::with_capacity(self.operations.len());
-        self.preemptive(server, |left_ns, _| left_ns, |_, at_ns| times.push(at_ns));
-        times.sort_unstable();
-        times
-    }
-
-    /// Runs one server, always on the released part with the smallest key (of the time left and the
-    /// shuffle), and calls `completed` for each completion.
-    fn preemptive<K: Ord>(
-        &self,
-        server: usize,
-        key: impl Fn(u64, u64) -> K,
-        mut completed: impl FnMut(usize, u64),
-    ) {
         let mut coming: Vec<usize> = (0..self.operations.len()).collect();
         coming.sort_by_key(|index| self.operations[*index].released_ns);
         let mut coming = coming.into_iter().peekable();
-        let mut waiting: BinaryHeap<Reverse<(K, usize, u64)>> = BinaryHeap::new();
+        let mut waiting: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut now_ns = 0;
         loop {
             let released_ns = |index: &usize| self.operations[*index].released_ns;
             if waiting.is_empty() {
                 let Some(next) = coming.peek() else {
-                    return;
+                    break;
                 };
                 now_ns = released_ns(next).max(now_ns);
             }
             while let Some(index) = coming.next_if(|next| released_ns(next) <= now_ns) {
-                let needs = &self.operations[index];
-                let left_ns = needs.work_ns[server];
-                let key = key(left_ns, needs.shuffle_ns(server));
-                waiting.push(Reverse((key, index, left_ns)));
+                waiting.push(Reverse((self.operations[index].work_ns[server], index)));
             }
-            let Some(Reverse((_, index, left_ns))) = waiting.pop() else {
+            let Some(Reverse((left_ns, index))) = waiting.pop() else {
                 continue;
             };
             let next_ns = coming.peek().map_or(u64::MAX, released_ns);
             let run_ns = left_ns.min(next_ns - now_ns);
             now_ns += run_ns;
             if run_ns == left_ns {
-                completed(index, now_ns);
+                times.push(now_ns);
             } else {
-                let left_ns = left_ns - run_ns;
-                let key = key(left_ns, self.operations[index].shuffle_ns(server));
-                waiting.push(Reverse((key, index, left_ns)));
+                waiting.push(Reverse((left_ns - run_ns, index)));
             }
         }
+        times.sort_unstable();
+        times
     }
 }

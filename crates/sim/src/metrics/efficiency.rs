@@ -1,7 +1,7 @@
-//! How much of a platform's time goes into computing: SysEfficiency and dilation, as defined for
-//! applications that compute and do I/O by turns (Gainaru et al.; Aupy, Gainaru, Le Fevre).
+//! How much of a platform's time goes into computing: SysEfficiency, as defined for applications
+//! that compute and do I/O by turns (Gainaru et al.; Aupy, Gainaru, Le Fevre).
 
-use super::{Ratios, ratio};
+use super::ratio;
 
 /// How far one application came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +12,6 @@ pub struct Progress {
     pub worked_ns: u64,
     /// The time since it started, waits for I/O included.
     pub elapsed_ns: u64,
-    /// The time that the same work and I/O take when no other application runs.
-    pub alone_ns: u64,
 }
 
 /// `(1/N) sum nodes_k * worked_k / elapsed_k` over `nodes` nodes: the share of the platform that
@@ -26,25 +24,6 @@ pub fn sys_efficiency(nodes: u64, applications: &[Progress]) -> f64 {
     ratio(working, nodes as f64)
 }
 
-/// The upper bound of [`sys_efficiency`]: what it were if nobody had to wait for another.
-pub fn sys_efficiency_max(nodes: u64, applications: &[Progress]) -> f64 {
-    let working: f64 = applications
-        .iter()
-        .map(|app| app.nodes as f64 * ratio(app.worked_ns as f64, app.alone_ns as f64))
-        .sum();
-    ratio(working, nodes as f64)
-}
-
-/// Dilation, that is elapsed time over time alone. The field reports the maximum; applications
-/// without a time alone are left out.
-pub fn dilation(applications: &[Progress]) -> Ratios {
-    applications
-        .iter()
-        .filter(|app| app.alone_ns > 0)
-        .map(|app| app.elapsed_ns as f64 / app.alone_ns as f64)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,25 +31,20 @@ mod tests {
     #[test]
     fn values_by_hand() {
         let applications = [
-            // Half of its time computing, on 6 of 10 nodes; alone it were 60 %.
+            // Half of its time computing, on 6 of 10 nodes.
             Progress {
                 nodes: 6,
                 worked_ns: 60,
                 elapsed_ns: 120,
-                alone_ns: 100,
             },
-            // A quarter, on 4; alone it were a half.
+            // A quarter, on 4.
             Progress {
                 nodes: 4,
                 worked_ns: 10,
                 elapsed_ns: 40,
-                alone_ns: 20,
             },
         ];
         assert!((sys_efficiency(10, &applications) - 0.4).abs() < 1e-12);
-        assert!((sys_efficiency_max(10, &applications) - 0.56).abs() < 1e-12);
-        assert!((dilation(&applications).max - 2.0).abs() < 1e-12);
-        assert!((dilation(&applications).mean() - 1.6).abs() < 1e-12);
     }
 
     #[test]
@@ -80,9 +54,7 @@ mod tests {
             nodes: 1,
             worked_ns: 0,
             elapsed_ns: 0,
-            alone_ns: 0,
         };
         assert_eq!(sys_efficiency(1, &[idle]), 0.0);
-        assert_eq!(dilation(&[idle]).mean(), 0.0);
     }
 }

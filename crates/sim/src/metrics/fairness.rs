@@ -18,7 +18,7 @@ pub fn jain(shares: impl IntoIterator<Item = f64>) -> f64 {
     sum * sum / (count as f64 * squares)
 }
 
-/// Number of applications whose lag is followed; there is one entry for each pair of them.
+/// Number of applications whose lag is followed, the first ones; there is one entry for each pair.
 pub const APPLICATIONS_MAX: usize = 256;
 
 /// The lag between applications: the maximum, over pairs `f`, `g` and over intervals in which both
@@ -35,7 +35,6 @@ pub struct Lag {
     flows: Vec<Flow>,
     /// The pair `(f, g)` with `g < f` lies at `f (f - 1) / 2 + g`.
     pairs: Vec<Pair>,
-    left_out: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -95,11 +94,6 @@ impl Lag {
         self.flows[place].waiting -= 1;
     }
 
-    /// A waiting request of the application was cancelled.
-    pub fn cancelled(&mut self, app: AppId) {
-        self.served(app, 0);
-    }
-
     /// The largest lag so far, in units of cost for weight 1.
     pub fn max(&self) -> f64 {
         let mut largest = 0.0;
@@ -127,24 +121,12 @@ impl Lag {
         self.pairs[at(f.max(g), f.min(g))].lag as f64 / scale
     }
 
-    /// Whether there were more applications than [`APPLICATIONS_MAX`], so that some do not count.
-    pub fn left_out(&self) -> bool {
-        self.left_out
-    }
-
-    /// Jain's index of the whole service over weight, over the applications seen.
-    pub fn jain(&self) -> f64 {
-        let share = |flow: &Flow| flow.served as f64 / f64::from(flow.weight);
-        jain(self.flows.iter().map(share))
-    }
-
     fn place(&mut self, app: AppId) -> Option<usize> {
         if let Some(place) = self.places.get(&app) {
             return Some(*place);
         }
         let place = self.flows.len();
         if place == APPLICATIONS_MAX {
-            self.left_out = true;
             return None;
         }
         self.places.insert(app, place);
@@ -220,13 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn too_many_applications_are_said() {
+    fn too_many_applications_do_not_count() {
         let mut lag = Lag::new([]);
         for app in 0..=APPLICATIONS_MAX as u64 {
-            assert!(!lag.left_out());
             lag.arrived(AppId(app));
         }
-        assert!(lag.left_out());
         assert_eq!(
             lag.pairs.len(),
             APPLICATIONS_MAX * (APPLICATIONS_MAX - 1) / 2

@@ -90,12 +90,6 @@ impl Promises {
         app.served = app.served.saturating_add(service);
     }
 
-    /// Whether the application is measured and has a target.
-    pub fn has_target(&self, app: usize) -> bool {
-        let app = &self.apps[app];
-        app.promised.measured && app.windows.is_some()
-    }
-
     /// The share of windows in which an application kept its target: windows of half a second, and
     /// of a second. Returns the smallest over the measured applications with a target; None: there
     /// is no such application.
@@ -231,7 +225,6 @@ mod tests {
             ..promised(1)
         };
         let mut promises = Promises::new([target, promised(1)]);
-        assert!(promises.has_target(0) && !promises.has_target(1));
         assert_eq!(promises.kept(), Some([1.0, 1.0]));
         promises.begins(0, 0);
         promises.ends(0, SECOND / 10, SECOND / 10, 1);

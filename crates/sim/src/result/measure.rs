@@ -2,11 +2,9 @@
 
 use super::requests;
 use super::{Given, GivenApplication, Metric, PointResult, Timeline};
-use crate::metrics::{Progress, Quantiles, Ratios, Run, operations, sys_efficiency};
+use crate::metrics::{Progress, Quantiles, jain, ratio, sys_efficiency};
 use crate::scenario::Operations;
 use crate::world;
-use std::collections::BTreeMap;
-use tidegate_sched::AppId;
 
 const MS: f64 = 1e6;
 
@@ -31,7 +29,7 @@ pub fn measure(outcome: &world::Outcome, given: &Given) -> PointResult {
 fn measured<'a>(
     outcome: &'a world::Outcome,
     given: &'a Given,
-) -> impl Iterator<Item = (usize, &'a GivenApplication, u64)> {
+) -> impl Iterator<Item = (usize, &'a GivenApplication, u64)> + Clone {
     let apps = given.applications.iter().zip(&outcome.ends_ns).enumerate();
     let apps = apps.filter(|(_, (app, _))| app.measured);
     apps.map(|(number, (app, end))| (number, app, *end))
@@ -53,12 +51,12 @@ fn of_operations(result: &mut PointResult, outcome: &world::Outcome, given: &Giv
     result.set(Metric::CompletionP95, p95 as f64 / MS);
     result.set(Metric::CompletionP99, p99 as f64 / MS);
     result.set(Metric::WeightedIoTime, totals.waited_ns / 3.6e12);
-    let (ratio, first_ns) = totals.spreads.means();
-    result.set(Metric::LastToFirst, ratio);
+    let (last_to_first, first_ns) = totals.spreads.means();
+    result.set(Metric::LastToFirst, last_to_first);
     result.set(Metric::FirstForwarder, first_ns / MS);
     let (shuffled_ns, operations_ns) = totals.shuffled_ns;
     if operations_ns > 0 {
-        let percent = over(shuffled_ns as f64 * 100.0, operations_ns as f64);
+        let percent = ratio(shuffled_ns as f64 * 100.0, operations_ns as f64);
         result.set(Metric::ShufflePercent, percent);
     }
 }
@@ -66,26 +64,23 @@ fn of_operations(result: &mut PointResult, outcome: &world::Outcome, given: &Giv
 fn of_applications(result: &mut PointResult, outcome: &world::Outcome, given: &Given) {
     let ends: f64 = measured(outcome, given).map(|(_, _, end)| end as f64).sum();
     let count = measured(outcome, given).count() as f64;
-    result.set(Metric::ApplicationCompletionMean, over(ends, count) / MS);
+    result.set(Metric::ApplicationCompletionMean, ratio(ends, count) / MS);
     let totals = &outcome.totals.applications;
-    // Applications by their place: two of a name are two.
-    let whole: Vec<_> = measured(outcome, given)
-        .map(|(number, app, end)| operations::Operation {
-            app: AppId(number as u64),
-            issued_ns: app.starts_ns,
-            completed_ns: end,
-            bytes: totals[number].bytes,
-            processes: app.processes,
-        })
-        .collect();
-    let run = Run::new(&whole);
-    result.set(Metric::Jain, run.jain(&BTreeMap::new()));
-    let alone = given.applications.iter().enumerate();
-    let alone = alone.filter_map(|(number, app)| Some((AppId(number as u64), app.alone_ns?)));
-    let stretch: Ratios = run.stretch(&alone.collect());
-    if stretch.count > 0 {
-        result.set(Metric::StretchMean, stretch.mean());
-        result.set(Metric::StretchMax, stretch.max);
+    let took_ns = |app: &GivenApplication, end: u64| end.saturating_sub(app.starts_ns) as f64;
+    let bandwidths = measured(outcome, given)
+        .map(|(number, app, end)| ratio(totals[number].bytes as f64 * 1e9, took_ns(app, end)));
+    result.set(Metric::Jain, jain(bandwidths));
+    let stretches = measured(outcome, given).filter_map(|(_, app, end)| {
+        let alone_ns = app.alone_ns.filter(|ns| *ns > 0)?;
+        Some(took_ns(app, end) / alone_ns as f64)
+    });
+    let count = stretches.clone().count();
+    if count > 0 {
+        result.set(
+            Metric::StretchMean,
+            stretches.clone().sum::<f64>() / count as f64,
+        );
+        result.set(Metric::StretchMax, stretches.fold(0.0, f64::max));
     }
     result.set(Metric::SysEfficiency, 100.0 * working(outcome, given));
 }
@@ -100,7 +95,6 @@ fn working(outcome: &world::Outcome, given: &Given) -> f64 {
                 nodes: u64::from(app.processes),
                 worked_ns: elapsed_ns.saturating_sub(totals[number].io_ns),
                 elapsed_ns,
-                alone_ns: app.alone_ns.unwrap_or(0),
             }
         })
         .collect();
@@ -118,11 +112,11 @@ fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
     let possible = makespan * work.len() as f64;
     let calls = calls as f64;
     result.set(Metric::Makespan, makespan / MS);
-    result.set(Metric::Bandwidth, over(bytes as f64 * 1000.0, makespan));
-    result.set(Metric::Utilisation, over(busy as f64 * 100.0, possible));
+    result.set(Metric::Bandwidth, ratio(bytes as f64 * 1000.0, makespan));
+    result.set(Metric::Utilisation, ratio(busy as f64 * 100.0, possible));
     result.set(Metric::BackEndCalls, calls);
-    result.set(Metric::AggregationRequests, over(requests as f64, calls));
-    result.set(Metric::AggregationKib, over(moved as f64 / 1024.0, calls));
+    result.set(Metric::AggregationRequests, ratio(requests as f64, calls));
+    result.set(Metric::AggregationKib, ratio(moved as f64 / 1024.0, calls));
     result.set(Metric::Events, outcome.events as f64);
 }
 
@@ -135,15 +129,8 @@ fn of_promises(result: &mut PointResult, outcome: &world::Outcome) {
         result.set(Metric::TargetKept1s, 100.0 * whole);
     }
     let error = promises.share_error();
-    result.set(
-        Metric::ShareError,
-        error.map_or(f64::NAN, |error| 100.0 * error),
-    );
+    result.set(Metric::ShareError, 100.0 * error.unwrap_or(f64::NAN));
     result.set(Metric::DepthMean, depth.mean);
     result.set(Metric::DepthMin, f64::from(depth.min));
     result.set(Metric::DepthMax, f64::from(depth.max));
-}
-
-fn over(value: f64, by: f64) -> f64 {
-    if by > 0.0 { value / by } else { 0.0 }
 }

@@ -3,24 +3,38 @@
 
 use super::{Given, Metric, PointResult};
 use crate::bounds::{Instance, Needs};
-use crate::metrics::{Lag, Requests, Served};
+use crate::metrics::{Lag, Quantiles};
 use crate::world;
 use std::collections::BTreeMap;
+use tidegate_sched::AppId;
 use tidegate_trace::Record;
 
 const MS: f64 = 1e6;
 
+/// A request that reached a device. All times are nanoseconds since the start of the run.
+struct Served {
+    app: AppId,
+    forwarder: usize,
+    arrival_ns: u64,
+    dispatched_ns: u64,
+    completed_ns: u64,
+    /// Its share of the time that its batch kept the device busy.
+    device_ns: u64,
+}
+
 /// Measures the recorded requests. Those that never reached a device do not count.
 pub(super) fn measure(result: &mut PointResult, outcome: &world::Outcome) {
     let served = served(outcome);
-    let mut requests = Requests::new(outcome.work.len() as u32);
-    served.iter().for_each(|it| requests.served(it));
-    let all = requests.all();
-    let [p50, p95, p99] = all.latency.quantiles([500, 950, 990]);
+    let (mut latency, mut wait) = (Quantiles::new(), Quantiles::new());
+    for it in &served {
+        latency.add(it.completed_ns - it.arrival_ns);
+        wait.add(it.dispatched_ns - it.arrival_ns);
+    }
+    let [p50, p95, p99] = latency.quantiles([500, 950, 990]);
     result.set(Metric::LatencyP50, p50 as f64 / MS);
     result.set(Metric::LatencyP95, p95 as f64 / MS);
     result.set(Metric::LatencyP99, p99 as f64 / MS);
-    result.set(Metric::WaitMean, all.wait.mean() / MS);
+    result.set(Metric::WaitMean, wait.mean() / MS);
     result.set(Metric::LagMax, lag_ns(&served) / MS);
 }
 
@@ -59,12 +73,10 @@ fn batch(record: &Record) -> Option<Batch> {
 /// The requests that reached a device. A forwarder's device time is spread over its batches by how
 /// long they took, a batch's over its requests by their bytes.
 fn served(outcome: &world::Outcome) -> Vec<Served> {
-    let mut batches: BTreeMap<Batch, (u32, u64)> = BTreeMap::new();
+    let mut batches: BTreeMap<Batch, u64> = BTreeMap::new();
     for record in &outcome.records {
         if let Some(batch) = batch(record) {
-            let (requests, bytes) = batches.entry(batch).or_default();
-            *requests += 1;
-            *bytes += record.len;
+            *batches.entry(batch).or_default() += record.len;
         }
     }
     let mut took_ns = vec![0u64; outcome.work.len()];
@@ -76,20 +88,19 @@ fn served(outcome: &world::Outcome) -> Vec<Served> {
         let Some((forwarder, dispatched_ns, completed_ns)) = batch(record) else {
             continue;
         };
-        let (requests, bytes) = batches[&(forwarder, dispatched_ns, completed_ns)];
-        let busy_ns = u128::from(outcome.work[forwarder as usize].busy_ns);
+        let bytes = batches[&(forwarder, dispatched_ns, completed_ns)];
+        let forwarder = usize::from(forwarder);
+        let busy_ns = u128::from(outcome.work[forwarder].busy_ns);
         let device_ns = busy_ns * u128::from(completed_ns - dispatched_ns)
-            / u128::from(took_ns[forwarder as usize].max(1));
+            / u128::from(took_ns[forwarder].max(1));
         let device_ns = device_ns * u128::from(record.len) / u128::from(bytes.max(1));
         served.push(Served {
             app: record.app,
-            forwarder: u32::from(forwarder),
+            forwarder,
             arrival_ns: record.arrival_ns,
             dispatched_ns,
             completed_ns,
-            bytes: record.len,
             device_ns: u64::try_from(device_ns).unwrap_or(u64::MAX),
-            requests_in_batch: requests,
         });
     }
     served
@@ -103,7 +114,7 @@ pub(super) fn completion_bound_ns(outcome: &world::Outcome, given: &Given) -> Op
     for it in served(outcome) {
         let own = work.entry(it.app.0);
         let own = own.or_insert_with(|| vec![0; outcome.work.len()]);
-        own[it.forwarder as usize] += it.device_ns;
+        own[it.forwarder] += it.device_ns;
     }
     let needs = given.applications.iter().map(|app| Needs {
         app: app.id.0,
@@ -178,7 +189,6 @@ mod tests {
         let served = served(&outcome(records, &[32]));
         let times: Vec<_> = served.iter().map(|it| it.device_ns).collect();
         assert_eq!(times, [18, 6, 8]);
-        assert_eq!(served[1].requests_in_batch, 2);
     }
 
     #[test]

@@ -202,9 +202,7 @@ pub(super) fn groups(
                 own.insert((*key).to_string(), value);
             }
         }
-        let group: Group = toml::Value::Table(own)
-            .try_into()
-            .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))?;
+        let group: Group = source.shape(&place, own)?;
         for (key, count) in [
             ("copies", group.copies),
             ("processes", group.processes),
@@ -214,21 +212,19 @@ pub(super) fn groups(
                 return Err(source.wrong(&format!("{place}.{key}"), "must be positive"));
             }
         }
-        if group.workload != "trace" {
-            size.add(&group, [group.processes].into_iter())
-                .map_err(|(key, reason)| source.wrong(&format!("{place}.{key}"), reason))?;
-        }
         let at_key =
             |(key, reason): (String, String)| source.wrong(&format!("{place}.{key}"), reason);
+        if group.workload != "trace" {
+            size.add(&group, [group.processes].into_iter())
+                .map_err(at_key)?;
+        }
         if group.workload != "trace" && !Workload::NAMES.contains(&&*group.workload) {
             let known = Workload::NAMES.join(", ");
             let reason = format!("there is no {:?}; there are {known}, trace", group.workload);
             return Err(source.wrong(&format!("{place}.workload"), reason));
         }
         let load = if group.workload == "trace" {
-            let options = toml::Value::Table(entry)
-                .try_into()
-                .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))?;
+            let options = source.shape(&place, entry)?;
             let replay = Replay::read(options, &source.folder()).map_err(at_key)?;
             size.add(&group, replay.clients()).map_err(at_key)?;
             Load::Replayed(replay)

@@ -111,10 +111,7 @@ pub(super) fn section<T: for<'de> Deserialize<'de>>(
     key: &str,
 ) -> Result<T, ScenarioError> {
     let value = table.remove(key);
-    let value = value.unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
-    value
-        .try_into()
-        .map_err(|e: toml::de::Error| source.wrong_shape(key, &e.to_string()))
+    source.shape(key, value.unwrap_or_else(|| toml::Table::new().into()))
 }
 
 impl Machine {
@@ -323,14 +320,9 @@ fn upto(rng: &mut Rng, spread: u64) -> u64 {
 
 fn network_options(source: &Source, written: &Network) -> Result<NetworkOptions, ScenarioError> {
     let preset = NetworkOptions::preset(&written.preset).ok_or_else(|| {
-        source.wrong(
-            "network.preset",
-            format!(
-                "there is no {:?}; there are {}",
-                written.preset,
-                NetworkOptions::PRESETS.join(", ")
-            ),
-        )
+        let known = NetworkOptions::PRESETS.join(", ");
+        let reason = format!("there is no {:?}; there are {known}", written.preset);
+        source.wrong("network.preset", reason)
     })?;
     let mb_s = written.bandwidth_mb_s.unwrap_or(preset.mb_s);
     if mb_s == 0 {
@@ -383,9 +375,7 @@ fn faults(
     let mut faults = Vec::new();
     for (number, entry) in tables(source, table, "fault")?.into_iter().enumerate() {
         let place = format!("fault[{number}]");
-        let entry: FaultEntry = toml::Value::Table(entry)
-            .try_into()
-            .map_err(|e: toml::de::Error| source.wrong_shape(&place, &e.to_string()))?;
+        let entry: FaultEntry = source.shape(&place, entry)?;
         if entry.forwarder >= forwarders {
             let reason = format!("there are {forwarders}, counted from 0");
             return Err(source.wrong(&format!("{place}.forwarder"), reason));

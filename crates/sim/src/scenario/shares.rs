@@ -24,12 +24,6 @@ struct Written {
 }
 
 impl Written {
-    fn read(source: &Source, place: &str, value: toml::Value) -> Result<Written, ScenarioError> {
-        value
-            .try_into()
-            .map_err(|e: toml::de::Error| source.wrong_shape(place, &e.to_string()))
-    }
-
     /// The share, checked by the scheduler itself.
     fn share(&self, source: &Source, place: &str) -> Result<Share, ScenarioError> {
         let wrong = |key: &str, reason: String| source.wrong(&format!("{place}.{key}"), reason);
@@ -93,7 +87,7 @@ pub(super) fn shares(
             let reason = format!("two groups are called {name:?}");
             return Err(source.wrong(&format!("{place}.name"), reason));
         }
-        let written = Written::read(source, &place, toml::Value::Table(entry))?;
+        let written: Written = source.shape(&place, entry)?;
         if written.group.is_some() {
             let reason = "a group is in no other group";
             return Err(source.wrong(&format!("{place}.group"), reason));
@@ -106,7 +100,7 @@ pub(super) fn shares(
             continue;
         };
         let place = format!("application[{number}].share");
-        let written = Written::read(source, &place, value.clone())?;
+        let written: Written = source.shape(&place, value.clone())?;
         let share = written.share(source, &place)?;
         let of_name = |name: &String| {
             let number = names.iter().position(|known| known == name);

@@ -1,5 +1,6 @@
 //! A scenario's text: which key stands on which line, and messages that say so.
 
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
@@ -82,6 +83,16 @@ impl Source {
                 _ => format!("{key}: {reason}"),
             },
         }
+    }
+
+    /// Reads `T` from a value that stands at a key.
+    pub(super) fn shape<T: for<'de> Deserialize<'de>>(
+        &self,
+        under: &str,
+        value: impl Into<toml::Value>,
+    ) -> Result<T, ScenarioError> {
+        let shape = value.into().try_into();
+        shape.map_err(|error: toml::de::Error| self.wrong_shape(under, &error.to_string()))
     }
 
     /// An error of serde, whose message names the key: at that key below `under`, if it is there.
