@@ -21,7 +21,10 @@ pub mod statistics;
 mod tracing;
 pub mod workplace;
 
+use rustix::stdio::stderr;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_cli::fail::Fail;
@@ -124,6 +127,26 @@ pub struct Common {
 }
 
 impl Common {
+    /// `full`, or `quick` with --quick.
+    fn choose<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// The claims on figures: a quick run has none, because its figures mean nothing.
+    fn claims(&self, claims: impl FnOnce() -> Vec<Claim>) -> Vec<Claim> {
+        self.choose(Some(claims), None)
+            .map_or(Vec::new(), |claims| claims())
+    }
+
+    /// Tells a terminal how far the benchmark is: one line, which the next one replaces.
+    fn progress(&self, line: &str) {
+        if !self.json && rustix::termios::isatty(stderr()) {
+            eprint!("\r{line}\x1b[K\r");
+            // A terminal that is gone sees no progress.
+            let _ = std::io::stderr().flush();
+        }
+    }
+
     /// Prints the results, and which claims hold. The exit code is that of the command.
     fn conclude(
         &self,
@@ -144,18 +167,41 @@ impl Common {
     /// Prints which claims hold. With --check the exit code tells whether all do.
     fn judge(&self, claims: &[Claim]) -> ExitCode {
         for claim in claims.iter().filter(|_| !self.json) {
-            let verdict = if claim.holds {
-                "holds"
-            } else {
-                "DOES NOT HOLD"
-            };
-            println!("{verdict:<13}  {}", claim.text);
+            println!("{:<13}  {}", claim.verdict(), claim.text);
         }
         match self.check && claims.iter().any(|claim| !claim.holds) {
             true => ExitCode::FAILURE,
             false => ExitCode::SUCCESS,
         }
     }
+}
+
+/// Read or write.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    /// As in a forwarder's status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Write => "write",
+        }
+    }
+}
+
+/// A table as Markdown: the first column to the left, the others to the right.
+fn markdown(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = format!("| {} |\n|---|", heading.join(" | "));
+    text += &"--:|".repeat(heading.len() - 1);
+    text.push('\n');
+    for row in rows {
+        text += &format!("| {} |\n", row.join(" | "));
+    }
+    text
 }
 
 /// A claim about what was measured.
@@ -168,6 +214,10 @@ struct Claim {
 impl Claim {
     fn new(text: String, holds: bool) -> Claim {
         Claim { text, holds }
+    }
+
+    fn verdict(&self) -> &'static str {
+        if self.holds { "holds" } else { "DOES NOT HOLD" }
     }
 }
 

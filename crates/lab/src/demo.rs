@@ -3,10 +3,11 @@
 
 mod job;
 
+use crate::bench::Access;
 use crate::bench::cluster::{Cluster, Shape, no_fuse};
 use crate::bench::statistics::median;
 use crate::bench::workplace::Workplace;
-use job::{Job, Kind};
+use job::Job;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -66,19 +67,10 @@ impl Demo {
         let place = Workplace::make(&self.dir, "demo")?;
         let model = if self.quick { "ideal" } else { "hdd-7200" };
         let sections = |_| {
-            format!(
-                "[device]\nmodel = \"{model}\"\n[scheduler]\n{}[log]\nlevel = \"warn\"\n",
-                scheduler("fifo")
-            )
+            let policy = scheduler("fifo");
+            format!("[device]\nmodel = \"{model}\"\n[scheduler]\n{policy}")
         };
-        let shape = Shape {
-            name: "demo",
-            forwarders: FORWARDERS,
-            stripe: STRIPE,
-            nice: 0,
-            tcp: false,
-            sections: &sections,
-        };
+        let shape = Shape::new("demo", FORWARDERS, STRIPE, &sections);
         let mut cluster = Cluster::start(&place, &shape)?;
         let point = cluster.mount()?;
         let client = cluster.client("demo", |_| {})?;
@@ -106,7 +98,7 @@ impl Demo {
         let counts = if self.quick { (2, 2) } else { (48, 48) };
         let small = Job {
             name: "small",
-            kind: Kind::Read,
+            access: Access::Read,
             processes: 8,
             request_kib: 64,
             requests: counts.0,
@@ -114,7 +106,7 @@ impl Demo {
         };
         let large = Job {
             name: "large",
-            kind: Kind::Write,
+            access: Access::Write,
             request_kib: 1024,
             requests: counts.1,
             ..small.clone()

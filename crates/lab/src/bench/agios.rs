@@ -1,10 +1,10 @@
 //! AGIOS's experiment on real forwarders (Boito et al., ICPADS'13, figures 5 and 6): concurrent
 //! programs with strided calls that reach the servers in small pieces.
 
-use super::cluster::{Cluster, Shape, at};
+use super::cluster::{Cluster, Shape, at, open};
 use super::statistics::{change_percent, largest, median, smallest};
 use super::workplace::Workplace;
-use super::{Claim, Common};
+use super::{Access, Claim, Common};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
@@ -90,18 +90,11 @@ impl Agios {
         let jitter_us = self.jitter_us;
         let sections = |index: usize| {
             format!(
-                "[device]\nmodel = \"hdd-7200\"\ndepth = 1\n[log]\nlevel = \"warn\"\n\
+                "[device]\nmodel = \"hdd-7200\"\ndepth = 1\n\
                  [emulation]\nmessage_jitter_us = {jitter_us}\nmessage_jitter_seed = {index}\n"
             )
         };
-        let shape = Shape {
-            name: "agios",
-            forwarders: FORWARDERS,
-            stripe: STRIPE,
-            nice: 0,
-            tcp: false,
-            sections: &sections,
-        };
+        let shape = Shape::new("agios", FORWARDERS, STRIPE, &sections);
         let cluster = Cluster::start(&place, &shape)?;
         let count = INSTANCES * self.processes as usize;
         let clients = (0..count)
@@ -114,13 +107,18 @@ impl Agios {
                 into.push(self.round(&cluster, &clients, &format!("{name}.{number}"))?);
             }
         }
-        let claims = match self.common.quick {
-            true => Vec::new(),
-            false => claims(&rounds),
-        };
+        let claims = self.common.claims(|| claims(&rounds));
         Ok(self
             .common
             .conclude(&claims, || self.json(&rounds), || self.text(&rounds)))
+    }
+
+    fn access(&self) -> Access {
+        if self.read {
+            Access::Read
+        } else {
+            Access::Write
+        }
     }
 
     fn file_bytes(&self) -> u64 {
@@ -143,15 +141,10 @@ impl Agios {
             let path = cluster.export().join(name(instance));
             std::fs::write(&path, vec![1; self.file_bytes() as usize]).map_err(at(&path))?;
         }
-        let open = |(process, client): (usize, &Arc<Client>)| {
-            let name = name(process % INSTANCES);
-            client
-                .open_path(&CONTEXT(), name.as_bytes(), &OpenHow::create())
-                .map_err(|errno| Fail::runtime(format!("{name}: {errno}")))
-        };
+        let open = |(process, client)| open(client, &name(process % INSTANCES), &OpenHow::create());
         let files = clients.iter().enumerate().map(open);
         let files = files.collect::<Result<Vec<File>, Fail>>()?;
-        let before = back_end_calls(cluster, &clients[0], self.read)?;
+        let before = cluster.back_end_calls(&clients[0], self.access())?;
         let start = Barrier::new(files.len() * self.pieces as usize);
         let ends = std::thread::scope(|scope| {
             let mut threads = Vec::new();
@@ -175,7 +168,7 @@ impl Agios {
         })?;
         Ok(Round {
             makespan_s: ends.into_iter().fold(0.0, f64::max),
-            calls: back_end_calls(cluster, &clients[0], self.read)? - before,
+            calls: cluster.back_end_calls(&clients[0], self.access())? - before,
         })
     }
 
@@ -253,7 +246,7 @@ impl Agios {
             "pieces": self.pieces,
             "jitter_us": self.jitter_us,
             "repetitions": self.repetitions,
-            "direction": if self.read { "read" } else { "write" },
+            "direction": self.access().name(),
             "policies": policies,
         })
     }
@@ -285,15 +278,4 @@ fn claims(rounds: &[Vec<Round>; 3]) -> Vec<Claim> {
         claim("aioli against fifo", base, fifo, -10.0),
         claim("online prediction against aioli", online, base, 2.0),
     ]
-}
-
-fn back_end_calls(cluster: &Cluster<'_>, client: &Client, read: bool) -> Result<u64, Fail> {
-    let which = if read { "read" } else { "write" };
-    (0..FORWARDERS)
-        .map(|index| {
-            let status = cluster.status(client, index)?;
-            let calls = status["calls"][which].as_u64();
-            calls.ok_or_else(|| Fail::runtime("a forwarder does not say how many calls it made"))
-        })
-        .sum()
 }

@@ -1,7 +1,7 @@
 //! The forwarders of a benchmark: one process each, over one directory, on Unix sockets.
 
-use super::processor;
 use super::workplace::Workplace;
+use super::{Access, processor};
 use rustix::process::Pid;
 use serde_json::Value;
 use std::fs::File;
@@ -15,8 +15,9 @@ use std::time::Duration;
 use tidegate_cli::fail::Fail;
 use tidegate_cli::processes;
 use tidegate_cli::state::ClientFile;
+use tidegate_client::fs::{File as RemoteFile, OpenHow};
 use tidegate_client::wire::Keep;
-use tidegate_client::{Client, Options};
+use tidegate_client::{Client, Context, Options};
 
 /// For forwarders and mounts to come up, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Shape<'a> {
     /// Names the files of this set in the workplace.
     pub name: &'a str,
-    /// How many.
     pub forwarders: usize,
     /// Bytes of a stripe.
     pub stripe: u64,
@@ -33,8 +33,32 @@ pub struct Shape<'a> {
     pub nice: i32,
     /// Whether they listen on TCP too, on this machine and with a secret.
     pub tcp: bool,
-    /// Further sections of forwarder `i`'s configuration.
+    /// Further lines and sections of forwarder `i`'s configuration.
     pub sections: &'a dyn Fn(usize) -> String,
+}
+
+impl<'a> Shape<'a> {
+    /// Forwarders on Unix sockets alone, at the priority of other processes.
+    pub fn new(
+        name: &'a str,
+        forwarders: usize,
+        stripe: u64,
+        sections: &'a dyn Fn(usize) -> String,
+    ) -> Shape<'a> {
+        Shape {
+            name,
+            forwarders,
+            stripe,
+            nice: 0,
+            tcp: false,
+            sections,
+        }
+    }
+
+    /// One forwarder, with stripes of 1 MiB.
+    pub fn one(name: &'a str, sections: &'a dyn Fn(usize) -> String) -> Shape<'a> {
+        Shape::new(name, 1, 1 << 20, sections)
+    }
 }
 
 /// Running forwarders. They end with the workplace.
@@ -54,14 +78,12 @@ impl<'a> Cluster<'a> {
     pub fn start(place: &'a Workplace, shape: &Shape<'_>) -> Result<Cluster<'a>, Fail> {
         let export = place.dir().join(format!("{}.data", shape.name));
         std::fs::create_dir(&export).map_err(at(&export))?;
-        let (addresses, pids) = (Vec::new(), Vec::new());
-        let name = shape.name.to_string();
         let mut cluster = Cluster {
             place,
-            name,
-            addresses,
+            name: shape.name.to_string(),
+            addresses: Vec::new(),
             ports: Vec::new(),
-            pids,
+            pids: Vec::new(),
             mount: None,
             export,
         };
@@ -85,7 +107,6 @@ impl<'a> Cluster<'a> {
         Ok(cluster)
     }
 
-    /// How many they are.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
@@ -127,6 +148,15 @@ impl<'a> Cluster<'a> {
             })?;
         }
         Ok(())
+    }
+
+    /// Calls to the back end that all of them have made so far.
+    pub fn back_end_calls(&self, client: &Client, access: Access) -> Result<u64, Fail> {
+        let calls = |index| {
+            let calls = self.status(client, index)?["calls"][access.name()].as_u64();
+            calls.ok_or_else(|| Fail::runtime("a forwarder does not say how many calls it made"))
+        };
+        (0..self.len()).map(calls).sum()
     }
 
     /// The state of one of them.
@@ -229,7 +259,7 @@ impl<'a> Cluster<'a> {
         }
         format!(
             "export = {export}\nlisten = [{listen}]\n{secret}forwarder = {index}\nseats = {}\n\
-             stripe = {}\nfail_over = false\n{}",
+             stripe = {}\nfail_over = false\n{}[log]\nlevel = \"warn\"\n",
             shape.forwarders,
             shape.stripe,
             (shape.sections)(index)
@@ -282,6 +312,12 @@ fn write_secret(path: &Path) -> Result<(), Fail> {
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(at(path))
+}
+
+/// Opens a file of the export.
+pub fn open(client: &Arc<Client>, name: &str, how: &OpenHow) -> Result<RemoteFile, Fail> {
+    let opened = client.open_path(&Context::default(), name.as_bytes(), how);
+    opened.map_err(|errno| Fail::runtime(format!("{name}: {errno}")))
 }
 
 /// An error with the file it is about.

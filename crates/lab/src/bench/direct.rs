@@ -1,8 +1,8 @@
 //! Measures what forwarding costs without caches: O_DIRECT in a plain directory and through one
 //! forwarder.
 
-use super::cluster::{Cluster, Shape, at};
-use super::performance::machine::Machine;
+use super::cluster::{Cluster, Shape, at, open};
+use super::performance::machine;
 use super::workplace::Workplace;
 use super::{Claim, Common, processor, statistics};
 use serde_json::{Value, json};
@@ -104,22 +104,11 @@ impl Load {
 impl Direct {
     /// Measures and prints.
     pub fn perform(self) -> Result<ExitCode, Fail> {
-        let effort = if self.common.quick { QUICK } else { FULL };
+        let effort = self.common.choose(FULL, QUICK);
         let place = Workplace::make(&self.common.dir, "direct")?;
         let start = |name, engine: &'static str| {
-            let sections = move |_| {
-                let storage = format!("[storage]\nio = \"direct\"\nengine = \"{engine}\"\n");
-                format!("{storage}[log]\nlevel = \"warn\"\n")
-            };
-            let shape = Shape {
-                name,
-                forwarders: 1,
-                stripe: 1 << 20,
-                nice: 0,
-                tcp: false,
-                sections: &sections,
-            };
-            Cluster::start(&place, &shape)
+            let sections = move |_| format!("[storage]\nio = \"direct\"\nengine = \"{engine}\"\n");
+            Cluster::start(&place, &Shape::one(name, &sections))
         };
         let (uring, threads) = (start("uring", "auto")?, start("threads", "threads")?);
         let targets = [
@@ -143,7 +132,7 @@ impl Direct {
             .map(|(load, samples)| (load, samples.iter().map(|of| middle(of)).collect()))
             .collect();
         let claims = claims(&rows);
-        let machine = Machine::find(place.dir()).words();
+        let machine = machine::words(place.dir());
         Ok(self.common.conclude(
             &claims,
             || as_json(&machine, &engine, &rows),
@@ -174,8 +163,7 @@ impl<'a> Target<'a> {
         let client = cluster.client("direct", |_| {})?;
         let wrong = |errno| Fail::runtime(format!("the file of the forwarder: {errno}"));
         let context = Context::default();
-        let file = client.open_path(&context, b"file", &OpenHow::create());
-        let file = file.map_err(wrong)?;
+        let file = open(&client, "file", &OpenHow::create())?;
         let piece = Bytes::from(vec![7; 1 << 20]);
         for offset in (0..effort.file_bytes).step_by(1 << 20) {
             let written = file.pwrite(&context, offset, piece.clone());

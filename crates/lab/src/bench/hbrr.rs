@@ -9,13 +9,11 @@ mod turn;
 use super::cluster::{Cluster, Shape};
 use super::statistics::median;
 use super::workplace::Workplace;
-use super::{Claim, Common};
+use super::{Access, Claim, Common};
 use load::{Content, Load, RECORD};
-use rustix::stdio::stderr;
-use std::io::Write;
 use std::process::ExitCode;
 use tidegate_cli::fail::Fail;
-use turn::{Access, Processes, Turn};
+use turn::{Processes, Turn};
 
 /// The sides: a name, and the `[scheduler]` table.
 const SIDES: [(&str, &str); 2] = [
@@ -135,21 +133,16 @@ impl Hbrr {
         }
         let place = Workplace::make(&self.common.dir, "bench")?;
         // Slow enough that all processes wait again before the next call, on a busy machine too.
-        let device = match self.common.quick {
-            true => "model = \"ideal\"\nservice_us = 4000",
-            false => "model = \"hdd-7200\"",
-        };
-        let sections = |_| format!("[device]\n{device}\ndepth = 1\n[log]\nlevel = \"warn\"\n");
+        let (disk, quick) = (
+            "model = \"hdd-7200\"",
+            "model = \"ideal\"\nservice_us = 4000",
+        );
+        let device = self.common.choose(disk, quick);
+        let sections = |_| format!("[device]\n{device}\ndepth = 1\n");
         let mut rows = Vec::new();
         for forwarders in FORWARDERS {
-            let shape = Shape {
-                name: &format!("hbrr{forwarders}"),
-                forwarders,
-                stripe: 1 << 20,
-                nice: 0,
-                tcp: false,
-                sections: &sections,
-            };
+            let name = format!("hbrr{forwarders}");
+            let shape = Shape::new(&name, forwarders, 1 << 20, &sections);
             let loads = self.loads(forwarders as u64);
             let cluster = Cluster::start(&place, &shape)?;
             let count = loads.iter().map(|(_, load)| load.calls.len()).max();
@@ -158,7 +151,7 @@ impl Hbrr {
                 rows.extend(self.rows(&mut processes, forwarders, part, load)?);
             }
         }
-        self.clear_progress();
+        self.common.progress("");
         let claims = self.claims(&rows);
         Ok(self.common.conclude(
             &claims,
@@ -204,7 +197,11 @@ impl Hbrr {
         // The same file for all, so that it lies at the same place of the disk.
         processes.share(&load.title);
         for turn in 0..self.repetitions {
-            self.progress(turn, forwarders, &load);
+            let (turns_done, title) = (turn + 1, &load.title);
+            self.common.progress(&format!(
+                "turn {turns_done} of {}: {forwarders} forwarders, {title}",
+                self.repetitions
+            ));
             // Neither is always the first.
             let first = (turn % 2) as usize;
             for side in [first, 1 - first] {
@@ -248,25 +245,6 @@ impl Hbrr {
             claims.extend(rows.iter().filter_map(ratio_claim));
         }
         claims
-    }
-
-    fn progress(&self, turn: u32, forwarders: usize, load: &Load) {
-        if !self.common.json && rustix::termios::isatty(stderr()) {
-            eprint!(
-                "\rturn {} of {}: {forwarders} forwarders, {:<50}\r",
-                turn + 1,
-                self.repetitions,
-                load.title
-            );
-            // A terminal that is gone sees no progress.
-            let _ = std::io::stderr().flush();
-        }
-    }
-
-    fn clear_progress(&self) {
-        if !self.common.json && rustix::termios::isatty(stderr()) {
-            eprint!("\r{:<90}\r", "");
-        }
     }
 }
 

@@ -100,12 +100,8 @@ impl Liu {
         let programs = mpi.build(&place)?;
         let sections = |index: usize| self.sections(index);
         let shape = Shape {
-            name: "liu",
-            forwarders: self.forwarders as usize,
-            stripe: STRIPE,
             nice: FORWARDERS_NICE,
-            tcp: false,
-            sections: &sections,
+            ..Shape::new("liu", self.forwarders as usize, STRIPE, &sections)
         };
         let mut cluster = Cluster::start(&place, &shape)?;
         let point = cluster.mount()?;
@@ -124,10 +120,8 @@ impl Liu {
         }
         let start = |number| Job::start(&place, &setting, number);
         let jobs: Vec<Job> = (0..self.jobs).map(start).collect::<Result<_, Fail>>()?;
-        let turns = match self.common.quick {
-            true => (1, 1),
-            false => (self.repetitions, self.queries),
-        };
+        let full = (self.repetitions, self.queries);
+        let turns = self.common.choose(full, (1, 1));
         let report = measure(&cluster, &client, &jobs, turns)?;
         self.conclude(&mpi, turns, &report)
     }
@@ -135,10 +129,7 @@ impl Liu {
     /// Judges the claims, and prints the results.
     fn conclude(&self, mpi: &Mpi, turns: (u32, u32), report: &Report) -> Result<ExitCode, Fail> {
         let (repetitions, queries) = turns;
-        let claims = match self.common.quick {
-            true => Vec::new(),
-            false => report.claims(),
-        };
+        let claims = self.common.claims(|| report.claims());
         let json = || {
             json!({
                 "bench": "liu-2013-fig4",
@@ -160,14 +151,10 @@ impl Liu {
 
     /// Sections of the configuration of forwarder `index`.
     fn sections(&self, index: usize) -> String {
-        let device = match self.common.quick {
-            true => "ideal",
-            false => "hdd-7200",
-        };
+        let device = self.common.choose("hdd-7200", "ideal");
         format!(
             "[device]\nmodel = \"{device}\"\ndepth = 1\nunit_bytes = {STRIPE}\n[emulation]\n\
-             message_jitter_us = {JITTER_US}\nmessage_jitter_seed = {}\n\
-             [log]\nlevel = \"warn\"\n",
+             message_jitter_us = {JITTER_US}\nmessage_jitter_seed = {}\n",
             index + 1
         )
     }

@@ -1,6 +1,6 @@
 //! Measures the memory of a forwarder while many clients have more in flight than it may hold.
 
-use super::cluster::{Cluster, Shape};
+use super::cluster::{Cluster, Shape, open};
 use super::workplace::Workplace;
 use super::{Claim, Common};
 use serde_json::json;
@@ -66,16 +66,8 @@ impl Memory {
         }
         let place = Workplace::make(&self.common.dir, "bench")?;
         let pool = u64::from(self.pool_mib) * MIB;
-        let sections = |_| format!("pool_bytes = {pool}\n[log]\nlevel = \"warn\"\n");
-        let shape = Shape {
-            name: "memory",
-            forwarders: 1,
-            stripe: MIB,
-            nice: 0,
-            tcp: false,
-            sections: &sections,
-        };
-        let cluster = Cluster::start(&place, &shape)?;
+        let sections = |_| format!("pool_bytes = {pool}\n");
+        let cluster = Cluster::start(&place, &Shape::one("memory", &sections))?;
         let files = (0..self.clients as usize)
             .map(|number| file(&cluster, number))
             .collect::<Result<Vec<_>, Fail>>()?;
@@ -186,8 +178,7 @@ fn file(cluster: &Cluster<'_>, number: usize) -> Result<File, Fail> {
     // Memory that clients share is theirs, and no payload is in the pool.
     let client = cluster.client("memory", |options| options.shared_memory_bytes = 0)?;
     let name = format!("file.{}", number % FILES);
-    let opened = client.open_path(&Context::default(), name.as_bytes(), &OpenHow::create());
-    opened.map_err(|errno| Fail::runtime(format!("{name}: {errno}")))
+    open(&client, &name, &OpenHow::create())
 }
 
 /// Makes one call of every client, all at the same time. Returns the forwarder's memory meanwhile,

@@ -9,14 +9,12 @@ mod report;
 
 use super::statistics::median;
 use super::workplace::Workplace;
-use super::{Claim, Common};
-use fleet::{Completed, Fleet};
+use super::{Access, Claim, Common};
+use fleet::Fleet;
 use policies::{Policies, moved};
 pub use program::Process;
 use program::{ALIGNMENT, Part, Task};
 use report::Report;
-use rustix::stdio::stderr;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -109,13 +107,6 @@ pub struct Nodes {
     target: Target,
     #[command(flatten)]
     common: Common,
-}
-
-/// What the programs do.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    Write,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -289,8 +280,11 @@ impl Nodes {
                 turns.push(stage.turn(Way::ALL[(number + place) % Way::ALL.len()])?);
             }
             runs.push(Run { turns, alone });
-            self.progress(number + 1);
+            let done = number + 1;
+            self.common
+                .progress(&format!("{done} of {} runs", self.runs));
         }
+        self.common.progress("");
         Ok(runs)
     }
 
@@ -379,15 +373,6 @@ impl Nodes {
             ),
         ]
     }
-
-    fn progress(&self, done: usize) {
-        if !self.common.json && rustix::termios::isatty(stderr()) {
-            let end = if done == self.runs as usize { "\n" } else { "" };
-            eprint!("\r{done} of {} runs{end}", self.runs);
-            // A terminal that is gone sees no progress.
-            let _ = std::io::stderr().flush();
-        }
-    }
 }
 
 /// The seed from which the bytes of a program's file follow. Each turn that writes has another one.
@@ -410,7 +395,7 @@ impl Stage<'_> {
     fn alone(&mut self, number: usize) -> Result<f64, Fail> {
         self.prepare(Way::None, &[number])?;
         // It writes the bytes that are there, so that all files stay of one turn.
-        let tasks = self.tasks(&[number]);
+        let tasks = self.tasks(self.nodes.access, &[number]);
         let found = self.fleet.ask(&tasks)?;
         Ok(found[0].took.as_secs_f64())
     }
@@ -426,12 +411,14 @@ impl Stage<'_> {
             self.written += 1;
         }
         let before = moved(&self.policies.states()?, programs);
-        let tasks = self.tasks(&all);
+        let tasks = self.tasks(self.nodes.access, &all);
         let found = self.fleet.ask(&tasks)?;
         let after = moved(&self.policies.states()?, programs);
         let mut wrong: u64 = found.iter().map(|one| one.done.wrong).sum();
         if self.nodes.access == Access::Write {
-            wrong += self.look_over(&all)?;
+            // What was just written.
+            let found = self.fleet.ask(&self.tasks(Access::Read, &all))?;
+            wrong += found.iter().map(|one| one.done.wrong).sum::<u64>();
         }
         let grown = after.iter().zip(&before).map(|(after, before)| {
             let pairs = after.iter().zip(before);
@@ -465,26 +452,15 @@ impl Stage<'_> {
         self.fleet.ask(&tasks).map(|_| ())
     }
 
-    fn tasks(&self, programs: &[usize]) -> Vec<(usize, Task)> {
+    fn tasks(&self, access: Access, programs: &[usize]) -> Vec<(usize, Task)> {
         let one = |number: &usize| {
             let seed = seed(*number, self.written);
-            let task = match self.nodes.access {
+            let task = match access {
                 Access::Read => Task::Read { seed },
                 Access::Write => Task::Write { seed },
             };
             (*number, task)
         };
         programs.iter().map(one).collect()
-    }
-
-    /// Bytes that are not those just written.
-    fn look_over(&mut self, programs: &[usize]) -> Result<u64, Fail> {
-        let one = |number: &usize| {
-            let seed = seed(*number, self.written);
-            (*number, Task::Read { seed })
-        };
-        let tasks: Vec<_> = programs.iter().map(one).collect();
-        let found: Vec<Completed> = self.fleet.ask(&tasks)?;
-        Ok(found.iter().map(|one| one.done.wrong).sum())
     }
 }

@@ -5,9 +5,9 @@ mod load;
 mod scan;
 
 use super::cluster::at;
-use super::performance::Machine;
+use super::performance::machine;
 use super::statistics::median;
-use super::{Claim, Common, processor};
+use super::{Claim, Common, markdown, processor};
 use load::{Load, Offsets, Side};
 use scan::Scan;
 use serde_json::json;
@@ -48,6 +48,15 @@ pub struct Overlap {
     common: Common,
 }
 
+const HEADING: [&str; 6] = [
+    "offsets",
+    "pending",
+    "must wait",
+    "ours, ns",
+    "list, ns",
+    "list / ours",
+];
+
 /// The time of one operation with this number of ranges.
 struct Row {
     offsets: Offsets,
@@ -61,10 +70,7 @@ struct Row {
 impl Overlap {
     /// Measures, and prints the table.
     pub fn perform(mut self) -> Result<ExitCode, Fail> {
-        let pending: &[u64] = match self.common.quick {
-            true => &PENDING[..3],
-            false => &PENDING,
-        };
+        let pending = self.common.choose(&PENDING[..], &PENDING[..3]);
         if self.common.quick {
             self.repetitions = 1;
         }
@@ -75,11 +81,11 @@ impl Overlap {
             }
         }
         let claims = self.claims(&rows);
-        let machine = Machine::find(&self.common.dir);
+        let machine = machine::words(&self.common.dir);
         let code = self.common.conclude(
             &claims,
             || self.json(&machine, &rows),
-            || format!("{}\n\n{}", machine.words(), text(&rows)),
+            || format!("{machine}\n\n{}", text(&rows)),
         );
         if let Some(file) = &self.write {
             std::fs::write(file, self.page(&machine, &rows)).map_err(at(file))?;
@@ -97,10 +103,8 @@ impl Overlap {
         // What ranges leave behind in ours is what it is when it has seen them come and go; the
         // list has nothing of the kind.
         ours.work(2 * pending);
-        let operations = match self.common.quick {
-            true => [1000, 1000],
-            false => [40_000, (20_000_000 / pending).clamp(200, 40_000)],
-        };
+        let full = [40_000, (20_000_000 / pending).clamp(200, 40_000)];
+        let operations = self.common.choose(full, [1000, 1000]);
         let mut samples = [Vec::new(), Vec::new()];
         for _ in 0..self.repetitions {
             let sides = [&mut ours, &mut scan].into_iter().zip(operations);
@@ -143,7 +147,7 @@ impl Overlap {
         claims
     }
 
-    fn json(&self, machine: &Machine, rows: &[Row]) -> serde_json::Value {
+    fn json(&self, machine: &str, rows: &[Row]) -> serde_json::Value {
         let row = |row: &Row| {
             json!({
                 "offsets": row.offsets.name(),
@@ -156,18 +160,18 @@ impl Overlap {
         };
         json!({
             "bench": "overlap",
-            "machine": machine.words(),
+            "machine": machine,
             "repetitions": self.repetitions,
             "rows": rows.iter().map(row).collect::<Vec<_>>(),
         })
     }
 
-    fn page(&self, machine: &Machine, rows: &[Row]) -> String {
+    fn page(&self, machine: &str, rows: &[Row]) -> String {
         let mut text = format!(
             "# Ranges that overlap and touch\n\n\
              Written by `tidegate bench overlap --write docs/overlap.md`, which `make bench` runs \
              too; do not edit it.\n\
-             Medians of {} turns, on\n{}.\n\n\
+             Medians of {} turns, on\n{machine}.\n\n\
              Ohta et al. (2010) have two structures for pending ranges, a list that is scanned and \
              a tree. Here there is one, whatever the\nnumber: the order of overlapping requests \
              (`crates/sched/src/overlap.rs`) with the index of endpoints\n\
@@ -177,15 +181,10 @@ impl Overlap {
              must wait, and which range it touches at either end. The list (32 bytes for each \
              range) is scanned once for what comes and\nonce for what goes. Both give the same \
              answers, which the benchmark compares.\n\n\
-             Processor time of one operation, in nanoseconds.\n",
+             Processor time of one operation, in nanoseconds.\n\n",
             self.repetitions,
-            machine.words(),
         );
-        text += "\n| offsets | pending | must wait | ours | list | list / ours |\n";
-        text += "|---|--:|--:|--:|--:|--:|\n";
-        for cells in cells(rows) {
-            text += &format!("| {} |\n", cells.join(" | "));
-        }
+        text += &markdown(&HEADING, &cells(rows));
         for offsets in [Offsets::Random, Offsets::Sequential] {
             text += &format!("\n{}\n", crossing(rows, offsets));
         }
@@ -208,17 +207,9 @@ fn cells(rows: &[Row]) -> Vec<Vec<String>> {
 }
 
 fn text(rows: &[Row]) -> String {
-    let heading = [
-        "offsets",
-        "pending",
-        "must wait",
-        "ours, ns",
-        "list, ns",
-        "list / ours",
-    ];
     format!(
         "{}{}\n{}\n",
-        lay_out(&heading, &cells(rows)),
+        lay_out(&HEADING, &cells(rows)),
         crossing(rows, Offsets::Random),
         crossing(rows, Offsets::Sequential)
     )

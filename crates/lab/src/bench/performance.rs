@@ -11,18 +11,15 @@ pub mod workload;
 
 use super::cluster::{Cluster, Shape, at};
 use super::workplace::Workplace;
-use super::{Common, statistics};
+use super::{Access, Claim, Common, statistics};
 use column::{Column, Way};
-pub use machine::Machine;
-use rustix::stdio::stderr;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tidegate_cli::fail::Fail;
 use tidegate_cli::installed;
-use workload::{Access, LARGE, Measured, SMALL, Workload};
+use workload::{LARGE, Measured, SMALL, Workload};
 
 /// 4 KiB and 1 MiB reads and writes, directly and on every way through forwarders.
 ///
@@ -88,6 +85,17 @@ struct Table {
     rows: Vec<Row>,
 }
 
+/// Everything that was measured.
+struct Results {
+    machine: String,
+    /// All ways to files in the page cache.
+    paths: Table,
+    /// Large accesses to files in pages of 4 KiB.
+    single: Table,
+    /// Large accesses on the emulated device.
+    device: Table,
+}
+
 impl Table {
     /// What was measured, if it was.
     fn at(&self, workload: &Workload, column: &str) -> Option<&Measured> {
@@ -100,37 +108,23 @@ impl Table {
 impl Performance {
     /// Measures, prints the tables and writes the page.
     pub fn perform(self) -> Result<ExitCode, Fail> {
-        let effort = if self.common.quick { QUICK } else { FULL };
+        let effort = self.common.choose(FULL, QUICK);
         if let Some(driver) = &self.diod {
             return self.beside_diod(driver, &effort);
         }
         let place = Workplace::make(&self.common.dir, "bench")?;
-        let paths = self.paths(&place, &effort)?;
-        let single = self.single_pages(&place, &effort)?;
-        let device = self.device(&place, &effort)?;
-        let mut claims = Vec::new();
-        if !self.common.quick {
-            claims.extend(claims::of_paths(&paths));
-            claims.extend(claims::of_single_pages(&single));
-            claims.extend(claims::of_device(&device));
-        }
-        let machine = Machine::find(place.dir());
-        let code = self.common.conclude(
-            &claims,
-            || json_of(&machine, [&paths, &single, &device]),
-            || page::tables(&machine, &paths, &single, &device),
-        );
+        let results = Results {
+            machine: machine::words(place.dir()),
+            paths: self.paths(&place, &effort)?,
+            single: self.single_pages(&place, &effort)?,
+            device: self.device(&place, &effort)?,
+        };
+        let claims: Vec<Claim> = self.common.claims(|| claims::of(&results));
+        let (json, text) = (|| json_of(&results), || page::tables(&results));
+        let code = self.common.conclude(&claims, json, text);
         if let Some(file) = &self.write {
             let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
-            let text = page::page(&page::Parts {
-                machine: &machine,
-                paths: &paths,
-                single: &single,
-                device: &device,
-                claims: &claims,
-                instructions: &instructions,
-                effort: &effort,
-            });
+            let text = page::page(&results, &claims, &instructions, &effort);
             std::fs::write(file, text).map_err(at(file))?;
         }
         Ok(code)
@@ -138,17 +132,9 @@ impl Performance {
 
     /// All ways to files in the page cache.
     fn paths(&self, place: &Workplace, effort: &Effort) -> Result<Table, Fail> {
-        let sections = |_| "[log]\nlevel = \"warn\"\n".to_string();
-        let shape = |name, forwarders| Shape {
-            name,
-            forwarders,
-            stripe: 1 << 20,
-            nice: 0,
-            tcp: forwarders == 1,
-            sections: &sections,
-        };
-        let mut one = Cluster::start(place, &shape("one", 1))?;
-        let mut four = Cluster::start(place, &shape("four", 4))?;
+        let mut one = one_forwarder(place, "one", "")?;
+        let four = Shape::new("four", 4, 1 << 20, &|_| String::new());
+        let mut four = Cluster::start(place, &four)?;
         let mounts = match crate::bench::cluster::no_fuse() {
             None => Some((one.mount()?, four.mount()?)),
             Some(why) => {
@@ -230,13 +216,17 @@ impl Performance {
         let mut samples = vec![vec![Vec::new(); columns.len()]; workloads.len()];
         for turn in 0..effort.turns {
             for (workload, samples) in workloads.iter().zip(&mut samples) {
-                self.progress(turn, effort.turns, workload);
+                let (number, of) = (turn + 1, effort.turns);
+                let words = workload.words();
+                self.common
+                    .progress(&format!("turn {number} of {of}: {words}"));
                 let bytes = effort.files_bytes / workload.clients as u64;
                 for (column, into) in columns.iter().zip(samples) {
                     into.push(column.measure(workload, effort.time, bytes)?);
                 }
             }
         }
+        self.common.progress("");
         let rows = workloads.into_iter().zip(samples);
         let rows = rows.map(|(workload, samples)| Row {
             workload,
@@ -247,14 +237,6 @@ impl Performance {
             rows: rows.collect(),
         })
     }
-
-    fn progress(&self, turn: usize, of: usize, workload: &Workload) {
-        if !self.common.json && rustix::termios::isatty(stderr()) {
-            eprint!("\rturn {} of {of}: {:<32}\r", turn + 1, workload.words());
-            // A terminal that is gone sees no progress.
-            let _ = std::io::stderr().flush();
-        }
-    }
 }
 
 /// One forwarder, which is reached by TCP too; `sections` of its configuration.
@@ -263,14 +245,10 @@ fn one_forwarder<'a>(
     name: &str,
     sections: &str,
 ) -> Result<Cluster<'a>, Fail> {
-    let sections = |_| format!("{sections}[log]\nlevel = \"warn\"\n");
+    let sections = |_| sections.to_string();
     let shape = Shape {
-        name,
-        forwarders: 1,
-        stripe: 1 << 20,
-        nice: 0,
         tcp: true,
-        sections: &sections,
+        ..Shape::one(name, &sections)
     };
     Cluster::start(place, &shape)
 }
@@ -287,7 +265,7 @@ fn middle(samples: &[Measured]) -> Option<Measured> {
     })
 }
 
-fn json_of(machine: &Machine, tables: [&Table; 3]) -> Value {
+fn json_of(results: &Results) -> Value {
     let cell = |measured: &Measured| {
         json!({
             "operations_per_second": measured.per_second,
@@ -311,16 +289,13 @@ fn json_of(machine: &Machine, tables: [&Table; 3]) -> Value {
             "measured": columns.collect::<serde_json::Map<String, Value>>(),
         })
     };
-    let [paths, single, device] = tables.map(|table| {
-        let rows = table.rows.iter().map(|it| row(table, it));
-        rows.collect::<Value>()
-    });
+    let rows = |table: &Table| -> Value { table.rows.iter().map(|it| row(table, it)).collect() };
     json!({
         "bench": "performance",
-        "machine": machine.words(),
-        "rows": paths,
-        "single_page_rows": single,
-        "device_rows": device,
+        "machine": results.machine,
+        "rows": rows(&results.paths),
+        "single_page_rows": rows(&results.single),
+        "device_rows": rows(&results.device),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Measures what pipelining gains (Ohta et al. 2010, section on the transfer of large requests):
 //! long reads and writes in chunks, stored and forwarded, in order, and out of order.
 
-use super::cluster::{Cluster, Shape};
+use super::cluster::{Cluster, Shape, open};
 use super::statistics::median;
 use super::workplace::Workplace;
 use super::{Claim, Common, processor};
@@ -63,20 +63,13 @@ type Turn = [Moved; 3];
 impl Pipelines {
     /// Measures, and prints the table.
     pub fn perform(mut self) -> Result<ExitCode, Fail> {
-        let bytes = match self.common.quick {
-            true => OPERATION_QUICK,
-            false => OPERATION,
-        };
+        let bytes = self.common.choose(OPERATION, OPERATION_QUICK);
         if self.common.quick {
             (self.repetitions, self.operations) = (1, 1);
         }
         let turns = self.measure(bytes)?;
-        let claims: Vec<Claim> = match self.common.quick {
-            true => Vec::new(),
-            false => (0..2)
-                .flat_map(|at| claims(ACCESSES[at], &turns[at]))
-                .collect(),
-        };
+        let of = |at: usize| claims(ACCESSES[at], &turns[at]);
+        let claims = self.common.claims(|| (0..2).flat_map(of).collect());
         Ok(self.common.conclude(
             &claims,
             || self.json(bytes, &turns),
@@ -90,18 +83,10 @@ impl Pipelines {
         let sections = |_| {
             format!(
                 "[device]\nmodel = \"ideal\"\ndepth = 1\nservice_us = 0\n\
-                 ns_per_kib = {NS_PER_KIB}\n[scheduler]\ndepth = 2\n[log]\nlevel = \"warn\"\n"
+                 ns_per_kib = {NS_PER_KIB}\n[scheduler]\ndepth = 2\n"
             )
         };
-        let shape = Shape {
-            name: "pipelining",
-            forwarders: 1,
-            stripe: 1 << 20,
-            nice: 0,
-            tcp: false,
-            sections: &sections,
-        };
-        let cluster = Cluster::start(&place, &shape)?;
+        let cluster = Cluster::start(&place, &Shape::one("pipelining", &sections))?;
         let files = Pipelining::ALL
             .into_iter()
             .map(|mode| file(&cluster, mode))
@@ -215,8 +200,7 @@ fn file(cluster: &Cluster<'_>, mode: Pipelining) -> Result<File, Fail> {
         // Without a network there is nothing to overlap.
         options.shared_memory_bytes = 0;
     })?;
-    let opened = client.open_path(&Context::default(), b"file", &OpenHow::create());
-    opened.map_err(|errno| Fail::runtime(format!("opening: {errno}")))
+    open(&client, "file", &OpenHow::create())
 }
 
 /// Does a number of operations, one after another.

@@ -88,17 +88,8 @@ impl Shares {
             (self.seconds, self.turn) = (self.seconds.min(6), self.turn.min(2));
         }
         let place = Workplace::make(&self.common.dir, "bench")?;
-        let sections = |_: usize| {
-            "[device]\nmodel = \"hdd-7200\"\ndepth = 1\n[log]\nlevel = \"warn\"\n".to_string()
-        };
-        let shape = Shape {
-            name: "shares",
-            forwarders: self.forwarders.into(),
-            stripe: jobs::STRIPE,
-            nice: 0,
-            tcp: false,
-            sections: &sections,
-        };
+        let sections = |_| "[device]\nmodel = \"hdd-7200\"\ndepth = 1\n".to_string();
+        let shape = Shape::new("shares", self.forwarders.into(), jobs::STRIPE, &sections);
         let mut cluster = Cluster::start(&place, &shape)?;
         for job in &JOBS {
             let path = cluster.export().join(job.name);
@@ -114,10 +105,7 @@ impl Shares {
         cluster.set_shares(&control, &rules())?;
         let shared = self.phase(&place, &cluster, mount, "two-level")?;
         let phases = [fifo, shared];
-        let claims = match self.common.quick {
-            true => Vec::new(),
-            false => claims(&phases),
-        };
+        let claims = self.common.claims(|| claims(&phases));
         Ok(self
             .common
             .conclude(&claims, || self.json(&phases), || self.text(&phases)))
@@ -153,12 +141,11 @@ impl Shares {
         let (seconds, depth) = match mount {
             None => jobs::run(cluster, &JOBS, block, length, turn)?,
             Some(mount) => {
-                let name = policy;
                 let run = fio::Run {
                     place,
                     cluster,
                     mount,
-                    name,
+                    name: policy,
                     block,
                     length,
                     turn,

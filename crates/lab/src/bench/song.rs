@@ -6,19 +6,18 @@ mod round;
 mod validation;
 
 use super::Common;
-use super::cluster::{Cluster, Shape, at};
+use super::cluster::{Cluster, Shape, at, open};
 use super::workplace::Workplace;
 use report::Report;
 use round::{Application, Round};
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_cli::fail::Fail;
+use tidegate_client::Client;
 use tidegate_client::fs::{File, OpenHow};
-use tidegate_client::{Client, Context};
 use tidegate_server::device::address::Mapping;
 use tidegate_server::device::{Device, DeviceOptions};
 use validation::Validation;
@@ -121,38 +120,31 @@ impl Song {
         let place = Workplace::make(&self.common.dir, "bench")?;
         let sections = |index: usize| self.sections(&medium, jitter_us, index);
         let shape = Shape {
-            name: "song",
-            forwarders: FORWARDERS,
-            stripe: STRIPE,
             nice: FORWARDERS_NICE,
-            tcp: false,
-            sections: &sections,
+            ..Shape::new("song", FORWARDERS, STRIPE, &sections)
         };
         let cluster = Cluster::start(&place, &shape)?;
         let applications = applications(&cluster)?;
-        let repetitions = if self.common.quick {
-            2
-        } else {
-            self.repetitions
-        };
+        let repetitions = self.common.choose(self.repetitions, 2);
+        let block_ms = jitter_us as f64 / 1000.0;
         self.say(&format!(
             "{APPLICATIONS} applications, {FORWARDERS} forwarders on emulated {}, one block of \
-             {} KiB takes {:.2} ms; jitter up to {:.2} ms; {repetitions} rounds of each policy",
+             {} KiB takes {block_ms:.2} ms; jitter up to {block_ms:.2} ms; {repetitions} rounds of \
+             each policy",
             medium.words,
             STRIPE >> 10,
-            jitter_us as f64 / 1000.0,
-            jitter_us as f64 / 1000.0,
         ));
         let (mut rounds, mut late) = ([Vec::new(), Vec::new()], 0);
         for number in 0..repetitions {
-            self.progress(number, repetitions);
+            self.common
+                .progress(&format!("{number} of {repetitions} rounds"));
             for (policy, into) in POLICIES.iter().zip(&mut rounds) {
                 let text = scheduler(policy, &medium);
                 cluster.set_policy(&applications[0].client, &text)?;
                 into.push(self.round(&applications, number, &mut late)?);
             }
         }
-        self.progress(repetitions, repetitions);
+        self.common.progress("");
         self.conclude(&medium, jitter_us, repetitions, &Report::of(&rounds, late))
     }
 
@@ -169,10 +161,7 @@ impl Song {
             true => Vec::new(),
             false => report.claims(),
         };
-        let validation = match self.simulate {
-            true => Some(Validation::of(report)?),
-            false => None,
-        };
+        let validation = self.simulate.then(|| Validation::of(report)).transpose()?;
         if let Some(validation) = &validation {
             claims.extend(validation.claims());
             if let Some(path) = &self.write {
@@ -228,11 +217,7 @@ impl Song {
     }
 
     fn device(&self, medium: &Medium) -> Result<DeviceOptions, Fail> {
-        let preset = if self.common.quick {
-            "ideal"
-        } else {
-            medium.preset
-        };
+        let preset = self.common.choose(medium.preset, "ideal");
         let mut device = DeviceOptions::preset(preset).map_err(Fail::runtime)?;
         if !self.contiguous {
             device.set("unit_bytes", STRIPE).map_err(Fail::runtime)?;
@@ -242,11 +227,7 @@ impl Song {
 
     /// Sections of the configuration of forwarder `index`.
     fn sections(&self, medium: &Medium, jitter_us: u64, index: usize) -> String {
-        let preset = if self.common.quick {
-            "ideal"
-        } else {
-            medium.preset
-        };
+        let preset = self.common.choose(medium.preset, "ideal");
         let unit = match self.contiguous {
             true => String::new(),
             false => format!("unit_bytes = {STRIPE}\n"),
@@ -256,7 +237,7 @@ impl Song {
         format!(
             "[device]\nmodel = \"{preset}\"\ndepth = 1\n{unit}\
              [emulation]\nmessage_jitter_us = {jitter_us}\nmessage_jitter_seed = {seed}\n\
-             [scheduler]\n{}[log]\nlevel = \"warn\"\n",
+             [scheduler]\n{}",
             scheduler("fifo", medium)
         )
     }
@@ -264,17 +245,6 @@ impl Song {
     fn say(&self, line: &str) {
         if !self.common.json {
             println!("{line}");
-        }
-    }
-
-    fn progress(&self, done: u32, of: u32) {
-        if !self.common.json && rustix::termios::isatty(rustix::stdio::stderr()) {
-            eprint!(
-                "\r{done} of {of} rounds{}",
-                if done == of { "\n" } else { "" }
-            );
-            // A terminal that is gone sees no progress.
-            let _ = std::io::stderr().flush();
         }
     }
 }
@@ -296,13 +266,8 @@ fn block_service_ns(options: &DeviceOptions) -> Result<u64, Fail> {
     let (mut now_ns, mut accesses) = (0, Vec::new());
     for block in 0..BLOCKS {
         accesses.clear();
-        mapping.map(
-            block % 10,
-            block / 10 * STRIPE,
-            STRIPE,
-            false,
-            &mut accesses,
-        );
+        let (file, offset) = (block % 10, block / 10 * STRIPE);
+        mapping.map(file, offset, STRIPE, false, &mut accesses);
         now_ns = device.serve(now_ns, &accesses);
     }
     Ok(now_ns / BLOCKS)
@@ -328,9 +293,7 @@ fn open_file(cluster: &Cluster<'_>, client: &Arc<Client>, name: &str) -> Result<
     let path = cluster.export().join(name);
     let made = std::fs::File::create(&path).and_then(|file| file.set_len(READ));
     made.map_err(at(&path))?;
-    client
-        .open_path(&Context::default(), name.as_bytes(), &OpenHow::read())
-        .map_err(|errno| Fail::runtime(format!("{name}: {errno}")))
+    open(client, name, &OpenHow::read())
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use super::cluster::{Cluster, Shape};
 use super::performance::column::{Column, Way, fill};
-use super::performance::workload::{Access, Measured, Workload};
+use super::performance::workload::{Measured, Workload};
 use super::statistics::{change_percent, median};
 use super::workplace::Workplace;
-use super::{Claim, Common};
+use super::{Access, Claim, Common};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -68,10 +68,7 @@ impl Tracing {
         for number in 0..self.repetitions {
             records += self.repetition(number, &mut pairs)?;
         }
-        let claims = match self.common.quick {
-            true => Vec::new(),
-            false => vec![claim(&pairs)],
-        };
+        let claims = self.common.claims(|| vec![claim(&pairs)]);
         Ok(self.common.conclude(
             &claims,
             || self.json(&pairs, records),
@@ -83,36 +80,22 @@ impl Tracing {
     fn repetition(&self, number: u32, into: &mut Vec<Pair>) -> Result<u64, Fail> {
         let place = Workplace::make(&self.common.dir, "bench")?;
         let trace = toml::Value::String(place.dir().join("trace").display().to_string());
-        let plain = |_| "[log]\nlevel = \"warn\"\n".to_string();
-        let recording = |_| format!("[log]\nlevel = \"warn\"\n[trace]\nfile = {trace}\n");
-        let shape = |name, sections| Shape {
-            name,
-            forwarders: 1,
-            stripe: 1 << 20,
-            nice: 0,
-            tcp: false,
-            sections,
-        };
+        let off = || Cluster::start(&place, &Shape::one("off", &|_| String::new()));
+        let recording = |_| format!("[trace]\nfile = {trace}\n");
+        let on = || Cluster::start(&place, &Shape::one("on", &recording));
         // Neither is always the first of the two.
         let (off, on) = match number % 2 {
-            0 => {
-                let off = Cluster::start(&place, &shape("off", &plain))?;
-                (off, Cluster::start(&place, &shape("on", &recording))?)
-            }
+            0 => (off()?, on()?),
             _ => {
-                let on = Cluster::start(&place, &shape("on", &recording))?;
-                (Cluster::start(&place, &shape("off", &plain))?, on)
+                let on = on()?;
+                (off()?, on)
             }
         };
         fill(off.export(), FILE_BYTES)?;
         fill(on.export(), FILE_BYTES)?;
         let side = |name, cluster| {
-            Column::start(
-                &place,
-                name,
-                &Way::Client(Cluster::text(cluster)),
-                Some(cluster),
-            )
+            let way = Way::Client(Cluster::text(cluster));
+            Column::start(&place, name, &way, Some(cluster))
         };
         let sides = [side("off", &off)?, side("on", &on)?];
         // Connections, memory and the clients' threads have seen some work before it counts.
@@ -122,10 +105,7 @@ impl Tracing {
             }
         }
         for quartet in 0..self.quartets {
-            let access = match quartet % 2 {
-                0 => Access::Read,
-                _ => Access::Write,
-            };
+            let access = [Access::Read, Access::Write][quartet as usize % 2];
             let first = ((number / 2 + quartet / 2) % 2) as usize;
             let mut slices = [Vec::new(), Vec::new()];
             for side in [first, 1 - first, 1 - first, first] {

@@ -2,12 +2,14 @@
 //! benchmark ends, also on Ctrl-C.
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidegate_cli::fail::Fail;
@@ -65,7 +67,6 @@ impl Workplace {
         Ok(place)
     }
 
-    /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -90,10 +91,7 @@ impl Workplace {
         let mut held = self.held();
         command.stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|error| {
-            let name = command.get_program().to_string_lossy();
-            Fail::runtime(format!("{name}: {error}; is it installed?"))
-        })?;
+        let child = spawn(command)?;
         let pid = Pid::from_child(&child);
         held.children.push(child);
         Ok(pid)
@@ -103,10 +101,7 @@ impl Workplace {
     pub fn start_partner(&self, command: &mut Command) -> Result<Partner, Fail> {
         let mut held = self.held();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| {
-            let name = command.get_program().to_string_lossy();
-            Fail::runtime(format!("{name}: {error}"))
-        })?;
+        let mut child = spawn(command)?;
         let pipes = (child.stdin.take(), child.stdout.take());
         held.children.push(child);
         let (Some(input), Some(output)) = pipes else {
@@ -162,11 +157,33 @@ impl Partner {
     }
 }
 
+/// What a [`Partner`] does: answers each line of standard input, a task as JSON, with one line.
+pub fn answer_tasks<T: DeserializeOwned, D: Serialize>(
+    mut perform: impl FnMut(T) -> Result<D, Fail>,
+) -> Result<ExitCode, Fail> {
+    let mut output = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let task = serde_json::from_str(&line.map_err(Fail::runtime)?).map_err(Fail::usage)?;
+        let done = serde_json::to_string(&perform(task)?).map_err(Fail::runtime)?;
+        writeln!(output, "{done}")
+            .and_then(|()| output.flush())
+            .map_err(Fail::runtime)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 impl Drop for Workplace {
     fn drop(&mut self) {
         self.held().clear();
         self.signals.close();
     }
+}
+
+fn spawn(command: &mut Command) -> Result<Child, Fail> {
+    command.spawn().map_err(|error| {
+        let name = command.get_program().to_string_lossy();
+        Fail::runtime(format!("{name}: {error}; is it installed?"))
+    })
 }
 
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {

@@ -1,5 +1,6 @@
 //! A job: several processes of dd, each with a fixed number of requests on a file of its own.
 
+use crate::bench::Access;
 use crate::bench::cluster::at;
 use std::fs::File;
 use std::io::Read;
@@ -8,22 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tidegate_cli::fail::Fail;
 
-/// What the processes do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Read a file.
-    Read,
-    /// Write a file.
-    Write,
-}
-
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The application's name.
     pub name: &'static str,
     /// What its processes do.
-    pub kind: Kind,
+    pub access: Access,
     /// How many.
     pub processes: usize,
     /// Size of a request.
@@ -46,9 +38,9 @@ impl Job {
     pub fn prepare(&self, export: &Path) -> Result<(), Fail> {
         for number in 0..self.processes {
             let path = export.join(self.file(number));
-            let bytes = match self.kind {
-                Kind::Read => self.requests * (self.request_kib << 10),
-                Kind::Write => 0,
+            let bytes = match self.access {
+                Access::Read => self.requests * (self.request_kib << 10),
+                Access::Write => 0,
             };
             let file = File::create(&path).map_err(at(&path))?;
             file.set_len(bytes).map_err(at(&path))?;
@@ -65,9 +57,10 @@ impl Job {
             ..
         } = self;
         let mib = *processes as u64 * requests * request_kib / 1024;
-        let (does, of) = match self.kind {
-            Kind::Read => ("read", "from"),
-            Kind::Write => ("write", "to"),
+        let does = self.access.name();
+        let of = match self.access {
+            Access::Read => "from",
+            Access::Write => "to",
         };
         format!(
             "{processes} processes {does} {mib} MiB {of} {processes} files, \
@@ -97,9 +90,9 @@ impl Job {
 
     fn command(&self, number: usize) -> Command {
         let path = self.mount.join(self.file(number)).display().to_string();
-        let (input, output) = match self.kind {
-            Kind::Read => (path, "/dev/null".to_string()),
-            Kind::Write => ("/dev/zero".to_string(), path),
+        let (input, output) = match self.access {
+            Access::Read => (path, "/dev/null".to_string()),
+            Access::Write => ("/dev/zero".to_string(), path),
         };
         let mut command = Command::new("dd");
         command
@@ -159,11 +152,11 @@ impl Drop for Running {
 mod tests {
     use super::*;
 
-    fn job(kind: Kind, mount: &Path) -> Job {
+    fn job(access: Access, mount: &Path) -> Job {
         let mount = mount.to_path_buf();
         Job {
             name: "test",
-            kind,
+            access,
             processes: 2,
             request_kib: 4,
             requests: 3,
@@ -175,7 +168,7 @@ mod tests {
     fn a_job_moves_its_bytes_and_takes_time() {
         let dir = std::env::temp_dir().join(format!("tidegate-job-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        let writes = job(Kind::Write, &dir);
+        let writes = job(Access::Write, &dir);
         writes.prepare(&dir).unwrap();
         assert!(writes.start().unwrap().wait().unwrap() > 0.0);
         assert_eq!(
@@ -184,7 +177,7 @@ mod tests {
         );
         let reads = Job {
             mount: dir.join("missing"),
-            ..job(Kind::Read, &dir)
+            ..job(Access::Read, &dir)
         };
         let error = reads.start().unwrap().wait().unwrap_err();
         assert!(error.message.contains("No such file"), "{}", error.message);
@@ -195,7 +188,7 @@ mod tests {
     fn a_job_says_how_much_it_moves() {
         let job = Job {
             requests: 512,
-            ..job(Kind::Read, Path::new("/"))
+            ..job(Access::Read, Path::new("/"))
         };
         assert_eq!(
             job.words(),

@@ -1,8 +1,8 @@
 //! One turn: all processes run a load once through the forwarders, with their present policy.
 
 use super::load::{Content, Load};
-use crate::bench::cluster::{Cluster, at};
-use crate::bench::processor;
+use crate::bench::cluster::{Cluster, at, open};
+use crate::bench::{Access, processor};
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
@@ -10,25 +10,6 @@ use std::time::Instant;
 use tidegate_cli::fail::Fail;
 use tidegate_client::fs::{File, OpenHow};
 use tidegate_client::{Client, Context, Data};
-
-/// Read or write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Write, by every process to its places.
-    Write,
-    /// Read what was written.
-    Read,
-}
-
-impl Access {
-    /// As in the forwarders' status.
-    pub fn name(self) -> &'static str {
-        match self {
-            Access::Write => "write",
-            Access::Read => "read",
-        }
-    }
-}
 
 /// The result of a turn.
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +68,11 @@ impl<'a> Processes<'a> {
         content: &Content,
         version: u64,
     ) -> Result<Turn, Fail> {
-        let open = |client: &Arc<Client>| {
-            client
-                .open_path(
-                    &Context::default(),
-                    self.name.as_bytes(),
-                    &OpenHow::create(),
-                )
-                .map_err(|errno| Fail::runtime(format!("{}: {errno}", self.name)))
-        };
+        let open = |client| open(client, &self.name, &OpenHow::create());
         let clients = self.clients.iter().take(load.calls.len());
         let files = clients.map(open).collect::<Result<Vec<File>, Fail>>()?;
-        let calls = self.back_end_calls(access)?;
+        let calls = || self.cluster.back_end_calls(&self.clients[0], access);
+        let calls_before = calls()?;
         let processor = self.cluster.processor_ns() + processor::own_ns();
         let barrier = Barrier::new(files.len());
         let begun = Barrier::new(files.len() + 1);
@@ -118,8 +92,8 @@ impl<'a> Processes<'a> {
                     process.run()
                 })
             };
-            let calls = load.calls.iter().map(Vec::as_slice);
-            let threads: Vec<_> = files.iter().zip(calls).map(work).collect();
+            let of_process = load.calls.iter().map(Vec::as_slice);
+            let threads: Vec<_> = files.iter().zip(of_process).map(work).collect();
             begun.wait();
             let started = Instant::now();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join();
@@ -128,7 +102,7 @@ impl<'a> Processes<'a> {
         });
         let seconds = started.elapsed().as_secs_f64();
         let processor_ns = (self.cluster.processor_ns() + processor::own_ns()) - processor;
-        let calls = self.back_end_calls(access)? - calls;
+        let calls = calls()? - calls_before;
         let mut identical = true;
         for process in done {
             identical &= process.expect("a process panicked")?;
@@ -143,15 +117,6 @@ impl<'a> Processes<'a> {
             calls,
             identical,
         })
-    }
-
-    fn back_end_calls(&self, access: Access) -> Result<u64, Fail> {
-        let calls = |index| {
-            let status = self.cluster.status(&self.clients[0], index)?;
-            let calls = status["calls"][access.name()].as_u64();
-            calls.ok_or_else(|| Fail::runtime("a forwarder does not say how many calls it made"))
-        };
-        (0..self.cluster.len()).map(calls).sum()
     }
 }
 

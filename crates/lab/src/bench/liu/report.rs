@@ -1,7 +1,7 @@
 //! The table: the paper's numbers beside the measured ones, and the claims.
 
 use crate::bench::Claim;
-use crate::bench::statistics::{change_percent, mean, median};
+use crate::bench::statistics::{change_percent, largest, mean, median, smallest};
 use serde_json::{Value, json};
 use tidegate_cli::table::lay_out;
 
@@ -44,7 +44,7 @@ impl Report {
 
     /// Adds a turn of policy `index`: of each query the jobs' times, ms.
     pub fn turn(&mut self, index: usize, queries: &[Vec<f64>]) {
-        let longest = |query: &Vec<f64>| query.iter().copied().fold(0.0, f64::max);
+        let longest = |query: &Vec<f64>| largest(query);
         self.turns[index].push(Turn {
             operation_ms: mean(queries.iter().flatten().copied()),
             all_ms: mean(queries.iter().map(longest)),
@@ -101,11 +101,7 @@ impl Report {
             vec![
                 self.names[index].to_string(),
                 format!("{:.1}", self.operation_ms(index)),
-                format!(
-                    "{:.1} to {:.1}",
-                    times.iter().copied().fold(f64::INFINITY, f64::min),
-                    times.iter().copied().fold(0.0, f64::max)
-                ),
+                format!("{:.1} to {:.1}", smallest(&times), largest(&times)),
                 format!("{:.1}", self.all_ms(index)),
                 against("fifo"),
                 against("window"),

@@ -2,12 +2,12 @@
 
 use super::Nodes;
 use super::report::{PROGRAMS, Report};
-use crate::bench::performance::Machine;
+use crate::bench::markdown;
+use crate::bench::performance::machine;
 use std::path::Path;
 
 /// The page.
 pub fn page(nodes: &Nodes, file: &Path, reports: &[Report]) -> String {
-    let machine = Machine::find(&nodes.common.dir);
     let mut text = format!(
         "# Coordination on a cluster\n\n\
          Written by `tidegate bench cluster --write {}`; do not edit it. `tests/cluster/bench` \
@@ -15,7 +15,7 @@ pub fn page(nodes: &Nodes, file: &Path, reports: &[Report]) -> String {
          cluster of its own.\n\nMeasured by tidegate {} on {}.\n\n",
         file.display(),
         env!("CARGO_PKG_VERSION"),
-        machine.words(),
+        machine::words(&nodes.common.dir),
     );
     for line in &nodes.about {
         text += &format!("- {line}\n");
@@ -43,12 +43,7 @@ impl Report {
         text += &markdown(&PROGRAMS, &self.program_rows());
         text += "\nWhether the run was valid:\n\n";
         for claim in &self.claims {
-            let holds = if claim.holds {
-                "holds"
-            } else {
-                "DOES NOT HOLD"
-            };
-            text += &format!("- {holds}: {}\n", claim.text);
+            text += &format!("- {}: {}\n", claim.verdict(), claim.text);
         }
         text
     }
@@ -74,14 +69,4 @@ fn protocol(nodes: &Nodes) -> String {
          from many requests at once does so only without Tidegate, or with a larger `--depth`.\n",
         nodes.programs, nodes.depth
     )
-}
-
-fn markdown(heading: &[&str], rows: &[Vec<String>]) -> String {
-    let mut text = format!("| {} |\n|---|", heading.join(" | "));
-    text += &"--:|".repeat(heading.len() - 1);
-    text.push('\n');
-    for row in rows {
-        text += &format!("| {} |\n", row.join(" | "));
-    }
-    text
 }

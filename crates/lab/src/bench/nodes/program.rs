@@ -1,15 +1,16 @@
 //! One program of `tidegate bench cluster`: a process on a compute node. It gets its tasks line by
 //! line, and reads or writes files as an unmodified program does.
 
+use crate::bench::workplace::answer_tasks;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufRead, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use tidegate_cli::fail::Fail;
+use tidegate_server::storage::SlotBytes;
 
 /// Alignment of memory, offsets and lengths that direct I/O needs, in bytes.
 pub const ALIGNMENT: u64 = 4096;
@@ -61,30 +62,22 @@ pub struct Done {
 struct Opened {
     file: File,
     part: Part,
-    memory: Memory,
+    memory: SlotBytes,
 }
 
 impl Process {
     /// Works until the input ends.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let mut opened = None;
-        let mut output = std::io::stdout().lock();
-        for line in std::io::stdin().lock().lines() {
-            let line = line.map_err(Fail::runtime)?;
-            let task = serde_json::from_str(&line).map_err(Fail::usage)?;
+        answer_tasks(|task: Task| {
             let begun = Instant::now();
             let done = perform(&mut opened, &task);
-            let done = Done {
+            Ok(Done {
                 ns: begun.elapsed().as_nanos() as u64,
                 wrong: *done.as_ref().unwrap_or(&0),
                 error: done.err(),
-            };
-            let text = serde_json::to_string(&done).map_err(Fail::runtime)?;
-            writeln!(output, "{text}")
-                .and_then(|()| output.flush())
-                .map_err(Fail::runtime)?;
-        }
-        Ok(ExitCode::SUCCESS)
+            })
+        })
     }
 }
 
@@ -131,7 +124,7 @@ impl Opened {
         let mut options = File::options();
         let mut opened = Opened::with(options.read(true).write(true), part)?;
         // What a first access costs is the same for all ways, and no way's fault.
-        opened.file.read_exact_at(opened.memory.get(), 0)?;
+        opened.file.read_exact_at(&mut opened.memory, 0)?;
         Ok(opened)
     }
 
@@ -140,25 +133,23 @@ impl Opened {
         Ok(Opened {
             file: options.custom_flags(direct).open(&part.path)?,
             part: part.clone(),
-            memory: Memory::of(part.request as usize),
+            memory: SlotBytes::zeroed(part.request as usize),
         })
     }
 
     fn read(&mut self, seed: u64) -> std::io::Result<u64> {
         let mut wrong = 0;
         for offset in offsets(&self.part) {
-            let memory = self.memory.get();
-            self.file.read_exact_at(memory, offset)?;
-            wrong += differences(memory, seed, offset);
+            self.file.read_exact_at(&mut self.memory, offset)?;
+            wrong += differences(&self.memory, seed, offset);
         }
         Ok(wrong)
     }
 
     fn write(&mut self, seed: u64) -> std::io::Result<u64> {
         for offset in offsets(&self.part) {
-            let memory = self.memory.get();
-            fill(memory, seed, offset);
-            self.file.write_all_at(memory, offset)?;
+            fill(&mut self.memory, seed, offset);
+            self.file.write_all_at(&self.memory, offset)?;
         }
         self.file.sync_all()?;
         Ok(0)
@@ -169,24 +160,6 @@ impl Opened {
 fn offsets(part: &Part) -> impl Iterator<Item = u64> + use<> {
     let request = part.request;
     (0..part.bytes / request).map(move |number| number * request)
-}
-
-/// Memory that direct I/O accepts.
-struct Memory {
-    bytes: Vec<u8>,
-    len: usize,
-}
-
-impl Memory {
-    fn of(len: usize) -> Memory {
-        let bytes = vec![0; len + ALIGNMENT as usize];
-        Memory { bytes, len }
-    }
-
-    fn get(&mut self) -> &mut [u8] {
-        let begin = self.bytes.as_ptr().align_offset(ALIGNMENT as usize);
-        &mut self.bytes[begin..begin + self.len]
-    }
 }
 
 /// The eight bytes at a place of a file.

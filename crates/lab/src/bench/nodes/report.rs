@@ -1,8 +1,8 @@
 //! The results of `bench cluster`'s turns, as text and as JSON.
 
-use super::{Access, Nodes, Run, Turn, Way, median};
+use super::{Nodes, Run, Turn, Way, median};
 use crate::bench::statistics::{change_percent, largest, mean, smallest};
-use crate::bench::{Claim, claims_json};
+use crate::bench::{Access, Claim, claims_json};
 use serde_json::{Value, json};
 use tidegate_cli::table::{self, lay_out};
 
@@ -81,12 +81,11 @@ impl Report {
     pub fn rows(&self) -> Vec<Vec<String>> {
         let row = |metric: usize| {
             let values = |way: usize| &self.values[way][metric];
-            let cell = |way: usize| {
-                let middle = median(values(way).iter().copied());
-                let (least, most) = (smallest(values(way)), largest(values(way)));
-                format!("{middle:.2} ({least:.2} to {most:.2})")
-            };
             let middle = |way: usize| median(values(way).iter().copied());
+            let cell = |way: usize| {
+                let (least, most) = (smallest(values(way)), largest(values(way)));
+                format!("{:.2} ({least:.2} to {most:.2})", middle(way))
+            };
             let against =
                 |base: usize| format!("{:+.1} %", change_percent(middle(2), middle(base)));
             let mut cells = vec![METRICS[metric].1.to_string()];
@@ -215,7 +214,7 @@ impl Report {
             "program_bytes": bytes,
             "program_nodes": self.places,
             "request": nodes.request,
-            "access": format!("{:?}", nodes.access).to_lowercase(),
+            "access": nodes.access.name(),
             "depth": nodes.depth,
             "window_ms": nodes.window_ms,
             "alone_s": self.alone,

@@ -1,11 +1,22 @@
 //! The claims about the data path, as far as one run can show them.
 
-use super::workload::{Access, LARGE, Measured, SMALL, Workload};
-use super::{DEVICE_BYTES_PER_SECOND, Table};
+use super::workload::{LARGE, Measured, SMALL, Workload};
+use super::{DEVICE_BYTES_PER_SECOND, Results, Table};
 use crate::bench::Claim;
 
+/// All of them.
+pub fn of(results: &Results) -> Vec<Claim> {
+    let mut claims = of_paths(&results.paths);
+    for mut claim in large_alone(&results.single) {
+        claim.text.insert_str(0, "pages of 4 KiB, ");
+        claims.push(claim);
+    }
+    claims.extend(of_device(&results.device));
+    claims
+}
+
 /// The claims on forwarding beside the plain directory.
-pub fn of_paths(table: &Table) -> Vec<Claim> {
+fn of_paths(table: &Table) -> Vec<Claim> {
     let mut claims = large_alone(table);
     let [reads, writes] = Workload::in_flight(SMALL);
     for (column, least) in [("client", 100_000.0), ("TCP", 60_000.0)] {
@@ -14,15 +25,6 @@ pub fn of_paths(table: &Table) -> Vec<Claim> {
     claims.extend(share(table, &writes, "client", "direct", 0.85));
     for workload in Workload::waiting(SMALL).iter().filter(|it| it.clients == 1) {
         claims.extend(share(table, workload, "short-cut", "mount", 3.0));
-    }
-    claims
-}
-
-/// The claims on large accesses to files in small pages.
-pub fn of_single_pages(table: &Table) -> Vec<Claim> {
-    let mut claims = large_alone(table);
-    for claim in &mut claims {
-        claim.text.insert_str(0, "pages of 4 KiB, ");
     }
     claims
 }
@@ -38,7 +40,7 @@ fn large_alone(table: &Table) -> Vec<Claim> {
 }
 
 /// The claims on a device that allows no more than [`DEVICE_BYTES_PER_SECOND`].
-pub fn of_device(table: &Table) -> Vec<Claim> {
+fn of_device(table: &Table) -> Vec<Claim> {
     let many = |row: &&super::Row| row.workload.clients * row.workload.in_flight > 1;
     let claim = |row: &super::Row| {
         let measured = table.at(&row.workload, "client")?;
@@ -81,13 +83,10 @@ fn per_core(table: &Table, workload: &Workload, column: &str, least: f64) -> Opt
     // Its one reactor cannot use more than one core.
     let cores = measured.forwarder_cores.clamp(0.01, f64::MAX);
     let found = measured.per_second / cores;
-    let verb = match workload.access {
-        Access::Read => "reads",
-        Access::Write => "writes",
-    };
+    let verb = workload.access.name();
     Some(Claim::new(
         format!(
-            "{}: {column} makes {:.1} thousand {verb}/s with {cores:.2} cores of the forwarder, \
+            "{}: {column} makes {:.1} thousand {verb}s/s with {cores:.2} cores of the forwarder, \
              {:.1} thousand for each core, at least {:.0} thousand",
             workload.words(),
             measured.per_second / 1000.0,

@@ -66,7 +66,6 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }

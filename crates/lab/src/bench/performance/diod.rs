@@ -3,15 +3,14 @@
 
 use super::column::{Column, Way, file_name, fill};
 use super::load::Task;
-use super::workload::{Access, SMALL, Workload};
+use super::workload::{SMALL, Workload};
 use super::{Effort, Performance, one_forwarder};
 use crate::bench::cluster::at;
 use crate::bench::statistics::median;
 use crate::bench::workplace::Workplace;
-use crate::bench::{Claim, processor};
+use crate::bench::{Access, Claim, processor};
 use rustix::process::Pid;
 use serde_json::json;
-use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -94,10 +93,7 @@ impl Performance {
                 }
             }
         }
-        let claims: Vec<Claim> = match self.common.quick {
-            true => Vec::new(),
-            false => rows.iter().map(claim).collect(),
-        };
+        let claims = self.common.claims(|| rows.iter().map(claim).collect());
         Ok(self
             .common
             .conclude(&claims, || json_of(&rows), || text(&rows)))
@@ -146,12 +142,8 @@ impl<'a> Diod<'a> {
             Access::Read => "r",
             Access::Write => "w",
         });
-        let numbers = [
-            workload.len as u64,
-            bytes >> 20,
-            IN_FLIGHT as u64,
-            CLIENTS as u64,
-        ];
+        let (len, mib) = (workload.len as u64, bytes >> 20);
+        let numbers = [len, mib, IN_FLIGHT as u64, CLIENTS as u64];
         command.args(numbers.map(|number| number.to_string()));
         let output = command
             .output()
@@ -234,7 +226,7 @@ fn claim(row: &Row) -> Claim {
 }
 
 fn text(rows: &[Row]) -> String {
-    let mut text = String::from(
+    let text = String::from(
         "thousand accesses per second; in brackets processor time of the server, us per access, \
          and time that 99 of 100 accesses took at most, us\n\n",
     );
@@ -251,9 +243,7 @@ fn text(rows: &[Row]) -> String {
         std::iter::once(row.workload.words()).chain(cells).collect()
     };
     let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}", tidegate_cli::table::lay_out(&heading, &lines));
-    text
+    text + &tidegate_cli::table::lay_out(&heading, &lines) + "\n"
 }
 
 fn json_of(rows: &[Row]) -> serde_json::Value {

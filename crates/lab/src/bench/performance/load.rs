@@ -1,12 +1,13 @@
 //! The process whose accesses are measured: `tidegate bench load`. A benchmark starts it once for
 //! each way to the files, and gives it tasks line by line. So the ways differ in nothing else.
 
-use super::workload::{Access, Workload};
-use crate::bench::processor;
+use super::workload::Workload;
+use crate::bench::cluster::open;
+use crate::bench::workplace::answer_tasks;
+use crate::bench::{Access, processor};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -93,16 +94,7 @@ impl Load {
             .iter()
             .map(|name| self.open(name))
             .collect::<Result<_, Fail>>()?;
-        let mut output = std::io::stdout().lock();
-        for line in std::io::stdin().lock().lines() {
-            let task: Task =
-                serde_json::from_str(&line.map_err(Fail::runtime)?).map_err(Fail::usage)?;
-            let done = serde_json::to_string(&work(&files, &task)?).map_err(Fail::runtime)?;
-            writeln!(output, "{done}")
-                .and_then(|()| output.flush())
-                .map_err(Fail::runtime)?;
-        }
-        Ok(ExitCode::SUCCESS)
+        answer_tasks(|task| work(&files, &task))
     }
 
     fn open(&self, name: &str) -> Result<Opened, Fail> {
@@ -119,8 +111,7 @@ impl Load {
             write: true,
             ..OpenHow::default()
         };
-        let file = client.open_path(&Context::default(), name.as_bytes(), &how);
-        let file = file.map_err(|errno| Fail::runtime(format!("{name}: {errno}")))?;
+        let file = open(&client, name, &how)?;
         let in_place = self.in_place;
         Ok(Opened::Remote(Box::new(Remote { file, in_place })))
     }

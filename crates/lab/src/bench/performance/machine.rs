@@ -2,45 +2,18 @@
 
 use std::path::Path;
 
-/// The machine, as far as figures depend on it.
-pub struct Machine {
-    cores: usize,
-    processor: String,
-    memory_gib: u64,
-    kernel: String,
-    file_system: String,
-}
-
-impl Machine {
-    /// This machine; the file system is the one of `dir`.
-    pub fn find(dir: &Path) -> Machine {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let memory_kib = number_of(&read("/proc/meminfo"), "MemTotal");
-        Machine {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            processor: processor(&read("/proc/cpuinfo")),
-            memory_gib: memory_kib >> 20,
-            kernel: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
-            file_system: file_system(&read("/proc/self/mountinfo"), dir),
-        }
-    }
-
-    /// One line.
-    pub fn words(&self) -> String {
-        let Machine {
-            cores,
-            processor,
-            memory_gib,
-            kernel,
-            file_system,
-        } = self;
-        format!(
-            "{cores} cores ({processor}), {memory_gib} GiB, Linux {kernel}, files on {file_system}"
-        )
-    }
+/// This machine, as far as figures depend on it; the file system is the one of `dir`.
+pub fn words(dir: &Path) -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let uname = rustix::system::uname();
+    format!(
+        "{cores} cores ({}), {} GiB, Linux {}, files on {}",
+        processor(&read("/proc/cpuinfo")),
+        number_of(&read("/proc/meminfo"), "MemTotal") >> 20,
+        uname.release().to_string_lossy(),
+        file_system(&read("/proc/self/mountinfo"), dir),
+    )
 }
 
 fn processor(cpuinfo: &str) -> String {
@@ -93,7 +66,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_named() {
-        let words = Machine::find(Path::new("/")).words();
+        let words = words(Path::new("/"));
         assert!(
             words.contains("cores (") && words.contains("Linux "),
             "{words}"

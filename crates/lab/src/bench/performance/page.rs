@@ -2,27 +2,10 @@
 
 use super::claims::percent_of_device;
 use super::workload::{Measured, Workload};
-use super::{Effort, Machine, Table};
-use crate::bench::Claim;
+use super::{Effort, Results, Table};
+use crate::bench::{Claim, markdown};
 use std::fmt::Write;
-
-/// Everything that the page shows.
-pub struct Parts<'a> {
-    /// The machine that was measured.
-    pub machine: &'a Machine,
-    /// The ways to files in the page cache.
-    pub paths: &'a Table,
-    /// Large accesses to files in pages of 4 KiB.
-    pub single: &'a Table,
-    /// On the emulated device.
-    pub device: &'a Table,
-    /// The claims about both.
-    pub claims: &'a [Claim],
-    /// The table of instruction counts, or nothing.
-    pub instructions: &'a str,
-    /// How it was measured.
-    pub effort: &'a Effort,
-}
+use tidegate_cli::table::lay_out;
 
 /// What a table shows of a measurement.
 type Show = fn(&Workload, &Measured) -> String;
@@ -60,26 +43,31 @@ const SECTIONS: [Section; 4] = [
 ];
 
 /// The tables for a terminal.
-pub fn tables(machine: &Machine, paths: &Table, single: &Table, device: &Table) -> String {
-    let mut text = format!("{}\n\n", machine.words());
+pub fn tables(results: &Results) -> String {
+    let mut text = format!("{}\n\n", results.machine);
+    let mut part = |words: &str, table: &Table, which: fn(&Workload) -> bool, show: Show| {
+        let laid_out = lay_out(&heading(table), &cells(table, which, show));
+        text += &format!("{words}\n\n{laid_out}\n");
+    };
     for (title, unit, which, show) in SECTIONS {
-        let heading = [&[""], &paths.columns[..]].concat();
-        let table = tidegate_cli::table::lay_out(&heading, &cells(paths, which, show));
-        let _ = write!(text, "{title}. {unit}\n\n{table}\n");
+        part(&format!("{title}. {unit}"), &results.paths, which, show);
     }
-    let heading = [&[""], &single.columns[..]].concat();
-    let table = tidegate_cli::table::lay_out(&heading, &cells(single, |_| true, throughput));
-    let _ = write!(text, "Files in pages of 4 KiB. MB/s.\n\n{table}\n");
-    let heading = [&[""], &device.columns[..]].concat();
-    let table = tidegate_cli::table::lay_out(&heading, &cells(device, |_| true, of_device));
-    text + "Percent of an emulated device of 1 GB/s.\n\n" + &table + "\n"
+    let small = "Files in pages of 4 KiB. MB/s.";
+    part(small, &results.single, |_| true, throughput);
+    let device = "Percent of an emulated device of 1 GB/s.";
+    part(device, &results.device, |_| true, of_device);
+    text
+}
+
+fn heading(table: &Table) -> Vec<&str> {
+    [&[""], &table.columns[..]].concat()
 }
 
 /// The page.
-pub fn page(parts: &Parts<'_>) -> String {
-    let mut text = introduction(parts);
+pub fn page(results: &Results, claims: &[Claim], instructions: &str, effort: &Effort) -> String {
+    let mut text = introduction(&results.machine, effort);
     for (title, unit, which, show) in SECTIONS {
-        section(&mut text, title, unit, parts.paths, which, show);
+        section(&mut text, title, unit, &results.paths, which, show);
     }
     section(
         &mut text,
@@ -88,7 +76,7 @@ pub fn page(parts: &Parts<'_>) -> String {
          reads what was written in large pieces several times as fast as where each page has\n\
          4 KiB, as with older kernels, Lustre, or files that were written in small pieces. Here\n\
          they were: the same accesses, to such files.",
-        parts.single,
+        &results.single,
         |_| true,
         throughput,
     );
@@ -97,29 +85,24 @@ pub fn page(parts: &Parts<'_>) -> String {
         "On an emulated device of 1 GB/s",
         "Percent of the bytes that it can move, with a scheduler that hands it one call more than\n\
          it does at once (`depth = 2`). One client alone leaves it idle between accesses.",
-        parts.device,
+        &results.device,
         |_| true,
         of_device,
     );
     // Writing to a string cannot fail.
-    if !parts.claims.is_empty() {
+    if !claims.is_empty() {
         let _ = write!(text, "\n## Claims\n\n| claim | |\n|---|---|\n");
     }
-    for claim in parts.claims {
-        let holds = if claim.holds {
-            "holds"
-        } else {
-            "does not hold"
-        };
-        let _ = writeln!(text, "| {} | {holds} |", claim.text);
+    for claim in claims {
+        let _ = writeln!(text, "| {} | {} |", claim.text, claim.verdict());
     }
-    if !parts.instructions.is_empty() {
+    if !instructions.is_empty() {
         let _ = write!(
             text,
             "\n## Instructions for one request\n\n\
              Counted, not timed, so the same on every machine; `make test` compares them \
              (`tools/instructions`).\n\n```\n{}\n```\n",
-            parts.instructions.trim_end()
+            instructions.trim_end()
         );
     }
     text + "\n## Scheduling\n\n\
@@ -128,17 +111,17 @@ pub fn page(parts: &Parts<'_>) -> String {
             beside the figures of the papers, and by `tidegate demo`.\n"
 }
 
-fn introduction(parts: &Parts<'_>) -> String {
+fn introduction(machine: &str, effort: &Effort) -> String {
     let Effort {
         turns,
         time,
         files_bytes,
-    } = parts.effort;
+    } = effort;
     format!(
         "# Performance\n\n\
          Written by `make bench`, which is\n\
          `tidegate bench performance --write docs/performance.md`; do not edit it.\n\
-         Medians of {turns} turns of {} ms each, all columns in one run, on\n{}.\n\n\
+         Medians of {turns} turns of {} ms each, all columns in one run, on\n{machine}.\n\n\
          Each client works on a file of its own, in the page cache; together they have {} MiB,\n\
          which the caches of processors do not hold. It makes accesses of 4 KiB at random places\n\
          and of 1 MiB one after another, and waits for each before the next; or one client has\n\
@@ -158,7 +141,6 @@ fn introduction(parts: &Parts<'_>) -> String {
          Each column has a process of its own. All of them run on this machine and share its\n\
          cores with the forwarders.\n",
         time.as_millis(),
-        parts.machine.words(),
         files_bytes >> 20,
     )
 }
@@ -171,14 +153,8 @@ fn section(
     which: fn(&Workload) -> bool,
     show: Show,
 ) {
-    let _ = write!(text, "\n## {title}\n\n{unit}\n\n| |");
-    for column in &table.columns {
-        let _ = write!(text, " {column} |");
-    }
-    let _ = write!(text, "\n|---|{}\n", "--:|".repeat(table.columns.len()));
-    for row in cells(table, which, show) {
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-    }
+    let rows = markdown(&heading(table), &cells(table, which, show));
+    let _ = write!(text, "\n## {title}\n\n{unit}\n\n{rows}");
 }
 
 fn cells(table: &Table, which: fn(&Workload) -> bool, show: Show) -> Vec<Vec<String>> {
@@ -240,7 +216,6 @@ mod tests {
     use super::super::workload::{LARGE, SMALL};
     use super::super::{FULL, Row};
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn the_page_has_every_workload_in_every_table_that_it_belongs_to() {
@@ -263,24 +238,23 @@ mod tests {
         };
         let mut paths = table(SMALL);
         paths.rows.extend(table(LARGE).rows);
-        let text = page(&Parts {
-            machine: &Machine::find(Path::new("/")),
-            paths: &paths,
-            single: &table(LARGE),
-            device: &table(LARGE),
-            claims: &[Claim::new("it is fast".to_string(), false)],
-            instructions: "fifo 700\n",
-            effort: &FULL,
-        });
+        let results = Results {
+            machine: "a machine".to_string(),
+            paths,
+            single: table(LARGE),
+            device: table(LARGE),
+        };
+        let claims = [Claim::new("it is fast".to_string(), false)];
+        let text = page(&results, &claims, "fifo 700\n", &FULL);
         for line in [
-            "| | direct | mount |",
+            "|  | direct | mount |",
             "| 4 KiB read, 1 client | 2.0 | - |",
             "| 4 KiB read, 1 client | 2.0 / 300 | - |",
             "| 1 MiB write, 8 clients | 2097 | - |",
             "| 1 MiB write, 8 clients | 3.2 (0.00) | - |",
             "| 1 MiB write, 8 in flight | 0.50 | - |",
             "| 1 MiB write, 8 in flight | 209.7 | - |",
-            "| it is fast | does not hold |",
+            "| it is fast | DOES NOT HOLD |",
             "```\nfifo 700\n```",
         ] {
             assert!(text.contains(line), "{line} is not in {text}");

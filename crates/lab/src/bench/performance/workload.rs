@@ -1,5 +1,6 @@
 //! The workload of one measurement's clients, and its results.
 
+use crate::bench::Access;
 use serde::{Deserialize, Serialize};
 
 /// Clients at once, at most: each has a file of its own.
@@ -8,15 +9,6 @@ pub const CLIENTS_MAX: usize = 8;
 pub const SMALL: usize = 4 << 10;
 /// Bytes of a large access.
 pub const LARGE: usize = 1 << 20;
-
-/// Read or write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
-    /// Read.
-    Read,
-    /// Write.
-    Write,
-}
 
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,10 +83,7 @@ impl Workload {
             0 => format!("{} KiB", self.len >> 10),
             mib => format!("{mib} MiB"),
         };
-        let access = match self.access {
-            Access::Read => "read",
-            Access::Write => "write",
-        };
+        let access = self.access.name();
         let at_once = match (self.clients, self.in_flight) {
             (1, 1) => "1 client".to_string(),
             (1, depth) => format!("{depth} in flight"),

@@ -1,7 +1,7 @@
 //! Jobs that ask for a rate or for all they can get, with a bounded number of requests outstanding,
 //! and what they got.
 
-use super::super::cluster::Cluster;
+use crate::bench::cluster::{Cluster, open};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -71,9 +71,7 @@ pub fn run(
     let mut files = Vec::new();
     for job in jobs {
         let client = cluster.client(job.name, |_| {})?;
-        let opened = client.open_path(&Context::default(), job.name.as_bytes(), &OpenHow::read());
-        let file = opened.map_err(|errno| Fail::runtime(format!("{}: {errno}", job.name)))?;
-        files.push((client, file));
+        files.push(open(&client, job.name, &OpenHow::read())?);
     }
     let control = cluster.client("bench", |_| {})?;
     let drawn = AtomicU64::new(1);
@@ -81,7 +79,7 @@ pub fn run(
     let mut depth = Vec::new();
     let result = std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for ((job, (_, file)), answers) in jobs.iter().zip(&files).zip(&answers) {
+        for ((job, file), answers) in jobs.iter().zip(&files).zip(&answers) {
             let every = job.rate_mb_s.map(|rate| block as f64 / 1e6 / rate);
             let pace = Arc::new(Mutex::new(Pace {
                 every: every.map(Duration::from_secs_f64),
@@ -90,16 +88,8 @@ pub fn run(
             for _ in 0..job.outstanding as usize * cluster.len() {
                 let drawn = &drawn;
                 let pace = Arc::clone(&pace);
-                let requests = move || {
-                    asks(
-                        job,
-                        file,
-                        block,
-                        (begin, length, turn),
-                        (drawn, &pace),
-                        answers,
-                    )
-                };
+                let times = (begin, length, turn);
+                let requests = move || asks(job, file, block, times, (drawn, &pace), answers);
                 threads.push(scope.spawn(requests));
             }
         }

@@ -17,6 +17,20 @@ queue in order of arrival, so forwarders differ by the jitter alone: every appli
 equally slowly everywhere. What coordination can save, the mean completion, is the same.
 ";
 
+/// What a round is measured by, as JSON and as text have it.
+const METRICS: [(&str, &str); 4] = [
+    ("ratio", "last/first forwarder of an application"),
+    ("first_ms", "first forwarder done, ms"),
+    ("completion_ms", "completion of an application, ms"),
+    ("makespan_ms", "all done (makespan), ms"),
+];
+const RATIO: usize = 0;
+const COMPLETION: usize = 2;
+const MAKESPAN: usize = 3;
+
+/// The median of each metric.
+type Medians = [f64; 4];
+
 /// Medians of both policies.
 pub struct Report {
     fifo: Medians,
@@ -25,32 +39,14 @@ pub struct Report {
     late: u32,
 }
 
-struct Medians {
-    ratio: f64,
-    first_ms: f64,
-    completion_ms: f64,
-    makespan_ms: f64,
-}
-
-impl Medians {
-    fn of(rounds: &[Round]) -> Medians {
-        let middle = |value: fn(&Round) -> f64| median(rounds.iter().map(value));
-        Medians {
-            ratio: middle(Round::ratio),
-            first_ms: middle(Round::first_ms),
-            completion_ms: middle(Round::completion_ms),
-            makespan_ms: middle(Round::makespan_ms),
-        }
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "ratio": self.ratio,
-            "first_ms": self.first_ms,
-            "completion_ms": self.completion_ms,
-            "makespan_ms": self.makespan_ms,
-        })
-    }
+fn medians(rounds: &[Round]) -> Medians {
+    let metrics: [fn(&Round) -> f64; 4] = [
+        Round::ratio,
+        Round::first_ms,
+        Round::completion_ms,
+        Round::makespan_ms,
+    ];
+    metrics.map(|metric| median(rounds.iter().map(metric)))
 }
 
 impl Report {
@@ -62,19 +58,16 @@ impl Report {
             .map(|round| round.starts_ms)
             .collect();
         Report {
-            fifo: Medians::of(&rounds[0]),
-            window: Medians::of(&rounds[1]),
+            fifo: medians(&rounds[0]),
+            window: medians(&rounds[1]),
             starts_ms: (median(starts.iter().copied()), largest(&starts)),
             late,
         }
     }
 
-    fn completion_percent(&self) -> f64 {
-        change_percent(self.window.completion_ms, self.fifo.completion_ms)
-    }
-
-    fn makespan_percent(&self) -> f64 {
-        change_percent(self.window.makespan_ms, self.fifo.makespan_ms)
+    /// Window against fifo.
+    fn change(&self, metric: usize) -> f64 {
+        change_percent(self.window[metric], self.fifo[metric])
     }
 
     /// Mean completion and makespan under a policy, ms: what the simulator is compared in.
@@ -83,16 +76,13 @@ impl Report {
             "fifo" => &self.fifo,
             _ => &self.window,
         };
-        [
-            ("completion of an application, ms", medians.completion_ms),
-            ("all done (makespan), ms", medians.makespan_ms),
-        ]
+        [COMPLETION, MAKESPAN].map(|metric| (METRICS[metric].1, medians[metric]))
     }
 
     /// What must hold.
     pub fn claims(&self) -> Vec<Claim> {
-        let (ratio, completion) = (self.window.ratio, self.completion_percent());
-        let makespan = self.makespan_percent();
+        let (ratio, completion) = (self.window[RATIO], self.change(COMPLETION));
+        let makespan = self.change(MAKESPAN);
         vec![
             Claim::new(
                 format!("last/first forwarder under window {ratio:.3}, at most {RATIO_MAX}"),
@@ -111,11 +101,19 @@ impl Report {
 
     /// For `--json`.
     pub fn json(&self) -> Value {
+        let json = |medians: &Medians| -> Value {
+            let pairs = METRICS.iter().zip(medians);
+            Value::Object(
+                pairs
+                    .map(|((key, _), value)| (key.to_string(), json!(value)))
+                    .collect(),
+            )
+        };
         json!({
-            "fifo": self.fifo.json(),
-            "window": self.window.json(),
-            "completion_percent": self.completion_percent(),
-            "makespan_percent": self.makespan_percent(),
+            "fifo": json(&self.fifo),
+            "window": json(&self.window),
+            "completion_percent": self.change(COMPLETION),
+            "makespan_percent": self.change(MAKESPAN),
             "starts_ms": { "median": self.starts_ms.0, "largest": self.starts_ms.1 },
             "repeated": self.late,
         })
@@ -123,40 +121,24 @@ impl Report {
 
     /// The table, with what it means.
     pub fn text(&self, medium: &Medium) -> String {
-        let (fifo, window) = (&self.fifo, &self.window);
-        let ms = |value: f64| format!("{value:.1}");
         let percent = |value: f64| format!("{value:+.1} %");
         let (before, after) = medium.ratio;
-        let rows = [
-            [
-                "last/first forwarder of an application".to_string(),
-                format!("{before} -> {after}"),
-                format!("{:.2}", fifo.ratio),
-                format!("{:.2}", window.ratio),
-                percent(change_percent(window.ratio, fifo.ratio)),
-            ],
-            [
-                "first forwarder done, ms".to_string(),
-                String::new(),
-                ms(fifo.first_ms),
-                ms(window.first_ms),
-                percent(change_percent(window.first_ms, fifo.first_ms)),
-            ],
-            [
-                "completion of an application, ms".to_string(),
-                percent(medium.completion_percent),
-                ms(fifo.completion_ms),
-                ms(window.completion_ms),
-                percent(self.completion_percent()),
-            ],
-            [
-                "all done (makespan), ms".to_string(),
-                String::new(),
-                ms(fifo.makespan_ms),
-                ms(window.makespan_ms),
-                percent(self.makespan_percent()),
-            ],
-        ];
+        let row = |metric: usize| {
+            let digits = if metric == RATIO { 2 } else { 1 };
+            let paper = match metric {
+                RATIO => format!("{before} -> {after}"),
+                COMPLETION => percent(medium.completion_percent),
+                _ => String::new(),
+            };
+            vec![
+                METRICS[metric].1.to_string(),
+                paper,
+                format!("{:.digits$}", self.fifo[metric]),
+                format!("{:.digits$}", self.window[metric]),
+                percent(self.change(metric)),
+            ]
+        };
+        let rows: Vec<_> = (0..METRICS.len()).map(row).collect();
         let heading = [
             "medians; means over applications",
             "paper",
@@ -164,7 +146,7 @@ impl Report {
             "window",
             "change",
         ];
-        let table = lay_out(&heading, &rows.map(Vec::from));
+        let table = lay_out(&heading, &rows);
         let (middle, most) = self.starts_ms;
         format!(
             "{table}Applications started within {middle:.2} ms (median; at most {most:.2} ms; \
@@ -180,12 +162,7 @@ mod tests {
     use super::*;
 
     fn medians(ratio: f64, completion_ms: f64, makespan_ms: f64) -> Medians {
-        Medians {
-            ratio,
-            first_ms: 1.0,
-            completion_ms,
-            makespan_ms,
-        }
+        [ratio, 1.0, completion_ms, makespan_ms]
     }
 
     #[test]

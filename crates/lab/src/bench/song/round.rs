@@ -62,28 +62,17 @@ impl Round {
                 .collect()
         });
         let results = results.into_iter().collect::<Result<Vec<_>, Fail>>()?;
-        let start = results
-            .iter()
-            .map(|(start, _)| *start)
-            .min()
-            .expect("there are some");
+        let start = results.iter().map(|(start, _)| *start).min();
+        let start = start.expect("there are some");
         let since = |at: Instant| at.duration_since(start).as_secs_f64() * 1000.0;
-        let last = results
-            .iter()
-            .map(|(start, _)| since(*start))
-            .fold(0.0, f64::max);
-        let finishes_ms = results
-            .iter()
-            .map(|(begun, served)| {
-                served
-                    .iter()
-                    .map(|ns| since(*begun) + *ns as f64 / 1e6)
-                    .collect()
-            })
-            .collect();
+        let starts = results.iter().map(|(start, _)| since(*start));
+        let finishes = |(begun, served): &(Instant, Vec<u64>)| {
+            let served = served.iter();
+            served.map(|ns| since(*begun) + *ns as f64 / 1e6).collect()
+        };
         Ok(Round {
-            finishes_ms,
-            starts_ms: last,
+            finishes_ms: results.iter().map(finishes).collect(),
+            starts_ms: starts.fold(0.0, f64::max),
         })
     }
 

@@ -1,7 +1,9 @@
 //! Compares the measured figure with the simulator's, to show how far one can trust the models.
 
 use super::{POLICIES, Report};
-use crate::bench::Claim;
+use crate::bench::cluster::at;
+use crate::bench::statistics::change_percent;
+use crate::bench::{Claim, markdown};
 use serde_json::{Value, json};
 use std::path::Path;
 use tidegate_cli::fail::Fail;
@@ -15,6 +17,8 @@ const SERIES: &str = "HDD";
 /// How far live and simulated numbers may be apart, percent.
 const APART_MAX: f64 = 10.0;
 
+const HEADING: [&str; 4] = ["", "live", "simulated", "difference"];
+
 /// A number, measured and simulated.
 struct Pair {
     policy: &'static str,
@@ -25,7 +29,7 @@ struct Pair {
 
 impl Pair {
     fn difference_percent(&self) -> f64 {
-        100.0 * (self.simulated / self.live - 1.0)
+        change_percent(self.simulated, self.live)
     }
 }
 
@@ -105,7 +109,7 @@ impl Validation {
 
     /// The table.
     pub fn text(&self) -> String {
-        lay_out(&["", "live", "simulated", "difference"], &self.rows())
+        lay_out(&HEADING, &self.rows())
     }
 
     /// Writes the document.
@@ -116,21 +120,17 @@ impl Validation {
              forwarders on emulated 7200 rpm disks; then the scenario `{SCENARIO}` (series \
              {SERIES}) in virtual time. Live: medians of {repetitions} rounds on this machine; \
              simulated: means over {} seeds. The policies are those that the live benchmark runs, \
-             fifo and window: the paper's two sides.\n\n| | live | simulated | difference |\n\
-             |---|---|---|---|\n",
+             fifo and window: the paper's two sides.\n\n",
             path.display(),
             self.repetitions,
         );
-        for row in self.rows() {
-            text.push_str(&format!("| {} |\n", row.join(" | ")));
-        }
+        text += &markdown(&HEADING, &self.rows());
         text.push_str(
             "\nBoth run the same forwarder, client and device code. What differs: a live machine's \
              processes wake each other and share its cores, its sockets have their own delays, and \
              its emulated disks sleep.\n",
         );
-        let wrote = std::fs::write(path, text);
-        wrote.map_err(|error| Fail::runtime(format!("{}: {error}", path.display())))
+        std::fs::write(path, text).map_err(at(path))
     }
 }
 
