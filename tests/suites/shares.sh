@@ -70,7 +70,7 @@ for wrong in "set a weight=0" "set a min=-5MB/s" "set a min=9MB/s max=3MB/s" "se
 done
 check "the rules are as before" test "$(share)" = "$before"
 share set greedy min=500GB/s 2> "$WORK/err" > /dev/null
-check "a minimum beyond all is told with the sum" grep -q 'minima cannot be met.*500 GB/s' "$WORK/err"
+check "a minimum beyond all is told with the sum" grep -q 'reservations cannot be met.*500 GB/s' "$WORK/err"
 share remove greedy > /dev/null
 
 note "messages"
@@ -85,7 +85,7 @@ says "weight is there twice" share set a weight=3 weight=4
 says "has a control character" share set $'a\nb' weight=3
 says "there is no view none-such" view remove none-such
 "$TIDEGATE" policy set window > /dev/null 2> "$WORK/err"
-check "a policy that waits for the last rule is told" grep -q 'two-level stays in force' "$WORK/err"
+check "a policy that waits for the last rule is told" grep -q 'two-level stays effective' "$WORK/err"
 "$TIDEGATE" policy set fifo > /dev/null 2>&1
 
 # errors: how many requests were answered with an errno.

@@ -192,7 +192,7 @@ fn beside_rules(name: &str, states: &[serde_json::Value]) -> Vec<String> {
     });
     if let Some(policy) = other.and_then(|state| state["policy"].as_str()) {
         warnings.push(format!(
-            "{name} keeps no shares, so {policy} stays in force while there are rules of shares; \
+            "{name} keeps no shares, so {policy} stays effective while there are rules of shares; \
              {name} begins when the last one is removed (`tidegate share` shows them)"
         ));
     }
@@ -240,7 +240,10 @@ mod tests {
             |name: &str, state: serde_json::Value| beside_rules(name, &[away.clone(), state]);
         let window = told("window", state("two-level", "window", "weight = 3"));
         assert_eq!(window.len(), 1, "{window:?}");
-        assert!(window[0].contains("two-level stays in force"), "{window:?}");
+        assert!(
+            window[0].contains("two-level stays effective"),
+            "{window:?}"
+        );
         let edf = told("edf", state("edf", "edf", "weight = 3"));
         assert_eq!(edf.len(), 1, "{edf:?}");
         assert!(edf[0].contains("edf keeps latencies only"), "{edf:?}");

@@ -44,7 +44,7 @@ Examples:
   tidegate bench pipelining --check                    long reads and writes in chunks, three ways
   tidegate bench memory --check                        256 clients with 64 MiB each in flight
   tidegate bench performance --check                   whether the data path is as fast as claimed
-  tidegate bench shares --forwarders 4                 two jobs with minima and latency targets
+  tidegate bench shares --forwarders 4                 two jobs with shares and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
   tidegate bench cluster --node 'ssh cn1' --bare /ceph/data --tide /tide --client c.toml
                                                        a cluster that runs, with and without us

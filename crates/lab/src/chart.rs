@@ -73,8 +73,6 @@ pub enum Scale {
     /// Each doubling is equally far apart; for counts of servers, sizes in bytes. Points that are
     /// not above 0 are left out.
     Log2,
-    /// Each factor of ten is equally far apart; otherwise like `Log2`.
-    Log10,
 }
 
 /// Values that belong together.

@@ -56,7 +56,7 @@ pub fn warnings(rules: &Rules, states: &[Value]) -> Vec<String> {
     let Some(capacity) = Capacity::of(states) else {
         return warnings;
     };
-    warnings.extend(minima(rules, &capacity));
+    warnings.extend(reservations(rules, &capacity));
     warnings.extend(groups(rules, &capacity));
     warnings.extend(latencies(rules, &capacity));
     warnings
@@ -85,7 +85,7 @@ fn unused(rules: &Rules) -> Vec<String> {
 }
 
 /// Checks the reservations of groups, and of applications outside groups, against the capacity.
-fn minima(rules: &Rules, capacity: &Capacity) -> Option<String> {
+fn reservations(rules: &Rules, capacity: &Capacity) -> Option<String> {
     let groups = rules.groups.iter().map(|group| (&group.name, &group.share));
     let apps = rules.apps.iter().filter(|app| app.group.is_none());
     let apps = apps.map(|app| (&app.name, &app.share));
@@ -101,8 +101,8 @@ fn minima(rules: &Rules, capacity: &Capacity) -> Option<String> {
     }
     let terms: Vec<String> = parts.into_iter().map(|(text, _)| text).collect();
     Some(format!(
-        "the minima cannot be met together: {} = {} of what {} forwarders give, {} a second or {} \
-         ({}); when all ask at once, each gets its part of that",
+        "the reservations cannot be met together: {} = {} of what {} forwarders give, {} a second \
+         or {} ({}); when all ask at once, each gets its part of that",
         terms.join(" + "),
         percent(sum),
         capacity.forwarders,
@@ -127,8 +127,8 @@ fn groups(rules: &Rules, capacity: &Capacity) -> Vec<String> {
         let terms: Vec<String> = parts.into_iter().map(|(text, _)| text).collect();
         (sum > capacity.part(max)).then(|| {
             format!(
-                "the minima within group {} cannot be met together: {} = {} of all, and its max \
-                 {} is {}",
+                "the reservations within group {} cannot be met together: {} = {} of all, and its \
+                 max {} is {}",
                 group.name,
                 terms.join(" + "),
                 percent(sum),
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(
             warned(&more),
             [
-                "the minima cannot be met together: a 25 MB/s (50.0 %) + b 50 op/s (50.0 %) + \
-              c* 20 % each (20.0 %) = 120.0 % of what 2 forwarders give, 50.0 MB a second or \
+                "the reservations cannot be met together: a 25 MB/s (50.0 %) + b 50 op/s (50.0 %) \
+              + c* 20 % each (20.0 %) = 120.0 % of what 2 forwarders give, 50.0 MB a second or \
               100 op/s (measured); when all ask at once, each gets its part of that"
             ]
         );

@@ -9,14 +9,14 @@
 //!   "draining": false,              it takes no seats: it stops, or was told to (`tidegate drain`)
 //!   "options": {"batch_bytes_max": 8388608, "batch_requests_max": 256, "cost_estimate": true,
 //!               "depth": 8, "merge": false, "queued_max": 65536,
-//!               "window_ms": 250},       in force; last the policy's own
-//!   "cost": {"read_random_base_ns": 8000000, ...},     the cost model in force, as in its file
+//!               "window_ms": 250},       effective; last the policy's own
+//!   "cost": {"read_random_base_ns": 8000000, ...},     the effective cost model, as in its file
 //!   "lease_ms": 5200,               how long the seats may still be served unless their lease is
 //!                                   renewed; only where seats are held, and by leases
 //!   "renewed_ms": 1200,             how long ago their lease was renewed last, which waits for the
 //!                                   back end or etcd; only where seats are wanted, and by leases
 //!   "ownership": {"keeper": "files", "ttl_ms": 8000, "durability": "node", "one_node": false},
-//!                                   in force; a ttl_ms of null: seats are held by locks alone.
+//!                                   effective; a ttl_ms of null: seats are held by locks alone.
 //!                                   Only of real hosts
 //!   "doubled": "tcp:io9:4600",      another process that listens there says it has this index;
 //!                                   only if one does

@@ -47,7 +47,7 @@ const WARM_UP: usize = 2;
 /// forwarder on their way.
 ///
 /// Measured are, for each second, what a job got and the p95 of its requests' times; a promise is
-/// kept in a second in which both are as promised (minima at a tolerance of 5 %). First under
+/// kept in a second in which both are as promised (reservations at a tolerance of 5 %). First under
 /// `fifo`, then with the promises as shares, on the same forwarders. Requests go to random places
 /// of a file of each job, over all forwarders.
 #[derive(clap::Args, Clone, Debug)]

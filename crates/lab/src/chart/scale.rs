@@ -2,7 +2,6 @@
 //! beside it.
 
 use super::Scale;
-use std::f64::consts::LOG2_10;
 
 /// An axis with its round numbers.
 pub(super) struct Axis {
@@ -35,7 +34,6 @@ impl Axis {
         match scale {
             Scale::Linear => linear(ends.unwrap_or((0.0, 1.0)), ticks),
             Scale::Log2 => log_two(ends.unwrap_or((1.0, 2.0)), ticks),
-            Scale::Log10 => log_ten(ends.unwrap_or((1.0, 10.0)), ticks),
         }
     }
 
@@ -44,7 +42,6 @@ impl Axis {
         let at = match self.scale {
             Scale::Linear => value,
             Scale::Log2 => log2(value),
-            Scale::Log10 => log10(value),
         };
         // Halved, because the difference of two finite numbers need not be finite.
         (at / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0)
@@ -138,37 +135,6 @@ fn log_two((low, high): (f64, f64), ticks: u32) -> Axis {
         let value = power_of_two(exponent);
         if value.is_normal() {
             axis.tick(value, binary(value));
-        }
-    }
-    axis
-}
-
-fn log_ten((low, high): (f64, f64), ticks: u32) -> Axis {
-    let first = log10(low).floor() as i32;
-    let last = (log10(high).ceil() as i32).max(first + 1);
-    let mut axis = Axis {
-        scale: Scale::Log10,
-        low: f64::from(first),
-        high: f64::from(last),
-        ticks: Vec::new(),
-    };
-    let stride = (last - first).unsigned_abs().div_ceil(ticks).max(1);
-    // Over few decades, numbers between the powers help.
-    let digits: &[f64] = if last - first <= 2 {
-        &[1.0, 2.0, 5.0]
-    } else {
-        &[1.0]
-    };
-    for exponent in (first..=last).step_by(stride as usize) {
-        for digit in digits {
-            let value = Step {
-                digit: *digit,
-                exponent,
-            }
-            .times(1.0);
-            if value.is_normal() && (exponent < last || *digit == 1.0) {
-                axis.tick(value, label(value, value, exponent));
-            }
         }
     }
     axis
@@ -287,15 +253,6 @@ fn log2(value: f64) -> f64 {
     whole + fraction
 }
 
-/// The decimal logarithm; exact for powers of ten that floats hold exactly.
-fn log10(value: f64) -> f64 {
-    let nearest = (log2(value) / LOG2_10 + 0.5).floor();
-    if power_of_ten(nearest as i32) == value {
-        return nearest;
-    }
-    log2(value) / LOG2_10
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,10 +298,6 @@ mod tests {
             two(&[32768.0, 67_108_864.0]),
             "32 Ki|128 Ki|512 Ki|2 Mi|8 Mi|32 Mi"
         );
-        let ten = |values: &[f64]| labels(Scale::Log10, values).join("|");
-        assert_eq!(ten(&[1.0, 1e5]), "1|10|100|1000|10 k|100 k");
-        assert_eq!(ten(&[30.0]), "10|20|50|100");
-        assert_eq!(ten(&[0.001, 10.0]), "0.001|0.01|0.1|1|10");
     }
 
     #[test]
@@ -355,7 +308,7 @@ mod tests {
             [1.0, 1.0 + f64::EPSILON],
             [1e-320, 2e-320],
         ] {
-            for scale in [Scale::Linear, Scale::Log2, Scale::Log10] {
+            for scale in [Scale::Linear, Scale::Log2] {
                 let values: Vec<f64> = match scale {
                     Scale::Linear => values.to_vec(),
                     _ => values.iter().map(|value| value.abs()).collect(),
@@ -374,12 +327,8 @@ mod tests {
         for exponent in -300..300 {
             assert_eq!(log2(power_of_two(exponent)), f64::from(exponent));
         }
-        for exponent in 0..=22 {
-            assert_eq!(log10(power_of_ten(exponent)), f64::from(exponent));
-        }
         for value in [0.1, 0.3, 1.5, 3.0, 7.0, 1e10, 123_456.7, 1e-7] {
             assert!((log2(value) - f64::log2(value)).abs() < 1e-11, "{value}");
-            assert!((log10(value) - f64::log10(value)).abs() < 1e-11, "{value}");
         }
     }
 
