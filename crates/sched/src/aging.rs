@@ -7,7 +7,7 @@
 use crate::options::Options;
 use crate::policy::Bound;
 use crate::policy_options::OptionSpec;
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::types::Time;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -27,9 +27,9 @@ pub(crate) const AGE_MS_MAX: OptionSpec = OptionSpec::integer(
 /// away when they reach the front, or are more than what is left.
 pub(crate) struct Aging {
     max_ns: u64,
-    /// Slot and number.
-    order: VecDeque<(Slot, u32)>,
-    /// By slot: the number under which it is in `order`; 0 when it left.
+    /// The index of a request, and its number.
+    order: VecDeque<(Index, u32)>,
+    /// By request: the number under which it is in `order`; 0 when it left.
     numbers: Vec<u32>,
     number: u32,
     held: usize,
@@ -49,36 +49,36 @@ impl Aging {
 
     /// Takes a request that the policy got.
     #[inline]
-    pub(crate) fn arrived(&mut self, slot: Slot) {
+    pub(crate) fn arrived(&mut self, index: Index) {
         if self.order.len() > 2 * self.held + 64 {
             let numbers = &self.numbers;
             self.order
-                .retain(|&(slot, number)| numbers[slot as usize] == number);
+                .retain(|&(index, number)| numbers[index as usize] == number);
         }
         // A number comes again after 2^32 requests, when nothing in `order` can have it any more.
         self.number = self.number.wrapping_add(1).max(1);
-        if slot as usize >= self.numbers.len() {
-            self.numbers.resize(slot as usize + 1, 0);
+        if index as usize >= self.numbers.len() {
+            self.numbers.resize(index as usize + 1, 0);
         }
-        self.numbers[slot as usize] = self.number;
-        self.order.push_back((slot, self.number));
+        self.numbers[index as usize] = self.number;
+        self.order.push_back((index, self.number));
         self.held += 1;
     }
 
     /// Forgets a request that leaves the policy.
     #[inline]
-    pub(crate) fn gone(&mut self, slot: Slot) {
-        self.numbers[slot as usize] = 0;
+    pub(crate) fn gone(&mut self, index: Index) {
+        self.numbers[index as usize] = 0;
         self.held -= 1;
     }
 
     /// The request that must go now, whatever the policy prefers.
     #[inline]
-    pub(crate) fn overdue(&mut self, requests: &Requests, now: Time) -> Option<Slot> {
-        while let Some(&(slot, number)) = self.order.front() {
-            if self.numbers[slot as usize] == number {
-                let is_overdue = now.since(requests[slot].ready) >= self.max_ns;
-                return is_overdue.then_some(slot);
+    pub(crate) fn overdue(&mut self, requests: &Requests, now: Time) -> Option<Index> {
+        while let Some(&(index, number)) = self.order.front() {
+            if self.numbers[index as usize] == number {
+                let is_overdue = now.since(requests[index].ready) >= self.max_ns;
+                return is_overdue.then_some(index);
             }
             self.order.pop_front();
         }

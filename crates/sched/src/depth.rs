@@ -15,7 +15,7 @@
 //! 0.9 of what was done covers what is due, which is asked first, and stays in it when it does not
 //! cover all there is. The smallest depth is 1, also when requests wait longer than their target.
 
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use crate::share::{Latency, Shares};
 use crate::types::Time;
 use alloc::vec::Vec;
@@ -71,8 +71,8 @@ pub(crate) struct Feedback {
     /// The most calls that ran at once in this window.
     calls_max: u64,
     done: u64,
-    /// By slot: when it was dispatched, and its class.
-    slots: Vec<(u64, u32)>,
+    /// By request: when it was dispatched, and its class.
+    requests: Vec<(u64, u32)>,
 }
 
 /// A class's window, as the rules see it.
@@ -100,7 +100,7 @@ impl Feedback {
             part: 0,
             calls_max: 0,
             done: 0,
-            slots: Vec::new(),
+            requests: Vec::new(),
         };
         feedback.class_for(default);
         for target in shares.all().filter_map(|share| share.latency) {
@@ -143,14 +143,14 @@ impl Feedback {
     }
 
     /// A request of that target came.
-    pub(crate) fn arrived(&mut self, slot: u32, target: Latency, now: Time) {
+    pub(crate) fn arrived(&mut self, index: u32, target: Latency, now: Time) {
         // First, because a class that was idle for long may go.
         self.advance(now);
         let class = self.class_for(target);
-        if slot as usize >= self.slots.len() {
-            self.slots.resize(slot as usize + 1, (0, NONE));
+        if index as usize >= self.requests.len() {
+            self.requests.resize(index as usize + 1, (0, NONE));
         }
-        self.slots[slot as usize] = (now.0, class);
+        self.requests[index as usize] = (now.0, class);
         let class = &mut self.classes[class as usize];
         class.queued += 1;
         class.came_at = self.part;
@@ -158,15 +158,15 @@ impl Feedback {
     }
 
     /// A request will not run.
-    pub(crate) fn cancelled(&mut self, slot: u32) {
-        let class = core::mem::replace(&mut self.slots[slot as usize].1, NONE);
+    pub(crate) fn cancelled(&mut self, index: u32) {
+        let class = core::mem::replace(&mut self.requests[index as usize].1, NONE);
         self.classes[class as usize].queued -= 1;
     }
 
     /// A request goes to the device.
-    pub(crate) fn dispatched(&mut self, slot: u32, now: Time) {
-        let (arrived, class) = self.slots[slot as usize];
-        self.slots[slot as usize].0 = now.0;
+    pub(crate) fn dispatched(&mut self, index: u32, now: Time) {
+        let (arrived, class) = self.requests[index as usize];
+        self.requests[index as usize].0 = now.0;
         let class = &mut self.classes[class as usize];
         class.queued -= 1;
         class.went += 1;
@@ -177,9 +177,9 @@ impl Feedback {
     }
 
     /// A request is done. One that was dispatched before there was feedback is not counted.
-    pub(crate) fn finished(&mut self, slot: u32, now: Time) {
+    pub(crate) fn finished(&mut self, index: u32, now: Time) {
         self.advance(now);
-        let known = self.slots.get_mut(slot as usize);
+        let known = self.requests.get_mut(index as usize);
         let Some((dispatched, class)) = known.filter(|(_, class)| *class != NONE) else {
             return;
         };
@@ -376,18 +376,18 @@ mod tests {
         let mut queue: VecDeque<u32> = (0..clients).collect();
         queue
             .iter()
-            .for_each(|slot| feedback.arrived(*slot, target(target_ms), now));
+            .for_each(|index| feedback.arrived(*index, target(target_ms), now));
         while now.0 < seconds * 1000 * MS {
             while !queue.is_empty() && feedback.has_room(now, device.len() as u32) {
-                let slot = queue.pop_front().expect("just seen");
-                feedback.dispatched(slot, now);
-                device.push_back(slot);
+                let index = queue.pop_front().expect("just seen");
+                feedback.dispatched(index, now);
+                device.push_back(index);
             }
             now = now + service_ms * MS;
-            let slot = device.pop_front().expect("depth is at least 1");
-            feedback.finished(slot, now);
-            feedback.arrived(slot, target(target_ms), now);
-            queue.push_back(slot);
+            let index = device.pop_front().expect("depth is at least 1");
+            feedback.finished(index, now);
+            feedback.arrived(index, target(target_ms), now);
+            queue.push_back(index);
         }
         feedback.depth()
     }
@@ -411,14 +411,14 @@ mod tests {
         let mut feedback = Feedback::new(&Shares::default(), target(10_000), 100);
         feedback.classes[0].overloaded = true;
         // Ten were done, nothing is due soon, but far more waits: both rules hold.
-        for slot in 0..40 {
-            feedback.arrived(slot, target(10_000), Time(1));
+        for index in 0..40 {
+            feedback.arrived(index, target(10_000), Time(1));
         }
-        for slot in 0..10 {
-            feedback.dispatched(slot, Time(1));
+        for index in 0..10 {
+            feedback.dispatched(index, Time(1));
         }
-        for slot in 0..10 {
-            feedback.finished(slot, Time(20 * MS));
+        for index in 0..10 {
+            feedback.finished(index, Time(20 * MS));
         }
         feedback.has_room(Time(WINDOW_NS), 0);
         assert!(!feedback.classes[0].overloaded);

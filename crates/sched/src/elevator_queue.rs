@@ -3,7 +3,7 @@
 //! A shared block of the policies that order by what requests say of themselves. Places are the
 //! same on every forwarder, arrival is not; and neighbours cost a disk no seek.
 
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Index, List, Requests};
 use alloc::vec::Vec;
 
 /// How many requests are kept in order of place, so that a long queue does not make
@@ -14,8 +14,8 @@ const SWEEP_MAX: usize = 256;
 /// for the first time since it came is fetched while others are.
 const REFILL: usize = 64;
 
-/// File, offset, slot.
-type Place = (u64, u64, Slot);
+/// File, offset, index of the request.
+type Place = (u64, u64, Index);
 
 /// Requests that are taken one after the other.
 pub(crate) struct ElevatorQueue {
@@ -49,28 +49,28 @@ impl ElevatorQueue {
     }
 
     /// Adds a request that is in no queue.
-    pub(crate) fn push(&mut self, requests: &mut Requests, slot: Slot) {
+    pub(crate) fn push(&mut self, requests: &mut Requests, index: Index) {
         if self.rest.is_empty() && self.sweep.len() < SWEEP_MAX {
-            let place = place(requests, slot);
+            let place = place(requests, index);
             self.sweep.insert(self.rank(&place), place);
         } else {
-            requests.push_back(&mut self.rest, slot);
+            requests.push_back(&mut self.rest, index);
         }
     }
 
     /// Takes the next upwards, or the lowest again.
-    pub(crate) fn pop(&mut self, requests: &mut Requests) -> Slot {
+    pub(crate) fn pop(&mut self, requests: &mut Requests) -> Index {
         self.at = self.sweep.pop().expect("it is not asked when empty");
         self.refill(requests);
         self.at.2
     }
 
     /// Takes a request out that is in it.
-    pub(crate) fn remove(&mut self, requests: &mut Requests, slot: Slot) {
-        let place = place(requests, slot);
+    pub(crate) fn remove(&mut self, requests: &mut Requests, index: Index) {
+        let place = place(requests, index);
         let rank = self.rank(&place);
         if self.sweep.get(rank) != Some(&place) {
-            requests.unlink(&mut self.rest, slot);
+            requests.unlink(&mut self.rest, index);
             return;
         }
         self.sweep.remove(rank);
@@ -88,12 +88,12 @@ impl ElevatorQueue {
         if self.rest.is_empty() || self.sweep.len() > SWEEP_MAX - REFILL {
             return;
         }
-        let mut slots = [0; REFILL];
-        let count = requests.pop_fronts(&mut self.rest, &mut slots);
+        let mut indices = [0; REFILL];
+        let count = requests.pop_fronts(&mut self.rest, &mut indices);
         let mut places = [Place::default(); REFILL];
-        for (to, &slot) in places.iter_mut().zip(&slots[..count]) {
-            *to = place(requests, slot);
-            requests.touch_id(slot);
+        for (to, &index) in places.iter_mut().zip(&indices[..count]) {
+            *to = place(requests, index);
+            requests.touch_id(index);
         }
         let at = self.at;
         let order = |one: &Place| (*one < at, *one);
@@ -115,7 +115,7 @@ impl ElevatorQueue {
     }
 }
 
-fn place(requests: &Requests, slot: Slot) -> Place {
-    let request = &requests[slot].request;
-    (request.file.0, request.offset, slot)
+fn place(requests: &Requests, index: Index) -> Place {
+    let request = &requests[index].request;
+    (request.file.0, request.offset, index)
 }

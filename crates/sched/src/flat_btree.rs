@@ -6,7 +6,7 @@
 //! empty by themselves. A leaf that is full at the end of the map is left full, for keys that count
 //! up.
 
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::hint::black_box;

@@ -3,7 +3,7 @@
 //! A binary heap that knows where each number lies. Equal ranks go by number, so the order never
 //! depends on what was there before.
 
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use alloc::vec::Vec;
 
 /// Numbers from 0 up, each with a rank.

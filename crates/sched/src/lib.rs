@@ -38,8 +38,8 @@ mod epochs;
 mod estimate;
 mod fair;
 mod flat_btree;
+mod hash_table;
 mod heap;
-mod index;
 #[cfg(test)]
 mod invariants;
 mod merge;

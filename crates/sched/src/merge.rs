@@ -13,7 +13,7 @@
 
 use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::options::Options;
-use crate::requests::{Entry, Requests, Slot};
+use crate::requests::{Entry, Index, Requests};
 use crate::types::{Direction, Request};
 use alloc::vec::Vec;
 
@@ -80,38 +80,38 @@ impl Merge {
     /// Remembers a request that the policy took. Only those of one `group` are merged; the request
     /// has it as its tag.
     #[inline]
-    pub(crate) fn arrived(&mut self, requests: &mut Requests, group: u32, slot: Slot) {
-        requests[slot].tag = group;
-        if self.on && can_merge(&requests[slot].request) {
-            let stream = stream_of(&requests[slot]);
-            let (start, end) = self.stripes.place(&requests[slot].request);
+    pub(crate) fn arrived(&mut self, requests: &mut Requests, group: u32, index: Index) {
+        requests[index].tag = group;
+        if self.on && can_merge(&requests[index].request) {
+            let stream = stream_of(&requests[index]);
+            let (start, end) = self.stripes.place(&requests[index].request);
             let endpoints = &mut self.endpoints;
             endpoints.touch(stream, end);
-            endpoints.insert(stream, start, Edge::Start, slot);
-            endpoints.insert(stream, end, Edge::End, slot);
+            endpoints.insert(stream, start, Edge::Start, index);
+            endpoints.insert(stream, end, Edge::End, index);
         }
     }
 
     /// Forgets a request that was cancelled.
-    pub(crate) fn cancelled(&mut self, requests: &Requests, slot: Slot) {
-        if self.on && can_merge(&requests[slot].request) {
-            self.remove(stream_of(&requests[slot]), requests, slot);
+    pub(crate) fn cancelled(&mut self, requests: &Requests, index: Index) {
+        if self.on && can_merge(&requests[index].request) {
+            self.remove(stream_of(&requests[index]), requests, index);
         }
     }
 
-    fn remove(&mut self, stream: u64, requests: &Requests, slot: Slot) {
-        let (start, end) = self.stripes.place(&requests[slot].request);
+    fn remove(&mut self, stream: u64, requests: &Requests, index: Index) {
+        let (start, end) = self.stripes.place(&requests[index].request);
         let endpoints = &mut self.endpoints;
-        endpoints.remove(stream, start, Edge::Start, slot);
-        endpoints.remove(stream, end, Edge::End, slot);
+        endpoints.remove(stream, start, Edge::Start, index);
+        endpoints.remove(stream, end, Edge::End, index);
     }
 
     /// A batch of one request for policies that merge only when told to. False when they were;
     /// then the batch is built with `take`.
     #[inline]
-    pub(crate) fn take_alone(&self, slot: Slot, into: &mut Vec<Slot>) -> bool {
+    pub(crate) fn take_alone(&self, index: Index, into: &mut Vec<Index>) -> bool {
         if !self.on {
-            into.push(slot);
+            into.push(index);
         }
         !self.on
     }
@@ -123,13 +123,13 @@ impl Merge {
     }
 
     /// Whether the batch can also hold this request.
-    pub(crate) fn has_room(&self, requests: &Requests, slot: Slot, into: &[Slot]) -> bool {
+    pub(crate) fn has_room(&self, requests: &Requests, index: Index, into: &[Index]) -> bool {
         let Some(&first) = into.first() else {
             return true;
         };
-        can_merge(&requests[slot].request)
+        can_merge(&requests[index].request)
             && can_merge(&requests[first].request)
-            && self.fits(&requests[slot].request, into)
+            && self.fits(&requests[index].request, into)
     }
 
     /// Adds a request to the batch, and what touches it. `took` is told of each further request
@@ -137,22 +137,22 @@ impl Merge {
     pub(crate) fn take(
         &mut self,
         requests: &mut Requests,
-        slot: Slot,
-        into: &mut Vec<Slot>,
-        mut took: impl FnMut(&mut Requests, Slot),
+        index: Index,
+        into: &mut Vec<Index>,
+        mut took: impl FnMut(&mut Requests, Index),
     ) {
-        let request = &requests[slot].request;
+        let request = &requests[index].request;
         self.ranges.push((request.offset, request.end()));
         self.bytes = self.bytes.saturating_add(request.len);
-        into.push(slot);
+        into.push(index);
         if !self.on || !can_merge(request) {
             return;
         }
-        let stream = stream_of(&requests[slot]);
+        let stream = stream_of(&requests[index]);
         self.last = self.stripes.place(request);
         // Both ends at once.
         self.endpoints.touch(stream, self.last.1);
-        self.remove(stream, requests, slot);
+        self.remove(stream, requests, index);
         for side in [Edge::Start, Edge::End] {
             while let Some(next) = self.beside(requests, stream, side, into) {
                 let request = &requests[next].request;
@@ -170,21 +170,27 @@ impl Merge {
     }
 
     /// Ends a batch: its requests in order of place, as a list call wants them.
-    pub(crate) fn end(&self, requests: &Requests, into: &mut [Slot]) {
+    pub(crate) fn end(&self, requests: &Requests, into: &mut [Index]) {
         if into.len() > 1 {
-            into.sort_unstable_by_key(|&slot| requests[slot].request.offset);
+            into.sort_unstable_by_key(|&index| requests[index].request.offset);
         }
     }
 
     /// A request that begins where the last range ends, or ends where it begins.
-    fn beside(&self, requests: &Requests, stream: u64, side: Edge, into: &[Slot]) -> Option<Slot> {
+    fn beside(
+        &self,
+        requests: &Requests,
+        stream: u64,
+        side: Edge,
+        into: &[Index],
+    ) -> Option<Index> {
         let byte = match side {
             Edge::Start => self.last.1,
             Edge::End => self.last.0,
         };
-        let mut oldest: Option<Slot> = None;
-        self.endpoints.find(stream, byte, side, |slot| {
-            let found = &requests[slot];
+        let mut oldest: Option<Index> = None;
+        self.endpoints.find(stream, byte, side, |index| {
+            let found = &requests[index];
             let request = &found.request;
             let (start, end) = self.stripes.place(request);
             let endpoint = match side {
@@ -195,13 +201,13 @@ impl Merge {
                 && oldest.is_none_or(|oldest| found.arrival < requests[oldest].arrival)
                 && self.fits(request, into)
             {
-                oldest = Some(slot);
+                oldest = Some(index);
             }
         });
         oldest
     }
 
-    fn fits(&self, request: &Request, into: &[Slot]) -> bool {
+    fn fits(&self, request: &Request, into: &[Index]) -> bool {
         into.len() < self.requests_max
             && self.bytes.saturating_add(request.len) <= self.bytes_max
             && self

@@ -8,7 +8,7 @@ use crate::share::Shares;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 
-/// The most requests a scheduler can be asked to queue: keeps slot numbers within 32 bits and a
+/// The most requests a scheduler can be asked to queue: keeps indices within 32 bits and a
 /// mistyped configuration from claiming all memory.
 const QUEUED_MAX_LIMIT: u64 = 1 << 26;
 

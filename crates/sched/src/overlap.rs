@@ -9,8 +9,8 @@
 mod graph;
 mod segments;
 
-use crate::index::{Index, NONE};
-use crate::requests::{Entry, Requests, Slot, Stage};
+use crate::hash_table::{HashTable, NONE};
+use crate::requests::{Entry, Index, Requests, Stage};
 use crate::types::Direction;
 use alloc::vec::Vec;
 use graph::Graph;
@@ -20,10 +20,10 @@ use segments::{Access, Segments};
 pub(crate) struct Overlap {
     files: Vec<File>,
     files_free: Vec<u32>,
-    by_id: Index,
+    by_id: HashTable,
     graph: Graph,
     /// An empty list, kept for its memory.
-    spare: Vec<Slot>,
+    spare: Vec<Index>,
 }
 
 /// So many places of each kind a file without requests keeps for the next one.
@@ -35,8 +35,8 @@ struct File {
     writes: u32,
     /// Those that no segment knows yet, and those that segments know, in no order; not those
     /// without a byte, which never conflict. Each knows its place here.
-    unknown: Vec<Slot>,
-    known: Vec<Slot>,
+    unknown: Vec<Index>,
+    known: Vec<Index>,
     segments: Segments,
 }
 
@@ -45,7 +45,7 @@ impl Overlap {
         Overlap {
             files: Vec::new(),
             files_free: Vec::new(),
-            by_id: Index::new(),
+            by_id: HashTable::new(),
             graph: Graph::new(),
             spare: Vec::new(),
         }
@@ -54,46 +54,46 @@ impl Overlap {
     /// Takes a request that arrived. False when it must be held back.
     // Two kinds of callers, of which the scheduler is in a hurry: it pays to be a part of it.
     #[inline(always)]
-    pub(crate) fn arrived(&mut self, requests: &mut Requests, slot: Slot) -> bool {
-        let request = &requests[slot].request;
+    pub(crate) fn arrived(&mut self, requests: &mut Requests, index: Index) -> bool {
+        let request = &requests[index].request;
         let write = request.direction == Direction::Write;
         let empty = request.offset >= request.end();
         let number = self.file_for(request.file.0);
         let file = &mut self.files[number as usize];
         let conflict = !empty && file.pending > 0 && (write || file.writes > 0);
-        let entry = &mut requests[slot];
+        let entry = &mut requests[index];
         entry.file = number;
         file.pending += 1;
         file.writes += u32::from(write);
         if !conflict {
             if !empty {
                 entry.file_at = file.unknown.len() as u32;
-                file.unknown.push(slot);
+                file.unknown.push(index);
             }
             return true;
         }
         if !file.unknown.is_empty() {
             // Each request becomes known once, so this costs each of them once.
             let mut unknown = core::mem::take(&mut file.unknown);
-            unknown.sort_unstable_by_key(|&slot| requests[slot].arrival);
-            for slot in unknown.drain(..) {
-                self.learn(requests, number, slot, false);
+            unknown.sort_unstable_by_key(|&index| requests[index].arrival);
+            for index in unknown.drain(..) {
+                self.learn(requests, number, index, false);
             }
             self.files[number as usize].unknown = unknown;
         }
-        self.learn(requests, number, slot, true);
-        let node = requests[slot].node;
+        self.learn(requests, number, index, true);
+        let node = requests[index].node;
         !self.graph.is_waiting(node)
     }
 
     /// Takes away a request that finished or was cancelled; `freed` gets those that no longer
     /// need to be held, in order of arrival.
     #[inline(always)]
-    pub(crate) fn gone(&mut self, requests: &mut Requests, slot: Slot, freed: &mut Vec<Slot>) {
+    pub(crate) fn gone(&mut self, requests: &mut Requests, index: Index, freed: &mut Vec<Index>) {
         let Entry {
             file: number, node, ..
-        } = requests[slot];
-        self.leave(requests, slot);
+        } = requests[index];
+        self.leave(requests, index);
         if node != NONE {
             if self.graph.is_waiting(node) {
                 // Others wait for it in place of what it waits for itself.
@@ -119,7 +119,7 @@ impl Overlap {
             self.rebuild(requests, number, freed);
         }
         if freed.len() > 1 {
-            freed.sort_unstable_by_key(|&slot| requests[slot].arrival);
+            freed.sort_unstable_by_key(|&index| requests[index].arrival);
         }
     }
 
@@ -139,15 +139,15 @@ impl Overlap {
     }
 
     /// Adds one request to the segments of its file.
-    fn learn(&mut self, requests: &mut Requests, number: u32, slot: Slot, waits: bool) {
+    fn learn(&mut self, requests: &mut Requests, number: u32, index: Index, waits: bool) {
         let File {
             known, segments, ..
         } = &mut self.files[number as usize];
-        let entry = &mut requests[slot];
+        let entry = &mut requests[index];
         entry.file_at = known.len() as u32;
-        known.push(slot);
+        known.push(index);
         let request = &entry.request;
-        let node = self.graph.add(slot, number);
+        let node = self.graph.add(index, number);
         segments.nodes += 1;
         let access = Access {
             node,
@@ -164,45 +164,45 @@ impl Overlap {
     /// Makes the segments anew from the requests that are pending. What finished requests left
     /// behind (boundaries, joins) is a constant factor of what is pending before this is called,
     /// so its cost is a constant for each request that came or went since the last time.
-    fn rebuild(&mut self, requests: &mut Requests, number: u32, freed: &mut Vec<Slot>) {
+    fn rebuild(&mut self, requests: &mut Requests, number: u32, freed: &mut Vec<Index>) {
         let file = &mut self.files[number as usize];
         let mut known = core::mem::replace(&mut file.known, core::mem::take(&mut self.spare));
-        known.sort_unstable_by_key(|&slot| requests[slot].arrival);
-        for &slot in &known {
+        known.sort_unstable_by_key(|&index| requests[index].arrival);
+        for &index in &known {
             // In order of arrival nothing is left that this one could wait for.
-            let node = core::mem::replace(&mut requests[slot].node, NONE);
+            let node = core::mem::replace(&mut requests[index].node, NONE);
             self.graph.done(node, freed, |_| file.segments.nodes -= 1);
         }
         file.segments.clear();
         if file.writes == 0 {
-            for &slot in &known {
-                requests[slot].file_at = file.unknown.len() as u32;
-                file.unknown.push(slot);
+            for &index in &known {
+                requests[index].file_at = file.unknown.len() as u32;
+                file.unknown.push(index);
             }
             known.clear();
             self.spare = known;
             return;
         }
-        freed.retain(|&slot| requests[slot].file != number);
-        for slot in known.drain(..) {
-            let held = requests[slot].stage == Stage::Held;
-            self.learn(requests, number, slot, held);
-            if held && !self.graph.is_waiting(requests[slot].node) {
-                freed.push(slot);
+        freed.retain(|&index| requests[index].file != number);
+        for index in known.drain(..) {
+            let held = requests[index].stage == Stage::Held;
+            self.learn(requests, number, index, held);
+            if held && !self.graph.is_waiting(requests[index].node) {
+                freed.push(index);
             }
         }
         self.spare = known;
     }
 
     #[inline(always)]
-    fn leave(&mut self, requests: &mut Requests, slot: Slot) {
+    fn leave(&mut self, requests: &mut Requests, index: Index) {
         let Entry {
             file,
             file_at,
             node,
             ref request,
             ..
-        } = requests[slot];
+        } = requests[index];
         let file = &mut self.files[file as usize];
         file.pending -= 1;
         file.writes -= u32::from(request.direction == Direction::Write);

@@ -5,7 +5,7 @@ use crate::cost::CostModel;
 use crate::options::Options;
 use crate::options_error::OptionsError;
 use crate::policy_options::OptionSpec;
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::share::Shares;
 use crate::tags::Tags;
 use crate::types::{ServiceReport, Time};
@@ -32,17 +32,17 @@ pub struct PolicySpec {
 /// turn, so a policy is free to take them in any order and to put any of them in one batch.
 pub(crate) trait Policy: Send {
     /// Takes a request.
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot);
+    fn arrived(&mut self, requests: &mut Requests, index: Index);
 
     /// Moves the next batch to `into`, which is empty: requests of one file and one direction.
     /// Called only while the policy holds at least one request.
-    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick;
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick;
 
     /// Gives a request back that will not run.
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index);
 
     /// Feedback for policies that adapt; the others need not write it.
-    fn finished(&mut self, _requests: &Requests, _slot: Slot, _now: Time) {}
+    fn finished(&mut self, _requests: &Requests, _index: Index, _now: Time) {}
 
     /// Whether it uses the cost model; for policies that do not, nobody measures what batches take.
     fn uses_cost_model(&self) -> bool {
@@ -77,11 +77,11 @@ pub(crate) trait Policy: Send {
         &mut self,
         _tags: Option<Tags>,
         requests: &mut Requests,
-        waiting: &[Slot],
+        waiting: &[Index],
         _now: Time,
     ) {
-        for &slot in waiting {
-            self.arrived(requests, slot);
+        for &index in waiting {
+            self.arrived(requests, index);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::options_error::OptionsError;
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::predicted_runs::HIDDEN_MOST;
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::runs::Runs;
 use crate::types::Time;
 use alloc::boxed::Box;
@@ -125,12 +125,12 @@ impl Predictor {
     }
 
     /// A request came, and is in a run. True if that run waited for it and need not wait longer.
-    pub(crate) fn arrived(&mut self, requests: &Requests, slot: Slot, runs: &Runs) -> bool {
-        let entry = &requests[slot];
+    pub(crate) fn arrived(&mut self, requests: &Requests, index: Index, runs: &Runs) -> bool {
+        let entry = &requests[index];
         match &mut self.kind {
             None => return false,
-            Some(Kind::Recorded(recorded)) => recorded.arrived(entry, slot),
-            Some(Kind::Online(online)) => online.arrived(entry, slot),
+            Some(Kind::Recorded(recorded)) => recorded.arrived(entry, index),
+            Some(Kind::Online(online)) => online.arrived(entry, index),
         }
         let run = runs.run(entry.tag);
         let Some(goal) = self.goals.get_mut(entry.tag as usize) else {
@@ -213,10 +213,10 @@ impl Predictor {
     }
 
     /// A request that ran has finished.
-    pub(crate) fn finished(&mut self, slot: Slot, now: Time) {
+    pub(crate) fn finished(&mut self, index: Index, now: Time) {
         if let Some(kind) = &mut self.kind {
             if let Kind::Online(online) = kind {
-                online.left(slot);
+                online.left(index);
             }
             self.count(now);
             self.running = self.running.saturating_sub(1);
@@ -224,9 +224,9 @@ impl Predictor {
     }
 
     /// A request left without having run.
-    pub(crate) fn cancelled(&mut self, slot: Slot) {
+    pub(crate) fn cancelled(&mut self, index: Index) {
         if let Some(Kind::Online(online)) = &mut self.kind {
-            online.left(slot);
+            online.left(index);
         }
     }
 

@@ -6,9 +6,9 @@
 //! which requests join (`endpoint_index.rs`) are two, because most policies need the first alone.
 
 use crate::endpoint_index::{Edge, EndpointIndex};
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use crate::overlap::Overlap;
-use crate::requests::{Requests, Slot, Stage};
+use crate::requests::{Index, Requests, Stage};
 use crate::types::{Direction, Request, RequestId, Time};
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ pub struct Ranges {
     requests: Requests,
     overlap: Overlap,
     endpoints: EndpointIndex,
-    freed: Vec<Slot>,
+    freed: Vec<Index>,
 }
 
 /// What was found when a range arrived.
@@ -50,10 +50,10 @@ impl Ranges {
 
     /// Takes a range that is not empty, and whose id is not in use.
     pub fn arrived(&mut self, request: &Request) -> Found {
-        let slot = self.requests.insert(Time(0), request);
-        let free = self.overlap.arrived(&mut self.requests, slot);
+        let index = self.requests.insert(Time(0), request);
+        let free = self.overlap.arrived(&mut self.requests, index);
         if free {
-            self.requests[slot].stage = Stage::Queued;
+            self.requests[index].stage = Stage::Queued;
         }
         let (stream, offset, end) = (stream_of(request), request.offset, request.end());
         // Both lines of the table at once.
@@ -63,38 +63,39 @@ impl Ranges {
             before: self.oldest(stream, offset, Edge::End),
             after: self.oldest(stream, end, Edge::Start),
         };
-        self.endpoints.insert(stream, offset, Edge::Start, slot);
-        self.endpoints.insert(stream, end, Edge::End, slot);
+        self.endpoints.insert(stream, offset, Edge::Start, index);
+        self.endpoints.insert(stream, end, Edge::End, index);
         found
     }
 
     /// Takes a range away that waits for nothing. `freed` gets those that waited for nothing
     /// else, in order of arrival. False when there is no such range.
     pub fn gone(&mut self, id: RequestId, freed: &mut Vec<RequestId>) -> bool {
-        let slot = self.requests.find(id);
-        if slot == NONE || self.requests[slot].stage != Stage::Queued {
+        let index = self.requests.find(id);
+        if index == NONE || self.requests[index].stage != Stage::Queued {
             return false;
         }
-        let request = self.requests[slot].request;
+        let request = self.requests[index].request;
         let stream = stream_of(&request);
         self.endpoints.touch(stream, request.end());
         let endpoints = [(request.offset, Edge::Start), (request.end(), Edge::End)];
         for (byte, side) in endpoints {
-            self.endpoints.remove(stream, byte, side, slot);
+            self.endpoints.remove(stream, byte, side, index);
         }
-        self.overlap.gone(&mut self.requests, slot, &mut self.freed);
-        self.requests.release(slot);
-        for slot in self.freed.drain(..) {
-            self.requests[slot].stage = Stage::Queued;
-            freed.push(self.requests[slot].request.id);
+        self.overlap
+            .gone(&mut self.requests, index, &mut self.freed);
+        self.requests.release(index);
+        for index in self.freed.drain(..) {
+            self.requests[index].stage = Stage::Queued;
+            freed.push(self.requests[index].request.id);
         }
         true
     }
 
     fn oldest(&self, stream: u64, byte: u64, side: Edge) -> Option<RequestId> {
-        let mut oldest: Option<Slot> = None;
-        self.endpoints.find(stream, byte, side, |slot| {
-            let found = &self.requests[slot];
+        let mut oldest: Option<Index> = None;
+        self.endpoints.find(stream, byte, side, |index| {
+            let found = &self.requests[index];
             let endpoint = match side {
                 Edge::Start => found.request.offset,
                 Edge::End => found.request.end(),
@@ -102,10 +103,10 @@ impl Ranges {
             if (stream_of(&found.request), endpoint) == (stream, byte)
                 && oldest.is_none_or(|oldest| found.arrival < self.requests[oldest].arrival)
             {
-                oldest = Some(slot);
+                oldest = Some(index);
             }
         });
-        oldest.map(|slot| self.requests[slot].request.id)
+        oldest.map(|index| self.requests[index].request.id)
     }
 }
 

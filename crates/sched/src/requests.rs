@@ -1,23 +1,23 @@
-//! The requests that a scheduler holds, in slots, and the lists that run through them.
+//! The table of requests that a scheduler holds, and the lists that run through them.
 //!
-//! Every request has one slot from its arrival until it has finished, found by its id; what
-//! concerns one request alone lies there together. Policies keep requests in [`List`]s, whose links
-//! go by slot, so moving a request between queues allocates nothing. Links lie apart from the
-//! requests: who leaves the middle of a long queue touches its neighbours, and those should not be
-//! far away in memory.
+//! Every request has one entry from its arrival until it has finished, found by its id or its index.
+//! What concerns one request alone lies in that entry. Policies keep requests in [`List`]s. Lists
+//! link entries by index, so a move from queue to queue allocates nothing. The links lie apart from
+//! the entries: to unlink a request from the middle of a long queue changes its neighbours, which
+//! are then close by in memory.
 
-use crate::index::{Chained, Heads, NONE};
+use crate::hash_table::{Buckets, Chained, NONE};
 use crate::types::{Request, RequestId, Time};
 use alloc::vec::Vec;
 use core::hint::black_box;
 
-/// The number of a slot.
-pub(crate) type Slot = u32;
+/// The place of a request in the table [`Requests`].
+pub(crate) type Index = u32;
 
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The slot is free.
+    /// The entry is free.
     Free,
     /// Waits for an overlapping request to finish; the policy does not know it yet.
     Held,
@@ -27,7 +27,7 @@ pub(crate) enum Stage {
     Running,
 }
 
-/// One slot: three lines of the cache.
+/// One entry of the table: three lines of the cache.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     /// The request.
@@ -38,9 +38,9 @@ pub(crate) struct Entry {
     pub(crate) ready: Time,
     /// Its number in order of arrival, over all requests of this scheduler.
     pub(crate) arrival: u64,
-    /// The next slot under the same hash of its id.
-    same_hash: Slot,
-    /// The slot of its file.
+    /// The next request under the same hash of its id.
+    same_hash: Index,
+    /// The number of its file.
     pub(crate) file: u32,
     /// Its place among the requests of its file.
     pub(crate) file_at: u32,
@@ -75,8 +75,8 @@ impl Chained for Entry {
 
 #[derive(Clone, Copy)]
 struct Links {
-    next: Slot,
-    prev: Slot,
+    next: Index,
+    prev: Index,
 }
 
 const ALONE: Links = Links {
@@ -87,8 +87,8 @@ const ALONE: Links = Links {
 /// A queue of requests. A request is in at most one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
-    head: Slot,
-    tail: Slot,
+    head: Index,
+    tail: Index,
 }
 
 impl List {
@@ -106,53 +106,53 @@ impl List {
     }
 }
 
-/// All slots.
+/// The table of requests.
 pub(crate) struct Requests {
     entries: Vec<Entry>,
-    /// By slot: neighbours in the policy's list.
+    /// By request: neighbours in the policy's list.
     links: Vec<Links>,
-    ids: Heads,
-    free: Vec<Slot>,
+    ids: Buckets,
+    free: Vec<Index>,
     arrivals: u64,
 }
 
-impl core::ops::Index<Slot> for Requests {
+impl core::ops::Index<Index> for Requests {
     type Output = Entry;
 
     #[inline]
-    fn index(&self, slot: Slot) -> &Entry {
-        &self.entries[slot as usize]
+    fn index(&self, index: Index) -> &Entry {
+        &self.entries[index as usize]
     }
 }
 
-impl core::ops::IndexMut<Slot> for Requests {
+impl core::ops::IndexMut<Index> for Requests {
     #[inline]
-    fn index_mut(&mut self, slot: Slot) -> &mut Entry {
-        &mut self.entries[slot as usize]
+    fn index_mut(&mut self, index: Index) -> &mut Entry {
+        &mut self.entries[index as usize]
     }
 }
 
 impl Requests {
-    /// No slots yet; they are made as requests come and kept.
+    /// An empty table. It grows as requests come, and never shrinks.
     pub(crate) fn new() -> Requests {
         Requests {
             entries: Vec::new(),
             links: Vec::new(),
-            ids: Heads::new(),
+            ids: Buckets::new(),
             free: Vec::new(),
             arrivals: 0,
         }
     }
 
-    /// The slot of a request, or `NONE`.
+    /// The index of a request, or `NONE`.
     #[inline]
-    pub(crate) fn find(&self, id: RequestId) -> Slot {
+    pub(crate) fn find(&self, id: RequestId) -> Index {
         self.ids.find(&self.entries, id.0)
     }
 
-    /// Puts a request that arrived now, and whose id is not in use, into a slot, held.
+    /// Adds a request that arrived now and whose id is not in use. Its stage is held.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, now: Time, request: &Request) -> Slot {
+    pub(crate) fn insert(&mut self, now: Time, request: &Request) -> Index {
         let entry = Entry {
             request: *request,
             arrived: now,
@@ -167,41 +167,44 @@ impl Requests {
             tag: 0,
         };
         self.arrivals += 1;
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.entries[slot as usize] = entry;
-                slot
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
             }
             None => {
-                let slot = Slot::try_from(self.entries.len()).expect("queued_max is below 2^32");
+                let index = Index::try_from(self.entries.len()).expect("queued_max is below 2^32");
                 self.entries.push(entry);
                 self.links.push(ALONE);
-                slot
+                index
             }
         };
-        self.ids.insert(&mut self.entries, slot);
-        slot
+        self.ids.insert(&mut self.entries, index);
+        index
     }
 
-    /// Gives the slot of a finished or cancelled request back.
+    /// Frees the entry of a finished or cancelled request.
     #[inline(always)]
-    pub(crate) fn release(&mut self, slot: Slot) {
-        assert!(self[slot].stage != Stage::Free, "a slot was released twice");
-        self.ids.remove(&mut self.entries, slot);
-        self[slot].stage = Stage::Free;
-        self.free.push(slot);
+    pub(crate) fn release(&mut self, index: Index) {
+        assert!(
+            self[index].stage != Stage::Free,
+            "a request was released twice"
+        );
+        self.ids.remove(&mut self.entries, index);
+        self[index].stage = Stage::Free;
+        self.free.push(index);
     }
 
     /// Says that a request will soon be needed: what the memory takes to deliver it passes while
     /// other things are done.
     #[inline]
-    pub(crate) fn touch(&self, slot: Slot) {
-        let entry = &self.entries[slot as usize];
+    pub(crate) fn touch(&self, index: Index) {
+        let entry = &self.entries[index as usize];
         // Something of each of its lines.
         black_box(entry.request.offset);
         black_box(entry.request.direction);
         black_box(entry.stage);
-        black_box(self.links[slot as usize].next);
+        black_box(self.links[index as usize].next);
     }
 
     /// As `touch`, of the first request of a list.
@@ -214,69 +217,71 @@ impl Requests {
 
     /// Says that a request, which is near by now, will soon finish.
     #[inline]
-    pub(crate) fn touch_id(&self, slot: Slot) {
-        self.ids.touch(self[slot].request.id.0);
+    pub(crate) fn touch_id(&self, index: Index) {
+        self.ids.touch(self[index].request.id.0);
     }
 
-    /// The slots at `stage`, in order of arrival. Visits every slot, so not for the data path.
-    pub(crate) fn at_stage(&self, stage: Stage) -> Vec<Slot> {
-        let slots = 0..self.entries.len() as Slot;
-        let mut found: Vec<Slot> = slots.filter(|&slot| self[slot].stage == stage).collect();
-        found.sort_unstable_by_key(|&slot| self[slot].arrival);
+    /// The requests at `stage`, in order of arrival. Visits the whole table, so not for the data path.
+    pub(crate) fn at_stage(&self, stage: Stage) -> Vec<Index> {
+        let indices = 0..self.entries.len() as Index;
+        let mut found: Vec<Index> = indices
+            .filter(|&index| self[index].stage == stage)
+            .collect();
+        found.sort_unstable_by_key(|&index| self[index].arrival);
         found
     }
 
-    /// Slots that were ever made.
+    /// Entries that were ever made.
     #[cfg(test)]
-    pub(crate) fn slots(&self) -> usize {
+    pub(crate) fn entries_made(&self) -> usize {
         self.entries.len()
     }
 
     /// Appends a request that is in no list.
     #[inline]
-    pub(crate) fn push_back(&mut self, list: &mut List, slot: Slot) {
-        self.insert_behind(list, self.back(list), slot);
+    pub(crate) fn push_back(&mut self, list: &mut List, index: Index) {
+        self.insert_behind(list, self.back(list), index);
     }
 
     /// Puts a request that is in no list behind another one of a list; behind `None` is its front.
     #[inline]
-    pub(crate) fn insert_behind(&mut self, list: &mut List, other: Option<Slot>, slot: Slot) {
+    pub(crate) fn insert_behind(&mut self, list: &mut List, other: Option<Index>, index: Index) {
         let prev = other.unwrap_or(NONE);
         let next = other.map_or(list.head, |other| self.links[other as usize].next);
-        self.links[slot as usize] = Links { next, prev };
+        self.links[index as usize] = Links { next, prev };
         match prev {
-            NONE => list.head = slot,
-            _ => self.links[prev as usize].next = slot,
+            NONE => list.head = index,
+            _ => self.links[prev as usize].next = index,
         }
         match next {
-            NONE => list.tail = slot,
-            _ => self.links[next as usize].prev = slot,
+            NONE => list.tail = index,
+            _ => self.links[next as usize].prev = index,
         }
     }
 
     /// The last request of a list.
     #[inline]
-    pub(crate) fn back(&self, list: &List) -> Option<Slot> {
+    pub(crate) fn back(&self, list: &List) -> Option<Index> {
         (list.tail != NONE).then_some(list.tail)
     }
 
     /// The first request of a list.
     #[inline]
-    pub(crate) fn front(&self, list: &List) -> Option<Slot> {
+    pub(crate) fn front(&self, list: &List) -> Option<Index> {
         (list.head != NONE).then_some(list.head)
     }
 
     /// The request after one that is in a list.
     #[inline]
-    pub(crate) fn after(&self, slot: Slot) -> Option<Slot> {
-        let next = self.links[slot as usize].next;
+    pub(crate) fn after(&self, index: Index) -> Option<Index> {
+        let next = self.links[index as usize].next;
         (next != NONE).then_some(next)
     }
 
     /// Takes a request out of the list that it is in.
     #[inline]
-    pub(crate) fn unlink(&mut self, list: &mut List, slot: Slot) {
-        let Links { next, prev } = self.links[slot as usize];
+    pub(crate) fn unlink(&mut self, list: &mut List, index: Index) {
+        let Links { next, prev } = self.links[index as usize];
         match prev {
             NONE => list.head = next,
             _ => self.links[prev as usize].next = next,
@@ -289,15 +294,15 @@ impl Requests {
 
     /// Takes the first request out of a list.
     #[inline]
-    pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<Slot> {
-        let slot = self.front(list)?;
-        self.unlink(list, slot);
-        Some(slot)
+    pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<Index> {
+        let index = self.front(list)?;
+        self.unlink(list, index);
+        Some(index)
     }
 
     /// Takes the first requests out of a list, as many as there is room for in `into`, and fetches
     /// them all at once. Returns how many there were.
-    pub(crate) fn pop_fronts(&mut self, list: &mut List, into: &mut [Slot]) -> usize {
+    pub(crate) fn pop_fronts(&mut self, list: &mut List, into: &mut [Index]) -> usize {
         let mut count = 0;
         while list.head != NONE && count < into.len() {
             into[count] = list.head;
@@ -329,9 +334,9 @@ impl Requests {
     }
 
     /// Cuts a list behind a request that is in it; returns what follows.
-    pub(crate) fn split_behind(&mut self, list: &mut List, slot: Slot) -> List {
-        let head = core::mem::replace(&mut self.links[slot as usize].next, NONE);
-        let tail = core::mem::replace(&mut list.tail, slot);
+    pub(crate) fn split_behind(&mut self, list: &mut List, index: Index) -> List {
+        let head = core::mem::replace(&mut self.links[index as usize].next, NONE);
+        let tail = core::mem::replace(&mut list.tail, index);
         match head {
             NONE => List::new(),
             _ => {

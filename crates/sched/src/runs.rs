@@ -21,10 +21,10 @@ use crate::c_scan::{CScan, Chunks, Place};
 use crate::cost::CostModel;
 use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::flat_btree::FlatBTree;
+use crate::hash_table::HashTable;
 use crate::heap::Heap;
-use crate::index::Index;
 use crate::options::Options;
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Index, List, Requests};
 use crate::types::{Direction, Request, Time};
 use alloc::vec::Vec;
 
@@ -61,15 +61,15 @@ enum Stage {
 }
 
 /// First byte, number of the run, and its first request, packed so that they compare at once.
-fn place(start: u64, run: u32, slot: Slot) -> Place {
-    u128::from(start) << 64 | u128::from(run) << 32 | u128::from(slot)
+fn place(start: u64, run: u32, index: Index) -> Place {
+    u128::from(start) << 64 | u128::from(run) << 32 | u128::from(index)
 }
 
 fn run_of(place: Place) -> u32 {
     (place >> 32) as u32
 }
 
-fn slot_of(place: Place) -> Slot {
+fn index_of(place: Place) -> Index {
     place as u32
 }
 
@@ -139,7 +139,7 @@ pub(crate) struct Runs {
     runs_free: Vec<u32>,
     queues: Vec<Queue>,
     queues_free: Vec<u32>,
-    by_file: [Index; 2],
+    by_file: [HashTable; 2],
     chunks: Chunks,
     /// Queues that have moved.
     moved: Vec<u32>,
@@ -175,7 +175,7 @@ impl Runs {
             runs_free: Vec::new(),
             queues: Vec::new(),
             queues_free: Vec::new(),
-            by_file: [Index::new(), Index::new()],
+            by_file: [HashTable::new(), HashTable::new()],
             chunks: Chunks::new(),
             moved: Vec::new(),
             endpoints: EndpointIndex::new(),
@@ -206,7 +206,7 @@ impl Runs {
     }
 
     /// The request of a run with the lowest place.
-    pub(crate) fn first_of(&self, requests: &Requests, run: u32) -> Option<Slot> {
+    pub(crate) fn first_of(&self, requests: &Requests, run: u32) -> Option<Index> {
         requests.front(&self.runs[run as usize].requests)
     }
 
@@ -219,19 +219,19 @@ impl Runs {
     }
 
     /// Takes a request into a run. Returns the run.
-    pub(crate) fn arrived(&mut self, requests: &mut Requests, slot: Slot) -> u32 {
-        let request = requests[slot].request;
+    pub(crate) fn arrived(&mut self, requests: &mut Requests, index: Index) -> u32 {
+        let request = requests[index].request;
         let queue = self.queue_for(&request);
         let (left, right) = match self.on && can_join(&request) {
             true => self.neighbours(queue, &request),
             false => (None, None),
         };
         let run = match (left, right) {
-            (Some(left), Some(right)) => self.join(requests, left, right, slot),
+            (Some(left), Some(right)) => self.join(requests, left, right, index),
             (Some(run), None) => {
                 let old = &mut self.runs[run as usize];
                 old.end = request.end();
-                requests.push_back(&mut old.requests, slot);
+                requests.push_back(&mut old.requests, index);
                 let stream = u64::from(queue);
                 self.endpoints
                     .remove(stream, request.offset, Edge::End, run);
@@ -242,13 +242,13 @@ impl Runs {
                 self.unplace(requests, run);
                 let old = &mut self.runs[run as usize];
                 old.start = request.offset;
-                requests.insert_behind(&mut old.requests, None, slot);
+                requests.insert_behind(&mut old.requests, None, index);
                 self.place(requests, run);
                 run
             }
-            (None, None) => return self.make(requests, queue, slot),
+            (None, None) => return self.make(requests, queue, index),
         };
-        requests[slot].tag = run;
+        requests[index].tag = run;
         let entry = &mut self.runs[run as usize];
         entry.count += 1;
         entry.steps_sum = entry.steps_sum.saturating_add(self.step);
@@ -257,8 +257,8 @@ impl Runs {
     }
 
     /// A request leaves without having run.
-    pub(crate) fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        let number = requests[slot].tag;
+    pub(crate) fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        let number = requests[index].tag;
         if self.runs[number as usize].count == 1 {
             self.remove(requests, number, &mut Vec::new());
             return;
@@ -268,9 +268,9 @@ impl Runs {
         // Which step it came at is not known any more: the mean of its run.
         run.steps_sum -= run.steps_sum / u64::from(run.count);
         run.count -= 1;
-        let mut rest = requests.split_behind(&mut run.requests, slot);
-        requests.unlink(&mut run.requests, slot);
-        let entry = &requests[slot].request;
+        let mut rest = requests.split_behind(&mut run.requests, index);
+        requests.unlink(&mut run.requests, index);
+        let entry = &requests[index].request;
         let after = core::mem::replace(&mut run.end, entry.offset);
         if run.requests.is_empty() {
             run.requests = rest;
@@ -336,7 +336,7 @@ impl Runs {
 
     /// Moves the requests of a run to `into`, in order of place, and forgets it. The sweep of its
     /// queue goes on from here.
-    pub(crate) fn remove(&mut self, requests: &mut Requests, number: u32, into: &mut Vec<Slot>) {
+    pub(crate) fn remove(&mut self, requests: &mut Requests, number: u32, into: &mut Vec<Index>) {
         let queue = self.runs[number as usize].queue;
         self.queues[queue as usize].runs -= 1;
         if self.order == Order::Turns {
@@ -344,8 +344,8 @@ impl Runs {
         }
         self.leave(requests, number);
         let run = &mut self.runs[number as usize];
-        while let Some(slot) = requests.pop_front(&mut run.requests) {
-            into.push(slot);
+        while let Some(index) = requests.pop_front(&mut run.requests) {
+            into.push(index);
         }
         self.runs_free.push(number);
         let entry = &mut self.queues[queue as usize];
@@ -403,14 +403,14 @@ impl Runs {
     }
 
     /// Two runs and the request between them become one; the larger keeps its number.
-    fn join(&mut self, requests: &mut Requests, left: u32, right: u32, slot: Slot) -> u32 {
+    fn join(&mut self, requests: &mut Requests, left: u32, right: u32, index: Index) -> u32 {
         self.unplace(requests, left);
         self.unplace(requests, right);
         let [first, second] = self
             .runs
             .get_disjoint_mut([left as usize, right as usize])
             .expect("a run is not its own neighbour");
-        requests.push_back(&mut first.requests, slot);
+        requests.push_back(&mut first.requests, index);
         requests.append(&mut first.requests, &mut second.requests);
         let joined = first.requests;
         let (start, end) = (first.start, second.end);
@@ -424,7 +424,7 @@ impl Runs {
             .expect("they are two");
         // Only the smaller part is told, so each request is told at most log2(requests_max) times.
         let (from, mut left_to_tell) = match goes == right {
-            true => (requests.after(slot), gone.count),
+            true => (requests.after(index), gone.count),
             false => (requests.front(&joined), gone.count),
         };
         let mut next = from;
@@ -455,8 +455,8 @@ impl Runs {
     }
 
     /// A run of one request.
-    fn make(&mut self, requests: &mut Requests, queue: u32, slot: Slot) -> u32 {
-        let entry = &requests[slot];
+    fn make(&mut self, requests: &mut Requests, queue: u32, index: Index) -> u32 {
+        let entry = &requests[index];
         let closed = !self.on || !can_join(&entry.request);
         let number = self.add(Run {
             queue,
@@ -473,8 +473,8 @@ impl Runs {
             stage: Stage::Eligible,
             requests: List::new(),
         });
-        requests[slot].tag = number;
-        requests.push_back(&mut self.runs[number as usize].requests, slot);
+        requests[index].tag = number;
+        requests.push_back(&mut self.runs[number as usize].requests, index);
         let step = self.eligible_at(number);
         if step > self.step + 1 {
             self.runs[number as usize].stage = Stage::Waiting { step };

@@ -5,13 +5,13 @@
 
 use crate::cost::CostModel;
 use crate::estimate::Estimate;
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use crate::options::Options;
 use crate::options_error::OptionsError;
 use crate::overlap::Overlap;
 use crate::policies;
 use crate::policy::{Bound, Pick, Policy};
-use crate::requests::{Requests, Slot, Stage};
+use crate::requests::{Index, Requests, Stage};
 use crate::share::Shares;
 use crate::types::{Input, Output, Rejected, Request, RequestId, Time};
 use alloc::boxed::Box;
@@ -31,8 +31,8 @@ pub struct Scheduler {
     batches_running: u32,
     /// With the policy; the rest of `stats.queued` is held back by the overlap rule.
     ready: u32,
-    picked: Vec<Slot>,
-    freed: Vec<Slot>,
+    picked: Vec<Index>,
+    freed: Vec<Index>,
     stats: Stats,
     /// The latest time that was told.
     now: Time,
@@ -94,14 +94,14 @@ impl Scheduler {
     /// Whether a request is with the policy, so that only the policy keeps it waiting.
     #[cfg(test)]
     pub(crate) fn is_ready(&self, id: RequestId) -> bool {
-        self.slot_of(id)
-            .is_ok_and(|slot| self.requests[slot].stage == Stage::Queued)
+        self.known(id)
+            .is_ok_and(|index| self.requests[index].stage == Stage::Queued)
     }
 
-    /// Slots that were ever made, in use or free.
+    /// Entries of the table, in use or free.
     #[cfg(test)]
-    pub(crate) fn slots(&self) -> usize {
-        self.requests.slots()
+    pub(crate) fn entries_made(&self) -> usize {
+        self.requests.entries_made()
     }
 
     /// Tells the scheduler what happened. A `now` before one that was told counts as that one.
@@ -230,13 +230,13 @@ impl Scheduler {
         self.stats.running
     }
 
-    /// The requests that wait, in order of arrival. Looks at every slot, so not for the data path.
+    /// The requests that wait, in order of arrival. Looks at the whole table, so not for the data path.
     pub fn waiting(&self) -> Vec<Request> {
-        let mut slots = self.requests.at_stage(Stage::Queued);
-        slots.extend(self.requests.at_stage(Stage::Held));
-        slots.sort_unstable_by_key(|&slot| self.requests[slot].arrival);
-        let request = |slot| self.requests[slot].request;
-        slots.into_iter().map(request).collect()
+        let mut indices = self.requests.at_stage(Stage::Queued);
+        indices.extend(self.requests.at_stage(Stage::Held));
+        indices.sort_unstable_by_key(|&index| self.requests[index].arrival);
+        let request = |index| self.requests[index].request;
+        indices.into_iter().map(request).collect()
     }
 
     /// Counts since the start.
@@ -257,12 +257,12 @@ impl Scheduler {
         if self.requests.find(request.id) != NONE {
             return Err(Rejected::IdInUse(request.id));
         }
-        let slot = self.requests.insert(now, request);
+        let index = self.requests.insert(now, request);
         self.stats.arrived += 1;
         self.stats.queued += 1;
         self.stats.queued_peak = self.stats.queued_peak.max(self.stats.queued);
-        if self.overlap.arrived(&mut self.requests, slot) {
-            self.make_ready(now, slot);
+        if self.overlap.arrived(&mut self.requests, index) {
+            self.make_ready(now, index);
         } else {
             self.stats.held += 1;
             self.stats.held_now += 1;
@@ -271,11 +271,11 @@ impl Scheduler {
     }
 
     /// Gives a request that conflicts with nothing before it to the policy.
-    fn make_ready(&mut self, now: Time, slot: Slot) {
-        self.requests[slot].ready = now;
-        self.requests[slot].stage = Stage::Queued;
+    fn make_ready(&mut self, now: Time, index: Index) {
+        self.requests[index].ready = now;
+        self.requests[index].stage = Stage::Queued;
         self.ready += 1;
-        self.policy.arrived(&mut self.requests, slot);
+        self.policy.arrived(&mut self.requests, index);
     }
 
     fn dispatch(&mut self, now: Time, into: &mut Vec<Request>) {
@@ -289,8 +289,8 @@ impl Scheduler {
             self.batches.len() as u32 - 1
         });
         self.batches[batch as usize] = count;
-        for &slot in &self.picked {
-            let entry = &mut self.requests[slot];
+        for &index in &self.picked {
+            let entry = &mut self.requests[index];
             assert!(
                 entry.stage == Stage::Queued,
                 "policy picked a request it does not hold"
@@ -309,11 +309,11 @@ impl Scheduler {
     }
 
     fn finished(&mut self, now: Time, id: RequestId) -> Result<(), Rejected> {
-        let slot = self.slot_of(id)?;
-        if self.requests[slot].stage != Stage::Running {
+        let index = self.known(id)?;
+        if self.requests[index].stage != Stage::Running {
             return Err(Rejected::NotRunning(id));
         }
-        let batch = u32::from(self.requests[slot].batch);
+        let batch = u32::from(self.requests[index].batch);
         let left = &mut self.batches[batch as usize];
         *left -= 1;
         if *left == 0 {
@@ -323,46 +323,46 @@ impl Scheduler {
                 self.policy.set_cost_model(cost);
             }
         }
-        self.policy.finished(&self.requests, slot, now);
+        self.policy.finished(&self.requests, index, now);
         self.stats.running -= 1;
         self.stats.finished += 1;
-        self.forget(now, slot);
+        self.forget(now, index);
         Ok(())
     }
 
     fn cancelled(&mut self, now: Time, id: RequestId) -> Result<(), Rejected> {
-        let slot = self.slot_of(id)?;
-        match self.requests[slot].stage {
+        let index = self.known(id)?;
+        match self.requests[index].stage {
             Stage::Running => return Ok(()),
             Stage::Queued => {
-                self.policy.cancelled(&mut self.requests, slot);
+                self.policy.cancelled(&mut self.requests, index);
                 self.ready -= 1;
             }
             Stage::Held => self.stats.held_now -= 1,
-            Stage::Free => unreachable!("a free slot has no id"),
+            Stage::Free => unreachable!("a free entry has no id"),
         }
         self.stats.queued -= 1;
         self.stats.cancelled += 1;
-        self.forget(now, slot);
+        self.forget(now, index);
         Ok(())
     }
 
-    /// Frees the slot of a request that is done, and those that were held back for it alone.
-    fn forget(&mut self, now: Time, slot: Slot) {
+    /// Frees the entry of a request that is done, and those that were held back for it alone.
+    fn forget(&mut self, now: Time, index: Index) {
         let mut freed = core::mem::take(&mut self.freed);
-        self.overlap.gone(&mut self.requests, slot, &mut freed);
-        self.requests.release(slot);
-        for slot in freed.drain(..) {
+        self.overlap.gone(&mut self.requests, index, &mut freed);
+        self.requests.release(index);
+        for index in freed.drain(..) {
             self.stats.held_now -= 1;
-            self.make_ready(now, slot);
+            self.make_ready(now, index);
         }
         self.freed = freed;
     }
 
-    fn slot_of(&self, id: RequestId) -> Result<Slot, Rejected> {
+    fn known(&self, id: RequestId) -> Result<Index, Rejected> {
         match self.requests.find(id) {
             NONE => Err(Rejected::UnknownId(id)),
-            slot => Ok(slot),
+            index => Ok(index),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Subject;
 use crate::policy::{Bound, Pick, Policy};
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::types::{FileId, Input, Output, Rejected, Request, RequestId, Time};
 use crate::{Options, Scheduler};
 use std::boxed::Box;
@@ -104,7 +104,7 @@ fn policy(options: &Options, fault: Fault) -> Box<dyn Subject> {
 
 /// First in, first out, but for the fault.
 struct Broken {
-    queue: Vec<Slot>,
+    queue: Vec<Index>,
     arrivals: u64,
     fault: Fault,
 }
@@ -115,14 +115,14 @@ std::thread_local! {
 }
 
 impl Policy for Broken {
-    fn arrived(&mut self, _requests: &mut Requests, slot: Slot) {
+    fn arrived(&mut self, _requests: &mut Requests, index: Index) {
         self.arrivals += 1;
         if self.fault != Fault::Loses || !self.arrivals.is_multiple_of(7) {
-            self.queue.push(slot);
+            self.queue.push(index);
         }
     }
 
-    fn pick(&mut self, _requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, _requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         if self.fault == Fault::Waits || self.queue.is_empty() {
             return Pick::Anticipate(now + 1);
         }
@@ -134,14 +134,14 @@ impl Policy for Broken {
             }),
             _ => false,
         };
-        let slot = if last {
+        let index = if last {
             self.queue.pop().expect("checked")
         } else {
             self.queue.remove(0)
         };
-        into.push(slot);
+        into.push(index);
         if self.fault == Fault::Twice {
-            self.queue.insert(0, slot);
+            self.queue.insert(0, index);
         }
         if self.fault == Fault::Mixes && !self.queue.is_empty() {
             into.push(self.queue.remove(0));
@@ -149,9 +149,9 @@ impl Policy for Broken {
         Pick::Run
     }
 
-    fn cancelled(&mut self, _requests: &mut Requests, slot: Slot) {
+    fn cancelled(&mut self, _requests: &mut Requests, index: Index) {
         if self.fault != Fault::Cancelled {
-            self.queue.retain(|&other| other != slot);
+            self.queue.retain(|&other| other != index);
         }
     }
 

@@ -253,11 +253,11 @@ impl Model {
                 self.items.len()
             ));
         }
-        let slots_max = self.options.queued_max as usize + self.running_max;
-        if subject.inner().slots() > slots_max {
+        let entries_max = self.options.queued_max as usize + self.running_max;
+        if subject.inner().entries_made() > entries_max {
             return Err(format!(
-                "memory: {} slots were made",
-                subject.inner().slots()
+                "memory: {} entries were made",
+                subject.inner().entries_made()
             ));
         }
         Ok(())

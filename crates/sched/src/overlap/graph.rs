@@ -5,8 +5,8 @@
 //! waits for is. Joins let one reference stand for many requests, and keep the place of a request
 //! that was cancelled while it waited.
 
-use crate::index::NONE;
-use crate::requests::Slot;
+use crate::hash_table::NONE;
+use crate::requests::Index;
 use alloc::vec::Vec;
 
 /// A reference to a node, which can tell that the node is done even when its number is in use
@@ -28,7 +28,7 @@ impl Ref {
 struct Node {
     generation: u32,
     /// The request, or `NONE` for a join.
-    slot: Slot,
+    index: Index,
     file: u32,
     /// Edges that end here.
     waits_for: u32,
@@ -62,14 +62,14 @@ impl Graph {
         }
     }
 
-    /// A node for `slot`, or a join for `NONE`.
-    pub(super) fn add(&mut self, slot: Slot, file: u32) -> u32 {
+    /// A node for a request, or a join for `NONE`.
+    pub(super) fn add(&mut self, index: Index, file: u32) -> u32 {
         match self.nodes_free.pop() {
             Some(node) => {
                 let generation = self.nodes[node as usize].generation;
                 self.nodes[node as usize] = Node {
                     generation,
-                    slot,
+                    index,
                     file,
                     waits_for: 0,
                     edges: NONE,
@@ -79,7 +79,7 @@ impl Graph {
             None => {
                 let node = Node {
                     generation: 0,
-                    slot,
+                    index,
                     file,
                     waits_for: 0,
                     edges: NONE,
@@ -133,7 +133,7 @@ impl Graph {
 
     /// Turns the node of a cancelled request, which still waits, into a join.
     pub(super) fn leave_join(&mut self, node: u32) {
-        self.nodes[node as usize].slot = NONE;
+        self.nodes[node as usize].index = NONE;
     }
 
     /// Gives back a join that waits for nothing. Nothing refers to it yet.
@@ -144,7 +144,7 @@ impl Graph {
 
     /// Marks a node as done that waits for nothing, and all joins that are done with it.
     /// `freed` gets the requests that now wait for nothing; `gone` sees the file of each node.
-    pub(super) fn done(&mut self, node: u32, freed: &mut Vec<Slot>, mut gone: impl FnMut(u32)) {
+    pub(super) fn done(&mut self, node: u32, freed: &mut Vec<Index>, mut gone: impl FnMut(u32)) {
         debug_assert!(self.work.is_empty());
         self.work.push(node);
         while let Some(node) = self.work.pop() {
@@ -163,9 +163,9 @@ impl Graph {
                 let waiter = &mut self.nodes[to as usize];
                 waiter.waits_for -= 1;
                 if waiter.waits_for == 0 {
-                    match waiter.slot {
+                    match waiter.index {
                         NONE => self.work.push(to),
-                        slot => freed.push(slot),
+                        index => freed.push(index),
                     }
                 }
             }

@@ -9,7 +9,7 @@
 
 use super::graph::{Graph, Ref};
 use crate::flat_btree::FlatBTree;
-use crate::index::NONE;
+use crate::hash_table::NONE;
 
 /// Readers that a segment lists before it joins them.
 const READERS: usize = 4;

@@ -16,7 +16,7 @@ use crate::options_error::OptionsError;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::prediction::{IDLE_PERCENT_MAX, PREDICTION, Predictor, WAIT_US_MAX};
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::runs::{Growth, Order, Runs};
 use crate::types::Time;
 use alloc::boxed::Box;
@@ -156,17 +156,17 @@ impl Aioli {
 }
 
 impl Policy for Aioli {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let run = self.runs.arrived(requests, slot);
-        self.aging.arrived(slot);
-        if self.predictor.arrived(requests, slot, &self.runs) {
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let run = self.runs.arrived(requests, index);
+        self.aging.arrived(index);
+        if self.predictor.arrived(requests, index, &self.runs) {
             self.runs.unpark(requests, run);
         }
     }
 
-    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         let run = match self.aging.overdue(requests, now) {
-            Some(slot) => requests[slot].tag,
+            Some(index) => requests[index].tag,
             None => match self.choose(requests, now) {
                 Ok(run) => run,
                 Err(until) => return Pick::Anticipate(until),
@@ -177,21 +177,21 @@ impl Policy for Aioli {
         }
         self.predictor.leaves(&self.runs, run);
         self.runs.remove(requests, run, into);
-        for &slot in into.iter() {
-            self.aging.gone(slot);
+        for &index in into.iter() {
+            self.aging.gone(index);
         }
         self.predictor.dispatched(into.len(), now);
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        self.runs.cancelled(requests, slot);
-        self.aging.gone(slot);
-        self.predictor.cancelled(slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        self.runs.cancelled(requests, index);
+        self.aging.gone(index);
+        self.predictor.cancelled(index);
     }
 
-    fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
-        self.predictor.finished(slot, now);
+    fn finished(&mut self, _requests: &Requests, index: Index, now: Time) {
+        self.predictor.finished(index, now);
     }
 
     fn wait_ns_max(&self) -> u64 {

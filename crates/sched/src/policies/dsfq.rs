@@ -19,12 +19,12 @@
 use super::edf;
 use crate::cost::CostModel;
 use crate::depth::Feedback;
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Index, List, Requests};
 use crate::share::{Latency, Service, Shares};
 use crate::tags::{Next, ServiceDelta, THROTTLE_NS_MAX, Tags};
 use crate::types::{AppId, Request, ServiceReport, Time};
@@ -108,7 +108,7 @@ pub(super) struct Dsfq {
     now: Time,
     /// Whether requests come that waited under the policy before: what they tell is known.
     adopts: bool,
-    /// By slot: when it was dispatched, and its application's number; [`NONE`] if it does not run.
+    /// By request: when it was dispatched, and its application's number; [`NONE`] if it does not run.
     running: Vec<(Time, u32)>,
     /// When a request was done last.
     finished_at: Time,
@@ -197,8 +197,8 @@ impl Dsfq {
     }
 
     /// A request that is the first of its application.
-    fn first(&self, requests: &Requests, slot: Slot) -> Next {
-        let entry = &requests[slot];
+    fn first(&self, requests: &Requests, index: Index) -> Next {
+        let entry = &requests[index];
         let request = &entry.request;
         let cost_ns = self.cost.request_ns(request);
         let parts = 100 - self.local_min_percent;
@@ -216,24 +216,24 @@ impl Dsfq {
     }
 
     /// Takes requests of one application, in order, to run. The application is charged for each.
-    fn run(&mut self, requests: &mut Requests, number: u32, slot: Slot, now: Time) {
-        requests.unlink(&mut self.queues[number as usize], slot);
-        let service = self.service(&requests[slot].request);
-        if slot as usize >= self.running.len() {
-            self.running.resize(slot as usize + 1, (now, NONE));
+    fn run(&mut self, requests: &mut Requests, number: u32, index: Index, now: Time) {
+        requests.unlink(&mut self.queues[number as usize], index);
+        let service = self.service(&requests[index].request);
+        if index as usize >= self.running.len() {
+            self.running.resize(index as usize + 1, (now, NONE));
         }
-        self.running[slot as usize] = (now, number);
+        self.running[index as usize] = (now, number);
         let next = self.next_of(requests, number);
         self.tags.charge(number, now, &service, next);
         if self.report_ms > 0 {
-            self.note_unreported(number, requests[slot].request.app, &service);
+            self.note_unreported(number, requests[index].request.app, &service);
         }
         if let Some(Below {
             feedback: Some(feedback),
             ..
         }) = &mut self.below
         {
-            feedback.dispatched(slot, now);
+            feedback.dispatched(index, now);
         }
     }
 }
@@ -262,30 +262,30 @@ impl Dsfq {
 }
 
 impl Policy for Dsfq {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let entry = &requests[slot];
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let entry = &requests[index];
         let (request, now) = (entry.request, entry.ready.max(self.now));
         self.now = now;
         let number = self.tags.number(request.app);
         if number as usize >= self.queues.len() {
             self.queues.resize(number as usize + 1, List::new());
         }
-        let first = self.first(requests, slot);
+        let first = self.first(requests, index);
         let told = match self.adopts {
             true => ServiceDelta::default(),
             false => self.reported_by(&request),
         };
         self.tags.arrived(number, now, &told, first);
-        requests[slot].tag = number;
-        requests.push_back(&mut self.queues[number as usize], slot);
-        self.merge.arrived(requests, number, slot);
+        requests[index].tag = number;
+        requests.push_back(&mut self.queues[number as usize], index);
+        self.merge.arrived(requests, number, index);
         let target = self.target(&request);
         if let Some(Below {
             feedback: Some(feedback),
             ..
         }) = &mut self.below
         {
-            feedback.arrived(slot, target, now);
+            feedback.arrived(index, target, now);
         }
     }
 
@@ -299,43 +299,43 @@ impl Policy for Dsfq {
         }
     }
 
-    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         self.now = now.max(self.now);
         let number = match self.tags.next(self.now) {
             Ok(number) => number,
             Err(until) => return Pick::Anticipate(until),
         };
         let front = requests.front(&self.queues[number as usize]);
-        let slot = front.expect("an application without requests is not next");
-        if !self.merge.take_alone(slot, into) {
+        let index = front.expect("an application without requests is not next");
+        if !self.merge.take_alone(index, into) {
             self.merge.begin();
-            self.merge.take(requests, slot, into, |_, _| {});
+            self.merge.take(requests, index, into, |_, _| {});
         }
-        for &slot in into.iter() {
-            self.run(requests, number, slot, self.now);
+        for &index in into.iter() {
+            self.run(requests, number, index, self.now);
         }
         self.merge.end(requests, into);
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        let number = requests[slot].tag;
-        requests.unlink(&mut self.queues[number as usize], slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        let number = requests[index].tag;
+        requests.unlink(&mut self.queues[number as usize], index);
         let next = self.next_of(requests, number);
         self.tags.cancelled(number, self.now, next);
-        self.merge.cancelled(requests, slot);
+        self.merge.cancelled(requests, index);
         if let Some(Below {
             feedback: Some(feedback),
             ..
         }) = &mut self.below
         {
-            feedback.cancelled(slot);
+            feedback.cancelled(index);
         }
     }
 
-    fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
+    fn finished(&mut self, _requests: &Requests, index: Index, now: Time) {
         // As forwarders count what they tell clients: requests beside each other share the time.
-        if let Some((since, number)) = self.running.get_mut(slot as usize)
+        if let Some((since, number)) = self.running.get_mut(index as usize)
             && *number != NONE
         {
             let since = self.finished_at.max(*since);
@@ -348,7 +348,7 @@ impl Policy for Dsfq {
             ..
         }) = &mut self.below
         {
-            feedback.finished(slot, now);
+            feedback.finished(index, now);
         }
     }
 
@@ -387,14 +387,14 @@ impl Policy for Dsfq {
         Some(core::mem::replace(&mut self.tags, none))
     }
 
-    fn adopt(&mut self, tags: Option<Tags>, requests: &mut Requests, waiting: &[Slot], now: Time) {
+    fn adopt(&mut self, tags: Option<Tags>, requests: &mut Requests, waiting: &[Index], now: Time) {
         self.now = now;
         if let Some(tags) = tags {
             self.tags.adopt(tags, now);
             self.adopts = true;
         }
-        for &slot in waiting {
-            self.arrived(requests, slot);
+        for &index in waiting {
+            self.arrived(requests, index);
         }
         self.adopts = false;
     }

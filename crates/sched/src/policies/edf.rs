@@ -11,7 +11,7 @@ use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::share::{Latency, Shares};
 use crate::types::{Request, Time};
 use alloc::boxed::Box;
@@ -50,8 +50,8 @@ struct Edf {
     merge: Merge,
     feedback: Option<Feedback>,
     /// By deadline and arrival.
-    by_deadline: FlatBTree<(u64, u64, Slot), ()>,
-    /// By slot: its deadline.
+    by_deadline: FlatBTree<(u64, u64, Index), ()>,
+    /// By request: its deadline.
     deadlines: Vec<u64>,
 }
 
@@ -86,9 +86,9 @@ impl Edf {
         target(&self.shares, request, self.default)
     }
 
-    fn place(&self, requests: &Requests, slot: Slot) -> (u64, u64, Slot) {
-        let deadline = self.deadlines[slot as usize];
-        (deadline, requests[slot].arrival, slot)
+    fn place(&self, requests: &Requests, index: Index) -> (u64, u64, Index) {
+        let deadline = self.deadlines[index as usize];
+        (deadline, requests[index].arrival, index)
     }
 }
 
@@ -109,17 +109,17 @@ pub(super) fn deadline(request: &Request, ready: Time, target: Latency) -> u64 {
 }
 
 impl Policy for Edf {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let entry = &requests[slot];
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let entry = &requests[index];
         let target = self.target(&entry.request);
-        if slot as usize >= self.deadlines.len() {
-            self.deadlines.resize(slot as usize + 1, 0);
+        if index as usize >= self.deadlines.len() {
+            self.deadlines.resize(index as usize + 1, 0);
         }
-        self.deadlines[slot as usize] = deadline(&entry.request, entry.ready, target);
-        self.by_deadline.insert(self.place(requests, slot), ());
-        self.merge.arrived(requests, 0, slot);
+        self.deadlines[index as usize] = deadline(&entry.request, entry.ready, target);
+        self.by_deadline.insert(self.place(requests, index), ());
+        self.merge.arrived(requests, 0, index);
         if let Some(feedback) = &mut self.feedback {
-            feedback.arrived(slot, target, requests[slot].ready);
+            feedback.arrived(index, target, requests[index].ready);
         }
     }
 
@@ -128,33 +128,33 @@ impl Policy for Edf {
         feedback.is_none_or(|feedback| feedback.has_room(now, calls))
     }
 
-    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
-        let ((_, _, slot), ()) = self.by_deadline.first().expect("pick on an empty policy");
-        if !self.merge.take_alone(slot, into) {
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
+        let ((_, _, index), ()) = self.by_deadline.first().expect("pick on an empty policy");
+        if !self.merge.take_alone(index, into) {
             self.merge.begin();
-            self.merge.take(requests, slot, into, |_, _| {});
+            self.merge.take(requests, index, into, |_, _| {});
             self.merge.end(requests, into);
         }
-        for &slot in into.iter() {
-            self.by_deadline.remove(&self.place(requests, slot));
+        for &index in into.iter() {
+            self.by_deadline.remove(&self.place(requests, index));
             if let Some(feedback) = &mut self.feedback {
-                feedback.dispatched(slot, now);
+                feedback.dispatched(index, now);
             }
         }
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        self.by_deadline.remove(&self.place(requests, slot));
-        self.merge.cancelled(requests, slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        self.by_deadline.remove(&self.place(requests, index));
+        self.merge.cancelled(requests, index);
         if let Some(feedback) = &mut self.feedback {
-            feedback.cancelled(slot);
+            feedback.cancelled(index);
         }
     }
 
-    fn finished(&mut self, _requests: &Requests, slot: Slot, now: Time) {
+    fn finished(&mut self, _requests: &Requests, index: Index, now: Time) {
         if let Some(feedback) = &mut self.feedback {
-            feedback.finished(slot, now);
+            feedback.finished(index, now);
         }
     }
 

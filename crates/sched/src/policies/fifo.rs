@@ -5,7 +5,7 @@
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Index, List, Requests};
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,29 +33,29 @@ impl Fifo {
 }
 
 impl Policy for Fifo {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        requests.push_back(&mut self.queue, slot);
-        self.merge.arrived(requests, 0, slot);
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        requests.push_back(&mut self.queue, index);
+        self.merge.arrived(requests, 0, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
-        let slot = requests
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
+        let index = requests
             .pop_front(&mut self.queue)
             .expect("pick on an empty policy");
-        if self.merge.take_alone(slot, into) {
+        if self.merge.take_alone(index, into) {
             return Pick::Run;
         }
         self.merge.begin();
-        self.merge.take(requests, slot, into, |requests, slot| {
-            requests.unlink(&mut self.queue, slot);
+        self.merge.take(requests, index, into, |requests, index| {
+            requests.unlink(&mut self.queue, index);
         });
         self.merge.end(requests, into);
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        requests.unlink(&mut self.queue, slot);
-        self.merge.cancelled(requests, slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        requests.unlink(&mut self.queue, index);
+        self.merge.cancelled(requests, index);
     }
 
     fn bound(&self) -> Bound {

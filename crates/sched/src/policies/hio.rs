@@ -29,7 +29,7 @@ use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::types::{Direction, Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -140,8 +140,8 @@ impl Hio {
 }
 
 impl Policy for Hio {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let entry = &requests[slot];
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let entry = &requests[index];
         let (request, arrived) = (entry.request, entry.arrived);
         let key = self.key(&request, arrived);
         let cost_ns = self.cost.request_ns(&request);
@@ -151,14 +151,14 @@ impl Policy for Hio {
             None => u64::from(request.shuffle_us) * 1000 / self.alike_ns,
         };
         let part = self.operations.arrived(key, &request, class, cost_ns);
-        self.operations.push(part, requests, slot);
-        self.merge.arrived(requests, part, slot);
+        self.operations.push(part, requests, index);
+        self.merge.arrived(requests, part, index);
         if let Some(paper_exact) = &mut self.paper_exact {
             paper_exact.forget();
         }
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
         let part = match &mut self.paper_exact {
             Some(paper_exact) => paper_exact.next(&self.operations),
             None => {
@@ -166,18 +166,18 @@ impl Policy for Hio {
                 self.operations.next_part(chosen)
             }
         };
-        let slot = self.operations.pop(part, requests);
-        if !self.merge.take_alone(slot, into) {
+        let index = self.operations.pop(part, requests);
+        if !self.merge.take_alone(index, into) {
             let operations = &mut self.operations;
             self.merge.begin();
-            self.merge.take(requests, slot, into, |requests, slot| {
-                operations.remove(part, requests, slot);
+            self.merge.take(requests, index, into, |requests, index| {
+                operations.remove(part, requests, index);
             });
             self.merge.end(requests, into);
         }
         let costs = into
             .iter()
-            .map(|&slot| self.cost.request_ns(&requests[slot].request));
+            .map(|&index| self.cost.request_ns(&requests[index].request));
         let work_ns = costs.fold(0, u64::saturating_add);
         self.operations.served(part, work_ns);
         // Those wait for this long because of it. With `paper_exact` nobody is.
@@ -188,13 +188,13 @@ impl Policy for Hio {
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        let part = requests[slot].tag;
-        let cost_ns = self.cost.request_ns(&requests[slot].request);
-        self.operations.remove(part, requests, slot);
-        let rank = requests[slot].request.shuffle_rank;
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        let part = requests[index].tag;
+        let cost_ns = self.cost.request_ns(&requests[index].request);
+        self.operations.remove(part, requests, index);
+        let rank = requests[index].request.shuffle_rank;
         self.operations.withdrawn(part, rank, cost_ns);
-        self.merge.cancelled(requests, slot);
+        self.merge.cancelled(requests, index);
         self.operations.release_if_empty(part);
         if let Some(paper_exact) = &mut self.paper_exact {
             paper_exact.forget();

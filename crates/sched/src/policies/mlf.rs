@@ -11,7 +11,7 @@ use crate::cost::CostModel;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::OptionSpec;
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::runs::{Growth, Order, Runs};
 use crate::types::Time;
 use alloc::boxed::Box;
@@ -49,29 +49,29 @@ impl Mlf {
 }
 
 impl Policy for Mlf {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        self.runs.arrived(requests, slot);
-        self.aging.arrived(slot);
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        self.runs.arrived(requests, index);
+        self.aging.arrived(index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         let run = match self.aging.overdue(requests, now) {
-            Some(slot) => requests[slot].tag,
+            Some(index) => requests[index].tag,
             None => {
                 self.runs.step(requests, now);
                 self.runs.next().expect("a step makes one eligible")
             }
         };
         self.runs.remove(requests, run, into);
-        for &slot in into.iter() {
-            self.aging.gone(slot);
+        for &index in into.iter() {
+            self.aging.gone(index);
         }
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        self.runs.cancelled(requests, slot);
-        self.aging.gone(slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        self.runs.cancelled(requests, index);
+        self.aging.gone(index);
     }
 
     fn uses_cost_model(&self) -> bool {

@@ -6,12 +6,12 @@
 //! quantum over a round, its code over an entry; this follows the code, because a turn that moves
 //! on to the next file cannot be one call.
 
-use crate::index::{Index, NONE};
+use crate::hash_table::{HashTable, NONE};
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::OptionSpec;
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Index, List, Requests};
 use crate::types::{Direction, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -38,7 +38,7 @@ struct RoundRobin {
     entries: Vec<Entry>,
     entries_free: Vec<u32>,
     /// By direction: the entry of each file.
-    by_file: [Index; 2],
+    by_file: [HashTable; 2],
     /// The entries that have requests, the next to have its turn first.
     head: u32,
     tail: u32,
@@ -58,7 +58,7 @@ impl RoundRobin {
             merge: Merge::new(options),
             entries: Vec::new(),
             entries_free: Vec::new(),
-            by_file: [Index::new(), Index::new()],
+            by_file: [HashTable::new(), HashTable::new()],
             head: NONE,
             tail: NONE,
         }
@@ -123,14 +123,14 @@ impl RoundRobin {
 }
 
 impl Policy for RoundRobin {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let request = &requests[slot].request;
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let request = &requests[index].request;
         let number = self.entry_for(request.file.0, request.direction);
-        requests.push_back(&mut self.entries[number as usize].queue, slot);
-        self.merge.arrived(requests, number, slot);
+        requests.push_back(&mut self.entries[number as usize].queue, index);
+        self.merge.arrived(requests, number, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
         assert!(self.head != NONE, "pick on an empty policy");
         let number = self.head;
         self.unlink(number);
@@ -138,15 +138,15 @@ impl Policy for RoundRobin {
         self.merge.begin();
         for _ in 0..self.quantum {
             // In order of arrival up to the first that does not fit, so that none is passed by.
-            let Some(slot) = requests.front(queue) else {
+            let Some(index) = requests.front(queue) else {
                 break;
             };
-            if !self.merge.has_room(requests, slot, into) {
+            if !self.merge.has_room(requests, index, into) {
                 break;
             }
-            requests.unlink(queue, slot);
-            self.merge.take(requests, slot, into, |requests, slot| {
-                requests.unlink(queue, slot);
+            requests.unlink(queue, index);
+            self.merge.take(requests, index, into, |requests, index| {
+                requests.unlink(queue, index);
             });
         }
         self.merge.end(requests, into);
@@ -158,10 +158,10 @@ impl Policy for RoundRobin {
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        let number = requests[slot].tag;
-        requests.unlink(&mut self.entries[number as usize].queue, slot);
-        self.merge.cancelled(requests, slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        let number = requests[index].tag;
+        requests.unlink(&mut self.entries[number as usize].queue, index);
+        self.merge.cancelled(requests, index);
         if self.entries[number as usize].queue.is_empty() {
             self.unlink(number);
             self.release(number);

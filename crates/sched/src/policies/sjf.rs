@@ -10,7 +10,7 @@ use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,10 +27,10 @@ struct Sjf {
     cost: CostModel,
     aging: Aging,
     merge: Merge,
-    /// By slot: what the request was taken to cost when it came.
+    /// By request: what the request was taken to cost when it came.
     costs_ns: Vec<u64>,
     /// By cost and arrival, in one number.
-    queue: FlatBTree<u128, Slot>,
+    queue: FlatBTree<u128, Index>,
 }
 
 impl Sjf {
@@ -44,48 +44,48 @@ impl Sjf {
         }
     }
 
-    fn key(&self, requests: &Requests, slot: Slot) -> u128 {
-        u128::from(self.costs_ns[slot as usize]) << 64 | u128::from(requests[slot].arrival)
+    fn key(&self, requests: &Requests, index: Index) -> u128 {
+        u128::from(self.costs_ns[index as usize]) << 64 | u128::from(requests[index].arrival)
     }
 
-    fn left(&mut self, requests: &mut Requests, slot: Slot) {
-        self.queue.remove(&self.key(requests, slot));
-        self.aging.gone(slot);
+    fn left(&mut self, requests: &mut Requests, index: Index) {
+        self.queue.remove(&self.key(requests, index));
+        self.aging.gone(index);
     }
 }
 
 impl Policy for Sjf {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        if slot as usize >= self.costs_ns.len() {
-            self.costs_ns.resize(slot as usize + 1, 0);
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        if index as usize >= self.costs_ns.len() {
+            self.costs_ns.resize(index as usize + 1, 0);
         }
-        self.costs_ns[slot as usize] = self.cost.request_ns(&requests[slot].request);
-        self.queue.insert(self.key(requests, slot), slot);
-        self.aging.arrived(slot);
-        self.merge.arrived(requests, 0, slot);
+        self.costs_ns[index as usize] = self.cost.request_ns(&requests[index].request);
+        self.queue.insert(self.key(requests, index), index);
+        self.aging.arrived(index);
+        self.merge.arrived(requests, 0, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
-        let slot = self.aging.overdue(requests, now).unwrap_or_else(|| {
-            let (_, slot) = self.queue.first().expect("pick on an empty policy");
-            slot
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
+        let index = self.aging.overdue(requests, now).unwrap_or_else(|| {
+            let (_, index) = self.queue.first().expect("pick on an empty policy");
+            index
         });
-        if self.merge.take_alone(slot, into) {
-            self.left(requests, slot);
+        if self.merge.take_alone(index, into) {
+            self.left(requests, index);
             return Pick::Run;
         }
         self.merge.begin();
-        self.merge.take(requests, slot, into, |_, _| {});
-        for &slot in into.iter() {
-            self.left(requests, slot);
+        self.merge.take(requests, index, into, |_, _| {});
+        for &index in into.iter() {
+            self.left(requests, index);
         }
         self.merge.end(requests, into);
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        self.left(requests, slot);
-        self.merge.cancelled(requests, slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        self.left(requests, index);
+        self.merge.cancelled(requests, index);
     }
 
     fn uses_cost_model(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ struct TimeOrder {
     wall_offset_ns: u64,
     merge: Merge,
     /// By time and arrival, in one number.
-    queue: FlatBTree<u128, Slot>,
+    queue: FlatBTree<u128, Index>,
 }
 
 impl TimeOrder {
@@ -45,8 +45,8 @@ impl TimeOrder {
         }
     }
 
-    fn key(&self, requests: &Requests, slot: Slot) -> u128 {
-        let entry = &requests[slot];
+    fn key(&self, requests: &Requests, index: Index) -> u128 {
+        let entry = &requests[index];
         let arrived_ns = entry.arrived.0.saturating_add(self.wall_offset_ns);
         let began_ns = match entry.request.stamp_ns {
             0 => arrived_ns,
@@ -60,35 +60,35 @@ impl TimeOrder {
 }
 
 impl Policy for TimeOrder {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        self.queue.insert(self.key(requests, slot), slot);
-        self.merge.arrived(requests, 0, slot);
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        self.queue.insert(self.key(requests, index), index);
+        self.merge.arrived(requests, 0, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
-        let (key, slot) = self.queue.first().expect("pick on an empty policy");
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
+        let (key, index) = self.queue.first().expect("pick on an empty policy");
         self.queue.remove(&key);
         if let Some((_, next)) = self.queue.first() {
             requests.touch(next);
         }
-        if self.merge.take_alone(slot, into) {
+        if self.merge.take_alone(index, into) {
             return Pick::Run;
         }
         self.merge.begin();
         // What leaves with it has a place in the queue as well.
         let first = into.len();
-        self.merge.take(requests, slot, into, |_, _| {});
-        for &slot in &into[first + 1..] {
-            let key = self.key(requests, slot);
+        self.merge.take(requests, index, into, |_, _| {});
+        for &index in &into[first + 1..] {
+            let key = self.key(requests, index);
             self.queue.remove(&key);
         }
         self.merge.end(requests, into);
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        self.queue.remove(&self.key(requests, slot));
-        self.merge.cancelled(requests, slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        self.queue.remove(&self.key(requests, index));
+        self.merge.cancelled(requests, index);
     }
 
     /// The latest that runs before a request arrived `BEFORE_NS_MAX` after its time, and that is

@@ -16,7 +16,7 @@ use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Index, List, Requests};
 use crate::types::{Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -99,31 +99,31 @@ impl Twins {
         (window.wrapping_add(self.start) % u64::from(self.servers)) as u32
     }
 
-    fn left(&mut self, requests: &mut Requests, server: u32, slot: Slot) {
+    fn left(&mut self, requests: &mut Requests, server: u32, index: Index) {
         let queue = &mut self.queues[server as usize];
-        requests.unlink(queue, slot);
+        requests.unlink(queue, index);
         requests.touch_front(queue);
         if queue.is_empty() {
             self.busy.remove(&server);
         }
-        self.aging.gone(slot);
+        self.aging.gone(index);
     }
 }
 
 impl Policy for Twins {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let server = self.server(&requests[slot].request);
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let server = self.server(&requests[index].request);
         let queue = &mut self.queues[server as usize];
         if queue.is_empty() {
             self.busy.insert(server, ());
         }
-        requests.push_back(queue, slot);
-        self.aging.arrived(slot);
-        self.merge.arrived(requests, server, slot);
+        requests.push_back(queue, index);
+        self.aging.arrived(index);
+        self.merge.arrived(requests, server, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Slot>) -> Pick {
-        let slot = self.aging.overdue(requests, now).unwrap_or_else(|| {
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
+        let index = self.aging.overdue(requests, now).unwrap_or_else(|| {
             let turn = self.busy.at_or_after(&self.turn(now));
             let (server, ()) = turn
                 .or_else(|| self.busy.first())
@@ -131,22 +131,22 @@ impl Policy for Twins {
             let front = requests.front(&self.queues[server as usize]);
             front.expect("a server without requests is not busy")
         });
-        let server = requests[slot].tag;
-        if !self.merge.take_alone(slot, into) {
+        let server = requests[index].tag;
+        if !self.merge.take_alone(index, into) {
             self.merge.begin();
-            self.merge.take(requests, slot, into, |_, _| {});
+            self.merge.take(requests, index, into, |_, _| {});
         }
-        for &slot in into.iter() {
-            self.left(requests, server, slot);
+        for &index in into.iter() {
+            self.left(requests, server, index);
         }
         self.merge.end(requests, into);
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        let server = requests[slot].tag;
-        self.left(requests, server, slot);
-        self.merge.cancelled(requests, slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        let server = requests[index].tag;
+        self.left(requests, server, index);
+        self.merge.cancelled(requests, index);
     }
 
     fn bound(&self) -> Bound {

@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::options_error::OptionsError;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
-use crate::requests::{List, Requests, Slot};
+use crate::requests::{Index, List, Requests};
 use crate::types::{AppId, Request, Time};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -74,12 +74,12 @@ impl Wfq {
     }
 
     /// Takes a request out of its flow's queue and charges it.
-    fn runs(&mut self, requests: &mut Requests, number: u32, slot: Slot) {
+    fn runs(&mut self, requests: &mut Requests, number: u32, index: Index) {
         let queue = &mut self.queues[number as usize];
-        requests.unlink(queue, slot);
+        requests.unlink(queue, index);
         requests.touch_front(queue);
-        requests.touch_id(slot);
-        let cost_ns = self.cost.request_ns(&requests[slot].request);
+        requests.touch_id(index);
+        let cost_ns = self.cost.request_ns(&requests[index].request);
         self.fair.charge(number, cost_ns);
     }
 }
@@ -119,37 +119,37 @@ fn weights(text: &str, by_queue: bool) -> Result<BTreeMap<u64, u64>, OptionsErro
 }
 
 impl Policy for Wfq {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let flow = self.flow_of(&requests[slot].request);
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let flow = self.flow_of(&requests[index].request);
         let weight = self.weights.get(&flow).copied().unwrap_or(1);
         let number = self.fair.arrived(flow, weight);
         if number as usize >= self.queues.len() {
             self.queues.resize(number as usize + 1, List::new());
         }
-        requests.push_back(&mut self.queues[number as usize], slot);
-        self.merge.arrived(requests, number, slot);
+        requests.push_back(&mut self.queues[number as usize], index);
+        self.merge.arrived(requests, number, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
         let number = self.fair.next().expect("pick on an empty policy");
         let front = requests.front(&self.queues[number as usize]);
-        let slot = front.expect("a flow without requests is not active");
-        if !self.merge.take_alone(slot, into) {
+        let index = front.expect("a flow without requests is not active");
+        if !self.merge.take_alone(index, into) {
             self.merge.begin();
-            self.merge.take(requests, slot, into, |_, _| {});
+            self.merge.take(requests, index, into, |_, _| {});
         }
-        for &slot in into.iter() {
-            self.runs(requests, number, slot);
+        for &index in into.iter() {
+            self.runs(requests, number, index);
         }
         self.merge.end(requests, into);
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        let number = requests[slot].tag;
-        requests.unlink(&mut self.queues[number as usize], slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        let number = requests[index].tag;
+        requests.unlink(&mut self.queues[number as usize], index);
         self.fair.cancelled(number);
-        self.merge.cancelled(requests, slot);
+        self.merge.cancelled(requests, index);
     }
 
     fn uses_cost_model(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -106,24 +106,24 @@ impl Window {
 }
 
 impl Policy for Window {
-    fn arrived(&mut self, requests: &mut Requests, slot: Slot) {
-        let entry = &requests[slot];
+    fn arrived(&mut self, requests: &mut Requests, index: Index) {
+        let entry = &requests[index];
         let epoch = self.epochs.of(&entry.request, entry.arrived);
         let app = entry.request.app;
         let number = self.turn_for((epoch, self.epochs.rank(app, epoch), app.0));
         self.recent[app.0 as usize % RECENT] = number;
-        self.turns[number as usize].queue.push(requests, slot);
-        self.merge.arrived(requests, number, slot);
+        self.turns[number as usize].queue.push(requests, index);
+        self.merge.arrived(requests, number, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Slot>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
         let (_, number) = self.by_key.first().expect("pick on an empty policy");
         let turn = &mut self.turns[number as usize];
-        let slot = turn.queue.pop(requests);
-        if !self.merge.take_alone(slot, into) {
+        let index = turn.queue.pop(requests);
+        if !self.merge.take_alone(index, into) {
             self.merge.begin();
-            self.merge.take(requests, slot, into, |requests, slot| {
-                turn.queue.remove(requests, slot);
+            self.merge.take(requests, index, into, |requests, index| {
+                turn.queue.remove(requests, index);
             });
             self.merge.end(requests, into);
         }
@@ -131,10 +131,10 @@ impl Policy for Window {
         Pick::Run
     }
 
-    fn cancelled(&mut self, requests: &mut Requests, slot: Slot) {
-        let number = requests[slot].tag;
-        self.turns[number as usize].queue.remove(requests, slot);
-        self.merge.cancelled(requests, slot);
+    fn cancelled(&mut self, requests: &mut Requests, index: Index) {
+        let number = requests[index].tag;
+        self.turns[number as usize].queue.remove(requests, index);
+        self.merge.cancelled(requests, index);
         self.release_if_empty(number);
     }
 

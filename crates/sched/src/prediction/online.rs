@@ -12,9 +12,9 @@
 
 use super::expected::Expected;
 use crate::endpoint_index::{Edge, EndpointIndex};
-use crate::index::Index;
-use crate::index::NONE;
-use crate::requests::{Entry, Slot};
+use crate::hash_table::HashTable;
+use crate::hash_table::NONE;
+use crate::requests::{Entry, Index};
 use crate::runs::Runs;
 use crate::types::{Direction, Time};
 use alloc::vec::Vec;
@@ -87,14 +87,14 @@ impl Chain {
 /// What was learned.
 pub(super) struct Online {
     streams: Vec<Stream>,
-    by_file: [Index; 2],
+    by_file: [HashTable; 2],
     /// The next stream to be forgotten when there are too many.
     oldest: u32,
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
     /// Where live chains begin and end, by stream. No two begin at one byte.
     endpoints: EndpointIndex,
-    /// By slot: its chain.
+    /// By request: its chain.
     chain_of: Vec<u32>,
 }
 
@@ -114,7 +114,7 @@ impl Online {
     pub(super) fn new() -> Online {
         Online {
             streams: Vec::new(),
-            by_file: [Index::new(), Index::new()],
+            by_file: [HashTable::new(), HashTable::new()],
             oldest: 0,
             chains: Vec::new(),
             chains_free: Vec::new(),
@@ -123,11 +123,11 @@ impl Online {
         }
     }
 
-    pub(super) fn arrived(&mut self, entry: &Entry, slot: Slot) {
-        if self.chain_of.len() <= slot as usize {
-            self.chain_of.resize(slot as usize + 1, NONE);
+    pub(super) fn arrived(&mut self, entry: &Entry, index: Index) {
+        if self.chain_of.len() <= index as usize {
+            self.chain_of.resize(index as usize + 1, NONE);
         }
-        self.chain_of[slot as usize] = NONE;
+        self.chain_of[index as usize] = NONE;
         let request = &entry.request;
         if !request.mergeable || request.offset >= request.end() {
             return;
@@ -174,7 +174,7 @@ impl Online {
         let entry = &mut self.chains[chain as usize];
         entry.live += 1;
         entry.refs += 1;
-        self.chain_of[slot as usize] = chain;
+        self.chain_of[index as usize] = chain;
     }
 
     /// The chain that begins or ends there; of several the last one.
@@ -204,14 +204,14 @@ impl Online {
     }
 
     /// A request finished, or was cancelled.
-    pub(super) fn left(&mut self, slot: Slot) {
-        let Some(chain) = self.chain_of.get(slot as usize).copied() else {
+    pub(super) fn left(&mut self, index: Index) {
+        let Some(chain) = self.chain_of.get(index as usize).copied() else {
             return;
         };
         if chain == NONE {
             return;
         }
-        self.chain_of[slot as usize] = NONE;
+        self.chain_of[index as usize] = NONE;
         let root = self.root(chain);
         self.chains[root as usize].live -= 1;
         self.release(chain);

@@ -5,9 +5,9 @@
 //! `(AT_last - AT_first) - (now - arrival of its first)`, with AT the times of arrival.
 
 use super::expected::Expected;
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use crate::predicted_runs::{Observed, Prediction};
-use crate::requests::{Entry, Requests, Slot};
+use crate::requests::{Entry, Index, Requests};
 use crate::runs::Runs;
 use crate::types::Time;
 use alloc::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Recorded {
     prediction: Arc<Prediction>,
     /// By predicted request: whether it came.
     came: Vec<bool>,
-    /// By slot: the predicted request it was linked to.
+    /// By request: the predicted request it was linked to.
     links: Vec<u32>,
     /// By queue.
     paces: Vec<Pace>,
@@ -58,11 +58,11 @@ impl Recorded {
         }
     }
 
-    pub(super) fn arrived(&mut self, entry: &Entry, slot: Slot) {
-        if self.links.len() <= slot as usize {
-            self.links.resize(slot as usize + 1, NONE);
+    pub(super) fn arrived(&mut self, entry: &Entry, index: Index) {
+        if self.links.len() <= index as usize {
+            self.links.resize(index as usize + 1, NONE);
         }
-        self.links[slot as usize] = self.link(entry).unwrap_or(NONE);
+        self.links[index as usize] = self.link(entry).unwrap_or(NONE);
     }
 
     /// The predicted request that this one is.
@@ -168,8 +168,8 @@ mod tests {
             for (n, i, at_ns) in (0..20).flat_map(|n| step(n, 500_000_000)) {
                 let request = crate::test::read(1, n * 65_536 + i * 4096, 4096);
                 let now = Time(repetition * 60_000_000_000 + at_ns);
-                let slot = requests.insert(now, &request);
-                linked += u32::from(recorded.link(&requests[slot]).is_some());
+                let index = requests.insert(now, &request);
+                linked += u32::from(recorded.link(&requests[index]).is_some());
             }
             assert!(linked > 50, "{linked} of 80");
         }
@@ -183,8 +183,8 @@ mod tests {
         let mut recorded = Recorded::new(Arc::new(prediction));
         let mut requests = Requests::new();
         for now in [wild, wild, wild].concat() {
-            let slot = requests.insert(Time(now), &crate::test::read(1, 0, 4096));
-            recorded.link(&requests[slot]);
+            let index = requests.insert(Time(now), &crate::test::read(1, 0, 4096));
+            recorded.link(&requests[index]);
         }
         assert!(
             recorded

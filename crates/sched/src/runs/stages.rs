@@ -1,9 +1,9 @@
 //! Where runs stand: which are eligible, which wait for a step or a time, and which queue is next.
 
-use super::{Growth, Order, Queue, Runs, STEPS_MAX, Stage, place, run_of, slot_of, start_of};
+use super::{Growth, Order, Queue, Runs, STEPS_MAX, Stage, index_of, place, run_of, start_of};
 use crate::c_scan::{CScan, Place};
 use crate::endpoint_index::Edge;
-use crate::index::NONE;
+use crate::hash_table::NONE;
 use crate::requests::Requests;
 use crate::types::{Direction, Request, Time};
 
@@ -154,13 +154,13 @@ impl Runs {
         let (next, second) = entry.sweep.next(&mut self.chunks);
         if let Some(second) = second {
             core::hint::black_box(self.runs[run_of(second) as usize].oldest);
-            requests.touch(slot_of(second));
+            requests.touch(index_of(second));
             self.endpoints.touch(u64::from(queue), start_of(second));
         }
         if let Some(next) = next {
             let end = self.runs[run_of(next) as usize].end;
             self.endpoints.touch(u64::from(queue), end);
-            requests.touch_id(slot_of(next));
+            requests.touch_id(index_of(next));
         }
         self.set_next(queue, next);
     }

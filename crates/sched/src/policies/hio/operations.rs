@@ -3,7 +3,7 @@
 
 use crate::elevator_queue::ElevatorQueue;
 use crate::flat_btree::FlatBTree;
-use crate::requests::{Requests, Slot};
+use crate::requests::{Index, Requests};
 use crate::types::Request;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -251,16 +251,16 @@ impl Operations {
         !self.parts[part as usize].queue.is_empty()
     }
 
-    pub(super) fn push(&mut self, part: u32, requests: &mut Requests, slot: Slot) {
-        self.parts[part as usize].queue.push(requests, slot);
+    pub(super) fn push(&mut self, part: u32, requests: &mut Requests, index: Index) {
+        self.parts[part as usize].queue.push(requests, index);
     }
 
-    pub(super) fn pop(&mut self, part: u32, requests: &mut Requests) -> Slot {
+    pub(super) fn pop(&mut self, part: u32, requests: &mut Requests) -> Index {
         self.parts[part as usize].queue.pop(requests)
     }
 
-    pub(super) fn remove(&mut self, part: u32, requests: &mut Requests, slot: Slot) {
-        self.parts[part as usize].queue.remove(requests, slot);
+    pub(super) fn remove(&mut self, part: u32, requests: &mut Requests, index: Index) {
+        self.parts[part as usize].queue.remove(requests, index);
     }
 
     /// Work of a part was served.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 /// No number.
 pub(crate) const NONE: u32 = u32::MAX;
 
-const HEADS_MIN: usize = 16;
+const BUCKETS_MIN: usize = 16;
 
 /// What can be found: it has room for the link of its chain.
 pub(crate) trait Chained {
@@ -25,7 +25,7 @@ pub(crate) trait Chained {
 }
 
 /// Finds items of a slice by their key. A key is inserted once and removed before it comes again.
-pub(crate) struct Heads {
+pub(crate) struct Buckets {
     /// First number of each chain. Twice as many as keys, so that most chains are empty.
     heads: Vec<u32>,
     /// The number of heads is two to this power.
@@ -34,12 +34,12 @@ pub(crate) struct Heads {
     len: usize,
 }
 
-impl Heads {
+impl Buckets {
     /// No keys.
-    pub(crate) fn new() -> Heads {
-        Heads {
-            heads: vec![NONE; HEADS_MIN],
-            bits: HEADS_MIN.trailing_zeros(),
+    pub(crate) fn new() -> Buckets {
+        Buckets {
+            heads: vec![NONE; BUCKETS_MIN],
+            bits: BUCKETS_MIN.trailing_zeros(),
             len: 0,
         }
     }
@@ -125,8 +125,8 @@ impl Heads {
 const ROUND: u64 = 1025;
 
 /// Maps keys to numbers, where what is found has no room for a link.
-pub(crate) struct Index {
-    heads: Heads,
+pub(crate) struct HashTable {
+    buckets: Buckets,
     links: Vec<Link>,
 }
 
@@ -154,11 +154,11 @@ impl Chained for Link {
     }
 }
 
-impl Index {
-    /// An empty index.
-    pub(crate) fn new() -> Index {
-        Index {
-            heads: Heads::new(),
+impl HashTable {
+    /// An empty table.
+    pub(crate) fn new() -> HashTable {
+        HashTable {
+            buckets: Buckets::new(),
             links: Vec::new(),
         }
     }
@@ -166,7 +166,7 @@ impl Index {
     /// The number of `key`, or `NONE`.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> u32 {
-        self.heads.find(&self.links, key)
+        self.buckets.find(&self.links, key)
     }
 
     /// Adds a key that is not present, under a number that is not in use.
@@ -177,13 +177,13 @@ impl Index {
             self.links.resize(number as usize + 1, link);
         }
         self.links[number as usize] = link;
-        self.heads.insert(&mut self.links, number);
+        self.buckets.insert(&mut self.links, number);
     }
 
     /// Removes the key that is present under `number`.
     #[inline]
     pub(crate) fn remove(&mut self, number: u32) {
-        self.heads.remove(&mut self.links, number);
+        self.buckets.remove(&mut self.links, number);
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_map() {
-        let mut index = Index::new();
+        let mut table = HashTable::new();
         let mut map = BTreeMap::new();
         let mut free: Vec<u32> = (0..500).rev().collect();
         let mut x = 1u64;
@@ -203,16 +203,16 @@ mod tests {
             // Keys that count in their low, middle or high bits.
             let key = (x % 700) << ((x >> 60) * 3);
             match map.remove(&key) {
-                Some(slot) => {
-                    assert_eq!(index.find(key), slot);
-                    index.remove(slot);
-                    free.push(slot);
+                Some(number) => {
+                    assert_eq!(table.find(key), number);
+                    table.remove(number);
+                    free.push(number);
                 }
                 None => {
-                    assert_eq!(index.find(key), NONE);
-                    if let Some(slot) = free.pop() {
-                        index.insert(key, slot);
-                        map.insert(key, slot);
+                    assert_eq!(table.find(key), NONE);
+                    if let Some(number) = free.pop() {
+                        table.insert(key, number);
+                        map.insert(key, number);
                     }
                 }
             }
@@ -221,25 +221,25 @@ mod tests {
 
     #[test]
     fn chains_stay_short_however_keys_count() {
-        // As forwarders number them: a session, and one of its slots.
-        let mut heads = Index::new();
-        (0..256).for_each(|i| heads.insert(u64::from(i / 8) << 16 | u64::from(i % 8), i));
+        // As forwarders number them: a session, and one of its requests.
+        let mut table = HashTable::new();
+        (0..256).for_each(|i| table.insert(u64::from(i / 8) << 16 | u64::from(i % 8), i));
         let mut lengths = [0; 512];
-        (0..256).for_each(|i| lengths[heads.heads.chain(heads.links[i].key)] += 1);
+        (0..256).for_each(|i| lengths[table.buckets.chain(table.links[i].key)] += 1);
         assert!(lengths.iter().all(|&length| length <= 5), "{lengths:?}");
         for shift in [0, 4, 8, 12, 16, 20, 24, 32, 40, 47] {
-            let mut index = Index::new();
-            (0..65_536).for_each(|i| index.insert(u64::from(i) << shift, i));
+            let mut table = HashTable::new();
+            (0..65_536).for_each(|i| table.insert(u64::from(i) << shift, i));
             let longest = |head: &u32| {
                 let mut count = 0;
-                let mut slot = *head;
-                while slot != NONE {
+                let mut number = *head;
+                while number != NONE {
                     count += 1;
-                    slot = index.links[slot as usize].next;
+                    number = table.links[number as usize].next;
                 }
                 count
             };
-            let longest = index.heads.heads.iter().map(longest).max().unwrap();
+            let longest = table.buckets.heads.iter().map(longest).max().unwrap();
             assert!(
                 longest <= 8,
                 "{longest} keys in a chain when they count by 2^{shift}"
