@@ -177,7 +177,7 @@ int tg_sched_options_new(const char *policy, tg_sched_options **options);
  *   policy              a name of tg_sched_policy_name; takes away the old policy's own options
  *   queued_max          requests that may wait; more are TG_SCHED_E_FULL. 65536; 1 to 67108864
  *   depth               batches that may run at once. 1; 1 to 65536
- *   merge               whether touching requests share a batch: true, false, auto (the policy's)
+ *   merge               whether adjacent requests share a batch: true, false, auto (the policy's)
  *   batch_bytes_max     bytes in a batch of several requests. 8388608
  *   batch_requests_max  requests in a batch. 256; 1 to 65536
  *   cost_file           the path of a cost model, as `tidegate calibrate` writes it

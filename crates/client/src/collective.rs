@@ -101,7 +101,7 @@ impl Hint {
         (offset - self.first) / self.step == (end - 1 - self.first) / self.step
     }
 
-    fn touches(&self, offset: u64, len: u64) -> bool {
+    fn overlaps(&self, offset: u64, len: u64) -> bool {
         offset <= self.last && offset.saturating_add(len) > self.first
     }
 
@@ -191,7 +191,7 @@ impl Hints {
             self.counts.hinted += 1;
             return Some(hint.collective);
         }
-        let misses = |hint: &Hint| hint.is(EXCLUSIVE) || hint.touches(offset, len);
+        let misses = |hint: &Hint| hint.is(EXCLUSIVE) || hint.overlaps(offset, len);
         let mut held = self.hints.iter().flatten();
         if held.any(|(hint, _)| hint.is(PREDICTED) && misses(hint)) {
             self.go_off();

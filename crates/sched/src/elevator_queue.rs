@@ -93,7 +93,7 @@ impl ElevatorQueue {
         let mut places = [Place::default(); REFILL];
         for (to, &index) in places.iter_mut().zip(&indices[..count]) {
             *to = place(requests, index);
-            requests.touch_id(index);
+            requests.prefetch_id(index);
         }
         let at = self.at;
         let order = |one: &Place| (*one < at, *one);

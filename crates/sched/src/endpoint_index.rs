@@ -1,17 +1,17 @@
-//! Who begins or ends at a byte: a table of endpoints, for blocks that join what touches.
+//! Which requests begin or end at a byte: a table of endpoints, for blocks that join adjacent ones.
 //!
-//! A endpoint is a stream (a file and direction, as the owner numbers them), a byte, and whether
-//! something begins or ends there. Many may share one. The table knows 32 bits of each, so who asks
-//! looks at what it finds; in return a look-up touches one line of the cache, and nothing else
-//! where there is nothing. It is never iterated in an order that could matter.
+//! An endpoint is a stream (a file and direction, as the owner numbers them), a byte, and whether a
+//! range begins or ends there. Several ranges may share one. The table keeps 32 bits of a hash of
+//! each, so the caller must check what it finds; in return a look-up usually reads one line of the
+//! cache. Nothing iterates the table in an order that could matter.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// EndpointIndex in a line.
+/// Endpoints in a line.
 const WIDTH: usize = 7;
 
-/// EndpointIndex for each line at which the table grows.
+/// Endpoints for each line at which the table grows.
 const FULL: usize = 4;
 
 /// Which endpoint.
@@ -29,7 +29,7 @@ struct Line {
     /// What the owner calls it, twice, and the edge.
     values: [u32; WIDTH],
     len: u32,
-    /// EndpointIndex that belong here or before, and lie behind this line because it was full.
+    /// Endpoints that belong here or before, and lie behind this line because it was full.
     overflowed: u32,
 }
 
@@ -56,7 +56,7 @@ impl EndpointIndex {
         }
     }
 
-    /// Adds a endpoint of what the owner calls `number`.
+    /// Adds an endpoint of what the owner calls `number`.
     #[inline]
     pub(crate) fn insert(&mut self, stream: u64, byte: u64, edge: Edge, number: u32) {
         if self.len >= FULL * self.lines.len() {
@@ -83,7 +83,7 @@ impl EndpointIndex {
             }
             assert!(
                 line.overflowed > 0,
-                "a endpoint is removed that is not there"
+                "an endpoint is removed that is not there"
             );
             line.overflowed -= 1;
             at = self.after(at);
@@ -109,9 +109,9 @@ impl EndpointIndex {
         }
     }
 
-    /// Says that a endpoint will soon be looked for.
+    /// Brings the line of an endpoint that will soon be looked for into the cache.
     #[inline]
-    pub(crate) fn touch(&self, stream: u64, byte: u64) {
+    pub(crate) fn prefetch(&self, stream: u64, byte: u64) {
         core::hint::black_box(self.lines[self.line_of(hash(stream, byte))].len);
     }
 

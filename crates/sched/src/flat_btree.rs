@@ -289,12 +289,12 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
         let mut number = self.root;
         for _ in 0..self.height {
             let inner = &self.inner[number as usize];
-            touch(&inner.keys);
+            prefetch(&inner.keys);
             number = inner.children[inner.child(key)];
         }
         self.recent.set(number);
         let leaf = &self.leaves[number as usize];
-        touch(&leaf.keys);
+        prefetch(&leaf.keys);
         (
             number,
             rank(&leaf.keys[..leaf.len as usize], |other| other < key),
@@ -447,7 +447,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
 /// Fetches all lines of the keys of a node at once: a search by halves would wait for one after
 /// the other.
 #[inline]
-fn touch<K: Copy>(keys: &[K; WIDTH]) {
+fn prefetch<K: Copy>(keys: &[K; WIDTH]) {
     let line = (64 / size_of::<K>()).clamp(1, WIDTH - 1);
     for key in keys.iter().step_by(line) {
         black_box(*key);

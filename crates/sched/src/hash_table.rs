@@ -58,9 +58,9 @@ impl Buckets {
         number
     }
 
-    /// Says that a key will soon be looked up.
+    /// Brings the bucket of a key that will soon be looked up into the cache.
     #[inline]
-    pub(crate) fn touch(&self, key: u64) {
+    pub(crate) fn prefetch(&self, key: u64) {
         core::hint::black_box(self.heads[self.chain(key)]);
     }
 

@@ -1,4 +1,4 @@
-//! Batches: joins requests that touch in the file into one call to the back end.
+//! Batches: joins adjacent requests of a file into one call to the back end.
 //!
 //! A shared block of the policies. The policy picks a request as it would without merging; this
 //! block then finds, among those of the same group, file and direction, the ones that begin
@@ -6,10 +6,10 @@
 //! endpoint the oldest. The extents of a batch never overlap, and stay apart: the back end gets a
 //! list, nothing is copied together.
 //!
-//! Where files are striped over forwarders, what touches is counted without the stripes of the
-//! others in between: so it lies on the device, and so the pieces of one large operation reach a
-//! forwarder. One that stands in for another has stripes that seem to lie at the same place; a
-//! batch of such is no worse than another.
+//! Where files are striped over forwarders, requests are adjacent if only stripes of the others lie
+//! between them: so their bytes lie on the device, and so the pieces of one large operation reach a
+//! forwarder. Stripes of a stand-in's two seats may seem to lie at one place; a batch of such is no
+//! worse than another.
 
 use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::options::Options;
@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 /// Builds one batch at a time, out of requests that it was told of.
 pub(crate) struct Merge {
-    /// Whether touching requests are looked for at all.
+    /// Whether adjacent requests are looked for at all.
     on: bool,
     bytes_max: u64,
     requests_max: usize,
@@ -86,7 +86,7 @@ impl Merge {
             let stream = stream_of(&requests[index]);
             let (start, end) = self.stripes.place(&requests[index].request);
             let endpoints = &mut self.endpoints;
-            endpoints.touch(stream, end);
+            endpoints.prefetch(stream, end);
             endpoints.insert(stream, start, Edge::Start, index);
             endpoints.insert(stream, end, Edge::End, index);
         }
@@ -132,8 +132,8 @@ impl Merge {
             && self.fits(&requests[index].request, into)
     }
 
-    /// Adds a request to the batch, and what touches it. `took` is told of each further request
-    /// that leaves the policy with it.
+    /// Adds a request to the batch, and all that is adjacent to the batch. Calls `took` with each
+    /// further request that leaves the policy with it.
     pub(crate) fn take(
         &mut self,
         requests: &mut Requests,
@@ -151,7 +151,7 @@ impl Merge {
         let stream = stream_of(&requests[index]);
         self.last = self.stripes.place(request);
         // Both ends at once.
-        self.endpoints.touch(stream, self.last.1);
+        self.endpoints.prefetch(stream, self.last.1);
         self.remove(stream, requests, index);
         for side in [Edge::Start, Edge::End] {
             while let Some(next) = self.beside(requests, stream, side, into) {
@@ -217,7 +217,7 @@ impl Merge {
     }
 }
 
-/// Whole-file operations say that they cannot; an empty range would touch without end.
+/// Whole-file operations say that they cannot; an empty range would be adjacent to itself.
 fn can_merge(request: &Request) -> bool {
     request.mergeable && request.offset < request.end()
 }

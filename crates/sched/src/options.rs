@@ -23,14 +23,14 @@ pub struct Options {
     pub depth: u32,
     /// Wall clock (nanoseconds since 1970) minus the host's monotonic clock.
     pub wall_offset_ns: u64,
-    /// Whether touching requests join into one batch; `None` leaves it to the policy.
+    /// Whether adjacent requests join into one batch; `None` leaves it to the policy.
     pub merge: Option<bool>,
     /// Bytes in a batch of several requests; a single larger request still runs.
     pub batch_bytes_max: u64,
     /// Requests in a batch.
     pub batch_requests_max: u32,
-    /// Bytes of a file that lie with one forwarder before the next has its turn; 0 if all of them
-    /// do. What touches here touches although stripes of other forwarders lie between.
+    /// Bytes of a file that lie with one forwarder before those of the next; 0 if all lie with
+    /// this one. Requests with only stripes of other forwarders between them are adjacent.
     pub stripe_bytes: u64,
     /// What accesses cost the device.
     pub cost: CostModel,

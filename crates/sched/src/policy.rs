@@ -18,7 +18,7 @@ pub struct PolicySpec {
     pub name: &'static str,
     /// The options that it has of its own, in order of their names.
     pub options: &'static [OptionSpec],
-    /// Whether it joins touching requests into one batch unless told otherwise.
+    /// Whether it joins adjacent requests into one batch unless told otherwise.
     pub merges: bool,
     /// Whether it keeps what applications are promised by [`Shares`].
     pub keeps_shares: bool,

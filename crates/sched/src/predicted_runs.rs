@@ -1,4 +1,4 @@
-//! The runs of touching requests that traces of earlier runs of a program foretell (Boito et al.,
+//! The runs of adjacent requests that traces of earlier runs of a program foretell (Boito et al.,
 //! ICPADS'13, section IV).
 //!
 //! Several traces are averaged. Their requests, in queues by file and direction and in order of
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(runs(&later), 10);
         // The later one may come first.
         assert_eq!(runs(&[seen(1, 0, 7_000_000), seen(1, 4096, 0)]), 1);
-        // What does not touch does not join, nor what is of another file.
+        // Requests that are not adjacent do not join, nor those of another file.
         assert_eq!(runs(&[seen(1, 0, 0), seen(1, 8192, 0)]), 2);
         assert_eq!(runs(&[seen(1, 0, 0), seen(2, 4096, 0)]), 2);
     }

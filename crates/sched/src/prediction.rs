@@ -1,4 +1,4 @@
-//! What is still to come: predictors that tell the policy when a run of touching requests will be
+//! What is still to come: predictors that tell the policy when a run of adjacent requests will be
 //! longer if it waits, and what that may cost.
 //!
 //! A shared block of the policies that keep `runs`. Two predictors: `recorded` is AGIOS's (Boito et
@@ -40,7 +40,7 @@ pub(crate) const IDLE_PERCENT_MAX: OptionSpec = OptionSpec::integer(
 pub(crate) const PREDICTION: OptionSpec = OptionSpec::new(
     "prediction",
     OptionKind::Word(&["off", "recorded", "online"]),
-    "a run of touching requests may wait for more of it. `recorded`: as traces of earlier runs \
+    "a run of adjacent requests may wait for more of it. `recorded`: as traces of earlier runs \
      foretell, for the simulator and the C library; `online`: as was learned from the load; see \
      [prediction.md](prediction.md)",
 );
@@ -272,7 +272,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// The n-th call of a program: two requests that touch, the second 2 ms later; and where a
+    /// The n-th call of a program: two adjacent requests, the second 2 ms later; and where a
     /// call begins the next is not near it.
     fn requests(calls: u64) -> Vec<(u64, Request)> {
         let call = |n: u64| {

@@ -1,5 +1,5 @@
-//! Which pending ranges a new one overlaps and touches: the two blocks that know it, without a
-//! policy, so that their cost can be measured.
+//! Which pending ranges a new one overlaps, and which are adjacent to it: the two blocks that know,
+//! without a policy, so that a benchmark can measure what they cost.
 //!
 //! In the I/O forwarding layer of Ohta et al. (2010) one structure does both: a list that is
 //! scanned, or a tree. Here the order of overlapping requests (`overlap.rs`) and the endpoints by
@@ -57,7 +57,7 @@ impl Ranges {
         }
         let (stream, offset, end) = (stream_of(request), request.offset, request.end());
         // Both lines of the table at once.
-        self.endpoints.touch(stream, end);
+        self.endpoints.prefetch(stream, end);
         let found = Found {
             waits: !free,
             before: self.oldest(stream, offset, Edge::End),
@@ -77,7 +77,7 @@ impl Ranges {
         }
         let request = self.requests[index].request;
         let stream = stream_of(&request);
-        self.endpoints.touch(stream, request.end());
+        self.endpoints.prefetch(stream, request.end());
         let endpoints = [(request.offset, Edge::Start), (request.end(), Edge::End)];
         for (byte, side) in endpoints {
             self.endpoints.remove(stream, byte, side, index);

@@ -195,10 +195,9 @@ impl Requests {
         self.free.push(index);
     }
 
-    /// Says that a request will soon be needed: what the memory takes to deliver it passes while
-    /// other things are done.
+    /// Brings a request that will soon be needed into the cache, while other things are done.
     #[inline]
-    pub(crate) fn touch(&self, index: Index) {
+    pub(crate) fn prefetch(&self, index: Index) {
         let entry = &self.entries[index as usize];
         // Something of each of its lines.
         black_box(entry.request.offset);
@@ -207,18 +206,18 @@ impl Requests {
         black_box(self.links[index as usize].next);
     }
 
-    /// As `touch`, of the first request of a list.
+    /// As `prefetch`, of the first request of a list.
     #[inline]
-    pub(crate) fn touch_front(&self, list: &List) {
+    pub(crate) fn prefetch_front(&self, list: &List) {
         if list.head != NONE {
-            self.touch(list.head);
+            self.prefetch(list.head);
         }
     }
 
-    /// Says that a request, which is near by now, will soon finish.
+    /// Brings what finds a request by its id into the cache. The request is there already.
     #[inline]
-    pub(crate) fn touch_id(&self, index: Index) {
-        self.ids.touch(self[index].request.id.0);
+    pub(crate) fn prefetch_id(&self, index: Index) {
+        self.ids.prefetch(self[index].request.id.0);
     }
 
     /// The requests at `stage`, in order of arrival. Visits the whole table, so not for the data path.
@@ -306,7 +305,7 @@ impl Requests {
         let mut count = 0;
         while list.head != NONE && count < into.len() {
             into[count] = list.head;
-            self.touch(list.head);
+            self.prefetch(list.head);
             list.head = self.links[list.head as usize].next;
             count += 1;
         }

@@ -1,4 +1,4 @@
-//! Virtual requests: touching requests of one file and direction, joined as they arrive, in one
+//! Virtual requests: adjacent requests of one file and direction, joined as they arrive, in one
 //! queue for each file and direction.
 //!
 //! The shared block of the policies that come from aIOLi (Lebre et al., 2006): AGIOS's `aioli` and
@@ -12,7 +12,7 @@
 //! end. Which queue is next the policy chooses, by [`Order`].
 //!
 //! A long queue is mostly far away in memory. Eligible runs lie in a `CScan`, which looks at what
-//! comes next only; what touches a request is found by its endpoints; and what will be next after
+//! comes next only; the endpoints find what is adjacent to a request; and what will be next after
 //! the next one is fetched while others run.
 
 mod stages;
@@ -77,7 +77,7 @@ fn start_of(place: Place) -> u64 {
     (place >> 64) as u64
 }
 
-/// Touching requests.
+/// Adjacent requests.
 pub(crate) struct Run {
     /// Number of its queue.
     pub(crate) queue: u32,
@@ -362,12 +362,12 @@ impl Runs {
     fn neighbours(&self, queue: u32, request: &Request) -> (Option<u32>, Option<u32>) {
         let (start, end, stream) = (request.offset, request.end(), u64::from(queue));
         // Both at once.
-        self.endpoints.touch(stream, end);
+        self.endpoints.prefetch(stream, end);
         let (mut left, mut right) = (None, None);
         let is_better = |run: u32, than: Option<u32>| {
-            let touches =
+            let is_adjacent =
                 |found: &Run| found.queue == queue && (found.end == start || found.start == end);
-            touches(&self.runs[run as usize])
+            is_adjacent(&self.runs[run as usize])
                 && self.has_room(run, request.len, 1)
                 && than.is_none_or(|than| {
                     self.runs[run as usize].oldest < self.runs[than as usize].oldest
@@ -528,7 +528,7 @@ impl Runs {
     }
 }
 
-/// Whole-file operations say that they cannot; an empty range would touch without end.
+/// Whole-file operations say that they cannot; an empty range would be adjacent to itself.
 fn can_join(request: &Request) -> bool {
     request.mergeable && request.offset < request.end()
 }

@@ -71,7 +71,7 @@ fn forwarded(writes: bool) -> [f64; 4] {
     counted(REQUESTS, || world.run(REQUESTS, 32, |_| writes))
 }
 
-/// Of data jobs with so many touching parts of 4 KiB, by one thread, once as many have passed.
+/// Of data jobs with so many adjacent parts of 4 KiB, by one thread, once as many have passed.
 fn stored(direction: Direction, parts: u32) -> f64 {
     const JOBS: u64 = 1000;
     let scratch = support::Scratch::new("allocations");

@@ -137,8 +137,8 @@ impl Stream {
     /// Whether the request is adjacent to one of the last, on either side.
     fn take(&mut self, record: &Record) -> bool {
         let (begin, end) = (record.offset, record.end());
-        let touches = |(its_begin, its_end): &(u64, u64)| *its_end == begin || *its_begin == end;
-        let sequential = self.last.iter().any(touches);
+        let adjacent = |(its_begin, its_end): &(u64, u64)| *its_end == begin || *its_begin == end;
+        let sequential = self.last.iter().any(adjacent);
         if self.last.len() == NEIGHBOURS_MAX {
             self.last.pop_front();
         }

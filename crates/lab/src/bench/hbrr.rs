@@ -34,7 +34,7 @@ const CALLS_PERCENT_MAX: f64 = 25.0;
 /// each makes its next call when the last is done. Every forwarder has an emulated 7200 rpm disk
 /// that does one thing at a time, without a write cache. `fifo` makes one call to the back end for
 /// each request, in order of arrival; `round-robin` takes up to a quantum of the file's ranges in
-/// one turn, as one list call, and joins what touches.
+/// one turn, as one list call, and joins adjacent requests.
 ///
 /// records: call n of process p is record n P + p, of 32 KiB. messages: the same with 8 MiB and
 /// 64 MiB. btio: the outputs of NAS BTIO class A, collective: each output of 10.5 MB is cut into a

@@ -24,14 +24,14 @@ const COMPARED: u64 = 500;
 /// What ours may cost at the most ranges, in units of what the list costs there.
 const PART_MAX: f64 = 0.02;
 
-/// Which pending ranges a new one overlaps and touches: ours against a scan of a list (Ohta et al.
-/// 2010), from 8 to 100,000 pending.
+/// Which pending ranges a new one overlaps, and which are adjacent to it: ours against a scan of a
+/// list (Ohta et al. 2010), from 8 to 100,000 pending.
 ///
 /// So many ranges of one file are pending, half of them writes. An operation takes away the range
 /// that has been free the longest, and tells who need no longer wait for it; and adds a new one,
 /// and tells whether it must wait for another (common bytes, and one of the two writes) and which
-/// range of its direction it touches at either end. Ours is the block that keeps the order of
-/// overlapping requests and the table of borders that joins touching ones, as the scheduler uses
+/// range of its direction is adjacent at either end. Ours is the block that keeps the order of
+/// overlapping requests and the table of endpoints that joins adjacent ones, as the scheduler uses
 /// them; the other is a list of 32 bytes for each range, scanned from end to end, once for each
 /// range that comes and once for each that goes. Both do the same operations and must give the
 /// same answers. Processor time of one operation, in turns, medians.
@@ -168,7 +168,7 @@ impl Overlap {
 
     fn page(&self, machine: &str, rows: &[Row]) -> String {
         let mut text = format!(
-            "# Ranges that overlap and touch\n\n\
+            "# Ranges that overlap and are adjacent\n\n\
              Written by `tidegate bench overlap --write docs/overlap.md`, which `make bench` runs \
              too; do not edit it.\n\
              Medians of {} turns, on\n{machine}.\n\n\
@@ -178,7 +178,7 @@ impl Overlap {
              (`crates/sched/src/endpoint_index.rs`). So many ranges of one file are pending, half \
              of them writes. An operation takes away the\nrange that has been free the longest, \
              and tells who need no longer wait for it; and adds a new one, and tells whether it\n\
-             must wait, and which range it touches at either end. The list (32 bytes for each \
+             must wait, and which range is adjacent at either end. The list (32 bytes for each \
              range) is scanned once for what comes and\nonce for what goes. Both give the same \
              answers, which the benchmark compares.\n\n\
              Processor time of one operation, in nanoseconds.\n\n",

@@ -14,7 +14,7 @@ use crate::hash_table::NONE;
 /// Readers that a segment lists before it joins them.
 const READERS: usize = 4;
 
-/// Segments that a read may touch before they become one. Reads that come later on a part of it
+/// Segments that a read may cover before they become one. Reads that come later on a part of it
 /// then wait for all of its writes, which is safe, and rare.
 const PIECES: usize = 8;
 

@@ -1,7 +1,7 @@
 //! aIOLi, the base algorithm of AGIOS (Boito et al., ICPADS'13, section III).
 //!
 //! One queue for each file and direction. Inside a queue requests go by offset; between queues the
-//! one whose next request is the oldest goes first. Touching requests are one virtual request, a
+//! one whose next request is the oldest goes first. Adjacent requests are one virtual request, a
 //! run. All quanta grow by `quantum_bytes` worth of device time at each step, a run has the sum of
 //! its requests' quanta, and only a run whose quantum covers its cost is chosen. See `runs`.
 //!

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_touching_requests_when_told_to() {
+    fn joins_adjacent_requests_when_told_to() {
         let options = Options {
             merge: Some(true),
             ..Options::for_policy("fifo")

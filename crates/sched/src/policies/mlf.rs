@@ -3,7 +3,7 @@
 //!
 //! Queues, one for each file and direction, take turns. In its turn a queue gives its next run in
 //! the order of offsets, if one is eligible: its quantum is `quantum_bytes` at the first step after
-//! it came, and doubles at each further one. See `runs` for what a step is. Touching requests join
+//! it came, and doubles at each further one. See `runs` for what a step is. Adjacent requests join
 //! as they arrive, unless told otherwise.
 
 use crate::aging::{AGE_MS_MAX, Aging};
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_requests_are_one_in_whatever_order_they_come() {
+    fn adjacent_requests_are_one_in_whatever_order_they_come() {
         let mut scheduler = Scheduler::new(&quantum_counts_bytes("mlf")).unwrap();
         let mut input: Vec<_> = (0..8).map(|i| read(1, i * 1000, 1000)).collect();
         input.swap(1, 6);

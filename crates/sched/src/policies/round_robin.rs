@@ -1,10 +1,10 @@
 //! Handle-based round robin (HBRR) of the I/O forwarding layer IOFSL (Ohta et al., 2010).
 //!
 //! One queue entry for each file and direction. The first entry has its turn: up to `quantum`
-//! ranges leave as one list call, and the entry goes to the end if it has more. Requests that
-//! touch count as one range, as in the paper's tree of merged ranges. The paper's text counts the
-//! quantum over a round, its code over an entry; this follows the code, because a turn that moves
-//! on to the next file cannot be one call.
+//! ranges leave as one list call, and the entry goes to the end if it has more. Adjacent requests
+//! count as one range, as in the paper's tree of merged ranges. The paper's text counts the quantum
+//! over a round, its code over an entry; this policy follows the code, because a turn that moves on
+//! to the next file cannot be one call.
 
 use crate::hash_table::{HashTable, NONE};
 use crate::merge::Merge;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_at_this_forwarder_is_one_range() {
+    fn what_is_adjacent_at_this_forwarder_is_one_range() {
         // Two messages of four stripes for each of four forwarders; this one has the second of
         // each round. A turn of one range takes all that lies together here, in whatever order.
         let stripe = 1 << 18;

@@ -3,7 +3,7 @@
 //! AGIOS calls it TO, and TO-agg with aggregation. Forwarders that see the requests of an
 //! operation at different times still agree on the order, because the time is the client's stamp;
 //! a request without one counts from its arrival. Stamps are cut to a second before and 5 ms after
-//! the arrival, so that a wrong clock moves its owner by no more. Touching requests join unless
+//! the arrival, so that a wrong clock moves its owner by no more. Adjacent requests join unless
 //! told otherwise.
 
 use crate::flat_btree::FlatBTree;
@@ -69,7 +69,7 @@ impl Policy for TimeOrder {
         let (key, index) = self.queue.first().expect("pick on an empty policy");
         self.queue.remove(&key);
         if let Some((_, next)) = self.queue.first() {
-            requests.touch(next);
+            requests.prefetch(next);
         }
         if self.merge.take_alone(index, into) {
             return Pick::Run;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_requests_leave_with_the_oldest() {
+    fn adjacent_requests_leave_with_the_oldest() {
         let mut scheduler = Scheduler::new(&Options::for_policy("time-order")).unwrap();
         let input = [
             at(4096, 1),

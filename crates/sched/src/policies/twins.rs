@@ -102,7 +102,7 @@ impl Twins {
     fn left(&mut self, requests: &mut Requests, server: u32, index: Index) {
         let queue = &mut self.queues[server as usize];
         requests.unlink(queue, index);
-        requests.touch_front(queue);
+        requests.prefetch_front(queue);
         if queue.is_empty() {
             self.busy.remove(&server);
         }

@@ -77,8 +77,8 @@ impl Wfq {
     fn runs(&mut self, requests: &mut Requests, number: u32, index: Index) {
         let queue = &mut self.queues[number as usize];
         requests.unlink(queue, index);
-        requests.touch_front(queue);
-        requests.touch_id(index);
+        requests.prefetch_front(queue);
+        requests.prefetch_id(index);
         let cost_ns = self.cost.request_ns(&requests[index].request);
         self.fair.charge(number, cost_ns);
     }

@@ -1,14 +1,14 @@
 //! Prediction without a trace: learns, for each file and direction, how long chains of touching
 //! requests get and how fast.
 //!
-//! A *chain* is what waiting could have joined: requests that touch, each of which came before the
-//! ones it touches had finished. (What comes only after its neighbour was answered, as from a
-//! program that waits for each call, can be joined by no wait.) Chains are seen whether or not
-//! they were served as one, so the predictor learns from its own omissions too. For each power of
-//! two of bytes it counts how many chains that got so far grew on, and how soon: the size
-//! detector. Chains whose starts lie a fixed stride apart, as those of programs that take turns in
-//! a file, tell also where a chain begins and ends: the stride detector; it decides when it is
-//! sure, else the sizes do.
+//! A *chain* is what waiting could have joined: adjacent requests, each of which came before its
+//! neighbours had finished. (No wait can join a request that comes only after its neighbour was
+//! answered, as from a program that waits for each call.) The predictor sees a chain whether or not
+//! the policy served it as one, so it also learns from its own omissions. The *size detector*
+//! counts, for each power of two of bytes, how many chains that got so far grew on, and how soon.
+//! The *stride detector* finds chains whose starts lie a fixed stride apart, as those of programs
+//! that take turns in a file, and so where a chain begins and ends. It decides when it is sure,
+//! otherwise the size detector does.
 
 use super::expected::Expected;
 use crate::endpoint_index::{Edge, EndpointIndex};
@@ -134,7 +134,7 @@ impl Online {
         }
         let stream = self.stream_for(request.file.0, request.direction);
         let (start, end, now) = (request.offset, request.end(), entry.ready);
-        self.endpoints.touch(u64::from(stream), end);
+        self.endpoints.prefetch(u64::from(stream), end);
         if self.beside(stream, start, Edge::Start).is_some() {
             // The same again: nothing is joined to it.
             return;

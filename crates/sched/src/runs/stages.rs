@@ -154,13 +154,13 @@ impl Runs {
         let (next, second) = entry.sweep.next(&mut self.chunks);
         if let Some(second) = second {
             core::hint::black_box(self.runs[run_of(second) as usize].oldest);
-            requests.touch(index_of(second));
-            self.endpoints.touch(u64::from(queue), start_of(second));
+            requests.prefetch(index_of(second));
+            self.endpoints.prefetch(u64::from(queue), start_of(second));
         }
         if let Some(next) = next {
             let end = self.runs[run_of(next) as usize].end;
-            self.endpoints.touch(u64::from(queue), end);
-            requests.touch_id(index_of(next));
+            self.endpoints.prefetch(u64::from(queue), end);
+            requests.prefetch_id(index_of(next));
         }
         self.set_next(queue, next);
     }

@@ -101,14 +101,14 @@ fn slices<'a>(
 
 /// Where the run of adjacent parts that begins at `begin` ends.
 fn run_end(parts: &[IoPart], begin: usize) -> usize {
-    let touches = |pair: &[IoPart]| {
+    let adjacent = |pair: &[IoPart]| {
         pair[0].offset.checked_add(u64::from(pair[0].len)) == Some(pair[1].offset)
     };
     begin
         + 1
         + parts[begin..]
             .windows(2)
-            .take_while(|pair| touches(pair))
+            .take_while(|pair| adjacent(pair))
             .count()
 }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_parts_share_a_system_call_and_others_do_not() {
+    fn adjacent_parts_share_a_system_call_and_others_do_not() {
         let scratch = Scratch::new("batch");
         let (file, fd) = file(&scratch);
         let (slots, meter) = (Slots::new(1 << 20), Meter::default());

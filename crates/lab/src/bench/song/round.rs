@@ -37,7 +37,7 @@ impl Round {
         std::thread::scope(|scope| {
             let threads: Vec<_> = applications
                 .iter()
-                .map(|one| scope.spawn(move || one.touch(file)))
+                .map(|one| scope.spawn(move || one.transfer(file)))
                 .collect();
             threads
                 .into_iter()
@@ -119,7 +119,7 @@ impl Gate {
 }
 
 impl Application {
-    fn touch(&self, file: usize) -> Result<(), Fail> {
+    fn transfer(&self, file: usize) -> Result<(), Fail> {
         let mut extents = (0..self.client.forwarders() as u64).map(|stripe| Extent {
             offset: stripe * STRIPE,
             len: 1,

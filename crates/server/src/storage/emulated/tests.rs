@@ -19,7 +19,7 @@ fn part(offset: u64, len: u32) -> IoPart {
 }
 
 #[test]
-fn touching_parts_of_a_forwarder_are_one_access() {
+fn adjacent_parts_of_a_forwarder_are_one_access() {
     let layout = Layout {
         seats: 4,
         stripe: 4096,

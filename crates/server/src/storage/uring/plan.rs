@@ -111,9 +111,9 @@ impl Plan {
 impl Piece {
     /// Whether a segment can be part of the same call.
     fn takes(&self, offset: u64, segment: &libc::iovec, registered: Option<u16>) -> bool {
-        let touches = self.offset.checked_add(self.len as u64) == Some(offset);
+        let is_adjacent = self.offset.checked_add(self.len as u64) == Some(offset);
         let alone = |len, registered: Option<u16>| len >= ALONE_MIN && registered.is_some();
-        touches
+        is_adjacent
             && self.segments.len() < BUFFERS_MAX
             && self.len + segment.iov_len <= PIECE_MAX
             && !alone(self.len, self.registered)

@@ -236,7 +236,7 @@ fn a_full_disk_fails_the_parts_that_did_not_fit() {
         slot_offset: i << 18,
         seat: 0,
     };
-    // Seven touching parts, more than there is room for, then one over what is there already.
+    // Seven adjacent parts, more than there is room for, then one over what is there already.
     let mut parts: Vec<IoPart> = (1..8).map(part).collect();
     parts.insert(
         0,
