@@ -15,7 +15,7 @@ pub(crate) type Place = u128;
 const CHUNK: usize = 128;
 
 /// Sorted ones are kept up to so many, the others go into a chunk.
-const NEAR_MAX: usize = 2 * CHUNK;
+const SORTED_MAX: usize = 2 * CHUNK;
 
 /// The chunks of several sweeps.
 pub(crate) struct Chunks {
@@ -35,13 +35,13 @@ pub(crate) struct CScan {
     /// The last one that was taken.
     at: Place,
     /// Those up to the next chunk in the order of the sweep, the last is next. Empty unless `open`.
-    near: Vec<Place>,
+    sorted: Vec<Place>,
     /// Lower bounds of the chunks, ascending. The first chunk takes what is below as well.
     lows: Vec<Place>,
     chunks: Vec<Chunk>,
-    /// When open: the chunk that follows `near`. What lies below `at` is in chunks before it.
+    /// When open: the chunk that follows `sorted`. What lies below `at` is in chunks before it.
     ahead: usize,
-    /// Whether `near` reaches over the end: no chunk lies above `at`, and `near` has what is below
+    /// Whether `sorted` reaches over the end: no chunk lies above `at`, and `sorted` has what is below
     /// all chunks.
     wrapped: bool,
     /// Otherwise everything is in chunks.
@@ -70,7 +70,7 @@ impl CScan {
     pub(crate) fn new() -> CScan {
         CScan {
             at: 0,
-            near: Vec::new(),
+            sorted: Vec::new(),
             lows: Vec::new(),
             chunks: Vec::new(),
             ahead: 0,
@@ -81,18 +81,18 @@ impl CScan {
 
     /// Begins at the lowest again. The set must be empty.
     pub(crate) fn restart(&mut self) {
-        assert!(self.near.is_empty() && self.chunks.is_empty());
+        assert!(self.sorted.is_empty() && self.chunks.is_empty());
         (self.at, self.ahead, self.wrapped, self.open) = (0, 0, true, true);
     }
 
     /// What comes next, and after it, if that is known already.
     #[inline]
     pub(crate) fn next(&mut self, chunks: &mut Chunks) -> (Option<Place>, Option<Place>) {
-        if self.near.is_empty() {
+        if self.sorted.is_empty() {
             self.open(chunks);
         }
-        let second = self.near.len().checked_sub(2);
-        (self.near.last().copied(), second.map(|i| self.near[i]))
+        let second = self.sorted.len().checked_sub(2);
+        (self.sorted.last().copied(), second.map(|i| self.sorted[i]))
     }
 
     /// Whether `one` comes before `other`.
@@ -103,23 +103,23 @@ impl CScan {
 
     /// Adds a place.
     pub(crate) fn insert(&mut self, chunks: &mut Chunks, place: Place) {
-        if !self.is_near(place) {
-            self.insert_far(chunks, place);
+        if !self.is_in_sorted(place) {
+            self.insert_in_chunk(chunks, place);
             return;
         }
         let rank = self.rank(place);
-        self.near.insert(rank, place);
-        if self.near.len() > NEAR_MAX {
+        self.sorted.insert(rank, place);
+        if self.sorted.len() > SORTED_MAX {
             self.spill(chunks);
         }
     }
 
     /// Removes a place that is there. The sweep stays where it is.
     pub(crate) fn remove(&mut self, chunks: &mut Chunks, place: Place) {
-        if self.is_near(place) {
+        if self.is_in_sorted(place) {
             let rank = self.rank(place);
-            assert!(self.near.get(rank) == Some(&place), "no such place");
-            self.near.remove(rank);
+            assert!(self.sorted.get(rank) == Some(&place), "no such place");
+            self.sorted.remove(rank);
             return;
         }
         let after = self.lows.partition_point(|low| *low <= place);
@@ -130,14 +130,14 @@ impl CScan {
         places.swap(found.expect("no such place"), *len as usize - 1);
         *len -= 1;
         if *len == 0 {
-            self.drop_bag(chunks, index);
+            self.remove_chunk(chunks, index);
         }
     }
 
     /// Removes what `next` said; the sweep goes on from there.
     #[inline]
     pub(crate) fn take_next(&mut self) {
-        let place = self.near.pop().expect("it was asked for");
+        let place = self.sorted.pop().expect("it was asked for");
         if self.wrapped && place < self.at {
             (self.wrapped, self.ahead) = (self.chunks.is_empty(), 0);
         }
@@ -146,27 +146,27 @@ impl CScan {
 
     /// The sweep goes on from somewhere else. Nothing is sorted before `next` asks.
     pub(crate) fn jump(&mut self, chunks: &mut Chunks, at: Place) {
-        let mut near = core::mem::take(&mut self.near);
+        let mut sorted = core::mem::take(&mut self.sorted);
         (self.at, self.open) = (at, false);
-        for place in near.drain(..) {
-            self.insert_far(chunks, place);
+        for place in sorted.drain(..) {
+            self.insert_in_chunk(chunks, place);
         }
-        self.near = near;
+        self.sorted = sorted;
         if self.chunks.is_empty() {
             self.open(chunks);
         }
     }
 
-    /// How many of `near` come after a place.
+    /// How many of `sorted` come after a place.
     #[inline]
     fn rank(&self, place: Place) -> usize {
-        let way = place.wrapping_sub(self.at);
-        let comes_after = |one: &Place| one.wrapping_sub(self.at) > way;
-        self.near.partition_point(comes_after)
+        let distance = place.wrapping_sub(self.at);
+        let comes_after = |one: &Place| one.wrapping_sub(self.at) > distance;
+        self.sorted.partition_point(comes_after)
     }
 
     #[inline]
-    fn is_near(&self, place: Place) -> bool {
+    fn is_in_sorted(&self, place: Place) -> bool {
         let is_below = |index: usize| self.lows.get(index).is_none_or(|low| place < *low);
         match self.wrapped {
             true => self.open && (place >= self.at || is_below(0)),
@@ -174,12 +174,12 @@ impl CScan {
         }
     }
 
-    fn insert_far(&mut self, chunks: &mut Chunks, place: Place) {
+    fn insert_in_chunk(&mut self, chunks: &mut Chunks, place: Place) {
         let after = self.lows.partition_point(|low| *low <= place);
         // Chunks from `ahead` on have nothing that lies below `at`.
         let is_first = self.open && !self.wrapped && self.ahead == 0;
         if after == 0 && (is_first || self.chunks.is_empty()) {
-            self.add_bag(chunks, 0, &[place]);
+            self.add_chunk(chunks, 0, &[place]);
             self.ahead += usize::from(self.open);
             return;
         }
@@ -192,7 +192,7 @@ impl CScan {
             places.select_nth_unstable(CHUNK / 2);
             half.copy_from_slice(&places[CHUNK / 2..]);
             self.chunks[index].len = CHUNK as u32 / 2;
-            self.add_bag(chunks, index + 1, &half);
+            self.add_chunk(chunks, index + 1, &half);
             self.ahead += usize::from(self.open && index < self.ahead);
             index += usize::from(place >= self.lows[index + 1]);
         }
@@ -201,9 +201,9 @@ impl CScan {
         *len += 1;
     }
 
-    /// Puts those of `near` that come last into a chunk.
+    /// Puts those of `sorted` that come last into a chunk.
     fn spill(&mut self, chunks: &mut Chunks) {
-        let wrapped = self.near.partition_point(|one| *one < self.at);
+        let wrapped = self.sorted.partition_point(|one| *one < self.at);
         let (index, count) = match self.wrapped {
             true if wrapped > 0 => (0, wrapped.min(CHUNK)),
             // Nothing is over the end: what spills is the first chunk above `at`.
@@ -213,14 +213,14 @@ impl CScan {
         if wrapped == 0 {
             (self.wrapped, self.ahead) = (false, index);
         }
-        let near = core::mem::take(&mut self.near);
-        self.add_bag(chunks, index, &near[..count]);
-        self.near = near;
-        self.near.drain(..count);
+        let sorted = core::mem::take(&mut self.sorted);
+        self.add_chunk(chunks, index, &sorted[..count]);
+        self.sorted = sorted;
+        self.sorted.drain(..count);
     }
 
     /// Adds a chunk of places, of which the least is its lower bound.
-    fn add_bag(&mut self, chunks: &mut Chunks, index: usize, places: &[Place]) {
+    fn add_chunk(&mut self, chunks: &mut Chunks, index: usize, places: &[Place]) {
         let number = chunks.take();
         chunks.places[number as usize][..places.len()].copy_from_slice(places);
         let low = places.iter().min().expect("a chunk is not empty");
@@ -229,7 +229,7 @@ impl CScan {
         self.chunks.insert(index, Chunk { number, len });
     }
 
-    fn drop_bag(&mut self, chunks: &mut Chunks, index: usize) {
+    fn remove_chunk(&mut self, chunks: &mut Chunks, index: usize) {
         chunks.free.push(self.chunks[index].number);
         self.lows.remove(index);
         self.chunks.remove(index);
@@ -246,20 +246,20 @@ impl CScan {
             (self.open, self.wrapped) = (true, false);
             self.ahead = self.lows.partition_point(|low| *low <= self.at);
             if let Some(index) = self.ahead.checked_sub(1) {
-                self.open_bag(chunks, index, self.at);
+                self.open_chunk(chunks, index, self.at);
             }
         }
         if self.chunks.is_empty() {
             (self.wrapped, self.ahead) = (true, 0);
-        } else if self.near.is_empty() {
+        } else if self.sorted.is_empty() {
             self.wrapped |= self.ahead == self.chunks.len();
             let next = if self.wrapped { 0 } else { self.ahead };
-            self.open_bag(chunks, next, 0);
+            self.open_chunk(chunks, next, 0);
         }
     }
 
-    /// Moves the places of a chunk that are not below `from` to `near`, which is empty.
-    fn open_bag(&mut self, chunks: &mut Chunks, index: usize, from: Place) {
+    /// Moves the places of a chunk that are not below `from` to `sorted`, which is empty.
+    fn open_chunk(&mut self, chunks: &mut Chunks, index: usize, from: Place) {
         let Chunk { number, len } = &mut self.chunks[index];
         let places = &mut chunks.places[*number as usize];
         let mut kept = 0;
@@ -270,13 +270,13 @@ impl CScan {
                     places[kept] = place;
                     kept += 1;
                 }
-                false => self.near.push(place),
+                false => self.sorted.push(place),
             }
         }
         *len = kept as u32;
-        self.near.sort_unstable_by(|one, other| other.cmp(one));
+        self.sorted.sort_unstable_by(|one, other| other.cmp(one));
         if kept == 0 {
-            self.drop_bag(chunks, index);
+            self.remove_chunk(chunks, index);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How many requests run at once, so that latency targets hold: feedback from what they took.
 //!
 //! A shared block of the policies, from the two-level scheduler's lower level (SARC/AVATAR,
-//! Zhang et al., TOS'06). Each window it compares what requests took in the device (T, a
+//! Zhang et al., TOS'06). In each interval it compares what requests took in the device (T, a
 //! percentile) and in the queue before it (MT, the mean) with their target D: E = (D - MT) / T says
 //! by which factor more could run at once. What is due soon must find its place too: a depth that
 //! is too small for that (below `low`) is given up for the largest one, to get over the backlog;
@@ -20,12 +20,12 @@ use crate::share::{Latency, Shares};
 use crate::types::Time;
 use alloc::vec::Vec;
 
-/// The window of the original's figures, nanoseconds.
-const WINDOW_NS: u64 = 500_000_000;
+/// The interval of the original's figures, nanoseconds.
+const INTERVAL_NS: u64 = 500_000_000;
 
-/// Arrivals are counted by these parts of a window.
+/// Arrivals are counted by these parts of a interval.
 const PARTS: u64 = 8;
-const PART_NS: u64 = WINDOW_NS / PARTS;
+const PART_NS: u64 = INTERVAL_NS / PARTS;
 
 /// For so many parts: targets beyond count as that long.
 const HISTORY: usize = 256;
@@ -48,10 +48,10 @@ struct Class {
     running: u64,
     /// By part of time, as a ring: how many arrived.
     arrivals: Vec<u32>,
-    /// By logarithm of their time in the device: how many were done in this window.
+    /// By logarithm of their time in the device: how many were done in this interval.
     times: Vec<u32>,
     done: u64,
-    /// Time before the device of those that went there in this window: sum and count.
+    /// Time before the device of those that went there in this interval: sum and count.
     waited_ns: u64,
     went: u64,
     /// The part of time in which a request of it came last.
@@ -65,17 +65,17 @@ pub(crate) struct Feedback {
     /// How many may run at once, in thousandths.
     milli: u64,
     classes: Vec<Class>,
-    window_ends: u64,
+    interval_ends: u64,
     /// The part of time up to which arrivals are counted.
     part: u64,
-    /// The most calls that ran at once in this window.
+    /// The most calls that ran at once in this interval.
     calls_max: u64,
     done: u64,
     /// By request: when it was dispatched, and its class.
     requests: Vec<(u64, u32)>,
 }
 
-/// A class's window, as the rules see it.
+/// A class's interval, as the rules see it.
 struct Seen {
     /// What it would need at least, and can use at most.
     low: u64,
@@ -96,7 +96,7 @@ impl Feedback {
             most: most.into(),
             milli: FIRST.min(most.into()) * ONE,
             classes: Vec::new(),
-            window_ends: 0,
+            interval_ends: 0,
             part: 0,
             calls_max: 0,
             done: 0,
@@ -191,7 +191,7 @@ impl Feedback {
         self.done += 1;
     }
 
-    /// Ends windows that are over.
+    /// Ends intervals that are over.
     fn advance(&mut self, now: Time) {
         let part = now.0 / PART_NS;
         if part > self.part {
@@ -203,15 +203,15 @@ impl Feedback {
             }
             self.part = part;
         }
-        if now.0 >= self.window_ends {
-            if self.window_ends > 0 {
+        if now.0 >= self.interval_ends {
+            if self.interval_ends > 0 {
                 self.review(now);
             }
-            self.window_ends = (now.0 / WINDOW_NS + 1) * WINDOW_NS;
+            self.interval_ends = (now.0 / INTERVAL_NS + 1) * INTERVAL_NS;
         }
     }
 
-    /// The depth of the next window. Nothing changes if nothing was done.
+    /// The depth of the next interval. Nothing changes if nothing was done.
     fn review(&mut self, now: Time) {
         if self.done > 0 {
             let mut depth = self.most * ONE;
@@ -278,10 +278,10 @@ impl Feedback {
             let later = class.came(part, later_parts);
             due += class.queued.saturating_sub(later);
             all += class.queued;
-            let window = class.came(part, PARTS);
+            let interval = class.came(part, PARTS);
             let not_yet = class.came(part, (class.target.ns / PART_NS).min(PARTS));
-            due += window - not_yet;
-            all += window;
+            due += interval - not_yet;
+            all += interval;
         }
         let class = &self.classes[number];
         let waited_ns = class.waited_ns.checked_div(class.went).unwrap_or(0);
@@ -420,11 +420,11 @@ mod tests {
         for index in 0..10 {
             feedback.finished(index, Time(20 * MS));
         }
-        feedback.has_room(Time(WINDOW_NS), 0);
+        feedback.has_room(Time(INTERVAL_NS), 0);
         assert!(!feedback.classes[0].overloaded);
         // Nothing done: nothing changes.
         let depth = feedback.depth();
-        feedback.has_room(Time(3 * WINDOW_NS), 0);
+        feedback.has_room(Time(3 * INTERVAL_NS), 0);
         assert_eq!(feedback.depth(), depth);
     }
 

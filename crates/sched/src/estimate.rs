@@ -19,8 +19,8 @@ use crate::types::{Direction, FileId, Request, Time};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// So many batches later what is known counts half.
-const WINDOW: f64 = 128.0;
+/// After so many more batches, what is known counts half.
+const HALF_LIFE: f64 = 128.0;
 
 /// The weight of the configured model, in batches.
 const PRIOR: f64 = 1.0 / 8.0;
@@ -288,7 +288,7 @@ impl Kind {
 
     /// What is known counts less by what came since this was asked last.
     fn age(&mut self) {
-        let keep = WINDOW / (WINDOW + self.count);
+        let keep = HALF_LIFE / (HALF_LIFE + self.count);
         self.count = 0.0;
         let sums = [
             &mut self.ff,

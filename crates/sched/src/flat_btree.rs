@@ -51,8 +51,8 @@ pub(crate) struct FlatBTree<K, V> {
     recent: Cell<u32>,
 }
 
-/// A place in the map: the way from the root, and the position in the leaf.
-struct Way {
+/// A place in the map: the path from the root, and the position in the leaf.
+struct Path {
     /// By level from the root: inner node, and which child.
     steps: [(u32, u32); HEIGHT_MAX],
     leaf: u32,
@@ -73,7 +73,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
             first: 0,
             recent: Cell::new(0),
         };
-        map.root = map.leaf();
+        map.root = map.new_leaf();
         map
     }
 
@@ -96,14 +96,14 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
         self.inner_free.clear();
         self.inner_free.extend(0..self.inner.len() as u32);
         (self.height, self.len) = (0, 0);
-        self.root = self.leaf();
+        self.root = self.new_leaf();
         self.first = self.root;
         self.recent.set(self.root);
     }
 
     /// Adds a key; if it is present its value is replaced.
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        if let Some((number, at)) = self.near(&key) {
+        if let Some((number, at)) = self.place_in_recent(&key) {
             let leaf = &mut self.leaves[number as usize];
             let len = leaf.len as usize;
             if at < len && leaf.keys[at] == key {
@@ -111,49 +111,49 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
                 return;
             }
             if len < WIDTH {
-                leaf.put(at, key, value);
+                leaf.insert(at, key, value);
                 self.len += 1;
                 return;
             }
         }
-        let way = self.way(&key);
-        let leaf = &mut self.leaves[way.leaf as usize];
+        let path = self.path(&key);
+        let leaf = &mut self.leaves[path.leaf as usize];
         let len = leaf.len as usize;
-        if way.at < len && leaf.keys[way.at] == key {
-            leaf.values[way.at] = value;
+        if path.at < len && leaf.keys[path.at] == key {
+            leaf.values[path.at] = value;
             return;
         }
         self.len += 1;
         if len < WIDTH {
-            leaf.put(way.at, key, value);
+            leaf.insert(path.at, key, value);
             return;
         }
-        let right = self.leaf();
+        let right = self.new_leaf();
         let [left_leaf, right_leaf] = self
             .leaves
-            .get_disjoint_mut([way.leaf as usize, right as usize])
+            .get_disjoint_mut([path.leaf as usize, right as usize])
             .expect("a new leaf is another one");
         let next = left_leaf.next;
-        (right_leaf.prev, right_leaf.next, left_leaf.next) = (way.leaf, next, right);
+        (right_leaf.prev, right_leaf.next, left_leaf.next) = (path.leaf, next, right);
         // At the very end keys count up: the full leaf stays full.
-        let cut = if next == NONE && way.at == WIDTH {
+        let split = if next == NONE && path.at == WIDTH {
             WIDTH
         } else {
             WIDTH / 2
         };
-        let moved = WIDTH - cut;
-        right_leaf.keys[..moved].copy_from_slice(&left_leaf.keys[cut..]);
-        right_leaf.values[..moved].copy_from_slice(&left_leaf.values[cut..]);
-        (left_leaf.len, right_leaf.len) = (cut as u32, moved as u32);
-        match way.at <= cut && cut < WIDTH {
-            true => left_leaf.put(way.at, key, value),
-            false => right_leaf.put(way.at - cut, key, value),
+        let moved = WIDTH - split;
+        right_leaf.keys[..moved].copy_from_slice(&left_leaf.keys[split..]);
+        right_leaf.values[..moved].copy_from_slice(&left_leaf.values[split..]);
+        (left_leaf.len, right_leaf.len) = (split as u32, moved as u32);
+        match path.at <= split && split < WIDTH {
+            true => left_leaf.insert(path.at, key, value),
+            false => right_leaf.insert(path.at - split, key, value),
         }
         let bound = right_leaf.keys[0];
         if next != NONE {
             self.leaves[next as usize].prev = right;
         }
-        self.adopt(&way, bound, right);
+        self.add_child(&path, bound, right);
     }
 
     /// Removes a key; its value if it was there.
@@ -162,29 +162,29 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
         let leaf = &mut self.leaves[self.first as usize];
         if leaf.len > 1 && leaf.keys[0] == *key {
             let value = leaf.values[0];
-            leaf.cut(0);
+            leaf.remove(0);
             self.len -= 1;
             return Some(value);
         }
-        if let Some((number, at)) = self.near(key) {
+        if let Some((number, at)) = self.place_in_recent(key) {
             let leaf = &mut self.leaves[number as usize];
             if at >= leaf.len as usize || leaf.keys[at] != *key {
                 return None;
             }
             if leaf.len > 1 || self.height == 0 {
                 let value = leaf.values[at];
-                leaf.cut(at);
+                leaf.remove(at);
                 self.len -= 1;
                 return Some(value);
             }
         }
-        let way = self.way(key);
-        let leaf = &self.leaves[way.leaf as usize];
-        if way.at >= leaf.len as usize || leaf.keys[way.at] != *key {
+        let path = self.path(key);
+        let leaf = &self.leaves[path.leaf as usize];
+        if path.at >= leaf.len as usize || leaf.keys[path.at] != *key {
             return None;
         }
-        let value = leaf.values[way.at];
-        self.take(&way);
+        let value = leaf.values[path.at];
+        self.remove_at(&path);
         Some(value)
     }
 
@@ -283,7 +283,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
     /// The leaf where a key belongs, and the position of the first key that is not below it.
     #[inline]
     fn place(&self, key: &K) -> (u32, usize) {
-        if let Some(place) = self.near(key) {
+        if let Some(place) = self.place_in_recent(key) {
             return place;
         }
         let mut number = self.root;
@@ -305,7 +305,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
     /// end of the map, or there is one leaf. The leaf of the last search may have been freed since,
     /// or have another place; then it is empty, or holds what it says.
     #[inline]
-    fn near(&self, key: &K) -> Option<(u32, usize)> {
+    fn place_in_recent(&self, key: &K) -> Option<(u32, usize)> {
         let number = self.recent.get();
         let leaf = &self.leaves[number as usize];
         let keys = &leaf.keys[..leaf.len as usize];
@@ -318,9 +318,9 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
         Some((number, rank(keys, |other| other < key)))
     }
 
-    /// As `place`, and remembers the way.
+    /// As `place`, with the path from the root.
     #[inline]
-    fn way(&self, key: &K) -> Way {
+    fn path(&self, key: &K) -> Path {
         let mut steps = [(0, 0); HEIGHT_MAX];
         let mut number = self.root;
         for step in &mut steps[..self.height] {
@@ -332,43 +332,43 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
         self.recent.set(number);
         let leaf = &self.leaves[number as usize];
         let at = rank(&leaf.keys[..leaf.len as usize], |other| other < key);
-        Way {
+        Path {
             steps,
             leaf: number,
             at,
         }
     }
 
-    /// Hangs a new child behind the last one of a way; splits upwards what is full.
-    fn adopt(&mut self, way: &Way, bound: K, child: u32) {
+    /// Adds a child behind the last one of a path, and splits full nodes on the way up.
+    fn add_child(&mut self, path: &Path, bound: K, child: u32) {
         let (mut bound, mut child) = (bound, child);
         for level in (0..self.height).rev() {
-            let (number, position) = way.steps[level];
+            let (number, position) = path.steps[level];
             let at = position as usize + 1;
             let inner = &mut self.inner[number as usize];
             if (inner.len as usize) < WIDTH {
-                inner.put(at, bound, child);
+                inner.insert(at, bound, child);
                 return;
             }
-            let cut = if at == WIDTH { WIDTH - 1 } else { WIDTH / 2 };
+            let split = if at == WIDTH { WIDTH - 1 } else { WIDTH / 2 };
             let mut right = Inner {
-                len: (WIDTH - cut) as u32,
+                len: (WIDTH - split) as u32,
                 ..Inner::default()
             };
-            right.keys[..WIDTH - cut].copy_from_slice(&inner.keys[cut..]);
-            right.children[..WIDTH - cut].copy_from_slice(&inner.children[cut..]);
-            inner.len = cut as u32;
-            match at <= cut {
-                true => inner.put(at, bound, child),
-                false => right.put(at - cut, bound, child),
+            right.keys[..WIDTH - split].copy_from_slice(&inner.keys[split..]);
+            right.children[..WIDTH - split].copy_from_slice(&inner.children[split..]);
+            inner.len = split as u32;
+            match at <= split {
+                true => inner.insert(at, bound, child),
+                false => right.insert(at - split, bound, child),
             }
             bound = right.keys[0];
-            child = self.inner_node(right);
+            child = self.new_inner(right);
         }
         let mut root = Inner::default();
-        root.put(0, bound, self.root);
-        root.put(1, bound, child);
-        self.root = self.inner_node(root);
+        root.insert(0, bound, self.root);
+        root.insert(1, bound, child);
+        self.root = self.new_inner(root);
         self.height += 1;
         assert!(
             self.height <= HEIGHT_MAX,
@@ -377,10 +377,10 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
     }
 
     /// Removes the entry at a place, and the nodes that become empty.
-    fn take(&mut self, way: &Way) {
+    fn remove_at(&mut self, path: &Path) {
         self.len -= 1;
-        let leaf = &mut self.leaves[way.leaf as usize];
-        leaf.cut(way.at);
+        let leaf = &mut self.leaves[path.leaf as usize];
+        leaf.remove(path.at);
         if leaf.len > 0 || self.height == 0 {
             return;
         }
@@ -392,11 +392,11 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
         if next != NONE {
             self.leaves[next as usize].prev = prev;
         }
-        self.leaves_free.push(way.leaf);
+        self.leaves_free.push(path.leaf);
         for level in (0..self.height).rev() {
-            let (number, position) = way.steps[level];
+            let (number, position) = path.steps[level];
             let inner = &mut self.inner[number as usize];
-            inner.cut(position as usize);
+            inner.remove(position as usize);
             if inner.len > 0 {
                 break;
             }
@@ -414,7 +414,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
     }
 
     /// An empty leaf.
-    fn leaf(&mut self) -> u32 {
+    fn new_leaf(&mut self) -> u32 {
         if let Some(number) = self.leaves_free.pop() {
             let old = &mut self.leaves[number as usize];
             (old.len, old.next, old.prev) = (0, NONE, NONE);
@@ -430,7 +430,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
         self.leaves.len() as u32 - 1
     }
 
-    fn inner_node(&mut self, node: Inner<K>) -> u32 {
+    fn new_inner(&mut self, node: Inner<K>) -> u32 {
         match self.inner_free.pop() {
             Some(number) => {
                 self.inner[number as usize] = node;
@@ -477,7 +477,7 @@ impl<K: Ord + Copy> Inner<K> {
         rank(&self.keys[1..self.len as usize], |bound| bound <= key)
     }
 
-    fn put(&mut self, at: usize, key: K, child: u32) {
+    fn insert(&mut self, at: usize, key: K, child: u32) {
         let len = self.len as usize;
         self.keys.copy_within(at..len, at + 1);
         self.children.copy_within(at..len, at + 1);
@@ -485,7 +485,7 @@ impl<K: Ord + Copy> Inner<K> {
         self.len += 1;
     }
 
-    fn cut(&mut self, at: usize) {
+    fn remove(&mut self, at: usize) {
         let len = self.len as usize;
         self.keys.copy_within(at + 1..len, at);
         self.children.copy_within(at + 1..len, at);
@@ -495,7 +495,7 @@ impl<K: Ord + Copy> Inner<K> {
 
 impl<K: Copy, V: Copy> Leaf<K, V> {
     #[inline]
-    fn put(&mut self, at: usize, key: K, value: V) {
+    fn insert(&mut self, at: usize, key: K, value: V) {
         let len = self.len as usize;
         self.keys.copy_within(at..len, at + 1);
         self.values.copy_within(at..len, at + 1);
@@ -504,7 +504,7 @@ impl<K: Copy, V: Copy> Leaf<K, V> {
     }
 
     #[inline]
-    fn cut(&mut self, at: usize) {
+    fn remove(&mut self, at: usize) {
         let len = self.len as usize;
         self.keys.copy_within(at + 1..len, at);
         self.values.copy_within(at + 1..len, at);
@@ -538,8 +538,8 @@ mod tests {
                     }
                 }
                 _ => {
-                    let near = map.range(at..).next().map_or(at, |(&near, _)| near);
-                    assert_eq!(sorted.remove(&near), map.remove(&near));
+                    let nearest = map.range(at..).next().map_or(at, |(&nearest, _)| nearest);
+                    assert_eq!(sorted.remove(&nearest), map.remove(&nearest));
                 }
             }
             let pair = |(&key, &value)| (key, value);

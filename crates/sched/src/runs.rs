@@ -149,7 +149,7 @@ pub(crate) struct Runs {
     due: FlatBTree<(u64, u32), ()>,
     parked: FlatBTree<(u64, u32), ()>,
     /// Queues with an eligible run, by rank.
-    turns: Heap<u64>,
+    eligible: Heap<u64>,
 }
 
 /// What a read of a step's quantum costs.
@@ -181,7 +181,7 @@ impl Runs {
             endpoints: EndpointIndex::new(),
             due: FlatBTree::new(),
             parked: FlatBTree::new(),
-            turns: Heap::new(),
+            eligible: Heap::new(),
         }
     }
 
@@ -290,7 +290,7 @@ impl Runs {
             self.find_next(requests, queue);
         }
         self.wake(requests, now);
-        if self.turns.is_empty()
+        if self.eligible.is_empty()
             && let Some(((step, _), ())) = self.due.first()
         {
             self.step = self.step.max(step);
@@ -300,7 +300,7 @@ impl Runs {
 
     /// The next run of the queue whose turn it is.
     pub(crate) fn next(&self) -> Option<u32> {
-        let (_, queue) = self.turns.first()?;
+        let (_, queue) = self.eligible.first()?;
         self.next_of(queue)
     }
 

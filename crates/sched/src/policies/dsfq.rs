@@ -31,7 +31,7 @@ use crate::types::{AppId, Request, ServiceReport, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The window of the original's figures.
+/// The interval of the original's figures.
 pub(super) const CREDIT_MS: OptionSpec = OptionSpec::integer(
     "credit_ms",
     500,

@@ -24,7 +24,7 @@ use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Turns of the last arrivals that are found without a search.
+/// Queues of the last arrivals that are found without a search.
 const RECENT: usize = 16;
 
 /// Epoch, rank, application. The application decides where two ranks are equal.
@@ -42,17 +42,17 @@ struct Window {
     epochs: Epochs,
     merge: Merge,
     by_key: FlatBTree<Key, u32>,
-    turns: Vec<Turn>,
-    turns_free: Vec<u32>,
-    /// By the last bits of the application: the turn of its last arrival. The next one is often
+    queues: Vec<Queue>,
+    queues_free: Vec<u32>,
+    /// By the last bits of the application: the queue of its last arrival. The next one is often
     /// of the same.
     recent: [u32; RECENT],
 }
 
 /// The requests of one application in one window.
-struct Turn {
+struct Queue {
     key: Key,
-    queue: ElevatorQueue,
+    order: ElevatorQueue,
 }
 
 impl Window {
@@ -61,16 +61,16 @@ impl Window {
             epochs: Epochs::new(options),
             merge: Merge::new(options),
             by_key: FlatBTree::new(),
-            turns: Vec::new(),
-            turns_free: Vec::new(),
+            queues: Vec::new(),
+            queues_free: Vec::new(),
             recent: [0; RECENT],
         }
     }
 
-    fn turn_for(&mut self, key: Key) -> u32 {
+    fn queue_for(&mut self, key: Key) -> u32 {
         let recent = self.recent[key.2 as usize % RECENT];
-        let turn = self.turns.get(recent as usize);
-        if turn.is_some_and(|turn| turn.key == key && !turn.queue.is_empty()) {
+        let queue = self.queues.get(recent as usize);
+        if queue.is_some_and(|queue| queue.key == key && !queue.order.is_empty()) {
             return recent;
         }
         if let Some((found, number)) = self.by_key.at_or_after(&key)
@@ -78,29 +78,29 @@ impl Window {
         {
             return number;
         }
-        let number = match self.turns_free.pop() {
+        let number = match self.queues_free.pop() {
             Some(number) => {
-                let turn = &mut self.turns[number as usize];
-                turn.key = key;
-                turn.queue.restart();
+                let queue = &mut self.queues[number as usize];
+                queue.key = key;
+                queue.order.restart();
                 number
             }
             None => {
-                let queue = ElevatorQueue::new();
-                self.turns.push(Turn { key, queue });
-                self.turns.len() as u32 - 1
+                let order = ElevatorQueue::new();
+                self.queues.push(Queue { key, order });
+                self.queues.len() as u32 - 1
             }
         };
         self.by_key.insert(key, number);
         number
     }
 
-    /// Forgets a turn when nothing is left in it.
+    /// Forgets a queue when nothing is left in it.
     fn release_if_empty(&mut self, number: u32) {
-        let turn = &self.turns[number as usize];
-        if turn.queue.is_empty() {
-            self.by_key.remove(&turn.key);
-            self.turns_free.push(number);
+        let queue = &self.queues[number as usize];
+        if queue.order.is_empty() {
+            self.by_key.remove(&queue.key);
+            self.queues_free.push(number);
         }
     }
 }
@@ -110,20 +110,20 @@ impl Policy for Window {
         let entry = &requests[index];
         let epoch = self.epochs.of(&entry.request, entry.arrived);
         let app = entry.request.app;
-        let number = self.turn_for((epoch, self.epochs.rank(app, epoch), app.0));
+        let number = self.queue_for((epoch, self.epochs.rank(app, epoch), app.0));
         self.recent[app.0 as usize % RECENT] = number;
-        self.turns[number as usize].queue.push(requests, index);
+        self.queues[number as usize].order.push(requests, index);
         self.merge.arrived(requests, number, index);
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
         let (_, number) = self.by_key.first().expect("pick on an empty policy");
-        let turn = &mut self.turns[number as usize];
-        let index = turn.queue.pop(requests);
+        let queue = &mut self.queues[number as usize];
+        let index = queue.order.pop(requests);
         if !self.merge.take_alone(index, into) {
             self.merge.begin();
             self.merge.take(requests, index, into, |requests, index| {
-                turn.queue.remove(requests, index);
+                queue.order.remove(requests, index);
             });
             self.merge.end(requests, into);
         }
@@ -133,7 +133,7 @@ impl Policy for Window {
 
     fn cancelled(&mut self, requests: &mut Requests, index: Index) {
         let number = requests[index].tag;
-        self.turns[number as usize].queue.remove(requests, index);
+        self.queues[number as usize].order.remove(requests, index);
         self.merge.cancelled(requests, index);
         self.release_if_empty(number);
     }

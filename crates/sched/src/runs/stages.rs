@@ -14,7 +14,7 @@ impl Runs {
         let entry = &mut self.queues[queue as usize];
         entry.rank = self.ranks;
         if entry.next.is_some() {
-            self.turns.set(queue, self.ranks);
+            self.eligible.set(queue, self.ranks);
         }
     }
 
@@ -172,8 +172,8 @@ impl Runs {
             _ => entry.rank,
         };
         match next {
-            Some(_) => self.turns.set(queue, rank),
-            None => self.turns.remove(queue),
+            Some(_) => self.eligible.set(queue, rank),
+            None => self.eligible.remove(queue),
         }
         (entry.rank, entry.next) = (rank, next);
     }
