@@ -1,6 +1,5 @@
 //! A provider of libfabric on one network of this node, and memory that is registered with it.
 
-use crate::endpoint::Endpoint;
 use crate::ffi;
 use crate::provider::Provider;
 use rustix::io::Errno;
@@ -195,7 +194,7 @@ impl Domain {
             return Ok(None);
         }
         // SAFETY: the caller's promise.
-        let made = unsafe { Registration::new(self, None, bytes, len, false) };
+        let made = unsafe { Registration::new(self, ptr::null_mut(), bytes, len, false) };
         made.map(Some)
     }
 }
@@ -248,16 +247,15 @@ const KEYS_MAX: u32 = 8;
 
 impl Registration {
     /// # Safety
-    /// The memory stays where it is until the registration is dropped; with an endpoint, that is
-    /// before the endpoint is.
+    /// The memory stays where it is until the registration is dropped. `endpoint` is null, or an
+    /// endpoint that is closed after that.
     pub(crate) unsafe fn new(
         domain: &Arc<Domain>,
-        endpoint: Option<&Endpoint>,
+        endpoint: *mut ffi::RawEndpoint,
         bytes: *mut u8,
         len: usize,
         remote: bool,
     ) -> Result<Registration, Error> {
-        let endpoint = endpoint.map_or(ptr::null_mut(), Endpoint::raw);
         let (mut code, mut place) = (0, ffi::RawPlace::default());
         for _ in 0..KEYS_MAX {
             // Not to be guessed where the provider takes ours. Some take no more than 32 bits.

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// list only becomes shorter.
 const KNOWN: &[(&str, &[&str])] = &[
     ("client/core", &["recovery", "requests", "seats"]),
-    ("fabric", &["domain", "endpoint"]),
     ("forward/model", &["disk", "model_files", "mount"]),
     ("mount/fuse", &["fusermount", "init", "mountpoint"]),
     ("server", &["backend", "config", "identity", "storage"]),

@@ -316,7 +316,7 @@ impl State {
     ) -> Result<Remote, Error> {
         let domain = Arc::clone(&self.endpoint.domain);
         // SAFETY: the caller's promise; what keeps the memory goes after endpoint and registration.
-        let made = unsafe { Registration::new(&domain, Some(&self.endpoint), start, len, true)? };
+        let made = unsafe { Registration::new(&domain, self.endpoint.raw(), start, len, true)? };
         let remote = Remote {
             address: made.address,
             key: made.key,
