@@ -23,7 +23,6 @@ mod workers;
 pub use buffer::Payload;
 pub use cancel::{CancelToken, Registration};
 pub use init::Negotiated;
-pub use mountpoint::{MountError, MountSettings};
 pub use names::Names;
 pub use reply::{Attributes, Entry, Opened, Reply, Space};
 pub use request::{
@@ -35,7 +34,7 @@ pub use rustix::io::Errno;
 use connection::Connection;
 use mountpoint::MountPoint;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use workers::Workers;
 
@@ -48,6 +47,98 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// The kernel forgets `lookups` of the lookups that made it know `node`. Must not block.
     fn forget(&self, node: u64, lookups: u64);
+}
+
+/// How to make a mount.
+#[derive(Debug, Clone)]
+pub struct MountSettings {
+    /// The directory to mount on.
+    pub path: PathBuf,
+    /// What `df` and `mount` show as the source.
+    pub name: String,
+    /// Whether every user may use it, not only the one who mounted.
+    pub allow_other: bool,
+    /// Bytes of the longest read or write. A value above 1 MiB, or above what the kernel allows, is
+    /// reduced.
+    pub write_max: u32,
+    /// Whether directory listings contain attributes: a waste unless the kernel may cache these for
+    /// a time.
+    pub readdirplus: bool,
+}
+
+impl MountSettings {
+    /// Settings for a mount on `path` for the user who mounts.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            name: "tidegate".into(),
+            allow_other: false,
+            write_max: init::WRITE_MAX,
+            readdirplus: false,
+        }
+    }
+}
+
+/// Why there is no mount. Each message says what to do, where something can be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The path is a mount whose process has died.
+    #[error(
+        "{path} is a mount whose process is gone; run `fusermount3 -u {path}`",
+        path = .0.display()
+    )]
+    Stale(PathBuf),
+    /// The mount point does not exist or cannot be reached.
+    #[error("mount point {}: {errno}", path.display())]
+    Path {
+        /// As it was given.
+        path: PathBuf,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// The directory of the export cannot be mounted.
+    #[error("directory {} of the export: {error}", directory.display())]
+    Root {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The mount point is no directory.
+    #[error("mount point {} is not a directory", .0.display())]
+    NotADirectory(PathBuf),
+    /// The device is not there or not for this user.
+    #[error(
+        "/dev/fuse: {0}; is the fuse kernel module loaded, and the device passed to this container?"
+    )]
+    NoDevice(Errno),
+    /// The system refused the mount.
+    #[error("mount on {}: {errno}", path.display())]
+    Refused {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// An ordinary user needs `fusermount3`, and it cannot be run.
+    #[error("cannot run fusermount3, which mounts for users other than root: {0}; install fuse3")]
+    NoFusermount(std::io::Error),
+    /// `fusermount3` refused.
+    #[error("fusermount3: {0}")]
+    Fusermount(String),
+    /// This code and the kernel find no common version or capabilities.
+    #[error("FUSE protocol: {0}")]
+    Protocol(String),
+    /// The device failed.
+    #[error("reading /dev/fuse: {0}")]
+    Device(Errno),
+    /// It was unmounted before it was used.
+    #[error("the mount was taken off at once")]
+    Ended,
+    /// No thread could be started.
+    #[error("starting a thread: {0}")]
+    Thread(std::io::Error),
 }
 
 /// Bounds of a session.

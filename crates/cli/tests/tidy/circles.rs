@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const KNOWN: &[(&str, &[&str])] = &[
     ("client/core", &["recovery", "requests", "seats"]),
     ("forward/model", &["disk", "model_files", "mount"]),
-    ("mount/fuse", &["fusermount", "init", "mountpoint"]),
     ("server", &["backend", "config", "identity", "storage"]),
     ("server/seats", &["generations", "record_place", "spare"]),
     ("server/storage", &["dead", "ends", "posix"]),

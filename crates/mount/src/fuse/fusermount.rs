@@ -1,7 +1,7 @@
 //! Mounts through `fusermount3`, the setuid program of libfuse: it mounts, and passes the open
 //! device back through a socket.
 
-use super::mountpoint::MountError;
+use super::MountError;
 use rustix::fd::OwnedFd;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,

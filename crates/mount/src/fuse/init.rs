@@ -3,7 +3,7 @@
 use super::abi::{self, init};
 use super::connection::Connection;
 use super::decode::{Body, decode};
-use super::mountpoint::{MountError, MountSettings};
+use super::{MountError, MountSettings};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 

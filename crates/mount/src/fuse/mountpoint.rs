@@ -1,7 +1,7 @@
 //! Attaches the FUSE device to a directory and takes it off again: directly with the right to
 //! mount, else through the setuid program `fusermount3`.
 
-use super::fusermount;
+use super::{MountError, MountSettings, fusermount};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -10,98 +10,6 @@ use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// How to make a mount.
-#[derive(Debug, Clone)]
-pub struct MountSettings {
-    /// The directory to mount on.
-    pub path: PathBuf,
-    /// What `df` and `mount` show as the source.
-    pub name: String,
-    /// Whether every user may use it, not only the one who mounted.
-    pub allow_other: bool,
-    /// Bytes of the longest read or write. A value above 1 MiB, or above what the kernel allows, is
-    /// reduced.
-    pub write_max: u32,
-    /// Whether directory listings contain attributes: a waste unless the kernel may cache these for
-    /// a time.
-    pub readdirplus: bool,
-}
-
-impl MountSettings {
-    /// Settings for a mount on `path` for the user who mounts.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            name: "tidegate".into(),
-            allow_other: false,
-            write_max: super::init::WRITE_MAX,
-            readdirplus: false,
-        }
-    }
-}
-
-/// Why there is no mount. Each message says what to do, where something can be done.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MountError {
-    /// The path is a mount whose process has died.
-    #[error(
-        "{path} is a mount whose process is gone; run `fusermount3 -u {path}`",
-        path = .0.display()
-    )]
-    Stale(PathBuf),
-    /// The mount point does not exist or cannot be reached.
-    #[error("mount point {}: {errno}", path.display())]
-    Path {
-        /// As it was given.
-        path: PathBuf,
-        /// What the system said.
-        errno: Errno,
-    },
-    /// The directory of the export cannot be mounted.
-    #[error("directory {} of the export: {error}", directory.display())]
-    Root {
-        /// The directory.
-        directory: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// The mount point is no directory.
-    #[error("mount point {} is not a directory", .0.display())]
-    NotADirectory(PathBuf),
-    /// The device is not there or not for this user.
-    #[error(
-        "/dev/fuse: {0}; is the fuse kernel module loaded, and the device passed to this container?"
-    )]
-    NoDevice(Errno),
-    /// The system refused the mount.
-    #[error("mount on {}: {errno}", path.display())]
-    Refused {
-        /// The mount point.
-        path: PathBuf,
-        /// What the system said.
-        errno: Errno,
-    },
-    /// An ordinary user needs `fusermount3`, and it cannot be run.
-    #[error("cannot run fusermount3, which mounts for users other than root: {0}; install fuse3")]
-    NoFusermount(std::io::Error),
-    /// `fusermount3` refused.
-    #[error("fusermount3: {0}")]
-    Fusermount(String),
-    /// This code and the kernel find no common version or capabilities.
-    #[error("FUSE protocol: {0}")]
-    Protocol(String),
-    /// The device failed.
-    #[error("reading /dev/fuse: {0}")]
-    Device(Errno),
-    /// It was unmounted before it was used.
-    #[error("the mount was taken off at once")]
-    Ended,
-    /// No thread could be started.
-    #[error("starting a thread: {0}")]
-    Thread(std::io::Error),
-}
 
 /// A directory on which this file system is mounted. Dropping it unmounts.
 #[derive(Debug)]
