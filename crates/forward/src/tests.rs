@@ -464,7 +464,7 @@ impl Tester {
     /// belongs.
     pub(super) fn request(&mut self, op: Op, payload_len: usize) -> Request {
         self.requests += 1;
-        let seat = op.seat(&self.layout, self.root).unwrap_or(0);
+        let seat = self.layout.seat_of_op(&op, self.root).unwrap_or(0);
         let reply_slot = op.mutates().then(|| {
             let sequence = self.sequences.entry(seat).or_insert(0);
             *sequence += 1;

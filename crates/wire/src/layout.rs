@@ -1,6 +1,7 @@
-//! The layout: which seat is in charge of which byte of which file.
+//! The layout: which seat is in charge of which byte of which file, and which seat a client asks for
+//! an operation.
 
-use crate::message::{Extent, Handle};
+use crate::message::{AskedSeat, Extent, Handle, Op};
 
 /// How an export spreads its files over seats. All its clients and forwarders use the same layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,23 @@ impl Layout {
             at += len;
             Some(part)
         })
+    }
+
+    /// The seat that a client asks for an operation; None where the operation does not say. `root`
+    /// is the export's root directory.
+    pub fn seat_of_op(&self, op: &Op, root: Handle) -> Option<u16> {
+        match op.kind().spec().seat {
+            AskedSeat::Any | AskedSeat::Named => None,
+            AskedSeat::Root => Some(self.seat_of_file(root)),
+            AskedSeat::Parent | AskedSeat::File => {
+                let (file, _) = op.files()[0]?;
+                Some(self.seat_of_file(file))
+            }
+            AskedSeat::Byte => {
+                let (file, extents) = op.data()?;
+                Some(self.seat_of_byte(file, extents.first.offset))
+            }
+        }
     }
 }
 

@@ -27,7 +27,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "stamps",
         ],
     ),
-    ("wire", &["layout", "message"]),
 ];
 
 /// A module's place in its crate: empty for `lib.rs` and `main.rs`.

@@ -86,7 +86,7 @@ impl Core {
                 self.end_call(id, call.deadline_ns, Err(EMSGSIZE));
             }
             op => {
-                let seat = op.seat(&layout, root.handle);
+                let seat = layout.seat_of_op(op, root.handle);
                 let target = match seat {
                     Some(_) => Target::Seat,
                     None => Target::Forwarder(call.forwarder),

@@ -160,7 +160,7 @@ fn check(config: &Config, request: &Request, slot: Option<SlotId>) -> Result<(),
     if request.seat >= layout.seats {
         return Err("a seat that does not exist");
     }
-    if let Some(seat) = request.op.seat(layout, config.root.handle)
+    if let Some(seat) = layout.seat_of_op(&request.op, config.root.handle)
         && seat != request.seat
     {
         return Err("a seat that is not in charge");

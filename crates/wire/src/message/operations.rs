@@ -287,21 +287,4 @@ impl Op {
             attribute_ops!() | content_ops!() | open_ops!() | lock_ops!() => None,
         }
     }
-
-    /// Which seat a client must ask; None where the operation does not say. `root` is the export's
-    /// root directory.
-    pub fn seat(&self, layout: &crate::Layout, root: Handle) -> Option<u16> {
-        match self.kind().spec().seat {
-            AskedSeat::Any | AskedSeat::Named => None,
-            AskedSeat::Root => Some(layout.seat_of_file(root)),
-            AskedSeat::Parent | AskedSeat::File => {
-                let (file, _) = self.files()[0]?;
-                Some(layout.seat_of_file(file))
-            }
-            AskedSeat::Byte => {
-                let (file, extents) = self.data()?;
-                Some(layout.seat_of_byte(file, extents.first.offset))
-            }
-        }
-    }
 }
