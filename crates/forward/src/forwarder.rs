@@ -2,35 +2,30 @@
 //! the steps of a request.
 //!
 //! The forwarder checks a request in this order: its session ([`receive`], [`sessions`]), its seat
-//! and reply slot ([`seat_holding`], [`seat_gate`]), and the client's right to the file
-//! ([`permission`]). Reads, writes and operations on a whole file then pass the scheduler
-//! ([`data_requests`]). Other operations on the back end do not ([`operation_jobs`]). The host's
-//! storage executes both as jobs. The rest the forwarder answers from its own tables
-//! ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
+//! and reply slot, and the client's right to the file ([`seat_gate`]). Reads, writes and operations
+//! on a whole file then pass the scheduler ([`data_requests`]). Other operations on the back end do
+//! not ([`operation_jobs`]). The host's storage executes both as jobs. The rest the forwarder
+//! answers from its own tables ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
 
 mod applications;
 mod aside;
-mod capacity;
+mod counters;
 mod data_requests;
 mod effective_shares;
 mod ill;
 mod open_files;
 mod operation_jobs;
 mod pending_request;
-mod permission;
 mod receive;
 mod seat_gate;
 mod seat_holding;
 mod seat_locks;
 mod seat_loss;
 mod seat_state;
-mod serial_transfers;
 mod served_facts;
 mod sessions;
-mod slab;
 mod slot_pool;
 mod status;
-mod timers;
 
 use crate::advisory_locks::Locks;
 use crate::host::{
@@ -42,20 +37,18 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use applications::Applications;
-use capacity::Capacity;
+use counters::Counters;
+use data_requests::SerialTransfers;
 use effective_shares::EffectiveShares;
 use ill::BackEnd;
 use open_files::OpenFiles;
 use operation_jobs::NameQueues;
-use pending_request::{Key, Pending};
+use pending_request::{Key, Pending, Slab};
 use seat_loss::Lease;
 use seat_state::Seats;
-use serial_transfers::SerialTransfers;
 use served_facts::Noted;
 use sessions::{Client, Connection};
-use slab::Slab;
 use slot_pool::Pool;
-use status::Counters;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};
 
@@ -94,7 +87,6 @@ pub struct Forwarder {
     listed: Box<[Listed]>,
     applications: Applications,
     shares: EffectiveShares,
-    capacity: Capacity,
     counters: Counters,
     /// Facts about outstanding requests, by their number; empty unless the host records requests.
     noted: Vec<Noted>,
@@ -181,7 +173,6 @@ impl Forwarder {
             listed: Box::default(),
             applications: Applications::default(),
             shares,
-            capacity: Capacity::default(),
             counters: Counters::default(),
             noted: Vec::new(),
             recorded: None,
@@ -331,12 +322,78 @@ impl Forwarder {
         self.outputs.pop_front()
     }
 
+    /// Notes the time. If nobody called for much longer than [`Forwarder::wake_at`] asked for, this
+    /// process (or its node) was stopped, and the clients could not reach it: their leases move on.
+    fn pass(&mut self, now: Time) {
+        let now = self.now.max(now);
+        let gap = now.since(self.now);
+        if gap > self.config.lease_ns / 2 && self.now > Time(0) {
+            self.move_leases_on(gap);
+        }
+        self.now = now;
+        if let Lease::Until(until) = self.lease
+            && now >= until
+        {
+            self.lease_ran_out();
+        }
+    }
+
+    #[cold]
+    fn move_leases_on(&mut self, gap: u64) {
+        if self.clients.is_empty() {
+            return;
+        }
+        for client in self.clients.values_mut() {
+            client.seen = client.seen + gap;
+        }
+        for seat in self.seats.iter_mut() {
+            seat.pause(gap);
+        }
+    }
+
     /// When the host must call [`Forwarder::poll`] again even if nothing happens before; None if it
     /// need not.
     pub fn wake_at(&self) -> Option<Time> {
         match (self.timer, self.scheduler_wakes) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
+        }
+    }
+
+    /// Makes sure that [`Forwarder::expire`] runs at `at`.
+    fn wake_by(&mut self, at: Time) {
+        self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
+    }
+
+    /// Does what is due.
+    fn expire(&mut self) {
+        if self.timer.is_none_or(|timer| timer > self.now) {
+            return;
+        }
+        self.timer = None;
+        if let Lease::Until(until) = self.lease {
+            self.wake_by(until);
+        }
+        let dead: Vec<u64> = {
+            let late = |seen: Time| seen + self.config.lease_ns <= self.now;
+            let clients = self.clients.values();
+            clients
+                .filter(|client| late(client.seen))
+                .map(|client| client.id)
+                .collect()
+        };
+        for client in dead {
+            self.lease_ended(client);
+        }
+        for seat in self.seats.numbers() {
+            self.expire_seat(seat);
+        }
+        self.expire_back_end();
+        let alive = self.clients.values().filter(|client| !client.ended);
+        if let Some(oldest) = alive.map(|client| client.seen).min() {
+            // Often enough that a gap between two calls tells a pause of this process.
+            let often = self.now + (self.config.lease_ns / 8).max(1);
+            self.wake_by(often.min(oldest + self.config.lease_ns));
         }
     }
 
@@ -363,7 +420,7 @@ impl Forwarder {
             return self.log(format!("a result for the unknown job {}", job.0));
         }
         let (_, running) = self.jobs.remove(place).expect("looked up above");
-        if self.back_end.is_ill() || result.has_failed() {
+        if self.back_end.away || self.back_end.read_only || result.has_failed() {
             self.note_health(&running, &result);
         }
         match (running, result) {

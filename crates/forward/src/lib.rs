@@ -18,15 +18,14 @@ extern crate std;
 
 mod advisory_locks;
 mod back_end_files;
-mod bytes;
 pub mod effect;
 mod forwarder;
 mod host;
 pub mod lease;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod record_bytes;
 mod reply_table;
-mod result;
 pub mod share_rules;
 #[cfg(test)]
 mod tests;

@@ -48,7 +48,7 @@
 //! leaves an empty reply slot.
 
 use crate::back_end_files::Errno;
-use crate::result::{decode_result, encode_result};
+use crate::record_bytes::{decode_result, encode_result};
 use alloc::boxed::Box;
 use tidegate_wire::{Outcome, Status};
 

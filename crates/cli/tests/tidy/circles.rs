@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// list only becomes shorter.
 const KNOWN: &[(&str, &[&str])] = &[
     ("client/core", &["recovery", "requests", "seats"]),
-    ("forward/model", &["disk", "model_files", "mount"]),
     ("server", &["backend", "config", "identity", "storage"]),
     ("server/seats", &["generations", "record_place", "spare"]),
     ("server/storage", &["dead", "ends", "posix"]),

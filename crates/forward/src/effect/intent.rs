@@ -1,7 +1,7 @@
 //! The intents of operations, encoded for a reply slot: what is needed to look up on the back end
 //! whether an operation took effect.
 
-use crate::bytes::{Reader, Writer};
+use crate::record_bytes::{Reader, Writer};
 use tidegate_wire::{Handle, RenameMode, SetAttr, SetTime};
 
 /// Most bytes of an append that its intent holds.

@@ -2,11 +2,11 @@
 
 use super::Forwarder;
 use super::pending_request::Key;
+use super::sessions::Introduced;
 use crate::back_end_files::Errno;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use tidegate_sched::AppId;
 use tidegate_wire::{Op, Outcome, Status};
 
@@ -40,22 +40,6 @@ struct Known {
 pub(super) struct Applications {
     known: BTreeMap<u64, Known>,
     named: u64,
-}
-
-/// The applications that one client has named.
-#[derive(Default)]
-pub(super) struct Introduced {
-    /// Ids under which they are counted.
-    apps: BTreeSet<u64>,
-    /// Ids that another user's application has, and those under which this client's count.
-    others: Vec<(u64, u64)>,
-}
-
-impl Introduced {
-    pub(super) fn app_of(&self, app: u64) -> u64 {
-        let other = self.others.iter().find(|(taken, _)| *taken == app);
-        other.map_or(app, |(_, other)| *other)
-    }
 }
 
 impl Applications {
@@ -158,7 +142,7 @@ impl Forwarder {
         if is_new {
             client.introduced.apps.insert(id);
         }
-        if id != app && client.introduced.app_of(app) != id {
+        if id != app && client.app_of(app) != id {
             client.introduced.others.retain(|(taken, _)| *taken != app);
             client.introduced.others.push((app, id));
         }

@@ -1,14 +1,15 @@
 //! Reads and writes: hands their extents to the scheduler, its batches to the host, and the results
 //! of batches to their requests.
 
-use super::pending_request::{Dispatch, Key, whole_file};
+use super::pending_request::{Dispatch, Key, Pending, whole_file};
 use super::{Forwarder, IoPart, Running};
 use crate::back_end_files::Access;
 use crate::host::Job;
 use crate::reply_table;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
-use tidegate_wire::{Lens, Outcome, Status};
+use tidegate_wire::{Lens, Outcome, Pipelining, Status};
 
 /// The scheduler's name for extent number `index` of an outstanding request.
 fn request_id(key: Key, index: usize) -> RequestId {
@@ -17,6 +18,64 @@ fn request_id(key: Key, index: usize) -> RequestId {
 
 fn parts_of(id: u64) -> (Key, usize) {
     ((id >> 16) as Key, (id & 0xffff) as usize)
+}
+
+/// An operation of a client.
+type Transfer = (u64, u64);
+
+/// Transfers in `serial` mode. The forwarder executes their chunks one at a time, the lowest
+/// request id first.
+///
+/// The scheduler does not know a chunk that waits here. A chunk waits only for another one that has
+/// arrived, has its slot, and is being executed. So no chunk waits for one that may never arrive,
+/// and the device meanwhile serves other requests.
+#[derive(Default)]
+pub(super) struct SerialTransfers {
+    /// For each transfer of which the forwarder is executing a chunk: the chunks that wait, by id.
+    waiting: BTreeMap<Transfer, BTreeMap<u64, Key>>,
+}
+
+impl SerialTransfers {
+    /// A chunk has come. False if it waits.
+    fn enter(&mut self, transfer: Transfer, id: u64, key: Key) -> bool {
+        match self.waiting.get_mut(&transfer) {
+            Some(waiting) => {
+                waiting.insert(id, key);
+                false
+            }
+            None => {
+                self.waiting.insert(transfer, BTreeMap::new());
+                true
+            }
+        }
+    }
+
+    /// A chunk of the transfer is done. Returns the next one, if one waits.
+    fn leave(&mut self, transfer: Transfer) -> Option<Key> {
+        let next = self.waiting.get_mut(&transfer)?.pop_first();
+        if next.is_none() {
+            self.waiting.remove(&transfer);
+        }
+        next.map(|(_, key)| key)
+    }
+
+    /// Takes out a chunk that waits; false if it does not.
+    pub(super) fn cancel(&mut self, pending: &Pending) -> bool {
+        let waiting = self.waiting.get_mut(&transfer(pending));
+        waiting.is_some_and(|waiting| waiting.remove(&pending.id).is_some())
+    }
+}
+
+fn transfer(pending: &Pending) -> Transfer {
+    (pending.client, pending.hints.operation)
+}
+
+/// Whether a request is a chunk of a transfer whose chunks the forwarder executes one at a time.
+pub(super) fn is_serial_chunk(pending: &Pending, mode: Pipelining) -> bool {
+    let Some((_, extents)) = pending.op().data() else {
+        return false;
+    };
+    mode == Pipelining::Serial && pending.hints.operation_bytes > extents.bytes()
 }
 
 impl Forwarder {
@@ -40,8 +99,26 @@ impl Forwarder {
         }
     }
 
+    /// Whether the forwarder may execute a chunk now; otherwise the chunk waits for the one that
+    /// runs.
+    fn enter_transfer(&mut self, key: Key) -> bool {
+        let pending = &mut self.requests[key];
+        pending.chunk_runs = self
+            .serial_transfers
+            .enter(transfer(pending), pending.id, key);
+        pending.chunk_runs
+    }
+
+    /// The chunk that ran was answered: the next one of its transfer runs.
+    pub(super) fn end_chunk(&mut self, answered: &Pending) {
+        if let Some(key) = self.serial_transfers.leave(transfer(answered)) {
+            self.requests[key].chunk_runs = true;
+            self.queue_data(key);
+        }
+    }
+
     /// Hands a data request's extents to the scheduler, or parks it until there is room.
-    pub(super) fn queue_data(&mut self, key: Key) {
+    fn queue_data(&mut self, key: Key) {
         let (extents_len, busy) = self.extents_of(key);
         self.queue_extents(key, extents_len, busy);
     }
@@ -189,7 +266,9 @@ impl Forwarder {
         let (first, _) = parts_of(batch[0].id.0);
         if self.requests[first].dispatch == Dispatch::WholeFile {
             assert!(batch.len() == 1, "a whole-file operation shares no batch");
-            self.note_dispatch(first, 0);
+            if self.config.record {
+                self.note_dispatch(first, 0);
+            }
             return self.begin_operation(first);
         }
         batch.sort_unstable_by_key(|request| (request.offset, request.id));
@@ -224,7 +303,9 @@ impl Forwarder {
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {
             let (key, index) = parts_of(request.id.0);
-            self.note_dispatch(key, index);
+            if self.config.record {
+                self.note_dispatch(key, index);
+            }
             let pending = &self.requests[key];
             ids.push(request.id.0);
             parts.push(IoPart {
@@ -264,7 +345,8 @@ impl Forwarder {
             forwarder.requests[key].extent(index).1.len
         };
         let bytes: u64 = ids.iter().map(|id| len(self, *id)).sum();
-        self.capacity
+        self.counters
+            .capacity
             .finished(self.now, bytes, ids.len() as u64, device_ns);
         let total = if ids.len() == 1 { 0 } else { bytes };
         for (id, result) in ids.iter().copied().zip(parts) {
@@ -273,7 +355,9 @@ impl Forwarder {
                 _ => u128::from(device_ns) * u128::from(len(self, id)) / u128::from(total),
             };
             let (key, index) = parts_of(id);
-            self.note_finish(key, index);
+            if self.config.record {
+                self.note_finish(key, index);
+            }
             let (_, extent) = self.requests[key].extent(index);
             let pending = &mut self.requests[key];
             pending.charged_ns += share as u64;
@@ -311,7 +395,9 @@ impl Forwarder {
 
     /// A whole-file operation is done: the scheduler lets others at the file.
     pub(super) fn whole_finished(&mut self, key: Key) {
-        self.note_finish(key, 0);
+        if self.config.record {
+            self.note_finish(key, 0);
+        }
         self.part_finished(request_id(key, 0).0);
         self.unpark();
     }
@@ -362,5 +448,28 @@ impl Forwarder {
                 lens: Lens { first, rest },
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_number_that_waits_is_next_and_transfers_do_not_meet() {
+        let mut transfers = SerialTransfers::default();
+        let (one, other) = ((7, 1), (7, 2));
+        assert!(transfers.enter(one, 10, 0));
+        assert!(!transfers.enter(one, 13, 3));
+        assert!(!transfers.enter(one, 12, 2));
+        assert!(transfers.enter(other, 20, 4));
+        assert_eq!(transfers.leave(one), Some(2));
+        assert!(!transfers.enter(one, 11, 1), "another one is under way");
+        assert_eq!(transfers.leave(one), Some(1));
+        assert_eq!(transfers.leave(one), Some(3));
+        assert_eq!(transfers.leave(one), None);
+        assert_eq!(transfers.leave(other), None);
+        assert!(transfers.waiting.is_empty());
+        assert!(transfers.enter(one, 14, 5));
     }
 }

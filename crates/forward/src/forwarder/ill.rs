@@ -17,9 +17,9 @@ pub(super) struct BackEnd {
     told: Option<Box<str>>,
     /// The last call failed because its file is out of reach. Where the whole mount is, the host
     /// ends the process instead.
-    away: bool,
+    pub(super) away: bool,
     /// The back end refused the last change because it is read-only.
-    read_only: bool,
+    pub(super) read_only: bool,
 }
 
 impl BackEnd {
@@ -34,11 +34,6 @@ impl BackEnd {
             JobResult::Op(result) => self.note(result, changed),
             JobResult::Done => {}
         }
-    }
-
-    /// Whether earlier calls failed in a way that a success now would end.
-    pub(super) fn is_ill(&self) -> bool {
-        self.away || self.read_only
     }
 
     fn note<T>(&mut self, result: &Result<T, Access>, changed: bool) {

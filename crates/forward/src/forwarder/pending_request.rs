@@ -1,4 +1,4 @@
-//! One outstanding request: from its arrival until its reply.
+//! One outstanding request, from its arrival until its reply, and the table of all of them.
 
 use crate::host::{ConnId, SlotId};
 use alloc::vec::Vec;
@@ -120,6 +120,12 @@ impl Pending {
         self.op.as_ref().expect("no job has the operation")
     }
 
+    /// Whether the request asks the back end but no seat.
+    pub(super) fn is_of_no_seat(&self) -> bool {
+        let asks = self.kind == OpKind::Fsync || self.dispatch == Dispatch::Reach;
+        asks && !self.active
+    }
+
     /// Whether a data request reads or writes.
     pub(super) fn direction(&self) -> Direction {
         let Dispatch::Data(direction) = self.dispatch else {
@@ -178,4 +184,72 @@ pub(super) fn directories(op: &Op) -> Option<(Handle, Option<Handle>)> {
     let (one, _) = one?;
     let other = other.map(|(handle, _)| handle);
     Some((one, other.filter(|other| *other != one)))
+}
+
+/// Values by number. A number that was freed is given again first, without an allocation.
+pub(super) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Slab<T> {
+        Slab {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.places[at as usize] = Some(value);
+                at
+            }
+            None => {
+                let at = u32::try_from(self.places.len()).expect("bounded by credits and sessions");
+                self.places.push(Some(value));
+                at
+            }
+        }
+    }
+
+    /// The numbers of the values that are there.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let places = self.places.iter().enumerate();
+        let taken = places.filter_map(|(at, place)| place.is_some().then_some(at as u32));
+        taken.collect()
+    }
+
+    pub(super) fn get(&self, at: u32) -> Option<&T> {
+        self.places.get(at as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.places.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        Some(value)
+    }
+}
+
+impl<T> core::ops::Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, at: u32) -> &T {
+        self.get(at).expect("the place is taken")
+    }
+}
+
+impl<T> core::ops::IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        self.get_mut(at).expect("the place is taken")
+    }
 }

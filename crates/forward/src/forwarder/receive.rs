@@ -2,8 +2,8 @@
 //! repetitions of outstanding requests, and passes all others on to where they are executed.
 
 use super::Forwarder;
+use super::data_requests::is_serial_chunk;
 use super::pending_request::{Dispatch, Key, Pending};
-use super::serial_transfers::is_serial_chunk;
 use crate::back_end_files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;

@@ -1,16 +1,74 @@
 //! The gate of a seat: checks generation and reply slot of each request to a seat that this
-//! forwarder serves. Every reply leaves through this file.
+//! forwarder serves, and whether its client may read or write the file. Every reply leaves through
+//! this file.
+//!
+//! A forwarder of root reads and writes data with its own rights, so it must check those of the
+//! client. A client is trusted to check its callers itself if it runs as root or as the forwarder's
+//! user, or if it has proved the secret. Any other client must have opened the file here as its own
+//! user, or access(2) must allow the access to that user; the forwarder asks this once for each
+//! file and direction. The owner of a file may always read and write it, as open(2) allows the
+//! creator of a file.
 
-use super::Forwarder;
+use super::ill::is_away;
 use super::pending_request::{Dispatch, Key, Pending};
+use super::seat_holding::TAKING_NS;
 use super::seat_state::State;
-use crate::host::Output;
+use super::{Forwarder, Running};
+use crate::back_end_files::{Access, Errno};
+use crate::host::{ConnId, Job, Output};
 use crate::reply_table::{self, ReplySlotState};
-use tidegate_wire::{LockKind, Op, OpKind, Outcome, Reply, ReplyKind, Status};
+use alloc::collections::BTreeSet;
+use tidegate_wire::{FileUse, Handle, LockKind, Op, OpKind, Outcome, Reply, ReplyKind, Status};
 
 const EPROTO: u16 = 71;
+/// How long requests wait for the lock of this forwarder's own seat.
+const OWN_WAIT_NS: u64 = 100_000_000;
+/// Files and directions that the forwarder remembers for one client.
+const ALLOWED_MAX: usize = 4096;
+const R_OK: u32 = 4;
+const W_OK: u32 = 2;
 
 impl Forwarder {
+    /// Passes a request to its seat: to the gate if the forwarder serves the seat; otherwise the
+    /// request waits, or is sent elsewhere.
+    pub(super) fn enter_seat(&mut self, key: Key) {
+        let seat = self.requests[key].seat;
+        let own = seat == self.config.forwarder;
+        match self.seats[seat].state {
+            State::Held => return self.enter_seat_gate(key),
+            State::Draining | State::Lost => return self.answer(key, Err(Status::NotMySeat)),
+            _ if self.aside => return self.answer(key, Err(Status::NotMySeat)),
+            State::Released if !own && !self.config.fail_over => {
+                return self.answer(key, Err(Status::NotMySeat));
+            }
+            // The host takes one seat after another.
+            State::Released if self.hanging_take().is_some() => {
+                return self.answer(key, Err(Status::NotMySeat));
+            }
+            State::Released => self.take_seat(seat),
+            // For the own seat the host may wait for a stand-in, and each request waits a little.
+            State::Taking(since) => {
+                let late = match own {
+                    true => self.has_lapsed(),
+                    false => since + TAKING_NS <= self.now,
+                };
+                if late {
+                    return self.answer(key, Err(Status::NotMySeat));
+                }
+            }
+            State::Resolving => {}
+        }
+        if let Some(since) = self.seats[seat].asked_at() {
+            let until = match own {
+                true => self.now + OWN_WAIT_NS,
+                false => since + TAKING_NS,
+            };
+            self.requests[key].wait_until = Some(until);
+            self.wake_by(until);
+        }
+        self.seats.entry(seat).waiting.push_back(key);
+    }
+
     /// Checks generation and reply slot of a request to a seat that this forwarder serves, then
     /// executes or answers it.
     pub(super) fn enter_seat_gate(&mut self, key: Key) {
@@ -118,6 +176,81 @@ impl Forwarder {
         }
     }
 
+    /// Executes a request if its client may. If that is unknown, first asks the host.
+    pub(super) fn permit(&mut self, key: Key) {
+        let pending = &self.requests[key];
+        if pending.trusted {
+            return self.begin(key);
+        }
+        let client = &self.clients[&pending.client];
+        match missing(pending.op(), &client.allowed) {
+            None => self.begin(key),
+            Some((handle, write)) => self.ask_permission(key, (handle, write), false),
+        }
+    }
+
+    fn ask_permission(&mut self, key: Key, (handle, write): (Handle, bool), owner: bool) {
+        let client = self.requests[key].client;
+        let op = match owner {
+            true => Op::Getattr { handle },
+            false => Op::Access {
+                handle,
+                mask: if write { W_OK } else { R_OK },
+            },
+        };
+        let work = Job::Op {
+            caller: self.acting(client, None),
+            op,
+            reply_slot: None,
+            payload: None,
+        };
+        let running = Running::Check {
+            key,
+            handle,
+            write,
+            owner,
+        };
+        self.start(running, work);
+    }
+
+    pub(super) fn permission_checked(
+        &mut self,
+        key: Key,
+        need: (Handle, bool),
+        owner: bool,
+        result: Result<Outcome, Access>,
+    ) {
+        let uid = self.clients[&self.requests[key].client].uid;
+        let reads = matches!(self.requests[key].op(), Op::Fsync { .. }) && need.1;
+        match result {
+            Ok(Outcome::Attr(attr)) if owner && attr.uid != uid && reads => {
+                self.ask_permission(key, (need.0, false), false);
+            }
+            Ok(Outcome::Attr(attr)) if owner && attr.uid != uid => {
+                self.answer(key, Err(Status::Errno(Errno::EACCES.0)));
+            }
+            Ok(_) => {
+                let client = self.requests[key].client;
+                self.allow(client, need);
+                self.permit(key);
+            }
+            Err(Access::Errno(Errno::EACCES)) if !owner => self.ask_permission(key, need, true),
+            Err(access) => self.answer(key, Err(access.into())),
+        }
+    }
+
+    /// Remembers what a client may do.
+    pub(super) fn allow(&mut self, client: u64, need: (Handle, bool)) {
+        if let Some(client) = self.clients.get_mut(&client)
+            && !client.trusted
+        {
+            if client.allowed.len() >= ALLOWED_MAX {
+                client.allowed.clear();
+            }
+            client.allowed.insert(need);
+        }
+    }
+
     /// Executes a request that has passed all checks.
     pub(super) fn begin(&mut self, key: Key) {
         match self.requests[key].dispatch {
@@ -183,7 +316,7 @@ impl Forwarder {
         }
     }
 
-    fn send(&mut self, conn: Option<crate::host::ConnId>, pending: &Pending, reply: Reply) {
+    fn send(&mut self, conn: Option<ConnId>, pending: &Pending, reply: Reply) {
         let Some(conn) = conn else {
             return self.free(pending.slot);
         };
@@ -200,4 +333,53 @@ impl Forwarder {
             slot,
         });
     }
+
+    /// Takes an answered request out of its seat.
+    pub(super) fn leave_seat_gate(&mut self, pending: &Pending) {
+        if pending.reply_slot_number.is_none() && !pending.active {
+            return;
+        }
+        let seat = self.seats.entry(pending.seat);
+        seat.reply_slot_done(pending);
+        if pending.active {
+            seat.count_active(false);
+            if matches!(seat.state, State::Draining | State::Lost) {
+                self.release_if_idle(pending.seat);
+            }
+        }
+    }
+
+    /// Whether the forwarder must not pass a result on, because its seat is lost, or because the
+    /// result says nothing of the file.
+    fn must_not_tell(&self, pending: &Pending, result: &Result<Outcome, Status>) -> bool {
+        // Where the back end is out of reach, its error is not the file's.
+        let away = matches!(result, Err(Status::Errno(errno)) if is_away(Errno(*errno)));
+        self.is_of_lost(pending) || (away && self.has_lapsed() && pending.is_of_no_seat())
+    }
+
+    /// Whether the forwarder has lost the seat of a request since the request passed its gate.
+    pub(super) fn is_lost(&self, key: Key) -> bool {
+        self.seats.any_lost() && self.is_of_lost(&self.requests[key])
+    }
+
+    fn is_of_lost(&self, pending: &Pending) -> bool {
+        let lost = |seat: u16| self.seats[seat].state == State::Lost;
+        self.seats.any_lost() && pending.active && lost(pending.seat)
+    }
+}
+
+/// The first file whose data an operation reads (false) or writes (true) without a known right of
+/// the client to do so.
+fn missing(op: &Op, allowed: &BTreeSet<(Handle, bool)>) -> Option<(Handle, bool)> {
+    let lacks = |(handle, file_use): (Handle, FileUse)| {
+        let needs = |write: bool| (!allowed.contains(&(handle, write))).then_some((handle, write));
+        match file_use {
+            FileUse::Read => needs(false),
+            FileUse::Write => needs(true),
+            // Whoever may use the file in any way may make it stable; writers are the usual ones.
+            FileUse::Sync => needs(false).and(needs(true)),
+            FileUse::Look | FileUse::Names | FileUse::Set => None,
+        }
+    };
+    op.files().into_iter().flatten().find_map(lacks)
 }

@@ -1,7 +1,7 @@
 //! Holding a seat, from one end to the other: the forwarder takes the seat, looks up the intents
 //! that the last holder left, gives clients a time of grace, serves, drains and releases.
 
-use super::pending_request::{Key, Pending};
+use super::pending_request::Key;
 use super::seat_state::{Seat, Seated, State};
 use super::{Forwarder, Running};
 use crate::host::{Job, Output, ReplySlotAddress};
@@ -12,8 +12,6 @@ use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply, Status, frame};
 
-/// How long requests wait for the lock of this forwarder's own seat.
-const OWN_WAIT_NS: u64 = 100_000_000;
 /// How long requests wait for the lock of another forwarder's seat. The host answers sooner, unless
 /// the back end hangs.
 pub(super) const TAKING_NS: u64 = 1_000_000_000;
@@ -27,46 +25,6 @@ impl Forwarder {
     pub(super) fn take_seat(&mut self, seat: u16) {
         self.seat_mut(seat).state = State::Taking(self.now);
         self.outputs.push_back(Output::TakeSeat { seat });
-    }
-
-    /// Passes a request to its seat: to the gate if the forwarder serves the seat; otherwise the
-    /// request waits, or is sent elsewhere.
-    pub(super) fn enter_seat(&mut self, key: Key) {
-        let seat = self.requests[key].seat;
-        let own = seat == self.config.forwarder;
-        match self.seats[seat].state {
-            State::Held => return self.enter_seat_gate(key),
-            State::Draining | State::Lost => return self.answer(key, Err(Status::NotMySeat)),
-            _ if self.aside => return self.answer(key, Err(Status::NotMySeat)),
-            State::Released if !own && !self.config.fail_over => {
-                return self.answer(key, Err(Status::NotMySeat));
-            }
-            // The host takes one seat after another.
-            State::Released if self.hanging_take().is_some() => {
-                return self.answer(key, Err(Status::NotMySeat));
-            }
-            State::Released => self.take_seat(seat),
-            // For the own seat the host may wait for a stand-in, and each request waits a little.
-            State::Taking(since) => {
-                let late = match own {
-                    true => self.has_lapsed(),
-                    false => since + TAKING_NS <= self.now,
-                };
-                if late {
-                    return self.answer(key, Err(Status::NotMySeat));
-                }
-            }
-            State::Resolving => {}
-        }
-        if let Some(since) = self.seats[seat].asked_at() {
-            let until = match own {
-                true => self.now + OWN_WAIT_NS,
-                false => since + TAKING_NS,
-            };
-            self.requests[key].wait_until = Some(until);
-            self.wake_by(until);
-        }
-        self.seat_mut(seat).waiting.push_back(key);
     }
 
     /// The seat of another forwarder for which the host has waited longest, if that is too long,
@@ -298,21 +256,6 @@ impl Forwarder {
                 reply,
                 slot,
             });
-        }
-    }
-
-    /// Takes an answered request out of its seat.
-    pub(super) fn leave_seat_gate(&mut self, pending: &Pending) {
-        if pending.reply_slot_number.is_none() && !pending.active {
-            return;
-        }
-        let seat = self.seats.entry(pending.seat);
-        seat.reply_slot_done(pending);
-        if pending.active {
-            seat.count_active(false);
-            if matches!(seat.state, State::Draining | State::Lost) {
-                self.release_if_idle(pending.seat);
-            }
         }
     }
 

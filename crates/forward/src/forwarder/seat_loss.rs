@@ -17,7 +17,7 @@ use crate::host::{Job, Output};
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Op, OpKind, Outcome, Reply, Status};
+use tidegate_wire::{Op, Outcome, Reply, Status};
 
 /// Until when the forwarder may serve its seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Forwarder {
     pub(super) fn lease_ran_out(&mut self) {
         self.lease = Lease::Lapsed(self.now);
         for key in self.requests.numbers() {
-            if is_of_no_seat(&self.requests[key]) {
+            if self.requests[key].is_of_no_seat() {
                 // Another forwarder may reach what this one cannot.
                 self.answer_early(key);
             }
@@ -200,26 +200,13 @@ impl Forwarder {
         }
         for key in self.requests.numbers() {
             let pending = &self.requests[key];
-            let waits = is_of_no_seat(pending) && !pending.answered_early;
+            let waits = pending.is_of_no_seat() && !pending.answered_early;
             match pending.wait_until.filter(|_| waits) {
                 Some(until) if until <= self.now => self.answer_early(key),
                 Some(until) => self.wake_by(until),
                 None => {}
             }
         }
-    }
-
-    /// Whether the forwarder must not pass a result on, because its seat is lost, or because the
-    /// result says nothing of the file.
-    pub(super) fn must_not_tell(
-        &self,
-        pending: &Pending,
-        result: &Result<Outcome, Status>,
-    ) -> bool {
-        // Where the back end is out of reach, its error is not the file's.
-        let unreachable = self.has_lapsed() && is_of_no_seat(pending);
-        let away = matches!(result, Err(Status::Errno(errno)) if is_away(Errno(*errno)));
-        self.is_of_lost(pending) || (unreachable && away)
     }
 
     /// The result of an fsync for the client. The kernel reports lost writes of an open file once.
@@ -249,16 +236,6 @@ impl Forwarder {
             }
             (result, _) => result,
         }
-    }
-
-    /// Whether the forwarder has lost the seat of a request since the request passed its gate.
-    pub(super) fn is_lost(&self, key: Key) -> bool {
-        self.seats.any_lost() && self.is_of_lost(&self.requests[key])
-    }
-
-    fn is_of_lost(&self, pending: &Pending) -> bool {
-        let lost = |seat: u16| self.seats[seat].state == State::Lost;
-        self.seats.any_lost() && pending.active && lost(pending.seat)
     }
 
     /// Whether a job must not take effect, because the forwarder has lost its seat.
@@ -342,10 +319,4 @@ impl Forwarder {
         self.seats.entry(number).count_active(false);
         self.release_if_idle(number);
     }
-}
-
-/// Whether a request asks the back end but no seat.
-fn is_of_no_seat(pending: &Pending) -> bool {
-    let asks = pending.kind == OpKind::Fsync || pending.dispatch == Dispatch::Reach;
-    asks && !pending.active
 }

@@ -67,19 +67,13 @@ impl Forwarder {
     }
 
     /// An extent goes to the back end.
-    #[inline]
     pub(super) fn note_dispatch(&mut self, key: Key, index: usize) {
-        if self.config.record {
-            self.noted[key as usize].times(index).dispatched = Some(self.now);
-        }
+        self.noted[key as usize].times(index).dispatched = Some(self.now);
     }
 
     /// The back end is done with an extent.
-    #[inline]
     pub(super) fn note_finish(&mut self, key: Key, index: usize) {
-        if self.config.record {
-            self.noted[key as usize].times(index).finished = Some(self.now);
-        }
+        self.noted[key as usize].times(index).finished = Some(self.now);
     }
 
     /// Notes that the reply to a request will repeat an earlier one.

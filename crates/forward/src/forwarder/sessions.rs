@@ -2,7 +2,6 @@
 //! of its lease.
 
 use super::Forwarder;
-use super::applications::Introduced;
 use super::pending_request::Key;
 use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
@@ -65,6 +64,15 @@ pub(super) struct Client {
     pub(super) ended: bool,
 }
 
+/// The applications that one client has named.
+#[derive(Default)]
+pub(super) struct Introduced {
+    /// Ids under which they are counted.
+    pub(super) apps: BTreeSet<u64>,
+    /// Ids that another user's application has, and those under which this client's count.
+    pub(super) others: Vec<(u64, u64)>,
+}
+
 impl Client {
     /// Where a request with this id is among the outstanding ones, or where it would go. A new
     /// request has the largest id.
@@ -76,9 +84,7 @@ impl Client {
             _ => Err(self.outstanding.len()),
         }
     }
-}
 
-impl Client {
     /// The connection for the reply to a request that arrived on `from`: the same one. None if that
     /// has ended and the client has not repeated the request: on another connection the reply could
     /// arrive between the repetition and what the client sends after it.
@@ -94,7 +100,9 @@ impl Client {
     /// The id under which the forwarder counts requests of an application. It is another one if
     /// another user's application has the same name.
     pub(super) fn app_of(&self, app: u64) -> u64 {
-        self.introduced.app_of(app)
+        let others = &self.introduced.others;
+        let other = others.iter().find(|(taken, _)| *taken == app);
+        other.map_or(app, |(_, other)| *other)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The forwarder's status as JSON (`tidegate stat --json`), and the counts in it.
+//! The forwarder's status as JSON (`tidegate stat --json`).
 //!
 //! ```text
 //! {
@@ -68,94 +68,21 @@
 //! zeros. Later versions may add keys; the keys here keep their names and meaning.
 
 use super::Forwarder;
-use super::pending_request::{Dispatch, Pending};
-use crate::back_end_files::Errno;
+use super::counters::Moved;
 use crate::host::HostCounts;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt::Write;
-use tidegate_sched::{Direction, OptionValue};
-use tidegate_wire::{BODY_MAX, Outcome, Reply, Status};
-
-/// Applications that are counted apart; later ones are counted together under id 0.
-const APPLICATIONS_MAX: usize = 4096;
+use tidegate_sched::OptionValue;
+use tidegate_wire::BODY_MAX;
 
 /// Bytes of a text that fit one message.
 const TEXT_MAX: usize = BODY_MAX - 64;
 
-/// Counts since the start.
-#[derive(Default)]
-pub(super) struct Counters {
-    answered: u64,
-    /// With an errno, but for the absent.
-    errors: u64,
-    /// Look-ups of what is not there: ordinary answers, most programs' first ones.
-    absent: u64,
-    /// Requests answered from a reply slot.
-    pub(super) replays: u64,
-    pub(super) batches: u64,
-    /// Back-end calls that move data, by direction.
-    pub(super) calls: [u64; 2],
-    /// What the host told last.
-    pub(super) host: Option<HostCounts>,
-    total: Moved,
-    applications: BTreeMap<u64, Moved>,
-}
-
-/// Data requests and their bytes, by direction.
-#[derive(Clone, Copy, Default)]
-struct Moved {
-    requests: [u64; 2],
-    bytes: [u64; 2],
-    charged_ns: u64,
-}
-
-impl Moved {
-    fn add(&mut self, direction: Direction, bytes: u64, charged_ns: u64) {
-        self.requests[direction as usize] += 1;
-        self.bytes[direction as usize] += bytes;
-        self.charged_ns += charged_ns;
-    }
-}
-
 impl Forwarder {
-    pub(super) fn count_answer(&mut self, pending: &Pending, reply: &Reply) {
-        let counters = &mut self.counters;
-        counters.answered += 1;
-        let bytes = match &reply.result {
-            Ok(Outcome::Written { len }) | Ok(Outcome::Appended { len, .. }) => *len,
-            Ok(_) => u64::from(reply.payload_len),
-            Err(status) => {
-                match status {
-                    Status::Errno(errno) if pending.looks_up && is_absence(*errno) => {
-                        counters.absent += 1;
-                    }
-                    Status::Errno(_) => counters.errors += 1,
-                    // Clients ask elsewhere, or again; programs do not see it.
-                    Status::NotMySeat | Status::UnknownHandle => {}
-                    Status::NewGeneration | Status::TryLater => {}
-                }
-                return;
-            }
-        };
-        let direction = match (pending.dispatch, &reply.result) {
-            (Dispatch::Data(direction), _) => direction,
-            (_, Ok(Outcome::Appended { .. })) => Direction::Write,
-            _ => return,
-        };
-        counters.total.add(direction, bytes, reply.charged_ns);
-        let full = counters.applications.len() >= APPLICATIONS_MAX;
-        let application = match counters.applications.get_mut(&pending.hints.app) {
-            Some(known) => known,
-            None if full => counters.applications.entry(0).or_default(),
-            None => counters.applications.entry(pending.hints.app).or_default(),
-        };
-        application.add(direction, bytes, reply.charged_ns);
-    }
-
     /// The JSON text; `trusted` says whether the asker may see clients' ids.
     pub(super) fn status(&self, trusted: bool) -> Box<[u8]> {
         let mut text = String::new();
@@ -356,7 +283,7 @@ impl Forwarder {
 
     /// What was asked for of shares, and what each application got.
     fn write_applications(&self, out: &mut String, shown_max: usize) -> core::fmt::Result {
-        let capacity = self.capacity.rates(&self.scheduler.cost());
+        let capacity = self.counters.capacity.rates(&self.scheduler.cost());
         write!(
             out,
             ",\"capacity\":{{\"bytes_per_s\":{},\"operations_per_s\":{},\"measured\":{}}}",
@@ -433,11 +360,6 @@ fn write_host(out: &mut String, counts: &HostCounts) -> core::fmt::Result {
         write!(out, "{comma}\"{name}\":{value}")?;
     }
     write!(out, "}},\"oldest_job_ms\":{}", counts.oldest_job_ms)
-}
-
-/// Whether an errno says that there is no such name, or no such attribute.
-fn is_absence(errno: u16) -> bool {
-    [Errno::ENOENT.0, Errno::ENODATA.0].contains(&errno)
 }
 
 fn write_list<T>(

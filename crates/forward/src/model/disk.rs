@@ -1,7 +1,7 @@
 //! The shared file system: inodes, names, and which process has what open.
 
 use super::model_data::Data;
-use super::{Mount, Switch, lock, model_files::ModelFiles};
+use super::{Mount, lock};
 use crate::back_end_files::Errno;
 use std::boxed::Box;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub(super) const KIND: u32 = 0o170000;
 pub(super) const DIRECTORY: u32 = 0o040000;
 pub(super) const REGULAR: u32 = 0o100000;
 pub(super) const LINK: u32 = 0o120000;
-const ROOT: u64 = 1;
+pub(super) const ROOT: u64 = 1;
 
 /// A file system in memory. Clones are the same one. Its clock moves by one microsecond with every
 /// change, and numbers of removed inodes are used again, as on ext4.
@@ -25,7 +25,7 @@ pub(super) struct Inodes {
     pub(super) inodes: BTreeMap<u64, Inode>,
     free: BTreeSet<u64>,
     pub(super) wall_ns: i64,
-    processes: u64,
+    pub(super) processes: u64,
     /// Whether files have births.
     births: bool,
     /// Changes that took effect, for tests of "once".
@@ -106,22 +106,18 @@ impl Disk {
         self
     }
 
-    /// The back end as one forwarder process sees it: it knows the root only.
-    pub fn files(&self, switch: &Switch) -> ModelFiles {
-        self.files_of(switch, None)
-    }
-
-    /// The same for a process on a node, through its mount.
-    pub fn files_on(&self, mount: &Mount, switch: &Switch) -> ModelFiles {
-        self.files_of(switch, Some(mount.clone()))
-    }
-
-    fn files_of(&self, switch: &Switch, mount: Option<Mount>) -> ModelFiles {
+    /// Drops what a node has written and not made stable: the node is gone, or the back end takes no
+    /// more of it. Returns the files that are not as they were written.
+    pub fn lose(&self, mount: &Mount) -> Vec<Handle> {
         let mut inodes = self.lock();
-        inodes.processes += 1;
-        let root = inodes.inodes[&ROOT].attr.handle;
-        let process = inodes.processes;
-        ModelFiles::new(self.clone(), switch.clone(), process, root, mount)
+        let mut lost = Vec::new();
+        for inode in inodes.inodes.values_mut() {
+            if let Some((_, stable)) = inode.unstable.take_if(|(node, _)| *node == mount.number) {
+                inode.data = stable;
+                lost.push(inode.attr.handle);
+            }
+        }
+        lost
     }
 
     /// Attributes of the root.
@@ -211,6 +207,35 @@ impl Disk {
 }
 
 impl Inodes {
+    /// A node looks at a file: what others have written and kept reaches the back end.
+    pub(super) fn look(&mut self, inode: u64, mount: Option<&Mount>) {
+        let Some(inode) = self.inodes.get_mut(&inode) else {
+            return;
+        };
+        let others = |(node, _): &(u64, Data)| mount.is_none_or(|mount| mount.number != *node);
+        if inode.unstable.as_ref().is_some_and(others) {
+            inode.unstable = None;
+        }
+    }
+
+    /// A node writes to a file, and may keep it until it is asked for it.
+    pub(super) fn write(&mut self, inode: u64, mount: Option<&Mount>) {
+        self.look(inode, mount);
+        let keeps = mount.filter(|mount| mount.keeps_writes());
+        if let (Some(mount), Some(inode)) = (keeps, self.inodes.get_mut(&inode))
+            && inode.unstable.is_none()
+        {
+            inode.unstable = Some((mount.number, inode.data.clone()));
+        }
+    }
+
+    /// All that was written to a file is stable.
+    pub(super) fn stable(&mut self, inode: u64) {
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            inode.unstable = None;
+        }
+    }
+
     /// How many of these bytes there is room for, which is taken. Where there is none, one copy of
     /// the file may have them all the same.
     pub(super) fn take_room(

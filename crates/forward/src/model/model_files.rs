@@ -1,7 +1,8 @@
 //! [`Files`] over the shared disk, as one forwarder process sees it.
 
 use super::disk::{
-    DIRECTORY, Disk, Inodes, KIND, LINK, REGULAR, child, directory, lies_in, lose_name, may, touch,
+    DIRECTORY, Disk, Inodes, KIND, LINK, REGULAR, ROOT, child, directory, lies_in, lose_name, may,
+    touch,
 };
 use super::{KILLED, Mount, Switch};
 use crate::back_end_files::{Access, Errno, Files};
@@ -30,25 +31,33 @@ pub struct ModelFiles {
     doubted: BTreeMap<Handle, u64>,
 }
 
-impl ModelFiles {
-    pub(super) fn new(
-        disk: Disk,
-        switch: Switch,
-        process: u64,
-        root: Handle,
-        mount: Option<Mount>,
-    ) -> ModelFiles {
+impl Disk {
+    /// The back end as one forwarder process sees it: it knows the root only.
+    pub fn files(&self, switch: &Switch) -> ModelFiles {
+        self.files_of(switch, None)
+    }
+
+    /// The same for a process on a node, through its mount.
+    pub fn files_on(&self, mount: &Mount, switch: &Switch) -> ModelFiles {
+        self.files_of(switch, Some(mount.clone()))
+    }
+
+    fn files_of(&self, switch: &Switch, mount: Option<Mount>) -> ModelFiles {
+        let mut inodes = self.lock();
+        inodes.processes += 1;
         ModelFiles {
+            disk: self.clone(),
+            switch: switch.clone(),
+            process: inodes.processes,
+            known: BTreeSet::from([inodes.inodes[&ROOT].attr.handle]),
             mount,
             end: None,
             doubted: BTreeMap::new(),
-            disk,
-            switch,
-            process,
-            known: BTreeSet::from([root]),
         }
     }
+}
 
+impl ModelFiles {
     /// Lets go of unlinked files that no process but dead ones has open, among those that `which`
     /// names: what a host does at [`crate::Output::Reclaimed`].
     pub fn let_go(&mut self, which: impl Fn(Handle) -> bool) {

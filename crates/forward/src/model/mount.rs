@@ -10,7 +10,6 @@
 //!
 //! Only calls that go the cached way meet stale attributes and bytes: a forwarder asks past them.
 
-use super::disk::{Disk, Inodes};
 use super::lock;
 use super::model_data::Data;
 use std::collections::BTreeMap;
@@ -43,7 +42,7 @@ pub enum Way {
 /// One mount. Clones are the same one.
 #[derive(Clone)]
 pub struct Mount {
-    number: u64,
+    pub(super) number: u64,
     back_end: BackEnd,
     attributes: Way,
     bytes: Way,
@@ -68,20 +67,6 @@ impl Mount {
             bytes,
             caches: Arc::default(),
         }
-    }
-
-    /// The node is gone with what it has not made stable, or the back end takes no more of it: the
-    /// files that are not as they were written.
-    pub fn lose(&self, disk: &Disk) -> Vec<Handle> {
-        let mut inodes = disk.lock();
-        let mut lost = Vec::new();
-        for inode in inodes.inodes.values_mut() {
-            if let Some((_, stable)) = inode.unstable.take_if(|(node, _)| *node == self.number) {
-                inode.data = stable;
-                lost.push(inode.attr.handle);
-            }
-        }
-        lost
     }
 
     pub(super) fn believed_attr(&self, attr: Attr, wall_ns: i64) -> Attr {
@@ -155,38 +140,7 @@ impl Mount {
         bytes
     }
 
-    fn keeps_writes(&self) -> bool {
+    pub(super) fn keeps_writes(&self) -> bool {
         self.back_end == BackEnd::Ceph
-    }
-}
-
-impl Inodes {
-    /// A node looks at a file: what others have written and kept reaches the back end.
-    pub(super) fn look(&mut self, inode: u64, mount: Option<&Mount>) {
-        let Some(inode) = self.inodes.get_mut(&inode) else {
-            return;
-        };
-        let others = |(node, _): &(u64, Data)| mount.is_none_or(|mount| mount.number != *node);
-        if inode.unstable.as_ref().is_some_and(others) {
-            inode.unstable = None;
-        }
-    }
-
-    /// A node writes to a file, and may keep it until it is asked for it.
-    pub(super) fn write(&mut self, inode: u64, mount: Option<&Mount>) {
-        self.look(inode, mount);
-        let keeps = mount.filter(|mount| mount.keeps_writes());
-        if let (Some(mount), Some(inode)) = (keeps, self.inodes.get_mut(&inode))
-            && inode.unstable.is_none()
-        {
-            inode.unstable = Some((mount.number, inode.data.clone()));
-        }
-    }
-
-    /// All that was written to a file is stable.
-    pub(super) fn stable(&mut self, inode: u64) {
-        if let Some(inode) = self.inodes.get_mut(&inode) {
-            inode.unstable = None;
-        }
     }
 }

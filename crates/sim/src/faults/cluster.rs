@@ -167,7 +167,7 @@ impl Shared {
     pub fn drop_node(&mut self, forwarder: usize, disk: &Disk) -> Vec<Handle> {
         self.nodes[forwarder].dropped = true;
         self.unlock_lives(|life| life.0 == forwarder);
-        self.nodes[forwarder].mount.lose(disk)
+        disk.lose(&self.nodes[forwarder].mount)
     }
 
     /// Lets the node reach the back end again; returns whether the back end had given it up.

@@ -103,7 +103,7 @@ impl World {
         self.events
             .push(now + limit_ns, Event::Limit(forwarder, cut));
         let shared = self.seats.shared().expect("looked for above");
-        let lost = shared.mount(forwarder).lose(&self.disk);
+        let lost = self.disk.lose(shared.mount(forwarder));
         shared.mount_anew(forwarder);
         self.tell_loss(&lost)?;
         if let Some(after) = back_after {

@@ -1,7 +1,16 @@
-//! The throughput of the back end: as measured while the back end was busy, or else as the cost
-//! model predicts.
+//! What the forwarder counts: answers, the bytes and device time of each application, and the
+//! throughput of the back end.
 
+use super::Forwarder;
+use super::pending_request::{Dispatch, Pending};
+use crate::back_end_files::Errno;
+use crate::host::HostCounts;
+use alloc::collections::BTreeMap;
 use tidegate_sched::{CostModel, Direction, Time};
+use tidegate_wire::{Outcome, Reply, Status};
+
+/// Applications that are counted apart; later ones are counted together under id 0.
+const APPLICATIONS_MAX: usize = 4096;
 
 /// Length of a window of measurement, ns.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -12,6 +21,85 @@ const WINDOWS: usize = 16;
 /// Bytes of an access where nothing was measured.
 const ACCESS_BYTES: u64 = 1 << 20;
 
+/// Counts since the start.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) answered: u64,
+    /// With an errno, but for the absent.
+    pub(super) errors: u64,
+    /// Look-ups of what is not there: ordinary answers, most programs' first ones.
+    pub(super) absent: u64,
+    /// Requests answered from a reply slot.
+    pub(super) replays: u64,
+    pub(super) batches: u64,
+    /// Back-end calls that move data, by direction.
+    pub(super) calls: [u64; 2],
+    /// What the host told last.
+    pub(super) host: Option<HostCounts>,
+    pub(super) total: Moved,
+    pub(super) applications: BTreeMap<u64, Moved>,
+    /// The throughput of the back end.
+    pub(super) capacity: Capacity,
+}
+
+/// Data requests and their bytes, by direction.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Moved {
+    pub(super) requests: [u64; 2],
+    pub(super) bytes: [u64; 2],
+    pub(super) charged_ns: u64,
+}
+
+impl Moved {
+    fn add(&mut self, direction: Direction, bytes: u64, charged_ns: u64) {
+        self.requests[direction as usize] += 1;
+        self.bytes[direction as usize] += bytes;
+        self.charged_ns += charged_ns;
+    }
+}
+
+impl Forwarder {
+    /// Counts a reply.
+    pub(super) fn count_answer(&mut self, pending: &Pending, reply: &Reply) {
+        let counters = &mut self.counters;
+        counters.answered += 1;
+        let bytes = match &reply.result {
+            Ok(Outcome::Written { len }) | Ok(Outcome::Appended { len, .. }) => *len,
+            Ok(_) => u64::from(reply.payload_len),
+            Err(status) => {
+                match status {
+                    Status::Errno(errno) if pending.looks_up && is_absence(*errno) => {
+                        counters.absent += 1;
+                    }
+                    Status::Errno(_) => counters.errors += 1,
+                    // Clients ask elsewhere, or again; programs do not see it.
+                    Status::NotMySeat | Status::UnknownHandle => {}
+                    Status::NewGeneration | Status::TryLater => {}
+                }
+                return;
+            }
+        };
+        let direction = match (pending.dispatch, &reply.result) {
+            (Dispatch::Data(direction), _) => direction,
+            (_, Ok(Outcome::Appended { .. })) => Direction::Write,
+            _ => return,
+        };
+        counters.total.add(direction, bytes, reply.charged_ns);
+        let full = counters.applications.len() >= APPLICATIONS_MAX;
+        let application = match counters.applications.get_mut(&pending.hints.app) {
+            Some(known) => known,
+            None if full => counters.applications.entry(0).or_default(),
+            None => counters.applications.entry(pending.hints.app).or_default(),
+        };
+        application.add(direction, bytes, reply.charged_ns);
+    }
+}
+
+/// Whether an errno says that there is no such name, or no such attribute.
+fn is_absence(errno: u16) -> bool {
+    [Errno::ENOENT.0, Errno::ENODATA.0].contains(&errno)
+}
+
 /// What the back end did in a window.
 #[derive(Clone, Copy, Default)]
 struct Done {
@@ -21,7 +109,8 @@ struct Done {
     ns: u64,
 }
 
-/// The last windows in which the device was busy all the time.
+/// The throughput of the back end: as measured in the last windows in which it was busy all the
+/// time, or else as the cost model predicts.
 #[derive(Default)]
 pub(super) struct Capacity {
     since: Time,
