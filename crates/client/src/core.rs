@@ -14,15 +14,11 @@
 //! forwarder, after a `recovery` of the seat, or after the core has sent the path of a file whose
 //! handle the forwarder does not know (`resolve`).
 
-mod answer;
-mod applications;
 mod calls;
-mod check;
 mod errno;
 mod fsync;
 mod gates;
 mod hints;
-mod ids;
 mod locks;
 mod names;
 mod recovery;
@@ -38,18 +34,17 @@ mod tests;
 mod types;
 mod unstable;
 
-pub use answer::{Answer, Data};
 pub use errno::Errno;
 pub use roll::Told;
 pub use types::{
-    Application, Call, CallId, CoreOptions, Input, Lost, Operation, Output, Served, Stats,
+    Answer, Application, Call, CallId, CoreOptions, Data, Input, Lost, Operation, Output, Served,
+    Stats,
 };
 
 use crate::wire::{Attr, ExportId, Handle, Layout};
-use applications::Applications;
 use calls::Active;
 use gates::Gate;
-use hints::{Charges, Clocks};
+use hints::{Applications, Charges, Clocks};
 use locks::{LockKey, Locks};
 use names::Names;
 use requests::{Id, Pending};

@@ -1,8 +1,7 @@
 //! Calls: how the core divides them into requests, how they end, and what happens when a caller
 //! stops waiting.
 
-use super::check::{check, fit};
-use super::errno::{EIO, EMSGSIZE, EPROTO, ETIMEDOUT};
+use super::errno::*;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
@@ -11,7 +10,14 @@ use super::unstable::Dirt;
 use super::{Core, Wake};
 use crate::collective::Collective;
 use crate::core::{Answer, Data, Errno};
-use crate::wire::{Extent, Extents, Handle, Hints, Lens, Op, Outcome, Pipelining};
+use crate::wire::frame::name_is_valid;
+use crate::wire::{
+    Extent, Extents, GROUPS_MAX, Handle, Hints, Lens, Lock, NAME_MAX, Named, Op, Outcome, PATH_MAX,
+    POLICY_MAX, Pipelining, READDIR_MAX, XATTR_MAX,
+};
+use crate::wire::{
+    attribute_ops, content_ops, lock_ops, look_ops, name_ops, open_ops, path_ops, session_ops,
+};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -357,4 +363,95 @@ fn read_answer(data: Data) -> Answer {
     };
     let outcome = Outcome::Data { lens };
     Answer { outcome, data }
+}
+
+/// Makes a call fit the protocol's bounds where that changes nothing for the caller.
+fn fit(call: &mut Call) {
+    if let Op::Readdir { bytes_max, .. } = &mut call.op {
+        *bytes_max = (*bytes_max).min(READDIR_MAX);
+    }
+    if let Some(caller) = &mut call.caller
+        && caller.groups.len() > GROUPS_MAX
+    {
+        // NFS does the same with 16: access through the groups left out is refused.
+        caller.groups = Box::from(&caller.groups[..GROUPS_MAX]);
+    }
+}
+
+/// Whether the core can make a call; if not, the error that its caller gets.
+fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
+    let carries = matches!(call.op, Op::Write { .. } | Op::Append { .. });
+    if !carries && !call.payload.is_empty() {
+        return Err(EINVAL);
+    }
+    for name in call.op.names().into_iter().flatten() {
+        match name {
+            Named::Entry(name) => check_name(name)?,
+            Named::Xattr(name) => check_xattr_name(name)?,
+        }
+    }
+    match &call.op {
+        Op::Read { extents, .. } => check_extents(extents, EINVAL),
+        Op::Write { extents, .. } => {
+            check_extents(extents, EFBIG)?;
+            or(extents.bytes() == call.payload.len() as u64, EINVAL)
+        }
+        Op::Symlink { target, .. } => check_target(target),
+        Op::Setxattr { value, .. } => or(value.len() <= XATTR_MAX, E2BIG),
+        Op::SetLock { lock, reclaim, .. } => {
+            or(!reclaim, EINVAL)?;
+            check_lock(lock)
+        }
+        Op::TestLock { lock, .. } => check_lock(lock),
+        Op::Access { mask, .. } => or(*mask <= 7, EINVAL),
+        Op::Seek { whence, .. } => or((3..=4).contains(whence), EINVAL),
+        Op::Status | Op::Drain { .. } => or(call.forwarder < forwarders, EINVAL),
+        Op::SetPolicy { text, .. } | Op::SetShares { text, .. } => {
+            or(call.forwarder < forwarders, EINVAL)?;
+            or(text.len() <= POLICY_MAX, E2BIG)
+        }
+        // Only the core itself asks for these.
+        session_ops!() | path_ops!() | Op::CancelLock { .. } | Op::ReclaimDone => Err(EINVAL),
+        look_ops!() | name_ops!() | attribute_ops!() | content_ops!() => Ok(()),
+        open_ops!() | lock_ops!() => Ok(()),
+    }
+}
+
+fn or(holds: bool, errno: Errno) -> Result<(), Errno> {
+    if holds { Ok(()) } else { Err(errno) }
+}
+
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    or(!name.is_empty(), ENOENT)?;
+    or(name.len() <= NAME_MAX, ENAMETOOLONG)?;
+    or(name_is_valid(name), EINVAL)
+}
+
+fn check_target(target: &[u8]) -> Result<(), Errno> {
+    or(!target.is_empty(), ENOENT)?;
+    or(target.len() < PATH_MAX, ENAMETOOLONG)?;
+    or(!target.contains(&0), EINVAL)
+}
+
+fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
+    or((1..=NAME_MAX).contains(&name.len()), ERANGE)?;
+    or(!name.contains(&0), EINVAL)
+}
+
+fn check_lock(lock: &Lock) -> Result<(), Errno> {
+    or(lock.start <= lock.end, EINVAL)
+}
+
+/// Checks that extents ascend, are disjoint, and end where files can end, and that none is empty
+/// unless it is the only one.
+fn check_extents(extents: &Extents, beyond: Errno) -> Result<(), Errno> {
+    let mut from = 0;
+    for extent in extents.iter() {
+        let end = extent.offset.checked_add(extent.len).ok_or(beyond)?;
+        or(end <= i64::MAX as u64, beyond)?;
+        or(extent.offset >= from, EINVAL)?;
+        or(extent.len > 0 || extents.rest.is_empty(), EINVAL)?;
+        from = end;
+    }
+    Ok(())
 }

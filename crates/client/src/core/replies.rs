@@ -2,7 +2,7 @@
 //! that the core records.
 
 use super::errno::{ECONNREFUSED, EPROTO};
-use super::hints::ServiceDelta;
+use super::hints::{Service, ServiceDelta};
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::{Core, Ending, OpenModes};
 use crate::core::Errno;
@@ -55,7 +55,7 @@ impl Core {
         if let Some(hints) = &pending.hints {
             match reply.result {
                 Ok(_) | Err(Status::Errno(_)) => {
-                    let service = pending.service(reply.charged_ns);
+                    let service = Service::of(pending, reply.charged_ns);
                     self.charges.charged(hints.app, forwarder, service);
                 }
                 Err(_) => {

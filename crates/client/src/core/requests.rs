@@ -1,17 +1,68 @@
 //! Requests from their start to their end: what each waits for, and how the core sends it.
 
 use super::errno::EAGAIN;
-use super::hints::Service;
 use super::locks::{LockKey, key_of};
-use super::seats::Seat;
 use super::types::{CallId, Output};
 use super::{Core, Wake};
 use crate::core::Errno;
 use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Pipelining, ReplySlot, Request};
 use bytes::Bytes;
+use std::collections::VecDeque;
 
 /// Id of a request on the wire.
 pub(super) type Id = u64;
+
+/// A set of ids in ascending order. New ids are nearly always the largest and old ones leave first,
+/// so a queue is cheaper than a tree.
+#[derive(Default)]
+pub(super) struct Ids(VecDeque<Id>);
+
+impl Ids {
+    pub(super) fn insert(&mut self, id: Id) {
+        if self.0.back().is_none_or(|last| *last < id) {
+            return self.0.push_back(id);
+        }
+        if let Err(at) = self.0.binary_search(&id) {
+            self.0.insert(at, id);
+        }
+    }
+
+    /// Removes an id; false if the set did not have it.
+    pub(super) fn remove(&mut self, id: Id) -> bool {
+        if self.0.front() == Some(&id) {
+            self.0.pop_front();
+            return true;
+        }
+        match self.0.binary_search(&id) {
+            Ok(at) => self.0.remove(at).is_some(),
+            Err(_) => false,
+        }
+    }
+
+    pub(super) fn pop_first(&mut self) -> Option<Id> {
+        self.0.pop_front()
+    }
+
+    pub(super) fn retain(&mut self, stays: impl FnMut(&Id) -> bool) {
+        self.0.retain(stays);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Id> {
+        self.0.iter().copied()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// Pause before a request is sent again after `TryLater`, in ns.
 pub(super) const LATER: u64 = 50 * super::MS;
@@ -156,20 +207,6 @@ impl Pending {
         }
     }
 
-    /// The service that the request asks for, as forwarders count it.
-    pub(super) fn service(&self, device_ns: u64) -> Service {
-        let (bytes, operations) = match &self.op {
-            Op::Read { extents, .. } => (extents.bytes(), 1 + extents.rest.len() as u64),
-            Op::Write { extents, .. } => (extents.bytes(), 1 + extents.rest.len() as u64),
-            _ => (self.payload.iter().map(|piece| piece.len() as u64).sum(), 1),
-        };
-        Service {
-            device_ns,
-            bytes,
-            operations,
-        }
-    }
-
     fn request(&self, id: Id, generation: u64, epoch: u64) -> Request {
         let mut op = self.op.clone();
         if let Op::SetLock { wait, .. } = &mut op {
@@ -273,7 +310,9 @@ impl Core {
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
         };
-        let generation = generation_for(&self.seats, pending);
+        // Requests to a forwarder need no seat, and the layout may not be known yet.
+        let seat = self.seats.get(usize::from(pending.seat));
+        let generation = seat.map_or(0, |seat| seat.generation_for(pending));
         let session = &mut self.sessions[forwarder];
         if let Op::SetLock { wait: true, .. } = pending.op {
             pending.polled = session.waits.len() >= session.waits_max();
@@ -412,15 +451,21 @@ impl Core {
     }
 }
 
-/// The generation that a request carries: during a recovery of its seat, the new one.
-fn generation_for(seats: &[Seat], pending: &Pending) -> u64 {
-    let Some(seat) = seats.get(usize::from(pending.seat)) else {
-        return 0;
-    };
-    match (pending.purpose, pending.target, &seat.recovery) {
-        (Purpose::Recover, _, Some(recovery)) => recovery.generation,
-        (_, Target::Seat, _) => seat.generation,
-        (Purpose::Background, ..) => seat.generation,
-        _ => 0,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_stay_in_order_whatever_comes_and_goes() {
+        let mut ids = Ids::default();
+        for id in [3, 5, 9, 4, 5, 1] {
+            ids.insert(id);
+        }
+        assert_eq!(ids.iter().collect::<Vec<_>>(), [1, 3, 4, 5, 9]);
+        assert!(ids.remove(1) && ids.remove(4) && !ids.remove(4) && !ids.remove(7));
+        assert_eq!(ids.pop_first(), Some(3));
+        ids.retain(|id| *id != 5);
+        assert_eq!((ids.len(), ids.pop_first()), (1, Some(9)));
+        assert!(ids.is_empty() && ids.pop_first().is_none());
     }
 }

@@ -2,7 +2,7 @@
 //! reply table.
 
 use super::recovery::Recovery;
-use super::requests::{Id, Place, Target};
+use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Wake};
 use crate::wire::ReplySlot;
 use std::cmp::Reverse;
@@ -67,6 +67,15 @@ impl Seat {
             self.start = self.owner;
             self.paused_until = Some(now + self.backoff);
             self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// The generation that a request of the seat carries: during a recovery, the new one.
+    pub(super) fn generation_for(&self, pending: &Pending) -> u64 {
+        match (pending.purpose, pending.target, &self.recovery) {
+            (Purpose::Recover, _, Some(recovery)) => recovery.generation,
+            (_, Target::Seat, _) | (Purpose::Background, ..) => self.generation,
+            _ => 0,
         }
     }
 

@@ -2,8 +2,7 @@
 //! credits, and renews its lease.
 
 use super::errno::EPROTO;
-use super::ids::Ids;
-use super::requests::{Id, Pending, Place, Purpose, Target};
+use super::requests::{Id, Ids, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::Output;
 use super::unstable::Identity;
