@@ -41,8 +41,8 @@ pub(crate) struct CScan {
     chunks: Vec<Chunk>,
     /// When open: the chunk that follows `sorted`. What lies below `at` is in chunks before it.
     ahead: usize,
-    /// Whether `sorted` reaches over the end: no chunk lies above `at`, and `sorted` has what is below
-    /// all chunks.
+    /// Whether `sorted` reaches over the end: no chunk lies above `at`, and `sorted` has what is
+    /// below all chunks.
     wrapped: bool,
     /// Otherwise everything is in chunks.
     open: bool,

@@ -1,10 +1,10 @@
 //! The table of requests that a scheduler holds, and the lists that run through them.
 //!
-//! Every request has one entry from its arrival until it has finished, found by its id or its index.
-//! What concerns one request alone lies in that entry. Policies keep requests in [`List`]s. Lists
-//! link entries by index, so a move from queue to queue allocates nothing. The links lie apart from
-//! the entries: to unlink a request from the middle of a long queue changes its neighbours, which
-//! are then close by in memory.
+//! Every request has one entry from its arrival until it has finished, found by its id or its
+//! index. What concerns one request alone lies in that entry. Policies keep requests in [`List`]s.
+//! Lists link entries by index, so a move from queue to queue allocates nothing. The links lie
+//! apart from the entries: to unlink a request from the middle of a long queue changes its
+//! neighbours, which are then close by in memory.
 
 use crate::hash_table::{Buckets, Chained, NONE};
 use crate::types::{Request, RequestId, Time};
@@ -220,7 +220,8 @@ impl Requests {
         self.ids.prefetch(self[index].request.id.0);
     }
 
-    /// The requests at `stage`, in order of arrival. Visits the whole table, so not for the data path.
+    /// The requests at `stage`, in order of arrival. Visits the whole table, so not for the data
+    /// path.
     pub(crate) fn at_stage(&self, stage: Stage) -> Vec<Index> {
         let indices = 0..self.entries.len() as Index;
         let mut found: Vec<Index> = indices

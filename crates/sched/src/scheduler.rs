@@ -230,7 +230,8 @@ impl Scheduler {
         self.stats.running
     }
 
-    /// The requests that wait, in order of arrival. Looks at the whole table, so not for the data path.
+    /// The requests that wait, in order of arrival. Looks at the whole table, so not for the data
+    /// path.
     pub fn waiting(&self) -> Vec<Request> {
         let mut indices = self.requests.at_stage(Stage::Queued);
         indices.extend(self.requests.at_stage(Stage::Held));

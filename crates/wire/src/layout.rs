@@ -1,5 +1,5 @@
-//! The layout: which seat is in charge of which byte of which file, and which seat a client asks for
-//! an operation.
+//! The layout: which seat is in charge of which byte of which file, and which seat a client asks
+//! for an operation.
 
 use crate::message::{AskedSeat, Extent, Handle, Op};
 

@@ -106,8 +106,8 @@ impl Disk {
         self
     }
 
-    /// Drops what a node has written and not made stable: the node is gone, or the back end takes no
-    /// more of it. Returns the files that are not as they were written.
+    /// Drops what a node has written and not made stable: the node is gone, or the back end takes
+    /// no more of it. Returns the files that are not as they were written.
     pub fn lose(&self, mount: &Mount) -> Vec<Handle> {
         let mut inodes = self.lock();
         let mut lost = Vec::new();

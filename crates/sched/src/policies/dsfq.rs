@@ -108,7 +108,8 @@ pub(super) struct Dsfq {
     now: Time,
     /// Whether requests come that waited under the policy before: what they tell is known.
     adopts: bool,
-    /// By request: when it was dispatched, and its application's number; [`NONE`] if it does not run.
+    /// By request: when it was dispatched, and its application's number; [`NONE`] if it does not
+    /// run.
     running: Vec<(Time, u32)>,
     /// When a request was done last.
     finished_at: Time,
