@@ -134,3 +134,57 @@ fn of_promises(result: &mut PointResult, outcome: &world::Outcome) {
     result.set(Metric::DepthMin, f64::from(depth.min));
     result.set(Metric::DepthMax, f64::from(depth.max));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::requests::tests::outcome;
+    use super::*;
+    use crate::world::ApplicationTotals;
+    use tidegate_sched::AppId;
+
+    /// An application that starts at `starts_ns` and by itself takes `alone_ns`.
+    fn application(starts_ns: u64, alone_ns: Option<u64>, measured: bool) -> GivenApplication {
+        GivenApplication {
+            id: AppId(starts_ns),
+            name: String::new(),
+            processes: 1,
+            starts_ns,
+            alone_ns,
+            measured,
+        }
+    }
+
+    #[test]
+    fn stretch_and_fairness_are_of_the_applications_that_count() {
+        let given = Given {
+            applications: vec![
+                application(0, Some(50), true),
+                application(100, Some(200), true),
+                // Neither has a stretch: no time alone is known, or one of nothing.
+                application(0, None, true),
+                application(0, Some(0), true),
+                // Does not count.
+                application(0, Some(1), false),
+            ],
+            ..Given::default()
+        };
+        let mut run = outcome(Vec::new(), &[0]);
+        run.ends_ns = vec![100, 300, 400, 500, 1000];
+        run.totals.applications = vec![ApplicationTotals::default(); 5];
+        for (totals, bytes) in run
+            .totals
+            .applications
+            .iter_mut()
+            .zip([300, 200, 800, 1500, 9])
+        {
+            totals.bytes = bytes;
+        }
+        let result = measure(&run, &given);
+        // 100 of 50 and 200 of 200.
+        assert_eq!(result.get(Metric::StretchMean), 1.5);
+        assert_eq!(result.get(Metric::StretchMax), 2.0);
+        // Bandwidths 3, 1, 2 and 3: their sum's square, 81, over four times 23, their squares' sum.
+        let jain = result.get(Metric::Jain);
+        assert!((jain - 81.0 / 92.0).abs() < 1e-12, "{jain}");
+    }
+}

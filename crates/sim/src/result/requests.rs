@@ -135,7 +135,7 @@ pub(super) fn completion_bound_ns(outcome: &world::Outcome, given: &Given) -> Op
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::result::GivenApplication;
     use crate::world::Work;
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    fn outcome(records: Vec<Record>, busy_ns: &[u64]) -> world::Outcome {
+    pub(in crate::result) fn outcome(records: Vec<Record>, busy_ns: &[u64]) -> world::Outcome {
         let work = |busy_ns: &u64| Work {
             busy_ns: *busy_ns,
             ..Work::default()
